@@ -1,0 +1,107 @@
+# Bare `make` explains the targets. Everything runs in .venv, which `make install` makes.
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+# Another project's environment must not leak into ours.
+unexport VIRTUAL_ENV
+unexport PYTHONPATH
+unexport PYTHONHOME
+
+PY := .venv/bin/python
+BENCH ?=
+SEEDS ?= 200
+SECONDS ?= 30
+WORKERS ?= 2
+TESTS ?= tests
+
+BASE := .venv/.kfm-base
+TEST := .venv/.kfm-test
+PINS := requirements/uv.txt requirements/build.txt requirements/base.txt requirements/progress.txt
+
+.PHONY: help
+help: ## explain the targets
+	@echo "kfm: make TARGET"
+	@echo
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' Makefile | expand -t 14
+	@echo
+	@echo "New here?  make install && make demo"
+
+$(BASE): pyproject.toml requirements/install.sh $(PINS)
+	@requirements/install.sh base
+
+$(TEST): pyproject.toml requirements/install.sh $(PINS) requirements/test.txt
+	@requirements/install.sh test
+
+.PHONY: install
+install: $(BASE) ## make .venv with kfm in it (PYTHON=… chooses the interpreter)
+	@echo "kfm is installed: .venv/bin/kfm --help"
+
+.PHONY: demo
+demo: $(BASE) ## show a whole life of a dataset, in a scratch folder
+	@$(PY) examples/demo/demo.py
+
+.PHONY: test
+test: lint types trace check-docs pytest ## everything that CI runs
+
+.PHONY: pytest
+pytest: $(TEST) ## the tests alone (TESTS=path, WORKERS=n)
+	@$(PY) -m pytest -q -n $(WORKERS) --dist worksteal $(TESTS)
+
+.PHONY: lint
+lint: $(TEST) ## style, formatting and the layering of imports
+	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check .
+	@.venv/bin/lint-imports --no-cache
+
+.PHONY: types
+types: $(TEST) ## mypy --strict
+	@$(PY) -m mypy --strict
+
+.PHONY: format
+format: $(TEST) ## rewrite the code in the project's format
+	@$(PY) -m ruff check --fix .
+	@$(PY) -m ruff format .
+
+.PHONY: trace
+trace: $(TEST) ## which test proves which requirement
+	@$(PY) tools/trace.py
+
+.PHONY: bench
+bench: $(TEST) ## measure against a reference in the same run (BENCH=name for one)
+	@$(PY) -m compileall -q src
+	@$(PY) -m bench $(BENCH)
+
+.PHONY: simulate
+simulate: $(TEST) ## whole histories from random seeds (SEEDS=n)
+	@$(PY) -m tests.simulation --seeds $(SEEDS)
+
+.PHONY: crash
+crash: $(TEST) ## kill real processes at every step and look at what is left
+	@$(PY) -m tests.crash
+
+.PHONY: fuzz
+fuzz: $(TEST) ## hostile input for the readers (SECONDS=n)
+	@$(PY) -m tests.fuzz --seconds $(SECONDS)
+
+.PHONY: docs
+docs: $(TEST) ## write the generated reference pages again
+	@$(PY) tools/reference.py
+
+.PHONY: check-docs
+check-docs: $(TEST)
+	@$(PY) tools/reference.py --check
+
+.PHONY: dist
+dist: $(TEST) ## build the wheel and the source archive into dist/
+	@rm -rf dist
+	@.venv/bin/uv build --quiet --python $(PY) --no-build-isolation --out-dir dist
+
+.PHONY: pins
+pins: $(BASE) ## compile requirements/*.txt again
+	@requirements/compile.sh
+
+.PHONY: clean
+clean: ## remove .venv and everything that can be made again
+	@rm -rf .venv build dist htmlcov .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@find src tests tools bench examples -name __pycache__ -type d -prune -exec rm -rf {} +

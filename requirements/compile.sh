@@ -1,0 +1,22 @@
+#!/bin/sh
+# Compiles the pinned requirement files: hashes, every platform, no address, no path.
+set -eu
+cd "$(dirname "$0")/.."
+uv="${UV:-.venv/bin/uv}"
+pin() {
+    out=$1; shift
+    "$uv" pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+        --no-header --no-annotate --no-emit-index-url --no-emit-find-links \
+        --output-file "requirements/$out.txt" "$@" >/dev/null
+}
+pin uv requirements/uv.in
+pin build requirements/build.in
+pin base pyproject.toml
+pin progress pyproject.toml --extra progress --constraint requirements/base.txt
+pin test pyproject.toml requirements/test.in requirements/build.in \
+    --constraint requirements/progress.txt --constraint requirements/build.txt \
+    --extra progress --extra postgres --extra objects --extra aws --extra parquet
+if grep -nE '://|find-links|index-url|/(home|root|tmp)/' requirements/*.txt; then
+    echo "A pinned file names an address or a path of this machine." >&2
+    exit 1
+fi

@@ -1,0 +1,88 @@
+"""What a call means, given what the ledger says of the same work. Pure."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from kfm.core.records import Lock, Record, Run, Trigger
+from kfm.core.retry import budget_state, policy_for
+from kfm.core.times import rfc3339
+
+
+class Verdict(Record):
+    """start: a new revision · restart: the same run again · compare: ask upstream first ·
+    done: nothing to ask · busy: somebody is at it · stop: a person has to answer for it."""
+
+    kind: Literal["start", "restart", "compare", "done", "busy", "stop"]
+    reason: str
+    revision: int = 0
+    run: Run | None = None
+    governed: bool = False  # past the budget, answered for
+
+
+def is_live(lock: Lock | None, run: Run, now_ms: int, dead: bool) -> bool:
+    """Does somebody hold the lock for this run, with time left, and is not known to be dead?"""
+    return (
+        lock is not None
+        and lock.holder is not None
+        and lock.holder.run_id == run.run_id
+        and lock.lease_until_ms > now_ms
+        and not dead
+    )
+
+
+def decide(run: Run | None, trigger: Trigger, *, live: bool, now_ms: int) -> Verdict:
+    if run is None:
+        return Verdict(kind="start", reason="This work has not been done yet.")
+    if run.status == "running" and live:
+        return Verdict(kind="busy", run=run, reason="The same work is running.")
+    if trigger.force:
+        return Verdict(
+            kind="start",
+            revision=run.revision + 1,
+            run=run,
+            reason=f"Forced: revision {run.revision + 1} opens.",
+        )
+    if run.status == "success":
+        return _after_success(run, trigger)
+    return _again(run, trigger, now_ms)
+
+
+def _after_success(run: Run, trigger: Trigger) -> Verdict:
+    if trigger.correction is not None:
+        return Verdict(
+            kind="start",
+            revision=run.revision + 1,
+            run=run,
+            reason=f"Correction {trigger.correction}: revision {run.revision + 1} opens.",
+        )
+    return Verdict(
+        kind="compare", run=run, revision=run.revision, reason=f"Done as revision {run.revision}."
+    )
+
+
+def _again(run: Run, trigger: Trigger, now_ms: int) -> Verdict:
+    """A failed run, or one whose worker is gone: within budget freely, past it answered for."""
+    why = (
+        f"Attempt {run.attempts} failed with {run.error_code}."
+        if run.status == "failed"
+        else f"Attempt {run.attempts} was interrupted."
+    )
+    policy = policy_for(run.trigger_type)
+    spent = budget_state(run.attempts, run.start_time_ms, now_ms, policy) != "free"
+    if not spent:
+        return Verdict(kind="restart", run=run, revision=run.revision, reason=why)
+    if trigger.rationale and trigger.ticket:
+        return Verdict(
+            kind="restart",
+            run=run,
+            revision=run.revision,
+            governed=True,
+            reason=f"{why} Retried past its budget by {trigger.actor} ({trigger.ticket}).",
+        )
+    return Verdict(
+        kind="stop",
+        run=run,
+        revision=run.revision,
+        reason=f"{why} {run.attempts} attempts since {rfc3339(run.start_time_ms)} have used up its budget.",
+    )

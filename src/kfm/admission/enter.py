@@ -1,0 +1,263 @@
+"""The front door: key, gates and lock in one transaction, or a clear no."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from kfm.admission.decide import Verdict, decide, is_live
+from kfm.admission.subject import Subject, forced
+from kfm.core import keys
+from kfm.core.commits import Admit
+from kfm.core.errors import BudgetSpent, Busy, KfmError, LockHeld
+from kfm.core.gates import GateDecision
+from kfm.core.records import GateResult, GovernanceEntry, Invocation, InvocationOutcome, Lock, Record, Run
+from kfm.core.times import rfc3339
+from kfm.ports import LedgerReader, Liveness, Store
+
+ROUNDS_MAX = 10  # how often the world may move between a look and a commit
+
+
+class Entered(Record):
+    """The call was let in: there is a run, its lock is ours."""
+
+    subject: Subject
+    run: Run
+    invocation: Invocation
+    policy_epoch: int
+    reason: str
+
+
+class Answered(Record):
+    """The call needs no run: the work is done."""
+
+    subject: Subject
+    run: Run
+    invocation: Invocation
+    reason: str
+
+
+class TurnedAway(Exception):  # noqa: N818 - an outcome, not a defect
+    """The call was refused or found somebody at work; the invocation is on record."""
+
+    def __init__(self, error: KfmError, invocation: Invocation, run: Run | None = None) -> None:
+        super().__init__(error.message)
+        self.error = error
+        self.invocation = invocation
+        self.run = run
+
+
+class Door:
+    """One call's way in."""
+
+    def __init__(
+        self,
+        store: Store,
+        liveness: Liveness,
+        *,
+        worker_id: str,
+        lease_ms: int,
+        invocation_id: str,
+        gates: Callable[[Subject], GateDecision],
+        refusal: Callable[[GateDecision], KfmError],
+        fingerprint: Callable[[], str],
+        force: bool,
+    ) -> None:
+        self._store = store
+        self._liveness = liveness
+        self._worker_id = worker_id
+        self._lease_ms = lease_ms
+        self._invocation_id = invocation_id
+        self._gates = gates
+        self._refusal = refusal
+        self._fingerprint = fingerprint
+        self._force = force
+
+    def enter(self, subject: Subject) -> Entered | Answered:
+        for _ in range(ROUNDS_MAX):
+            answer = self._once(subject)
+            if answer is not None:
+                return answer
+        raise Busy("The ledger kept changing while this call was being decided.")
+
+    def _once(self, subject: Subject) -> Entered | Answered | None:
+        """One look and one try; None if the world moved in between."""
+        if self._force:
+            subject = forced(subject, self._store.forces(subject.work_base) + 1)
+        epoch = self._store.policy_epoch()
+        verdict = look(self._store, self._liveness, subject)
+        if verdict.kind == "busy":
+            assert verdict.run is not None
+            self._away(subject, "busy", LockHeld(self._holder(subject.scope)), run=verdict.run)
+        decision = self._gates(subject)
+        if not decision.allowed:
+            self._away(subject, "refused", self._refusal(decision), gates=decision.results, halts=decision.halts)
+        if verdict.kind == "stop":
+            self._away(subject, "refused", BudgetSpent(verdict.reason), run=verdict.run)
+        if verdict.kind == "done":
+            assert verdict.run is not None
+            return self._answered(subject, verdict.run, decision, verdict.reason)
+        if verdict.kind == "compare":
+            assert verdict.run is not None
+            if self._fingerprint() == verdict.run.fingerprint:
+                return self._answered(subject, verdict.run, decision, unchanged(verdict.run))
+            reason = f"Upstream has changed: revision {verdict.revision + 1} opens."
+            verdict = Verdict(kind="start", revision=verdict.revision + 1, reason=reason)
+        return self._admit(subject, verdict, decision, epoch)
+
+    def _admit(self, subject: Subject, verdict: Verdict, decision: GateDecision, epoch: int) -> Entered | None:
+        now_ms = self._store.now_ms()
+        if verdict.kind == "restart":
+            assert verdict.run is not None
+            seen: Run | None = verdict.run
+            run = replace(
+                verdict.run,
+                status="running",
+                attempts=verdict.run.attempts + 1,
+                end_time_ms=None,
+                error_code=None,
+                error_message=None,
+            )
+        else:
+            seen, run = None, subject.new_run(verdict.revision, now_ms)
+        invocation = self._invocation(subject, None, run, verdict.reason, decision.results)
+        entries = self._entries(subject, run, verdict, decision)
+        admitted = self._store.admit(
+            Admit(
+                run=run,
+                seen=seen,
+                scope=subject.scope,
+                worker_id=self._worker_id,
+                lease_ms=self._lease_ms,
+                invocation=invocation,
+                policy_epoch=epoch,
+                entries=entries,
+            ),
+            self._liveness.is_dead,
+        )
+        if admitted.answer == "locked":
+            assert admitted.lock is not None
+            self._away(subject, "busy", LockHeld(held_by(admitted.lock)))
+        if admitted.answer != "admitted":
+            return None
+        assert admitted.run is not None
+        return Entered(
+            subject=subject,
+            run=admitted.run,
+            invocation=invocation,
+            policy_epoch=epoch,
+            reason=verdict.reason,
+        )
+
+    # --- leaving without a run -------------------------------------------------------
+
+    def _answered(self, subject: Subject, run: Run, decision: GateDecision, reason: str) -> Answered:
+        invocation = self._invocation(subject, "noop", run, reason, decision.results)
+        self._store.record_invocation(invocation)
+        return Answered(subject=subject, run=run, invocation=invocation, reason=reason)
+
+    def _away(
+        self,
+        subject: Subject,
+        outcome: InvocationOutcome,
+        error: KfmError,
+        *,
+        run: Run | None = None,
+        gates: tuple[GateResult, ...] = (),
+        halts: bool = False,
+    ) -> None:
+        invocation = self._invocation(subject, outcome, run, error.message, gates)
+        entries = []
+        if outcome == "refused":
+            kinds = ["gate-refused", "review"] if halts else ["gate-refused"]
+            entries = [self._entry(kind, subject.dataset.id, subject, {"reason": error.message}) for kind in kinds]
+        self._store.record_invocation(invocation, entries)
+        raise TurnedAway(error, invocation, run)
+
+    def _holder(self, scope: str) -> str:
+        lock = self._store.lock(scope)
+        return held_by(lock) if lock else ""
+
+    # --- records ---------------------------------------------------------------------
+
+    def _invocation(
+        self,
+        subject: Subject,
+        outcome: InvocationOutcome | None,
+        run: Run | None,
+        reason: str,
+        gates: tuple[GateResult, ...],
+    ) -> Invocation:
+        trigger = subject.trigger
+        return Invocation(
+            invocation_id=self._invocation_id,
+            run_id=run.run_id if run else None,
+            source_id=subject.source.id,
+            dataset_id=subject.dataset.id,
+            trigger_type="retry" if run and run.attempts > 1 and outcome is None else trigger.type,
+            idempotency_key=run.idempotency_key if run else keys.trigger_key(trigger, subject.work),
+            outcome=outcome,
+            actor=trigger.actor,
+            requested_at_ms=self._store.now_ms(),
+            claimed_actor=trigger.claimed_actor,
+            rationale=trigger.rationale,
+            ticket=trigger.ticket,
+            reason=reason,
+            gates=gates,
+        )
+
+    def _entries(
+        self, subject: Subject, run: Run, verdict: Verdict, decision: GateDecision
+    ) -> tuple[GovernanceEntry, ...]:
+        facts = {"reason": verdict.reason, "overridden": list(decision.overridden), "revision": run.revision}
+        kinds = [
+            *(["force"] if self._force else []),
+            *(["correction"] if subject.trigger.correction and verdict.kind == "start" else []),
+            *(["governed-retry"] if verdict.governed else []),
+        ]
+        return tuple(self._entry(kind, run.run_id, subject, facts) for kind in kinds)
+
+    def _entry(self, kind: str, about: str, subject: Subject, details: dict[str, object]) -> GovernanceEntry:
+        return GovernanceEntry(
+            kind=kind,
+            subject=about,
+            actor=subject.trigger.actor,
+            recorded_at_ms=self._store.now_ms(),
+            rationale=subject.trigger.rationale,
+            ticket=subject.trigger.ticket,
+            details={"invocation_id": self._invocation_id, "dataset_id": subject.dataset.id, **details},
+        )
+
+
+def look(store: LedgerReader, liveness: Liveness, subject: Subject) -> Verdict:
+    """What this call means right now. Reads only: a dry-run asks the same function."""
+    run = store.latest_run(subject.work_base)
+    correction = subject.trigger.correction
+    if correction is not None:
+        corrected = store.run_of_correction(subject.work_base, correction)
+        if corrected is not None and corrected.status == "success" and not subject.trigger.force:
+            reason = f"Correction {correction} was applied as revision {corrected.revision}."
+            return Verdict(kind="done", run=corrected, revision=corrected.revision, reason=reason)
+    now_ms = store.now_ms()
+    lock = store.lock(subject.scope)
+    holder = lock.holder if lock else None
+    dead = holder is not None and liveness.is_dead(holder.worker_id)
+    live = run is not None and is_live(lock, run, now_ms, dead)
+    return decide(run, subject.trigger, live=live, now_ms=now_ms)
+
+
+def unchanged(run: Run) -> str:
+    return f"Upstream is unchanged since revision {run.revision}."
+
+
+def held_by(lock: Lock) -> str:
+    holder = lock.holder
+    if holder is None:
+        return f"{lock.scope} was just released."
+    if lock.scope == "gc":
+        return f"Garbage collection has been running since {rfc3339(lock.acquired_at_ms)}."
+    return (
+        f"{lock.scope} is held by run {holder.run_id} (worker {holder.worker_id}) "
+        f"since {rfc3339(lock.acquired_at_ms)}; its lease ends {rfc3339(lock.lease_until_ms)}."
+    )

@@ -1,0 +1,103 @@
+"""`kfm diff`: what a run would publish, and a frozen plan of it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import click
+
+from kfm.cli.output import instant
+from kfm.cli.progress import Silent, watcher
+from kfm.cli.run import (
+    attempt,
+    error_lines,
+    exit_code,
+    make_requests,
+    report_document,
+    result_line,
+    selection_options,
+    worst,
+)
+from kfm.cli.session import Session, session_options
+from kfm.core.errors import UsageError
+
+_SIGN_COLOURS = {"+": "green", "~": "yellow", "-": "red", "!": "red"}
+
+
+@click.command()
+@selection_options
+@click.option("--plan", "plan_path", metavar="FILE", help="Write the frozen plan here, for `kfm run --plan`.")
+@session_options
+def command(session: Session, plan_path: str | None, **wish: Any) -> int:
+    """Show what a run would publish, without doing it.
+
+    Gates are asked, upstream is read, bytes go to unlinked temporary files: nothing is admitted, locked
+    or written. With --plan the plan is written to a file; `kfm run --plan FILE` applies exactly that, and
+    refuses if anything has changed since.
+    """
+    progress = watcher(is_tty=sys.stderr.isatty()) if session.output == "text" or session.verbose else Silent()
+    with session.app(read_only=True, progress=progress) as app:
+        requests = make_requests(app.settings, dry_run=True, **wish)
+        if plan_path and len(requests) > 1:
+            raise UsageError("A plan is about one source.", remedy="Choose one with --source ID.")
+        reports = []
+        for request in requests:
+            reports.append(attempt(app, request))
+            progress.done()
+    lines: list[str] = []
+    for report in reports:
+        lines += coloured_plan(report.plan) if report.plan is not None else [result_line(report)]
+        if report.error is not None:
+            for line in error_lines(report.error):
+                session.note(line)
+        elif report.plan is None:
+            session.note(f"  {report.reason}")
+    documents = [report_document(report) for report in reports]
+    code = worst([exit_code(report) for report in reports])
+    session.emit({"results": documents, "exit_code": code}, lines, rows=documents)
+    if plan_path and reports[0].plan is not None:
+        write_plan(plan_path, reports[0].plan)
+        session.note(f"apply it with: kfm run --plan {plan_path}")
+    return code
+
+
+def write_plan(path: str, plan: Any) -> None:
+    """All of the plan or none of it: a cut plan would be refused, but why leave one."""
+    from kfm.publish.plan import write
+
+    draft = f"{path}.{os.getpid()}.part"
+    try:
+        with open(draft, "xb") as file:
+            file.write(write(plan))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(draft, path)
+    except OSError as error:
+        raise UsageError(f"The plan can't be written to {path}: {(error.strerror or '').lower()}.") from None
+
+
+def coloured_plan(plan: Any) -> list[str]:
+    """The readable plan, each change in the colour of its sign, and its digest."""
+    from kfm.publish.plan import render_text
+
+    lines = []
+    for line in render_text(plan).splitlines():
+        sign = line.strip()[:1] if line.startswith("  ") else ""
+        lines.append(click.style(line, fg=_SIGN_COLOURS.get(sign)) if sign in _SIGN_COLOURS else line)
+    return [*lines, f"plan digest {plan.header.digest}"]
+
+
+def plan_document(plan: Any) -> dict[str, Any]:
+    header = plan.header
+    return {
+        "digest": header.digest,
+        "base_version": header.base_sequence,
+        "version_id": header.version_id,
+        "fingerprint": header.fingerprint,
+        "made_at": instant(header.made_at_ms),
+        "unchanged": plan.unchanged,
+        "tally": header.tally,
+        "changes": list(plan.changes),
+    }

@@ -1,0 +1,117 @@
+"""From arguments to an exit code: find the command, run it, say what went wrong."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from types import FrameType
+from typing import Any
+
+import click
+
+from kfm import __version__
+from kfm.cli.failures import as_error, show_error
+from kfm.cli.output import wanted_format
+
+# Command → where it is and one line of help, so that listing commands imports none of them.
+COMMANDS = {
+    "init": ("kfm.cli.init", "Begin a project: write a commented configuration that runs."),
+    "run": ("kfm.cli.run", "Bring sources up to date and publish what changed."),
+    "diff": ("kfm.cli.diff", "Show what a run would publish, without doing it."),
+    "status": ("kfm.cli.status", "What stands in the way, what runs, what is published."),
+    "runs": ("kfm.cli.runs", "List runs, newest first."),
+    "show": ("kfm.cli.show", "Show one run with the calls that asked for it."),
+    "explain": ("kfm.cli.explain", "Explain an error code, or why a run ended as it did."),
+    "switch": ("kfm.cli.switch", "Set and list kill switches."),
+    "project": ("kfm.cli.project", "Make every target show what is promoted."),
+    "gc": ("kfm.cli.gc", "Remove stored bytes that no kept version needs."),
+    "gate": ("kfm.cli.gate", "Test policies against fixtures."),
+    "config": ("kfm.cli.config", "Show or check the configuration."),
+    "doctor": ("kfm.cli.doctor", "Check this machine, the store, sources and targets."),
+    "completion": ("kfm.cli.completion", "Print a completion script for a shell."),
+    "man": ("kfm.cli.man", "Write manual pages into a folder."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are used."""
+
+    table: dict[str, tuple[str, str]] = COMMANDS
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return list(self.table)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in self.table:
+            return None
+        from importlib import import_module
+
+        command: click.Command = import_module(self.table[cmd_name][0]).command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and not args[0].startswith("-") and args[0] not in self.table:
+            from difflib import get_close_matches
+
+            close = get_close_matches(args[0], self.table, n=1)
+            hint = f" Did you mean `{close[0]}`?" if close else ""
+            ctx.fail(f"There is no command `{args[0]}`.{hint}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in self.table.items()])
+
+
+SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings=SETTINGS,
+    invoke_without_command=True,
+    epilog="Exit codes: 0 done or nothing to do · 1 failed, or findings · 2 usage or configuration · "
+    "3 refused by governance · 4 a backend is unavailable · 5 busy · 130 cancelled.",
+)
+@click.version_option(__version__, "-V", "--version", prog_name="kfm", message="%(prog)s %(version)s")
+@click.pass_context
+def kfm(ctx: click.Context) -> None:
+    """Keep datasets up to date: each update takes effect once, and can be previewed and explained."""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+def run_command_line(arguments: list[str], group: click.Group = kfm, name: str = "kfm") -> int:
+    """Run one command; every way it can end is an exit code."""
+    verbose = "-v" in arguments or "--verbose" in arguments
+    output = wanted_format(arguments)
+    previous = _on_terminate(_cancel)
+    try:
+        result: Any = group.main(arguments, prog_name=name, standalone_mode=False)
+        sys.stdout.flush()
+        return result if isinstance(result, int) else 0
+    except BrokenPipeError:
+        # Whoever read our output has had enough. Python would complain again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    except (KeyboardInterrupt, Exception) as problem:  # noqa: BLE001 - the last place where it can be told
+        return show_error(as_error(problem), output=output, verbose=verbose, cause=problem)
+    finally:
+        _on_terminate(previous)
+
+
+def _cancel(_signal: int, _frame: FrameType | None) -> None:
+    """SIGTERM is a wish to stop, as Ctrl-C is: let every `finally` do its work."""
+    raise KeyboardInterrupt
+
+
+def _on_terminate(handler: Any) -> Any:
+    try:
+        return signal.signal(signal.SIGTERM, handler)
+    except ValueError:  # not the main thread: whoever embeds us handles signals
+        return None

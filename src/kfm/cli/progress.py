@@ -1,0 +1,76 @@
+"""Long work, watched: a bar on a terminal, plain lines elsewhere; always on stderr."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from kfm.cli.output import one_line
+from kfm.ports import Progress
+
+
+class Silent:
+    """For commands that print JSON to a terminal, and for tests."""
+
+    def phase(self, name: str, total: int | None = None) -> None: ...
+    def advance(self, amount: int, note: str = "") -> None: ...
+    def done(self) -> None: ...
+
+
+class Lines:
+    """One line when a phase begins: logs stay readable, however many objects there are."""
+
+    def __init__(self, stream: Any = None) -> None:
+        self._stream = stream or sys.stderr
+
+    def phase(self, name: str, total: int | None = None) -> None:
+        count = f" {total:,}" if total is not None else ""
+        self._stream.write(f"… {one_line(name)}{count}\n")
+        self._stream.flush()
+
+    def advance(self, amount: int, note: str = "") -> None: ...
+    def done(self) -> None: ...
+
+
+class Bar:
+    """A bar drawn by rich. It is imported when the first phase begins, not before."""
+
+    def __init__(self) -> None:
+        self._bar: Any = None
+        self._task: Any = None
+
+    def phase(self, name: str, total: int | None = None) -> None:
+        if self._bar is None:
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+            columns = (
+                TextColumn("{task.description}", markup=False),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TimeElapsedColumn(),
+            )
+            self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
+            self._bar.start()
+        if self._task is not None:
+            self._bar.remove_task(self._task)
+        self._task = self._bar.add_task(one_line(name), total=total)
+
+    def advance(self, amount: int, note: str = "") -> None:  # noqa: ARG002 - the bar shows no notes
+        if self._bar is not None:
+            self._bar.advance(self._task, amount)
+
+    def done(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = self._task = None
+
+
+def watcher(*, is_tty: bool) -> Progress:
+    """The right one for where stderr goes."""
+    if is_tty:
+        from importlib.util import find_spec
+
+        if find_spec("rich") is not None:
+            return Bar()
+    return Lines()

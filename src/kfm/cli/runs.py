@@ -1,0 +1,75 @@
+"""`kfm runs`: the ledger, newest first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from kfm.cli.output import duration, instant, moment, span, table
+from kfm.cli.session import Session, session_options
+
+LIMIT_MAX = 10_000
+
+
+def run_document(run: Any) -> dict[str, Any]:
+    """A run as JSON output shows it: the ledger's record, with times as text."""
+    return {
+        "run_id": run.run_id,
+        "source_id": run.source_id,
+        "dataset_id": run.dataset_id,
+        "pipeline_id": run.pipeline_id,
+        "idempotency_key": run.idempotency_key,
+        "work_key": run.work_key,
+        "revision": run.revision,
+        "trigger_type": run.trigger_type,
+        "window_spec": run.window_spec,
+        "window_start": instant(run.window_start_ms),
+        "window_end": instant(run.window_end_ms),
+        "partition": run.partition,
+        "pipeline_version": run.pipeline_version,
+        "status": run.status,
+        "attempts": run.attempts,
+        "start_time_utc": instant(run.start_time_ms),
+        "end_time_utc": instant(run.end_time_ms),
+        "version_id": run.version_id,
+        "error_code": run.error_code,
+        "error_message": run.error_message,
+        "force": run.force,
+        "correction": run.correction,
+    }
+
+
+@click.command()
+@click.option("--dataset", metavar="ID", help="Only runs of this dataset.")
+@click.option("--source", metavar="ID", help="Only runs of this source.")
+@click.option("--status", type=click.Choice(("running", "success", "failed")), help="Only runs in this state.")
+@click.option("--limit", type=click.IntRange(1, LIMIT_MAX), default=20, help="At most so many.", show_default=True)
+@session_options
+def command(
+    session: Session, dataset: str | None, source: str | None, status: str | None, limit: int
+) -> None:
+    """List runs, newest first."""
+    with session.app(read_only=True) as app:
+        runs = app.ledger.runs(dataset_id=dataset, source_id=source, status=status, limit=limit + 1)
+    more = len(runs) > limit
+    documents = [run_document(run) for run in runs[:limit]]
+    header = ("STARTED", "STATUS", "DATASET", "SOURCE", "WINDOW", "TOOK", "ERROR", "RUN ID")
+    lines = table(header, [_row(run) for run in runs[:limit]]) if runs else ["no runs"]
+    session.emit({"runs": documents, "more": more}, lines, rows=documents)
+    if more and session.output == "text":
+        session.note(f"more runs are not shown: use --limit (now {limit})")
+
+
+def _row(run: Any) -> tuple[str, ...]:
+    took = duration(run.end_time_ms - run.start_time_ms) if run.end_time_ms is not None else "-"
+    return (
+        moment(run.start_time_ms),
+        run.status,
+        run.dataset_id,
+        run.source_id,
+        span(run.window_start_ms, run.window_end_ms),
+        took,
+        run.error_code or "-",
+        run.run_id,
+    )

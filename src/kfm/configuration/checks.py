@@ -1,0 +1,320 @@
+"""What a well-shaped configuration must also be: its names agree and its values make sense.
+
+Everything here depends on the text of the file alone, so an unchanged file is not checked twice.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+from kfm.configuration.document import Document
+from kfm.configuration.inline_secrets import inline_secrets
+from kfm.configuration.shape import gathered, nearest
+from kfm.core.errors import ConfigError, WindowError
+from kfm.core.settings import Settings, Source, Target
+
+ID_RULE = "letters, digits, `.`, `_` and `-`, beginning with a letter or digit, at most 100"
+BAD_CHARACTERS = f"has characters that are not allowed: {ID_RULE}"
+_ID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]|\.(?!\.)){0,99}", re.ASCII)
+_SOME_MOMENT_MS = 1_735_732_800_000  # any will do: only the form of a window is checked
+_PIPELINE = re.compile(r"[^:]+\.py:[A-Za-z_]\w*")
+
+# What each kind of source and target needs, and what only it understands.
+NEEDS = {"files": "folder", "http": "url", "bucket": "bucket", "sync": "members"}
+OWN = {
+    "files": {"folder", "pattern"},
+    "http": {"url", "params", "headers", "pagination"},
+    "bucket": {"bucket", "prefix", "pattern", "bucket_options"},
+    "sync": {"members"},
+}
+TARGET_NEEDS = {"local": "path", "s3": "url", "github-actions": None, "noop": None}
+SCHEMES = {"url": ("http", "https"), "bucket": ("s3", "gs", "az", "file")}
+
+Problem = tuple[str, str]  # path, sentence
+
+
+def check(document: Document, settings: Settings) -> None:
+    """ConfigError with every problem, in the order of the file's lines."""
+    problems = [
+        *_names(settings),
+        *_datasets(settings),
+        *_sources(document, settings),
+        *_sync(settings),
+        *_targets(settings),
+        *_freezes(settings),
+        *_numbers(settings),
+        *inline_secrets(settings),
+    ]
+    if problems:
+        ordered = sorted(problems, key=lambda problem: document.line(problem[0]))
+        raise gathered([document.error(path, sentence) for path, sentence in ordered])
+
+
+def value_problem(settings: Settings, field: str) -> str | None:
+    """What is wrong with one field that came from outside the file."""
+    problems = [*_names(settings), *_numbers(settings)]
+    return next((sentence for path, sentence in problems if path == field), None)
+
+
+def _names(settings: Settings) -> Iterator[Problem]:
+    if not _ID.fullmatch(settings.environment):
+        yield (
+            "environment",
+            f"the environment `{settings.environment[:40]}` {BAD_CHARACTERS}",
+        )
+    groups: dict[str, tuple[Any, ...]] = {"datasets": settings.datasets, "sources": settings.sources}
+    for group, things in groups.items():
+        seen: dict[str, str] = {}
+        for index, thing in enumerate(things):
+            path = f"{group}[{index}].id"
+            word = group.removesuffix("s")
+            if not _ID.fullmatch(thing.id):
+                yield path, f"the {word} id `{thing.id[:40]}` {BAD_CHARACTERS}"
+            earlier = seen.setdefault(thing.id.casefold(), thing.id)
+            if any(other.id == thing.id for other in things[:index]):
+                yield path, f"two {group} have the id `{thing.id}`"
+            elif earlier != thing.id:
+                yield path, f"the {word} ids `{earlier}` and `{thing.id}` differ in case only"
+
+
+def _datasets(settings: Settings) -> Iterator[Problem]:
+    for index, dataset in enumerate(settings.datasets):
+        path = f"datasets[{index}]"
+        if not _ID.fullmatch(dataset.domain):
+            yield (
+                f"{path}.domain",
+                f"the domain `{dataset.domain[:40]}` {BAD_CHARACTERS}",
+            )
+        if dataset.bbox is not None:
+            west, south, east, north = dataset.bbox
+            right = -180 <= west <= 180 and -180 <= east <= 180 and -90 <= south <= north <= 90
+            if not right:
+                yield f"{path}.bbox", "`bbox` must be west, south, east, north in degrees"
+        rights = dataset.rights
+        if rights is not None and not rights.license.strip():
+            yield f"{path}.rights.license", "`license` must not be empty"
+        if rights is not None and not rights.care.label.strip():
+            yield f"{path}.rights.care.label", "`label` must not be empty"
+
+
+def _sources(document: Document, settings: Settings) -> Iterator[Problem]:
+    datasets = [dataset.id for dataset in settings.datasets]
+    for index, source in enumerate(settings.sources):
+        path = f"sources[{index}]"
+        if source.dataset not in datasets:
+            hint = nearest(source.dataset, datasets)
+            yield (
+                f"{path}.dataset",
+                f"source `{source.id}` names the dataset `{source.dataset}`, which is not there{hint}",
+            )
+        yield from _kind(document, source, path)
+        yield from _time(source, path)
+        if source.pipeline is not None and not _PIPELINE.fullmatch(source.pipeline):
+            yield (
+                f"{path}.pipeline",
+                f"`pipeline` must be `path/to/file.py:function`, not `{source.pipeline[:60]}`",
+            )
+        for field in ("partition", "output_version"):
+            if getattr(source, field) == "":
+                yield f"{path}.{field}", f"`{field}` must not be empty; leave it out instead"
+        yield from _templates(source, path)
+
+
+def _kind(document: Document, source: Source, path: str) -> Iterator[Problem]:
+    if source.kind not in NEEDS:
+        if not _plugin("kfm.sources", source.kind):
+            yield (
+                f"{path}.kind",
+                f"there is no kind of source `{source.kind[:40]}`{nearest(source.kind, sorted(NEEDS))}",
+            )
+        return
+    needed = NEEDS[source.kind]
+    if not getattr(source, needed):
+        yield path, f"source `{source.id}` is of kind `{source.kind}` and needs `{needed}`"
+    foreign = set().union(*OWN.values()) - OWN[source.kind]
+    for field in sorted(foreign):
+        if f"{path}.{field}" in document.lines:
+            yield f"{path}.{field}", f"`{field}` does not apply to a source of kind `{source.kind}`"
+    if needed in SCHEMES and getattr(source, needed):
+        yield from _address(getattr(source, needed), needed, f"{path}.{needed}")
+
+
+def _address(address: str, field: str, path: str) -> Iterator[Problem]:
+    schemes = SCHEMES[field]
+    try:
+        parts = urlsplit(address)
+        whole = parts.scheme in schemes and bool(parts.netloc or (parts.scheme == "file" and parts.path))
+        _ = parts.port
+    except ValueError:
+        whole = False
+    if not whole:
+        yield path, f"`{field}` must begin with {' or '.join(f'`{s}://`' for s in schemes)} and name a place"
+
+
+def _time(source: Source, path: str) -> Iterator[Problem]:
+    if not _zone_exists(source.time_zone):
+        from zoneinfo import available_timezones
+
+        hint = nearest(source.time_zone, sorted(available_timezones()))
+        yield f"{path}.time_zone", f"there is no time zone `{source.time_zone[:40]}`{hint}"
+        return
+    from kfm.core.windows import resolve_window
+
+    try:
+        resolve_window(source.window, source.time_zone, _SOME_MOMENT_MS)
+    except WindowError as error:
+        yield f"{path}.window", f"`window` can't be used: {_clause(error.detail)}"
+
+
+def _templates(source: Source, path: str) -> Iterator[Problem]:
+    """Fields in braces that nobody fills in."""
+    from kfm.core.templates import PATH_FIELDS, PLACE_FIELDS, template_problem
+
+    places = {"url": source.url, "prefix": source.prefix, "pattern": source.pattern}
+    places |= {f"params.{name}": value for name, value in source.params.items()}
+    written = [(field, text, PLACE_FIELDS) for field, text in places.items()]
+    for field, text, allowed in [*written, ("path", source.path, PATH_FIELDS)]:
+        problem = template_problem(text, allowed=allowed) if text else None
+        if problem:
+            yield f"{path}.{field}", f"`{field}` can't be used: {_clause(problem)}"
+
+
+def _clause(sentence: str) -> str:
+    return (
+        (sentence[:1].lower() + sentence[1:]).rstrip(".") if sentence[:1].isalpha() else sentence.rstrip(".")
+    )
+
+
+def _zone_exists(name: str) -> bool:
+    from zoneinfo import ZoneInfo
+
+    if name == "UTC":
+        return True
+    try:
+        ZoneInfo(name)
+    except (ValueError, OSError, LookupError):
+        return False
+    return True
+
+
+def _sync(settings: Settings) -> Iterator[Problem]:
+    sources = {source.id: source for source in settings.sources}
+    for index, source in enumerate(settings.sources):
+        path = f"sources[{index}].members"
+        for position, member in enumerate(source.members):
+            here = f"{path}[{position}]"
+            if member not in sources:
+                yield (
+                    here,
+                    f"sync `{source.id}` names the member `{member}`, which is not there{nearest(member, list(sources))}",
+                )
+            elif member in source.members[:position]:
+                yield here, f"sync `{source.id}` names the member `{member}` twice"
+            elif sources[member].dataset != source.dataset:
+                yield (
+                    here,
+                    (
+                        f"sync `{source.id}` publishes the dataset `{source.dataset}`, "
+                        f"but its member `{member}` belongs to `{sources[member].dataset}`"
+                    ),
+                )
+        circle = _circle(source.id, sources)
+        if circle:
+            yield path, f"sync `{source.id}` contains itself: {' → '.join(circle)}"
+
+
+def _circle(start: str, sources: dict[str, Source]) -> list[str]:
+    """The way from a sync back to itself, or nothing."""
+    ways = [[start]]
+    seen: set[str] = set()
+    while ways:
+        way = ways.pop()
+        for member in sources[way[-1]].members:
+            if member == start:
+                return [*way, start]
+            if member in sources and member not in seen:
+                seen.add(member)
+                ways.append([*way, member])
+    return []
+
+
+def _targets(settings: Settings) -> Iterator[Problem]:
+    names: set[str] = set()
+    for index, target in enumerate(settings.publish):
+        path = f"publish[{index}]"
+        yield from _target(target, path)
+        name = target.name or target.kind
+        if not _ID.fullmatch(name):
+            yield (
+                f"{path}.name",
+                f"the target name `{name[:40]}` {BAD_CHARACTERS}",
+            )
+        elif name in names:
+            yield path, f"two targets are called `{name}`; give one of them a `name`"
+        names.add(name)
+
+
+def _target(target: Target, path: str) -> Iterator[Problem]:
+    if target.kind not in TARGET_NEEDS:
+        if not _plugin("kfm.publishers", target.kind):
+            words = nearest(target.kind, sorted(TARGET_NEEDS))
+            yield f"{path}.kind", f"there is no kind of target `{target.kind[:40]}`{words}"
+        return
+    needed = TARGET_NEEDS[target.kind]
+    if needed and not getattr(target, needed):
+        yield path, f"a target of kind `{target.kind}` needs `{needed}`"
+    if target.kind == "s3" and target.url and not target.url.startswith("s3://"):
+        yield f"{path}.url", "`url` must begin with `s3://` and name a place"
+
+
+def _freezes(settings: Settings) -> Iterator[Problem]:
+    from kfm.core.gates import freeze_span_ms
+
+    known = {"datasets": [d.id for d in settings.datasets], "domains": [d.domain for d in settings.datasets]}
+    for index, freeze in enumerate(settings.freezes):
+        path = f"freezes[{index}]"
+        try:
+            freeze_span_ms(freeze)
+        except ConfigError as error:
+            yield f"{path}.start", _clause(error.detail)
+        for field, names in known.items():
+            for position, pattern in enumerate(getattr(freeze, field)):
+                if not set(pattern) & set("*?[") and pattern not in names:
+                    word = field.removesuffix("s")
+                    yield (
+                        f"{path}.{field}[{position}]",
+                        (
+                            f"the freeze names the {word} `{pattern}`, which is not there{nearest(pattern, names)}"
+                        ),
+                    )
+
+
+def _numbers(settings: Settings) -> Iterator[Problem]:
+    for field in settings.limits.__struct_fields__:
+        if getattr(settings.limits, field) < 1:
+            yield f"limits.{field}", f"`{field}` must be at least 1"
+    lease = settings.lease
+    if not 1 <= lease.seconds <= 86_400:
+        yield "lease.seconds", "`seconds` must be from 1 to 86400"
+    if lease.heartbeat_seconds is not None and not 0 < lease.heartbeat_seconds < lease.seconds:
+        yield "lease.heartbeat_seconds", "`heartbeat_seconds` must be more than 0 and less than `seconds`"
+    for index, source in enumerate(settings.sources):
+        if source.pagination is not None:
+            for field in ("page_size", "pages_max"):
+                if getattr(source.pagination, field) < 1:
+                    yield f"sources[{index}].pagination.{field}", f"`{field}` must be at least 1"
+    store = settings.store
+    if store is not None and not store.startswith(("postgresql://", "postgres://", "env:", "file:")):
+        yield (
+            "store",
+            "`store` must be a `postgresql://` address, or `env:NAME` or `file:PATH`",
+        )
+
+
+def _plugin(group: str, name: str) -> bool:
+    from importlib.metadata import entry_points
+
+    return any(point.name == name for point in entry_points(group=group))

@@ -1,0 +1,73 @@
+"""Find secrets that were written into a configuration. They belong in the environment or a file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from urllib.parse import parse_qsl, urlsplit
+
+from kfm.core.redact import is_secret_name
+from kfm.core.settings import Settings
+
+WAY_OUT = "write `env:NAME` or `file:PATH` and keep the secret there"
+_HARMLESS = {
+    "code",
+    "pass",
+    "auth",
+}  # secrets in an address that was seen, ordinary words in one that is written
+_REFERENCE = re.compile(r"(env:[A-Za-z_][A-Za-z0-9_]*|file:.+)", re.DOTALL)
+
+
+def is_reference(value: str) -> bool:
+    return _REFERENCE.fullmatch(value) is not None
+
+
+def names_secret(name: str) -> bool:
+    word = name.casefold()
+    return word in ("cookie", "set-cookie") or (word not in _HARMLESS and is_secret_name(name))
+
+
+def inline_secrets(settings: Settings) -> Iterator[tuple[str, str]]:
+    """Path and sentence of each secret that stands in the file; never its value."""
+    for index, source in enumerate(settings.sources):
+        path = f"sources[{index}]"
+        for field in ("headers", "params", "bucket_options"):
+            yield from _table(getattr(source, field), f"{path}.{field}")
+        for field in ("url", "bucket"):
+            yield from _address(getattr(source, field), f"{path}.{field}")
+    for index, target in enumerate(settings.publish):
+        yield from _table(target.options, f"publish[{index}].options")
+        yield from _address(target.url, f"publish[{index}].url")
+    yield from _address(settings.store, "store")
+
+
+def _table(values: Mapping[str, str], path: str) -> Iterator[tuple[str, str]]:
+    for name, value in values.items():
+        if names_secret(name) and value and not is_reference(value):
+            yield f"{path}.{name}", f"`{name}` holds a secret; {WAY_OUT}"
+
+
+def _address(address: str | None, path: str) -> Iterator[tuple[str, str]]:
+    if not address or is_reference(address):
+        return
+    field = path.rpartition(".")[2]
+    database = path == "store"
+    try:
+        parts = urlsplit(address)
+        credentials = parts.password is not None if database else "@" in parts.netloc
+        names = [name for name, _ in parse_qsl(parts.query, keep_blank_values=True)]
+    except ValueError:
+        return  # not an address at all: another check says so
+    if credentials:
+        way_out = (
+            "put the whole address into KFM_STORE, or " + WAY_OUT
+            if database
+            else "give them in `headers`, as `Authorization: env:NAME`"
+        )
+        yield path, f"`{field}` holds credentials; {way_out}"
+    for name in names:
+        if names_secret(name):
+            yield (
+                path,
+                f"`{field}` holds a secret in `{name}`; move it out, as `{name}: env:NAME`",
+            )

@@ -1,0 +1,25 @@
+-- name: invocations.insert
+INSERT INTO invocations (
+  invocation_id, run_id, source_id, dataset_id, trigger_type, idempotency_key, outcome, actor,
+  requested_at_ms, claimed_actor, rationale, ticket, reason, gates
+) VALUES (
+  :invocation_id, :run_id, :source_id, :dataset_id, :trigger_type, :idempotency_key, :outcome,
+  :actor, :requested_at_ms, :claimed_actor, :rationale, :ticket, :reason, :gates
+)
+
+-- name: invocations.finish
+UPDATE invocations SET outcome = :outcome, reason = :reason, gates = :gates
+WHERE invocation_id = :invocation_id AND outcome IS NULL
+
+-- name: invocations.interrupt
+UPDATE invocations SET outcome = 'failed', reason = :reason
+WHERE run_id = :run_id AND outcome IS NULL
+
+-- name: invocations.list
+SELECT
+  invocation_id, run_id, source_id, dataset_id, trigger_type, idempotency_key, outcome, actor,
+  requested_at_ms, claimed_actor, rationale, ticket, reason, gates
+FROM invocations
+WHERE (:run_id = '' OR run_id = :run_id)
+ORDER BY requested_at_ms DESC, invocation_id DESC
+LIMIT :row_limit

@@ -1,0 +1,13 @@
+-- name: migrations.create
+CREATE TABLE IF NOT EXISTS migrations (
+  version       BIGINT NOT NULL PRIMARY KEY,
+  name          TEXT NOT NULL,
+  checksum      TEXT NOT NULL,
+  applied_at_ms BIGINT NOT NULL
+)
+
+-- name: migrations.list
+SELECT version, name, checksum FROM migrations ORDER BY version
+
+-- name: migrations.insert
+INSERT INTO migrations (version, name, checksum, applied_at_ms) VALUES (:version, :name, :checksum, :applied_at_ms)

@@ -1,0 +1,5 @@
+-- name: locks.get_for_update
+SELECT scope, fence, worker_id, run_id, acquired_at_ms, lease_until_ms FROM locks WHERE scope = :scope FOR UPDATE
+
+-- name: policy.epoch_for_share
+SELECT value FROM counters WHERE name = 'policy_epoch' FOR SHARE

@@ -1,0 +1,82 @@
+-- name: runs.by_key
+SELECT
+  run_id, source_id, dataset_id, pipeline_id, idempotency_key, work_key, work_base, revision,
+  trigger_type, window_spec, window_start_ms, window_end_ms, partition_key, pipeline_version,
+  status, attempts, fence, start_time_ms, end_time_ms, fingerprint, version_id, error_code,
+  error_message, force, correction
+FROM runs WHERE idempotency_key = :idempotency_key
+
+-- name: runs.by_id
+SELECT
+  run_id, source_id, dataset_id, pipeline_id, idempotency_key, work_key, work_base, revision,
+  trigger_type, window_spec, window_start_ms, window_end_ms, partition_key, pipeline_version,
+  status, attempts, fence, start_time_ms, end_time_ms, fingerprint, version_id, error_code,
+  error_message, force, correction
+FROM runs WHERE run_id = :run_id
+
+-- name: runs.latest_of_work
+SELECT
+  run_id, source_id, dataset_id, pipeline_id, idempotency_key, work_key, work_base, revision,
+  trigger_type, window_spec, window_start_ms, window_end_ms, partition_key, pipeline_version,
+  status, attempts, fence, start_time_ms, end_time_ms, fingerprint, version_id, error_code,
+  error_message, force, correction
+FROM runs WHERE work_base = :work_base ORDER BY revision DESC LIMIT 1
+
+-- name: runs.of_correction
+SELECT
+  run_id, source_id, dataset_id, pipeline_id, idempotency_key, work_key, work_base, revision,
+  trigger_type, window_spec, window_start_ms, window_end_ms, partition_key, pipeline_version,
+  status, attempts, fence, start_time_ms, end_time_ms, fingerprint, version_id, error_code,
+  error_message, force, correction
+FROM runs WHERE work_base = :work_base AND correction = :correction ORDER BY revision DESC LIMIT 1
+
+-- name: runs.list
+SELECT
+  run_id, source_id, dataset_id, pipeline_id, idempotency_key, work_key, work_base, revision,
+  trigger_type, window_spec, window_start_ms, window_end_ms, partition_key, pipeline_version,
+  status, attempts, fence, start_time_ms, end_time_ms, fingerprint, version_id, error_code,
+  error_message, force, correction
+FROM runs
+WHERE (:dataset_id = '' OR dataset_id = :dataset_id)
+  AND (:source_id = '' OR source_id = :source_id)
+  AND (:status = '' OR status = :status)
+ORDER BY start_time_ms DESC, run_id DESC
+LIMIT :row_limit
+
+-- name: runs.forces
+SELECT COUNT(*) FROM runs WHERE work_base = :work_base AND force > 0
+
+-- name: runs.oldest_running
+SELECT MIN(start_time_ms) FROM runs WHERE status = 'running'
+
+-- name: runs.insert
+INSERT INTO runs (
+  run_id, source_id, dataset_id, pipeline_id, idempotency_key, work_key, work_base, revision,
+  trigger_type, window_spec, window_start_ms, window_end_ms, partition_key, pipeline_version,
+  status, attempts, fence, start_time_ms, end_time_ms, fingerprint, version_id, error_code,
+  error_message, force, correction
+) VALUES (
+  :run_id, :source_id, :dataset_id, :pipeline_id, :idempotency_key, :work_key, :work_base,
+  :revision, :trigger_type, :window_spec, :window_start_ms, :window_end_ms, :partition_key,
+  :pipeline_version, :status, :attempts, :fence, :start_time_ms, :end_time_ms, :fingerprint,
+  :version_id, :error_code, :error_message, :force, :correction
+) ON CONFLICT DO NOTHING
+RETURNING run_id
+
+-- name: runs.restart
+UPDATE runs
+SET status = 'running', attempts = :attempts, fence = :fence, end_time_ms = NULL, fingerprint = NULL,
+    error_code = NULL, error_message = NULL
+WHERE run_id = :run_id AND fence = :seen_fence AND attempts = :seen_attempts AND status <> 'success'
+RETURNING run_id
+
+-- name: runs.succeed
+UPDATE runs SET status = 'success', end_time_ms = :end_time_ms, version_id = :version_id, fingerprint = :fingerprint
+WHERE run_id = :run_id AND fence = :fence AND status = 'running'
+RETURNING run_id
+
+-- name: runs.fail
+UPDATE runs
+SET status = 'failed', end_time_ms = :end_time_ms, error_code = :error_code, error_message = :error_message
+WHERE run_id = :run_id AND fence = :fence AND status = 'running'
+RETURNING run_id

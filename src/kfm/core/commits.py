@@ -1,0 +1,79 @@
+"""What is asked of the store in one transaction, and what it answers.
+
+Each question carries what its author had seen; the store compares inside the transaction and
+answers with a word instead of acting on a world that has moved.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from kfm.core.records import GateResult, GovernanceEntry, Invocation, Lock, Manifest, Record, Run, Switch
+
+
+class Admit(Record):
+    """Key, gate decision and lock, together or not at all."""
+
+    run: Run  # as it shall be; the store sets the fence
+    seen: Run | None  # the row that the decision was made on
+    scope: str
+    worker_id: str
+    lease_ms: int
+    invocation: Invocation
+    policy_epoch: int
+    entries: tuple[GovernanceEntry, ...] = ()
+
+
+class Admitted(Record):
+    answer: Literal["admitted", "moved", "locked", "epoch-moved"]
+    run: Run | None = None  # admitted: the row as stored; moved: the row that is there now
+    lock: Lock | None = None  # locked: who holds it
+
+
+class Promote(Record):
+    """The version, the pointer, the run's success and the lock's release, together or not at all."""
+
+    run_id: str
+    dataset_id: str
+    scope: str
+    fence: int
+    policy_epoch: int
+    base_sequence: int  # the head that the version was built on; 0: none
+    fingerprint: str
+    version_id: str
+    manifest: Manifest | None  # None: the head already shows exactly this
+    invocation_id: str
+    reason: str
+    gates: tuple[GateResult, ...] = ()
+    entries: tuple[GovernanceEntry, ...] = ()
+    states: tuple[tuple[str, Any], ...] = ()
+    events: tuple[tuple[str, dict[str, Any]], ...] = ()
+
+
+class Promoted(Record):
+    answer: Literal["promoted", "unchanged", "lost", "epoch-moved", "head-moved"]
+    sequence: int | None = None
+
+
+class Fail(Record):
+    """A run's end without promotion."""
+
+    run_id: str
+    scope: str
+    fence: int
+    error_code: str
+    error_message: str
+    invocation_id: str
+    outcome: Literal["failed", "refused"]
+    gates: tuple[GateResult, ...] = ()
+    entries: tuple[GovernanceEntry, ...] = ()
+    pause: Switch | None = None  # a CARE or sovereignty violation pauses its dataset
+
+
+class Reaped(Record):
+    """A run whose holder is gone."""
+
+    run_id: str
+    scope: str
+    worker_id: str
+    lapsed: bool  # False: the process is known to be dead

@@ -1,0 +1,403 @@
+"""Every error a person can meet, in one tree.
+
+The first line of a class docstring is the message; the rest is the page that
+`kfm explain KFMnnn` prints. The hundreds digit of a code is the exit status of
+the command (1 and 6 are both "the work failed": 1xx is kept for lint rules).
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class KfmError(Exception):
+    """Something went wrong.
+
+    The base of every error that kfm raises on purpose.
+    """
+
+    code: ClassVar[str] = "KFM600"
+    exit_code: ClassVar[int] = 1
+    remedy: ClassVar[str] = "Run the command again with --verbose and read the event log."
+
+    def __init__(self, detail: str = "", *, remedy: str | None = None, **facts: Any) -> None:
+        self.detail = detail
+        self.facts = facts
+        self._remedy = remedy
+        super().__init__(self.message)
+
+    @property
+    def message(self) -> str:
+        headline = (type(self).__doc__ or "").strip().splitlines()[0]
+        return f"{headline} {self.detail}".strip() if self.detail else headline
+
+    @property
+    def way_out(self) -> str:
+        return self._remedy or type(self).remedy
+
+    def as_document(self) -> dict[str, Any]:
+        """The JSON shape of an error: code, message, remedy, docs."""
+        return {
+            "code": self.code,
+            "message": self.message,
+            "remedy": self.way_out,
+            "docs": f"docs/reference/errors.md#{self.code.lower()}",
+        }
+
+
+# --- 2xx: bad usage or configuration -------------------------------------------------
+
+
+class UsageError(KfmError):
+    """The command was not understood."""
+
+    code = "KFM200"
+    exit_code = 2
+    remedy = "Read the command's --help."
+
+
+class ConfigError(KfmError):
+    """The configuration is not valid.
+
+    The message names the file, the line and, where there is one, the nearest
+    word that would have been right.
+    """
+
+    code = "KFM201"
+    exit_code = 2
+    remedy = "Correct the named line; `kfm config show --origin` prints what was read."
+
+
+class ConfigNotFound(ConfigError):
+    """There is no configuration file."""
+
+    code = "KFM202"
+    remedy = "Make one with `kfm init`, or name one with --config or KFM_CONFIG."
+
+
+class SecretNotFound(ConfigError):
+    """A secret that the configuration refers to is not there.
+
+    Secrets are never written into a configuration: they are named as
+    `env:NAME` or `file:PATH` and read when they are needed.
+    """
+
+    code = "KFM203"
+    remedy = "Set the environment variable or create the file that the reference names."
+
+
+class WindowError(UsageError):
+    """The window can't be resolved.
+
+    A window is an ISO 8601 duration (`P1D`, `PT6H`, `P1M`), a start and a
+    duration (`2026-01-01/P1D`), or a start and an end.
+    """
+
+    code = "KFM204"
+    remedy = "Write it as P1D, PT6H, 2026-01-01/P1D or 2026-01-01/2026-01-08."
+
+
+class ExtraMissing(UsageError):
+    """This needs an extra that is not installed."""
+
+    code = "KFM205"
+    remedy = "Install the named extra with pip."
+
+
+class UnhashableInput(UsageError):
+    """An input can't be hashed, so nothing was run.
+
+    Hashed documents hold text, whole numbers within ±(2^53-1), true, false,
+    null, lists, objects with text keys, and finite floats (as tagged decimal
+    text). The message names the field.
+    """
+
+    code = "KFM206"
+    remedy = "Turn the named field into text, a whole number or a finite float."
+
+
+class ContractError(ConfigError):
+    """A data contract can't be read."""
+
+    code = "KFM207"
+    remedy = "Correct the contract; the page on contracts lists what is supported."
+
+
+class PolicyError(ConfigError):
+    """A policy file can't be read."""
+
+    code = "KFM208"
+    remedy = "Correct the policy; `kfm gate test` checks policies against fixtures."
+
+
+class PlanError(UsageError):
+    """The plan file can't be used."""
+
+    code = "KFM209"
+    remedy = "Make a new plan with `kfm diff --plan FILE`."
+
+
+class PipelineError(ConfigError):
+    """The pipeline function can't be loaded."""
+
+    code = "KFM210"
+    remedy = "Write it as path/to/file.py:function and give it one parameter, the context."
+
+
+class PluginConflict(ConfigError):
+    """Two plugins have one name."""
+
+    code = "KFM211"
+    remedy = "Uninstall one of the two packages that are named."
+
+
+class MalformedJson(UsageError):
+    """The JSON is not valid, or means different things to different readers.
+
+    Refused are also NaN, whole numbers beyond ±(2^53-1), one key twice in an
+    object, half surrogate pairs, and nesting beyond the limit.
+    """
+
+    code = "KFM212"
+    remedy = "Correct the document as the message says."
+
+
+# --- 3xx: refused by governance or a guardrail ---------------------------------------
+
+
+class Refused(KfmError):
+    """Governance refused this."""
+
+    code = "KFM300"
+    exit_code = 3
+    remedy = "Read the decision with `kfm status`; ask whoever the message names."
+
+
+class GateDenied(Refused):
+    """A policy gate refused this run.
+
+    The record of the call names the gate and the ids of the policies that
+    decided. A refusal consumes neither key nor budget: once the cause is
+    lifted, the same command runs.
+    """
+
+    code = "KFM301"
+
+
+class Halted(Refused):
+    """A CARE or sovereignty rule was violated; the run was halted and the dataset paused.
+
+    A review entry and a postmortem entry were written to the governance
+    ledger. Nothing was promoted.
+    """
+
+    code = "KFM302"
+    remedy = "After the review, lift the pause with `kfm switch set running --dataset ID --rationale TEXT`."
+
+
+class ContractViolated(Refused):
+    """The staged data breaks its contract; nothing was promoted."""
+
+    code = "KFM303"
+    exit_code = 3
+    remedy = "Read the failed checks in the event log; correct the data or the contract."
+
+
+class RationaleRequired(Refused):
+    """This needs a rationale."""
+
+    code = "KFM304"
+    remedy = "Give --rationale TEXT, and --ticket ID where the message asks for it."
+
+
+class BudgetSpent(Refused):
+    """The retry budget of this run is spent."""
+
+    code = "KFM305"
+    remedy = "Run it again with --rationale TEXT and --ticket ID."
+
+
+class PlanDrifted(Refused):
+    """The plan no longer describes what would happen; nothing was promoted."""
+
+    code = "KFM306"
+    remedy = "Make a new plan with `kfm diff`, read it, apply that."
+
+
+class SwitchThrown(Refused):
+    """A kill switch stands in the way."""
+
+    code = "KFM307"
+    remedy = "Lift it with `kfm switch set running … --rationale TEXT`."
+
+
+class RightsMissing(Refused):
+    """The rights of this dataset are not declared, so it is not published.
+
+    A licence and a CARE label travel with every published record. Without
+    them nothing is published.
+    """
+
+    code = "KFM308"
+    remedy = "Declare rights.license and rights.care.label for the dataset."
+
+
+# --- 4xx: a backend is unavailable or refuses us -------------------------------------
+
+
+class BackendUnavailable(KfmError):
+    """A backend can't be reached."""
+
+    code = "KFM400"
+    exit_code = 4
+    remedy = "Run `kfm doctor`."
+
+
+class StoreTooNew(BackendUnavailable):
+    """The database was made by a newer kfm."""
+
+    code = "KFM401"
+    remedy = "Upgrade kfm on this machine; the database is not touched."
+
+
+class StoreUnsafe(BackendUnavailable):
+    """The database can't be used safely here.
+
+    kfm refuses a SQLite library with the WAL-reset bug, a durability setting
+    weaker than WAL + FULL, a PostgreSQL server without fsync or synchronous
+    commit, and a SQLite file on a network file system.
+    """
+
+    code = "KFM402"
+    remedy = "Move the state to a local disk, or upgrade the library, as the message says."
+
+
+class StoreBusy(BackendUnavailable):
+    """The database did not become free in time."""
+
+    code = "KFM403"
+    remedy = "Another process holds it for unusually long: `kfm status` names the work in flight."
+
+
+class UpstreamUnavailable(BackendUnavailable):
+    """The upstream source can't be reached or refuses us."""
+
+    code = "KFM404"
+    remedy = "Try again later; `kfm doctor` tests the address."
+
+
+class StoreCorrupt(BackendUnavailable):
+    """What was read back is not what was written."""
+
+    code = "KFM405"
+    remedy = "Stop, copy the state folder, and run `kfm doctor`."
+
+
+class TargetUnavailable(BackendUnavailable):
+    """A publishing target can't be written; the promotion stands and is projected again later."""
+
+    code = "KFM406"
+    remedy = "Make the target writable, then run `kfm project`."
+
+
+# --- 5xx: busy -----------------------------------------------------------------------
+
+
+class Busy(KfmError):
+    """Somebody else is doing this right now."""
+
+    code = "KFM500"
+    exit_code = 5
+    remedy = "Wait for it, or look with `kfm status`."
+
+
+class LockHeld(Busy):
+    """The lock is held by another run."""
+
+    code = "KFM501"
+
+
+class LostLease(Busy):
+    """The lease was lost to a successor; nothing this run did after that is visible."""
+
+    code = "KFM502"
+    remedy = "Nothing: the successor carries on. `kfm runs` shows it."
+
+
+# --- 6xx: the work failed ------------------------------------------------------------
+
+
+class WorkFailed(KfmError):
+    """The work failed."""
+
+    code = "KFM601"
+
+
+class IllegalTransition(KfmError):
+    """That change of state is not allowed."""
+
+    code = "KFM602"
+    remedy = "This is a defect in kfm or in an extension: please report it."
+
+
+class SchemaViolation(KfmError):
+    """A record does not match its schema; nothing was written."""
+
+    code = "KFM603"
+    remedy = "This is a defect in kfm or in an extension: please report it."
+
+
+class LimitExceeded(KfmError):
+    """A limit was exceeded."""
+
+    code = "KFM604"
+    remedy = "Raise the named limit in the configuration if the size is expected."
+
+
+class ChecksumMismatch(KfmError):
+    """The bytes that arrived are not the bytes that were announced."""
+
+    code = "KFM605"
+    remedy = "The source changed while it was read, or is damaged: run again."
+
+
+class PathConflict(KfmError):
+    """Two pieces of work would publish the same path."""
+
+    code = "KFM606"
+    remedy = "Give one of the sources another `path` template."
+
+
+class PipelineFailed(KfmError):
+    """The pipeline function raised an error."""
+
+    code = "KFM607"
+    remedy = "Read the event log of the run; the traceback is there."
+
+
+class DryRunViolated(KfmError):
+    """Something changed during a dry-run.
+
+    A dry-run reads and compares; it must leave the state, the published tree and
+    every backend as they were.
+    """
+
+    code = "KFM608"
+    remedy = "Look for a pipeline that writes without its publisher, or for another process at work."
+
+
+class Cancelled(KfmError):
+    """The run was cancelled."""
+
+    code = "KFM930"
+    exit_code = 130
+    remedy = "Run it again when you are ready; finished work is not repeated."
+
+
+def all_errors() -> list[type[KfmError]]:
+    """Every error class, by code."""
+
+    def below(cls: type[KfmError]) -> list[type[KfmError]]:
+        return [cls, *(leaf for child in cls.__subclasses__() for leaf in below(child))]
+
+    return sorted(below(KfmError), key=lambda cls: cls.code)

@@ -1,0 +1,287 @@
+"""Gate decisions: who may stop work, and what a force can pass. Pure.
+
+A gate answers with a `GateResult`; `combine` turns the answers into one
+`GateDecision`. Its first blocker is a sentence that names the cause, who can
+lift it and the command that does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, tzinfo
+from fnmatch import fnmatchcase
+
+import msgspec
+
+from kfm.core.errors import (
+    BudgetSpent,
+    ConfigError,
+    ContractViolated,
+    GateDenied,
+    Halted,
+    RationaleRequired,
+    Refused,
+    RightsMissing,
+    SwitchThrown,
+)
+from kfm.core.records import GateResult, Record, Switch, ValidationReport
+from kfm.core.settings import Dataset, Freeze
+
+# The only gates a force may pass. A result that calls itself overridable is
+# believed only if its gate stands here: a plugin can't open a CARE gate.
+OVERRIDABLE_GATES = frozenset({"duplicate-key", "budget", "freeze"})
+
+# A violation found by one of these halts the run and pauses the dataset.
+HALTING_GATES = frozenset({"care", "sovereignty"})
+
+_STRICTNESS = {"running": 0, "paused": 1, "stopped": 2}
+_BREADTH = {"all": 0, "domain": 1, "dataset": 2}
+_TEXT_MAX = 200
+_CHECKS_NAMED_MAX = 3
+
+
+class ForceRequest(Record):
+    """Somebody asks to pass what may be passed, and answers for it."""
+
+    actor: str
+    rationale: str | None = None
+    ticket: str | None = None
+
+
+class GateDecision(Record):
+    """All answers of the gates, and what follows from them."""
+
+    allowed: bool
+    results: tuple[GateResult, ...]
+    first_blocker: GateResult | None = None
+    halts: bool = False
+
+    @property
+    def overridden(self) -> tuple[str, ...]:
+        """The gates that a force passed."""
+        return tuple(result.gate for result in self.results if result.overridden)
+
+
+def switch_gate(switches: Sequence[Switch], dataset_id: str, domain: str, in_flight: bool) -> GateResult:
+    """Is work on this dataset allowed to start, or to go on?
+
+    Paused stops new starts; stopped cancels work in flight too. The strictest
+    switch that covers the dataset wins, whatever its scope. No force passes it.
+    """
+    scopes = ("all", f"domain:{domain}", f"dataset:{dataset_id}")
+    newest: dict[str, Switch] = {}
+    for switch in switches:
+        held = newest.get(switch.scope)
+        if switch.scope in scopes and (held is None or _recency(switch) > _recency(held)):
+            newest[switch.scope] = switch
+    thrown = sorted(
+        (switch for switch in newest.values() if switch.position != "running"),
+        key=lambda switch: (-_STRICTNESS[switch.position], scopes.index(switch.scope)),
+    )
+    if not thrown:
+        return GateResult(gate="switch", allowed=True, reason="No kill switch stands in the way.")
+    return _thrown(thrown, in_flight)
+
+
+def _recency(switch: Switch) -> tuple[int, int]:
+    # Two settings of one scope in the same millisecond: the stricter stands.
+    return switch.set_at_ms, _STRICTNESS[switch.position]
+
+
+def _thrown(thrown: list[Switch], in_flight: bool) -> GateResult:
+    worst = thrown[0]
+    goes_on = in_flight and worst.position == "paused"
+    reason = (
+        f"{_scope_words(worst.scope)} {worst.position} since {utc_text(worst.set_at_ms)} "
+        f"by {_one_line(worst.actor)}: {_sentence(worst.rationale)}"
+    )
+    if goes_on:
+        reason += " Work in flight goes on."
+    else:
+        reason += f" An operator lifts it with `{switch_command(worst.scope)}`."
+    if len(thrown) > 1 and not goes_on:
+        others = ", ".join(f"{switch.scope} {switch.position}" for switch in thrown[1:])
+        reason += f" Also in the way: {others}."
+    return GateResult(gate="switch", allowed=goes_on, reason=reason)
+
+
+def switch_command(scope: str) -> str:
+    """The command that lifts a kill switch of this scope."""
+    kind, _, name = scope.partition(":")
+    flag = "--all" if kind == "all" else f"--{kind} {name}"
+    return f"kfm switch set running {flag} --rationale TEXT"
+
+
+def _scope_words(scope: str) -> str:
+    kind, _, name = scope.partition(":")
+    return "Everything is" if kind == "all" else f"The {kind} {name} is"
+
+
+def freeze_gate(
+    freezes: Sequence[Freeze], dataset_id: str, domain: str, now_ms: int, zone: tzinfo = UTC
+) -> GateResult:
+    """Is this moment inside a freeze window of the configuration?
+
+    A window is half open: start <= now < end. A date without a time, and a time
+    without an offset, are read in `zone`; a date counts from midnight. Both the
+    dataset and the domain patterns have to match. A force passes it.
+    """
+    for freeze in freezes:
+        start_ms, end_ms = freeze_span_ms(freeze, zone)
+        covers = _matches(freeze.datasets, dataset_id) and _matches(freeze.domains, domain)
+        if covers and start_ms <= now_ms < end_ms:
+            reason = (
+                f"Frozen from {utc_text(start_ms)} to {utc_text(end_ms)}: {_sentence(freeze.reason)} "
+                "It ends by itself; an operator passes it with "
+                "`kfm run … --force --rationale TEXT --ticket ID`."
+            )
+            return GateResult(gate="freeze", allowed=False, reason=reason, overridable=True)
+    return GateResult(gate="freeze", allowed=True, reason="No freeze window covers this moment.", overridable=True)
+
+
+def freeze_span_ms(freeze: Freeze, zone: tzinfo = UTC) -> tuple[int, int]:
+    """Start and end of a freeze window; ConfigError if they make no span."""
+    start_ms, end_ms = _instant_ms(freeze.start, zone), _instant_ms(freeze.end, zone)
+    if end_ms <= start_ms:
+        raise ConfigError(f"The freeze window {freeze.start} … {freeze.end} ends before it begins.")
+    return start_ms, end_ms
+
+
+def _instant_ms(text: str, zone: tzinfo) -> int:
+    try:
+        moment = datetime.fromisoformat(text)
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=zone)
+        return round(moment.timestamp() * 1000)
+    except (ValueError, OverflowError) as error:
+        raise ConfigError(
+            f"The freeze window's time {text!r} can't be read.",
+            remedy="Write it as 2026-12-20 or 2026-12-20T06:00:00Z.",
+        ) from error
+
+
+def _matches(patterns: Sequence[str], name: str) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def rights_gate(dataset: Dataset) -> GateResult:
+    """Are a licence and a CARE label declared? They travel with every published record."""
+    rights = dataset.rights
+    missing = [
+        field
+        for field, value in (
+            ("rights.license", rights.license if rights else ""),
+            ("rights.care.label", rights.care.label if rights else ""),
+        )
+        if not value.strip()
+    ]
+    if not missing:
+        return GateResult(gate="rights", allowed=True, reason="A licence and a CARE label are declared.")
+    reason = (
+        f"The dataset {dataset.id} declares no {' and no '.join(missing)}. "
+        "Whoever keeps the configuration adds it; `kfm config show --origin` names the file."
+    )
+    return GateResult(gate="rights", allowed=False, reason=reason)
+
+
+def contract_gate(report: ValidationReport | None) -> GateResult:
+    """Did the staged bytes keep their contract? None: the source declares no contract."""
+    if report is None:
+        return GateResult(gate="contract", allowed=True, reason="The source declares no contract.")
+    if not report.checks:
+        # A contract that checked nothing proves nothing.
+        return GateResult(gate="contract", allowed=False, reason="The contract made no check, so nothing is proven.")
+    failed = [check for check in report.checks if not check.passed]
+    if not failed:
+        return GateResult(gate="contract", allowed=True, reason=f"All {len(report.checks)} checks passed.")
+    named = "; ".join(
+        f"{check.name}{f' in {check.path}' if check.path else ''}: {_one_line(check.detail)}"
+        for check in failed[:_CHECKS_NAMED_MAX]
+    )
+    more = len(failed) - _CHECKS_NAMED_MAX
+    reason = (
+        f"{len(failed)} of {len(report.checks)} checks failed: {named}"
+        f"{f'; and {more} more' if more > 0 else ''}. "
+        "Whoever keeps the data or its contract corrects it, then the same command runs."
+    )
+    return GateResult(gate="contract", allowed=False, reason=reason)
+
+
+def combine(results: Iterable[GateResult], force: ForceRequest | None = None) -> GateDecision:
+    """One decision from all answers.
+
+    A force passes overridable gates only, and only if it passes all that stand
+    in the way: otherwise nothing is marked as overridden, because nothing was.
+    """
+    if force is not None:
+        _require_answerable(force)
+    answers = tuple(results)
+    denied = [result for result in answers if not result.allowed]
+    if force is not None and all(may_override(result) for result in denied):
+        passed = tuple(
+            msgspec.structs.replace(result, overridden=True) if not result.allowed else result for result in answers
+        )
+        return GateDecision(allowed=True, results=passed)
+    # Name what is hardest to lift first: lifting the others would not help.
+    ranked = sorted(denied, key=lambda result: (not result.halts, may_override(result)))
+    return GateDecision(
+        allowed=not denied,
+        results=answers,
+        first_blocker=ranked[0] if ranked else None,
+        halts=any(result.halts for result in denied),
+    )
+
+
+def may_override(result: GateResult) -> bool:
+    """May a force pass this gate?"""
+    return result.overridable and not result.halts and result.gate in OVERRIDABLE_GATES
+
+
+def _require_answerable(force: ForceRequest) -> None:
+    given = {
+        "an actor": "" if force.actor == "unknown" else force.actor,
+        "a rationale (--rationale TEXT)": force.rationale or "",
+        "a ticket (--ticket ID)": force.ticket or "",
+    }
+    missing = [name for name, value in given.items() if not value.strip()]
+    if missing:
+        raise RationaleRequired(f"A force needs {' and '.join(missing)}.")
+
+
+def refusal(decision: GateDecision, *, in_flight: bool = False) -> Refused:
+    """The error that tells a person about a refusal.
+
+    A CARE or sovereignty denial before the start is a refusal; found later, it
+    is a violation that halts the run.
+    """
+    blocker = decision.first_blocker
+    if blocker is None:
+        raise ValueError("only a denied decision has a refusal")
+    facts = {"gate": blocker.gate, "policy_ids": blocker.policy_ids}
+    if decision.halts and in_flight:
+        return Halted(blocker.reason, **facts)
+    kinds: dict[str, type[Refused]] = {
+        "switch": SwitchThrown,
+        "rights": RightsMissing,
+        "contract": ContractViolated,
+        "budget": BudgetSpent,
+    }
+    return kinds.get(blocker.gate, GateDenied)(blocker.reason, **facts)
+
+
+def utc_text(instant_ms: int) -> str:
+    """RFC 3339 in UTC, to the second."""
+    try:
+        return f"{datetime.fromtimestamp(instant_ms // 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    except (ValueError, OverflowError, OSError):
+        return f"{instant_ms} ms after 1970-01-01T00:00:00Z"
+
+
+def _one_line(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _TEXT_MAX else line[: _TEXT_MAX - 1] + "…"
+
+
+def _sentence(text: str) -> str:
+    line = _one_line(text)
+    return line if line.endswith((".", "!", "?", "…")) else line + "."

@@ -1,0 +1,137 @@
+"""What a configuration says, as frozen values. Reading files is `kfm.config`'s work."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+
+class Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A value whose unknown fields are errors."""
+
+
+class Care(Strict):
+    label: str
+    level: Literal["public", "review", "restricted", "blocked"] = "public"
+
+
+class Sovereignty(Strict):
+    authority: str
+    consent: Literal["granted", "pending", "withdrawn"]
+    agreement: str | None = None
+
+
+class Rights(Strict):
+    license: str
+    care: Care
+    sovereignty: Sovereignty | None = None
+    local_contexts: str | None = None
+    attribution: str | None = None
+
+
+class Dataset(Strict):
+    id: str
+    title: str | None = None
+    description: str | None = None
+    domain: str = "general"
+    keywords: tuple[str, ...] = ()
+    bbox: tuple[float, float, float, float] | None = None
+    rights: Rights | None = None
+    lock: Literal["dataset", "domain"] = "dataset"
+
+
+class Pagination(Strict):
+    """How an HTTP API hands out its pages."""
+
+    style: Literal["link-header", "json-next", "page-number", "offset"]
+    next_pointer: str = "/next"
+    parameter: str = "page"
+    first: int = 1
+    page_size: int = 100
+    size_parameter: str | None = None
+    items_pointer: str = ""
+    pages_max: int = 1000
+
+
+class Source(Strict):
+    """One place that data comes from. Which fields apply depends on `kind`."""
+
+    id: str
+    dataset: str
+    kind: str  # files | http | bucket | sync, or the name of a kfm.sources entry point
+    window: str = "P1D"
+    time_zone: str = "UTC"
+    partition: str | None = None
+    output_version: str | None = None  # pinned; None: a hash of the pipeline's own files
+    contract: str | None = None
+    pipeline: str | None = None  # "path/to/file.py:function"
+    mode: Literal["merge", "replace"] = "merge"
+    path: str | None = None  # template of the published path, see the reference
+    # files
+    folder: str | None = None
+    pattern: str = "**/*"
+    # http
+    url: str | None = None
+    params: dict[str, str] = {}
+    headers: dict[str, str] = {}
+    pagination: Pagination | None = None
+    # bucket
+    bucket: str | None = None  # s3://name, gs://name, az://name, file:///path
+    prefix: str = ""
+    bucket_options: dict[str, str] = {}
+    # sync
+    members: tuple[str, ...] = ()
+
+
+class Freeze(Strict):
+    """A span of time in which nothing is published."""
+
+    start: str
+    end: str
+    reason: str
+    datasets: tuple[str, ...] = ("*",)
+    domains: tuple[str, ...] = ("*",)
+
+
+class Target(Strict):
+    """A publishing target: a projection of the promoted head."""
+
+    kind: str  # local | s3 | github-actions | noop, or a kfm.publishers entry point
+    name: str | None = None
+    path: str | None = None
+    url: str | None = None
+    options: dict[str, str] = {}
+
+
+class Limits(Strict):
+    objects_per_run_max: int = 10_000
+    object_bytes_max: int = 5 * 1024**3
+    run_bytes_max: int = 50 * 1024**3
+    call_timeout_ms: int = 60_000
+    versions_kept: int = 10
+
+
+class Lease(Strict):
+    seconds: float = 60.0
+    heartbeat_seconds: float | None = None  # None: a third of the lease
+
+
+class Settings(Strict):
+    version: Literal[1] = 1
+    environment: str = "default"
+    state: str = ".kfm"
+    store: str | None = None  # None: sqlite in the state folder; postgresql://…
+    datasets: tuple[Dataset, ...] = ()
+    sources: tuple[Source, ...] = ()
+    publish: tuple[Target, ...] = ()
+    policies: tuple[str, ...] = ()
+    freezes: tuple[Freeze, ...] = ()
+    limits: Limits = Limits()
+    lease: Lease = Lease()
+
+    def dataset(self, dataset_id: str) -> Dataset:
+        return next(d for d in self.datasets if d.id == dataset_id)
+
+    def source(self, source_id: str) -> Source:
+        return next(s for s in self.sources if s.id == source_id)

@@ -1,0 +1,159 @@
+"""The files that a run leaves behind: run.jsonl, event_log.jsonl, publisher_trace.jsonl, idempotency.json."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import msgspec
+
+from kfm.core.canonical import canonical_bytes
+from kfm.core.keys import trigger_document, work_document
+from kfm.core.records import Record, Run
+from kfm.core.redact import redact
+from kfm.core.times import rfc3339
+from kfm.admission.subject import Subject
+from kfm.ports import Clock, Files, Writer
+from kfm.publish.trace import require_valid
+
+RunEventName = Literal["run.start", "run.metrics", "run.end"]
+Level = Literal["info", "warning", "error"]
+
+
+class RunEvent(Record):
+    """One line of run.jsonl: one change of state."""
+
+    at: str
+    event: RunEventName
+    run_id: str
+    attempt: int
+    dry_run: bool
+    facts: dict[str, Any] = {}
+
+
+class LogEvent(Record):
+    """One line of event_log.jsonl: one step."""
+
+    at: str
+    run_id: str
+    phase: str
+    level: Level
+    message: str
+    facts: dict[str, Any] = {}
+
+
+class RunLog:
+    """Writes whole, valid lines. Without a folder it writes nothing: a dry-run without --artifacts."""
+
+    def __init__(
+        self,
+        files: Files,
+        folder: str | None,
+        clock: Clock,
+        run_id: str,
+        attempt: int,
+        *,
+        dry_run: bool,
+        announce: Callable[[str], None],
+    ) -> None:
+        self.folder = folder
+        self._files = files
+        self._clock = clock
+        self._run_id = run_id
+        self._attempt = attempt
+        self._dry_run = dry_run
+        self._announce = announce
+        self._open: dict[str, Writer] = {}
+        self.phase = "admit"
+        if folder is not None:
+            files.make_dirs(folder)
+            for name in ("run.jsonl", "event_log.jsonl", "publisher_trace.jsonl"):
+                self._open[name] = files.create(f"{folder}/{name}")
+
+    def _line(self, name: str, schema: str, record: Record) -> None:
+        if name not in self._open:
+            return
+        plain = msgspec.to_builtins(record)
+        require_valid(schema, plain)
+        self._open[name].write(canonical_bytes(plain) + b"\n")
+
+    def run_event(self, event: RunEventName, **facts: Any) -> None:
+        self._line(
+            "run.jsonl",
+            "run-event",
+            RunEvent(
+                at=rfc3339(self._clock.now_ms()),
+                event=event,
+                run_id=self._run_id,
+                attempt=self._attempt,
+                dry_run=self._dry_run,
+                facts=facts,
+            ),
+        )
+
+    def step(self, phase: str, message: str, *, level: Level = "info", **facts: Any) -> None:
+        self.phase = phase
+        message = redact(message)
+        self._announce(f"{phase}: {message}")
+        self._line(
+            "event_log.jsonl",
+            "event-log",
+            LogEvent(
+                at=rfc3339(self._clock.now_ms()),
+                run_id=self._run_id,
+                phase=phase,
+                level=level,
+                message=message,
+                facts=facts,
+            ),
+        )
+
+    def trace_line(self, line: bytes) -> None:
+        """The sink of the publisher's trace."""
+        if "publisher_trace.jsonl" in self._open:
+            self._open["publisher_trace.jsonl"].write(line)
+
+    def ledger_record(self, run: Run, subject: Subject, outcome: str) -> None:
+        """idempotency.json: the ledger's row, and what its keys were made of."""
+        if self.folder is None:
+            return
+        document = idempotency_document(run, subject, outcome, dry_run=self._dry_run)
+        require_valid("idempotency", document)
+        writer = self._files.create(f"{self.folder}/idempotency.json.tmp")
+        writer.write(canonical_bytes(document) + b"\n")
+        writer.close()
+        self._files.rename(f"{self.folder}/idempotency.json.tmp", f"{self.folder}/idempotency.json")
+
+    def close(self) -> None:
+        while self._open:
+            self._open.popitem()[1].close()
+
+
+def idempotency_document(run: Run, subject: Subject, outcome: str, *, dry_run: bool) -> dict[str, Any]:
+    return {
+        "run_id": run.run_id,
+        "dataset_id": run.dataset_id,
+        "pipeline_id": run.pipeline_id,
+        "idempotency_key": run.idempotency_key,
+        "work_key": run.work_key,
+        "revision": run.revision,
+        "trigger_type": run.trigger_type,
+        "window_spec": run.window_spec,
+        "window_start_utc": rfc3339(run.window_start_ms),
+        "window_end_utc": rfc3339(run.window_end_ms),
+        "pipeline_version": run.pipeline_version,
+        "start_time_utc": rfc3339(run.start_time_ms),
+        "end_time_utc": rfc3339(run.end_time_ms) if run.end_time_ms is not None else None,
+        "status": run.status,
+        "outcome": outcome,
+        "attempts": run.attempts,
+        "fence": run.fence,
+        "fingerprint": run.fingerprint,
+        "version_id": run.version_id,
+        "error_code": run.error_code,
+        "dry_run": dry_run,
+        "key_documents": {
+            "trigger": trigger_document(subject.trigger, subject.work, run.revision),
+            "work": work_document(subject.work, run.revision),
+        },
+    }

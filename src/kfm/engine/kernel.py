@@ -1,0 +1,61 @@
+"""Everything that a run needs, chosen by the wiring."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kfm.core.records import Window
+from kfm.core.settings import Settings, Source
+from kfm.ports import (
+    Clock,
+    Files,
+    Heart,
+    Ids,
+    LedgerReader,
+    Liveness,
+    Objects,
+    PolicyEngine,
+    Progress,
+    Projection,
+    Store,
+)
+from kfm.ports import Source as Upstream
+
+
+@dataclass(frozen=True)
+class Kernel:
+    settings: Settings
+    ledger: LedgerReader
+    clock: Clock
+    ids: Ids
+    files: Files
+    objects: Objects
+    scratch: Callable[[], Objects]
+    upstream: Callable[[Source, Window], Upstream]
+    policies: PolicyEngine
+    projections: Sequence[Projection]
+    liveness: Liveness
+    worker_id: str
+    progress: Progress
+    read_project: Callable[[str], bytes]  # a file of the project, by its path in the configuration
+    load_pipeline: Callable[[str], Callable[[Any], None]]
+    runs_folder: str  # where the artifacts of runs go by default
+    writer: Store | None = None  # None in a dry-run: there is nothing to write with
+    heart: Heart | None = None
+    announce: Callable[[str], None] = lambda _line: None
+
+    @property
+    def store(self) -> Store:
+        assert self.writer is not None, "a dry-run was about to write"
+        return self.writer
+
+    @property
+    def lease_ms(self) -> int:
+        return round(self.settings.lease.seconds * 1000)
+
+    @property
+    def heartbeat_ms(self) -> int:
+        chosen = self.settings.lease.heartbeat_seconds
+        return round(chosen * 1000) if chosen is not None else max(1, self.lease_ms // 3)

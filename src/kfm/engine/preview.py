@@ -1,0 +1,153 @@
+"""A dry-run: the same decisions and the same work, with nothing to write with."""
+
+from __future__ import annotations
+
+from kfm import __version__
+from kfm.admission.enter import look, unchanged
+from kfm.admission.subject import Subject, forced
+from kfm.core.errors import BudgetSpent, KfmError
+from kfm.core.gates import GateDecision, refusal
+from kfm.core.records import GateResult, Promotion, Manifest, Run
+from kfm.engine import gating, work
+from kfm.engine.artifacts import RunLog
+from kfm.engine.kernel import Kernel
+from kfm.engine.requests import RunReport
+from kfm.publish import plan as plans
+from kfm.publish.manifest import merge
+from kfm.publish.publisher import NoopPublisher
+from kfm.publish.trace import Trace
+
+
+def preview(kernel: Kernel, subject: Subject, *, force: bool, artifacts_dir: str | None) -> RunReport:
+    started_ms = kernel.clock.monotonic_ms()
+    if force:
+        subject = forced(subject, kernel.ledger.forces(subject.work_base) + 1)
+    verdict = look(kernel.ledger, kernel.liveness, subject)
+    run = verdict.run or subject.new_run(verdict.revision, kernel.clock.now_ms())
+    admission = gating.at_admission(kernel, subject, dry_run=True)
+    log = RunLog(
+        kernel.files,
+        artifacts_dir,
+        kernel.clock,
+        run.run_id,
+        run.attempts,
+        dry_run=True,
+        announce=kernel.announce,
+    )
+
+    def report(outcome: str, word: str, reason: str, **more: object) -> RunReport:
+        log.run_event("run.end", outcome=outcome, reason=reason)
+        log.ledger_record(run, subject, outcome)
+        return RunReport(
+            outcome=outcome,  # type: ignore[arg-type]
+            word=word,
+            reason=reason,
+            source_id=subject.source.id,
+            dataset_id=subject.dataset.id,
+            window_start_ms=subject.window.start_ms,
+            window_end_ms=subject.window.end_ms,
+            invocation_id=None,
+            run=verdict.run,
+            artifacts_dir=artifacts_dir,
+            duration_ms=kernel.clock.monotonic_ms() - started_ms,
+            **more,  # type: ignore[arg-type]
+        )
+
+    try:
+        log.run_event("run.start", trigger=subject.trigger.type, window=subject.window.spec, verdict=verdict.kind)
+        if not admission.allowed:
+            error: KfmError = refusal(admission)
+            return report("refused", "blocked", error.message, error=error, gates=admission.results)
+        if verdict.kind == "stop":
+            error = BudgetSpent(verdict.reason)
+            return report("refused", "blocked", error.message, error=error, gates=admission.results)
+        if verdict.kind == "done":
+            return report("noop", "unchanged", verdict.reason, gates=admission.results)
+        upstream = kernel.upstream(subject.source, subject.window)
+        discovered = work.discover(upstream, subject)
+        if verdict.kind == "compare" and verdict.run and discovered.fingerprint == verdict.run.fingerprint:
+            return report("noop", "unchanged", unchanged(verdict.run), gates=admission.results)
+        plan, decision = _plan(kernel, subject, upstream, discovered, run, log, admission)
+        _write_plan(kernel, artifacts_dir, plan)
+        facts = {"plan": plan, "gates": plan.header.gates, "changes": plan.changes, "version_id": plan.header.version_id}
+        if not decision.allowed:
+            error = refusal(decision, in_flight=True)
+            return report("refused", "blocked", error.message, error=error, **facts)
+        return report("planned", "planned", verdict.reason, **facts)
+    finally:
+        log.close()
+
+
+def _plan(
+    kernel: Kernel,
+    subject: Subject,
+    upstream: object,
+    discovered: work.Discovered,
+    run: Run,
+    log: RunLog,
+    admission: GateDecision,
+) -> tuple[plans.Plan, GateDecision]:
+    objects = kernel.scratch()
+    trace = Trace(
+        log.trace_line,
+        kernel.clock.now_ms,
+        run.run_id,
+        publisher="noop",
+        dry_run=True,
+        restricted=is_restricted(subject),
+    )
+    publisher = NoopPublisher(trace, scratch=objects, limits=kernel.settings.limits)
+    try:
+        prepared = work.prepare(
+            kernel, subject, upstream, discovered, objects, publisher, log, lambda: None  # type: ignore[arg-type]
+        )
+        publisher.noop_guard()
+    finally:
+        publisher.close()
+    decision = gating.at_promotion(kernel, subject, prepared.report, dry_run=True)
+    head = kernel.ledger.head(subject.dataset.id)
+    return make_plan(kernel, subject, prepared, head, (*admission.results, *decision.results)), decision
+
+
+def make_plan(
+    kernel: Kernel,
+    subject: Subject,
+    prepared: work.Prepared,
+    head: tuple[Promotion, Manifest] | None,
+    gates: tuple[GateResult, ...],
+) -> plans.Plan:
+    """What promoting this over that head would change."""
+    old = head[1] if head else None
+    manifest = old if prepared.item is None else merge(old, subject.dataset, prepared.item, subject.source.mode)
+    return plans.make(
+        base=head,
+        manifest=manifest or empty_manifest(subject),
+        source_id=subject.source.id,
+        partition=subject.work.partition,
+        window=subject.window,
+        fingerprint=prepared.fingerprint,
+        output_version=subject.work.output_version,
+        gates=gates,
+        kfm_version=__version__,
+        made_at_ms=kernel.clock.now_ms(),
+    )
+
+
+def empty_manifest(subject: Subject) -> Manifest:
+    """A dataset in which nothing has been published."""
+    from kfm.publish.manifest import merge_items
+
+    return merge_items(None, subject.dataset, (), "merge")
+
+
+def is_restricted(subject: Subject) -> bool:
+    rights = subject.dataset.rights
+    return rights is None or rights.care.level != "public"
+
+
+def _write_plan(kernel: Kernel, folder: str | None, plan: plans.Plan) -> None:
+    if folder is None:
+        return
+    writer = kernel.files.create(f"{folder}/plan.jsonl")
+    writer.write(plans.write(plan))
+    writer.close()

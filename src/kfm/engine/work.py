@@ -1,0 +1,165 @@
+"""From upstream's bytes to a version that could be promoted. The same for a run and a dry-run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from kfm.admission.subject import Subject
+from kfm.core.errors import PathConflict
+from kfm.core.hashing import fingerprint as fingerprint_of
+from kfm.core.records import Asset, Found, Item, Manifest, Promotion, Record, ValidationReport
+from kfm.engine.artifacts import RunLog
+from kfm.engine.kernel import Kernel
+from kfm.ports import Objects
+from kfm.ports import Source as Upstream
+from kfm.publish.contract import Contract, bbox_of, load_contract, validate
+from kfm.publish.manifest import item_id, merge, version_id
+from kfm.publish.publisher import Publisher, Staged
+from kfm.runs.fetch import fetch_all
+from kfm.runs.pipeline import Context, Input, publish_as_fetched, run_pipeline
+
+Check = Callable[[], None]
+Head = tuple[Promotion, Manifest] | None
+
+
+class Discovered(Record):
+    found: tuple[Found, ...]
+    fingerprint: str
+
+
+class Prepared(Record):
+    """What a run would promote, and what its contract says of it."""
+
+    fingerprint: str
+    item: Item | None  # None: upstream has nothing for this window
+    report: ValidationReport | None  # None: no contract was declared
+    staged: Staged
+
+
+def discover(upstream: Upstream, subject: Subject) -> Discovered:
+    found = tuple(upstream.discover(subject.window))
+    by_path: dict[str, str] = {}
+    for each in found:
+        if by_path.setdefault(each.path, each.uri) != each.uri:
+            raise PathConflict(f"{each.path} would hold {by_path[each.path]} and {each.uri}.")
+    return Discovered(found=found, fingerprint=fingerprint_of(found))
+
+
+def prepare(
+    kernel: Kernel,
+    subject: Subject,
+    upstream: Upstream,
+    discovered: Discovered,
+    objects: Objects,
+    publisher: Publisher,
+    log: RunLog,
+    check: Check,
+) -> Prepared:
+    found = discovered.found
+    log.step("fetch", f"{len(found)} objects", objects=len(found))
+    kernel.progress.phase("fetch", sum(each.size or 0 for each in found) or None)
+
+    def progressed(amount: int, note: str = "") -> None:
+        kernel.progress.advance(amount, note)
+
+    fetched = fetch_all(
+        upstream,
+        found,
+        objects,
+        clock=kernel.clock,
+        limits=kernel.settings.limits,
+        on_progress=progressed,
+        check=check,
+    )
+    kernel.progress.done()
+    log.run_event(
+        "run.metrics", objects=len(fetched), bytes=sum(each.size for each in fetched), phase="fetch"
+    )
+
+    pipeline = subject.source.pipeline
+    function = kernel.load_pipeline(pipeline) if pipeline else publish_as_fetched
+    log.step("pipeline", pipeline or "publish as fetched")
+    run_pipeline(
+        function,
+        Context(
+            [Input(each, objects) for each in fetched],
+            subject.window,
+            publisher,
+            lambda message: log.step("pipeline", message),
+            dataset_id=subject.dataset.id,
+            source_id=subject.source.id,
+            partition=subject.work.partition,
+            dry_run=publisher.dry_run,
+        ),
+    )
+    check()
+    staged = publisher.staged()
+    report = _validate(kernel, subject, staged.assets, objects, log)
+    check()
+    return Prepared(
+        fingerprint=discovered.fingerprint,
+        item=_item(subject, staged.assets, objects) if staged.assets else None,
+        report=report,
+        staged=staged,
+    )
+
+
+def _item(subject: Subject, assets: tuple[Asset, ...], objects: Objects) -> Item:
+    return Item(
+        id=item_id(subject.source.id, subject.window, subject.work.partition),
+        source_id=subject.source.id,
+        window_start_ms=subject.window.start_ms,
+        window_end_ms=subject.window.end_ms,
+        partition=subject.work.partition,
+        assets=assets,
+        bbox=bbox_of(assets, objects.open),
+    )
+
+
+def _validate(
+    kernel: Kernel, subject: Subject, assets: Sequence[Asset], objects: Objects, log: RunLog
+) -> ValidationReport | None:
+    contracts = _contracts(kernel, subject)
+    if not contracts:
+        log.step("validate", "no contract is declared", level="warning")
+        return None
+    if not assets:
+        return None
+    rights = subject.dataset.rights
+    public = rights is not None and rights.care.level == "public"
+    checks = []
+    for contract, prefix in contracts:
+        mine = [asset for asset in assets if asset.path.startswith(prefix)]
+        report = validate(
+            contract, mine, objects.open, now_ms=kernel.clock.now_ms(), window=subject.window, show_values=public
+        )
+        checks += report.checks
+    whole = ValidationReport(checks=tuple(checks))
+    for failed in (check for check in checks if not check.passed):
+        log.step("validate", f"{failed.name}: {failed.detail}", level="error", path=failed.path)
+    log.step("validate", "contract kept" if whole.passed else "contract broken", **whole.summary())
+    return whole
+
+
+def _contracts(kernel: Kernel, subject: Subject) -> list[tuple[Contract, str]]:
+    """Each contract with the prefix of the paths that it speaks for."""
+    source = subject.source
+    named = [(source.contract, "")] if source.contract else []
+    for member in source.members:
+        contract = kernel.settings.source(member).contract
+        if contract:
+            named.append((contract, f"{member}/"))
+    return [(load_contract(kernel.read_project(path), path), prefix) for path, prefix in named]
+
+
+def merged(prepared: Prepared, head: Head, subject: Subject) -> tuple[Manifest | None, str]:
+    """The manifest to promote over this head (None: the head already shows it) and its version."""
+    old = head[1] if head else None
+    if prepared.item is None:
+        # Upstream has nothing for this window. What was published stays published.
+        return None, head[0].version_id if head else ""
+    manifest = merge(old, subject.dataset, prepared.item, subject.source.mode)
+    version = version_id(manifest)
+    if head is not None and head[0].version_id == version:
+        return None, version
+    return manifest, version

@@ -1,0 +1,278 @@
+"""Objects in a folder of this machine.
+
+    <root>/sha256/ab/cdef…        finished: complete and durable since before it had this name
+    <root>/tmp/<id>               being written, by one process only
+    <root>/partial/<key>/<id>.<n> the first n bytes of a temp file are durable: to resume from
+
+Temp, fsync, rename, fsync of the folder. A partial is a hard link to a temp file whose owner may
+still be writing: only the n bytes in its name are read, they are copied, and its owner's own name
+is left alone, so neither a stalled nor a lively owner is harmed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from kfm.objects.reading import CHUNK_BYTES, CheckedReader, missing, object_key
+
+if TYPE_CHECKING:
+    from kfm.ports import Files, Ids, Reader
+
+CHECKPOINT_BYTES = 64 * 1024 * 1024
+PARTIALS_PER_KEY_MAX = 4
+PARTIAL_KEYS_MAX = 256
+
+
+class LocalObjects:
+    """Immutable bytes under their SHA-256, in a folder."""
+
+    def __init__(self, files: Files, root: str, ids: Ids, *, checkpoint_bytes: int = CHECKPOINT_BYTES) -> None:
+        self._files = files
+        self._root = root.rstrip("/")
+        self._ids = ids
+        self._made: set[str] = set()
+        self._partials = Partials(self, files)
+        self.checkpoint_bytes = checkpoint_bytes
+
+    def stage(self, resume_key: str | None = None) -> tuple[LocalStaging, int]:
+        staging = LocalStaging(self, self._files, self._ids.new(), resume_key, self._partials)
+        try:
+            return staging, self._partials.take(resume_key, staging) if resume_key else 0
+        except Exception:
+            staging.abort()
+            raise
+
+    def has(self, sha256: str) -> bool:
+        return self._files.exists(self._path(sha256))
+
+    def open(self, sha256: str) -> Reader:
+        try:
+            return CheckedReader(self._files.open(self._path(sha256)), sha256)
+        except FileNotFoundError:
+            raise missing(sha256) from None
+
+    def local_path(self, sha256: str) -> str | None:
+        return self._path(sha256) if self.has(sha256) else None
+
+    def delete(self, sha256: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self._files.unlink(self._path(sha256))
+
+    def all(self) -> Iterator[str]:
+        for fan in self._names("sha256"):
+            for rest in self._names(f"sha256/{fan}"):
+                yield fan + rest
+
+    def verify(self, sha256: str) -> int:
+        """Read the object to its end; returns its size, StoreCorrupt if its bytes changed."""
+        reader = self.open(sha256)
+        size = 0
+        try:
+            while data := reader.read(CHUNK_BYTES):
+                size += len(data)
+        finally:
+            reader.close()
+        return size
+
+    def tidy(self, before_ms: int) -> int:
+        """Remove temp files and partials begun before then: their ids tell when that was."""
+        stale = [f"tmp/{name}" for name in self._names("tmp") if _begun_ms(name) < before_ms]
+        for key in self._names("partial"):
+            stale += [f"partial/{key}/{n}" for n in self._names(f"partial/{key}") if _begun_ms(n) < before_ms]
+        for name in stale:
+            self.discard(name)
+        return len(stale)
+
+    # --- for the two classes below ---
+
+    def path(self, name: str) -> str:
+        return f"{self._root}/{name}"
+
+    def folder(self, name: str) -> str:
+        """The folder's path; made durable once for each process."""
+        path = self.path(name)
+        if path not in self._made:
+            self._files.make_dirs(path)
+            self._made.add(path)
+        return path
+
+    def forget(self, name: str) -> None:
+        self._made.discard(self.path(name))
+
+    def discard(self, name: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self._files.unlink(self.path(name))
+
+    def land(self, temp: str, sha256: str) -> None:
+        """Give a durable temp file its final name, durably. An equal one may stand there already."""
+        key = object_key(sha256)
+        folder = self.folder(key.rpartition("/")[0])
+        if not self._files.exists(self.path(key)):
+            self._files.rename(self.path(temp), self.path(key))
+        # Also when it stood there: whoever put it may not have got as far as this line.
+        self._files.fsync_dir(folder)
+        self.discard(temp)
+
+    def _path(self, sha256: str) -> str:
+        return self.path(object_key(sha256))
+
+    def _names(self, folder: str) -> list[str]:
+        try:
+            return self._files.listdir(self.path(folder))
+        except FileNotFoundError:
+            return []
+
+
+class LocalStaging:
+    """One object on its way in. Its temp file has one writer, ever."""
+
+    def __init__(
+        self, objects: LocalObjects, files: Files, unique: str, resume_key: str | None, partials: Partials
+    ) -> None:
+        self._objects = objects
+        self._unique = unique
+        self._key = partials.key(resume_key) if resume_key else None
+        self._partials = partials
+        self._temp = f"tmp/{unique}"
+        objects.folder("tmp")
+        self._writer = files.create(objects.path(self._temp))
+        self._hash = hashlib.sha256()
+        self._size = 0
+        self._checkpoint: str | None = None
+        self._checkpoint_size = 0
+        self._open = True
+
+    def write(self, data: bytes) -> None:
+        self._writer.write(data)
+        self._hash.update(data)
+        self._size += len(data)
+        if self._key and self._size - self._checkpoint_size >= self._objects.checkpoint_bytes:
+            self.mark()
+
+    def commit(self) -> tuple[str, int]:
+        sha256 = self._hash.hexdigest()
+        self._writer.fsync()
+        self._close()
+        self._objects.land(self._temp, sha256)
+        self._drop_checkpoint()
+        return sha256, self._size
+
+    def keep_partial(self) -> None:
+        try:
+            if self._open and self._key and self._size > self._checkpoint_size:
+                self.mark()
+        finally:
+            self._close()
+            self._objects.discard(self._temp)
+
+    def abort(self) -> None:
+        self._close()
+        self._objects.discard(self._temp)
+        self._drop_checkpoint()
+
+    def mark(self) -> None:
+        """From here a later attempt can go on: the bytes are durable before the name says so."""
+        assert self._key is not None
+        self._writer.fsync()
+        earlier = self._checkpoint
+        self._checkpoint = self._partials.mark(self._temp, self._key, f"{self._unique}.{self._size}")
+        self._checkpoint_size = self._size
+        if earlier:
+            self._objects.discard(earlier)
+
+    def _drop_checkpoint(self) -> None:
+        if self._checkpoint:
+            self._objects.discard(self._checkpoint)
+            self._checkpoint = None
+
+    def _close(self) -> None:
+        if self._open:
+            self._open = False
+            self._writer.close()
+
+
+class Partials:
+    """What interrupted attempts left behind, bounded."""
+
+    def __init__(self, objects: LocalObjects, files: Files) -> None:
+        self._objects = objects
+        self._files = files
+
+    @staticmethod
+    def key(resume_key: str) -> str:
+        return hashlib.sha256(resume_key.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+    def mark(self, temp: str, key: str, name: str) -> str | None:
+        folder = f"partial/{key}"
+        try:
+            self._objects.folder(folder)
+            self._files.link(self._objects.path(temp), self._objects.path(f"{folder}/{name}"))
+        except OSError:
+            # Resuming is a convenience: no hard links here, or the empty folder was tidied away.
+            self._objects.forget(folder)
+            return None
+        self._bound(key)
+        return f"{folder}/{name}"
+
+    def take(self, resume_key: str, staging: LocalStaging) -> int:
+        """Copy the longest partial into the new object; all that were seen are then done with."""
+        folder = f"partial/{self.key(resume_key)}"
+        found = sorted(self._list(folder), key=_length, reverse=True)
+        copied = self._copy(f"{folder}/{found[0]}", _length(found[0]), staging) if found else 0
+        if copied:
+            staging.mark()  # before the old ones go: being killed now must not lose them
+        for name in found:
+            self._objects.discard(f"{folder}/{name}")
+        return copied
+
+    def _copy(self, name: str, length: int, staging: LocalStaging) -> int:
+        try:
+            if self._files.size(self._objects.path(name)) < length:
+                return 0  # damaged: begin again
+            reader = self._files.open(self._objects.path(name))
+        except FileNotFoundError:
+            return 0  # another attempt was quicker
+        left = length
+        try:
+            while left and (data := reader.read(min(left, CHUNK_BYTES))):
+                staging.write(data)
+                left -= len(data)
+        finally:
+            reader.close()
+        assert left == 0, name
+        return length
+
+    def _bound(self, key: str) -> None:
+        for name in sorted(self._list(f"partial/{key}"), key=_length)[:-PARTIALS_PER_KEY_MAX]:
+            self._objects.discard(f"partial/{key}/{name}")
+        keys = self._list("partial")
+        if len(keys) <= PARTIAL_KEYS_MAX:
+            return
+        newest = {other: max(self._list(f"partial/{other}"), default="") for other in keys if other != key}
+        for other in sorted(newest, key=lambda it: newest[it])[: len(keys) - PARTIAL_KEYS_MAX]:
+            for name in self._list(f"partial/{other}"):
+                self._objects.discard(f"partial/{other}/{name}")
+            with contextlib.suppress(OSError):
+                self._files.rmdir(self._objects.path(f"partial/{other}"))
+
+    def _list(self, folder: str) -> list[str]:
+        try:
+            return self._files.listdir(self._objects.path(folder))
+        except FileNotFoundError:
+            return []
+
+
+def _length(name: str) -> int:
+    digits = name.rpartition(".")[2]
+    return int(digits) if digits.isascii() and digits.isdigit() else 0
+
+
+def _begun_ms(name: str) -> int:
+    """The time in a UUIDv7; names that are none count as fresh, so nobody else's file is removed."""
+    try:
+        return int(name.split(".")[0].replace("-", "")[:12], 16)
+    except ValueError:
+        return 1 << 62

@@ -1,0 +1,299 @@
+"""Everything outside the kernel, as protocols. Adapters implement them; `wiring` chooses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from typing import Any, Literal, Protocol, TypeVar
+
+from kfm.core.commits import Admit, Admitted, Fail, Promote, Promoted, Reaped
+from kfm.core.records import (
+    Found,
+    GateResult,
+    GovernanceEntry,
+    Invocation,
+    Lock,
+    Manifest,
+    ObjectStat,
+    Promotion,
+    Run,
+    Switch,
+    Window,
+)
+from kfm.core.settings import Dataset
+
+
+class Clock(Protocol):
+    def now_ms(self) -> int:
+        """Wall time, ms since the epoch."""
+
+    def monotonic_ms(self) -> int:
+        """For durations only."""
+
+    def sleep_ms(self, delay_ms: int) -> None: ...
+
+
+class Rng(Protocol):
+    def unit(self) -> float:
+        """A number in [0, 1)."""
+
+
+class Ids(Protocol):
+    def new(self) -> str:
+        """A fresh unique id, ordered by time (UUIDv7 text)."""
+
+
+# --- bytes on this machine -----------------------------------------------------------
+
+
+class Writer(Protocol):
+    def write(self, data: bytes) -> None: ...
+    def fsync(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class Reader(Protocol):
+    def read(self, size: int) -> bytes: ...
+    def close(self) -> None: ...
+
+
+class Files(Protocol):
+    """The few POSIX calls that durable writing needs; `tests` cut its power.
+
+    Errors are the usual OSError subclasses.
+    """
+
+    def create(self, path: str) -> Writer:
+        """A new file; FileExistsError if there is one."""
+
+    def open(self, path: str) -> Reader: ...
+    def exists(self, path: str) -> bool: ...
+    def size(self, path: str) -> int: ...
+    def listdir(self, path: str) -> list[str]:
+        """Names, sorted; FileNotFoundError if there is no such folder."""
+
+    def make_dirs(self, path: str) -> None:
+        """The folder and its parents; existing ones are fine. New entries are durable after return."""
+
+    def mkdir(self, path: str) -> None:
+        """One folder; FileExistsError if there is one."""
+
+    def rename(self, old: str, new: str) -> None: ...
+    def link(self, old: str, new: str) -> None:
+        """A hard link; FileExistsError if `new` exists."""
+
+    def symlink(self, target: str, path: str) -> None: ...
+    def readlink(self, path: str) -> str: ...
+    def unlink(self, path: str) -> None: ...
+    def rmdir(self, path: str) -> None: ...
+    def fsync_dir(self, path: str) -> None: ...
+
+
+class Staging(Protocol):
+    """One object on its way into the object store."""
+
+    def write(self, data: bytes) -> None: ...
+    def commit(self) -> tuple[str, int]:
+        """Make it durable and reachable under its hash; returns (sha256 hex, size)."""
+
+    def keep_partial(self) -> None:
+        """Leave what was written for a later attempt to resume from."""
+
+    def abort(self) -> None: ...
+
+
+class Objects(Protocol):
+    """Immutable bytes under their SHA-256."""
+
+    def stage(self, resume_key: str | None = None) -> tuple[Staging, int]:
+        """Begin an object. With a resume key, bytes kept by an earlier attempt are copied in
+        (and hashed) first; the second value is how many."""
+
+    def has(self, sha256: str) -> bool: ...
+    def open(self, sha256: str) -> Reader: ...
+    def local_path(self, sha256: str) -> str | None:
+        """A path that can be hard-linked, where there is one."""
+
+    def delete(self, sha256: str) -> None: ...
+    def all(self) -> Iterator[str]: ...
+
+
+class Bucket(Protocol):
+    """A few operations on S3, GCS, Azure or a stand-in. Only the conditional put decides races."""
+
+    def get(self, key: str) -> tuple[bytes, str] | None:
+        """A small object and its ETag."""
+
+    def put(self, key: str, data: bytes, *, if_match: str | None = None, if_none_match: bool = False) -> bool:
+        """False if the condition did not hold: nothing was written."""
+
+    def put_stream(self, key: str, chunks: Iterable[bytes]) -> None:
+        """A large object, visible only once it is whole. Unconditional: for content-addressed keys."""
+
+    def head(self, key: str) -> ObjectStat | None: ...
+    def list(self, prefix: str) -> Iterator[ObjectStat]:
+        """Everything whose key begins with the prefix."""
+
+    def delete(self, key: str) -> None:
+        """A key that is not there is fine."""
+
+    def read(
+        self, key: str, *, offset: int = 0, if_match: str | None = None
+    ) -> AbstractContextManager[tuple[ObjectStat, Iterator[bytes]]]:
+        """Stream from an offset; ChecksumMismatch if the ETag is another by now."""
+
+
+# --- upstream ------------------------------------------------------------------------
+
+
+class Response(Protocol):
+    status: int
+    headers: Mapping[str, str]  # lower-case names
+
+    def chunks(self) -> Iterator[bytes]: ...
+
+
+T = TypeVar("T")
+
+
+class Guard(Protocol):
+    """Runs one external call with the call tier's retries. The call gets its timeout in ms."""
+
+    def __call__(self, call: Callable[[int], T]) -> T: ...
+
+
+class Http(Protocol):
+    """Reading over HTTP. There is no way to send anything but GET and HEAD."""
+
+    def open(
+        self,
+        method: Literal["GET", "HEAD"],
+        url: str,
+        headers: Mapping[str, str],
+        timeout_ms: int,
+    ) -> AbstractContextManager[Response]: ...
+
+
+class Download(Protocol):
+    offset: int  # where the bytes begin: the asked offset, or 0 where resuming was not possible
+    found: Found  # with what the answer told about size and validators
+
+    def chunks(self) -> Iterator[bytes]: ...
+
+
+class Source(Protocol):
+    """One place that data comes from. Both methods only read."""
+
+    def discover(self, window: Window) -> list[Found]: ...
+    def open(self, found: Found, offset: int) -> AbstractContextManager[Download]: ...
+
+
+# --- governance ----------------------------------------------------------------------
+
+
+class PolicyEngine(Protocol):
+    """Cedar, or anything that decides as it does."""
+
+    bundle_id: str  # sha256 of all policy texts: which policies were in force
+
+    def decide(self, action: str, dataset: Dataset, principal: str, context: Mapping[str, Any]) -> list[GateResult]:
+        """One result per policy gate (care, sovereignty, licence, custom)."""
+
+
+# --- publishing ----------------------------------------------------------------------
+
+
+class Projection(Protocol):
+    """A copy of the promoted head somewhere readers look."""
+
+    name: str
+
+    def project(self, dataset_id: str, head: Callable[[], tuple[Promotion, Manifest] | None]) -> int | None:
+        """Make the target show the head. `head` reads the database's current head and must be
+        called after the projection's own fence is in place. Returns the sequence now shown."""
+
+
+# --- the store -----------------------------------------------------------------------
+
+
+class Liveness(Protocol):
+    """Can tell at once that a process of this machine is gone."""
+
+    def claim(self, worker_id: str) -> None:
+        """Show that this process is alive for as long as it is."""
+
+    def is_dead(self, worker_id: str) -> bool:
+        """True only if surely dead; False when alive or unknown."""
+
+
+class Heart(Protocol):
+    """Beats beside work that can't be interrupted to renew a lease."""
+
+    def start(self, beat: Callable[[Store], None], interval_ms: int) -> Callable[[], None]:
+        """Call `beat` with a store of its own until the returned function is called."""
+
+
+class Progress(Protocol):
+    """Where people watch long work."""
+
+    def phase(self, name: str, total: int | None = None) -> None: ...
+    def advance(self, amount: int, note: str = "") -> None: ...
+    def done(self) -> None: ...
+
+
+class LedgerReader(Protocol):
+    """What any command may read. A dry-run gets no more than this."""
+
+    def latest_run(self, work_base: str) -> Run | None: ...
+    def run_of_correction(self, work_base: str, correction: str) -> Run | None: ...
+    def run(self, run_id: str) -> Run | None: ...
+    def run_by_key(self, idempotency_key: str) -> Run | None: ...
+    def runs(
+        self,
+        *,
+        dataset_id: str | None = None,
+        source_id: str | None = None,
+        status: str | None = None,
+        limit: int = 50,
+    ) -> list[Run]:
+        """Newest first."""
+
+    def invocations(self, *, run_id: str | None = None, limit: int = 50) -> list[Invocation]: ...
+    def head(self, dataset_id: str) -> tuple[Promotion, Manifest] | None: ...
+    def heads(self) -> list[Promotion]: ...
+    def promotions(self, dataset_id: str, limit: int = 50) -> list[Promotion]: ...
+    def manifest(self, version_id: str) -> Manifest | None: ...
+    def lock(self, scope: str) -> Lock | None: ...
+    def locks(self) -> list[Lock]: ...
+    def switches(self) -> list[Switch]: ...
+    def policy_epoch(self) -> int: ...
+    def forces(self, work_base: str) -> int: ...
+    def governance(self, *, kind: str | None = None, subject: str | None = None, limit: int = 50) -> list[GovernanceEntry]: ...
+    def projected(self) -> dict[tuple[str, str], int]:
+        """(dataset_id, target) → last sequence known to be shown there."""
+
+    def states(self, dataset_id: str) -> dict[str, Any]: ...
+    def events(self, run_id: str) -> list[tuple[str, Any]]: ...
+    def oldest_running_ms(self) -> int | None: ...
+    def now_ms(self) -> int:
+        """The clock that leases live by."""
+
+    def close(self) -> None: ...
+
+
+class Store(LedgerReader, Protocol):
+    """Atomic operations: each method is one transaction, and its answer says whether it landed."""
+
+    def admit(self, request: Admit, dead: Callable[[str], bool]) -> Admitted: ...
+    def record_invocation(self, invocation: Invocation, entries: Iterable[GovernanceEntry] = ()) -> None: ...
+    def renew(self, scope: str, fence: int, lease_ms: int) -> int | None:
+        """The policy epoch if the lease still is ours, else None."""
+
+    def promote(self, request: Promote) -> Promoted: ...
+    def fail(self, request: Fail) -> bool: ...
+    def reap(self, dead: Callable[[str], bool]) -> list[Reaped]: ...
+    def raise_projected(self, dataset_id: str, target: str, sequence: int) -> None: ...
+    def begin_collection(self, worker_id: str, lease_ms: int, dead: Callable[[str], bool]) -> int | Lock: ...
+    def end_collection(self, fence: int, entry: GovernanceEntry) -> None: ...
+    def set_switch(self, switch: Switch, entry: GovernanceEntry) -> int: ...
+    def append_governance(self, entries: Iterable[GovernanceEntry]) -> None: ...

@@ -1,0 +1,136 @@
+"""A DCAT 3 record of a dataset, as JSON-LD that needs nothing from the network to be understood."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kfm.core.records import Asset, Item, Manifest
+from kfm.core.settings import Rights
+from kfm.core.times import rfc3339
+from kfm.publish.catalogue.stac import last_ms, license_url, stac_license
+from kfm.publish.manifest import require_rights
+
+CONTEXT = {
+    "dcat": "http://www.w3.org/ns/dcat#",
+    "dcterms": "http://purl.org/dc/terms/",
+    "odrs": "http://schema.theodi.org/odrs#",
+    "skos": "http://www.w3.org/2004/02/skos/core#",
+    "spdx": "http://spdx.org/rdf/terms#",
+    "xsd": "http://www.w3.org/2001/XMLSchema#",
+}
+_SPDX_LICENSES = "https://spdx.org/licenses/"
+_FREQUENCIES = "http://purl.org/cld/freq/"
+_RHYTHMS = (
+    (23, 25, "P1D", "daily"),
+    (167, 169, "P7D", "weekly"),
+    (28 * 24 - 1, 31 * 24 + 1, "P1M", "monthly"),
+    (365 * 24 - 1, 366 * 24 + 1, "P1Y", "annual"),
+)
+_MEDIA_TYPES = "https://www.iana.org/assignments/media-types/"
+
+
+def dataset(manifest: Manifest, locate: Callable[[Asset], str]) -> dict[str, Any]:
+    """The record. Its address is the document's own, so it says the same wherever it stands."""
+    rights = require_rights(manifest.dataset_id, manifest.rights)
+    document: dict[str, Any] = {
+        "@context": CONTEXT,
+        "@id": "",
+        "@type": "dcat:Dataset",
+        "dcterms:identifier": manifest.dataset_id,
+        "dcterms:title": manifest.title,
+        "dcterms:description": manifest.description,
+        "dcat:theme": {"@type": "skos:Concept", "skos:prefLabel": manifest.domain},
+        "dcterms:license": license_node(rights),
+        "dcterms:accessRights": _statement(f"{rights.care.label} ({rights.care.level})"),
+        "dcterms:rights": [_statement(text) for text in _statements(rights)],
+        "dcat:distribution": [
+            _distribution(one, asset, rights, locate) for one in manifest.items for asset in one.assets
+        ],
+    }
+    if manifest.keywords:
+        document["dcat:keyword"] = list(manifest.keywords)
+    if rights.attribution:
+        document["odrs:attributionText"] = rights.attribution
+    if rights.local_contexts and rights.local_contexts.startswith(("http://", "https://")):
+        document["dcterms:relation"] = {"@id": rights.local_contexts}
+    if manifest.items:
+        document["dcterms:temporal"] = _period(
+            min(one.window_start_ms for one in manifest.items), max(last_ms(one) for one in manifest.items)
+        )
+        if rhythm := _rhythm(manifest):
+            document["dcat:temporalResolution"] = {"@type": "xsd:duration", "@value": rhythm[0]}
+            document["dcterms:accrualPeriodicity"] = {"@id": _FREQUENCIES + rhythm[1]}
+    modified = [a.modified_ms for one in manifest.items for a in one.assets if a.modified_ms is not None]
+    if modified:
+        document["dcterms:modified"] = _instant(max(modified))
+    return document
+
+
+def _distribution(
+    one: Item, asset: Asset, rights: Rights, locate: Callable[[Asset], str]
+) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "@type": "dcat:Distribution",
+        "dcterms:title": asset.path,
+        "dcat:downloadURL": {"@id": locate(asset)},
+        "dcat:mediaType": {"@id": _MEDIA_TYPES + asset.media_type.partition(";")[0].strip()},
+        "dcat:byteSize": {"@type": "xsd:nonNegativeInteger", "@value": str(asset.size)},
+        "dcterms:license": license_node(rights),
+        "dcterms:temporal": _period(one.window_start_ms, last_ms(one)),
+        "spdx:checksum": {
+            "@type": "spdx:Checksum",
+            "spdx:algorithm": {"@id": "spdx:checksumAlgorithm_sha256"},
+            "spdx:checksumValue": {"@type": "xsd:hexBinary", "@value": asset.sha256},
+        },
+    }
+    if asset.modified_ms is not None:
+        document["dcterms:modified"] = _instant(asset.modified_ms)
+    return document
+
+
+def license_node(rights: Rights) -> dict[str, str]:
+    if url := license_url(rights):
+        return {"@id": url}
+    if stac_license(rights) == rights.license and not set(rights.license) & set(" ()"):
+        return {"@id": _SPDX_LICENSES + rights.license}
+    return {"@type": "dcterms:LicenseDocument", "dcterms:title": rights.license}
+
+
+def _statements(rights: Rights) -> list[str]:
+    statements = [f"CARE label: {rights.care.label}", f"CARE level: {rights.care.level}"]
+    if rights.local_contexts:
+        statements.append(f"Local Contexts project: {rights.local_contexts}")
+    if rights.sovereignty:
+        statements.append(
+            f"Sovereignty: {rights.sovereignty.authority}, consent {rights.sovereignty.consent}"
+            + (f", agreement {rights.sovereignty.agreement}" if rights.sovereignty.agreement else "")
+        )
+    if rights.attribution:
+        statements.append(f"Attribution: {rights.attribution}")
+    return statements
+
+
+def _statement(text: str) -> dict[str, str]:
+    return {"@type": "dcterms:RightsStatement", "dcterms:description": text}
+
+
+def _period(start_ms: int, end_ms: int) -> dict[str, Any]:
+    return {
+        "@type": "dcterms:PeriodOfTime",
+        "dcat:startDate": _instant(start_ms),
+        "dcat:endDate": _instant(end_ms),
+    }
+
+
+def _instant(at_ms: int) -> dict[str, str]:
+    return {"@type": "xsd:dateTime", "@value": rfc3339(at_ms)}
+
+
+def _rhythm(manifest: Manifest) -> tuple[str, str] | None:
+    """How often an item is added, where all windows have the same length. A day may have 23 to 25 hours."""
+    hours = {(one.window_end_ms - one.window_start_ms) / 3_600_000 for one in manifest.items}
+    for low, high, duration, frequency in _RHYTHMS:
+        if all(low <= length <= high for length in hours):
+            return duration, frequency
+    return None

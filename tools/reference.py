@@ -1,0 +1,227 @@
+"""Writes the reference pages that are made from the code: commands, errors, settings.
+
+`--check` writes nothing and exits 1 if a page is not what the code says, or if a
+setting is not described in docs/reference/settings.toml.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+REFERENCE = ROOT / "docs" / "reference"
+WIDTH = 100
+NOTICE = "<!-- Made by `make docs` from the code. Edits here are lost. -->\n"
+
+EXIT_MEANING = {
+    1: "the work failed",
+    2: "bad usage or configuration",
+    3: "refused by governance or a guardrail",
+    4: "a backend is unavailable or refuses us",
+    5: "busy",
+    130: "cancelled",
+}
+
+
+# --- commands ------------------------------------------------------------------------
+
+
+def _commands(command: Any, name: str, parent: Any) -> Iterator[tuple[str, str]]:
+    """(full name, help text) of a command and of all below it."""
+    import click
+
+    context = click.Context(
+        command, info_name=name, parent=parent, terminal_width=WIDTH, max_content_width=WIDTH
+    )
+    with context:
+        yield context.command_path, command.get_help(context)
+        if isinstance(command, click.Group):
+            for child in command.list_commands(context):
+                try:
+                    found = command.get_command(context, child)
+                except ModuleNotFoundError as error:
+                    if not (error.name or "").startswith("kfm.cli."):
+                        raise
+                    print(f"reference: `{name} {child}` is listed but its module is missing", file=sys.stderr)
+                    continue
+                if found is not None and not found.hidden:
+                    yield from _commands(found, child, context)
+
+
+def cli_page() -> str:
+    from kfm.cli.entry import kfm
+
+    parts = [NOTICE, "# Commands\n", "What `--help` prints, for every command.\n"]
+    for path, text in _commands(kfm, "kfm", None):
+        lines = "\n".join(line.rstrip() for line in text.strip().splitlines())
+        parts.append(f"## `{path}`\n\n```text\n{lines}\n```\n")
+    return "\n".join(parts)
+
+
+# --- errors --------------------------------------------------------------------------
+
+
+def errors_page() -> str:
+    from kfm.core.errors import all_errors
+
+    parts = [
+        NOTICE,
+        "# Errors\n",
+        "Every error has a stable code. `kfm explain CODE` prints the same page. "
+        "With `--output json` an error is an object with `code`, `message`, `remedy` and `docs`.\n",
+    ]
+    listed = all_errors()
+    rows = [f"| [{cls.code}](#{cls.code.lower()}) | `{cls.__name__}` | {cls.exit_code} |" for cls in listed]
+    parts.append("| code | name | exit status |\n|---|---|---|\n" + "\n".join(rows) + "\n")
+    for cls in listed:
+        headline, _, rest = _docstring(cls).partition("\n")
+        parts.append(f'## <a id="{cls.code.lower()}"></a>{cls.code} · {cls.__name__}\n\n**{headline}**\n')
+        if rest.strip():
+            parts.append(rest.strip() + "\n")
+        meaning = EXIT_MEANING.get(cls.exit_code, "")
+        parts.append(f"Exit status {cls.exit_code}: {meaning}.\n\nWay out: {cls.remedy}\n")
+    return "\n".join(parts)
+
+
+def _docstring(cls: type) -> str:
+    import inspect
+
+    return inspect.cleandoc(cls.__dict__.get("__doc__") or "")
+
+
+# --- settings ------------------------------------------------------------------------
+
+
+def _structs() -> list[type]:
+    """The settings' classes, outermost first, each once, in the order in which they are met."""
+    import msgspec
+
+    from kfm.core.settings import Settings
+
+    seen: list[type] = []
+
+    def visit(info: Any) -> None:
+        if isinstance(info, msgspec.inspect.StructType):
+            if info.cls in seen:
+                return
+            seen.append(info.cls)
+            for field in info.fields:
+                visit(field.type)
+        for part in ("types", "item_types"):
+            for inner in getattr(info, part, ()):
+                visit(inner)
+        for part in ("item_type", "value_type"):
+            if hasattr(info, part):
+                visit(getattr(info, part))
+
+    visit(msgspec.inspect.type_info(Settings))
+    return seen
+
+
+def _annotations(cls: type) -> dict[str, str]:
+    """Field → its type as written in the source, without a trailing comment."""
+    import ast
+    import inspect
+    import textwrap
+
+    tree = ast.parse(textwrap.dedent(inspect.getsource(cls)))
+    (body,) = (node.body for node in tree.body if isinstance(node, ast.ClassDef))
+    return {
+        node.target.id: ast.unparse(node.annotation)
+        for node in body
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+    }
+
+
+def _default(field: Any) -> str:
+    import msgspec
+
+    if field.default is not msgspec.NODEFAULT:
+        value = field.default
+    elif field.default_factory is not msgspec.NODEFAULT:
+        value = field.default_factory()
+    else:
+        return "required"
+    if isinstance(value, msgspec.Struct):
+        return "see below"
+    if value is None:
+        return "none"
+    if value in ((), {}, []):
+        return "empty"
+    return f"`{msgspec.json.encode(value).decode()}`"
+
+
+def settings_page() -> str:
+    import msgspec
+
+    notes = tomllib.loads((REFERENCE / "settings.toml").read_text(encoding="utf-8"))
+    parts = [
+        NOTICE,
+        "# Settings\n",
+        "What a configuration file (`kfm.yml`, or the same in JSON) may say. An unknown field is an error "
+        "that names the line and the nearest known word. `kfm config show --origin` prints every value in force "
+        "and where it came from.\n",
+    ]
+    used: set[str] = set()
+    missing: list[str] = []
+    for cls in _structs():
+        text = _docstring(cls)
+        parts.append(f"## {cls.__name__}\n" + (f"\n{text}\n" if text else ""))
+        rows = ["| field | type | default | meaning |", "|---|---|---|---|"]
+        annotations = _annotations(cls)
+        for field in msgspec.structs.fields(cls):
+            note = notes.get(cls.__name__, {}).get(field.name)
+            used.add(f"{cls.__name__}.{field.name}")
+            if note is None:
+                missing.append(f"{cls.__name__}.{field.name}")
+            kind = annotations.get(field.name, "").replace("|", "\\|")
+            rows.append(f"| `{field.encode_name}` | `{kind}` | {_default(field)} | {note or ''} |")
+        parts.append("\n".join(rows) + "\n")
+    described = {f"{group}.{field}" for group, fields in notes.items() for field in fields}
+    if missing:
+        raise SystemExit(f"reference: docs/reference/settings.toml does not describe {', '.join(missing)}")
+    if gone := sorted(described - used):
+        raise SystemExit(f"reference: docs/reference/settings.toml describes what is gone: {', '.join(gone)}")
+    return "\n".join(parts)
+
+
+# --- writing and checking ------------------------------------------------------------
+
+PAGES: dict[str, Callable[[], str]] = {
+    "cli.md": cli_page,
+    "errors.md": errors_page,
+    "settings.md": settings_page,
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--check", action="store_true", help="write nothing, exit 1 if a page is out of date")
+    options = parser.parse_args(argv)
+    stale = []
+    for name, make in PAGES.items():
+        page, text = REFERENCE / name, make()
+        before = page.read_text(encoding="utf-8") if page.exists() else ""
+        if before == text:
+            continue
+        if not options.check:
+            page.write_text(text, encoding="utf-8")
+            continue
+        stale.append(name)
+        changes = difflib.unified_diff(
+            before.splitlines(), text.splitlines(), name, "from the code", lineterm="", n=1
+        )
+        print("\n".join(list(changes)[:40]), file=sys.stderr)
+    if stale:
+        print(f"reference: out of date: {', '.join(stale)}; run `make docs`", file=sys.stderr)
+    return 1 if stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
