@@ -12,6 +12,7 @@ import json
 import statistics
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -129,10 +130,18 @@ def as_line(result: Result) -> str:
 
 
 def run_all(benchmarks: list[Benchmark]) -> list[Result]:
-    """Run each, print its line at once, and say on stderr which goals were missed."""
+    """Run each, print its line at once, and say on stderr which goals were missed.
+
+    One that breaks is told and left out; the others still run.
+    """
     results = []
     for benchmark in benchmarks:
-        result = run(benchmark)
+        try:
+            result = run(benchmark)
+        except Exception:  # noqa: BLE001 (whatever it was, it is shown)
+            traceback.print_exc()
+            print(f"bench: {benchmark.name} broke", file=sys.stderr)
+            continue
         print(as_line(result), flush=True)
         results.append(result)
         if not result.met:

@@ -38,10 +38,10 @@ def _empty(stack: ExitStack) -> Project:
 
 
 def _initialised(stack: ExitStack) -> Project:
-    """A project as `kfm init` makes it, with its state folder in place."""
+    """A project as `kfm init` makes it, with one run behind it."""
     project = _empty(stack)
-    project.call(str(KFM), "init")
-    project.call(str(KFM), "status")
+    project.call(str(KFM), "init", "--no-input")
+    project.call(str(KFM), "run", "--no-input")
     return project
 
 

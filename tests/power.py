@@ -15,6 +15,7 @@ the next boot finds; the old handles are dead then.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import random
@@ -139,7 +140,9 @@ class PowerCutFiles:
 
     def _surviving_bytes(self, node: FileNode) -> bytes:
         tail = b"".join(
-            piece if self.rng.random() < 0.5 else bytes(len(piece)) for chunk in node.pending for piece in _pieces(chunk)
+            piece if self.rng.random() < 0.5 else bytes(len(piece))
+            for chunk in node.pending
+            for piece in _pieces(chunk)
         )
         return node.synced + tail[: self.rng.randint(0, len(tail))]
 
@@ -235,10 +238,8 @@ class PowerCutFiles:
         existing = [folder for folder in folders if self.exists(folder)]
         self.fsync_dir(os.path.dirname(existing[-1]))
         for folder in folders[len(existing) :]:
-            try:
+            with contextlib.suppress(FileExistsError):
                 self.mkdir(folder)
-            except FileExistsError:
-                pass
             self.fsync_dir(os.path.dirname(folder))
 
     def mkdir(self, path: str) -> None:
@@ -330,7 +331,9 @@ class PowerCutWriter:
         try:
             self._files._call()
         except PowerLost:
-            if data and self._files.calls == self._files._dies_at:  # the last write of a dying process is torn
+            if (
+                data and self._files.calls == self._files._dies_at
+            ):  # the last write of a dying process is torn
                 self._node.pending.append(data[: self._files.rng.randint(0, len(data))])
                 self._files._dies_at = None
             raise

@@ -1,4 +1,4 @@
-"""Writes the reference pages that are made from the code: commands, errors, settings.
+"""Writes the pages that are made from the code and from other pages: commands, errors, settings, decisions.
 
 `--check` writes nothing and exits 1 if a page is not what the code says, or if a
 setting is not described in docs/reference/settings.toml.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import re
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
@@ -36,8 +37,8 @@ def _commands(command: Any, name: str, parent: Any) -> Iterator[tuple[str, str]]
     """(full name, help text) of a command and of all below it."""
     import click
 
-    context = click.Context(
-        command, info_name=name, parent=parent, terminal_width=WIDTH, max_content_width=WIDTH
+    context = command.make_context(
+        name, [], parent=parent, resilient_parsing=True, terminal_width=WIDTH, max_content_width=WIDTH
     )
     with context:
         yield context.command_path, command.get_help(context)
@@ -165,8 +166,8 @@ def settings_page() -> str:
         NOTICE,
         "# Settings\n",
         "What a configuration file (`kfm.yml`, or the same in JSON) may say. An unknown field is an error "
-        "that names the line and the nearest known word. `kfm config show --origin` prints every value in force "
-        "and where it came from.\n",
+        "that names the line and the nearest known word. `kfm config show --origin` prints every value in "
+        "force and where it came from.\n",
     ]
     used: set[str] = set()
     missing: list[str] = []
@@ -191,12 +192,36 @@ def settings_page() -> str:
     return "\n".join(parts)
 
 
+# --- decisions -----------------------------------------------------------------------
+
+
+def decisions_page() -> str:
+    """The list of docs/decisions/NNNN-title.md, by number."""
+    rows = ["| number | decision | status |", "|---|---|---|"]
+    for page in sorted((REFERENCE.parent / "decisions").glob("[0-9]*.md")):
+        lines = page.read_text(encoding="utf-8").splitlines()
+        title = re.sub(r"^#\s*(ADR)?[\s-]*\d*\s*[:.·–—-]*\s*", "", lines[0])
+        status = next((line.partition(":")[2].strip(" *") for line in lines if "status:" in line.lower()), "")
+        rows.append(f"| [{page.stem[:4]}]({page.name}) | {title} | {status} |")
+    return "\n".join(
+        [
+            NOTICE,
+            "# Decisions\n",
+            "One page each, numbered, never rewritten: a later page may supersede it. "
+            "[0001](0001-record-decisions.md) says how.\n",
+            *rows,
+            "",
+        ]
+    )
+
+
 # --- writing and checking ------------------------------------------------------------
 
 PAGES: dict[str, Callable[[], str]] = {
     "cli.md": cli_page,
     "errors.md": errors_page,
     "settings.md": settings_page,
+    "../decisions/index.md": decisions_page,
 }
 
 

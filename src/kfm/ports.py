@@ -194,9 +194,13 @@ class Source(Protocol):
 class PolicyEngine(Protocol):
     """Cedar, or anything that decides as it does."""
 
-    bundle_id: str  # sha256 of all policy texts: which policies were in force
+    @property
+    def bundle_id(self) -> str:
+        """SHA-256 of all policy texts: which policies were in force."""
 
-    def decide(self, action: str, dataset: Dataset, principal: str, context: Mapping[str, Any]) -> list[GateResult]:
+    def decide(
+        self, action: str, dataset: Dataset, principal: str, context: Mapping[str, Any]
+    ) -> list[GateResult]:
         """One result per policy gate (care, sovereignty, licence, custom)."""
 
 
@@ -268,7 +272,9 @@ class LedgerReader(Protocol):
     def switches(self) -> list[Switch]: ...
     def policy_epoch(self) -> int: ...
     def forces(self, work_base: str) -> int: ...
-    def governance(self, *, kind: str | None = None, subject: str | None = None, limit: int = 50) -> list[GovernanceEntry]: ...
+    def governance(
+        self, *, kind: str | None = None, subject: str | None = None, limit: int = 50
+    ) -> list[GovernanceEntry]: ...
     def projected(self) -> dict[tuple[str, str], int]:
         """(dataset_id, target) → last sequence known to be shown there."""
 

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
-from kfm.core.errors import ConfigError, PlanError, UsageError
+from kfm.core.errors import ConfigError, PlanError
 from kfm.core.records import Window
 from kfm.core.settings import Settings, Source
-from kfm.engine.requests import ProjectionReport, RunRequest, RunReport
-from kfm.ports import Clock, LedgerReader, Objects, Progress, Store
+from kfm.engine.requests import ProjectionReport, RunReport, RunRequest
+from kfm.ports import Bucket, Clock, Guard, LedgerReader, Objects, Progress, Projection, Store
 from kfm.ports import Source as Upstream
 from kfm.system import FlockLiveness, PosixFiles, SystemClock, SystemIds, SystemRng
 
 if TYPE_CHECKING:
+    from kfm.admission.subject import Subject
     from kfm.config import Loaded
+    from kfm.core.records import Switch
     from kfm.engine.kernel import Kernel
     from kfm.policy.cedar import CedarPolicies
-    from kfm.publish.collect import Collection
+    from kfm.publish.plan import Plan
+    from kfm.sources.registry import Tools
 
 
 class Quiet:
@@ -55,7 +59,7 @@ def open_store(settings: Settings, state: str, clock: Clock) -> Store:
 
 def open_ledger(settings: Settings, state: str, clock: Clock) -> LedgerReader:
     """The ledger for reading only; leaves no trace, also where there is none yet."""
-    from kfm.store.migrations import check, applied, migrate
+    from kfm.store.migrations import applied, check, migrate
     from kfm.store.reading import Ledger
 
     if _is_postgres(settings.store):
@@ -156,7 +160,7 @@ class App:
     def policies(self) -> CedarPolicies:
         from kfm.policy.cedar import CedarPolicies
 
-        return CedarPolicies(self.settings.policies, self.loaded.folder)
+        return CedarPolicies.load(self.settings.policies, Path(self.loaded.folder))
 
     @cached_property
     def objects(self) -> Objects:
@@ -169,18 +173,60 @@ class App:
 
         return ScratchObjects()
 
-    def _upstream(self, source: Source, window: Window) -> Upstream:
+    def _upstream(self, source: Source, _window: Window) -> Upstream:
         from kfm.sources.registry import make_source
 
-        return make_source(source, self.settings, self._source_means(), window)
+        return make_source(source, self.settings, self._source_tools)
 
-    def _source_means(self) -> Any:
-        raise NotImplementedError
+    @cached_property
+    def _source_tools(self) -> Tools:
+        from kfm.http.client import HttpxClient
+        from kfm.sources.registry import Tools
+
+        return Tools(
+            http=HttpxClient(),
+            guard=self._guard,
+            open_bucket=self._bucket,
+            resolve_secret=self.loaded.secret,
+            resolve_path=self.loaded.resolve,
+            limits=self.settings.limits,
+        )
+
+    @cached_property
+    def _guard(self) -> Guard:
+        from kfm.calls.guard import guarded
+
+        return partial(guarded, clock=self.clock, rng=self.rng)
+
+    def _bucket(self, address: str, options: Mapping[str, str]) -> Bucket:
+        from kfm.objects.bucket import open_bucket
+
+        resolved = {name: self.loaded.secret(value) for name, value in options.items()}
+        return open_bucket(address, resolved, timeout_ms=self.settings.limits.call_timeout_ms)
+
+    @cached_property
+    def projections(self) -> list[Projection]:
+        from kfm.config import github
+        from kfm.publish.projections.registry import Surroundings, build
+
+        job = github()
+        return build(
+            self.settings.publish,
+            Surroundings(
+                root=self.loaded.folder,
+                files=self.files,
+                objects=self.objects,
+                ids=self.ids,
+                bucket=lambda address, options: (self._bucket(address, options), ""),
+                append=_append,
+                github_output=job.output if job else None,
+                github_summary=job.step_summary if job else None,
+            ),
+        )
 
     @cached_property
     def kernel(self) -> Kernel:
         from kfm.engine.kernel import Kernel
-        from kfm.publish.projections.registry import make_projections
 
         return Kernel(
             settings=self.settings,
@@ -192,8 +238,9 @@ class App:
             objects=self.objects,
             scratch=self._scratch,
             upstream=self._upstream,
+            guard=self._guard,
             policies=self.policies,
-            projections=make_projections(self.settings.publish),
+            projections=self.projections,
             liveness=self.liveness,
             worker_id=self.ids.new(),
             progress=self.progress,
@@ -222,26 +269,99 @@ class App:
     def run(self, request: RunRequest) -> RunReport:
         from kfm.engine.run import Updating
 
-        plan = self._plan(request)
         return Updating(
             self.kernel,
-            self._subject(request, plan),
+            self._subject(request),
             force=request.force,
             artifacts_dir=request.artifacts_dir,
-            plan=plan,
+            plan=self._plan(request),
         ).run()
 
     def preview(self, request: RunRequest) -> RunReport:
         from kfm.engine.preview import preview
 
         return preview(
-            self.kernel, self._subject(request, None), force=request.force, artifacts_dir=request.artifacts_dir
+            self.kernel, self._subject(request), force=request.force, artifacts_dir=request.artifacts_dir
+        )
+
+    def _plan(self, request: RunRequest) -> Plan | None:
+        from kfm.publish import plan
+
+        if request.plan_path is None:
+            return None
+        try:
+            with open(request.plan_path, "rb") as file:
+                return plan.read(file.read(plan.PLAN_BYTES_MAX + 1))
+        except OSError as error:
+            raise PlanError(f"{request.plan_path}: {error.strerror or error}.") from None
+
+    def _subject(self, request: RunRequest) -> Subject:
+        from kfm.admission.subject import describe
+        from kfm.core.windows import resolve_window
+        from kfm.runs.version import output_version
+        from kfm.triggers.manual import manual_trigger
+
+        source = self.settings.source(request.source_id)
+        window = resolve_window(request.window_spec or source.window, source.time_zone, self.clock.now_ms())
+        members = [self.settings.source(member) for member in source.members]
+        trigger = manual_trigger(
+            source,
+            kind=request.trigger_type,
+            actor=request.actor,
+            claimed_actor=request.claimed_actor,
+            rationale=request.rationale,
+            ticket=request.ticket,
+            correction=request.correction,
+        )
+        return describe(
+            source,
+            self.settings.dataset(source.dataset),
+            window,
+            output_version(source, members, self._read),
+            trigger,
+            self.settings.environment,
         )
 
     def project(self, *, everything: bool = False) -> list[ProjectionReport]:
+        """Bring the targets up to date with the heads, after ending what dead processes left."""
         from kfm.engine.projecting import project
+        from kfm.recovery.sweep import sweep
 
+        sweep(self.kernel.store, self.liveness, self.announce)
         return project(self.kernel, everything=everything)
+
+    def set_switch(
+        self,
+        scope: str,
+        position: Literal["running", "paused", "stopped"],
+        *,
+        rationale: str,
+        actor: str,
+        claimed_actor: str | None = None,
+        ticket: str | None = None,
+    ) -> Switch:
+        from kfm.core.records import GovernanceEntry, Switch
+
+        store = self.kernel.store
+        switch = Switch(
+            scope=scope, position=position, rationale=rationale, actor=actor, set_at_ms=store.now_ms()
+        )
+        entry = GovernanceEntry(
+            kind="switch",
+            subject=scope,
+            actor=actor,
+            recorded_at_ms=switch.set_at_ms,
+            rationale=rationale,
+            ticket=ticket,
+            details={"position": position, "claimed_actor": claimed_actor},
+        )
+        store.set_switch(switch, entry)
+        return switch
+
+
+def _append(path: str, data: bytes) -> None:
+    with open(path, "ab") as file:
+        file.write(data)
 
 
 @contextmanager

@@ -1,0 +1,1 @@
+"""The updater under its documented names. Everything here is a thin way into `kfm`."""

@@ -78,6 +78,16 @@ def test_time_is_bounded() -> None:
     assert result.rounds == 3
 
 
+def test_a_broken_benchmark_does_not_hide_the_others(capsys: pytest.CaptureFixture[str]) -> None:
+    """What breaks is named; the rest is still measured."""
+    broken = Benchmark(name="broken", goal=1, kind="cost", ours=lambda _: 1 / 0, reference=lambda _: 1.0)
+    whole = Benchmark(
+        name="whole", goal=1, kind="cost", rounds=3, ours=lambda _: 1.0, reference=lambda _: 1.0
+    )
+    assert [result.name for result in run_all([broken, whole])] == ["whole"]
+    assert "bench: broken broke" in capsys.readouterr().err
+
+
 def test_one_json_line_each_and_a_missed_goal_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     """Standard output has one JSON object a benchmark; standard error names what was missed."""
     missed = Benchmark(

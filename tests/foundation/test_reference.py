@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import shutil
 from pathlib import Path
 from types import ModuleType
 
@@ -22,8 +23,8 @@ def reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    (tmp_path / "settings.toml").write_text((ROOT / "docs" / "reference" / "settings.toml").read_text())
-    monkeypatch.setattr(module, "REFERENCE", tmp_path)
+    shutil.copytree(ROOT / "docs", tmp_path / "docs")
+    monkeypatch.setattr(module, "REFERENCE", tmp_path / "docs" / "reference")
     return module
 
 
@@ -36,6 +37,16 @@ def test_check_finds_a_stale_page(reference: ModuleType, capsys: pytest.CaptureF
     assert reference.main(["--check"]) == 1
     assert "out of date: errors.md; run `make docs`" in capsys.readouterr().err
     assert page.read_text().endswith("an edit\n")
+
+
+def test_decisions_are_listed_by_number(reference: ModuleType) -> None:
+    """A decision that is written is found in the index, with its title and status."""
+    folder = reference.REFERENCE.parent / "decisions"
+    (folder / "9998-keep-it-small.md").write_text("# 9998: Keep it small\n\nStatus: accepted\n")
+    reference.main([])
+    index = (folder / "index.md").read_text()
+    assert index.rstrip().endswith("| [9998](9998-keep-it-small.md) | Keep it small | accepted |")
+    assert "| [0001](0001-record-decisions.md) | Record decisions | accepted |" in index
 
 
 def test_an_undocumented_setting_fails(reference: ModuleType) -> None:

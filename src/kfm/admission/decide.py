@@ -56,9 +56,7 @@ def _after_success(run: Run, trigger: Trigger) -> Verdict:
             run=run,
             reason=f"Correction {trigger.correction}: revision {run.revision + 1} opens.",
         )
-    return Verdict(
-        kind="compare", run=run, revision=run.revision, reason=f"Done as revision {run.revision}."
-    )
+    return Verdict(kind="compare", run=run, revision=run.revision, reason=f"Done as revision {run.revision}.")
 
 
 def _again(run: Run, trigger: Trigger, now_ms: int) -> Verdict:

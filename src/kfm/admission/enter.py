@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from msgspec.structs import replace
-
 from kfm.admission.decide import Verdict, decide, is_live
 from kfm.admission.subject import Subject, forced
 from kfm.core import keys
@@ -13,6 +11,7 @@ from kfm.core.commits import Admit
 from kfm.core.errors import BudgetSpent, Busy, KfmError, LockHeld
 from kfm.core.gates import GateDecision
 from kfm.core.records import GateResult, GovernanceEntry, Invocation, InvocationOutcome, Lock, Record, Run
+from kfm.core.run_transitions import retried, taken_over
 from kfm.core.times import rfc3339
 from kfm.ports import LedgerReader, Liveness, Store
 
@@ -38,7 +37,7 @@ class Answered(Record):
     reason: str
 
 
-class TurnedAway(Exception):  # noqa: N818 - an outcome, not a defect
+class TurnedAway(Exception):
     """The call was refused or found somebody at work; the invocation is on record."""
 
     def __init__(self, error: KfmError, invocation: Invocation, run: Run | None = None) -> None:
@@ -92,7 +91,9 @@ class Door:
             self._away(subject, "busy", LockHeld(self._holder(subject.scope)), run=verdict.run)
         decision = self._gates(subject)
         if not decision.allowed:
-            self._away(subject, "refused", self._refusal(decision), gates=decision.results, halts=decision.halts)
+            self._away(
+                subject, "refused", self._refusal(decision), gates=decision.results, halts=decision.halts
+            )
         if verdict.kind == "stop":
             self._away(subject, "refused", BudgetSpent(verdict.reason), run=verdict.run)
         if verdict.kind == "done":
@@ -106,19 +107,15 @@ class Door:
             verdict = Verdict(kind="start", revision=verdict.revision + 1, reason=reason)
         return self._admit(subject, verdict, decision, epoch)
 
-    def _admit(self, subject: Subject, verdict: Verdict, decision: GateDecision, epoch: int) -> Entered | None:
+    def _admit(
+        self, subject: Subject, verdict: Verdict, decision: GateDecision, epoch: int
+    ) -> Entered | None:
         now_ms = self._store.now_ms()
         if verdict.kind == "restart":
             assert verdict.run is not None
             seen: Run | None = verdict.run
-            run = replace(
-                verdict.run,
-                status="running",
-                attempts=verdict.run.attempts + 1,
-                end_time_ms=None,
-                error_code=None,
-                error_message=None,
-            )
+            again = retried if verdict.run.status == "failed" else taken_over
+            run = again(verdict.run, fence=verdict.run.fence + 1)  # at least; the lock decides
         else:
             seen, run = None, subject.new_run(verdict.revision, now_ms)
         invocation = self._invocation(subject, None, run, verdict.reason, decision.results)
@@ -171,7 +168,9 @@ class Door:
         entries = []
         if outcome == "refused":
             kinds = ["gate-refused", "review"] if halts else ["gate-refused"]
-            entries = [self._entry(kind, subject.dataset.id, subject, {"reason": error.message}) for kind in kinds]
+            entries = [
+                self._entry(kind, subject.dataset.id, subject, {"reason": error.message}) for kind in kinds
+            ]
         self._store.record_invocation(invocation, entries)
         raise TurnedAway(error, invocation, run)
 

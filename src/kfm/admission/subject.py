@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from kfm.core import keys
 from kfm.core.records import Record, Run, Trigger, Window, Work
+from kfm.core.run_transitions import started
 from kfm.core.settings import Dataset, Source
 
 
@@ -27,28 +28,14 @@ class Subject(Record):
 
     def new_run(self, revision: int, now_ms: int) -> Run:
         """The row for one revision of the work, on its first attempt."""
-        work_key = keys.work_key(self.work, revision)
-        return Run(
-            run_id=keys.run_id(self.environment, work_key),
-            source_id=self.source.id,
-            dataset_id=self.dataset.id,
-            pipeline_id=self.source.id,
-            idempotency_key=keys.trigger_key(self.trigger, self.work, revision),
-            work_key=work_key,
-            work_base=self.work_base,
+        return started(
+            self.trigger,
+            self.work,
+            environment=self.environment,
             revision=revision,
-            trigger_type=self.trigger.type,
-            window_spec=self.window.spec,
-            window_start_ms=self.window.start_ms,
-            window_end_ms=self.window.end_ms,
-            partition=self.work.partition,
-            pipeline_version=self.work.output_version,
-            status="running",
-            attempts=1,
+            pipeline_id=self.source.id,
             fence=0,
-            start_time_ms=now_ms,
-            force=self.trigger.force,
-            correction=self.trigger.correction,
+            now_ms=now_ms,
         )
 
 
@@ -60,9 +47,7 @@ def describe(
     trigger: Trigger,
     environment: str,
 ) -> Subject:
-    work = Work(
-        source_id=source.id, window=window, partition=source.partition, output_version=output_version
-    )
+    work = Work(source_id=source.id, window=window, partition=source.partition, output_version=output_version)
     return Subject(
         source=source,
         dataset=dataset,

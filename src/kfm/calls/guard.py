@@ -19,7 +19,15 @@ from kfm.ports import Clock, Rng
 T = TypeVar("T")
 
 _BUSY_ERRNOS = frozenset(
-    {errno.EAGAIN, errno.EBUSY, errno.EINTR, errno.ETIMEDOUT, errno.ECONNRESET, errno.ECONNABORTED, errno.EPIPE}
+    {
+        errno.EAGAIN,
+        errno.EBUSY,
+        errno.EINTR,
+        errno.ETIMEDOUT,
+        errno.ECONNRESET,
+        errno.ECONNABORTED,
+        errno.EPIPE,
+    }
 )
 _BUSY_STATUSES = frozenset({408, 429, 500, 501, 502, 503, 504})
 
@@ -70,7 +78,7 @@ def guarded(
     for attempt in range(1, policy.attempts_max + 1):
         try:
             return call(_timeout_ms(policy, clock, deadline_ms))
-        except Exception as error:  # noqa: BLE001 - re-raised unless classified
+        except Exception as error:
             if attempt == policy.attempts_max or not classify(error):
                 raise
             delay_ms = _delay_ms(error, attempt, policy, clock, rng, deadline_ms)

@@ -37,7 +37,9 @@ def command(session: Session, plan_path: str | None, **wish: Any) -> int:
     or written. With --plan the plan is written to a file; `kfm run --plan FILE` applies exactly that, and
     refuses if anything has changed since.
     """
-    progress = watcher(is_tty=sys.stderr.isatty()) if session.output == "text" or session.verbose else Silent()
+    progress = (
+        watcher(is_tty=sys.stderr.isatty()) if session.output == "text" or session.verbose else Silent()
+    )
     with session.app(read_only=True, progress=progress) as app:
         requests = make_requests(app.settings, dry_run=True, **wish)
         if plan_path and len(requests) > 1:

@@ -19,11 +19,17 @@ from kfm.core.errors import KfmError, PlanError, RationaleRequired, UsageError
 WORST_FIRST = (130, 2, 4, 3, 1, 5, 0)
 
 _SELECTION = (
-    click.option("--source", "sources", multiple=True, metavar="ID", help="Only this source; may be repeated."),
-    click.option("--window", metavar="SPEC", help="P1D, PT6H, 2026-01-01/P1D or START/END; else the source's own."),
+    click.option(
+        "--source", "sources", multiple=True, metavar="ID", help="Only this source; may be repeated."
+    ),
+    click.option(
+        "--window", metavar="SPEC", help="P1D, PT6H, 2026-01-01/P1D or START/END; else the source's own."
+    ),
     click.option("--correction", metavar="ID", help="Redo the window as this correction: opens a revision."),
     click.option("--artifacts", metavar="DIR", help="Where the run's artifacts go."),
-    click.option("--actor", metavar="NAME", help="On whose behalf; recorded beside the account that runs this."),
+    click.option(
+        "--actor", metavar="NAME", help="On whose behalf; recorded beside the account that runs this."
+    ),
     click.option("--rationale", metavar="TEXT", help="Why; kept in the governance ledger."),
     click.option("--ticket", metavar="ID", help="The ticket that this belongs to."),
 )
@@ -39,8 +45,12 @@ def selection_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.command()
 @selection_options
 @click.option("--dry-run", is_flag=True, help="Decide and fetch, but change nothing; print the plan.")
-@click.option("--force", is_flag=True, help="Pass a duplicate key, a spent budget or a freeze; needs reasons.")
-@click.option("--plan", metavar="FILE", help="Apply a plan made with `kfm diff --plan`; refuse if it has drifted.")
+@click.option(
+    "--force", is_flag=True, help="Pass a duplicate key, a spent budget or a freeze; needs reasons."
+)
+@click.option(
+    "--plan", metavar="FILE", help="Apply a plan made with `kfm diff --plan`; refuse if it has drifted."
+)
 @session_options
 def command(session: Session, force: bool, **wish: Any) -> int:
     """Bring sources up to date and publish what changed.
@@ -51,7 +61,9 @@ def command(session: Session, force: bool, **wish: Any) -> int:
     """
     if force:
         require_reasons(wish)
-    progress = watcher(is_tty=sys.stderr.isatty()) if session.output == "text" or session.verbose else Silent()
+    progress = (
+        watcher(is_tty=sys.stderr.isatty()) if session.output == "text" or session.verbose else Silent()
+    )
     with session.app(read_only=wish["dry_run"], progress=progress) as app:
         requests = make_requests(app.settings, force=force, **wish)
         reports = []
@@ -183,7 +195,9 @@ def tell(session: Session, report: Any) -> None:
     if session.output == "jsonl":
         session.emit(None, (), rows=[report_document(report)])
     elif session.output == "text":
-        session.emit(None, [click.style(result_line(report), fg=COLOURS.get(report.word)), *plan_lines(report)])
+        session.emit(
+            None, [click.style(result_line(report), fg=COLOURS.get(report.word)), *plan_lines(report)]
+        )
     if report.error is not None:
         for line in error_lines(report.error):
             session.note(line)

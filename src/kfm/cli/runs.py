@@ -43,8 +43,12 @@ def run_document(run: Any) -> dict[str, Any]:
 @click.command()
 @click.option("--dataset", metavar="ID", help="Only runs of this dataset.")
 @click.option("--source", metavar="ID", help="Only runs of this source.")
-@click.option("--status", type=click.Choice(("running", "success", "failed")), help="Only runs in this state.")
-@click.option("--limit", type=click.IntRange(1, LIMIT_MAX), default=20, help="At most so many.", show_default=True)
+@click.option(
+    "--status", type=click.Choice(("running", "success", "failed")), help="Only runs in this state."
+)
+@click.option(
+    "--limit", type=click.IntRange(1, LIMIT_MAX), default=20, help="At most so many.", show_default=True
+)
 @session_options
 def command(
     session: Session, dataset: str | None, source: str | None, status: str | None, limit: int

@@ -228,7 +228,11 @@ def _short(text: str | None) -> str:
 def _running_rows(document: dict[str, Any]) -> list[str]:
     rows = []
     for run in document["running"]:
-        held = f"held by {run['holder']}" if run["holder"] else "held by nobody: the next `kfm run` takes it over"
+        held = (
+            f"held by {run['holder']}"
+            if run["holder"]
+            else "held by nobody: the next `kfm run` takes it over"
+        )
         left = f", lease ends in {duration(run['lease_left_ms'])}" if run["holder"] else ""
         rows.append(
             f"  {run['run_id']}  {run['dataset_id']} from {run['source_id']}, "

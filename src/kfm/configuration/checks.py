@@ -31,6 +31,7 @@ OWN = {
     "sync": {"members"},
 }
 TARGET_NEEDS = {"local": "path", "s3": "url", "github-actions": None, "noop": None}
+STORES = ("sqlite:", "postgresql://", "postgres://", "env:", "file:")
 SCHEMES = {"url": ("http", "https"), "bucket": ("s3", "gs", "az", "file")}
 
 Problem = tuple[str, str]  # path, sentence
@@ -41,7 +42,7 @@ def check(document: Document, settings: Settings) -> None:
     problems = [
         *_names(settings),
         *_datasets(settings),
-        *_sources(document, settings),
+        *_sources(settings),
         *_sync(settings),
         *_targets(settings),
         *_freezes(settings),
@@ -100,7 +101,7 @@ def _datasets(settings: Settings) -> Iterator[Problem]:
             yield f"{path}.rights.care.label", "`label` must not be empty"
 
 
-def _sources(document: Document, settings: Settings) -> Iterator[Problem]:
+def _sources(settings: Settings) -> Iterator[Problem]:
     datasets = [dataset.id for dataset in settings.datasets]
     for index, source in enumerate(settings.sources):
         path = f"sources[{index}]"
@@ -110,7 +111,7 @@ def _sources(document: Document, settings: Settings) -> Iterator[Problem]:
                 f"{path}.dataset",
                 f"source `{source.id}` names the dataset `{source.dataset}`, which is not there{hint}",
             )
-        yield from _kind(document, source, path)
+        yield from _kind(source, path)
         yield from _time(source, path)
         if source.pipeline is not None and not _PIPELINE.fullmatch(source.pipeline):
             yield (
@@ -123,7 +124,10 @@ def _sources(document: Document, settings: Settings) -> Iterator[Problem]:
         yield from _templates(source, path)
 
 
-def _kind(document: Document, source: Source, path: str) -> Iterator[Problem]:
+_PLAIN = Source(id="", dataset="", kind="")
+
+
+def _kind(source: Source, path: str) -> Iterator[Problem]:
     if source.kind not in NEEDS:
         if not _plugin("kfm.sources", source.kind):
             yield (
@@ -136,7 +140,7 @@ def _kind(document: Document, source: Source, path: str) -> Iterator[Problem]:
         yield path, f"source `{source.id}` is of kind `{source.kind}` and needs `{needed}`"
     foreign = set().union(*OWN.values()) - OWN[source.kind]
     for field in sorted(foreign):
-        if f"{path}.{field}" in document.lines:
+        if getattr(source, field) != getattr(_PLAIN, field):
             yield f"{path}.{field}", f"`{field}` does not apply to a source of kind `{source.kind}`"
     if needed in SCHEMES and getattr(source, needed):
         yield from _address(getattr(source, needed), needed, f"{path}.{needed}")
@@ -207,10 +211,8 @@ def _sync(settings: Settings) -> Iterator[Problem]:
         for position, member in enumerate(source.members):
             here = f"{path}[{position}]"
             if member not in sources:
-                yield (
-                    here,
-                    f"sync `{source.id}` names the member `{member}`, which is not there{nearest(member, list(sources))}",
-                )
+                hint = nearest(member, list(sources))
+                yield here, f"sync `{source.id}` names the member `{member}`, which is not there{hint}"
             elif member in source.members[:position]:
                 yield here, f"sync `{source.id}` names the member `{member}` twice"
             elif sources[member].dataset != source.dataset:
@@ -283,13 +285,9 @@ def _freezes(settings: Settings) -> Iterator[Problem]:
         for field, names in known.items():
             for position, pattern in enumerate(getattr(freeze, field)):
                 if not set(pattern) & set("*?[") and pattern not in names:
-                    word = field.removesuffix("s")
-                    yield (
-                        f"{path}.{field}[{position}]",
-                        (
-                            f"the freeze names the {word} `{pattern}`, which is not there{nearest(pattern, names)}"
-                        ),
-                    )
+                    hint = nearest(pattern, names)
+                    sentence = f"the freeze names `{pattern}`, which is not one of the {field}{hint}"
+                    yield f"{path}.{field}[{position}]", sentence
 
 
 def _numbers(settings: Settings) -> Iterator[Problem]:
@@ -307,10 +305,10 @@ def _numbers(settings: Settings) -> Iterator[Problem]:
                 if getattr(source.pagination, field) < 1:
                     yield f"sources[{index}].pagination.{field}", f"`{field}` must be at least 1"
     store = settings.store
-    if store is not None and not store.startswith(("postgresql://", "postgres://", "env:", "file:")):
+    if store is not None and not store.startswith(STORES):
         yield (
             "store",
-            "`store` must be a `postgresql://` address, or `env:NAME` or `file:PATH`",
+            "`store` must be `sqlite:PATH`, a `postgresql://` address, `env:NAME` or `file:PATH`",
         )
 
 

@@ -43,7 +43,8 @@ def inline_secrets(settings: Settings) -> Iterator[tuple[str, str]]:
 
 def _table(values: Mapping[str, str], path: str) -> Iterator[tuple[str, str]]:
     for name, value in values.items():
-        if names_secret(name) and value and not is_reference(value):
+        harmless = not value or value.casefold() in ("true", "false") or is_reference(value)
+        if names_secret(name) and not harmless:
             yield f"{path}.{name}", f"`{name}` holds a secret; {WAY_OUT}"
 
 

@@ -218,10 +218,10 @@ def _path_text(path: tuple[str | int, ...]) -> str:
     for step in path:
         if isinstance(step, int):
             text += f"[{step}]"
-        elif isinstance(step, str) and _WORD.match(step):
+        elif _WORD.match(step):
             text += f".{step}" if text else step
         else:
-            text += f"[{json.dumps(step, default=repr)}]"
+            text += f"[{json.dumps(step)}]"
     return text or "(the whole document)"
 
 

@@ -35,12 +35,11 @@ OVERRIDABLE_GATES = frozenset({"duplicate-key", "budget", "freeze"})
 HALTING_GATES = frozenset({"care", "sovereignty"})
 
 _STRICTNESS = {"running": 0, "paused": 1, "stopped": 2}
-_BREADTH = {"all": 0, "domain": 1, "dataset": 2}
 _TEXT_MAX = 200
 _CHECKS_NAMED_MAX = 3
 
 
-class ForceRequest(Record):
+class ForceRequest(Record, frozen=True, kw_only=True):
     """Somebody asks to pass what may be passed, and answers for it."""
 
     actor: str
@@ -48,7 +47,7 @@ class ForceRequest(Record):
     ticket: str | None = None
 
 
-class GateDecision(Record):
+class GateDecision(Record, frozen=True, kw_only=True):
     """All answers of the gates, and what follows from them."""
 
     allowed: bool
@@ -136,7 +135,7 @@ def freeze_gate(
                 "`kfm run … --force --rationale TEXT --ticket ID`."
             )
             return GateResult(gate="freeze", allowed=False, reason=reason, overridable=True)
-    return GateResult(gate="freeze", allowed=True, reason="No freeze window covers this moment.", overridable=True)
+    return GateResult(gate="freeze", allowed=True, reason="No freeze window covers this moment.")
 
 
 def freeze_span_ms(freeze: Freeze, zone: tzinfo = UTC) -> tuple[int, int]:
@@ -190,7 +189,8 @@ def contract_gate(report: ValidationReport | None) -> GateResult:
         return GateResult(gate="contract", allowed=True, reason="The source declares no contract.")
     if not report.checks:
         # A contract that checked nothing proves nothing.
-        return GateResult(gate="contract", allowed=False, reason="The contract made no check, so nothing is proven.")
+        nothing = "The contract made no check, so nothing is proven."
+        return GateResult(gate="contract", allowed=False, reason=nothing)
     failed = [check for check in report.checks if not check.passed]
     if not failed:
         return GateResult(gate="contract", allowed=True, reason=f"All {len(report.checks)} checks passed.")
@@ -219,7 +219,8 @@ def combine(results: Iterable[GateResult], force: ForceRequest | None = None) ->
     denied = [result for result in answers if not result.allowed]
     if force is not None and all(may_override(result) for result in denied):
         passed = tuple(
-            msgspec.structs.replace(result, overridden=True) if not result.allowed else result for result in answers
+            result if result.allowed else msgspec.structs.replace(result, overridden=True)
+            for result in answers
         )
         return GateDecision(allowed=True, results=passed)
     # Name what is hardest to lift first: lifting the others would not help.
@@ -257,16 +258,16 @@ def refusal(decision: GateDecision, *, in_flight: bool = False) -> Refused:
     blocker = decision.first_blocker
     if blocker is None:
         raise ValueError("only a denied decision has a refusal")
-    facts = {"gate": blocker.gate, "policy_ids": blocker.policy_ids}
     if decision.halts and in_flight:
-        return Halted(blocker.reason, **facts)
+        return Halted(blocker.reason, gate=blocker.gate, policy_ids=blocker.policy_ids)
     kinds: dict[str, type[Refused]] = {
         "switch": SwitchThrown,
         "rights": RightsMissing,
         "contract": ContractViolated,
         "budget": BudgetSpent,
     }
-    return kinds.get(blocker.gate, GateDenied)(blocker.reason, **facts)
+    kind = kinds.get(blocker.gate, GateDenied)
+    return kind(blocker.reason, gate=blocker.gate, policy_ids=blocker.policy_ids)
 
 
 def utc_text(instant_ms: int) -> str:

@@ -77,7 +77,8 @@ def _sign(one: Found, index: int) -> dict[str, Any]:
         signs = {"modified_ms": one.modified_ms}
         if one.modified_ms is None:
             raise UnhashableInput(
-                f"found[{index}] ({one.uri}) has no checksum, etag, version or modification time.", field=f"found[{index}]"
+                f"found[{index}] ({one.uri}) has no checksum, etag, version or modification time.",
+                field=f"found[{index}]",
             )
     return {"uri": one.uri, "size": one.size} | signs
 
@@ -134,7 +135,8 @@ def _careful_rows(rows: list[Any]) -> list[dict[str, Any]]:
             raise UnhashableInput(f"{here} has neither a uri nor an id.", field=here)
         if not any(present.get(field) not in (None, "") for field in CONTENT_FIELDS):
             raise UnhashableInput(
-                f"{here} ({name}) has nothing that identifies its content: {', '.join(CONTENT_FIELDS)}.", field=here
+                f"{here} ({name}) has nothing that identifies its content: {', '.join(CONTENT_FIELDS)}.",
+                field=here,
             )
         tagged = tag_floats({"inputs": {index: present}})["inputs"][index]
         encoded = _encoded_row(tagged, index)

@@ -99,7 +99,11 @@ def webhook_document(trigger: Trigger) -> dict[str, Any]:
 
 def upstream_event_document(trigger: Trigger, code_sha: str | None = None) -> dict[str, Any]:
     """One event by its message, or by the object and its content; several by their sorted keys."""
-    document: dict[str, Any] = {"kfm": TRIGGER_TAG, "trigger_type": "upstream-event", "source_id": trigger.source_id}
+    document: dict[str, Any] = {
+        "kfm": TRIGGER_TAG,
+        "trigger_type": "upstream-event",
+        "source_id": trigger.source_id,
+    }
     if trigger.member_keys:
         document["member_keys"] = coalesced(trigger.member_keys)
     elif trigger.message_id:

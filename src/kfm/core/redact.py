@@ -15,7 +15,9 @@ _SECRET_WORDS = (
     r"|(?:api|access|account|subscription|private|shared|signing|storage|client|auth)[_-]?key(?:[_-]?id)?)"
 )
 # Whole words of a name: `api_key`, `X-Amz-Signature`, `sig`, `key`, `userToken`; but not `keyword`, `monkey`.
-_SECRET_NAME = re.compile(rf"(?:^|.*[^a-z]|.*[a-z](?=[A-Z])){_SECRET_WORDS}s?$|^(?:key|sig|sas|auth|pass)$", re.IGNORECASE)
+_SECRET_NAME = re.compile(
+    rf"(?:^|.*[^a-z]|.*[a-z](?=[A-Z])){_SECRET_WORDS}s?$|^(?:key|sig|sas|auth|pass)$", re.IGNORECASE
+)
 
 _URL = re.compile(r"\b[a-zA-Z][a-zA-Z0-9+.-]{1,30}://[^\s\"'<>`]+")
 _HEADER = re.compile(
@@ -56,7 +58,11 @@ def strip_params(url: str, names: Iterable[str]) -> str:
     """The address without the parameters of these names."""
     unwanted = set(names)
     parts = urlsplit(url)
-    kept = [pair for pair in parts.query.split("&") if pair and unquote_plus(pair.partition("=")[0]) not in unwanted]
+    kept = [
+        pair
+        for pair in parts.query.split("&")
+        if pair and unquote_plus(pair.partition("=")[0]) not in unwanted
+    ]
     return urlunsplit(parts._replace(query="&".join(kept)))
 
 

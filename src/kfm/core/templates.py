@@ -1,11 +1,11 @@
 """Fields in braces: the one renderer of `{window.start}` and its like, and what a published path may be.
 
-    {window.start} {window.end}      RFC 3339 in UTC
-    {window.start:date}              YYYY-MM-DD in the source's zone
-    {window.start:%Y/%m/%d}          digits only: %Y %m %d %H %M %S %j %y, in the source's zone
-    {name} {relpath}                 file name, and path below the source's folder or prefix
-    {source} {dataset} {partition}
-    {{ }}                            a brace
+{window.start} {window.end}      RFC 3339 in UTC
+{window.start:date}              YYYY-MM-DD in the source's zone
+{window.start:%Y/%m/%d}          digits only: %Y %m %d %H %M %S %j %y, in the source's zone
+{name} {relpath}                 file name, and path below the source's folder or prefix
+{source} {dataset} {partition}
+{{ }}                            a brace
 """
 
 from __future__ import annotations
@@ -25,11 +25,26 @@ PATH_BYTES_MAX = 1024
 SEGMENT_BYTES_MAX = 255
 TEMPLATE_CHARS_MAX = 4096
 
-PLACE_FIELDS = ("window.start", "window.end", "source", "dataset", "partition")  # url, params, prefix, pattern
+PLACE_FIELDS = (
+    "window.start",
+    "window.end",
+    "source",
+    "dataset",
+    "partition",
+)  # url, params, prefix, pattern
 PATH_FIELDS = (*PLACE_FIELDS, "name", "relpath")  # the published path
 
 # Digits alone: names of months and days would depend on the machine's language.
-_DIRECTIVES = {"Y": "%04d", "m": "%02d", "d": "%02d", "H": "%02d", "M": "%02d", "S": "%02d", "j": "%03d", "y": "%02d"}
+_DIRECTIVES = {
+    "Y": "%04d",
+    "m": "%02d",
+    "d": "%02d",
+    "H": "%02d",
+    "M": "%02d",
+    "S": "%02d",
+    "j": "%03d",
+    "y": "%02d",
+}
 _PIECE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 _UNSEEN = {"Cc", "Cs", "Zl", "Zp", "Cn"}
 _TURNS = {chr(point) for point in (*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F)}
@@ -51,7 +66,8 @@ def render(template: str, fields: Fields) -> str:
     """The template with its fields filled in; ConfigError names an unknown one and the nearest right word."""
     allowed = PATH_FIELDS if fields.name is not None else PLACE_FIELDS
     return "".join(
-        text if field is None else _value(template, field, fields, allowed) for text, field in _pieces(template)
+        text if field is None else _value(template, field, fields, allowed)
+        for text, field in _pieces(template)
     )
 
 
@@ -128,7 +144,9 @@ def _known(template: str, field: str, allowed: tuple[str, ...]) -> tuple[str, st
         raise ConfigError(f"{{{name}}} takes no format, but has one in {template!r}.")
     if ":" in field and form != "date":
         if "%" not in form:
-            raise ConfigError(f"`{form}` in {template!r} is no way to write a time.{_nearest(form, ('date', '%Y-%m-%d'))}")
+            raise ConfigError(
+                f"`{form}` in {template!r} is no way to write a time.{_nearest(form, ('date', '%Y-%m-%d'))}"
+            )
         for directive in re.findall(r"%(.?)", form):
             if directive not in _DIRECTIVES and directive != "%":
                 raise ConfigError(f"`%{directive}` in {template!r} is not one of %{' %'.join(_DIRECTIVES)}.")
@@ -164,7 +182,9 @@ def _time(at_ms: int, form: str, zone: str) -> str:
         "y": parts.tm_year % 100,
     }
     form = "%Y-%m-%d" if form == "date" else form
-    return re.sub(r"%(.)", lambda found: "%" if found[1] == "%" else _DIRECTIVES[found[1]] % values[found[1]], form)
+    return re.sub(
+        r"%(.)", lambda found: "%" if found[1] == "%" else _DIRECTIVES[found[1]] % values[found[1]], form
+    )
 
 
 def _nearest(word: str, words: tuple[str, ...]) -> str:

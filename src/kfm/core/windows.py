@@ -88,7 +88,9 @@ def previous_window(window: Window, zone: str) -> Window:
 def _neighbour(window: Window, zone: str, *, forward: bool) -> Window:
     left, _, right = window.spec.partition("/")
     if not right:
-        start_ms, end_ms = _containing(_alignable(left), zone, window.end_ms if forward else window.start_ms - 1)
+        start_ms, end_ms = _containing(
+            _alignable(left), zone, window.end_ms if forward else window.start_ms - 1
+        )
         return Window(start_ms=start_ms, end_ms=end_ms, spec=window.spec)
     if right.startswith("P"):
         duration = parse_duration(right)
@@ -175,7 +177,9 @@ def _alignable(spec: str) -> Duration:
     if parts != 1:
         raise WindowError(f"{spec!r} mixes units, so nothing says where it begins: name a start.")
     if duration.time_ms and DAY_MS % duration.time_ms:
-        raise WindowError(f"{spec!r} does not divide a day: use a length that does, whole days, or name a start.")
+        raise WindowError(
+            f"{spec!r} does not divide a day: use a length that does, whole days, or name a start."
+        )
     return duration
 
 

@@ -7,12 +7,12 @@ from typing import Any, Literal
 
 import msgspec
 
+from kfm.admission.subject import Subject
 from kfm.core.canonical import canonical_bytes
 from kfm.core.keys import trigger_document, work_document
 from kfm.core.records import Record, Run
 from kfm.core.redact import redact
 from kfm.core.times import rfc3339
-from kfm.admission.subject import Subject
 from kfm.ports import Clock, Files, Writer
 from kfm.publish.trace import require_valid
 

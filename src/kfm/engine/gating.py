@@ -29,14 +29,10 @@ def _context(subject: Subject, dry_run: bool) -> dict[str, Any]:
     trigger = subject.trigger
     return {
         "trigger": trigger.type,
-        "force": trigger.force > 0,
-        "dry_run": dry_run,
-        "source": subject.source.id,
-        "environment": subject.environment,
         "rationale": trigger.rationale or "",
         "ticket": trigger.ticket or "",
-        "correction": trigger.correction or "",
         "approvals": [],
+        "is_dry_run": dry_run,
     }
 
 

@@ -11,6 +11,7 @@ from kfm.core.settings import Settings, Source
 from kfm.ports import (
     Clock,
     Files,
+    Guard,
     Heart,
     Ids,
     LedgerReader,
@@ -34,6 +35,7 @@ class Kernel:
     objects: Objects
     scratch: Callable[[], Objects]
     upstream: Callable[[Source, Window], Upstream]
+    guard: Guard  # the call tier, around each fetch
     policies: PolicyEngine
     projections: Sequence[Projection]
     liveness: Liveness

@@ -7,11 +7,12 @@ from kfm.admission.enter import look, unchanged
 from kfm.admission.subject import Subject, forced
 from kfm.core.errors import BudgetSpent, KfmError
 from kfm.core.gates import GateDecision, refusal
-from kfm.core.records import GateResult, Promotion, Manifest, Run
+from kfm.core.records import GateResult, Manifest, Promotion, Run
 from kfm.engine import gating, work
 from kfm.engine.artifacts import RunLog
 from kfm.engine.kernel import Kernel
 from kfm.engine.requests import RunReport
+from kfm.ports import Source as Upstream
 from kfm.publish import plan as plans
 from kfm.publish.manifest import merge
 from kfm.publish.publisher import NoopPublisher
@@ -54,7 +55,9 @@ def preview(kernel: Kernel, subject: Subject, *, force: bool, artifacts_dir: str
         )
 
     try:
-        log.run_event("run.start", trigger=subject.trigger.type, window=subject.window.spec, verdict=verdict.kind)
+        log.run_event(
+            "run.start", trigger=subject.trigger.type, window=subject.window.spec, verdict=verdict.kind
+        )
         if not admission.allowed:
             error: KfmError = refusal(admission)
             return report("refused", "blocked", error.message, error=error, gates=admission.results)
@@ -69,7 +72,12 @@ def preview(kernel: Kernel, subject: Subject, *, force: bool, artifacts_dir: str
             return report("noop", "unchanged", unchanged(verdict.run), gates=admission.results)
         plan, decision = _plan(kernel, subject, upstream, discovered, run, log, admission)
         _write_plan(kernel, artifacts_dir, plan)
-        facts = {"plan": plan, "gates": plan.header.gates, "changes": plan.changes, "version_id": plan.header.version_id}
+        facts = {
+            "plan": plan,
+            "gates": plan.header.gates,
+            "changes": plan.changes,
+            "version_id": plan.header.version_id,
+        }
         if not decision.allowed:
             error = refusal(decision, in_flight=True)
             return report("refused", "blocked", error.message, error=error, **facts)
@@ -81,7 +89,7 @@ def preview(kernel: Kernel, subject: Subject, *, force: bool, artifacts_dir: str
 def _plan(
     kernel: Kernel,
     subject: Subject,
-    upstream: object,
+    upstream: Upstream,
     discovered: work.Discovered,
     run: Run,
     log: RunLog,
@@ -99,7 +107,14 @@ def _plan(
     publisher = NoopPublisher(trace, scratch=objects, limits=kernel.settings.limits)
     try:
         prepared = work.prepare(
-            kernel, subject, upstream, discovered, objects, publisher, log, lambda: None  # type: ignore[arg-type]
+            kernel,
+            subject,
+            upstream,
+            discovered,
+            objects,
+            publisher,
+            log,
+            lambda: None,
         )
         publisher.noop_guard()
     finally:
@@ -118,7 +133,9 @@ def make_plan(
 ) -> plans.Plan:
     """What promoting this over that head would change."""
     old = head[1] if head else None
-    manifest = old if prepared.item is None else merge(old, subject.dataset, prepared.item, subject.source.mode)
+    manifest = (
+        old if prepared.item is None else merge(old, subject.dataset, prepared.item, subject.source.mode)
+    )
     return plans.make(
         base=head,
         manifest=manifest or empty_manifest(subject),

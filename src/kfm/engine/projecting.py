@@ -8,7 +8,9 @@ from kfm.engine.requests import ProjectionReport
 from kfm.ports import Projection
 
 
-def project(kernel: Kernel, dataset_id: str | None = None, *, everything: bool = False) -> list[ProjectionReport]:
+def project(
+    kernel: Kernel, dataset_id: str | None = None, *, everything: bool = False
+) -> list[ProjectionReport]:
     """Bring targets up to date: those behind the head, or all of them.
 
     A target that fails is reported and left for the next call: the promotion stands.

@@ -51,6 +51,7 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     run: Run | None = None
     error: KfmError | None = None
+    advice: str | None = None  # after a failure: what trying again means
     gates: tuple[GateResult, ...] = ()
     changes: tuple[Any, ...] = ()  # kfm.publish.manifest.Change
     version_id: str | None = None

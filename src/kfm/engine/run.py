@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Mapping
 
 from kfm.admission.enter import Answered, Door, Entered, TurnedAway
 from kfm.admission.subject import Subject
@@ -33,6 +34,8 @@ from kfm.publish.manifest import diff
 from kfm.publish.plan import Plan, compare
 from kfm.publish.publisher import StagingPublisher
 from kfm.publish.trace import Trace
+from kfm.recovery.failures import advise
+from kfm.recovery.sweep import sweep
 
 ROUNDS_MAX = 10
 
@@ -40,7 +43,9 @@ ROUNDS_MAX = 10
 class Updating:
     """One request on its way through the rooms."""
 
-    def __init__(self, kernel: Kernel, subject: Subject, *, force: bool, artifacts_dir: str | None, plan: Plan | None):
+    def __init__(
+        self, kernel: Kernel, subject: Subject, *, force: bool, artifacts_dir: str | None, plan: Plan | None
+    ):
         self._kernel = kernel
         self._subject = subject
         self._force = force
@@ -55,7 +60,7 @@ class Updating:
     def run(self) -> RunReport:
         kernel = self._kernel
         kernel.liveness.claim(kernel.worker_id)
-        kernel.store.reap(kernel.liveness.is_dead)
+        sweep(kernel.store, kernel.liveness, kernel.announce)
         door = Door(
             kernel.store,
             kernel.liveness,
@@ -111,7 +116,13 @@ class Updating:
         kernel, run = self._kernel, entered.run
         folder = self._artifacts_dir or f"{kernel.runs_folder}/{run.run_id}/attempt-{run.fence}"
         log = RunLog(
-            kernel.files, folder, kernel.clock, run.run_id, run.attempts, dry_run=False, announce=kernel.announce
+            kernel.files,
+            folder,
+            kernel.clock,
+            run.run_id,
+            run.attempts,
+            dry_run=False,
+            announce=kernel.announce,
         )
         try:
             log.run_event(
@@ -245,7 +256,8 @@ class Updating:
         decision = error.decision if isinstance(error, _Denied) else None
         if isinstance(error, _Denied):
             error = refusal(error.decision, in_flight=True)
-        log.step(log.phase, error.message, level="error", code=error.code)
+        advice = advise(run, error, kernel.store.now_ms())
+        log.step(log.phase, error.message, level="error", code=error.code, error_class=advice.error_class)
         gates = (*entered.invocation.gates, *(decision.results if decision else ()))
         outcome: Outcome = "refused" if isinstance(error, Refused) else "failed"
         if not isinstance(error, LostLease):
@@ -282,6 +294,7 @@ class Updating:
             invocation_id=entered.invocation.invocation_id,
             run=kernel.store.run(run.run_id),
             error=error,
+            advice=None if isinstance(error, LostLease) else advice.sentence,
             gates=gates,
         )
 
@@ -304,7 +317,7 @@ class Updating:
             set_at_ms=self._kernel.store.now_ms(),
         )
 
-    def _entry(self, kind: str, about: str, details: dict[str, object]) -> GovernanceEntry:
+    def _entry(self, kind: str, about: str, details: Mapping[str, object]) -> GovernanceEntry:
         trigger = self._subject.trigger
         return GovernanceEntry(
             kind=kind,
@@ -313,7 +326,7 @@ class Updating:
             recorded_at_ms=self._kernel.store.now_ms(),
             rationale=trigger.rationale,
             ticket=trigger.ticket,
-            details=details,
+            details=dict(details),
         )
 
     def _report(self, outcome: Outcome, word: str, reason: str, **more: object) -> RunReport:

@@ -8,6 +8,7 @@ from kfm.admission.subject import Subject
 from kfm.core.errors import PathConflict
 from kfm.core.hashing import fingerprint as fingerprint_of
 from kfm.core.records import Asset, Found, Item, Manifest, Promotion, Record, ValidationReport
+from kfm.core.records import Check as CheckResult
 from kfm.engine.artifacts import RunLog
 from kfm.engine.kernel import Kernel
 from kfm.ports import Objects
@@ -67,6 +68,7 @@ def prepare(
         found,
         objects,
         clock=kernel.clock,
+        guard=kernel.guard,
         limits=kernel.settings.limits,
         on_progress=progressed,
         check=check,
@@ -127,17 +129,22 @@ def _validate(
         return None
     rights = subject.dataset.rights
     public = rights is not None and rights.care.level == "public"
-    checks = []
+    checks: list[CheckResult] = []
     for contract, prefix in contracts:
         mine = [asset for asset in assets if asset.path.startswith(prefix)]
         report = validate(
-            contract, mine, objects.open, now_ms=kernel.clock.now_ms(), window=subject.window, show_values=public
+            contract,
+            mine,
+            objects.open,
+            now_ms=kernel.clock.now_ms(),
+            window=subject.window,
+            show_values=public,
         )
         checks += report.checks
     whole = ValidationReport(checks=tuple(checks))
     for failed in (check for check in checks if not check.passed):
         log.step("validate", f"{failed.name}: {failed.detail}", level="error", path=failed.path)
-    log.step("validate", "contract kept" if whole.passed else "contract broken", **whole.summary())
+    log.step("validate", "contract kept" if whole.passed else "contract broken", summary=whole.summary())
     return whole
 
 

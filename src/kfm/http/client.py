@@ -61,7 +61,9 @@ class HttpxClient:
             if not _keeps_trust(address, target):
                 headers = {name: value for name, value in headers.items() if name.lower() in _HARMLESS}
             address = target
-        raise UpstreamUnavailable(f"{redact_url(url)} redirects more than {REDIRECTS_MAX} times.", transient=False)
+        raise UpstreamUnavailable(
+            f"{redact_url(url)} redirects more than {REDIRECTS_MAX} times.", transient=False
+        )
 
     def _send(self, method: str, url: str, headers: Mapping[str, str], timeout_ms: int) -> httpx.Response:
         import httpx
@@ -125,14 +127,18 @@ def _explained(url: str) -> Iterator[None]:
         yield
     except httpx.TimeoutException as error:
         raise UpstreamUnavailable(
-            f"{redact_url(url)} did not answer in time ({type(error).__name__}).", transient=True, cause="timeout"
+            f"{redact_url(url)} did not answer in time ({type(error).__name__}).",
+            transient=True,
+            cause="timeout",
         ) from None
     except (httpx.UnsupportedProtocol, httpx.InvalidURL) as error:
         raise UpstreamUnavailable(f"{redact_url(url)}: {redact(str(error))}", transient=False) from None
     except httpx.TransportError as error:
         reason = redact(str(error)) or type(error).__name__
         trusted = "CERTIFICATE_VERIFY_FAILED" not in reason
-        raise UpstreamUnavailable(f"{redact_url(url)}: {reason}.", transient=trusted, cause="network") from None
+        raise UpstreamUnavailable(
+            f"{redact_url(url)}: {reason}.", transient=trusted, cause="network"
+        ) from None
 
 
 def _target(address: str, location: str) -> str:

@@ -29,7 +29,9 @@ PARTIAL_KEYS_MAX = 256
 class LocalObjects:
     """Immutable bytes under their SHA-256, in a folder."""
 
-    def __init__(self, files: Files, root: str, ids: Ids, *, checkpoint_bytes: int = CHECKPOINT_BYTES) -> None:
+    def __init__(
+        self, files: Files, root: str, ids: Ids, *, checkpoint_bytes: int = CHECKPOINT_BYTES
+    ) -> None:
         self._files = files
         self._root = root.rstrip("/")
         self._ids = ids

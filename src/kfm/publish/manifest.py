@@ -23,7 +23,7 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 class Change(Record):
-    """One difference between two versions. Extents are named but never quoted: a plan holds no coordinates."""
+    """One difference between two versions. An extent is never quoted: a plan holds no coordinates."""
 
     kind: Literal["added", "changed", "removed"]
     what: Literal["asset", "item", "rights", "title", "description", "domain", "keywords"]
@@ -201,7 +201,11 @@ def _field_changes(old: Manifest | None, new: Manifest) -> list[Change]:
     before, after = _flat_rights(old.rights), _flat_rights(new.rights)
     changes += [
         Change(
-            kind="changed", what="rights", name=f"rights.{name}", before=before.get(name), after=after.get(name)
+            kind="changed",
+            what="rights",
+            name=f"rights.{name}",
+            before=before.get(name),
+            after=after.get(name),
         )
         for name in sorted(before.keys() | after.keys())
         if before.get(name) != after.get(name)
@@ -250,7 +254,10 @@ def _asset_changes(old: Manifest | None, new: Manifest) -> list[Change]:
         was, now = before.get(path), after.get(path)
         if was == now:
             continue
-        owner, kind = (now or was or ("", None))[0], "changed" if was and now else "added" if now else "removed"
+        owner, kind = (
+            (now or was or ("", None))[0],
+            "changed" if was and now else "added" if now else "removed",
+        )
         changes.append(
             Change(
                 kind=kind,  # type: ignore[arg-type]

@@ -65,7 +65,7 @@ def make(
     made_at_ms: int,
 ) -> Plan:
     """The plan of publishing `manifest` over the head that it was merged from."""
-    promotion, old = base if base else (None, None)
+    promotion, old = base or (None, None)
     changes = tuple(sorted(diff(old, manifest), key=_order))
     header = Header(
         plan=1,
@@ -187,7 +187,9 @@ def render_text(plan: Plan) -> str:
     header = plan.header
     base = f"version {header.base_sequence}" if header.base_sequence else "nothing published yet"
     lines = [f"{header.dataset_id} from {header.source_id}, {_span(header.window)}, on {base}"]
-    lines += [f"  ! {gate.gate}: {gate.reason}" for gate in header.gates if not gate.allowed and not gate.overridden]
+    lines += [
+        f"  ! {gate.gate}: {gate.reason}" for gate in header.gates if not gate.allowed and not gate.overridden
+    ]
     lines += [f"  {_row(change)}" for change in plan.changes[:ROWS_SHOWN_MAX]]
     if len(plan.changes) > ROWS_SHOWN_MAX:
         lines.append(f"  … and {len(plan.changes) - ROWS_SHOWN_MAX} more")
@@ -238,4 +240,3 @@ def _count(number: int, noun: str) -> str:
 
 def _span(window: Window) -> str:
     return f"{rfc3339(window.start_ms)}/{rfc3339(window.end_ms)}"
-

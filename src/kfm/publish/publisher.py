@@ -13,7 +13,14 @@ from typing import Any, Protocol
 
 import msgspec
 
-from kfm.core.errors import DryRunViolated, IllegalTransition, KfmError, LimitExceeded, PathConflict, SchemaViolation
+from kfm.core.errors import (
+    DryRunViolated,
+    IllegalTransition,
+    KfmError,
+    LimitExceeded,
+    PathConflict,
+    SchemaViolation,
+)
 from kfm.core.records import Asset, Fetched, Record
 from kfm.core.settings import Limits
 from kfm.core.templates import safe_path

@@ -24,7 +24,9 @@ def output_version(source: Source, members: Sequence[Source], read: Callable[[st
     document = {
         "kfm": "output/1",
         "sources": [_definition(each) for each in (source, *members)],
-        "files": [_digest(read(each.pipeline.rpartition(":")[0])) for each in (source, *members) if each.pipeline],
+        "files": [
+            _digest(read(each.pipeline.rpartition(":")[0])) for each in (source, *members) if each.pipeline
+        ],
     }
     return "auto-" + hashlib.sha256(canonical_bytes(document)).hexdigest()[:16]
 

@@ -33,11 +33,11 @@ class PostgresSession:
         self._connection = connection
         self._queries = queries("postgresql")
 
-    def all(self, name: str, **parameters: Any) -> list[Row]:
+    def all(self, name: str, /, **parameters: Any) -> list[Row]:
         cursor = self._connection.execute(self._queries[name], parameters)
         return cursor.fetchall() if cursor.description else []
 
-    def one(self, name: str, **parameters: Any) -> Row | None:
+    def one(self, name: str, /, **parameters: Any) -> Row | None:
         rows = self.all(name, **parameters)
         return rows[0] if rows else None
 

@@ -28,10 +28,10 @@ class SqliteSession:
         self._clock = clock
         self._queries = queries("sqlite")
 
-    def all(self, name: str, **parameters: Any) -> list[Row]:
+    def all(self, name: str, /, **parameters: Any) -> list[Row]:
         return self._execute(self._queries[name], parameters).fetchall()
 
-    def one(self, name: str, **parameters: Any) -> Row | None:
+    def one(self, name: str, /, **parameters: Any) -> Row | None:
         rows = self._execute(self._queries[name], parameters).fetchall()
         return rows[0] if rows else None
 

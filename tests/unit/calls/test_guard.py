@@ -144,7 +144,7 @@ def test_long_retry_after_is_handed_up():
 def test_retry_after_that_does_not_fit_ends_the_attempt():
     """A wait beyond the deadline is not begun, and the error says why."""
     clock = FakeClock()
-    call, calls = failing(1, UpstreamUnavailable("busy", status=503, retry_after="20"))
+    call, _ = failing(1, UpstreamUnavailable("busy", status=503, retry_after="20"))
     with pytest.raises(UpstreamUnavailable) as caught:
         guarded(call, clock=clock, rng=FakeRng(), deadline_ms=10_000)
     assert caught.value.facts["not_before_ms"] == START_MS + 20_000

@@ -42,7 +42,10 @@ def test_secrets_are_masked(shape, secret):
 def test_known_secret_is_masked_anywhere(secret, before, after):
     """A secret that we know is masked in any surroundings."""
     if secret not in MASK:
-        assert secret not in redact(f"{before}{secret}{after}", [secret]).replace(MASK, "") or secret in before + after
+        assert (
+            secret not in redact(f"{before}{secret}{after}", [secret]).replace(MASK, "")
+            or secret in before + after
+        )
 
 
 @given(st.text(max_size=300))
@@ -80,7 +83,9 @@ def test_ordinary_text_is_left_alone(text):
 
 def test_names():
     """Names are judged by whole words."""
-    assert all(map(is_secret_name, ["token", "api_key", "apikey", "key", "X-Amz-Signature", "sig", "accessToken"]))
+    assert all(
+        map(is_secret_name, ["token", "api_key", "apikey", "key", "X-Amz-Signature", "sig", "accessToken"])
+    )
     assert not any(map(is_secret_name, ["keyword", "monkey", "kansas", "page", "code", "authors", "design"]))
 
 

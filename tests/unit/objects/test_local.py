@@ -58,7 +58,7 @@ def test_object_is_found_under_its_hash(objects, tmp_path):
     assert read_all(objects, sha256) == BODY
     assert list(objects.all()) == [sha256]
     assert objects.local_path(sha256) == str(tmp_path / "objects" / "sha256" / sha256[:2] / sha256[2:])
-    assert [path for path in (tmp_path / "objects" / "tmp").iterdir()] == []
+    assert list((tmp_path / "objects" / "tmp").iterdir()) == []
 
 
 def test_same_bytes_twice_are_one_object(objects, tmp_path):
@@ -117,7 +117,11 @@ def test_resume_goes_on_where_it_stopped(objects, tmp_path):
     staging.write(BODY[3000:])
     assert staging.commit() == (hashlib.sha256(BODY).hexdigest(), len(BODY))
     assert [path for path in (tmp_path / "objects").rglob("*") if path.is_file()] == [
-        tmp_path / "objects" / "sha256" / hashlib.sha256(BODY).hexdigest()[:2] / hashlib.sha256(BODY).hexdigest()[2:]
+        tmp_path
+        / "objects"
+        / "sha256"
+        / hashlib.sha256(BODY).hexdigest()[:2]
+        / hashlib.sha256(BODY).hexdigest()[2:]
     ]
 
 
@@ -217,7 +221,7 @@ def scenario(files: PowerCutFiles, ids: CountedIds, committed: list[bytes]) -> N
 
 @pytest.mark.parametrize("seed", range(6))
 def test_power_cut_at_any_point(seed):
-    """After a power cut at any call, what stands under a hash has that hash, and what was committed stands."""
+    """After a power cut at any call, what stands under a hash has it, and what was committed stands."""
     whole = PowerCutFiles(random.Random(seed))
     scenario(whole, CountedIds(), [])
     for calls in range(1, whole.calls + 1, 3 if seed else 1):

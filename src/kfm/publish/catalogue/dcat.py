@@ -67,9 +67,7 @@ def dataset(manifest: Manifest, locate: Callable[[Asset], str]) -> dict[str, Any
     return document
 
 
-def _distribution(
-    one: Item, asset: Asset, rights: Rights, locate: Callable[[Asset], str]
-) -> dict[str, Any]:
+def _distribution(one: Item, asset: Asset, rights: Rights, locate: Callable[[Asset], str]) -> dict[str, Any]:
     document: dict[str, Any] = {
         "@type": "dcat:Distribution",
         "dcterms:title": asset.path,
@@ -92,7 +90,7 @@ def _distribution(
 def license_node(rights: Rights) -> dict[str, str]:
     if url := license_url(rights):
         return {"@id": url}
-    if stac_license(rights) == rights.license and not set(rights.license) & set(" ()"):
+    if stac_license(rights) == rights.license:
         return {"@id": _SPDX_LICENSES + rights.license}
     return {"@type": "dcterms:LicenseDocument", "dcterms:title": rights.license}
 

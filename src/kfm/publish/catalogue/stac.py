@@ -15,7 +15,7 @@ from kfm.publish.manifest import require_rights
 STAC_VERSION = "1.1.0"
 FILE_EXTENSION = "https://stac-extensions.github.io/file/v2.1.0/schema.json"
 _SHA256_MULTIHASH = "1220"  # sha2-256, 32 bytes
-_SPDX = re.compile(r"[A-Za-z0-9.+()-]+(?: (?:AND|OR|WITH) [A-Za-z0-9.+()-]+)*")
+_IDENTIFIER = re.compile(r"[A-Za-z0-9.+-]+")
 _WORLD = [-180, -90, 180, 90]
 _HIDDEN_LEVELS = ("restricted", "blocked")
 
@@ -37,7 +37,10 @@ def collection(manifest: Manifest) -> dict[str, Any]:
         "links": [
             _link("root", "./collection.json"),
             *_license_links(rights),
-            *(_link("item", f"./items/{quote(item.id)}.json", "application/geo+json") for item in manifest.items),
+            *(
+                _link("item", f"./items/{quote(item.id)}.json", "application/geo+json")
+                for item in manifest.items
+            ),
             _link("describedby", "./dcat.jsonld", "application/ld+json"),
         ],
     }
@@ -125,8 +128,8 @@ def rights_fields(rights: Rights) -> dict[str, Any]:
 
 
 def stac_license(rights: Rights) -> str:
-    """An SPDX expression as it is; for anything else the word that STAC has for that."""
-    return rights.license if _SPDX.fullmatch(rights.license) else "other"
+    """An SPDX identifier as it is; for an address or an expression the word that STAC has for that."""
+    return rights.license if _IDENTIFIER.fullmatch(rights.license) else "other"
 
 
 def license_url(rights: Rights) -> str | None:

@@ -17,7 +17,8 @@ MISSING = object()  # the row has no such column
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", re.ASCII)
 _EMAIL = re.compile(r"[^@\s]{1,64}@[^@\s.]+(\.[^@\s.]+)+")
-_HOST = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?)*")
+_LABEL = r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+_HOST = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(\.{_LABEL})*")
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[^\s]+", re.ASCII)
 
 
@@ -67,7 +68,8 @@ def _one_of(values: tuple[Any, ...], prop: Property | None = None) -> Callable[[
         parser = parser_for(prop)
         for value in values:
             try:
-                keys.add(key_of(parser.from_text(value) if isinstance(value, str) else parser.from_typed(value)))
+                parse = parser.from_text if isinstance(value, str) else parser.from_typed
+                keys.add(key_of(parse(value)))
             except ParseError:
                 continue
 
@@ -120,7 +122,9 @@ class RuleCount:
         if self.rule.metric == "nullValues":
             return is_null
         if self.rule.metric == "missingValues":
-            return (is_null and key_of(None) in self._missing) or key_of("" if is_null else value) in self._missing
+            # CSV can't tell an empty text from none, so a null counts under either name.
+            names = (key_of(None), key_of("")) if is_null else (key_of(value),)
+            return any(name in self._missing for name in names)
         if is_null or self.rule.metric != "invalidValues":
             return False
         if self._valid is not None and not self._valid(value):

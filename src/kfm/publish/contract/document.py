@@ -96,9 +96,9 @@ class Part:
             return int(value)
         if isinstance(value, float):
             return float(value)
-        if isinstance(value, str):
-            return str(value)
-        self.fail(f"must be one value, not {_kind(value)}")
+        if not isinstance(value, str):
+            self.fail(f"must be one value, not {_kind(value)}")
+        return str(value)
 
     def _mapping(self) -> Mapping[Any, Any]:
         if not isinstance(self.value, dict):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 _NESTING_MAX = 16
@@ -82,7 +83,7 @@ def _check_position(position: Any) -> None:
     if not isinstance(position, list) or not 2 <= len(position) <= 3:
         raise GeometryProblem("positions", "a position is not two or three numbers")
     for number in position:
-        if type(number) not in (float, int) or not math.isfinite(number):
+        if type(number) not in (float, int) or not -math.inf < number < math.inf:
             raise GeometryProblem("positions", "a coordinate is not a finite number")
     if not -180 <= position[0] <= 180:
         raise GeometryProblem("positions", "a longitude is beyond ±180")
@@ -103,23 +104,24 @@ def winds_right(geometry: dict[str, Any]) -> bool:
     kind = geometry["type"]
     if kind == "GeometryCollection":
         return all(winds_right(member) for member in geometry["geometries"])
-    polygons = {"Polygon": [geometry.get("coordinates")], "MultiPolygon": geometry.get("coordinates")}.get(kind) or []
+    coordinates = geometry.get("coordinates") or []
+    polygons = {"Polygon": [coordinates], "MultiPolygon": coordinates}.get(kind, [])
     return all(
-        (_doubled_area(ring) >= 0) == (index == 0) for polygon in polygons for index, ring in enumerate(polygon or [])
+        (_doubled_area(ring) >= 0) == (index == 0)
+        for polygon in polygons
+        for index, ring in enumerate(polygon)
     )
 
 
 def _doubled_area(ring: list[Any]) -> float:
-    return math.fsum(
-        before[0] * after[1] - after[0] * before[1] for before, after in zip(ring, ring[1:], strict=False)
-    )
+    return math.fsum(before[0] * after[1] - after[0] * before[1] for before, after in pairwise(ring))
 
 
 def check_bbox(bbox: Any) -> None:
     """Four or six numbers; south is not north of north. West may be east of east: the antimeridian."""
     if not isinstance(bbox, list) or len(bbox) not in (4, 6):
         raise GeometryProblem("bbox", "a bbox is not four or six numbers")
-    if any(type(number) not in (float, int) or not math.isfinite(number) for number in bbox):
+    if any(type(number) not in (float, int) or not -math.inf < number < math.inf for number in bbox):
         raise GeometryProblem("bbox", "a bbox holds something that is not a finite number")
     half = len(bbox) // 2
     if not all(-180 <= bbox[index] <= 180 for index in (0, half)):

@@ -7,7 +7,9 @@ from typing import Any, Literal
 import msgspec
 
 Format = Literal["csv", "json", "jsonl", "geojson", "parquet", "opaque"]
-LogicalType = Literal["string", "date", "timestamp", "time", "number", "integer", "object", "array", "boolean"]
+LogicalType = Literal[
+    "string", "date", "timestamp", "time", "number", "integer", "object", "array", "boolean"
+]
 Metric = Literal["nullValues", "missingValues", "invalidValues", "duplicateValues", "rowCount"]
 
 
@@ -15,7 +17,7 @@ class Value(msgspec.Struct, frozen=True, kw_only=True):
     """A part of a contract."""
 
 
-class Bounds(Value, kw_only=True):
+class Bounds(Value, frozen=True, kw_only=True):
     """Limits of a value; of text for numbers and lengths, of instants for dates."""
 
     minimum: Any = None
@@ -39,11 +41,14 @@ def _is_multiple(value: Any, step: float | int) -> bool:
     if isinstance(value, int) and isinstance(step, int):
         return value % step == 0
     # 0.3 / 0.1 is not whole in binary; a relative tolerance says what people mean.
-    ratio = value / step
-    return bool(abs(ratio - round(ratio)) <= 1e-9 * max(1.0, abs(ratio)))
+    try:
+        ratio = value / step
+        return bool(abs(ratio - round(ratio)) <= 1e-9 * max(1.0, abs(ratio)))
+    except OverflowError:
+        return False
 
 
-class Operator(Value, kw_only=True):
+class Operator(Value, frozen=True, kw_only=True):
     """The comparison of a measured number with what it must be."""
 
     name: str
@@ -66,7 +71,7 @@ class Operator(Value, kw_only=True):
         return f"{self.name} {' and '.join(str(number) for number in self.operand)}"
 
 
-class Rule(Value, kw_only=True):
+class Rule(Value, frozen=True, kw_only=True):
     """A quality rule of the ODCS library."""
 
     metric: Metric
@@ -80,7 +85,7 @@ class Rule(Value, kw_only=True):
     pattern: str | None = None
 
 
-class Property(Value, kw_only=True):
+class Property(Value, frozen=True, kw_only=True):
     """One column, or one member of an object."""
 
     name: str
@@ -103,7 +108,7 @@ class Property(Value, kw_only=True):
     quality: tuple[Rule, ...] = ()
 
 
-class SchemaObject(Value, kw_only=True):
+class SchemaObject(Value, frozen=True, kw_only=True):
     """One table, and the files that hold it."""
 
     name: str
@@ -124,7 +129,7 @@ class SchemaObject(Value, kw_only=True):
         return tuple(sorted(keys, key=lambda prop: prop.primary_key_position or 0))
 
 
-class Freshness(Value, kw_only=True):
+class Freshness(Value, frozen=True, kw_only=True):
     """The newest value of a column may not be older than this."""
 
     object_name: str
@@ -133,7 +138,7 @@ class Freshness(Value, kw_only=True):
     label: str
 
 
-class Contract(Value, kw_only=True):
+class Contract(Value, frozen=True, kw_only=True):
     """An ODCS document, as far as bytes can be checked against it."""
 
     id: str
@@ -146,7 +151,7 @@ class Contract(Value, kw_only=True):
     uncovered_allowed: bool = False
 
 
-class ContractLimits(Value, kw_only=True):
+class ContractLimits(Value, frozen=True, kw_only=True):
     """What validation may use. All memory is bounded by these, whatever the files hold."""
 
     contract_bytes_max: int = 1024 * 1024
@@ -157,4 +162,3 @@ class ContractLimits(Value, kw_only=True):
     pattern_chars_max: int = 10_000  # longer text does not match
     unique_in_memory_max: int = 500_000  # then hashes go to an unlinked temporary file
     samples_max: int = 5
-

@@ -18,9 +18,7 @@ _FRESHNESS_WORDS = {"freshness", "latency", "ly"}
 def load_contract(text: bytes, name: str, limits: ContractLimits | None = None) -> Contract:
     """The contract in these bytes; `name` is the file, for the messages."""
     bounds = limits or ContractLimits()
-    root = read_document(
-        text, name, bytes_max=bounds.contract_bytes_max, nodes_max=bounds.contract_nodes_max
-    )
+    root = read_document(text, name, bytes_max=bounds.contract_bytes_max, nodes_max=bounds.contract_nodes_max)
     root.fields(vocabulary.CONTRACT)
     root.need("kind").choice(["DataContract"])
     api_version = root.need("apiVersion")

@@ -97,7 +97,8 @@ def _options(options: Part, kind: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     pattern = options.get("pattern")
     if pattern is not None:
-        found["pattern"] = compiled(pattern) and pattern.text()
+        compiled(pattern)
+        found["pattern"] = pattern.text()
     found["format"] = _format(options, kind)
     zone = options.get("defaultTimezone")
     if zone is not None:

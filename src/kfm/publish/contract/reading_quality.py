@@ -97,7 +97,7 @@ def _arguments(part: Part, metric: str, names: set[str], level: str) -> dict[str
     pattern = block.get("pattern") if block else None
     if pattern is not None:
         found["pattern"] = pattern.text()
-        _ = compiled(pattern)
+        compiled(pattern)
     if metric == "invalidValues" and "valid_values" not in found and pattern is None:
         part.fail("invalidValues needs arguments: validValues, pattern, or both")
     if metric == "duplicateValues" and level == "object":

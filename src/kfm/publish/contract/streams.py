@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import io
 import json
-from collections.abc import Buffer, Iterator
+from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from kfm.ports import Reader
@@ -29,7 +29,7 @@ class _Raw(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: Buffer) -> int:
+    def readinto(self, buffer: Any) -> int:
         view = memoryview(buffer).cast("B")
         data = self._reader.read(len(view))
         view[: len(data)] = data

@@ -32,7 +32,8 @@ class Tally:
     def sample(self, show_values: bool) -> tuple[str, ...]:
         if not show_values:
             return tuple(self.places)
-        return tuple(f"{place}: {printable(value)}" for place, value in zip(self.places, self.values, strict=True))
+        pairs = zip(self.places, self.values, strict=True)
+        return tuple(f"{place}: {printable(value)}" for place, value in pairs)
 
 
 def printable(value: Any) -> str:

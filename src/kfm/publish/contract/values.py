@@ -247,10 +247,11 @@ def _from_pattern(pattern: re.Pattern[str], text: str, zone: tzinfo, complaint: 
     try:
         if "hour" not in found:
             return date(*day)
-        clock = [int(found.get(name) or 0) for name in ("hour", "minute", "second")]
+        hour, minute, second = (int(found.get(name) or 0) for name in ("hour", "minute", "second"))
         micros = int((found.get("fraction") or "0")[:6].ljust(6, "0"))
         offset = found.get("offset")
-        return datetime(*day, *clock, micros, tzinfo=_offset(offset) if offset else zone)  # type: ignore[misc]
+        clock = time(hour, minute, second, micros, tzinfo=_offset(offset) if offset else zone)
+        return datetime.combine(date(*day), clock)
     except ValueError:
         raise ParseError("not a time of the calendar") from None
 

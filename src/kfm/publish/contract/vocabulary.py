@@ -7,8 +7,8 @@ _ELEMENT = frozenset(
 )
 
 CONTRACT = frozenset(
-    "id version kind apiVersion name tenant tags status servers dataProduct description domain schema support "
-    "price team roles slaDefaultElement slaProperties authoritativeDefinitions customProperties "
+    "id version kind apiVersion name tenant tags status servers dataProduct description domain schema "
+    "support price team roles slaDefaultElement slaProperties authoritativeDefinitions customProperties "
     "contractCreatedTs context variables".split()
 )
 
@@ -19,7 +19,8 @@ OBJECT = _ELEMENT | frozenset(
 PROPERTY = _ELEMENT | frozenset(
     "primaryKey primaryKeyPosition logicalType logicalTypeOptions physicalName required unique partitioned "
     "partitionKeyPosition classification encryptedName transformSourceObjects transformLogic "
-    "transformDescription examples criticalDataElement relationships quality properties items enum context".split()
+    "transformDescription examples criticalDataElement relationships quality properties items enum "
+    "context".split()
 )
 
 _RANGE = frozenset("minimum maximum exclusiveMinimum exclusiveMaximum format".split())
@@ -47,8 +48,9 @@ OPERATORS = (
 )
 
 QUALITY = frozenset(
-    "id name description type metric rule arguments unit query engine implementation dimension method severity "
-    "businessImpact customProperties tags authoritativeDefinitions scheduler schedule validValues context".split()
+    "id name description type metric rule arguments unit query engine implementation dimension method "
+    "severity businessImpact customProperties tags authoritativeDefinitions scheduler schedule "
+    "validValues context".split()
 ) | frozenset(OPERATORS)
 
 METRICS = ("nullValues", "missingValues", "invalidValues", "duplicateValues", "rowCount")

@@ -67,9 +67,13 @@ class LocalTree:
                 with contextlib.suppress(_Fenced):
                     return self._attempt(folder, head)
         except OSError as error:
-            raise TargetUnavailable(f"{self.name}: {error.strerror or error} ({error.filename or folder}).") from error
+            raise TargetUnavailable(
+                f"{self.name}: {error.strerror or error} ({error.filename or folder})."
+            ) from error
         if shown is None:
-            raise TargetUnavailable(f"{self.name}: fenced {ATTEMPTS_MAX} times by others at work on {folder}.")
+            raise TargetUnavailable(
+                f"{self.name}: fenced {ATTEMPTS_MAX} times by others at work on {folder}."
+            )
         return shown or None
 
     def _folder(self, dataset_id: str) -> str:
@@ -180,7 +184,9 @@ class LocalTree:
         try:
             sequence_of(name)
         except ValueError:
-            raise TargetUnavailable(f"{self.name}: {folder}/current points to {target}; move it away.") from None
+            raise TargetUnavailable(
+                f"{self.name}: {folder}/current points to {target}; move it away."
+            ) from None
         return name
 
     def _require_same_history(self, shown: str, head: HeadReader) -> None:
@@ -227,7 +233,9 @@ class LocalTree:
             self._kill_others(folder, "")
             return self._discard(folder, set(names))
         except OSError as error:
-            raise TargetUnavailable(f"{self.name}: {error.strerror or error} ({error.filename or folder}).") from error
+            raise TargetUnavailable(
+                f"{self.name}: {error.strerror or error} ({error.filename or folder})."
+            ) from error
 
     def _discard(self, folder: str, names: set[str]) -> list[str]:
         shown = self._shown(folder)

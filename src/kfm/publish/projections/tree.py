@@ -44,7 +44,9 @@ class VersionBuilder:
     folder away, the next step fails instead of beginning a second, incomplete one.
     """
 
-    def __init__(self, files: Files, objects: Objects, into: str, earlier: str | None, linking: Linking) -> None:
+    def __init__(
+        self, files: Files, objects: Objects, into: str, earlier: str | None, linking: Linking
+    ) -> None:
         self._files = files
         self._objects = objects
         self._into = into

@@ -1,0 +1,28 @@
+"""`kfm completion`: a script that teaches a shell our words."""
+
+from __future__ import annotations
+
+import click
+
+SHELLS = ("bash", "zsh", "fish")
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(SHELLS))
+def command(shell: str) -> None:
+    """Print a completion script for SHELL.
+
+    \b
+    bash:  kfm completion bash > ~/.local/share/bash-completion/completions/kfm
+    zsh:   kfm completion zsh > "${fpath[1]}/_kfm"
+    fish:  kfm completion fish > ~/.config/fish/completions/kfm.fish
+    """
+    from click.shell_completion import get_completion_class
+
+    from kfm.cli.entry import kfm
+
+    kind = get_completion_class(shell)
+    assert kind is not None, shell
+    # Not `.source()`: for bash that would start a shell to ask for its version.
+    script = kind(kfm, {}, "kfm", "_KFM_COMPLETE")
+    click.echo(script.source_template % script.source_vars())

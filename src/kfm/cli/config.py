@@ -1,0 +1,65 @@
+"""`kfm config`: what was read, where each value came from, and whether it is right."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from kfm.cli.output import one_line, table
+from kfm.cli.session import Session, session_options
+
+
+@click.group(name="config")
+def command() -> None:
+    """Show or check the configuration."""
+
+
+@command.command()
+@click.option("--origin", is_flag=True, help="Also tell where each value came from.")
+@session_options
+def show(session: Session, origin: bool) -> None:
+    """Print every setting. Secrets are shown as the references that they are, never as values."""
+    from kfm.configuration.origins import leaves, public_document
+
+    loaded = session.load()
+    fields = leaves(loaded.settings)
+    document: dict[str, Any] = {"path": loaded.path, "settings": public_document(loaded.settings)}
+    if origin:
+        origins = loaded.origins
+        document["origins"] = origins
+        lines = table(("SETTING", "VALUE", "FROM"), [(f, _text(v), origins[f]) for f, v in fields])
+    else:
+        lines = table(("SETTING", "VALUE"), [(f, _text(v)) for f, v in fields])
+    session.emit(document, lines)
+
+
+@command.command()
+@session_options
+def check(session: Session) -> None:
+    """Say whether the configuration is right; every problem names its file and line."""
+    loaded = session.load()
+    settings = loaded.settings
+    document = {
+        "path": loaded.path,
+        "ok": True,
+        "environment": settings.environment,
+        "datasets": len(settings.datasets),
+        "sources": len(settings.sources),
+        "targets": len(settings.publish),
+    }
+    line = (
+        f"ok: {loaded.name}: environment {settings.environment}, {len(settings.datasets)} datasets, "
+        f"{len(settings.sources)} sources, {len(settings.publish)} targets"
+    )
+    session.emit(document, [line])
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | dict):
+        return ", ".join(str(item) for item in value) or "-"
+    return one_line(str(value)) or '""'

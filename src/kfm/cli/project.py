@@ -1,0 +1,35 @@
+"""`kfm project`: make every target show what is promoted."""
+
+from __future__ import annotations
+
+import click
+
+from kfm.cli.session import Session, session_options
+
+
+@click.command()
+@session_options
+def command(session: Session) -> int:
+    """Make every target show what is promoted.
+
+    Safe at any time and by anyone: a target never goes back to an older version. Use it after a target was
+    unreachable, or to fill a new one.
+    """
+    with session.app() as app:
+        reports = app.project()
+    rows = [
+        {"dataset_id": r.dataset_id, "target": r.target, "version": r.sequence, "error": r.error}
+        for r in reports
+    ]
+    lines = []
+    for row in rows:
+        if row["error"]:
+            lines.append(f"failed    {row['dataset_id']}  {row['target']}")
+            session.note(f"error {row['error']['code']}: {row['error']['message']}")
+            session.note(f"fix: {row['error']['remedy']}")
+        else:
+            shown = f"version {row['version']}" if row["version"] is not None else "nothing promoted yet"
+            lines.append(f"shown     {row['dataset_id']}  {row['target']}  {shown}")
+    code = 4 if any(row["error"] for row in rows) else 0
+    session.emit({"projections": rows, "exit_code": code}, lines or ["nothing to show"], rows=rows)
+    return code

@@ -1,0 +1,85 @@
+"""`kfm switch`: stop work, or let it go on, and say why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from kfm.cli.output import moment, one_line, table
+from kfm.cli.session import Session, session_options
+from kfm.cli.status import _switch as switch_document
+from kfm.core.errors import RationaleRequired, UsageError
+
+MEANING = {
+    "running": "work may start",
+    "paused": "nothing new starts, work in flight goes on",
+    "stopped": "nothing new starts, work in flight is cancelled",
+}
+
+
+@click.group(name="switch")
+def command() -> None:
+    """Set and list kill switches."""
+
+
+@command.command(name="set")
+@click.argument("position", type=click.Choice(tuple(MEANING)))
+@click.option("--dataset", metavar="ID", help="For one dataset.")
+@click.option("--domain", metavar="ID", help="For all datasets of one domain.")
+@click.option("--all", "everything", is_flag=True, help="For everything.")
+@click.option("--actor", metavar="NAME", help="On whose behalf; recorded beside the account that runs this.")
+@click.option("--rationale", metavar="TEXT", help="Why. Required.")
+@click.option("--ticket", metavar="ID", help="The ticket that this belongs to.")
+@session_options
+def set_switch(session: Session, position: str, rationale: str | None, **wish: Any) -> None:
+    """Set a kill switch to POSITION: running, paused or stopped.
+
+    Paused keeps new work from starting; stopped also cancels work in flight, safely. Every change needs
+    a rationale, and is kept in the governance ledger.
+    """
+    if not (rationale or "").strip():
+        raise RationaleRequired("A kill switch is set with --rationale TEXT.")
+    from kfm.config import actor
+
+    with session.app() as app:
+        scope = _scope(app.settings, wish["dataset"], wish["domain"], wish["everything"])
+        switch = app.set_switch(
+            scope,
+            position,
+            rationale=rationale,
+            actor=actor(),
+            claimed_actor=wish["actor"],
+            ticket=wish["ticket"],
+        )
+    document = {"switch": switch_document(switch), "meaning": MEANING[position]}
+    session.emit(document, [f"{scope} is now {position}: {MEANING[position]}"])
+
+
+def _scope(settings: Any, dataset: str | None, domain: str | None, everything: bool) -> str:
+    if sum((dataset is not None, domain is not None, everything)) != 1:
+        raise UsageError("Say what the switch is for: one of --dataset ID, --domain ID, --all.")
+    if everything:
+        return "all"
+    kind, name = ("dataset", dataset) if dataset is not None else ("domain", domain)
+    known = sorted({d.id if kind == "dataset" else d.domain for d in settings.datasets})
+    if name not in known:
+        from kfm.configuration.shape import nearest
+
+        raise UsageError(f"There is no {kind} `{name}`{nearest(str(name), known)}")
+    return f"{kind}:{name}"
+
+
+@command.command(name="list")
+@session_options
+def list_switches(session: Session) -> None:
+    """List every kill switch that was ever set, and its position now."""
+    with session.app(read_only=True) as app:
+        switches = sorted(app.ledger.switches(), key=lambda switch: switch.scope)
+    rows = [
+        (s.scope, s.position, moment(s.set_at_ms), one_line(s.actor), one_line(s.rationale)) for s in switches
+    ]
+    header = ("SCOPE", "POSITION", "SINCE", "BY", "WHY")
+    lines = table(header, rows) if rows else ["no switch was ever set: everything may run"]
+    documents = [switch_document(switch) for switch in switches]
+    session.emit({"switches": documents}, lines, rows=documents)

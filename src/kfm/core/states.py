@@ -1,0 +1,57 @@
+"""State machines as data: `contracts/states/*.json`, which every implementation loads."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Literal
+
+import msgspec
+
+from kfm.core.errors import IllegalTransition
+
+MachineName = Literal["run", "node", "unit", "breaker", "invocation"]
+MACHINES: tuple[MachineName, ...] = ("run", "node", "unit", "breaker", "invocation")
+
+
+class Transition(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"source": "from", "target": "to"}
+):
+    """One allowed change. `source` is None where the record does not exist yet."""
+
+    source: str | None
+    target: str
+    event: str
+    note: str
+    requirement: str
+
+
+class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    machine: str
+    title: str
+    states: tuple[str, ...]
+    terminal: tuple[str, ...]
+    transitions: tuple[Transition, ...]
+
+    def allows(self, source: str | None, target: str, event: str | None = None) -> bool:
+        return any(
+            one.source == source and one.target == target and event in (None, one.event)
+            for one in self.transitions
+        )
+
+
+@cache
+def machine(name: MachineName) -> Machine:
+    """The named machine; read once."""
+    from importlib.resources import files
+
+    text = files("kfm").joinpath("contracts", "states", f"{name}.json").read_bytes()
+    return msgspec.json.decode(text, type=Machine)
+
+
+def check_transition(name: MachineName, source: str | None, target: str, event: str | None = None) -> None:
+    """Raise IllegalTransition unless the table allows it (by this event, where one is named)."""
+    if not machine(name).allows(source, target, event):
+        by = f" by {event}" if event else ""
+        raise IllegalTransition(
+            f"{name}: {source or 'nothing'} → {target}{by}.", machine=name, source=source, target=target
+        )

@@ -1,0 +1,168 @@
+"""The policy engine: Cedar."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kfm.core.errors import PolicyError
+from kfm.core.gates import HALTING_GATES
+from kfm.core.records import GateResult
+from kfm.core.settings import Dataset
+from kfm.policy.bundle import GATES, Policy, build, read_files
+from kfm.policy.licences import licence
+
+ACTIONS = ("run", "publish", "force")
+_TEXT_CONTEXT = ("rationale", "ticket")
+_ENTITIES_KEPT_MAX = 256
+
+
+class CedarPolicies:
+    """Shipped and own policies, parsed once. A policy may forbid more, never less: a forbid always wins."""
+
+    def __init__(self, files: Sequence[tuple[str, str]] = ()) -> None:
+        """`files`: name and text of each own policy file."""
+        self._bundle = build(files)
+        self._entities: dict[bytes, Any] = {}
+
+    @classmethod
+    def load(cls, patterns: Sequence[str], folder: Path) -> CedarPolicies:
+        """Own policies from paths, folders and globs, relative to the configuration's folder."""
+        return cls(read_files(patterns, folder))
+
+    @property
+    def bundle_id(self) -> str:
+        """SHA-256 of all policy texts: which policies were in force."""
+        return self._bundle.id
+
+    @property
+    def policy_ids(self) -> tuple[str, ...]:
+        return tuple(self._bundle.policies)
+
+    def decide(
+        self, action: str, dataset: Dataset, principal: str, context: Mapping[str, Any]
+    ) -> list[GateResult]:
+        """One result per gate: care, sovereignty, licence, policy.
+
+        Context: `trigger`, `rationale`, `ticket`, `approvals` (ids of datasets
+        whose release is approved), `is_dry_run`. Anything else is a mistake.
+        """
+        import cedarpy
+
+        if action not in ACTIONS:
+            raise PolicyError(f"there is no action {action!r}; there are {', '.join(ACTIONS)}")
+        request = {
+            "principal": {"type": "User", "id": principal},
+            "action": {"type": "Action", "id": action},
+            "resource": {"type": "Dataset", "id": dataset.id},
+            "context": _context(context),
+        }
+        bundle = self._bundle
+        answer = cedarpy.is_authorized(request, bundle.policy_set, self._entities_of(dataset), bundle.schema)
+        reasons = sorted(answer.diagnostics.reasons)
+        faults = [str(fault) for fault in answer.diagnostics.errors]
+        if faults or (not answer.allowed and not reasons):
+            # Cedar skips a policy that fails; here a rule that can't be evaluated forbids.
+            detail = "; ".join(faults)[:300] or "no policy permits it"
+            return [_denied(gate, (), f"The policies could not be evaluated: {detail}.") for gate in GATES]
+        decisive = [bundle.policies[name] for name in reasons]
+        if answer.allowed:
+            return [_allowed(gate, decisive) for gate in GATES]
+        return [
+            _for_gate(gate, [policy for policy in decisive if policy.gate == gate], dataset) for gate in GATES
+        ]
+
+    def _entities_of(self, dataset: Dataset) -> Any:
+        """Parsing the entities is half the cost of a decision, and datasets come back."""
+        import cedarpy
+
+        key = msgspec.json.encode(dataset)
+        found = self._entities.get(key)
+        if found is None:
+            if len(self._entities) >= _ENTITIES_KEPT_MAX:
+                self._entities.clear()
+            found = cedarpy.Entities.from_json_str(json.dumps(_entities(dataset)))
+            self._entities[key] = found
+        return found
+
+
+def _context(context: Mapping[str, Any]) -> dict[str, Any]:
+    unknown = set(context) - {"trigger", "approvals", "is_dry_run", *_TEXT_CONTEXT}
+    if unknown:
+        raise PolicyError(f"the context has no {', '.join(sorted(unknown))}")
+    built: dict[str, Any] = {
+        "trigger": str(context.get("trigger") or "manual"),
+        "isDryRun": bool(context.get("is_dry_run", False)),
+        "approvals": [
+            {"__entity": {"type": "Dataset", "id": str(name)}} for name in context.get("approvals") or ()
+        ],
+    }
+    for word in _TEXT_CONTEXT:
+        value = context.get(word)
+        # A rationale of blanks is none.
+        if isinstance(value, str) and value.strip():
+            built[word] = value.strip()
+    return built
+
+
+def _entities(dataset: Dataset) -> list[dict[str, Any]]:
+    rights = dataset.rights
+    found = licence(rights.license if rights else "undeclared")
+    attributes: dict[str, Any] = {
+        "domain": dataset.domain,
+        "keywords": list(dataset.keywords),
+        "license": {"__entity": {"type": "License", "id": found.id}},
+        "care": {
+            "label": rights.care.label if rights else "",
+            "level": rights.care.level if rights else "undeclared",
+        },
+    }
+    if rights and rights.local_contexts:
+        attributes["localContexts"] = rights.local_contexts
+    if rights and rights.sovereignty:
+        consent: dict[str, Any] = {
+            "authority": rights.sovereignty.authority,
+            "consent": rights.sovereignty.consent,
+        }
+        if rights.sovereignty.agreement:
+            consent["agreement"] = rights.sovereignty.agreement
+        attributes["sovereignty"] = consent
+    parents = [{"type": "LicenseGroup", "id": group} for group in found.groups]
+    return [
+        {"uid": {"type": "Dataset", "id": dataset.id}, "attrs": attributes, "parents": []},
+        {"uid": {"type": "License", "id": found.id}, "attrs": {}, "parents": parents},
+    ]
+
+
+def _allowed(gate: str, permits: Sequence[Policy]) -> GateResult:
+    ids = tuple(policy.id for policy in permits) if gate == "policy" else ()
+    return GateResult(gate=gate, allowed=True, reason=f"No {gate} rule stands in the way.", policy_ids=ids)
+
+
+def _denied(gate: str, policy_ids: tuple[str, ...], reason: str) -> GateResult:
+    return GateResult(
+        gate=gate, allowed=False, reason=reason, policy_ids=policy_ids, halts=gate in HALTING_GATES
+    )
+
+
+def _for_gate(gate: str, forbids: Sequence[Policy], dataset: Dataset) -> GateResult:
+    if not forbids:
+        return _allowed(gate, ())
+    first = forbids[0]
+    reason = f"{dataset.id}: {_stop(first.message)} {_stop(first.lift)}"
+    if gate == "licence" and dataset.rights is not None:
+        found = licence(dataset.rights.license)
+        if found.nearest is not None:
+            reason += f" It says {found.id!r}; did you mean {found.nearest!r}?"
+    if len(forbids) > 1:
+        reason += f" Also forbidden by {', '.join(policy.id for policy in forbids[1:])}."
+    return _denied(gate, tuple(policy.id for policy in forbids), reason)
+
+
+def _stop(text: str) -> str:
+    line = " ".join(text.split())
+    return line if line.endswith((".", "!", "?")) else line + "."

@@ -1,0 +1,43 @@
+"""Rows of a Parquet file, batch by batch. Needs the extra `parquet`."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from kfm.core.errors import ExtraMissing
+from kfm.ports import Reader
+from kfm.publish.contract.columns import MISSING
+from kfm.publish.contract.streams import CHUNK_BYTES, FileProblem
+
+
+def batches(reader: Reader, columns: Sequence[str]) -> Iterator[tuple[list[str], Iterator[list[Any]]]]:
+    """The file's column names with an iterator of rows, per batch; at least one batch is yielded."""
+    try:
+        from arro3.io import read_parquet
+    except ImportError:
+        raise ExtraMissing(
+            "Parquet files are checked with the extra `parquet`.", remedy="pip install 'kfm[parquet]'"
+        ) from None
+    # Parquet is read from its end, so it has to be seekable; the file vanishes with the process.
+    with tempfile.TemporaryFile() as spool:
+        while data := reader.read(CHUNK_BYTES):
+            spool.write(data)
+        spool.seek(0)
+        try:
+            source = read_parquet(spool)
+            names = [str(name) for name in source.schema.names]
+            yield names, iter(())
+            for batch in source:
+                yield names, _rows(batch, names, columns)
+        except ExtraMissing:
+            raise
+        except Exception as error:  # noqa: BLE001  (the library raises a bare Exception)
+            raise FileProblem(f"is not Parquet ({' '.join(str(error).split())[:120]})") from None
+
+
+def _rows(batch: Any, names: list[str], columns: Sequence[str]) -> Iterator[list[Any]]:
+    picked = [batch.column(names.index(name)) if name in names else None for name in columns]
+    for index in range(batch.num_rows):
+        yield [MISSING if column is None else column[index].as_py() for column in picked]

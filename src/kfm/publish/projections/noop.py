@@ -1,0 +1,16 @@
+"""A target that shows nothing: for trying out a configuration, and for datasets kept inside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kfm.core.records import Manifest, Promotion
+
+
+class Noop:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def project(self, dataset_id: str, head: Callable[[], tuple[Promotion, Manifest] | None]) -> int | None:  # noqa: ARG002
+        found = head()
+        return found[0].sequence if found else None

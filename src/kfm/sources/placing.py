@@ -1,0 +1,64 @@
+"""Where found objects will stand in the dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from kfm.core.errors import LimitExceeded, PathConflict
+from kfm.core.records import Found, Window
+from kfm.core.settings import Limits, Source
+from kfm.core.templates import Fields, render, safe_path
+
+
+def place_fields(source: Source, window: Window) -> Fields:
+    """What templates of addresses and patterns may speak of."""
+    return Fields(
+        window=window,
+        time_zone=source.time_zone,
+        source=source.id,
+        dataset=source.dataset,
+        partition=source.partition,
+    )
+
+
+def published_path(source: Source, window: Window, relpath: str, default: str | None = None) -> str:
+    """The path by the source's template; without one, as it stands upstream."""
+    name = relpath.rpartition("/")[2]
+    fields = msgspec.structs.replace(place_fields(source, window), name=name, relpath=relpath)
+    return safe_path(render(source.path, fields) if source.path is not None else default or relpath)
+
+
+def settled(source_id: str, found: Iterable[Found], limits: Limits) -> list[Found]:
+    """In the order of their paths, which must differ, and not too many."""
+    placed: dict[str, Found] = {}
+    for one in found:
+        other = placed.setdefault(one.path, one)
+        if other is not one:
+            raise PathConflict(
+                f"Source `{source_id}`: {one.uri} and {other.uri} would both be {one.path!r}.",
+                remedy="Use {name} or {relpath} in the source's `path` template.",
+            )
+        if len(placed) > limits.objects_per_run_max:
+            raise LimitExceeded(
+                f"Source `{source_id}` has more than {limits.objects_per_run_max} objects "
+                "(limits.objects_per_run_max)."
+            )
+        if one.size is not None and one.size > limits.object_bytes_max:
+            raise LimitExceeded(
+                f"{one.uri} has {one.size} bytes, {limits.object_bytes_max} allowed (limits.object_bytes_max)."
+            )
+    return [placed[path] for path in sorted(placed)]
+
+
+class StreamDownload:
+    """Bytes on their way, and what the answer told about them."""
+
+    def __init__(self, offset: int, found: Found, chunks: Iterator[bytes]) -> None:
+        self.offset = offset
+        self.found = found
+        self._chunks = chunks
+
+    def chunks(self) -> Iterator[bytes]:
+        return self._chunks

@@ -1,0 +1,87 @@
+"""From a source's settings to a source: built-in kinds, and those of installed plugins."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from kfm.core.errors import ConfigError, PluginConflict
+from kfm.core.settings import Limits, Settings, Source
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+    from kfm import ports
+
+GROUP = "kfm.sources"
+KINDS = ("files", "http", "bucket", "sync")
+DEPTH_MAX = 8
+
+
+class Tools(msgspec.Struct, frozen=True, kw_only=True):
+    """What a source may use of the outside. A plugin's factory gets it, too."""
+
+    http: Any  # ports.Http
+    guard: Any  # ports.Guard
+    open_bucket: Callable[[str, Mapping[str, str]], Any]  # address, options → ports.Bucket
+    resolve_secret: Callable[[str], str]
+    resolve_path: Callable[[str], str]
+    limits: Limits = Limits()
+
+
+def make_source(source: Source, settings: Settings, tools: Tools, *, depth: int = 0) -> ports.Source:
+    """The source behind the settings. A plugin is called as factory(source, tools)."""
+    limits = tools.limits
+    if source.kind == "files":
+        from kfm.sources.files import FilesSource
+
+        return FilesSource(source, tools.resolve_path(source.folder or "."), limits)
+    if source.kind == "http":
+        from kfm.sources.http import HttpSource
+
+        return HttpSource(source, tools.http, tools.guard, tools.resolve_secret, limits)
+    if source.kind == "bucket":
+        from kfm.sources.bucket import BucketSource
+
+        def connect() -> ports.Bucket:
+            options = {name: tools.resolve_secret(value) for name, value in source.bucket_options.items()}
+            bucket: ports.Bucket = tools.open_bucket(source.bucket or "", options)
+            return bucket
+
+        return BucketSource(source, connect, tools.guard, limits)
+    if source.kind == "sync":
+        from kfm.sources.sync import SyncSource
+
+        if depth >= DEPTH_MAX:
+            raise ConfigError(f"Sync `{source.id}` is nested deeper than {DEPTH_MAX}.")
+        members = {
+            member: make_source(settings.source(member), settings, tools, depth=depth + 1)
+            for member in source.members
+        }
+        return SyncSource(source.id, members, limits)
+    made: ports.Source = find_plugin(source.kind).load()(source, tools)
+    return made
+
+
+def find_plugin(kind: str) -> EntryPoint:
+    """The one plugin of that name."""
+    from importlib.metadata import entry_points
+
+    group = entry_points(group=GROUP)
+    found = list({(point.value, _origin(point)): point for point in group if point.name == kind}.values())
+    if not found:
+        words = (*KINDS, *sorted({point.name for point in group}))
+        close = difflib.get_close_matches(kind, words, n=1)
+        hint = f" Did you mean `{close[0]}`?" if close else f" There are: {', '.join(words)}."
+        raise ConfigError(f"There is no kind of source `{kind[:60]}`.{hint}")
+    if len(found) > 1:
+        owners = " and ".join(sorted(f"{_origin(point)} ({point.value})" for point in found))
+        raise PluginConflict(f"The kind of source `{kind}` is offered by {owners}.")
+    return found[0]
+
+
+def _origin(point: EntryPoint) -> str:
+    return point.dist.name if point.dist is not None else "an unknown package"

@@ -1,0 +1,1 @@
+"""Keys, and the ledger that remembers them."""

@@ -1,0 +1,18 @@
+"""Idempotency keys: what each is made of, and the key itself."""
+
+from __future__ import annotations
+
+from kfm.core.keys import key_of, run_id, trigger_document, trigger_key, work_document, work_key
+from kfm.core.records import Trigger, Window, Work
+
+__all__ = [
+    "Trigger",
+    "Window",
+    "Work",
+    "key_of",
+    "run_id",
+    "trigger_document",
+    "trigger_key",
+    "work_document",
+    "work_key",
+]

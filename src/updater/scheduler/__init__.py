@@ -1,0 +1,1 @@
+"""What starts updates: schedules and signed webhooks."""

@@ -1,0 +1,72 @@
+"""`make simulate SEEDS=20000`: many worlds, and the seed of any that breaks a promise."""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import sys
+import time
+from collections import Counter
+
+from tests.simulation.seeds import Verdict, live
+
+REAL_SQLITE_EVERY = 20
+
+
+def _one(seed: int) -> Verdict:
+    verdict = live(seed, real_sqlite=seed % REAL_SQLITE_EVERY == 0)
+    if verdict.violation is not None:
+        # An exception that can't be sent between processes would hide the seed.
+        verdict.violation = AssertionError(f"{type(verdict.violation).__name__}: {verdict.violation}")
+    return verdict
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="simulate", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=20_000, help="how many")
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--minutes", type=float, default=28.0, help="stop after this long")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--show", type=int, metavar="SEED", help="run one seed and raise what it breaks")
+    options = parser.parse_args()
+    if options.show is not None:
+        verdict = live(options.show, real_sqlite=options.show % REAL_SQLITE_EVERY == 0)
+        print(
+            f"seed {verdict.seed}: {verdict.steps} steps, {dict(verdict.outcomes)}, trace {verdict.trace[:16]}"
+        )
+        if verdict.violation is not None:
+            raise verdict.violation
+        return 0
+    return _campaign(options.first, options.seeds, options.minutes, options.jobs)
+
+
+def _campaign(first: int, count: int, minutes: float, jobs: int) -> int:
+    began = time.monotonic()
+    outcomes: Counter[str] = Counter()
+    broken: list[Verdict] = []
+    done = steps = on_sqlite = 0
+    with multiprocessing.Pool(jobs) as pool:
+        for verdict in pool.imap_unordered(_one, range(first, first + count), chunksize=20):
+            done += 1
+            steps += verdict.steps
+            outcomes.update(verdict.outcomes)
+            on_sqlite += verdict.seed % REAL_SQLITE_EVERY == 0
+            if verdict.violation is not None:
+                broken.append(verdict)
+                print(f"seed {verdict.seed}: {verdict.violation}", file=sys.stderr, flush=True)
+            if done % 1000 == 0:
+                print(
+                    f"{done} seeds, {len(broken)} broken, {time.monotonic() - began:.0f} s", file=sys.stderr
+                )
+            if time.monotonic() - began > minutes * 60:
+                print(f"stopped after {minutes} minutes", file=sys.stderr)
+                pool.terminate()
+                break
+    print(f"{done} seeds ({on_sqlite} on SQLite files), {steps} steps, {len(broken)} broken")
+    print("outcomes: " + ", ".join(f"{name} {number}" for name, number in sorted(outcomes.items())))
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,296 @@
+"""The ports, as the simulated world has them."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import random
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from kfm.core.errors import BackendUnavailable, UpstreamUnavailable
+from kfm.core.records import Found, GateResult, Window
+from kfm.core.settings import Dataset
+from kfm.store.session import Database, Row, Session
+from tests.power import FolderNode, PowerCutFiles
+from tests.simulation.scheduler import Crashed, Process, Scheduler
+
+T = TypeVar("T")
+
+
+class SimClock:
+    def __init__(self, scheduler: Scheduler, process: Process) -> None:
+        self._scheduler = scheduler
+        self._process = process
+
+    def now_ms(self) -> int:
+        return self._scheduler.now_ms + self._process.wall_offset_ms
+
+    def monotonic_ms(self) -> int:
+        return self._scheduler.now_ms
+
+    def sleep_ms(self, delay_ms: int) -> None:
+        self._scheduler.sleep(self._process, delay_ms)
+
+
+class SimIds:
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._count = 0
+
+    def new(self) -> str:
+        self._count += 1
+        digest = hashlib.sha256(f"{self._name}/{self._count}".encode()).hexdigest()
+        return f"{digest[:8]}-{digest[8:12]}-7{digest[13:16]}-8{digest[17:20]}-{digest[20:32]}"
+
+
+class SimLiveness:
+    """Knows the dead of this machine, except where the worker is on another one."""
+
+    def __init__(self, dead: Callable[[str], bool]) -> None:
+        self._dead = dead
+
+    def claim(self, worker_id: str) -> None:
+        pass
+
+    def is_dead(self, worker_id: str) -> bool:
+        return self._dead(worker_id)
+
+
+class SimFiles(PowerCutFiles):
+    """A disk shared by all processes; every call is a point, and may find the disk full."""
+
+    def __init__(
+        self,
+        rng: random.Random,
+        root: FolderNode,
+        scheduler: Scheduler,
+        process: Process,
+        on_effect: Callable[[Process, str, str], None],
+    ) -> None:
+        super().__init__(rng, root)
+        self._scheduler = scheduler
+        self._process = process
+        self._on_effect = on_effect
+
+    def _call(self) -> None:
+        self._scheduler.point(self._process, "file")
+
+    def _effect(self, kind: str, path: str) -> None:
+        self._on_effect(self._process, kind, path)
+        if self._scheduler.unlucky(self._scheduler.chances.fail_before / 4):
+            raise OSError(errno.ENOSPC, "No space left on device", path)
+
+    def create(self, path: str) -> Any:
+        self._effect("create", path)
+        return super().create(path)
+
+    def rename(self, old: str, new: str) -> None:
+        self._effect("rename", new)
+        super().rename(old, new)
+
+    def symlink(self, target: str, path: str) -> None:
+        self._effect("symlink", path)
+        super().symlink(target, path)
+
+
+class SimSession:
+    """Reading outside a transaction: a point before each question."""
+
+    def __init__(self, inner: Session, clock: SimClock, pause: Callable[[str], None]) -> None:
+        self._inner = inner
+        self._clock = clock
+        self._pause = pause
+
+    def all(self, name: str, **parameters: Any) -> list[Row]:
+        self._pause(name)
+        return self._inner.all(name, **parameters)
+
+    def one(self, name: str, **parameters: Any) -> Row | None:
+        self._pause(name)
+        return self._inner.one(name, **parameters)
+
+    def now_ms(self) -> int:
+        return self._clock.now_ms()
+
+
+class SimDatabase:
+    """One database for all processes. A transaction is one step; its answer may be lost."""
+
+    def __init__(
+        self,
+        inner: Database,
+        scheduler: Scheduler,
+        process: Process,
+        clock: SimClock,
+        on_commit: Callable[[Process], None],
+    ) -> None:
+        self._inner = inner
+        self._scheduler = scheduler
+        self._process = process
+        self._clock = clock
+        self._on_commit = on_commit
+        self._reading = SimSession(inner.session, clock, lambda name: scheduler.point(process, name))
+
+    @property
+    def session(self) -> Session:
+        return self._reading
+
+    def write(self, change: Callable[[Session], T]) -> T:
+        self._scheduler.point(self._process, "begin")
+        if self._scheduler.unlucky(self._scheduler.chances.fail_before):
+            raise BackendUnavailable("simulated: before the commit")
+        silent = SimSession(self._inner.session, self._clock, lambda _name: None)
+        result = self._inner.write(lambda _session: change(silent))
+        self._on_commit(self._process)
+        if self._scheduler.unlucky(self._scheduler.chances.fail_after):
+            raise BackendUnavailable("simulated: the commit's answer was lost")
+        self._scheduler.point(self._process, "committed")
+        return result
+
+    def close(self) -> None:
+        pass
+
+
+class SimBucket:
+    """An S3 bucket with conditional puts, shared by all processes."""
+
+    def __init__(self, objects: dict[str, tuple[bytes, str]], scheduler: Scheduler, process: Process) -> None:
+        self._objects = objects
+        self._scheduler = scheduler
+        self._process = process
+
+    def _point(self, label: str) -> None:
+        self._scheduler.point(self._process, label)
+        if self._scheduler.unlucky(self._scheduler.chances.fail_before):
+            raise BackendUnavailable("simulated: the bucket does not answer")
+
+    def get(self, key: str) -> tuple[bytes, str] | None:
+        self._point("bucket.get")
+        return self._objects.get(key)
+
+    def head(self, key: str) -> Any:
+        self._point("bucket.head")
+        found = self._objects.get(key)
+        return None if found is None else found[1]
+
+    def put(self, key: str, data: bytes, *, if_match: str | None = None, if_none_match: bool = False) -> bool:
+        self._point("bucket.put")
+        held = self._objects.get(key)
+        if if_none_match and held is not None:
+            return False
+        if if_match is not None and (held is None or held[1] != if_match):
+            return False
+        tag = hashlib.sha256(data + str(len(self._objects)).encode()).hexdigest()
+        self._objects[key] = (bytes(data), f'"{tag[:32]}"')
+        if self._scheduler.unlucky(self._scheduler.chances.fail_after):
+            raise BackendUnavailable("simulated: the bucket's answer was lost")
+        return True
+
+    def put_stream(self, key: str, chunks: Any, **_: Any) -> bool:
+        return self.put(key, b"".join(chunks))
+
+    def list(self, prefix: str) -> Iterator[str]:
+        self._point("bucket.list")
+        yield from sorted(key for key in self._objects if key.startswith(prefix))
+
+    def delete(self, key: str) -> None:
+        self._point("bucket.delete")
+        self._objects.pop(key, None)
+
+
+class SimDownload:
+    def __init__(self, found: Found, offset: int, data: bytes, pause: Callable[[], None]) -> None:
+        self.found = found
+        self.offset = offset
+        self._data = data
+        self._pause = pause
+
+    def chunks(self) -> Iterator[bytes]:
+        for start in range(self.offset, len(self._data), 64):
+            self._pause()
+            yield self._data[start : start + 64]
+
+
+class SimUpstream:
+    """A provider whose objects change, and which sometimes does not answer."""
+
+    def __init__(
+        self,
+        content: Callable[[], Mapping[str, bytes]],
+        place: str,
+        media_type: str,
+        scheduler: Scheduler,
+        process: Process,
+    ) -> None:
+        self._content = content
+        self._place = place
+        self._media_type = media_type
+        self._scheduler = scheduler
+        self._process = process
+
+    def _pause(self) -> None:
+        self._scheduler.point(self._process, "net")
+        if self._scheduler.unlucky(self._scheduler.chances.fail_before):
+            raise UpstreamUnavailable("simulated: the connection was cut")
+
+    def discover(self, window: Window) -> list[Found]:
+        self._pause()
+        return [self._found(path, data) for path, data in sorted(self._content().items())]
+
+    def _found(self, path: str, data: bytes) -> Found:
+        return Found(
+            uri=f"sim://{self._place}/{path}",
+            path=path,
+            media_type=self._media_type,
+            size=len(data),
+            modified_ms=1_700_000_000_000,
+            etag=hashlib.sha256(data).hexdigest()[:16],
+        )
+
+    @contextmanager
+    def open(self, found: Found, offset: int) -> Iterator[SimDownload]:
+        self._pause()
+        data = self._content().get(found.path)
+        if data is None:
+            raise UpstreamUnavailable("simulated: the object is gone")
+        now = self._found(found.path, data)
+        yield SimDownload(now, offset if now.etag == found.etag else 0, data, self._pause)
+
+
+class SimPolicies:
+    """Allows everything but what the world has declared a violation."""
+
+    bundle_id = "sha256:simulated"
+
+    def __init__(self, violated: Callable[[str, str], str | None]) -> None:
+        self._violated = violated
+
+    def decide(
+        self, action: str, dataset: Dataset, principal: str, context: Mapping[str, Any]
+    ) -> list[GateResult]:
+        broken = self._violated(action, dataset.id)
+        return [
+            GateResult(
+                gate=gate,
+                allowed=gate != broken,
+                reason=f"simulated {gate}",
+                policy_ids=(f"{gate}.simulated",),
+                halts=gate == broken and gate in ("care", "sovereignty"),
+            )
+            for gate in ("care", "sovereignty", "licence")
+        ]
+
+
+__all__ = [
+    "Crashed",
+    "SimBucket",
+    "SimClock",
+    "SimDatabase",
+    "SimFiles",
+    "SimIds",
+    "SimLiveness",
+    "SimPolicies",
+    "SimUpstream",
+]

@@ -1,0 +1,156 @@
+"""Processes as threads of which one runs at a time; one seed decides who, when, and who dies.
+
+A process passes a `point` before each effect. There the scheduler may let another go first, stall
+the process past its lease, kill it, or hand it an error. A dead process raises `Crashed` at every
+later point, so no clean-up code of the program has an effect after its death.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+STEPS_MAX = 60_000
+
+
+class Crashed(BaseException):
+    """This process is dead. Not an Exception: the program must not catch it."""
+
+
+class Runaway(Exception):
+    """The simulation did not come to an end."""
+
+
+@dataclass(frozen=True)
+class Chances:
+    """How often things go wrong, for each point that is passed."""
+
+    switch: float = 0.25
+    crash: float = 0.003
+    stall: float = 0.003
+    jump: float = 0.002
+    fail_before: float = 0.004
+    fail_after: float = 0.004
+    power_cut: float = 0.0
+
+
+CALM = Chances(switch=0.0, crash=0.0, stall=0.0, jump=0.0, fail_before=0.0, fail_after=0.0)
+
+
+class Process:
+    def __init__(self, scheduler: Scheduler, name: str, body: Callable[[Process], None]) -> None:
+        self.scheduler = scheduler
+        self.name = name
+        self.dead = False
+        self.done = False
+        self.stalled_until_ms = 0
+        self.wall_offset_ms = 0
+        self.failure: BaseException | None = None
+        self._body = body
+        self._go = threading.Semaphore(0)
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        self._go.acquire()
+        try:
+            if not self.dead:
+                self._body(self)
+        except Crashed:
+            pass
+        except BaseException as error:
+            self.failure = error
+        self.done = True
+        self.scheduler.baton.release()
+
+    def resume(self) -> None:
+        self._go.release()
+        self.scheduler.baton.acquire()
+
+    def give_way(self) -> None:
+        self.scheduler.baton.release()
+        self._go.acquire()
+        if self.dead:
+            raise Crashed
+
+
+class Scheduler:
+    def __init__(self, seed: int, chances: Chances) -> None:
+        self.rng = random.Random(seed)
+        self.chances = chances
+        self.now_ms = 1_790_000_000_000
+        self.baton = threading.Semaphore(0)
+        self.processes: list[Process] = []
+        self.steps = 0
+        self.on_power_cut: Callable[[], None] = lambda: None
+        self._trace = hashlib.sha256()
+
+    @property
+    def trace(self) -> str:
+        return self._trace.hexdigest()
+
+    def note(self, text: str) -> None:
+        self._trace.update(text.encode())
+
+    def spawn(self, name: str, body: Callable[[Process], None]) -> Process:
+        process = Process(self, name, body)
+        self.processes.append(process)
+        return process
+
+    def run(self) -> None:
+        """Until every process is done or dead."""
+        while alive := [p for p in self.processes if not p.done]:
+            ready = [p for p in alive if p.dead or p.stalled_until_ms <= self.now_ms]
+            if not ready:
+                self.now_ms = min(p.stalled_until_ms for p in alive)
+                continue
+            ready[self.rng.randrange(len(ready))].resume()
+        failures = [p.failure for p in self.processes if p.failure is not None]
+        self.processes.clear()
+        if failures:
+            raise failures[0]
+
+    # --- called by a process ---------------------------------------------------------
+
+    def point(self, process: Process, label: str) -> None:
+        """Before an effect."""
+        if process.dead:
+            raise Crashed
+        self.steps += 1
+        if self.steps > STEPS_MAX:
+            raise Runaway(label)
+        self.note(f"{process.name} {label} {self.now_ms}\n")
+        rng, chances = self.rng, self.chances
+        self.now_ms += rng.randrange(1, 20)
+        throw = rng.random()
+        if throw < chances.crash:
+            process.dead = True
+            raise Crashed
+        throw -= chances.crash
+        if throw < chances.stall:
+            process.stalled_until_ms = self.now_ms + rng.randrange(5_000, 40_000)
+            process.give_way()
+            return
+        throw -= chances.stall
+        if throw < chances.jump:
+            process.wall_offset_ms += rng.randrange(-30_000, 30_000)
+            return
+        throw -= chances.jump
+        if throw < chances.power_cut:
+            self.on_power_cut()
+            raise Crashed
+        throw -= chances.power_cut
+        if throw < chances.switch:
+            process.give_way()
+
+    def unlucky(self, chance: float) -> bool:
+        return chance > 0 and self.rng.random() < chance
+
+    def sleep(self, process: Process, delay_ms: int) -> None:
+        if process.dead:
+            raise Crashed
+        process.stalled_until_ms = self.now_ms + delay_ms
+        process.give_way()
