@@ -33,6 +33,7 @@ class PowerLost(BaseException):
 class FileNode:
     synced: bytes = b""
     pending: list[bytes] = field(default_factory=list)
+    modified_ms: int = 0
 
     @property
     def data(self) -> bytes:
@@ -86,6 +87,7 @@ class PowerCutFiles:
         self.rng = rng
         self.root = root or FolderNode()
         self.calls = 0
+        self.now_ms = 0  # what a file that is made now will tell as its time
         self._dies_at: int | None = None
         self._dead = False
         self._siblings: list[PowerCutFiles] = [self]
@@ -120,7 +122,7 @@ class PowerCutFiles:
         if id(node) in copies:  # hard links share one node
             return copies[id(node)]
         if isinstance(node, FileNode):
-            copies[id(node)] = FileNode(synced=self._surviving_bytes(node))
+            copies[id(node)] = FileNode(synced=self._surviving_bytes(node), modified_ms=node.modified_ms)
         elif isinstance(node, LinkNode):
             copies[id(node)] = LinkNode(node.target)
         else:
@@ -204,7 +206,7 @@ class PowerCutFiles:
 
     def create(self, path: str) -> PowerCutWriter:
         self._call()
-        node = FileNode()
+        node = FileNode(modified_ms=self.now_ms)
         self._add(path, node)
         return PowerCutWriter(self, node)
 
@@ -227,6 +229,17 @@ class PowerCutFiles:
         self._call()
         node = self._get(path)
         return len(node.data) if isinstance(node, FileNode) else 0
+
+    def modified_ms(self, path: str) -> int:
+        self._call()
+        node = self._get(path)
+        return node.modified_ms if isinstance(node, FileNode) else 0
+
+    def touch(self, path: str) -> None:
+        self._call()
+        node = self._get(path)
+        if isinstance(node, FileNode):
+            node.modified_ms = self.now_ms
 
     def listdir(self, path: str) -> list[str]:
         self._call()

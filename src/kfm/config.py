@@ -182,7 +182,11 @@ _TYPES: dict[str, type] = {"str": str, "str | None": str, "int": int, "float": f
 
 def _require_files(loaded: Loaded, lines: dict[str, int]) -> None:
     """Files that the configuration names are there. Looked at each time: they come and go."""
-    named = [(f"policies[{i}]", path) for i, path in enumerate(loaded.settings.policies)]
+    named = [
+        (f"policies[{index}]", path)
+        for index, path in enumerate(loaded.settings.policies)
+        if not set(path) & set("*?[")  # a pattern may match nothing yet
+    ]
     for index, source in enumerate(loaded.settings.sources):
         if source.contract is not None:
             named.append((f"sources[{index}].contract", source.contract))

@@ -69,6 +69,12 @@ class Files(Protocol):
     def open(self, path: str) -> Reader: ...
     def exists(self, path: str) -> bool: ...
     def size(self, path: str) -> int: ...
+    def modified_ms(self, path: str) -> int:
+        """When it was last written or touched."""
+
+    def touch(self, path: str) -> None:
+        """It counts as written now; FileNotFoundError if it is not there."""
+
     def listdir(self, path: str) -> list[str]:
         """Names, sorted; FileNotFoundError if there is no such folder."""
 
@@ -116,6 +122,23 @@ class Objects(Protocol):
 
     def delete(self, sha256: str) -> None: ...
     def all(self) -> Iterator[str]: ...
+
+
+class CollectableObjects(Objects, Protocol):
+    """Objects from which old ones can be removed while others are being staged."""
+
+    def size(self, sha256: str) -> int: ...
+    def modified_ms(self, sha256: str) -> int | None:
+        """When these bytes were last staged; None if they are not there."""
+
+    def delete_if_older(self, sha256: str, before_ms: int) -> bool:
+        """Remove the object unless it was staged since; True if it is gone."""
+
+    def leftovers(self, before_ms: int) -> list[tuple[str, int]]:
+        """Temporary and partial files begun before then, with their sizes."""
+
+    def tidy(self, before_ms: int) -> int:
+        """Remove those; returns how many."""
 
 
 class Bucket(Protocol):

@@ -113,6 +113,12 @@ class PosixFiles:
     def size(self, path: str) -> int:
         return os.stat(path).st_size
 
+    def modified_ms(self, path: str) -> int:
+        return os.stat(path).st_mtime_ns // 1_000_000
+
+    def touch(self, path: str) -> None:
+        os.utime(path)
+
     def listdir(self, path: str) -> list[str]:
         return sorted(os.listdir(path))
 

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property, partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from kfm.core.errors import ConfigError, PlanError
@@ -23,7 +22,9 @@ if TYPE_CHECKING:
     from kfm.config import Loaded
     from kfm.core.records import Switch
     from kfm.engine.kernel import Kernel
+    from kfm.objects.local import LocalObjects
     from kfm.policy.cedar import CedarPolicies
+    from kfm.publish.collect import Collected, Collection
     from kfm.publish.plan import Plan
     from kfm.sources.registry import Tools
 
@@ -160,10 +161,10 @@ class App:
     def policies(self) -> CedarPolicies:
         from kfm.policy.cedar import CedarPolicies
 
-        return CedarPolicies.load(self.settings.policies, Path(self.loaded.folder))
+        return CedarPolicies(self.settings.policies, self.loaded.folder)
 
     @cached_property
-    def objects(self) -> Objects:
+    def objects(self) -> LocalObjects:
         from kfm.objects.local import LocalObjects
 
         return LocalObjects(self.files, f"{self.state}/objects", self.ids)
@@ -329,6 +330,27 @@ class App:
 
         sweep(self.kernel.store, self.liveness, self.announce)
         return project(self.kernel, everything=everything)
+
+    def plan_collection(self, grace_ms: int | None = None) -> Collection:
+        """What `kfm gc` would remove."""
+        from kfm.engine import collecting
+
+        return collecting.plan(
+            self.kernel, self.objects, collecting.GRACE_MS if grace_ms is None else grace_ms
+        )
+
+    def collect(
+        self, *, actor: str, rationale: str, grace_ms: int | None = None
+    ) -> tuple[Collection, Collected]:
+        from kfm.engine import collecting
+
+        return collecting.carry_out(
+            self.kernel,
+            self.objects,
+            actor=actor,
+            rationale=rationale,
+            grace_ms=collecting.GRACE_MS if grace_ms is None else grace_ms,
+        )
 
     def set_switch(
         self,

@@ -12,9 +12,10 @@ from typing import Any, TypeVar
 from kfm.core.errors import BackendUnavailable, UpstreamUnavailable
 from kfm.core.records import Found, GateResult, Window
 from kfm.core.settings import Dataset
+from kfm.core.records import ObjectStat
 from kfm.store.session import Database, Row, Session
 from tests.power import FolderNode, PowerCutFiles
-from tests.simulation.scheduler import Crashed, Process, Scheduler
+from tests.simulation.scheduler import Process, Scheduler
 
 T = TypeVar("T")
 
@@ -32,6 +33,14 @@ class SimClock:
 
     def sleep_ms(self, delay_ms: int) -> None:
         self._scheduler.sleep(self._process, delay_ms)
+
+
+class SimRng:
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+
+    def unit(self) -> float:
+        return self._rng.random()
 
 
 class SimIds:
@@ -173,7 +182,7 @@ class SimBucket:
     def head(self, key: str) -> Any:
         self._point("bucket.head")
         found = self._objects.get(key)
-        return None if found is None else found[1]
+        return None if found is None else _stat(key, found)
 
     def put(self, key: str, data: bytes, *, if_match: str | None = None, if_none_match: bool = False) -> bool:
         self._point("bucket.put")
@@ -188,16 +197,20 @@ class SimBucket:
             raise BackendUnavailable("simulated: the bucket's answer was lost")
         return True
 
-    def put_stream(self, key: str, chunks: Any, **_: Any) -> bool:
-        return self.put(key, b"".join(chunks))
+    def put_stream(self, key: str, chunks: Any) -> None:
+        self.put(key, b"".join(chunks))
 
-    def list(self, prefix: str) -> Iterator[str]:
+    def list(self, prefix: str) -> Iterator[ObjectStat]:
         self._point("bucket.list")
-        yield from sorted(key for key in self._objects if key.startswith(prefix))
+        yield from (_stat(key, self._objects[key]) for key in sorted(self._objects) if key.startswith(prefix))
 
     def delete(self, key: str) -> None:
         self._point("bucket.delete")
         self._objects.pop(key, None)
+
+
+def _stat(key: str, found: tuple[bytes, str]) -> ObjectStat:
+    return ObjectStat(key=key, size=len(found[0]), modified_ms=None, etag=found[1])
 
 
 class SimDownload:
@@ -281,16 +294,3 @@ class SimPolicies:
             )
             for gate in ("care", "sovereignty", "licence")
         ]
-
-
-__all__ = [
-    "Crashed",
-    "SimBucket",
-    "SimClock",
-    "SimDatabase",
-    "SimFiles",
-    "SimIds",
-    "SimLiveness",
-    "SimPolicies",
-    "SimUpstream",
-]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import random
 import threading
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -85,6 +86,7 @@ class Scheduler:
         self.baton = threading.Semaphore(0)
         self.processes: list[Process] = []
         self.steps = 0
+        self.counts: Counter[str] = Counter()
         self.on_power_cut: Callable[[], None] = lambda: None
         self._trace = hashlib.sha256()
 
@@ -127,19 +129,24 @@ class Scheduler:
         self.now_ms += rng.randrange(1, 20)
         throw = rng.random()
         if throw < chances.crash:
+            self.counts["crash"] += 1
             process.dead = True
             raise Crashed
         throw -= chances.crash
-        if throw < chances.stall:
-            process.stalled_until_ms = self.now_ms + rng.randrange(5_000, 40_000)
+        # Where a transaction is about to begin, a stall hurts most: whatever was checked may be stale.
+        stall = chances.stall * (8 if label == "begin" else 1)
+        if throw < stall:
+            self.counts["stall"] += 1
+            process.stalled_until_ms = self.now_ms + rng.randrange(1_000, 15_000)
             process.give_way()
             return
-        throw -= chances.stall
+        throw -= stall
         if throw < chances.jump:
             process.wall_offset_ms += rng.randrange(-30_000, 30_000)
             return
         throw -= chances.jump
         if throw < chances.power_cut:
+            self.counts["power cut"] += 1
             self.on_power_cut()
             raise Crashed
         throw -= chances.power_cut

@@ -11,6 +11,7 @@ from typing import Any
 from kfm.store.memory import MemoryDatabase
 from kfm.store.migrations import migrate
 from kfm.store.sqlite import SqliteDatabase
+from tests.simulation.checks import Violation
 from tests.simulation.scheduler import Chances
 from tests.simulation.world import World
 
@@ -50,7 +51,7 @@ def live(seed: int, *, real_sqlite: bool = False, chances: Chances | None = None
     violation: BaseException | None = None
     try:
         world.live()
-    except Exception as error:
+    except (Exception, Violation) as error:
         violation = error
     finally:
         for process in world.scheduler.processes:
@@ -64,7 +65,7 @@ def live(seed: int, *, real_sqlite: bool = False, chances: Chances | None = None
         seed=seed,
         trace=world.scheduler.trace,
         steps=world.scheduler.steps,
-        outcomes=Counter(world.outcomes),
+        outcomes=Counter(world.outcomes) + world.scheduler.counts,
         violation=violation,
     )
 

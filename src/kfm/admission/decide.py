@@ -9,7 +9,7 @@ from kfm.core.retry import budget_state, policy_for
 from kfm.core.times import rfc3339
 
 
-class Verdict(Record):
+class Verdict(Record, frozen=True):
     """start: a new revision · restart: the same run again · compare: ask upstream first ·
     done: nothing to ask · busy: somebody is at it · stop: a person has to answer for it."""
 

@@ -18,7 +18,7 @@ from kfm.ports import LedgerReader, Liveness, Store
 ROUNDS_MAX = 10  # how often the world may move between a look and a commit
 
 
-class Entered(Record):
+class Entered(Record, frozen=True):
     """The call was let in: there is a run, its lock is ours."""
 
     subject: Subject
@@ -28,7 +28,7 @@ class Entered(Record):
     reason: str
 
 
-class Answered(Record):
+class Answered(Record, frozen=True):
     """The call needs no run: the work is done."""
 
     subject: Subject

@@ -10,7 +10,7 @@ from kfm.core.run_transitions import started
 from kfm.core.settings import Dataset, Source
 
 
-class Subject(Record):
+class Subject(Record, frozen=True):
     source: Source
     dataset: Dataset
     window: Window

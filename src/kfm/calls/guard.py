@@ -6,43 +6,20 @@ carries `not_before_ms`, the earliest time at which trying again makes sense.
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable
 from typing import TypeVar
 
 import msgspec
 
+from kfm.core.classify import Classification, Failure, classify, classify_exception
 from kfm.core.errors import KfmError
-from kfm.core.http_dates import retry_after_ms
+from kfm.core.retry import Decision, call_policy, decide_call_retry, parse_retry_after
+from kfm.core.retry_rules import CallPolicy
 from kfm.ports import Clock, Rng
 
 T = TypeVar("T")
 
-_BUSY_ERRNOS = frozenset(
-    {
-        errno.EAGAIN,
-        errno.EBUSY,
-        errno.EINTR,
-        errno.ETIMEDOUT,
-        errno.ECONNRESET,
-        errno.ECONNABORTED,
-        errno.EPIPE,
-    }
-)
-_BUSY_STATUSES = frozenset({408, 429, 500, 501, 502, 503, 504})
-
-
-class CallPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """How often, how long, how far apart."""
-
-    attempts_max: int = 5
-    base_ms: int = 1_000
-    cap_ms: int = 30_000
-    timeout_ms: int = 60_000
-
-    def delay_ms(self, attempt: int, unit_random: float) -> int:
-        """Full jitter: anything up to the doubled step. `attempt` is 1 after the first failure."""
-        return int(unit_random * min(self.cap_ms, self.base_ms * 2**attempt))
+TIMEOUT_MS = 60_000
 
 
 class Retrying(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,18 +27,20 @@ class Retrying(msgspec.Struct, frozen=True, kw_only=True):
 
     attempt: int
     delay_ms: int
+    error_class: str
     error: Exception
 
 
-def is_retryable(error: Exception) -> bool:
-    """Only what is known to pass by itself. Unknown errors are not tried again here."""
-    if isinstance(error, KfmError):
-        if "transient" in error.facts:
-            return bool(error.facts["transient"])
-        return error.facts.get("status") in _BUSY_STATUSES
-    if isinstance(error, TimeoutError | ConnectionError):
-        return True
-    return isinstance(error, OSError) and error.errno in _BUSY_ERRNOS
+def classify_call(error: Exception) -> Classification:
+    """What an adapter saw (`transient`, `status`) says more than the class that it raised."""
+    facts = error.facts if isinstance(error, KfmError) else {}
+    if "transient" in facts:
+        return Classification(
+            retryable=bool(facts["transient"]), error_class=str(facts.get("cause", "upstream"))
+        )
+    if "status" in facts:
+        return classify(Failure(http_status=facts["status"]))
+    return classify_exception(error)
 
 
 def guarded(
@@ -69,54 +48,59 @@ def guarded(
     *,
     clock: Clock,
     rng: Rng,
-    policy: CallPolicy = CallPolicy(),  # noqa: B008 - frozen
-    classify: Callable[[Exception], bool] = is_retryable,
+    policy: CallPolicy | None = None,
+    classify: Callable[[Exception], Classification] = classify_call,
+    timeout_ms: int = TIMEOUT_MS,
     deadline_ms: int | None = None,
     on_retry: Callable[[Retrying], None] | None = None,
 ) -> T:
     """Call with a timeout in ms, again after failures that may pass, until the monotonic deadline."""
+    policy = policy or call_policy()
     for attempt in range(1, policy.attempts_max + 1):
         try:
-            return call(_timeout_ms(policy, clock, deadline_ms))
+            return call(_left_ms(timeout_ms, clock, deadline_ms))
         except Exception as error:
-            if attempt == policy.attempts_max or not classify(error):
+            decision = decide_call_retry(
+                classify(error),
+                policy,
+                attempt,
+                None if deadline_ms is None else clock.now_ms() + deadline_ms - clock.monotonic_ms(),
+                clock.now_ms(),
+                rng.unit(),
+                _asked_ms(error, clock.now_ms()),
+            )
+            if not decision.retry:
+                _hand_up(error, decision, clock.now_ms())
                 raise
-            delay_ms = _delay_ms(error, attempt, policy, clock, rng, deadline_ms)
-            if delay_ms is None:
-                raise
+            delay_ms = decision.delay_ms or 0
             if on_retry is not None:
-                on_retry(Retrying(attempt=attempt, delay_ms=delay_ms, error=error))
+                on_retry(
+                    Retrying(
+                        attempt=attempt, delay_ms=delay_ms, error_class=decision.error_class, error=error
+                    )
+                )
             clock.sleep_ms(delay_ms)
     raise AssertionError("attempts_max is at least 1")
 
 
-def _timeout_ms(policy: CallPolicy, clock: Clock, deadline_ms: int | None) -> int:
-    if deadline_ms is None:
-        return policy.timeout_ms
-    return max(1, min(policy.timeout_ms, deadline_ms - clock.monotonic_ms()))
+def _left_ms(timeout_ms: int, clock: Clock, deadline_ms: int | None) -> int:
+    return timeout_ms if deadline_ms is None else max(1, min(timeout_ms, deadline_ms - clock.monotonic_ms()))
 
 
-def _delay_ms(
-    error: Exception, attempt: int, policy: CallPolicy, clock: Clock, rng: Rng, deadline_ms: int | None
-) -> int | None:
-    """How long to wait; None if this call must not be tried again now."""
-    asked_ms = retry_after_ms(_retry_after(error), clock.now_ms())
-    delay_ms = max(asked_ms or 0, policy.delay_ms(attempt, rng.unit()))
-    too_late = deadline_ms is not None and clock.monotonic_ms() + delay_ms >= deadline_ms
-    if asked_ms is not None and (asked_ms > policy.cap_ms or too_late):
-        _hand_up(error, f"Upstream asks us to wait {asked_ms / 1000:.0f} s.", clock.now_ms() + asked_ms)
-        return None
-    if too_late:
-        _hand_up(error, "The time for this call is used up.", clock.now_ms() + delay_ms)
-        return None
-    return delay_ms
+def _asked_ms(error: Exception, now_ms: int) -> int | None:
+    header = error.facts.get("retry_after") if isinstance(error, KfmError) else None
+    return parse_retry_after(header, now_ms) if isinstance(header, str) else None
 
 
-def _retry_after(error: Exception) -> str | None:
-    return error.facts.get("retry_after") if isinstance(error, KfmError) else None
-
-
-def _hand_up(error: Exception, why: str, not_before_ms: int) -> None:
-    error.add_note(why)
+def _hand_up(error: Exception, decision: Decision, now_ms: int) -> None:
+    """Tell the run tier when to come back, and people why we stopped."""
+    if decision.reason == "non-retryable":
+        return
+    asked_ms = _asked_ms(error, now_ms)
+    not_before_ms = decision.not_before_ms or (now_ms + asked_ms if asked_ms else None)
     if isinstance(error, KfmError):
-        error.facts["not_before_ms"] = not_before_ms
+        error.facts["error_class"] = decision.error_class
+        if not_before_ms is not None:
+            error.facts["not_before_ms"] = not_before_ms
+    wait = f"; upstream asks us to wait {asked_ms // 1000} s" if asked_ms else ""
+    error.add_note(f"Not tried again now: {decision.reason}{wait}.")

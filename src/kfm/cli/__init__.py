@@ -13,6 +13,12 @@ def main(arguments: list[str] | None = None) -> None:
     if arguments in (["--version"], ["-V"]):
         sys.stdout.write(f"kfm {__version__}\n")
         sys.exit(0)
+    if arguments[:1] == ["status"]:
+        from kfm.cli.quick import quick_status
+
+        code = quick_status(arguments[1:])
+        if code is not None:
+            sys.exit(code)
     from kfm.cli.entry import run_command_line
 
     sys.exit(run_command_line(arguments))

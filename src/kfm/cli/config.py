@@ -6,8 +6,9 @@ from typing import Any
 
 import click
 
+from kfm.cli.options import session_options
 from kfm.cli.output import one_line, table
-from kfm.cli.session import Session, session_options
+from kfm.cli.session import Session
 
 
 @click.group(name="config")
@@ -48,10 +49,9 @@ def check(session: Session) -> None:
         "sources": len(settings.sources),
         "targets": len(settings.publish),
     }
-    line = (
-        f"ok: {loaded.name}: environment {settings.environment}, {len(settings.datasets)} datasets, "
-        f"{len(settings.sources)} sources, {len(settings.publish)} targets"
-    )
+    counts = {"dataset": settings.datasets, "source": settings.sources, "target": settings.publish}
+    words = [f"{len(things)} {word}{'s' * (len(things) != 1)}" for word, things in counts.items()]
+    line = f"ok: {loaded.name}: environment {settings.environment}, {', '.join(words)}"
     session.emit(document, [line])
 
 

@@ -8,11 +8,12 @@ from typing import Any
 
 import click
 
+from kfm.cli.failures import error_lines
+from kfm.cli.options import session_options
 from kfm.cli.output import instant
 from kfm.cli.progress import Silent, watcher
 from kfm.cli.run import (
     attempt,
-    error_lines,
     exit_code,
     make_requests,
     report_document,
@@ -20,7 +21,7 @@ from kfm.cli.run import (
     selection_options,
     worst,
 )
-from kfm.cli.session import Session, session_options
+from kfm.cli.session import Session
 from kfm.core.errors import UsageError
 
 _SIGN_COLOURS = {"+": "green", "~": "yellow", "-": "red", "!": "red"}

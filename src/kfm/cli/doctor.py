@@ -6,8 +6,9 @@ from typing import Any
 
 import click
 
+from kfm.cli.options import session_options
 from kfm.cli.output import one_line
-from kfm.cli.session import Session, session_options
+from kfm.cli.session import Session
 
 _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import sys
 from types import FrameType
 from typing import Any
 
 import click
 
 from kfm import __version__
-from kfm.cli.failures import as_error, show_error
-from kfm.cli.output import wanted_format
+from kfm.cli.ending import guarded
 
 # Command → where it is and one line of help, so that listing commands imports none of them.
 COMMANDS = {
@@ -86,21 +83,17 @@ def kfm(ctx: click.Context) -> None:
 
 def run_command_line(arguments: list[str], group: click.Group = kfm, name: str = "kfm") -> int:
     """Run one command; every way it can end is an exit code."""
-    verbose = "-v" in arguments or "--verbose" in arguments
-    output = wanted_format(arguments)
+
+    def run() -> int:
+        try:
+            result = group.main(arguments, prog_name=name, standalone_mode=False)
+        except click.exceptions.Exit as end:
+            return end.exit_code
+        return result if isinstance(result, int) else 0
+
     previous = _on_terminate(_cancel)
     try:
-        result: Any = group.main(arguments, prog_name=name, standalone_mode=False)
-        sys.stdout.flush()
-        return result if isinstance(result, int) else 0
-    except BrokenPipeError:
-        # Whoever read our output has had enough. Python would complain again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except click.exceptions.Exit as end:
-        return end.exit_code
-    except (KeyboardInterrupt, Exception) as problem:  # noqa: BLE001 - the last place where it can be told
-        return show_error(as_error(problem), output=output, verbose=verbose, cause=problem)
+        return guarded(run, arguments)
     finally:
         _on_terminate(previous)
 

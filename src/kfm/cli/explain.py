@@ -9,8 +9,9 @@ from typing import Any
 import click
 
 from kfm.cli.lookup import find_run
+from kfm.cli.options import session_options
 from kfm.cli.output import duration, moment, one_line, span
-from kfm.cli.session import Session, session_options
+from kfm.cli.session import Session
 from kfm.core.errors import UsageError, all_errors
 
 CALLS_TOLD_MAX = 20
@@ -102,12 +103,13 @@ def _doing(run: Any, now_ms: int) -> list[str]:
     window = span(run.window_start_ms, run.window_end_ms)
     partition = f", partition {run.partition}" if run.partition else ""
     end_ms = run.end_time_ms if run.end_time_ms is not None else now_ms
-    took = f"{'it took' if run.end_time_ms is not None else 'so far'} {duration(max(end_ms - run.start_time_ms, 0))}"
+    so_far = "it took" if run.end_time_ms is not None else "so far"
+    took = f"{so_far} {duration(max(end_ms - run.start_time_ms, 0))}"
     lines = [
-        f"It was to bring dataset {run.dataset_id} up to date from source {run.source_id} for {window}{partition}, "
-        f"revision {run.revision} of that work, with pipeline {run.pipeline_version}.",
-        f"It was first asked for by trigger {run.trigger_type} and began at {moment(run.start_time_ms)}; {took}; "
-        f"{run.attempts} attempt{'s were' if run.attempts != 1 else ' was'} made.",
+        f"It was to bring dataset {run.dataset_id} up to date from source {run.source_id} "
+        f"for {window}{partition}: revision {run.revision} of that work, pipeline {run.pipeline_version}.",
+        f"It was first asked for by trigger {run.trigger_type} and began at {moment(run.start_time_ms)}; "
+        f"{took}; {run.attempts} attempt{'s were' if run.attempts != 1 else ' was'} made.",
         f"Its idempotency key is {run.idempotency_key}, its work key {run.work_key}.",
     ]
     if run.fingerprint:
@@ -124,7 +126,8 @@ def _call(call: Any) -> str:
     gates = "".join(f" Gate {gate.gate} refused: {one_line(gate.reason)}" for gate in refused)
     passed = [gate.gate for gate in call.gates if gate.overridden]
     forced = f" A force passed {', '.join(passed)}." if passed else ""
-    return f"At {moment(call.requested_at_ms)} {one_line(call.actor)}{claimed} asked for it: {call.outcome}{reason}{gates}{forced}"
+    who = f"At {moment(call.requested_at_ms)} {one_line(call.actor)}{claimed}"
+    return f"{who} asked for it: {call.outcome}{reason}{gates}{forced}"
 
 
 def _entries(ledger: Any, run: Any) -> list[str]:

@@ -81,7 +81,7 @@ def _guarded(group: Callable[[Any], Iterator[Finding]], loaded: Any) -> Iterator
 
 
 def _clock(_loaded: Any) -> Iterator[Finding]:
-    from kfm.wiring import SystemClock
+    from kfm.wiring import SystemClock  # type: ignore[attr-defined]
 
     clock = SystemClock()
     wall, steady = clock.now_ms(), clock.monotonic_ms()
@@ -296,7 +296,7 @@ def _address(loaded: Any, source: Any) -> Finding:
     from kfm.core.redact import redact, redact_url
     from kfm.core.templates import Fields, render
     from kfm.core.windows import resolve_window
-    from kfm.wiring import SystemClock
+    from kfm.wiring import SystemClock  # type: ignore[attr-defined]
 
     window = resolve_window(source.window, source.time_zone, SystemClock().now_ms())
     fields = Fields(

@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from kfm.cli.session import Session, session_options
+from kfm.cli.options import session_options
+from kfm.cli.session import Session
 from kfm.core.errors import UsageError
 
 KINDS = ("folder", "http", "bucket")
@@ -33,7 +34,7 @@ def command(session: Session, folder: str, kind: str) -> None:
     """Begin a project in FOLDER (default: here).
 
     Writes a commented configuration, a schedule, a data contract, policy fixtures and a pipeline. Nothing
-    that is there is overwritten. With --from folder a sample file comes along, so that `kfm run` works at once.
+    that is there is overwritten. With --from folder a sample file comes along: `kfm run` works at once.
     """
     chosen = {**FILES, **(SAMPLES if kind == "folder" else {})}
     there = [name for name in chosen if os.path.lexists(os.path.join(folder, name))]

@@ -81,8 +81,8 @@ def page(command: click.Command, ctx: click.Context) -> str:
 
 
 _EXIT = (
-    "0 done, or nothing to do; 1 the work failed, or findings; 2 bad usage or configuration; 3 refused by governance "
-    "or a guardrail; 4 a backend is unavailable; 5 busy; 130 cancelled."
+    "0 done, or nothing to do; 1 the work failed, or findings; 2 bad usage or configuration; "
+    "3 refused by governance or a guardrail; 4 a backend is unavailable; 5 busy; 130 cancelled."
 )
 
 

@@ -69,10 +69,6 @@ def duration(ms: int) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds} s"
 
 
-def ago(then_ms: int, now_ms: int) -> str:
-    return f"{duration(max(now_ms - then_ms, 0) // 1000 * 1000)} ago"
-
-
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """Columns as wide as they need to be; no lines, so that `cut` and `awk` are happy."""
     every = [list(header), *([one_line(cell) for cell in row] for row in rows)]
@@ -86,10 +82,6 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 def one_line(text: str) -> str:
     """Text from outside may hold anything; a terminal must not obey it."""
     return "".join(char if char.isprintable() else " " for char in text)
-
-
-def counted(count: int, word: str) -> str:
-    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
 
 
 def readable_size(size: int) -> str:

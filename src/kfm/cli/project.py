@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from kfm.cli.session import Session, session_options
+from kfm.cli.options import session_options
+from kfm.cli.session import Session
 
 
 @click.command()

@@ -9,9 +9,10 @@ from typing import Any
 import click
 
 from kfm.cli.failures import annotate, as_error, error_lines
+from kfm.cli.options import session_options
 from kfm.cli.output import duration, instant, one_line, span
 from kfm.cli.progress import Silent, watcher
-from kfm.cli.session import Session, session_options
+from kfm.cli.session import Session
 from kfm.core.errors import KfmError, PlanError, RationaleRequired, UsageError
 
 # With several sources the worst ending decides, in this order: something is wrong with us, with a
@@ -65,6 +66,8 @@ def command(session: Session, force: bool, **wish: Any) -> int:
         watcher(is_tty=sys.stderr.isatty()) if session.output == "text" or session.verbose else Silent()
     )
     with session.app(read_only=wish["dry_run"], progress=progress) as app:
+        if session.verbose:
+            app.announce = session.note
         requests = make_requests(app.settings, force=force, **wish)
         reports = []
         for request in requests:
@@ -144,7 +147,7 @@ def planned(path: str, sources: Sequence[str], window: str | None) -> tuple[tupl
         raise PlanError(f"{path} can't be read: {(error.strerror or str(error)).lower()}.") from None
     if window is not None or tuple(sources) not in ((), (header.source_id,)):
         raise UsageError(
-            f"The plan is about source {header.source_id} and its window; --source and --window can't change it."
+            f"The plan is about source {header.source_id}; --source and --window can't change that."
         )
     spec = f"{rfc3339(header.window.start_ms)}/{rfc3339(header.window.end_ms)}"
     return (header.source_id,), spec

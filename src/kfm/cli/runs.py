@@ -6,8 +6,9 @@ from typing import Any
 
 import click
 
+from kfm.cli.options import session_options
 from kfm.cli.output import duration, instant, moment, span, table
-from kfm.cli.session import Session, session_options
+from kfm.cli.session import Session
 
 LIMIT_MAX = 10_000
 

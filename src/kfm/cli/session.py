@@ -1,20 +1,21 @@
-"""The options that every command understands, and what they mean."""
+"""How a command was called, and the means that it has. No click here: `kfm status` does without."""
 
 from __future__ import annotations
 
-import functools
+import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import click
-
-from kfm.cli.output import FORMATS, encode
+from kfm.cli.output import encode
 from kfm.core.errors import UsageError
 
 if TYPE_CHECKING:
     from kfm.config import Loaded
+
+
+_STYLE = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class Session(NamedTuple):
@@ -40,16 +41,16 @@ class Session(NamedTuple):
     @contextmanager
     def app(self, *, read_only: bool = False, progress: Any = None) -> Iterator[Any]:
         """The application for this configuration; closed again in any case."""
-        from kfm import wiring
+        from kfm.wiring import open_app
 
-        with wiring.open_app(self.load(), read_only=read_only, progress=progress) as app:
+        with open_app(self.load(), read_only=read_only, progress=progress) as app:
             yield app
 
     def emit(self, document: Any, lines: Sequence[str], rows: Sequence[Any] | None = None) -> None:
         """The command's result. `rows` are what `jsonl` prints one by one."""
         if self.output == "text":
-            for line in lines:
-                click.echo(line, color=self.colour)
+            text = "".join(f"{line}\n" for line in lines)
+            sys.stdout.write(text if self.colour else _STYLE.sub("", text))
         elif self.output == "json" or rows is None:
             sys.stdout.write(encode(document, self.output))
         else:
@@ -58,7 +59,8 @@ class Session(NamedTuple):
 
     def note(self, text: str) -> None:
         """A message beside the result."""
-        click.echo(text, err=True)
+        sys.stdout.flush()
+        sys.stderr.write(f"{text}\n")
 
     @property
     def colour(self) -> bool:
@@ -72,40 +74,6 @@ class Session(NamedTuple):
             return True
         if self.no_input or not sys.stdin.isatty():
             raise UsageError("This asks for confirmation and nobody can be asked.", remedy="Give --yes.")
+        import click
+
         return click.confirm(question, err=True)
-
-
-_OPTIONS = (
-    click.option("-c", "--config", metavar="FILE", help="Configuration; else KFM_CONFIG, else ./kfm.yml."),
-    click.option(
-        "-o",
-        "--output",
-        type=click.Choice(FORMATS),
-        default="text",
-        help="Form of the result.",
-        show_default=True,
-    ),
-    click.option("--json", "as_json", is_flag=True, help="Short for --output json."),
-    click.option("-v", "--verbose", is_flag=True, help="Say more, on stderr."),
-    click.option("--yes", is_flag=True, help="Answer every question with yes."),
-    click.option("--no-input", is_flag=True, help="Never ask; fail instead."),
-    click.option(
-        "--color", type=click.Choice(("auto", "always", "never")), default="auto", help="Use colour?"
-    ),
-    click.option("--set", "overrides", multiple=True, metavar="FIELD=VALUE", help="Override a setting."),
-)
-
-
-def session_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the common options, handed over as one `session`."""
-
-    @functools.wraps(function)
-    def wrapper(**options: Any) -> Any:
-        output = "json" if options.pop("as_json") else options.pop("output", "text")
-        options.pop("output", None)
-        common = {name: options.pop(name) for name in Session._fields if name in options}
-        return function(session=Session(output=output, **common), **options)
-
-    for option in reversed(_OPTIONS):
-        wrapper = option(wrapper)
-    return wrapper

@@ -7,9 +7,10 @@ from typing import Any
 import click
 
 from kfm.cli.lookup import find_run
-from kfm.cli.output import instant, moment, one_line, span
+from kfm.cli.options import session_options
+from kfm.cli.output import instant, one_line
 from kfm.cli.runs import run_document
-from kfm.cli.session import Session, session_options
+from kfm.cli.session import Session
 
 CALLS_MAX = 100
 
@@ -84,6 +85,3 @@ def render(document: dict[str, Any]) -> list[str]:
             if not gate.allowed
         ]
     return lines
-
-
-__all__ = ["command", "gather", "moment", "render", "span"]

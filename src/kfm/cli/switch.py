@@ -6,9 +6,10 @@ from typing import Any
 
 import click
 
+from kfm.cli.options import session_options
 from kfm.cli.output import moment, one_line, table
-from kfm.cli.session import Session, session_options
-from kfm.cli.status import _switch as switch_document
+from kfm.cli.overview import switch_document
+from kfm.cli.session import Session
 from kfm.core.errors import RationaleRequired, UsageError
 
 MEANING = {

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from kfm.core.records import GateResult, GovernanceEntry, Invocation, Lock, Manifest, Record, Run, Switch
 
 
-class Admit(Record):
+class Admit(Record, frozen=True):
     """Key, gate decision and lock, together or not at all."""
 
     run: Run  # as it shall be; the store sets the fence
@@ -24,13 +24,13 @@ class Admit(Record):
     entries: tuple[GovernanceEntry, ...] = ()
 
 
-class Admitted(Record):
+class Admitted(Record, frozen=True):
     answer: Literal["admitted", "moved", "locked", "epoch-moved"]
     run: Run | None = None  # admitted: the row as stored; moved: the row that is there now
     lock: Lock | None = None  # locked: who holds it
 
 
-class Promote(Record):
+class Promote(Record, frozen=True):
     """The version, the pointer, the run's success and the lock's release, together or not at all."""
 
     run_id: str
@@ -50,12 +50,12 @@ class Promote(Record):
     events: tuple[tuple[str, dict[str, Any]], ...] = ()
 
 
-class Promoted(Record):
+class Promoted(Record, frozen=True):
     answer: Literal["promoted", "unchanged", "lost", "epoch-moved", "head-moved"]
     sequence: int | None = None
 
 
-class Fail(Record):
+class Fail(Record, frozen=True):
     """A run's end without promotion."""
 
     run_id: str
@@ -70,7 +70,7 @@ class Fail(Record):
     pause: Switch | None = None  # a CARE or sovereignty violation pauses its dataset
 
 
-class Reaped(Record):
+class Reaped(Record, frozen=True):
     """A run whose holder is gone."""
 
     run_id: str

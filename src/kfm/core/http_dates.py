@@ -1,4 +1,4 @@
-"""Times as HTTP writes them: dates in three historic shapes, and `Retry-After`."""
+"""Dates as HTTP writes them, in three historic shapes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ _SHAPES = tuple(
         rf"[a-z]{{3}} (?P<month>[a-z]{{3}}) (?P<day>[ \d]\d) {_CLOCK} (?P<year>\d{{4}})",
     )
 )
-_SECONDS_MAX = 10**9
 
 
 def parse_http_date(text: str | None) -> int | None:
@@ -36,12 +35,3 @@ def parse_http_date(text: str | None) -> int | None:
             return None
         return round(at.timestamp()) * 1000
     return None
-
-
-def retry_after_ms(text: str | None, now_ms: int) -> int | None:
-    """How long `Retry-After` asks us to wait, from seconds or a date; None if it says nothing sensible."""
-    value = (text or "").strip()
-    if value.isascii() and value.isdigit():
-        return min(int(value[:12]), _SECONDS_MAX) * 1000
-    at_ms = parse_http_date(value)
-    return None if at_ms is None else max(0, at_ms - now_ms)

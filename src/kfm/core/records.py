@@ -19,7 +19,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     """A frozen value; a changed one is made with `msgspec.structs.replace`."""
 
 
-class Window(Record):
+class Window(Record, frozen=True):
     """A resolved span of time, half open: start <= t < end, in ms since the epoch (UTC)."""
 
     start_ms: int
@@ -27,7 +27,7 @@ class Window(Record):
     spec: str  # as the person wrote it
 
 
-class Work(Record):
+class Work(Record, frozen=True):
     """What is done, whoever asked: the work key without its revision."""
 
     source_id: str
@@ -36,7 +36,7 @@ class Work(Record):
     output_version: str
 
 
-class Trigger(Record):
+class Trigger(Record, frozen=True):
     """One request to do work, of whatever kind."""
 
     type: TriggerType
@@ -55,7 +55,7 @@ class Trigger(Record):
     ticket: str | None = None
 
 
-class Run(Record):
+class Run(Record, frozen=True):
     """One piece of logical work: a row of the idempotency ledger."""
 
     run_id: str
@@ -85,7 +85,7 @@ class Run(Record):
     correction: str | None = None
 
 
-class Invocation(Record):
+class Invocation(Record, frozen=True):
     """One call that asked for a run."""
 
     invocation_id: str
@@ -104,7 +104,7 @@ class Invocation(Record):
     gates: tuple[GateResult, ...] = ()
 
 
-class Node(Record):
+class Node(Record, frozen=True):
     """One step of a run's DAG: a row of run-state."""
 
     dataset_id: str
@@ -121,7 +121,7 @@ class Node(Record):
     code_sha: str | None = None
 
 
-class Unit(Record, kw_only=True):
+class Unit(Record, frozen=True, kw_only=True):
     """One upstream object: a row of the write-ahead ledger."""
 
     wal_id: str
@@ -153,7 +153,7 @@ class Unit(Record, kw_only=True):
     extra: dict[str, Any] = {}
 
 
-class Found(Record):
+class Found(Record, frozen=True):
     """One upstream object, as discovery saw it. At least one of the last four identifies its content."""
 
     uri: str
@@ -166,7 +166,7 @@ class Found(Record):
     version: str | None = None
 
 
-class ObjectStat(Record):
+class ObjectStat(Record, frozen=True):
     """One object of a bucket, as a listing tells."""
 
     key: str
@@ -176,7 +176,7 @@ class ObjectStat(Record):
     version: str | None = None
 
 
-class Fetched(Record):
+class Fetched(Record, frozen=True):
     """One upstream object whose bytes are staged."""
 
     found: Found
@@ -184,7 +184,7 @@ class Fetched(Record):
     size: int
 
 
-class Asset(Record):
+class Asset(Record, frozen=True):
     """One published file."""
 
     path: str
@@ -196,7 +196,7 @@ class Asset(Record):
     roles: tuple[str, ...] = ("data",)
 
 
-class Item(Record):
+class Item(Record, frozen=True):
     """What one piece of work contributes to a dataset: becomes one STAC item."""
 
     id: str
@@ -208,7 +208,7 @@ class Item(Record):
     bbox: tuple[str, str, str, str] | None = None  # decimal text: hashed documents hold no floats
 
 
-class Manifest(Record):
+class Manifest(Record, frozen=True):
     """One whole version of a dataset. Its hash is the version's id."""
 
     dataset_id: str
@@ -220,7 +220,7 @@ class Manifest(Record):
     items: tuple[Item, ...]  # sorted by id
 
 
-class Promotion(Record):
+class Promotion(Record, frozen=True):
     """The pointer: the newest row of a dataset is its head."""
 
     dataset_id: str
@@ -232,14 +232,14 @@ class Promotion(Record):
     promoted_at_ms: int
 
 
-class Holder(Record):
+class Holder(Record, frozen=True):
     """Who holds a lock. `worker_id` is new at each process start and names no host."""
 
     worker_id: str
     run_id: str
 
 
-class Lock(Record):
+class Lock(Record, frozen=True):
     """A lease on a dataset or a domain. The fence only grows."""
 
     scope: str  # "dataset:ID" or "domain:ID"
@@ -249,7 +249,7 @@ class Lock(Record):
     lease_until_ms: int
 
 
-class Switch(Record):
+class Switch(Record, frozen=True):
     """A kill switch. Scope is "all", "domain:ID" or "dataset:ID"."""
 
     scope: str
@@ -259,7 +259,7 @@ class Switch(Record):
     set_at_ms: int
 
 
-class GateResult(Record):
+class GateResult(Record, frozen=True):
     """What one gate said, and which policies decided."""
 
     gate: str  # switch | freeze | policy | rights | contract | plan
@@ -271,7 +271,7 @@ class GateResult(Record):
     halts: bool = False  # a CARE or sovereignty violation: halt, pause, review
 
 
-class GovernanceEntry(Record):
+class GovernanceEntry(Record, frozen=True):
     """One line of the governance ledger."""
 
     kind: str  # gate-refused, force, switch, halt-review, postmortem, promotion, gc, …
@@ -283,7 +283,7 @@ class GovernanceEntry(Record):
     details: dict[str, Any] = {}
 
 
-class Check(Record):
+class Check(Record, frozen=True):
     """One check of a data contract on staged bytes."""
 
     name: str
@@ -293,7 +293,7 @@ class Check(Record):
     sample: tuple[str, ...] = ()
 
 
-class ValidationReport(Record):
+class ValidationReport(Record, frozen=True):
     checks: tuple[Check, ...]
 
     @property

@@ -11,18 +11,18 @@ class Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     """A value whose unknown fields are errors."""
 
 
-class Care(Strict):
+class Care(Strict, frozen=True):
     label: str
     level: Literal["public", "review", "restricted", "blocked"] = "public"
 
 
-class Sovereignty(Strict):
+class Sovereignty(Strict, frozen=True):
     authority: str
     consent: Literal["granted", "pending", "withdrawn"]
     agreement: str | None = None
 
 
-class Rights(Strict):
+class Rights(Strict, frozen=True):
     license: str
     care: Care
     sovereignty: Sovereignty | None = None
@@ -30,7 +30,7 @@ class Rights(Strict):
     attribution: str | None = None
 
 
-class Dataset(Strict):
+class Dataset(Strict, frozen=True):
     id: str
     title: str | None = None
     description: str | None = None
@@ -41,7 +41,7 @@ class Dataset(Strict):
     lock: Literal["dataset", "domain"] = "dataset"
 
 
-class Pagination(Strict):
+class Pagination(Strict, frozen=True):
     """How an HTTP API hands out its pages."""
 
     style: Literal["link-header", "json-next", "page-number", "offset"]
@@ -54,7 +54,7 @@ class Pagination(Strict):
     pages_max: int = 1000
 
 
-class Source(Strict):
+class Source(Strict, frozen=True):
     """One place that data comes from. Which fields apply depends on `kind`."""
 
     id: str
@@ -84,7 +84,7 @@ class Source(Strict):
     members: tuple[str, ...] = ()
 
 
-class Freeze(Strict):
+class Freeze(Strict, frozen=True):
     """A span of time in which nothing is published."""
 
     start: str
@@ -94,7 +94,7 @@ class Freeze(Strict):
     domains: tuple[str, ...] = ("*",)
 
 
-class Target(Strict):
+class Target(Strict, frozen=True):
     """A publishing target: a projection of the promoted head."""
 
     kind: str  # local | s3 | github-actions | noop, or a kfm.publishers entry point
@@ -104,7 +104,7 @@ class Target(Strict):
     options: dict[str, str] = {}
 
 
-class Limits(Strict):
+class Limits(Strict, frozen=True):
     objects_per_run_max: int = 10_000
     object_bytes_max: int = 5 * 1024**3
     run_bytes_max: int = 50 * 1024**3
@@ -112,12 +112,12 @@ class Limits(Strict):
     versions_kept: int = 10
 
 
-class Lease(Strict):
+class Lease(Strict, frozen=True):
     seconds: float = 60.0
     heartbeat_seconds: float | None = None  # None: a third of the lease
 
 
-class Settings(Strict):
+class Settings(Strict, frozen=True):
     version: Literal[1] = 1
     environment: str = "default"
     state: str = ".kfm"

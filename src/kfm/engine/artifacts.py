@@ -20,7 +20,7 @@ RunEventName = Literal["run.start", "run.metrics", "run.end"]
 Level = Literal["info", "warning", "error"]
 
 
-class RunEvent(Record):
+class RunEvent(Record, frozen=True):
     """One line of run.jsonl: one change of state."""
 
     at: str
@@ -31,7 +31,7 @@ class RunEvent(Record):
     facts: dict[str, Any] = {}
 
 
-class LogEvent(Record):
+class LogEvent(Record, frozen=True):
     """One line of event_log.jsonl: one step."""
 
     at: str

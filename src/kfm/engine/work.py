@@ -23,12 +23,12 @@ Check = Callable[[], None]
 Head = tuple[Promotion, Manifest] | None
 
 
-class Discovered(Record):
+class Discovered(Record, frozen=True):
     found: tuple[Found, ...]
     fingerprint: str
 
 
-class Prepared(Record):
+class Prepared(Record, frozen=True):
     """What a run would promote, and what its contract says of it."""
 
     fingerprint: str

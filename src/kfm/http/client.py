@@ -69,8 +69,10 @@ class HttpxClient:
         import httpx
 
         client = self._connected()
+        client.cookies.clear()  # nothing of one answer leaks into another request
         with _explained(url):
             try:
+                _ = urlsplit(url).port  # stricter than the library
                 request = client.build_request(
                     method,
                     url,
@@ -86,7 +88,6 @@ class HttpxClient:
                 raise UpstreamUnavailable(
                     f"{redact_url(url)} is no address: {redact(str(error))}.", transient=False
                 ) from None
-            client.cookies.clear()  # nothing of one answer leaks into another request
             return client.send(request, stream=True, follow_redirects=False)
 
     def _connected(self) -> httpx.Client:

@@ -54,6 +54,8 @@ class LocalObjects:
         try:
             return CheckedReader(self._files.open(self._path(sha256)), sha256)
         except FileNotFoundError:
+            if self._put_back(sha256):
+                return self.open(sha256)
             raise missing(sha256) from None
 
     def local_path(self, sha256: str) -> str | None:
@@ -79,13 +81,66 @@ class LocalObjects:
             reader.close()
         return size
 
-    def tidy(self, before_ms: int) -> int:
-        """Remove temp files and partials begun before then: their ids tell when that was."""
+    # --- collecting ---
+
+    def size(self, sha256: str) -> int:
+        return self._files.size(self._path(sha256))
+
+    def modified_ms(self, sha256: str) -> int | None:
+        try:
+            return self._files.modified_ms(self._path(sha256))
+        except FileNotFoundError:
+            return None
+
+    def delete_if_older(self, sha256: str, before_ms: int) -> bool:
+        """Take it away, look at what was taken, and put it back if somebody staged it meanwhile."""
+        age = self.modified_ms(sha256)
+        if age is None or age >= before_ms:
+            return False
+        self.folder("tmp")
+        taken = self.path(f"tmp/{self._ids.new()}.{sha256}")
+        try:
+            self._files.rename(self._path(sha256), taken)
+            if self._files.modified_ms(taken) < before_ms:
+                self._files.unlink(taken)
+                return True
+        except FileNotFoundError:
+            return False  # somebody else removed it, or a reader put it back
+        self._put_back(sha256)
+        return False
+
+    def _put_back(self, sha256: str) -> bool:
+        """Give objects their names back that a collector took away, and perhaps died before it decided."""
+        found = [f"tmp/{name}" for name in self._names("tmp") if name.endswith(f".{sha256}")]
+        for name in found:
+            with contextlib.suppress(FileExistsError, FileNotFoundError):
+                self._files.link(self.path(name), self._path(sha256))
+        if found:
+            self._files.fsync_dir(self.folder(object_key(sha256).rpartition("/")[0]))
+        for name in found:
+            self.discard(name)
+        return bool(found) and self.has(sha256)
+
+    def leftovers(self, before_ms: int) -> list[tuple[str, int]]:
+        """Temp files and partials begun before then, with their sizes: their ids tell when that was."""
         stale = [f"tmp/{name}" for name in self._names("tmp") if _begun_ms(name) < before_ms]
         for key in self._names("partial"):
             stale += [f"partial/{key}/{n}" for n in self._names(f"partial/{key}") if _begun_ms(n) < before_ms]
+        sized = []
         for name in stale:
-            self.discard(name)
+            with contextlib.suppress(FileNotFoundError):
+                sized.append((name, self._files.size(self.path(name))))
+        return sized
+
+    def tidy(self, before_ms: int) -> int:
+        """Remove those; but what a collector took away and left goes back, to be judged again."""
+        stale = self.leftovers(before_ms)
+        for name, _ in stale:
+            taken = name.rpartition(".")[2] if name.startswith("tmp/") else ""
+            if len(taken) == 64:
+                self._put_back(taken)
+            else:
+                self.discard(name)
         return len(stale)
 
     # --- for the two classes below ---
@@ -112,7 +167,9 @@ class LocalObjects:
         """Give a durable temp file its final name, durably. An equal one may stand there already."""
         key = object_key(sha256)
         folder = self.folder(key.rpartition("/")[0])
-        if not self._files.exists(self.path(key)):
+        try:
+            self._files.touch(self.path(key))  # fresh again: collecting spares it
+        except FileNotFoundError:
             self._files.rename(self.path(temp), self.path(key))
         # Also when it stood there: whoever put it may not have got as far as this line.
         self._files.fsync_dir(folder)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -13,8 +13,11 @@ from kfm.core.errors import PolicyError
 from kfm.core.gates import HALTING_GATES
 from kfm.core.records import GateResult
 from kfm.core.settings import Dataset
-from kfm.policy.bundle import GATES, Policy, build, read_files
+from kfm.policy.bundle import GATES, Bundle, Policy, build, read_files
 from kfm.policy.licences import licence
+
+if TYPE_CHECKING:
+    from kfm.policy.fixtures import FixtureResult
 
 ACTIONS = ("run", "publish", "force")
 _TEXT_CONTEXT = ("rationale", "ticket")
@@ -24,15 +27,20 @@ _ENTITIES_KEPT_MAX = 256
 class CedarPolicies:
     """Shipped and own policies, parsed once. A policy may forbid more, never less: a forbid always wins."""
 
-    def __init__(self, files: Sequence[tuple[str, str]] = ()) -> None:
-        """`files`: name and text of each own policy file."""
-        self._bundle = build(files)
-        self._entities: dict[bytes, Any] = {}
+    def __init__(self, patterns: Sequence[str] = (), folder: str | Path = ".") -> None:
+        """Own policies come from paths, folders and globs, relative to the configuration's folder."""
+        self._use(build(read_files(patterns, Path(folder))))
 
     @classmethod
-    def load(cls, patterns: Sequence[str], folder: Path) -> CedarPolicies:
-        """Own policies from paths, folders and globs, relative to the configuration's folder."""
-        return cls(read_files(patterns, folder))
+    def from_texts(cls, files: Sequence[tuple[str, str]]) -> CedarPolicies:
+        """Own policies as pairs of name and text; nothing is read but what ships with kfm."""
+        made = cls.__new__(cls)
+        made._use(build(files))
+        return made
+
+    def _use(self, bundle: Bundle) -> None:
+        self._bundle = bundle
+        self._entities: dict[bytes, Any] = {}
 
     @property
     def bundle_id(self) -> str:
@@ -75,6 +83,12 @@ class CedarPolicies:
         return [
             _for_gate(gate, [policy for policy in decisive if policy.gate == gate], dataset) for gate in GATES
         ]
+
+    def evaluate_fixtures(self, path: str | Path) -> list[FixtureResult]:
+        """Try every fixture of a YAML or JSON file; PolicyError, with the line, if it can't be read."""
+        from kfm.policy.fixtures import evaluate_fixtures
+
+        return evaluate_fixtures(self, Path(path))
 
     def _entities_of(self, dataset: Dataset) -> Any:
         """Parsing the entities is half the cost of a decision, and datasets come back."""

@@ -22,7 +22,7 @@ _PART_CHARS_MAX = 80
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
-class Change(Record):
+class Change(Record, frozen=True):
     """One difference between two versions. An extent is never quoted: a plan holds no coordinates."""
 
     kind: Literal["added", "changed", "removed"]
@@ -37,7 +37,7 @@ class Change(Record):
     after: str | None = None
 
 
-class Tally(Record):
+class Tally(Record, frozen=True):
     """How many files a change touches, and how many bytes a reader would have to fetch anew."""
 
     added: int

@@ -22,7 +22,7 @@ NAMES_SHOWN_MAX = 5
 ROWS_SHOWN_MAX = 200
 
 
-class Header(Record):
+class Header(Record, frozen=True):
     """Everything that the changes were computed from."""
 
     plan: Literal[1]
@@ -42,7 +42,7 @@ class Header(Record):
     digest: str
 
 
-class Plan(Record):
+class Plan(Record, frozen=True):
     header: Header
     changes: tuple[Change, ...]
 

@@ -37,7 +37,7 @@ class Readable(Protocol):
 Data = bytes | Readable | Fetched  # Fetched: the bytes are staged already
 
 
-class FileMetadata(Record):
+class FileMetadata(Record, frozen=True):
     """What may be said about a file beside its bytes."""
 
     media_type: str = "application/octet-stream"
@@ -46,17 +46,17 @@ class FileMetadata(Record):
     roles: tuple[str, ...] = ("data",)
 
 
-class Event(Record):
+class Event(Record, frozen=True):
     event_type: str
     payload: dict[str, Any]
 
 
-class StateUpdate(Record):
+class StateUpdate(Record, frozen=True):
     state_key: str
     value: Any
 
 
-class Staged(Record):
+class Staged(Record, frozen=True):
     """What a run wants to publish, for the promotion to commit at once."""
 
     assets: tuple[Asset, ...]

@@ -25,7 +25,7 @@ Outcome = Literal["staged", "intended", "checked", "refused", "closed"]
 MASKED = "[restricted]"
 
 
-class TraceLine(Record, omit_defaults=True):
+class TraceLine(Record, frozen=True, omit_defaults=True):
     """One operation of a publisher."""
 
     trace: Literal[1]

@@ -9,7 +9,7 @@ from kfm.core.retry import policy_for
 from kfm.core.times import rfc3339
 
 
-class Advice(Record):
+class Advice(Record, frozen=True):
     """For the person who reads the failure."""
 
     retryable: bool

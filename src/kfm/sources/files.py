@@ -72,9 +72,7 @@ class FilesSource:
         descriptor, size = self._opened(relpath)
         try:
             if size > self._limits.object_bytes_max:
-                raise LimitExceeded(
-                    f"{relpath} has {size} bytes, {self._limits.object_bytes_max} allowed (limits.object_bytes_max)."
-                )
+                raise LimitExceeded(f"{relpath} has {size} bytes, more than limits.object_bytes_max.")
             digest, read = hashlib.sha256(), 0
             for chunk in _chunks(descriptor):
                 digest.update(chunk)

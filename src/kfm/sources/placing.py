@@ -46,9 +46,7 @@ def settled(source_id: str, found: Iterable[Found], limits: Limits) -> list[Foun
                 "(limits.objects_per_run_max)."
             )
         if one.size is not None and one.size > limits.object_bytes_max:
-            raise LimitExceeded(
-                f"{one.uri} has {one.size} bytes, {limits.object_bytes_max} allowed (limits.object_bytes_max)."
-            )
+            raise LimitExceeded(f"{one.uri} has {one.size} bytes, more than limits.object_bytes_max.")
     return [placed[path] for path in sorted(placed)]
 
 

@@ -9,14 +9,17 @@ import apsw
 
 from kfm.ports import Clock
 from kfm.store.session import Session
-from kfm.store.sqlite import SqliteSession
+from kfm.store.sqlite_session import SqliteSession
 
 T = TypeVar("T")
 
 
 class MemoryDatabase:
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, copy_of: apsw.Connection | None = None) -> None:
         self._connection = apsw.Connection(":memory:")
+        if copy_of is not None:
+            with self._connection.backup("main", copy_of, "main") as backup:
+                backup.step()
         self._connection.pragma("foreign_keys", True)
         self._session = SqliteSession(self._connection, clock)
 
@@ -25,8 +28,14 @@ class MemoryDatabase:
         return self._session
 
     def write(self, change: Callable[[Session], T]) -> T:
-        with self._connection:
-            return change(self._session)
+        self._connection.execute("BEGIN")
+        try:
+            result = change(self._session)
+        except BaseException:
+            self._connection.execute("ROLLBACK")
+            raise
+        self._connection.execute("COMMIT")
+        return result
 
     def script(self, sql: str) -> None:
         self._connection.execute(sql)

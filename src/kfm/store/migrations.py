@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import Protocol
 
 from kfm.core.errors import StoreCorrupt, StoreTooNew
 from kfm.store.queries import SERIAL_KEY, Dialect, migration_files
 from kfm.store.session import Database, Session
+
+Migration = tuple[int, str, str]  # number, name, text
 
 
 class Migratable(Database, Protocol):
@@ -19,32 +22,57 @@ def checksum(text: str) -> str:
     return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
 
-def newest() -> int:
-    return migration_files()[-1][0]
+def is_empty(session: Session) -> bool:
+    """No kfm has ever been here."""
+    return session.one("migrations.exists") is None
 
 
 def applied(session: Session) -> dict[int, str]:
     """version → checksum of what the database says it has."""
+    if is_empty(session):
+        return {}
     return {version: digest for version, _name, digest in session.all("migrations.list")}
 
 
-def check(done: dict[int, str]) -> None:
+def check(done: dict[int, str], known: Sequence[Migration] | None = None) -> None:
     """Refuse a database that this code does not understand."""
-    if done and max(done) > newest():
-        raise StoreTooNew(f"It is at migration {max(done)}; this kfm knows up to {newest()}.")
-    for version, name, text in migration_files():
+    known = migration_files() if known is None else known
+    newest = known[-1][0]
+    if done and max(done) > newest:
+        raise StoreTooNew(f"It is at migration {max(done)}; this kfm knows up to {newest}.")
+    for version, name, text in known:
         if version in done and done[version] != checksum(text):
             raise StoreCorrupt(f"Migration {version} ({name}) was applied with another text.")
 
 
-def migrate(database: Migratable, dialect: Dialect, now_ms: int) -> list[int]:
-    """Apply what is missing; returns the versions applied."""
+def is_current(session: Session) -> bool:
+    """Nothing to apply. Refuses as `check` does."""
+    done = applied(session)
+    check(done)
+    return len(done) == len(migration_files())
 
-    def apply(session: Session, version: int, name: str, text: str) -> bool:
+
+def migrate(
+    database: Migratable, dialect: Dialect, now_ms: int, known: Sequence[Migration] | None = None
+) -> list[int]:
+    """Apply what is missing; returns the versions applied."""
+    known = migration_files() if known is None else known
+    done = applied(database.session)
+    check(done, known)  # before anything is written
+    return [one[0] for one in known if one[0] not in done and _apply(database, dialect, now_ms, known, one)]
+
+
+def _apply(
+    database: Migratable, dialect: Dialect, now_ms: int, known: Sequence[Migration], migration: Migration
+) -> bool:
+    """One migration and its record, together or not at all. False: somebody else was faster."""
+    version, name, text = migration
+
+    def change(session: Session) -> bool:
         database.exclude_others()
         session.all("migrations.create")
         done = applied(session)
-        check(done)
+        check(done, known)
         if version in done:
             return False
         database.script(text.replace("SERIAL_KEY", SERIAL_KEY[dialect]))
@@ -53,15 +81,4 @@ def migrate(database: Migratable, dialect: Dialect, now_ms: int) -> list[int]:
         )
         return True
 
-    return [
-        version
-        for version, name, text in migration_files()
-        if database.write(lambda session, m=(version, name, text): apply(session, *m))  # type: ignore[misc]
-    ]
-
-
-def is_current(session: Session) -> bool:
-    """Nothing to apply. A database without the table is not current; the caller migrates."""
-    done = applied(session)
-    check(done)
-    return len(done) == len(migration_files())
+    return database.write(change)

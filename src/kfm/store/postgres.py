@@ -5,8 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kfm.core.errors import BackendUnavailable, ExtraMissing, StoreUnsafe
+from kfm.core.errors import (
+    BackendUnavailable,
+    ExtraMissing,
+    KfmError,
+    SchemaViolation,
+    StoreBusy,
+    StoreUnsafe,
+)
 from kfm.core.redact import redact
+from kfm.store import migrations
 from kfm.store.queries import queries
 from kfm.store.session import Row, Session
 
@@ -16,8 +24,24 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 RACES_MAX = 20
+WAIT_MAX_MS = 30_000
+MIGRATION_LOCK = 4_900_147  # any number that no other program on the server uses
 _NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 _LOST_RACE = {"40001", "40P01"}  # serialization failure, deadlock
+_NOT_IN_TIME = {"55P03", "57014"}  # lock not available, query cancelled
+# What a DSN does not say: every wait has an end, also when the network swallows packets.
+_CONNECTION = {
+    "connect_timeout": 10,
+    "keepalives_idle": 30,
+    "tcp_user_timeout": WAIT_MAX_MS,
+    "client_encoding": "utf8",
+    "application_name": "kfm",
+}
+_WEAKER = {
+    "fsync": ("off",),
+    "synchronous_commit": ("off",),
+    "full_page_writes": ("off",),
+}
 
 
 def _driver() -> Any:
@@ -29,73 +53,150 @@ def _driver() -> Any:
 
 
 class PostgresSession:
-    def __init__(self, connection: psycopg.Connection[Row]) -> None:
-        self._connection = connection
+    def __init__(self, database: PostgresDatabase) -> None:
+        self._database = database
         self._queries = queries("postgresql")
 
     def all(self, name: str, /, **parameters: Any) -> list[Row]:
-        cursor = self._connection.execute(self._queries[name], parameters)
-        return cursor.fetchall() if cursor.description else []
+        return self._database.execute(self._queries[name], parameters)
 
     def one(self, name: str, /, **parameters: Any) -> Row | None:
-        rows = self.all(name, **parameters)
+        rows = self._database.execute(self._queries[name], parameters)
         return rows[0] if rows else None
 
     def now_ms(self) -> int:
-        row = self._connection.execute(_NOW).fetchone()
-        assert row is not None
-        return int(row[0])
+        return int(self._database.execute(_NOW)[0][0])
 
 
 class PostgresDatabase:
-    """One connection. Not shared between threads."""
+    """One connection, made again after it broke. Not shared between threads."""
 
-    def __init__(self, dsn: str, *, unsafe_for_tests: bool = False) -> None:
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        read_only: bool = False,
+        unsafe_for_tests: bool = False,
+        wait_max_ms: int = WAIT_MAX_MS,
+    ) -> None:
         self._psycopg = _driver()
+        self._dsn = dsn
         self._where = redact(dsn)
-        try:
-            self._connection = self._psycopg.connect(dsn, autocommit=True, connect_timeout=10)
-            if not unsafe_for_tests:
-                self._check_durability()
-            self._connection.execute("SET lock_timeout = '30s'")
-        except self._psycopg.Error as error:
-            raise self._translated(error) from error
-        self._session = PostgresSession(self._connection)
+        self._read_only = read_only
+        self._checked = not read_only and not unsafe_for_tests
+        self._wait_max_ms = wait_max_ms
+        self._changing = False
+        self._session = PostgresSession(self)
+        self._connection = self._connect()
 
-    def _check_durability(self) -> None:
-        for setting in ("fsync", "synchronous_commit", "full_page_writes"):
-            row = self._connection.execute(f"SHOW {setting}").fetchone()
-            if row is not None and row[0] == "off":
+    def _connect(self) -> psycopg.Connection[Row]:
+        connection = None
+        try:
+            options = _CONNECTION | self._psycopg.conninfo.conninfo_to_dict(self._dsn)
+            connection = self._psycopg.connect(autocommit=True, **options)
+            if self._checked:
+                self._check_durability(connection)
+            self._check_encoding(connection)
+            for setting, value in self._settings().items():
+                connection.execute("SELECT set_config(%s, %s, false)", [setting, value])
+        except BaseException as error:
+            if connection is not None:
+                connection.close()
+            if isinstance(error, self._psycopg.Error):
+                raise self._translated(error) from error
+            raise
+        return connection  # type: ignore[no-any-return]
+
+    def _settings(self) -> dict[str, str]:
+        return {
+            "lock_timeout": f"{self._wait_max_ms}ms",
+            # A process that is stopped inside a transaction must not hold its row locks for ever.
+            "idle_in_transaction_session_timeout": f"{self._wait_max_ms}ms",
+            # The guards re-read rows once they hold them: that needs READ COMMITTED.
+            "default_transaction_isolation": "read committed",
+            "default_transaction_read_only": "on" if self._read_only else "off",
+        }
+
+    @staticmethod
+    def _check_durability(connection: psycopg.Connection[Row]) -> None:
+        """Refuse a server that acknowledges what it may lose."""
+        for setting, weak in _WEAKER.items():
+            row = connection.execute("SELECT current_setting(%s)", [setting]).fetchone()
+            if row is not None and row[0] in weak:
                 raise StoreUnsafe(
-                    f"PostgreSQL runs with {setting}=off, so a commit may be lost.",
-                    remedy=f"Set {setting}=on on the server.",
+                    f"PostgreSQL runs with {setting}={row[0]}, so a commit may be lost.",
+                    remedy=f"Set {setting}=on on the server, the database and the role.",
                 )
 
-    def _translated(self, error: Exception) -> BackendUnavailable:
-        return BackendUnavailable(f"{self._where}: {redact(str(error)).strip()}")
+    @staticmethod
+    def _check_encoding(connection: psycopg.Connection[Row]) -> None:
+        encoding = connection.info.parameter_status("server_encoding")
+        if encoding != "UTF8":
+            raise StoreUnsafe(
+                f"The database is encoded as {encoding}; UTF8 is needed.",
+                remedy="Create it with ENCODING 'UTF8'.",
+            )
+
+    def _translated(self, error: Exception) -> KfmError:
+        said = f"{self._where}: {redact(str(error)).strip()}"
+        if getattr(error, "sqlstate", None) in _NOT_IN_TIME:
+            return StoreBusy(f"{self._where}: other processes have had it for {self._wait_max_ms} ms.")
+        if isinstance(error, self._psycopg.DataError | self._psycopg.IntegrityError | UnicodeEncodeError):
+            return SchemaViolation(said)
+        return BackendUnavailable(said)
 
     @property
     def session(self) -> Session:
         return self._session
 
+    def is_empty(self) -> bool:
+        """No kfm has ever been here."""
+        return migrations.is_empty(self._session)
+
+    def execute(self, sql: str, parameters: dict[str, Any] | None = None) -> list[Row]:
+        """One statement, of the transaction under way if there is one; errors in our words."""
+        self._reconnect()
+        try:
+            cursor = self._connection.execute(sql, parameters)
+            return cursor.fetchall() if cursor.description else []
+        except (self._psycopg.Error, UnicodeEncodeError) as error:
+            raise self._translated(error) from error
+
+    def _reconnect(self) -> None:
+        """After the server was restarted. Never in the middle of a transaction: that one is lost."""
+        if self._connection.closed and not self._changing:
+            self._connection = self._connect()
+
     def write(self, change: Callable[[Session], T]) -> T:
         for race in range(RACES_MAX):
+            self._reconnect()
+            self._changing = True
             try:
                 with self._connection.transaction():
                     return change(self._session)
+            except KfmError as error:
+                if not _is_lost_race(error.__cause__) or race + 1 == RACES_MAX:
+                    raise
             except self._psycopg.Error as error:
-                if getattr(error, "sqlstate", None) in _LOST_RACE and race + 1 < RACES_MAX:
-                    continue
-                raise self._translated(error) from error
+                if not _is_lost_race(error) or race + 1 == RACES_MAX:
+                    raise self._translated(error) from error
+            finally:
+                self._changing = False
         raise AssertionError("unreachable")
 
     def script(self, sql: str) -> None:
         """A migration's statements; only inside `write`."""
-        self._connection.execute(sql)
+        self.execute(sql)
 
     def exclude_others(self) -> None:
         """Two processes that create the same tables at once would both fail."""
-        self._connection.execute("SELECT pg_advisory_xact_lock(4900147)")
+        self.execute(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})")
 
     def close(self) -> None:
+        self._changing = True  # no way back
         self._connection.close()
+
+
+def _is_lost_race(error: BaseException | None) -> bool:
+    """The server waited before it chose a victim, so trying again at once is no tight loop."""
+    return getattr(error, "sqlstate", None) in _LOST_RACE

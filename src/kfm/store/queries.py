@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
 from functools import cache
-from importlib import resources
 from typing import Literal
 
 Dialect = Literal["sqlite", "postgresql"]
 
+# Not importlib.resources: importing it costs more than reading every query.
+_FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "contracts", "sql")
 _NAME = re.compile(r"^-- name: (\S+)[ \t]*\n", re.MULTILINE)
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)")
 SERIAL_KEY = {
@@ -22,17 +24,40 @@ def _parse(text: str) -> dict[str, str]:
     return {name: body.strip() for name, body in zip(pieces[::2], pieces[1::2], strict=True)}
 
 
+def _read(*path: str) -> str:
+    with open(os.path.join(_FOLDER, *path), encoding="utf-8") as file:
+        return file.read()
+
+
+def _sql_files(*path: str) -> list[str]:
+    folder = os.path.join(_FOLDER, *path)
+    return (
+        sorted(name for name in os.listdir(folder) if name.endswith(".sql")) if os.path.isdir(folder) else []
+    )
+
+
+@cache
+def portable() -> dict[str, str]:
+    """Every statement by name, as written for both databases."""
+    found: dict[str, str] = {}
+    for name in _sql_files():
+        found.update(_parse(_read(name)))
+    return found
+
+
+@cache
+def overrides(dialect: Dialect) -> dict[str, str]:
+    """The statements that this database needs in words of its own."""
+    found: dict[str, str] = {}
+    for name in _sql_files(dialect):
+        found.update(_parse(_read(dialect, name)))
+    return found
+
+
 @cache
 def queries(dialect: Dialect) -> dict[str, str]:
     """Every statement by name, in the parameter style of the dialect's driver."""
-    folder = resources.files("kfm.contracts") / "sql"
-    found: dict[str, str] = {}
-    for place in (folder, folder / dialect):
-        if not place.is_dir():
-            continue
-        for file in sorted(place.iterdir(), key=lambda entry: entry.name):
-            if file.name.endswith(".sql"):
-                found.update(_parse(file.read_text(encoding="utf-8")))
+    found = portable() | overrides(dialect)
     if dialect == "postgresql":
         return {name: _PARAMETER.sub(r"%(\1)s", sql) for name, sql in found.items()}
     return found
@@ -41,6 +66,4 @@ def queries(dialect: Dialect) -> dict[str, str]:
 @cache
 def migration_files() -> tuple[tuple[int, str, str], ...]:
     """(version, name, text) of every migration, in order."""
-    folder = resources.files("kfm.contracts") / "sql" / "migrations"
-    files = sorted((f for f in folder.iterdir() if f.name.endswith(".sql")), key=lambda f: f.name)
-    return tuple((int(f.name[:4]), f.name[5:-4], f.read_text(encoding="utf-8")) for f in files)
+    return tuple((int(name[:4]), name[5:-4], _read("migrations", name)) for name in _sql_files("migrations"))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from kfm.core.records import (
     GovernanceEntry,
     Invocation,
@@ -104,9 +102,7 @@ class Ledger:
     def governance(
         self, *, kind: str | None = None, subject: str | None = None, limit: int = 50
     ) -> list[GovernanceEntry]:
-        found = self._session.all(
-            "governance.list", kind=kind or "", subject=subject or "", row_limit=limit
-        )
+        found = self._session.all("governance.list", kind=kind or "", subject=subject or "", row_limit=limit)
         return [rows.entry_from(row) for row in found]
 
     def projected(self) -> dict[tuple[str, str], int]:
@@ -114,11 +110,11 @@ class Ledger:
 
     def states(self, dataset_id: str) -> dict[str, Any]:
         found = self._session.all("states.list", dataset_id=dataset_id)
-        return {key: msgspec.json.decode(value) for key, value in found}
+        return {key: rows.value_of(value) for key, value in found}
 
     def events(self, run_id: str) -> list[tuple[str, Any]]:
         found = self._session.all("events.list", run_id=run_id)
-        return [(kind, msgspec.json.decode(payload)) for kind, payload in found]
+        return [(kind, rows.value_of(payload)) for kind, payload in found]
 
     def oldest_running_ms(self) -> int | None:
         row = self._session.one("runs.oldest_running")

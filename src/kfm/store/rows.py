@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from kfm.core.canonical import canonical_bytes
+from kfm.core.errors import StoreCorrupt, UnhashableInput
 from kfm.core.records import (
     GateResult,
     GovernanceEntry,
@@ -20,11 +21,65 @@ from kfm.core.records import (
 )
 from kfm.store.session import Row
 
+T = TypeVar("T")
+
 _RUN_FIELDS = Run.__struct_fields__
 _PROMOTION_FIELDS = Promotion.__struct_fields__
 _SWITCH_FIELDS = Switch.__struct_fields__
 _GATES = msgspec.json.Decoder(tuple[GateResult, ...])
 _MANIFEST = msgspec.json.Decoder(Manifest)
+_ANY = msgspec.json.Decoder()
+
+
+def storable(text: str) -> str:
+    """Free text that every database takes: PostgreSQL knows no NUL, and UTF-8 no half surrogate pairs.
+
+    A message comes from anywhere, and a failure must not fail to be recorded because of it.
+    """
+    if text.isascii() and "\0" not in text:
+        return text
+    return text.encode("utf-8", "replace").decode("utf-8").replace("\0", "\N{SYMBOL FOR NULL}")
+
+
+def _storable(text: str | None) -> str | None:
+    return None if text is None else storable(text)
+
+
+def text_of(value: Any) -> str:
+    """Canonical JSON text of a record or a plain document."""
+    return canonical_bytes(msgspec.to_builtins(value)).decode()
+
+
+def _prose_of(value: Any) -> str:
+    """The same for documents that carry messages: text that has no canonical form is made storable."""
+    try:
+        return text_of(value)
+    except UnhashableInput:
+        return text_of(_all_storable(msgspec.to_builtins(value)))
+
+
+def _all_storable(value: Any) -> Any:
+    if isinstance(value, str):
+        return storable(value)
+    if isinstance(value, dict):
+        return {storable(key): _all_storable(child) for key, child in value.items()}
+    if isinstance(value, list | tuple):
+        return [_all_storable(child) for child in value]
+    return value
+
+
+def value_of(text: str) -> Any:
+    return _decoded(_ANY, text)
+
+
+def _decoded(decoder: msgspec.json.Decoder[T], text: str) -> T:
+    try:
+        return decoder.decode(text)
+    except msgspec.MsgspecError as error:
+        raise StoreCorrupt(f"A stored document can't be read: {error}.") from error
+
+
+# --- runs and invocations ------------------------------------------------------------
 
 
 def run_from(row: Row) -> Run:
@@ -54,16 +109,26 @@ def invocation_from(row: Row) -> Invocation:
         rationale=rationale,
         ticket=ticket,
         reason=reason,
-        gates=_GATES.decode(gates),
+        gates=_decoded(_GATES, gates),
     )
 
 
 def invocation_parameters(invocation: Invocation) -> dict[str, Any]:
-    return msgspec.structs.asdict(invocation) | {"gates": gates_text(invocation.gates)}
+    return msgspec.structs.asdict(invocation) | {
+        "actor": storable(invocation.actor),
+        "claimed_actor": _storable(invocation.claimed_actor),
+        "rationale": _storable(invocation.rationale),
+        "ticket": _storable(invocation.ticket),
+        "reason": _storable(invocation.reason),
+        "gates": gates_text(invocation.gates),
+    }
 
 
 def gates_text(gates: tuple[GateResult, ...]) -> str:
-    return text_of(gates)
+    return _prose_of(gates) if gates else "[]"
+
+
+# --- locks, promotions, governance ---------------------------------------------------
 
 
 def lock_from(row: Row) -> Lock:
@@ -79,11 +144,18 @@ def promotion_from(row: Row) -> Promotion:
 
 
 def manifest_from(text: str) -> Manifest:
-    return _MANIFEST.decode(text)
+    return _decoded(_MANIFEST, text)
 
 
 def switch_from(row: Row) -> Switch:
     return Switch(**dict(zip(_SWITCH_FIELDS, row, strict=True)))
+
+
+def switch_parameters(switch: Switch) -> dict[str, Any]:
+    return msgspec.structs.asdict(switch) | {
+        "rationale": storable(switch.rationale),
+        "actor": storable(switch.actor),
+    }
 
 
 def entry_from(row: Row) -> GovernanceEntry:
@@ -95,14 +167,14 @@ def entry_from(row: Row) -> GovernanceEntry:
         recorded_at_ms=recorded_at_ms,
         rationale=rationale,
         ticket=ticket,
-        details=msgspec.json.decode(details),
+        details=value_of(details),
     )
 
 
 def entry_parameters(entry: GovernanceEntry) -> dict[str, Any]:
-    return msgspec.structs.asdict(entry) | {"details": text_of(entry.details)}
-
-
-def text_of(value: Any) -> str:
-    """Canonical JSON text of a record or a plain document."""
-    return canonical_bytes(msgspec.to_builtins(value)).decode()
+    return msgspec.structs.asdict(entry) | {
+        "actor": storable(entry.actor),
+        "rationale": _storable(entry.rationale),
+        "ticket": _storable(entry.ticket),
+        "details": _prose_of(entry.details),
+    }

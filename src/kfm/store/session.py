@@ -10,6 +10,8 @@ T = TypeVar("T")
 
 
 class Session(Protocol):
+    """Errors of the driver come out as ours: nobody else needs to know which driver it was."""
+
     def all(self, name: str, /, **parameters: Any) -> list[Row]: ...
     def one(self, name: str, /, **parameters: Any) -> Row | None: ...
     def now_ms(self) -> int:

@@ -9,9 +9,6 @@ that every language with SQLite can take and that the kernel drops when a proces
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import apsw
 
 from kfm.core.errors import StoreBusy
@@ -23,7 +20,10 @@ _LATER_WAIT_MS = 5
 
 
 class Turnstile:
+    """`with turnstile: …` holds the room; one writer at a time, in the order of arrival at the gate."""
+
     def __init__(self, path: str, clock: Clock, wait_max_ms: int = WAIT_MAX_MS) -> None:
+        self._path = path
         self._clock = clock
         self._wait_max_ms = wait_max_ms
         self._deadline_ms = 0
@@ -41,9 +41,7 @@ class Turnstile:
         self._clock.sleep_ms(_FIRST_WAITS_MS[tries] if tries < len(_FIRST_WAITS_MS) else _LATER_WAIT_MS)
         return True
 
-    @contextmanager
-    def inside(self) -> Iterator[None]:
-        """Hold the room; one writer at a time, in the order of arrival at the gate."""
+    def __enter__(self) -> None:
         self._deadline_ms = self._clock.monotonic_ms() + self._wait_max_ms
         try:
             self._gate.execute("BEGIN EXCLUSIVE")
@@ -52,11 +50,10 @@ class Turnstile:
             finally:
                 self._gate.execute("COMMIT")
         except apsw.BusyError as error:
-            raise StoreBusy(f"It was waited for {self._wait_max_ms} ms.") from error
-        try:
-            yield
-        finally:
-            self._room.execute("COMMIT")
+            raise StoreBusy(f"{self._path}: other writers have had it for {self._wait_max_ms} ms.") from error
+
+    def __exit__(self, *_: object) -> None:
+        self._room.execute("COMMIT")
 
     def close(self) -> None:
         self._gate.close()

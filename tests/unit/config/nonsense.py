@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - one sentence, one line
 """Configurations that make no sense, each with the sentence that a person is told."""
 
 from __future__ import annotations

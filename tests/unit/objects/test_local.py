@@ -13,19 +13,9 @@ from kfm.objects.local import LocalObjects
 from kfm.ports import Objects
 from kfm.system import PosixFiles, SystemIds
 from tests.power import PowerCutFiles, PowerLost
+from tests.stand_ins import CountedIds
 
 BODY = bytes(range(256)) * 20
-
-
-class CountedIds:
-    """Ids in order, with the same shape as real ones."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def new(self) -> str:
-        self.count += 1
-        return f"{self.count:08x}-0000-7000-8000-000000000000"
 
 
 def read_all(objects: Objects, sha256: str) -> bytes:

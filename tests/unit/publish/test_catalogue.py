@@ -29,7 +29,9 @@ RIGHTS = Rights(
     local_contexts="https://localcontextshub.org/projects/1234",
     attribution="Example Survey",
 )
-BOXED = msgspec.structs.replace(DATASET, bbox=(-102.05, 37.0, -94.6, 40.0), rights=RIGHTS, keywords=("water", "Kansas"))
+BOXED = msgspec.structs.replace(
+    DATASET, bbox=(-102.05, 37.0, -94.6, 40.0), rights=RIGHTS, keywords=("water", "Kansas")
+)
 EXTENSIONS = Path(__file__).resolve().parents[3].parent / "shared" / "data" / "specs" / "stac"
 
 
@@ -57,7 +59,9 @@ def problems(document: dict[str, Any]) -> list[str]:
     def fetch(uri: str) -> Any:
         return schemas[uri.partition("#")[0]]
 
-    return [error.message for error in jsonschema_rs.validator_for(schema, retriever=fetch).iter_errors(document)]
+    return [
+        error.message for error in jsonschema_rs.validator_for(schema, retriever=fetch).iter_errors(document)
+    ]
 
 
 BARE = msgspec.structs.replace(DATASET, title=None, bbox=None)
@@ -120,7 +124,13 @@ def test_rights_travel_with_every_record() -> None:
         assert fields["kfm:attribution"] == "Example Survey"
         assert fields["kfm:sovereignty"]["consent"] == "granted"
     record = json.dumps(rendered()["dcat.jsonld"], ensure_ascii=False)
-    for words in ("CC-BY-4.0", "Tribal · Review", "localcontextshub.org/projects/1234", "Example Survey", "A Nation"):
+    for words in (
+        "CC-BY-4.0",
+        "Tribal · Review",
+        "localcontextshub.org/projects/1234",
+        "Example Survey",
+        "A Nation",
+    ):
         assert words in record
 
 

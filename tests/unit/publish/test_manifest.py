@@ -104,7 +104,11 @@ def test_items_of_other_slots_stay() -> None:
     head = m.merge(head, DATASET, item(2, asset("two.csv", b"2")), "merge")
     head = m.merge(head, DATASET, item(1, asset("noaa.csv", b"n"), source="noaa"), "merge")
     head = m.merge(head, DATASET, item(1, asset("one.csv", b"new")), "merge")
-    assert sorted(one.path for entry in head.items for one in entry.assets) == ["noaa.csv", "one.csv", "two.csv"]
+    assert sorted(one.path for entry in head.items for one in entry.assets) == [
+        "noaa.csv",
+        "one.csv",
+        "two.csv",
+    ]
     assert [entry.id for entry in head.items] == sorted(entry.id for entry in head.items)
 
 
@@ -158,7 +162,9 @@ def test_without_rights_there_is_no_version(rights: Rights | None) -> None:
         m.merge(None, dataset, item(1), "merge")
 
 
-NAMES = st.text(max_size=20) | st.sampled_from(["usgs", "usgs-daily", "a_b", "a~b", "ä", "x" * 300, "..", "a/b"])
+NAMES = st.text(max_size=20) | st.sampled_from(
+    ["usgs", "usgs-daily", "a_b", "a~b", "ä", "x" * 300, "..", "a/b"]
+)
 
 
 @given(st.lists(st.tuples(NAMES, st.integers(0, 3), st.none() | NAMES), min_size=2, max_size=2))
@@ -188,7 +194,10 @@ def test_rights_and_titles_are_part_of_the_diff() -> None:
     dataset = msgspec.structs.replace(
         DATASET, title="Other", rights=Rights(license="CC-BY-4.0", care=Care(label="Public", level="review"))
     )
-    changes = {change.name: change for change in m.diff(head, m.merge(head, dataset, item(1, asset("a", b"1")), "merge"))}
+    changes = {
+        change.name: change
+        for change in m.diff(head, m.merge(head, dataset, item(1, asset("a", b"1")), "merge"))
+    }
     assert (changes["rights.license"].before, changes["rights.license"].after) == ("CC0-1.0", "CC-BY-4.0")
     assert changes["rights.care.level"].after == "review"
     assert changes["title"].after == "Other"

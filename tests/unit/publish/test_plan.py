@@ -79,7 +79,9 @@ def test_any_change_of_a_byte_is_noticed(data: st.DataObject) -> None:
     except PlanError:
         return
     # The moment is not part of the digest: it alone may differ.
-    assert msgspec.structs.replace(read.header, made_at="") == msgspec.structs.replace(make().header, made_at="")
+    assert msgspec.structs.replace(read.header, made_at="") == msgspec.structs.replace(
+        make().header, made_at=""
+    )
     assert read.changes == make().changes
 
 
@@ -161,7 +163,9 @@ def test_the_preview_of_nothing_says_unchanged() -> None:
 def test_the_preview_shows_rights_and_details() -> None:
     """A change of rights or of a media type is visible though no byte changed."""
     retyped = msgspec.structs.replace(asset("a.csv", b"old"), media_type="text/csv")
-    dataset = msgspec.structs.replace(DATASET, rights=msgspec.structs.replace(DATASET.rights, license="CC-BY-4.0"))  # type: ignore[type-var]
+    dataset = msgspec.structs.replace(
+        DATASET, rights=msgspec.structs.replace(DATASET.rights, license="CC-BY-4.0")
+    )  # type: ignore[type-var]
     manifest = m.merge(OLD, dataset, item(1, retyped, asset("gone.csv", b"gone")), "merge")
     text = p.render_text(make(manifest))
     assert "~ rights.license: CC0-1.0 → CC-BY-4.0" in text
@@ -169,7 +173,8 @@ def test_the_preview_shows_rights_and_details() -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "text"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (1024**2 - 1, "1.0 MiB"), (5 * 1024**4, "5.0 TiB")]
+    ("size", "text"),
+    [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (1024**2 - 1, "1.0 MiB"), (5 * 1024**4, "5.0 TiB")],
 )
 def test_sizes(size: int, text: str) -> None:
     """Sizes are in powers of 1024 and say so."""

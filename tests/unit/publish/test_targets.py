@@ -115,7 +115,9 @@ def test_killed_anywhere_the_job_still_gets_its_outputs() -> None:
     assert calls > 20
 
 
-@pytest.mark.parametrize("value", ["plain", "two\nlines", "x<<EOF\nEOF\nevil=1", "kfm_00000001-0000-7000-8000-000000000000"])
+@pytest.mark.parametrize(
+    "value", ["plain", "two\nlines", "x<<EOF\nEOF\nevil=1", "kfm_00000001-0000-7000-8000-000000000000"]
+)
 def test_no_value_can_end_early(value: str) -> None:
     """A value that looks like a delimiter or like another output stays one value."""
     assert parsed(outputs({"name": value, "next": "n"}, CountedIds())) == {"name": value, "next": "n"}

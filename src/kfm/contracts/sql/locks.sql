@@ -9,12 +9,15 @@ SELECT scope, fence, worker_id, run_id, acquired_at_ms, lease_until_ms FROM lock
 -- name: locks.get_for_update
 SELECT scope, fence, worker_id, run_id, acquired_at_ms, lease_until_ms FROM locks WHERE scope = :scope
 
+-- name: locks.get_for_share
+SELECT scope, fence, worker_id, run_id, acquired_at_ms, lease_until_ms FROM locks WHERE scope = :scope
+
 -- name: locks.list
 SELECT scope, fence, worker_id, run_id, acquired_at_ms, lease_until_ms FROM locks ORDER BY scope
 
 -- name: locks.held
 SELECT scope, fence, worker_id, run_id, acquired_at_ms, lease_until_ms FROM locks
-WHERE worker_id IS NOT NULL ORDER BY scope
+WHERE worker_id IS NOT NULL ORDER BY CASE WHEN scope = 'gc' THEN 0 ELSE 1 END, scope
 
 -- name: locks.take
 UPDATE locks

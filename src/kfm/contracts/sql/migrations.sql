@@ -1,3 +1,6 @@
+-- name: migrations.exists
+SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'migrations'
+
 -- name: migrations.create
 CREATE TABLE IF NOT EXISTS migrations (
   version       BIGINT NOT NULL PRIMARY KEY,

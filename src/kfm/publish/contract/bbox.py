@@ -48,11 +48,12 @@ def _grown(box: list[float] | None, stream: JsonStream) -> list[float] | None:
         if geometry is None:
             continue
         check_geometry(geometry)
-        for x, y in positions(geometry):
-            if box is None:
-                box = [x, y, x, y]
-            else:
-                box = [min(box[0], x), min(box[1], y), max(box[2], x), max(box[3], y)]
+        corners = list(positions(geometry))
+        if box is not None:
+            corners += [(box[0], box[1]), (box[2], box[3])]
+        if corners:
+            east_west, north_south = zip(*corners, strict=True)
+            box = [min(east_west), min(north_south), max(east_west), max(north_south)]
     return box
 
 

@@ -147,7 +147,7 @@ class Column:
         wants_distinct = prop.unique or any(rule.metric == "duplicateValues" for rule in prop.quality)
         self.distinct = Distinct(limits) if wants_distinct else None
         self.tracks_newest = tracks_newest
-        self.newest_us: int | None = None
+        self._newest: Any = None
 
     def feed(self, place: str, value: Any, is_text: bool) -> Any:
         """Count one value; returns what it means, None if it is null."""
@@ -168,8 +168,10 @@ class Column:
                 tally.add(place, value)
         if self.distinct is not None:
             self.distinct.add(key_of(parsed), place)
-        if self.tracks_newest:
-            moment_us = instant_us(parsed)
-            if self.newest_us is None or moment_us > self.newest_us:
-                self.newest_us = moment_us
+        if self.tracks_newest and (self._newest is None or parsed > self._newest):
+            self._newest = parsed
         return parsed
+
+    def newest_ms(self) -> int | None:
+        """The newest instant; a date counts from its midnight in UTC."""
+        return None if self._newest is None else instant_us(self._newest) // 1000

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import IO, Any
 
 from kfm.core.errors import ExtraMissing
 from kfm.ports import Reader
 from kfm.publish.contract.columns import MISSING
 from kfm.publish.contract.streams import CHUNK_BYTES, FileProblem
+
+_MAGIC = b"PAR1"
+_FRAME_BYTES = 12
 
 
 def batches(reader: Reader, columns: Sequence[str]) -> Iterator[tuple[list[str], Iterator[list[Any]]]]:
@@ -24,17 +28,30 @@ def batches(reader: Reader, columns: Sequence[str]) -> Iterator[tuple[list[str],
     with tempfile.TemporaryFile() as spool:
         while data := reader.read(CHUNK_BYTES):
             spool.write(data)
-        spool.seek(0)
+        _check_frame(spool)
         try:
             source = read_parquet(spool)
             names = [str(name) for name in source.schema.names]
             yield names, iter(())
             for batch in source:
                 yield names, _rows(batch, names, columns)
-        except ExtraMissing:
+        except (GeneratorExit, KeyboardInterrupt, SystemExit):
             raise
-        except Exception as error:  # noqa: BLE001  (the library raises a bare Exception)
+        except BaseException as error:  # noqa: BLE001  (the library panics on a damaged file)
             raise FileProblem(f"is not Parquet ({' '.join(str(error).split())[:120]})") from None
+
+
+def _check_frame(spool: IO[bytes]) -> None:
+    """Most broken files are found here, before the library can panic about them."""
+    size = spool.seek(0, os.SEEK_END)
+    spool.seek(0)
+    head = spool.read(4)
+    spool.seek(max(0, size - 8))
+    tail = spool.read(8)
+    spool.seek(0)
+    footer_bytes = int.from_bytes(tail[:4], "little")
+    if head != _MAGIC or tail[4:] != _MAGIC or size < _FRAME_BYTES + footer_bytes or not footer_bytes:
+        raise FileProblem("is not Parquet (it lacks the frame of such a file)")
 
 
 def _rows(batch: Any, names: list[str], columns: Sequence[str]) -> Iterator[list[Any]]:

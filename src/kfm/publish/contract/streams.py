@@ -142,10 +142,16 @@ class JsonStream:
             except ValueError as error:
                 raise FileProblem(f"is not JSON ({_short(error)})") from None
             else:
-                # A number at the very end of the buffer may go on.
-                if end < len(self._buffer) or not self._more(CHUNK_BYTES):
+                if self._is_whole(value, end) or not self._more(CHUNK_BYTES):
                     self._position = end
                     return value
+
+    def _is_whole(self, value: Any, end: int) -> bool:
+        """A number at the very end of the buffer may go on: of `1.5` the decoder takes `1` from `1.`."""
+        if not isinstance(value, (int, float)):
+            return True
+        tail = self._buffer[end : end + 3]
+        return end + len(tail) < len(self._buffer) or bool(tail.strip("+-.eE"))
 
     def _may_be_cut(self, error: json.JSONDecodeError) -> bool:
         held = len(self._buffer) - self._position

@@ -210,10 +210,10 @@ class TableChecks:
         for rule in self._freshness:
             column = next(item for item in self._columns if item.prop.name == rule.property_name)
             name = self._named("sla.freshness", rule.property_name)
-            if column.newest_us is None:
+            newest_ms = column.newest_ms()
+            if newest_ms is None:
                 yield self._check(name, False, f"There is no value of {rule.property_name} to measure.", path)
                 continue
-            newest_ms = column.newest_us // 1000
             age_ms = reference_ms - newest_ms
             detail = (
                 f"The newest value is of {utc_text(newest_ms)}, {max(0, age_ms) / 3_600_000:.1f} h before "

@@ -333,6 +333,8 @@ def key_of(value: Any) -> bytes:
         return b"n" + repr(value).encode()
     if isinstance(value, datetime):
         return b"i" + repr(instant_us(value)).encode()
+    if isinstance(value, date):
+        return b"d" + value.isoformat().encode()
     return b"j" + json.dumps(value, sort_keys=True, default=str).encode("utf-8", "surrogatepass")
 
 

@@ -16,12 +16,13 @@ import contextlib
 import errno
 from collections.abc import Callable, Iterable
 
-from kfm.core.errors import TargetUnavailable
+from kfm.core.errors import StoreCorrupt, TargetUnavailable
 from kfm.core.records import Manifest, Promotion
 from kfm.ports import Files, Ids, Objects
 from kfm.publish.projections.tree import (
     Linking,
     VersionBuilder,
+    is_head,
     remove_tree,
     require_folder_name,
     sequence_of,
@@ -127,6 +128,10 @@ class LocalTree:
             self._point(folder, ticket, version_name(promotion))
         except FileNotFoundError as error:
             raise _Fenced from error
+        except StoreCorrupt as error:
+            if is_head(promotion, head):
+                raise
+            raise _Fenced from error  # so old by now that its objects were collected
         self._files.fsync_dir(folder)
         return promotion.sequence
 

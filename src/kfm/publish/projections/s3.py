@@ -20,14 +20,14 @@ from kfm.core.errors import BackendUnavailable, StoreCorrupt, TargetUnavailable
 from kfm.core.records import Asset, Manifest, Promotion, Record
 from kfm.ports import Bucket, Objects
 from kfm.publish.catalogue import documents
-from kfm.publish.projections.tree import COPY_BYTES, require_folder_name, version_name
+from kfm.publish.projections.tree import COPY_BYTES, is_head, require_folder_name, version_name
 
 ATTEMPTS_MAX = 20
 
 HeadReader = Callable[[], tuple[Promotion, Manifest] | None]
 
 
-class Pointer(Record):
+class Pointer(Record, frozen=True):
     """What `current.json` says."""
 
     pointer: Literal[1]
@@ -58,8 +58,7 @@ class BucketTree:
                     return None
                 if shown and self._is_done(shown, found[0]):
                     return shown.sequence
-                self._upload(root, *found)
-                if self._point(root, found[0], etag):
+                if self._uploaded(root, found, head) and self._point(root, found[0], etag):
                     return found[0].sequence
         except StoreCorrupt:
             raise
@@ -71,6 +70,10 @@ class BucketTree:
         found = self._bucket.get(f"{root}current.json")
         if found is None:
             return None, None
+        if not found[1]:
+            raise TargetUnavailable(
+                f"{self.name}: the bucket gives no ETag, so the pointer can't be moved safely."
+            )
         try:
             return msgspec.json.decode(found[0], type=Pointer), found[1]
         except msgspec.DecodeError as error:
@@ -87,6 +90,15 @@ class BucketTree:
                 remedy="The target belongs to another state folder, or the state was restored: "
                 "give it another prefix, or remove its current.json and project again.",
             )
+        return True
+
+    def _uploaded(self, root: str, found: tuple[Promotion, Manifest], head: HeadReader) -> bool:
+        try:
+            self._upload(root, *found)
+        except StoreCorrupt:
+            if is_head(found[0], head):
+                raise
+            return False  # so old by now that its objects were collected: begin again
         return True
 
     def _upload(self, root: str, promotion: Promotion, manifest: Manifest) -> None:

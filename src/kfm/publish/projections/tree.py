@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 import msgspec
@@ -188,6 +188,11 @@ def remove_tree(files: Files, path: str) -> None:
         for name in files.listdir(path):
             remove_tree(files, f"{path}/{name}")
         files.rmdir(path)
+
+
+def is_head(promotion: Promotion, head: Callable[[], tuple[Promotion, Manifest] | None]) -> bool:
+    found = head()
+    return found is not None and found[0].sequence == promotion.sequence
 
 
 def require_folder_name(dataset_id: str) -> str:

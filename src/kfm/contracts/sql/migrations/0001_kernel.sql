@@ -64,6 +64,8 @@ CREATE TABLE locks (
   lease_until_ms BIGINT NOT NULL
 );
 
+INSERT INTO locks (scope, fence, worker_id, run_id, acquired_at_ms, lease_until_ms) VALUES ('gc', 0, NULL, NULL, 0, 0);
+
 CREATE TABLE versions (
   version_id TEXT NOT NULL PRIMARY KEY,
   dataset_id TEXT NOT NULL,

@@ -1,0 +1,47 @@
+"""The options that every command understands, said once."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from kfm.cli.output import FORMATS
+from kfm.cli.session import Session
+
+_OPTIONS = (
+    click.option("-c", "--config", metavar="FILE", help="Configuration; else KFM_CONFIG, else ./kfm.yml."),
+    click.option(
+        "-o",
+        "--output",
+        type=click.Choice(FORMATS),
+        default="text",
+        help="Form of the result.",
+        show_default=True,
+    ),
+    click.option("--json", "as_json", is_flag=True, help="Short for --output json."),
+    click.option("-v", "--verbose", is_flag=True, help="Say more, on stderr."),
+    click.option("--yes", is_flag=True, help="Answer every question with yes."),
+    click.option("--no-input", is_flag=True, help="Never ask; fail instead."),
+    click.option(
+        "--color", type=click.Choice(("auto", "always", "never")), default="auto", help="Use colour?"
+    ),
+    click.option("--set", "overrides", multiple=True, metavar="FIELD=VALUE", help="Override a setting."),
+)
+
+
+def session_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the common options, handed over as one `session`."""
+
+    @functools.wraps(function)
+    def wrapper(**options: Any) -> Any:
+        output = "json" if options.pop("as_json") else options.pop("output", "text")
+        options.pop("output", None)
+        common = {name: options.pop(name) for name in Session._fields if name in options}
+        return function(session=Session(output=output, **common), **options)
+
+    for option in reversed(_OPTIONS):
+        wrapper = option(wrapper)
+    return wrapper

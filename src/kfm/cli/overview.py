@@ -1,0 +1,257 @@
+"""What `kfm status` tells: the single thing in the way first, then everything else. It only reads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kfm.cli.output import duration, instant, moment, one_line, table
+from kfm.cli.session import Session
+
+
+def show_status(session: Session) -> int:
+    with session.app(read_only=True) as app:
+        document = gather(app)
+    session.emit(document, render(document))
+    return 0
+
+
+def gather(app: Any) -> dict[str, Any]:
+    """Everything that status tells, as one document."""
+    settings, ledger, now_ms = app.settings, app.ledger, app.clock.now_ms()
+    heads = {head.dataset_id: head for head in ledger.heads()}
+    switches = [switch for switch in ledger.switches() if switch.position != "running"]
+    running = ledger.runs(status="running", limit=100)
+    locks = [lock for lock in ledger.locks() if lock.holder is not None]
+    datasets = [_dataset(dataset.id, heads, ledger) for dataset in settings.datasets]
+    pending = _pending(settings, heads, ledger.projected())
+    document: dict[str, Any] = {
+        "environment": settings.environment,
+        "at": instant(now_ms),
+        "datasets": datasets,
+        "running": [_running(run, locks, now_ms) for run in running],
+        "locks": [_lock(lock, now_ms) for lock in locks],
+        "switches": [switch_document(switch) for switch in switches],
+        "pending_projections": pending,
+    }
+    return {"headline": _headline(settings, switches, document, now_ms), **document}
+
+
+# --- the first line ------------------------------------------------------------------
+
+
+def _headline(settings: Any, switches: list[Any], document: dict[str, Any], now_ms: int) -> dict[str, Any]:
+    """State, one sentence, who can change it and the command. The hardest blocker first."""
+    if switches:
+        return _switch_headline(switches)
+    if settings.freezes:
+        from kfm.core.gates import freeze_gate
+
+        for dataset in settings.datasets:
+            gate = freeze_gate(settings.freezes, dataset.id, dataset.domain, now_ms)
+            if not gate.allowed:
+                sentence = f"blocked by a freeze window on dataset {dataset.id}: {gate.reason}"
+                command = "kfm run --force --rationale TEXT --ticket ID"
+                return _line("blocked", sentence, "an operator", command)
+    for dataset in document["datasets"]:
+        last = dataset["last_run"]
+        if last and last["status"] == "failed":
+            sentence = (
+                f"failing: dataset {dataset['dataset_id']}, run {last['run_id']} ended with "
+                f"{last['error_code'] or 'an error'}: {last['error_message'] or 'no message was kept'}"
+            )
+            return _line("failing", sentence, "an operator", f"kfm run --source {last['source_id']}")
+    for pending in document["pending_projections"]:
+        sentence = (
+            f"behind: target {pending['target']} does not show version {pending['promoted']} "
+            f"of dataset {pending['dataset_id']} yet"
+        )
+        return _line("behind", sentence, "an operator", "kfm project")
+    if not any(dataset["last_run"] for dataset in document["datasets"]):
+        return _line("empty", "nothing has run yet", "anyone who may run it", "kfm run")
+    return _line("clear", "all clear", None, None)
+
+
+def _switch_headline(switches: list[Any]) -> dict[str, Any]:
+    from kfm.core.gates import switch_command
+
+    def hardest(switch: Any) -> tuple[bool, bool, int]:
+        return (switch.position != "stopped", switch.scope != "all", switch.set_at_ms)
+
+    switch = min(switches, key=hardest)
+    kind, _, name = switch.scope.partition(":")
+    where = "everything" if kind == "all" else f"{kind} {name}"
+    sentence = (
+        f"blocked by kill switch on {where}, {switch.position} by {switch.actor} "
+        f"since {moment(switch.set_at_ms)}: {switch.rationale}"
+    )
+    return _line("blocked", sentence, "an operator", switch_command(switch.scope))
+
+
+def _line(state: str, sentence: str, who: str | None, command: str | None) -> dict[str, Any]:
+    return {"state": state, "sentence": one_line(sentence), "who": who, "command": command}
+
+
+# --- the rest ------------------------------------------------------------------------
+
+
+def _dataset(dataset_id: str, heads: dict[str, Any], ledger: Any) -> dict[str, Any]:
+    head = heads.get(dataset_id)
+    runs = ledger.runs(dataset_id=dataset_id, limit=1)
+    return {
+        "dataset_id": dataset_id,
+        "version": head.sequence if head else None,
+        "version_id": head.version_id if head else None,
+        "promoted_at": instant(head.promoted_at_ms) if head else None,
+        "last_run": _brief(runs[0]) if runs else None,
+    }
+
+
+def _brief(run: Any) -> dict[str, Any]:
+    return {
+        "run_id": run.run_id,
+        "source_id": run.source_id,
+        "status": run.status,
+        "window_start": instant(run.window_start_ms),
+        "window_end": instant(run.window_end_ms),
+        "started_at": instant(run.start_time_ms),
+        "ended_at": instant(run.end_time_ms),
+        "error_code": run.error_code,
+        "error_message": run.error_message,
+    }
+
+
+def _running(run: Any, locks: list[Any], now_ms: int) -> dict[str, Any]:
+    lock = next((lock for lock in locks if lock.holder.run_id == run.run_id), None)
+    return {
+        "run_id": run.run_id,
+        "source_id": run.source_id,
+        "dataset_id": run.dataset_id,
+        "window_start": instant(run.window_start_ms),
+        "window_end": instant(run.window_end_ms),
+        "attempt": run.attempts,
+        "started_at": instant(run.start_time_ms),
+        "holder": lock.holder.worker_id if lock else None,
+        "lease_left_ms": max(lock.lease_until_ms - now_ms, 0) if lock else 0,
+    }
+
+
+def _lock(lock: Any, now_ms: int) -> dict[str, Any]:
+    return {
+        "scope": lock.scope,
+        "fence": lock.fence,
+        "holder": lock.holder.worker_id,
+        "run_id": lock.holder.run_id,
+        "acquired_at": instant(lock.acquired_at_ms),
+        "lease_left_ms": max(lock.lease_until_ms - now_ms, 0),
+    }
+
+
+def switch_document(switch: Any) -> dict[str, Any]:
+    return {
+        "scope": switch.scope,
+        "position": switch.position,
+        "rationale": switch.rationale,
+        "actor": switch.actor,
+        "set_at": instant(switch.set_at_ms),
+    }
+
+
+def _pending(settings: Any, heads: dict[str, Any], shown: dict[tuple[str, str], int]) -> list[dict[str, Any]]:
+    """Targets that are not known to show the promoted head."""
+    targets = [target.name or target.kind for target in settings.publish if target.kind != "noop"]
+    return [
+        {
+            "dataset_id": dataset_id,
+            "target": target,
+            "promoted": head.sequence,
+            "shown": shown.get((dataset_id, target)),
+        }
+        for dataset_id, head in sorted(heads.items())
+        for target in targets
+        if (shown.get((dataset_id, target)) or 0) < head.sequence
+    ]
+
+
+# --- for people ----------------------------------------------------------------------
+
+
+def render(document: dict[str, Any]) -> list[str]:
+    head = document["headline"]
+    first = head["sentence"]
+    if head["state"] == "empty":
+        first = f"{first}: {head['command']}"
+    elif head["command"]:
+        first = f"{first}: {head['who']} can lift it with `{head['command']}`"
+        if head["state"] != "blocked":
+            first = f"{head['sentence']}: try `{head['command']}`"
+    lines = [first, f"environment {document['environment']}, {document['at'][:19].replace('T', ' ')} UTC", ""]
+    lines += table(("DATASET", "VERSION", "PROMOTED", "LAST RUN", "RUN ID"), _dataset_rows(document))
+    for title, rows in (
+        ("running", _running_rows(document)),
+        ("locks", _lock_rows(document)),
+        ("switches", _switch_rows(document)),
+        ("not shown yet", _pending_rows(document)),
+    ):
+        if rows:
+            lines += ["", f"{title}:", *rows]
+    return lines
+
+
+def _dataset_rows(document: dict[str, Any]) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = []
+    for dataset in document["datasets"]:
+        last = dataset["last_run"]
+        rows.append(
+            (
+                dataset["dataset_id"],
+                str(dataset["version"] or "-"),
+                _short(dataset["promoted_at"]),
+                last["status"] if last else "-",
+                last["run_id"] if last else "-",
+            )
+        )
+    return rows
+
+
+def _short(text: str | None) -> str:
+    return f"{text[:19].replace('T', ' ')} UTC" if text else "-"
+
+
+def _running_rows(document: dict[str, Any]) -> list[str]:
+    rows = []
+    for run in document["running"]:
+        held = (
+            f"held by {run['holder']}"
+            if run["holder"]
+            else "held by nobody: the next `kfm run` takes it over"
+        )
+        left = f", lease ends in {duration(run['lease_left_ms'])}" if run["holder"] else ""
+        rows.append(
+            f"  {run['run_id']}  {run['dataset_id']} from {run['source_id']}, "
+            f"attempt {run['attempt']}, since {_short(run['started_at'])}, {held}{left}"
+        )
+    return rows
+
+
+def _lock_rows(document: dict[str, Any]) -> list[str]:
+    return [
+        f"  {lock['scope']}  fence {lock['fence']}, run {lock['run_id']}, "
+        + (f"lease ends in {duration(lock['lease_left_ms'])}" if lock["lease_left_ms"] else "lease lapsed")
+        for lock in document["locks"]
+    ]
+
+
+def _switch_rows(document: dict[str, Any]) -> list[str]:
+    return [
+        f"  {switch['scope']}  {switch['position']} since {_short(switch['set_at'])} "
+        f"by {one_line(switch['actor'])}: {one_line(switch['rationale'])}"
+        for switch in document["switches"]
+    ]
+
+
+def _pending_rows(document: dict[str, Any]) -> list[str]:
+    return [
+        f"  {pending['dataset_id']} on {pending['target']}: shows {pending['shown'] or 'nothing'}, "
+        f"promoted is {pending['promoted']}; make it with `kfm project`"
+        for pending in document["pending_projections"]
+    ]

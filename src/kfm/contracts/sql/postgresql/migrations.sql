@@ -1,0 +1,2 @@
+-- name: migrations.exists
+SELECT 1 WHERE to_regclass('migrations') IS NOT NULL

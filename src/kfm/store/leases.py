@@ -1,0 +1,93 @@
+"""Leases on datasets and domains: who holds them, whether he is gone, and what follows from that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kfm.core.commits import Reaped
+from kfm.core.records import Lock
+from kfm.store import rows
+from kfm.store.session import Session
+
+Dead = Callable[[str], bool]
+
+LEASE_EXPIRED = "LEASE_EXPIRED"
+WORKER_DIED = "WORKER_DIED"
+COLLECTOR = "gc"  # the lock that garbage collection holds; no run starts while it is held
+
+
+def is_gone(lock: Lock, now_ms: int, dead: Dead) -> bool:
+    if lock.holder is None:
+        return False
+    return lock.lease_until_ms <= now_ms or dead(lock.holder.worker_id)
+
+
+def lock_for_update(session: Session, scope: str) -> Lock:
+    row = session.one("locks.get_for_update", scope=scope)
+    if row is None:
+        session.all("locks.ensure", scope=scope)
+        row = session.one("locks.get_for_update", scope=scope)
+    assert row is not None
+    return rows.lock_from(row)
+
+
+def take(
+    session: Session,
+    lock: Lock,
+    fence: int,
+    worker_id: str | None,
+    run_id: str | None,
+    now_ms: int,
+    lease_until_ms: int,
+) -> None:
+    taken = session.one(
+        "locks.take",
+        scope=lock.scope,
+        seen_fence=lock.fence,
+        fence=fence,
+        worker_id=worker_id,
+        run_id=run_id,
+        acquired_at_ms=now_ms,
+        lease_until_ms=lease_until_ms,
+    )
+    assert taken is not None, "the lock's row is ours inside this transaction"
+
+
+def free(session: Session, lock: Lock, now_ms: int) -> None:
+    """The fence grows, so whatever the last holder still tries is refused."""
+    take(session, lock, lock.fence + 1, None, None, now_ms, 0)
+
+
+def evict(session: Session, lock: Lock, now_ms: int) -> Reaped:
+    """The run of a holder that is gone has failed."""
+    assert lock.holder is not None
+    lapsed = lock.lease_until_ms <= now_ms
+    code = LEASE_EXPIRED if lapsed else WORKER_DIED
+    session.one(
+        "runs.fail",
+        run_id=lock.holder.run_id,
+        fence=lock.fence,
+        end_time_ms=now_ms,
+        error_code=code,
+        error_message="The process that ran it is gone.",
+    )
+    session.all("invocations.interrupt", run_id=lock.holder.run_id, reason=code)
+    return Reaped(run_id=lock.holder.run_id, scope=lock.scope, worker_id=lock.holder.worker_id, lapsed=lapsed)
+
+
+def sweep(session: Session, now_ms: int, dead: Dead) -> tuple[list[Reaped], list[Lock]]:
+    """Evict every holder that is gone; returns the runs that this ended, and the locks still held."""
+    reaped, live = [], []
+    for lock in (rows.lock_from(row) for row in session.all("locks.held")):
+        if is_gone(lock, now_ms, dead):
+            lock = lock_for_update(session, lock.scope)  # it may have changed hands before we had it
+        if lock.holder is None:
+            continue
+        if not is_gone(lock, now_ms, dead):
+            live.append(lock)
+            continue
+        ended = evict(session, lock, now_ms)
+        free(session, lock, now_ms)
+        if lock.scope != COLLECTOR:
+            reaped.append(ended)
+    return reaped, live

@@ -1,0 +1,56 @@
+"""Named statements on an apsw connection, and its errors in our words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import apsw
+
+from kfm.core.errors import BackendUnavailable, KfmError, SchemaViolation, StoreBusy, StoreCorrupt
+from kfm.ports import Clock
+from kfm.store.queries import queries
+from kfm.store.session import Row
+
+# A value that no column takes: half a surrogate pair, a number beyond 64 bits, an unknown type.
+UNSTORABLE = (UnicodeEncodeError, OverflowError, TypeError)
+
+
+class SqliteSession:
+    def __init__(self, connection: apsw.Connection, clock: Clock, path: str = ":memory:") -> None:
+        self._execute = connection.execute
+        self._clock = clock
+        self._path = path
+        self._queries = queries("sqlite")
+
+    def all(self, name: str, /, **parameters: Any) -> list[Row]:
+        try:
+            return self._execute(self._queries[name], parameters).fetchall()
+        except (apsw.Error, *UNSTORABLE) as error:
+            raise translated(error, self._path) from error
+
+    def one(self, name: str, /, **parameters: Any) -> Row | None:
+        try:
+            # To the end: a statement that is still under way would stand in the way of COMMIT.
+            rows = self._execute(self._queries[name], parameters).fetchall()
+        except (apsw.Error, *UNSTORABLE) as error:
+            raise translated(error, self._path) from error
+        return rows[0] if rows else None
+
+    def now_ms(self) -> int:
+        return self._clock.now_ms()
+
+
+def translated(error: Exception, path: str) -> KfmError:
+    if isinstance(error, apsw.BusyError | apsw.LockedError):
+        return StoreBusy(f"{path}: another process holds it.")
+    if isinstance(error, apsw.FullError):
+        return BackendUnavailable(f"{path}: the disk is full.", remedy="Free some space and run again.")
+    if isinstance(error, apsw.CorruptError | apsw.NotADBError):
+        return StoreCorrupt(f"{path}: {error}.")
+    if isinstance(error, apsw.CantOpenError | apsw.ReadOnlyError | apsw.PermissionsError):
+        return BackendUnavailable(
+            f"{path}: {error}.", remedy="Let this user read and write the state folder and what is in it."
+        )
+    if isinstance(error, apsw.ConstraintError | apsw.MismatchError | apsw.TooBigError | UNSTORABLE):
+        return SchemaViolation(f"{path}: {error}.")
+    return BackendUnavailable(f"{path}: {error}.")

@@ -1,0 +1,7 @@
+"""The publisher for GitHub Actions: artifacts, outputs and the job's summary."""
+
+from __future__ import annotations
+
+from kfm.publish.projections.github_actions import GithubActions
+
+__all__ = ["GithubActions"]

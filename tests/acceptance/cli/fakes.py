@@ -1,0 +1,203 @@
+"""An application that answers as it is told, so that the commands can be tested alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from kfm.core.records import GateResult, GovernanceEntry, Holder, Invocation, Lock, Promotion, Run, Switch
+from kfm.engine.requests import ProjectionReport, RunReport, RunRequest
+
+NOW_MS = 1_767_312_000_000  # 2026-01-02T00:00:00Z
+DAY_MS = 86_400_000
+RUN_ID = "0a1b2c3d-0000-8000-8000-000000000001"
+VERSION_ID = "sha256:" + "ab" * 32
+
+
+def make_run(**changes: Any) -> Run:
+    values: dict[str, Any] = {
+        "run_id": RUN_ID,
+        "source_id": "daily",
+        "dataset_id": "levels",
+        "pipeline_id": "daily",
+        "idempotency_key": "sha256:" + "1" * 64,
+        "work_key": "sha256:" + "2" * 64,
+        "work_base": "sha256:" + "3" * 64,
+        "revision": 0,
+        "trigger_type": "manual",
+        "window_spec": "P1D",
+        "window_start_ms": NOW_MS - DAY_MS,
+        "window_end_ms": NOW_MS,
+        "partition": None,
+        "pipeline_version": "auto-1",
+        "status": "success",
+        "attempts": 1,
+        "fence": 1,
+        "start_time_ms": NOW_MS,
+        "end_time_ms": NOW_MS + 1500,
+        "version_id": VERSION_ID,
+    }
+    return Run(**{**values, **changes})
+
+
+def make_call(**changes: Any) -> Invocation:
+    values: dict[str, Any] = {
+        "invocation_id": "call-1",
+        "run_id": RUN_ID,
+        "source_id": "daily",
+        "dataset_id": "levels",
+        "trigger_type": "manual",
+        "idempotency_key": "sha256:" + "1" * 64,
+        "outcome": "success",
+        "actor": "ana",
+        "requested_at_ms": NOW_MS,
+    }
+    return Invocation(**{**values, **changes})
+
+
+def make_switch(**changes: Any) -> Switch:
+    values: dict[str, Any] = {
+        "scope": "dataset:levels",
+        "position": "paused",
+        "rationale": "the gauge is broken",
+        "actor": "ana",
+        "set_at_ms": NOW_MS - 60_000,
+    }
+    return Switch(**{**values, **changes})
+
+
+def make_lock(**changes: Any) -> Lock:
+    values: dict[str, Any] = {
+        "scope": "dataset:levels",
+        "fence": 7,
+        "holder": Holder(worker_id="worker-1", run_id=RUN_ID),
+        "acquired_at_ms": NOW_MS - 1000,
+        "lease_until_ms": NOW_MS + 42_000,
+    }
+    return Lock(**{**values, **changes})
+
+
+PROMOTION = Promotion(
+    dataset_id="levels",
+    sequence=3,
+    version_id=VERSION_ID,
+    run_id=RUN_ID,
+    fence=1,
+    policy_epoch=0,
+    promoted_at_ms=NOW_MS + 1500,
+)
+
+
+def make_report(request: RunRequest, **changes: Any) -> RunReport:
+    values: dict[str, Any] = {
+        "outcome": "success",
+        "word": "published",
+        "source_id": request.source_id,
+        "dataset_id": "levels",
+        "window_start_ms": NOW_MS - DAY_MS,
+        "window_end_ms": NOW_MS,
+        "invocation_id": "call-1",
+        "reason": "new work",
+        "run": make_run(source_id=request.source_id),
+        "gates": (GateResult(gate="switch", allowed=True, reason="No kill switch stands in the way."),),
+        "version_id": VERSION_ID,
+        "sequence": 3,
+        "projections": (ProjectionReport(dataset_id="levels", target="local", sequence=3),),
+        "duration_ms": 1500,
+    }
+    return RunReport(**{**values, **changes})
+
+
+class FakeClock:
+    def now_ms(self) -> int:
+        return NOW_MS
+
+
+class FakeLedger:
+    def __init__(self, **lists: Any) -> None:
+        self.lists = lists
+
+    def _all(self, name: str) -> list[Any]:
+        return list(self.lists.get(name, ()))
+
+    def runs(
+        self,
+        *,
+        dataset_id: str | None = None,
+        source_id: str | None = None,
+        status: str | None = None,
+        limit: int = 50,
+    ) -> list[Run]:
+        chosen = [
+            run
+            for run in self._all("runs")
+            if dataset_id in (None, run.dataset_id)
+            and source_id in (None, run.source_id)
+            and status in (None, run.status)
+        ]
+        return chosen[:limit]
+
+    def run(self, run_id: str) -> Run | None:
+        return next((run for run in self._all("runs") if run.run_id == run_id), None)
+
+    def invocations(self, *, run_id: str | None = None, limit: int = 50) -> list[Invocation]:
+        return [call for call in self._all("invocations") if run_id in (None, call.run_id)][:limit]
+
+    def heads(self) -> list[Promotion]:
+        return self._all("heads")
+
+    def promotions(self, dataset_id: str, limit: int = 50) -> list[Promotion]:
+        return [head for head in self._all("heads") if head.dataset_id == dataset_id][:limit]
+
+    def locks(self) -> list[Lock]:
+        return self._all("locks")
+
+    def switches(self) -> list[Switch]:
+        return self._all("switches")
+
+    def projected(self) -> dict[tuple[str, str], int]:
+        return dict(self.lists.get("projected", {}))
+
+    def governance(self, **_: Any) -> list[GovernanceEntry]:
+        return self._all("governance")
+
+
+class FakeApp:
+    """Keeps what it was asked; answers with `answers`, an exception among them is raised."""
+
+    def __init__(self, **lists: Any) -> None:
+        self.ledger = FakeLedger(**lists)
+        self.clock = FakeClock()
+        self.requests: list[RunRequest] = []
+        self.switched: list[tuple[str, str]] = []
+        self.opened: list[bool] = []
+        self.answers: dict[str, Any] = {}
+        self.projection_reports: list[ProjectionReport] = []
+        self.announce: Any = None
+        self.settings: Any = None
+        self.loaded: Any = None
+
+    @contextmanager
+    def open(self, loaded: Any, *, read_only: bool = False, progress: Any = None) -> Iterator[FakeApp]:
+        self.loaded, self.settings = loaded, loaded.settings
+        self.opened.append(read_only)
+        yield self
+
+    def run(self, request: RunRequest) -> RunReport:
+        self.requests.append(request)
+        answer = self.answers.get(request.source_id, {})
+        if isinstance(answer, BaseException):
+            raise answer
+        return make_report(request, **answer)
+
+    def preview(self, request: RunRequest) -> RunReport:
+        assert request.dry_run
+        return self.run(request)
+
+    def project(self) -> list[ProjectionReport]:
+        return self.projection_reports
+
+    def set_switch(self, scope: str, position: Any, **facts: Any) -> Switch:
+        self.switched.append((scope, position))
+        return make_switch(scope=scope, position=position, rationale=facts["rationale"], actor=facts["actor"])

@@ -1,0 +1,169 @@
+"""`runs`, `show`, `explain`, `switch`, `project`: what was, what is, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from kfm.core.errors import TargetUnavailable, all_errors
+from kfm.core.records import GateResult, GovernanceEntry
+from kfm.engine.requests import ProjectionReport
+from tests.acceptance.cli.conftest import Called
+from tests.acceptance.cli.fakes import NOW_MS, PROMOTION, RUN_ID, FakeApp, make_call, make_run, make_switch
+
+Kfm = Callable[..., Called]
+Valid = Callable[[str, Any], None]
+
+
+def test_runs(kfm: Kfm, app: FakeApp, valid: Valid) -> None:
+    """A table for people, the same as JSON, one a line as JSON Lines."""
+    other = make_run(run_id="ffff", source_id="hourly", status="failed", error_code="KFM404", end_time_ms=None)
+    app.ledger.lists = {"runs": [make_run(), other]}
+    called = kfm("runs")
+    assert called.out.splitlines()[0].split() == (
+        ["STARTED", "STATUS", "DATASET", "SOURCE", "WINDOW", "TOOK", "ERROR", "RUN", "ID"]
+    )
+    assert "2026-01-02 00:00:00 UTC" in called.out
+    document = kfm("runs", "--json").document
+    valid("runs", document)
+    lines = kfm("runs", "-o", "jsonl").out.splitlines()
+    assert [msgspec.json.decode(line) for line in lines] == document["runs"]
+
+
+def test_runs_can_be_chosen(kfm: Kfm, app: FakeApp) -> None:
+    """Filters reach the ledger; what is cut off is said."""
+    app.ledger.lists = {"runs": [make_run(run_id=f"run-{n}", status="failed") for n in range(5)] + [make_run()]}
+    document = kfm("runs", "--status", "failed", "--limit", "2", "--json").document
+    assert [run["run_id"] for run in document["runs"]] == ["run-0", "run-1"]
+    assert document["more"]
+    assert kfm("runs", "--status", "failed", "--limit", "2").err == "more runs are not shown: use --limit (now 2)\n"
+    assert kfm("runs", "--dataset", "other").out == "no runs\n"
+
+
+def test_show(kfm: Kfm, app: FakeApp, valid: Valid) -> None:
+    """A run is found by the beginning of its id and shown with its calls and its promotion."""
+    refused = make_call(
+        invocation_id="call-2",
+        outcome="refused",
+        claimed_actor="ben",
+        reason="frozen",
+        gates=(GateResult(gate="freeze", allowed=False, reason="Frozen."),),
+    )
+    app.ledger.lists = {"runs": [make_run()], "invocations": [make_call(), refused], "heads": [PROMOTION]}
+    called = kfm("show", RUN_ID[:6])
+    assert "refused  by ana for ben: frozen" in called.out
+    assert "gate freeze refused: Frozen." in called.out
+    assert "version 3 at 2026-01-02T00:00:01.500Z" in called.out
+    valid("show", kfm("show", RUN_ID, "--json").document)
+
+
+def test_a_run_that_is_not_clear(kfm: Kfm, app: FakeApp) -> None:
+    """An id that fits several runs, or none, is an error with a way out."""
+    app.ledger.lists = {"runs": [make_run(run_id="abcd-1"), make_run(run_id="abcd-2")]}
+    assert "Several runs begin with `abcd`: abcd-1, abcd-2." in kfm("show", "abcd").err
+    assert "There is no run `nope`." in kfm("show", "nope").err
+    assert kfm("show", "ab").code == 2
+
+
+@pytest.mark.req("CLI-1")
+@pytest.mark.parametrize("code", [error.code for error in all_errors()])
+def test_every_error_is_explained(kfm: Kfm, valid: Valid, code: str) -> None:
+    """Each code has a page with a message and a way out, also in small letters."""
+    page = kfm("explain", code, "--json").document
+    valid("explain", page)
+    assert page["code"] == code
+    assert page["message"]
+    assert page["remedy"]
+    assert page["message"] in kfm("explain", code.lower()).out
+
+
+def test_a_run_is_explained_from_the_records(kfm: Kfm, app: FakeApp, valid: Valid) -> None:
+    """Every sentence comes from a record; what is not recorded is said to be so."""
+    failed = make_run(
+        status="failed", error_code="KFM404", error_message="no route", version_id=None, attempts=2, correction="c-1"
+    )
+    forced = make_call(
+        claimed_actor="ben",
+        outcome="failed",
+        reason="retry",
+        gates=(GateResult(gate="freeze", allowed=False, reason="Frozen.", overridable=True, overridden=True),),
+    )
+    entry = GovernanceEntry(kind="force", subject=RUN_ID, actor="ana", recorded_at_ms=NOW_MS, rationale="urgent")
+    app.ledger.lists = {"runs": [failed], "invocations": [forced], "governance": [entry]}
+    sentences = kfm("explain", RUN_ID).out.splitlines()
+    assert sentences[0] == f"Run {RUN_ID} failed: KFM404: no route"
+    assert any("2 attempts were made" in line for line in sentences)
+    assert "It is correction c-1." in sentences
+    assert "At 2026-01-02 00:00:00 UTC ana, for ben asked for it: failed: retry A force passed freeze." in sentences
+    assert "Governance recorded force by ana at 2026-01-02 00:00:00 UTC: urgent" in sentences
+    assert sentences[-1].startswith("Retry it with `kfm run --source daily`.")
+    valid("explain", kfm("explain", RUN_ID, "--json").document)
+    app.ledger.lists = {"runs": [make_run()]}
+    said = kfm("explain", RUN_ID).out
+    assert "No promotion is recorded for it." in said
+    assert "No call that asked for it is recorded." in said
+
+
+@pytest.mark.req("GOV-1")
+@pytest.mark.parametrize(
+    ("chosen", "scope"),
+    [(["--all"], "all"), (["--dataset", "levels"], "dataset:levels"), (["--domain", "hydrology"], "domain:hydrology")],
+)
+@pytest.mark.parametrize("position", ["running", "paused", "stopped"])
+def test_switches_have_three_positions_and_three_scopes(
+    kfm: Kfm, app: FakeApp, valid: Valid, chosen: list[str], scope: str, position: str
+) -> None:
+    """Each is set with a rationale, and the answer says what it means."""
+    called = kfm("switch", "set", position, *chosen, "--rationale", "because", "--json")
+    assert called.code == 0
+    assert app.switched == [(scope, position)]
+    valid("switch-set", called.document)
+
+
+@pytest.mark.req("GOV-1", "GOV-3")
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        (["running", "--all"], 3, "KFM304"),
+        (["running", "--all", "--rationale", "  "], 3, "KFM304"),
+        (["paused", "--rationale", "x"], 2, "one of --dataset ID, --domain ID, --all"),
+        (["paused", "--all", "--dataset", "levels", "--rationale", "x"], 2, "one of --dataset ID"),
+        (["paused", "--dataset", "level", "--rationale", "x"], 2, "There is no dataset `level`; did you mean `levels`?"),
+        (["halted", "--all", "--rationale", "x"], 2, "halted"),
+    ],
+)
+def test_a_switch_is_not_set_by_accident(
+    kfm: Kfm, app: FakeApp, arguments: list[str], code: int, sentence: str
+) -> None:
+    """No rationale, no scope, two scopes, an unknown one: nothing is switched."""
+    called = kfm("switch", "set", *arguments)
+    assert called.code == code
+    assert sentence in called.err
+    assert app.switched == []
+
+
+def test_switches_are_listed(kfm: Kfm, app: FakeApp, valid: Valid) -> None:
+    """Scope, position, since when, by whom and why."""
+    assert kfm("switch", "list").out == "no switch was ever set: everything may run\n"
+    app.ledger.lists = {"switches": [make_switch()]}
+    assert "dataset:levels  paused    2026-01-01 23:59:00 UTC  ana  the gauge is broken" in kfm("switch", "list").out
+    valid("switch-list", kfm("switch", "list", "--json").document)
+
+
+def test_project(kfm: Kfm, app: FakeApp, valid: Valid) -> None:
+    """Each target is told of; one that fails makes the exit code 4."""
+    assert kfm("project").out == "nothing to show\n"
+    app.projection_reports = [
+        ProjectionReport(dataset_id="levels", target="local", sequence=3),
+        ProjectionReport(
+            dataset_id="levels", target="s3", sequence=None, error=TargetUnavailable("s3: gone").as_document()
+        ),
+    ]
+    called = kfm("project")
+    assert called.code == 4
+    assert called.out == "shown     levels  local  version 3\nfailed    levels  s3\n"
+    assert "error KFM406" in called.err
+    valid("project", kfm("project", "--json").document)

@@ -1,0 +1,211 @@
+"""`kfm run` and `kfm diff`: one line a source, one exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from kfm import config
+from kfm.core.errors import (
+    Busy,
+    Cancelled,
+    ConfigError,
+    GateDenied,
+    TargetUnavailable,
+    UpstreamUnavailable,
+    WorkFailed,
+)
+from kfm.engine.requests import ProjectionReport
+from tests.acceptance.cli.conftest import Called
+from tests.acceptance.cli.fakes import RUN_ID, FakeApp
+
+Kfm = Callable[..., Called]
+Valid = Callable[[str, Any], None]
+REFUSED = {"outcome": "refused", "word": "blocked", "run": None, "sequence": None, "version_id": None}
+
+
+def test_one_line_a_source(kfm: Kfm, app: FakeApp, valid: Valid) -> None:
+    """Word, dataset, window in UTC, version, run and duration; every source that is in no sync."""
+    called = kfm("run")
+    assert called.code == 0
+    assert called.out.splitlines() == [
+        f"published  levels  2026-01-01 00:00 … 2026-01-02 00:00 UTC  version 3  run {RUN_ID}  1.5 s"
+    ] * 2
+    assert [request.source_id for request in app.requests] == ["daily", "hourly"]
+    document = kfm("run", "--json").document
+    valid("run", document)
+    assert document["results"][0]["word"] == "published"
+
+
+def test_json_lines(kfm: Kfm, app: FakeApp, valid: Valid) -> None:
+    """One result on each line, as soon as it is known."""
+    lines = kfm("run", "-o", "jsonl").out.splitlines()
+    results = [msgspec.json.decode(line) for line in lines]
+    valid("run", {"results": results, "exit_code": 0})
+    assert [result["source_id"] for result in results] == ["daily", "hourly"]
+
+
+@pytest.mark.req("UPD-1")
+def test_every_flag_reaches_the_engine(kfm: Kfm, app: FakeApp) -> None:
+    """What was asked is what is requested; the actor is the account, a claim stands beside it."""
+    kfm(
+        *("run", "--source", "daily", "--window", "P7D", "--force", "--correction", "c-1", "--artifacts", "out"),
+        *("--actor", "ana", "--rationale", "the gauge was wrong", "--ticket", "T-1", "--verbose"),
+    )
+    (request,) = app.requests
+    assert request.window_spec == "P7D"
+    assert request.force
+    assert request.correction == "c-1"
+    assert request.artifacts_dir == "out"
+    assert request.actor == config.actor()
+    assert request.claimed_actor == "ana"
+    assert (request.rationale, request.ticket) == ("the gauge was wrong", "T-1")
+    assert app.opened == [False]
+
+
+@pytest.mark.req("UPD-1")
+def test_a_dry_run_opens_nothing_for_writing(kfm: Kfm, app: FakeApp) -> None:
+    """With --dry-run the application is opened read-only and asked for a preview."""
+    app.answers = {"daily": {"outcome": "planned", "word": "planned"}}
+    called = kfm("run", "--dry-run", "--source", "daily")
+    assert app.opened == [True]
+    assert called.out.startswith("planned ")
+
+
+@pytest.mark.req("UPD-10")
+@pytest.mark.parametrize(
+    "reasons", [(), ("--rationale", "x"), ("--ticket", "T-1"), ("--rationale", " ", "--ticket", "T-1")]
+)
+def test_a_force_without_reasons_is_refused(kfm: Kfm, app: FakeApp, reasons: tuple[str, ...]) -> None:
+    """--force needs a rationale and a ticket, and nothing is opened without them."""
+    called = kfm("run", "--force", *reasons)
+    assert called.code == 3
+    assert called.err.startswith("error KFM304: This needs a rationale. A force needs --")
+    assert app.opened == []
+
+
+@pytest.mark.req("CLI-1")
+@pytest.mark.parametrize(
+    ("first", "second", "code"),
+    [
+        (None, None, 0),
+        (None, {"outcome": "noop", "word": "unchanged"}, 0),
+        (Busy(), None, 5),
+        (Busy(), WorkFailed(), 1),
+        (WorkFailed(), GateDenied(), 3),
+        (GateDenied(), UpstreamUnavailable(), 4),
+        (UpstreamUnavailable(), ConfigError(), 2),
+        ({"outcome": "failed", "word": "failed"}, {"outcome": "busy", "word": "busy"}, 1),
+        (REFUSED, {"outcome": "failed", "word": "failed"}, 3),
+    ],
+)
+def test_the_worst_ending_is_the_exit_code(
+    kfm: Kfm, app: FakeApp, valid: Valid, first: Any, second: Any, code: int
+) -> None:
+    """2 before 4 before 3 before 1 before 5 before 0; and one failure does not stop the other source."""
+    app.answers = {"daily": first or {}, "hourly": second or {}}
+    called = kfm("run")
+    assert called.code == code
+    assert len(app.requests) == 2
+    assert len(called.out.splitlines()) == 2
+    again = kfm("run", "--json")
+    valid("run", again.document)
+    assert again.document["exit_code"] == again.code == code
+
+
+def test_an_error_is_told_with_its_way_out(kfm: Kfm, app: FakeApp) -> None:
+    """Code, message and fix on stderr; the result line on stdout."""
+    app.answers = {"daily": UpstreamUnavailable("http://h/: 503.")}
+    called = kfm("run", "--source", "daily")
+    assert called.err.splitlines()[-2:] == [
+        "error KFM404: The upstream source can't be reached or refuses us. http://h/: 503.",
+        "fix: Try again later; `kfm doctor` tests the address.",
+    ]
+    assert called.out.startswith("failed     levels  -  no version  no run")
+
+
+def test_a_target_that_failed_is_told(kfm: Kfm, app: FakeApp, valid: Valid) -> None:
+    """The promotion stands, the target does not show it yet: exit code 4, and the way out."""
+    report = ProjectionReport(
+        dataset_id="levels", target="local", sequence=None, error=TargetUnavailable("local: no space").as_document()
+    )
+    app.answers = {"daily": {"projections": (report,)}}
+    called = kfm("run", "--source", "daily", "--json")
+    assert called.code == 4
+    valid("run", called.document)
+    assert "fix: Make the target writable, then run `kfm project`." in called.err
+
+
+def test_a_cancelled_run_ends_the_call(kfm: Kfm, app: FakeApp) -> None:
+    """After Ctrl-C no further source is begun."""
+    app.answers = {"daily": Cancelled()}
+    called = kfm("run")
+    assert called.code == 130
+    assert len(app.requests) == 1
+
+
+def test_an_unknown_source(kfm: Kfm, app: FakeApp, valid: Valid) -> None:
+    """The nearest right word is named."""
+    called = kfm("run", "--source", "dayly", "--json")
+    assert called.code == 2
+    assert "There is no source `dayly`; did you mean `daily`?" in called.err
+    valid("error", called.document)
+
+
+def test_members_of_a_sync_run_through_it(kfm: Kfm, app: FakeApp, project: Path) -> None:
+    """A member is not run twice, unless it is named."""
+    text = (project / "kfm.yml").read_text()
+    sync = "  - {id: both, dataset: levels, kind: sync, members: [daily, hourly]}\npublish:"
+    (project / "kfm.yml").write_text(text.replace("publish:", sync))
+    kfm("run")
+    kfm("run", "--source", "hourly", "--source", "hourly")
+    assert [request.source_id for request in app.requests] == ["both", "hourly"]
+
+
+def test_artifacts_of_several_sources_stay_apart(kfm: Kfm, app: FakeApp) -> None:
+    """With several sources each has its own folder below --artifacts."""
+    kfm("run", "--artifacts", "out")
+    assert [request.artifacts_dir for request in app.requests] == ["out/daily", "out/hourly"]
+
+
+def test_github_is_told(kfm: Kfm, app: FakeApp, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a GitHub Actions job: annotations on stderr, outputs and a summary in their files."""
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_OUTPUT", str(project / "output"))
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(project / "summary"))
+    app.answers = {"hourly": WorkFailed("50% done,\nthen: nothing")}
+    called = kfm("run")
+    assert "::error title=hourly%3A failed::The work failed. 50%25 done,%0Athen: nothing" in called.err
+    assert (project / "output").read_text() == f"changed=true\nrun_ids={RUN_ID}\n"
+    assert "| failed | levels | hourly | - |" in (project / "summary").read_text()
+
+
+def test_a_configuration_error_is_annotated_where_it_is(
+    kfm: Kfm, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The annotation names file and line, so that it shows in the diff."""
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    (project / "kfm.yml").write_text("version: 1\nsorces: []\n")
+    assert "::error title=KFM201,file=kfm.yml,line=2::" in kfm("run").err
+
+
+def test_a_plan_is_about_one_source(kfm: Kfm, app: FakeApp) -> None:
+    """A frozen plan of two sources at once would be two plans."""
+    called = kfm("diff", "--plan", "plan.jsonl")
+    assert called.code == 2
+    assert "fix: Choose one with --source ID." in called.err
+
+
+@pytest.mark.parametrize("content", [None, b"", b"not a plan\n", b"{}\n"])
+def test_a_file_that_is_no_plan(kfm: Kfm, app: FakeApp, project: Path, content: bytes | None) -> None:
+    """What can't be read as a plan is refused before anything runs."""
+    if content is not None:
+        (project / "plan.jsonl").write_bytes(content)
+    called = kfm("run", "--plan", "plan.jsonl")
+    assert called.code == 2
+    assert called.err.startswith("error KFM209: The plan file can't be used.")
+    assert app.requests == []

@@ -1,0 +1,133 @@
+"""`kfm status`: the first line is the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kfm.cli.entry import run_command_line
+from kfm.cli.quick import quick_status, read_session
+from tests.acceptance.cli.conftest import Called
+from tests.acceptance.cli.fakes import PROMOTION, FakeApp, make_lock, make_run, make_switch
+
+Kfm = Callable[..., Called]
+Valid = Callable[[str, Any], None]
+
+
+def first(called: Called) -> str:
+    return called.out.splitlines()[0]
+
+
+def test_nothing_has_run_yet(kfm: Kfm, project: Path) -> None:
+    """Before the first run, with no state at all, status says what to do, and leaves no trace."""
+    before = sorted(project.rglob("*"))
+    assert first(kfm("status")) == "nothing has run yet: kfm run"
+    assert [path for path in sorted(project.rglob("*")) if "cache" not in path.parts] == before
+
+
+def test_all_clear(kfm: Kfm, app: FakeApp, valid: Valid) -> None:
+    """With nothing in the way the first line is two words."""
+    app.ledger.lists = {"runs": [make_run()], "heads": [PROMOTION], "projected": {("levels", "local"): 3}}
+    assert first(kfm("status")) == "all clear"
+    document = kfm("status", "--json").document
+    valid("status", document)
+    assert document["datasets"][0]["version"] == 3
+
+
+@pytest.mark.req("GOV-1", "CLI-1")
+def test_a_switch_is_the_first_line(kfm: Kfm, app: FakeApp, valid: Valid) -> None:
+    """Blocked: by what, by whom, since when, and the command that lifts it."""
+    app.ledger.lists = {"runs": [make_run(status="failed")], "switches": [make_switch()]}
+    assert first(kfm("status")) == (
+        "blocked by kill switch on dataset levels, paused by ana since 2026-01-01 23:59:00 UTC: the gauge is broken: "
+        "an operator can lift it with `kfm switch set running --dataset levels --rationale TEXT`"
+    )
+    valid("status", kfm("status", "--json").document)
+
+
+@pytest.mark.req("GOV-1")
+def test_the_hardest_switch_is_named(kfm: Kfm, app: FakeApp) -> None:
+    """An emergency stop comes before a pause, whatever was set first; a lifted one is not named."""
+    app.ledger.lists = {
+        "switches": [
+            make_switch(set_at_ms=1),
+            make_switch(scope="all", position="stopped", set_at_ms=2),
+            make_switch(scope="domain:hydrology", position="running"),
+        ]
+    }
+    assert first(kfm("status")).startswith("blocked by kill switch on everything, stopped by ana")
+    assert "--all" in first(kfm("status"))
+
+
+def test_a_freeze_is_named(kfm: Kfm, app: FakeApp, project: Path) -> None:
+    """A freeze window that lasts now blocks; one of another time does not."""
+    text = (project / "kfm.yml").read_text()
+    (project / "kfm.yml").write_text(text + "freezes: [{start: 2026-01-01, end: 2026-01-03, reason: Holidays}]\n")
+    app.ledger.lists = {"runs": [make_run()]}
+    assert first(kfm("status")).startswith("blocked by a freeze window on dataset levels: Frozen from 2026-01-01")
+    (project / "kfm.yml").write_text(text + "freezes: [{start: 2027-01-01, end: 2027-01-03, reason: Holidays}]\n")
+    assert "freeze" not in first(kfm("status"))
+
+
+def test_a_failing_dataset_is_named(kfm: Kfm, app: FakeApp, valid: Valid) -> None:
+    """The last run failed: its code, its message, and the command to try."""
+    app.ledger.lists = {
+        "runs": [make_run(status="failed", error_code="KFM404", error_message="no route\x1b[2J to host")]
+    }
+    line = first(kfm("status"))
+    assert "failing: dataset levels" in line
+    assert "KFM404: no route [2J to host: try `kfm run --source daily`" in line
+    assert "\x1b" not in line
+    valid("status", kfm("status", "--json").document)
+
+
+def test_a_target_that_is_behind_is_named(kfm: Kfm, app: FakeApp, valid: Valid) -> None:
+    """Promoted but not shown yet: which target, which version, and the command."""
+    app.ledger.lists = {"runs": [make_run()], "heads": [PROMOTION], "projected": {("levels", "local"): 2}}
+    called = kfm("status")
+    assert first(called) == "behind: target local does not show version 3 of dataset levels yet: try `kfm project`"
+    assert "levels on local: shows 2, promoted is 3" in called.out
+    valid("status", kfm("status", "--json").document)
+
+
+def test_running_work_and_its_lease(kfm: Kfm, app: FakeApp, valid: Valid) -> None:
+    """Who holds what, and for how long still."""
+    app.ledger.lists = {
+        "runs": [make_run(status="running", end_time_ms=None, version_id=None)],
+        "locks": [make_lock(), make_lock(scope="dataset:old", holder=None)],
+    }
+    called = kfm("status")
+    assert "held by worker-1, lease ends in 42.0 s" in called.out
+    assert "dataset:levels  fence 7" in called.out
+    assert "dataset:old" not in called.out
+    document = kfm("status", "--json").document
+    valid("status", document)
+    assert document["running"][0]["lease_left_ms"] == 42_000
+
+
+def test_abandoned_work_is_called_so(kfm: Kfm, app: FakeApp) -> None:
+    """A run that nobody holds is taken over by the next one: status says so."""
+    app.ledger.lists = {"runs": [make_run(status="running", end_time_ms=None)]}
+    assert "held by nobody: the next `kfm run` takes it over" in kfm("status").out
+
+
+@pytest.mark.parametrize("arguments", [[], ["--json"], ["-c", "kfm.yml"], ["-c", "none.yml", "--json"]])
+def test_the_short_way_says_the_same(
+    app: FakeApp, project: Path, capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    """Status without the parser is status with it: same words, same exit code."""
+    app.ledger.lists = {"runs": [make_run()], "switches": [make_switch()]}
+    quick = quick_status(arguments)
+    short = capsys.readouterr()
+    full = run_command_line(["status", *arguments])
+    long = capsys.readouterr()
+    assert (quick, short.out, short.err) == (full, long.out, long.err)
+
+
+@pytest.mark.parametrize("arguments", [["-v"], ["-c"], ["-c", "--json"], ["--jso"], ["x"], ["--help"], ["-ojson"]])
+def test_anything_else_goes_to_the_parser(arguments: list[str]) -> None:
+    """The short way takes only what it surely understands."""
+    assert read_session(arguments) is None

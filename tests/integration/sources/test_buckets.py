@@ -1,0 +1,127 @@
+"""The bucket client and remote objects: in memory, in a folder, and against an S3 server."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+
+from kfm.core.errors import BackendUnavailable, ChecksumMismatch, ConfigError, ExtraMissing, StoreCorrupt
+from kfm.objects.bucket import ObstoreBucket, open_bucket
+from kfm.objects.remote import RemoteObjects
+from tests import services
+
+pytest.importorskip("obstore")
+
+
+@pytest.fixture(params=["memory", "s3"])
+def bucket(request):
+    if request.param == "memory":
+        from obstore.store import MemoryStore
+
+        return ObstoreBucket(MemoryStore(), "memory")
+    options = {
+        "endpoint": request.getfixturevalue("s3_endpoint"),
+        "access_key_id": services.S3_ACCESS_KEY,
+        "secret_access_key": services.S3_SECRET_KEY,
+        "region": services.S3_REGION,
+    }
+    return open_bucket(f"s3://{request.getfixturevalue('s3_bucket')}", options, timeout_ms=10_000)
+
+
+def test_conditional_writes(bucket):
+    """Only one of two who create wins, and only the one who saw the newest replaces."""
+    assert bucket.get("pointer") is None
+    assert bucket.put("pointer", b"1", if_none_match=True)
+    assert not bucket.put("pointer", b"2", if_none_match=True)
+    data, etag = bucket.get("pointer")
+    assert data == b"1"
+    assert bucket.put("pointer", b"3", if_match=etag)
+    assert not bucket.put("pointer", b"4", if_match=etag)
+    assert bucket.get("pointer")[0] == b"3"
+    assert not bucket.put("absent", b"5", if_match=etag)
+    assert bucket.get("absent") is None
+
+
+def test_large_objects_and_listing(bucket):
+    """Large objects are streamed both ways; a listing knows prefixes within names; deleting twice is fine."""
+    chunks = [bytes([number]) * 1_000_000 for number in range(20)]
+    bucket.put_stream("a/big", iter(chunks))
+    bucket.put("a/bigger", b"")
+    bucket.put("b/other", b"x")
+    assert bucket.head("a/big").size == 20_000_000
+    assert bucket.head("a/none") is None
+    assert [stat.key for stat in bucket.list("a/b")] == ["a/big", "a/bigger"]
+    assert len(list(bucket.list(""))) == 3
+    with bucket.read("a/big", offset=19_999_990) as (stat, stream):
+        assert (stat.size, b"".join(stream)) == (20_000_000, b"\x13" * 10)
+    with pytest.raises(ChecksumMismatch), bucket.read("a/big", if_match='"other"'):
+        pass
+    with pytest.raises(BackendUnavailable) as caught, bucket.read("a/none"):
+        pass
+    assert caught.value.facts["status"] == 404
+    bucket.delete("a/big")
+    bucket.delete("a/big")
+    assert bucket.head("a/big") is None
+
+
+def test_remote_objects(bucket):
+    """Objects of a fleet are found under their hash; equal bytes are one object; rot is noticed."""
+    objects = RemoteObjects(bucket, "kfm")
+    for body in (b"small", b"large" * 3_000_000, b"small"):
+        staging, offset = objects.stage("key")
+        assert offset == 0
+        staging.write(body)
+        sha256, size = staging.commit()
+        assert (sha256, size) == (hashlib.sha256(body).hexdigest(), len(body))
+        reader = objects.open(sha256)
+        assert b"".join(iter(lambda reader=reader: reader.read(1 << 20), b"")) == body
+        reader.close()
+    assert sorted(objects.all()) == sorted(
+        hashlib.sha256(b).hexdigest() for b in (b"small", b"large" * 3_000_000)
+    )
+    small = hashlib.sha256(b"small").hexdigest()
+    bucket.put(f"kfm/sha256/{small[:2]}/{small[2:]}", b"SMALL")
+    reader = objects.open(small)
+    reader.read(100)
+    with pytest.raises(StoreCorrupt):
+        reader.read(100)
+    reader.close()
+    objects.delete(small)
+    assert not objects.has(small)
+    with pytest.raises(StoreCorrupt):
+        objects.open(small)
+
+
+def test_folder_as_bucket(tmp_path):
+    """A folder stands in for a bucket when reading."""
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x" / "a.nc").write_bytes(b"abc")
+    bucket = open_bucket(f"file://{tmp_path}")
+    assert [stat.key for stat in bucket.list("x/")] == ["x/a.nc"]
+    with bucket.read("x/a.nc", offset=1) as (_, stream):
+        assert b"".join(stream) == b"bc"
+    with pytest.raises(BackendUnavailable, match="conditional"):
+        bucket.put("x/a.nc", b"", if_match='"1"')
+
+
+def test_a_server_that_is_away():
+    """Nobody there is an error that may pass, and shows no credentials."""
+    options = {
+        "endpoint": "http://127.0.0.1:1",
+        "access_key_id": "AKIDAKID",
+        "secret_access_key": "s3cr3t-key",
+    }
+    with pytest.raises(BackendUnavailable) as caught:
+        open_bucket("s3://b", {**options, "region": "x"}).head("k")
+    assert caught.value.facts == {"transient": True}
+    assert "s3cr3t" not in str(caught.value)
+
+
+def test_configuration_errors(monkeypatch):
+    """A wrong option and a missing extra are named."""
+    with pytest.raises(ConfigError, match="bogus"):
+        open_bucket("s3://b", {"bogus": "1"})
+    monkeypatch.setitem(__import__("sys").modules, "obstore", None)
+    with pytest.raises(ExtraMissing, match=r"kfm\[objects\]"):
+        open_bucket("s3://b")

@@ -1,0 +1,179 @@
+"""Patches that break the protocol. Each must be caught, or the simulation proves nothing.
+
+A patch is a change of the production source text. The changed functions lend their code to the
+originals for as long as the patch is applied, wherever those are referred to.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FunctionType, ModuleType
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Patch:
+    name: str
+    module: str
+    changes: tuple[tuple[str, str], ...]
+    last: bool = False  # change the last place where the text stands, not the first
+
+
+PATCHES = (
+    Patch(
+        "a promotion does not compare the fence",
+        "kfm.store.promotion",
+        (
+            ("if not ours:", "if False:"),
+            (
+                "fence=request.fence,\n        end_time_ms=now_ms,",
+                "fence=lock.fence,\n        end_time_ms=now_ms,",
+            ),
+        ),
+    ),
+    Patch(
+        "a takeover does not raise the fence",
+        "kfm.store.admission",
+        (
+            (
+                "fence = max(lock.fence, request.seen.fence if request.seen else 0) + 1",
+                "fence = max(1, lock.fence)",
+            ),
+        ),
+    ),
+    Patch(
+        "a live lease is taken",
+        "kfm.store.admission",
+        (("held.holder is not None and not leases.is_gone(held, now_ms, dead)", "False"),),
+    ),
+    Patch(
+        "a promotion does not compare the policy epoch",
+        "kfm.store.promotion",
+        (("if governance.held_epoch(session) != request.policy_epoch:", "if False:"),),
+    ),
+    Patch(
+        "a promotion leaves its run running",
+        "kfm.store.promotion",
+        (('"runs.succeed",', '"runs.by_id",'),),
+    ),
+    Patch(
+        "the gates are not asked at promotion",
+        "kfm.engine.gating",
+        (
+            (
+                "return combine(results, force_request(subject))",
+                "return GateDecision(allowed=True, results=())",
+            ),
+        ),
+        last=True,
+    ),
+    Patch(
+        "the contract is not checked",
+        "kfm.engine.work",
+        (("if not contracts:", "if True:"),),
+    ),
+    Patch(
+        "bytes are staged before the key is stored",
+        "kfm.engine.run",
+        (
+            (
+                "            answer = door.enter(self._subject)\n",
+                "            work.fetch_all(self._source(), self._discover().found, kernel.objects, kernel.clock, "
+                "kernel.guard, kernel.settings.limits, lambda *_: None, lambda: None)\n            answer = door.enter(self._subject)\n",
+            ),
+        ),
+    ),
+    Patch(
+        "late data counts as unchanged",
+        "kfm.admission.enter",
+        (("if self._fingerprint() == verdict.run.fingerprint:", "if True:"),),
+    ),
+    Patch(
+        "a projector shows the version that it had in hand",
+        "kfm.publish.projections.local",
+        (
+            ("        self._files.mkdir(ticket)\n", "        held = head()\n        self._files.mkdir(ticket)\n"),
+            ("            found = head()  # only now", "            found = held  # only now"),
+        ),
+    ),
+    Patch(
+        "a projector does not remove the tickets of others",
+        "kfm.publish.projections.local",
+        (("            self._kill_others(folder, ticket)\n", "            pass\n"),),
+    ),
+    Patch(
+        "a version is built where readers look",
+        "kfm.publish.projections.local",
+        (
+            (
+                "VersionBuilder(self._files, self._objects, building, earlier, self._linking).build(manifest)",
+                "VersionBuilder(self._files, self._objects, final, earlier, self._linking).build(manifest); return",
+            ),
+        ),
+    ),
+    Patch(
+        "a bucket's pointer is put without a condition",
+        "kfm.publish.projections.s3",
+        (("return self._bucket.put(key, body, if_match=etag)", "return self._bucket.put(key, body)"),),
+    ),
+    Patch(
+        "a target is recorded as up to date before it is",
+        "kfm.engine.projecting",
+        (
+            (
+                "        sequence = target.project(",
+                "        kernel.store.raise_projected(dataset_id, target.name, kernel.ledger.head(dataset_id)[0].sequence)\n"
+                "        sequence = target.project(",
+            ),
+        ),
+    ),
+    Patch(
+        "objects are not synced before they get their name",
+        "kfm.objects.local",
+        (("self._writer.fsync()", "None"),),
+    ),
+)
+
+
+@contextmanager
+def applied(patch: Patch) -> Iterator[None]:
+    module = importlib.import_module(patch.module)
+    text = inspect.getsource(module)
+    for old, new in patch.changes:
+        assert old in text, f"{patch.name}: {patch.module} no longer says {old!r}"
+        if patch.last:
+            before, _, after = text.rpartition(old)
+            text = before + new + after
+        else:
+            text = text.replace(old, new)
+    broken = ModuleType(patch.module)
+    broken.__file__ = module.__file__
+    exec(compile(text, module.__file__ or patch.module, "exec"), broken.__dict__)
+    pairs = list(_functions(module, broken))
+    originals = [(function, function.__code__) for function, _ in pairs]
+    for function, changed in pairs:
+        function.__code__ = changed.__code__
+    try:
+        yield
+    finally:
+        for function, code in originals:
+            function.__code__ = code
+
+
+def _functions(module: ModuleType, broken: ModuleType) -> Iterator[tuple[FunctionType, FunctionType]]:
+    for name, value in vars(module).items():
+        twin: Any = vars(broken).get(name)
+        if isinstance(value, FunctionType) and value.__module__ == module.__name__:
+            yield value, twin
+        elif isinstance(value, type) and value.__module__ == module.__name__:
+            for method_name, method in vars(value).items():
+                method = getattr(method, "fget", method)
+                other = vars(twin).get(method_name)
+                other = getattr(other, "fget", other)
+                if isinstance(method, FunctionType) and isinstance(other, FunctionType):
+                    if method.__code__.co_freevars == other.__code__.co_freevars:
+                        yield method, other

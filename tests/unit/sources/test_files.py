@@ -1,0 +1,158 @@
+"""Files of a folder: chosen by pattern, known by content, never from outside."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+
+import pytest
+
+from kfm.core.errors import ConfigError, LimitExceeded, PathConflict, UpstreamUnavailable
+from kfm.core.records import Window
+from kfm.core.settings import Limits, Source
+from kfm.sources.files import FilesSource
+from kfm.sources.media import media_type
+from kfm.sources.patterns import Pattern
+from tests.stand_ins import START_MS
+
+DAY = Window(start_ms=START_MS, end_ms=START_MS + 86_400_000, spec="P1D")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    incoming = tmp_path / "incoming"
+    for name in (
+        "b.csv",
+        "a.csv",
+        "deep/er/c.csv",
+        "2026-01-01/d.csv",
+        "2026-01-02/d.csv",
+        ".hidden/e.csv",
+        ".f.csv",
+    ):
+        path = incoming / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"content of {name}")
+    return incoming
+
+
+def make(folder, limits=Limits(), **settings):  # noqa: B008
+    return FilesSource(
+        Source(id="src", dataset="ds", kind="files", folder="incoming", **settings), str(folder), limits
+    )
+
+
+def paths(source):
+    return [found.path for found in source.discover(DAY)]
+
+
+@pytest.mark.req("RS-6")
+def test_content_is_the_identity(folder):
+    """A file is known by its hash, not its times; no path of this machine shows."""
+    source = make(folder, pattern="*.csv")
+    first = source.discover(DAY)
+    assert [one.uri for one in first] == ["file:incoming/a.csv", "file:incoming/b.csv"]
+    assert first[0].checksum == f"sha256:{hashlib.sha256(b'content of a.csv').hexdigest()}"
+    os.utime(folder / "a.csv", (0, 0))
+    assert source.discover(DAY) == first
+    (folder / "a.csv").write_text("other")
+    assert source.discover(DAY) != first
+
+
+def test_reading(folder):
+    """Files are read from any offset."""
+    source = make(folder, pattern="a.csv")
+    [found] = source.discover(DAY)
+    with source.open(found, 8) as download:
+        assert (download.offset, b"".join(download.chunks())) == (8, b"of a.csv")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("**/*", ["2026-01-01/d.csv", "2026-01-02/d.csv", "a.csv", "b.csv", "deep/er/c.csv"]),
+        ("*", ["a.csv", "b.csv"]),
+        ("**/c.csv", ["deep/er/c.csv"]),
+        ("[!a].csv", ["b.csv"]),
+        ("deep/*/*.csv", ["deep/er/c.csv"]),
+        ("deep/**", ["deep/er/c.csv"]),
+        ("{window.start:date}/*.csv", ["2026-01-01/d.csv"]),
+        ("*.nc", []),
+    ],
+)
+def test_patterns(folder, pattern, expected):
+    """Patterns choose by segment, the window may be part of them, hidden files are left alone."""
+    assert paths(make(folder, pattern=pattern)) == expected
+
+
+@pytest.mark.parametrize("pattern", ["/etc/*", "../*", "a//b", "", "./x"])
+def test_patterns_stay_inside(folder, pattern):
+    """A pattern can't leave the folder."""
+    with pytest.raises(ConfigError):
+        make(folder, pattern=pattern).discover(DAY)
+
+
+def test_many_stars_are_quick():
+    """No pattern makes matching explode."""
+    assert not Pattern("/".join(["**", "*a*a*a*"] * 10 + ["z"])).matches("/".join(["aaaaaaaaab"] * 60))
+
+
+def test_links(folder, tmp_path):
+    """A link inside is followed, one that leads out is an error, a linked folder is not entered."""
+    (tmp_path / "secret.csv").write_text("secret")
+    (folder / "inside.csv").symlink_to("a.csv")
+    (folder / "looped").symlink_to(folder)
+    assert paths(make(folder, pattern="inside.csv")) == ["inside.csv"]
+    assert not any(path.startswith("looped") for path in paths(make(folder)))
+    (folder / "out.csv").symlink_to(tmp_path / "secret.csv")
+    with pytest.raises(UpstreamUnavailable, match="leads out"):
+        make(folder, pattern="out.csv").discover(DAY)
+
+
+def test_link_that_appears_between(folder, tmp_path):
+    """A file that became a link to elsewhere after discovery is not read."""
+    source = make(folder, pattern="a.csv")
+    [found] = source.discover(DAY)
+    (folder / "a.csv").unlink()
+    (folder / "a.csv").symlink_to("/etc/passwd")
+    with pytest.raises(UpstreamUnavailable), source.open(found, 0):
+        pass
+
+
+def test_what_is_no_file(folder):
+    """A pipe is refused at once instead of being waited for."""
+    os.mkfifo(folder / "pipe.csv")
+    with pytest.raises(UpstreamUnavailable, match="regular"):
+        make(folder, pattern="pipe.csv").discover(DAY)
+
+
+def test_bounds(folder):
+    """Too many or too large files are an error that names the limit."""
+    with pytest.raises(LimitExceeded, match="objects_per_run_max"):
+        make(folder, limits=Limits(objects_per_run_max=2)).discover(DAY)
+    with pytest.raises(LimitExceeded, match="object_bytes_max"):
+        make(folder, limits=Limits(object_bytes_max=3)).discover(DAY)
+
+
+def test_missing_folder(folder):
+    """A folder that is not there is upstream being away."""
+    with pytest.raises(UpstreamUnavailable, match="incoming"):
+        make(folder / "nowhere").discover(DAY)
+
+
+def test_published_paths(folder):
+    """The template decides where files stand; two at one place are refused."""
+    assert paths(make(folder, pattern="*.csv", path="{window.start:date}/{name}")) == [
+        "2026-01-01/a.csv",
+        "2026-01-01/b.csv",
+    ]
+    with pytest.raises(PathConflict):
+        make(folder, path="{name}").discover(DAY)
+
+
+def test_media_types():
+    """Suffixes of geospatial data are known; otherwise what was declared, if it is a type at all."""
+    assert media_type("x.GeoJSON") == "application/geo+json"
+    assert media_type("a.grib2") == "application/wmo-GRIB2"
+    assert media_type("noext", "text/csv; charset=utf-8") == "text/csv"
+    assert media_type("noext", "nonsense") == media_type("x.unknown") == "application/octet-stream"
