@@ -2,9 +2,9 @@
 
     python tools/make_vectors.py [--check] [FAMILY …]
 
-Each file is `{"family", "description", "cases"}`; a case has `name`, `input`, `expected` or `error`, and `source`.
-A case with a pin (a published value, or one worked out by hand) is never written otherwise: a disagreement is
-an error.
+Each file has `family`, `description` and `cases`; a case `name`, `input`, `expected` or `error`, `source`.
+A case with a pin (a published value, or one worked out by hand) is never written otherwise: a disagreement
+is an error.
 """
 
 from __future__ import annotations

@@ -34,6 +34,7 @@ VARIABLES = {
     "KFM_LIMITS_VERSIONS_KEPT": "limits.versions_kept",
 }
 OTHER_VARIABLES = ("KFM_CONFIG", "KFM_TOKEN")
+COMPLETE_VARIABLE = "_KFM_COMPLETE"
 
 
 class Loaded:
@@ -258,6 +259,11 @@ def wants_colour(choice: str, is_tty: bool, environ: Mapping[str, str] = os.envi
 
 def pager(environ: Mapping[str, str] = os.environ) -> str | None:
     return environ.get("PAGER") or None
+
+
+def completion_instruction(environ: Mapping[str, str] = os.environ) -> str | None:
+    """What a shell asks for while somebody types."""
+    return environ.get(COMPLETE_VARIABLE) or None
 
 
 def actor() -> str:

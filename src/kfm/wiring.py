@@ -197,7 +197,9 @@ class App:
     def _guard(self) -> Guard:
         from kfm.calls.guard import guarded
 
-        return partial(guarded, clock=self.clock, rng=self.rng)
+        return partial(
+            guarded, clock=self.clock, rng=self.rng, timeout_ms=self.settings.limits.call_timeout_ms
+        )
 
     def _bucket(self, address: str, options: Mapping[str, str]) -> Bucket:
         from kfm.objects.bucket import open_bucket

@@ -10,9 +10,8 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from kfm.core.errors import BackendUnavailable, UpstreamUnavailable
-from kfm.core.records import Found, GateResult, Window
+from kfm.core.records import Found, GateResult, ObjectStat, Window
 from kfm.core.settings import Dataset
-from kfm.core.records import ObjectStat
 from kfm.store.session import Database, Row, Session
 from tests.power import FolderNode, PowerCutFiles
 from tests.simulation.scheduler import Process, Scheduler
@@ -87,6 +86,8 @@ class SimFiles(PowerCutFiles):
         self._scheduler.point(self._process, "file")
 
     def _effect(self, kind: str, path: str) -> None:
+        if path.startswith("/published/") and kind != "create":
+            self._scheduler.point(self._process, "show")
         self._on_effect(self._process, kind, path)
         if self._scheduler.unlucky(self._scheduler.chances.fail_before / 4):
             raise OSError(errno.ENOSPC, "No space left on device", path)
@@ -94,6 +95,10 @@ class SimFiles(PowerCutFiles):
     def create(self, path: str) -> Any:
         self._effect("create", path)
         return super().create(path)
+
+    def mkdir(self, path: str) -> None:
+        self._effect("mkdir", path)
+        super().mkdir(path)
 
     def rename(self, old: str, new: str) -> None:
         self._effect("rename", new)

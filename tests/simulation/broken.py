@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from types import FunctionType, ModuleType
 from typing import Any
 
+from tests.simulation.scheduler import Chances
+
 
 @dataclass(frozen=True)
 class Patch:
@@ -21,7 +23,12 @@ class Patch:
     module: str
     changes: tuple[tuple[str, str], ...]
     last: bool = False  # change the last place where the text stands, not the first
+    chances: Chances | None = None  # the weather in which it shows soonest
 
+
+STALLS = Chances(switch=0.3, crash=0.0, stall=0.02, jump=0.0, fail_before=0.0, fail_after=0.0)
+CRASHES = Chances(crash=0.006, stall=0.004)
+CUTS = Chances(crash=0.0, stall=0.0, power_cut=0.003)
 
 PATCHES = (
     Patch(
@@ -34,26 +41,24 @@ PATCHES = (
                 "fence=lock.fence,\n        end_time_ms=now_ms,",
             ),
         ),
+        chances=STALLS,
     ),
     Patch(
         "a takeover does not raise the fence",
         "kfm.store.admission",
-        (
-            (
-                "fence = max(lock.fence, request.seen.fence if request.seen else 0) + 1",
-                "fence = max(1, lock.fence)",
-            ),
-        ),
+        (("request.seen.fence if request.seen else 0) + 1", "request.seen.fence if request.seen else 1)"),),
+        chances=STALLS,
     ),
     Patch(
         "a live lease is taken",
         "kfm.store.admission",
-        (("held.holder is not None and not leases.is_gone(held, now_ms, dead)", "False"),),
+        (("if held.holder is not None and not leases.is_gone(held, now_ms, dead):", "if False:"),),
     ),
     Patch(
         "a promotion does not compare the policy epoch",
         "kfm.store.promotion",
         (("if governance.held_epoch(session) != request.policy_epoch:", "if False:"),),
+        chances=STALLS,
     ),
     Patch(
         "a promotion leaves its run running",
@@ -96,14 +101,19 @@ PATCHES = (
         "a projector shows the version that it had in hand",
         "kfm.publish.projections.local",
         (
-            ("        self._files.mkdir(ticket)\n", "        held = head()\n        self._files.mkdir(ticket)\n"),
+            (
+                "        self._files.mkdir(ticket)\n",
+                "        held = head()\n        self._files.mkdir(ticket)\n",
+            ),
             ("            found = head()  # only now", "            found = held  # only now"),
+            ("if shown is not None and sequence_of(shown) >= promotion.sequence:", "if False:"),
         ),
     ),
     Patch(
         "a projector does not remove the tickets of others",
         "kfm.publish.projections.local",
         (("            self._kill_others(folder, ticket)\n", "            pass\n"),),
+        chances=STALLS,
     ),
     Patch(
         "a version is built where readers look",
@@ -130,11 +140,13 @@ PATCHES = (
                 "        sequence = target.project(",
             ),
         ),
+        chances=CRASHES,
     ),
     Patch(
         "objects are not synced before they get their name",
         "kfm.objects.local",
         (("self._writer.fsync()", "None"),),
+        chances=CUTS,
     ),
 )
 
@@ -174,6 +186,6 @@ def _functions(module: ModuleType, broken: ModuleType) -> Iterator[tuple[Functio
                 method = getattr(method, "fget", method)
                 other = vars(twin).get(method_name)
                 other = getattr(other, "fget", other)
-                if isinstance(method, FunctionType) and isinstance(other, FunctionType):
-                    if method.__code__.co_freevars == other.__code__.co_freevars:
-                        yield method, other
+                both = isinstance(method, FunctionType) and isinstance(other, FunctionType)
+                if both and method.__code__.co_freevars == other.__code__.co_freevars:
+                    yield method, other

@@ -15,6 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 STEPS_MAX = 60_000
+# Where a stall hurts most: what was read before may be stale by the time of the write.
+CRITICAL = frozenset({"begin", "show", "bucket.put"})
 
 
 class Crashed(BaseException):
@@ -133,8 +135,7 @@ class Scheduler:
             process.dead = True
             raise Crashed
         throw -= chances.crash
-        # Where a transaction is about to begin, a stall hurts most: whatever was checked may be stale.
-        stall = chances.stall * (8 if label == "begin" else 1)
+        stall = chances.stall * (8 if label in CRITICAL else 1)
         if throw < stall:
             self.counts["stall"] += 1
             process.stalled_until_ms = self.now_ms + rng.randrange(1_000, 15_000)

@@ -42,10 +42,7 @@ def live(seed: int, *, real_sqlite: bool = False, chances: Chances | None = None
     """Run one seed to its end. A broken promise is in the verdict, not raised."""
     folder = tempfile.mkdtemp(prefix="kfm-sim-", dir=_memory_disk()) if real_sqlite else None
     database: Any
-    if folder:
-        database = SqliteDatabase(f"{folder}/kfm.db", FixedClock())
-    else:
-        database = MemoryDatabase(FixedClock())
+    database = SqliteDatabase(f"{folder}/kfm.db", FixedClock()) if folder else MemoryDatabase(FixedClock())
     migrate(database, "sqlite", 0)
     world = World(seed, database, chances)
     violation: BaseException | None = None

@@ -51,6 +51,8 @@ from tests.simulation.checks import Checks
 from tests.simulation.scheduler import CALM, Chances, Process, Scheduler
 
 HOUR_MS = 3_600_000
+SCOPES = ("all", "domain:water", "dataset:flow", "dataset:counties")
+REASONS = {"rationale": "simulated", "ticket": "SIM-1"}
 START_MS = 1_789_990_000_000
 CSV_CONTRACT = b"""apiVersion: v3.0.2
 kind: DataContract
@@ -294,7 +296,7 @@ class World:
 
     def update(self, kernel: Kernel, source: str, window: int, *, force: bool = False, **asked: Any) -> Any:
         if force:
-            asked |= {"rationale": "simulated", "ticket": "SIM-1"}
+            asked |= REASONS
         subject = self.subject(source, window, **asked)
         report = Updating(kernel, subject, force=force, artifacts_dir=None, plan=None).run()
         self.outcomes.append(report.outcome)
@@ -313,19 +315,19 @@ class World:
         source, window = rng.choice(self.settings.sources).id, rng.randrange(2)
         throw = rng.random()
         try:
-            if throw < 0.60:
+            if throw < 0.55:
+                if rng.random() < 0.4:
+                    self.provider.change(source, window, good=rng.random() < 0.85)
                 self.insist(kernel, source, window)
-            elif throw < 0.66:
+            elif throw < 0.60:
                 self.update(kernel, source, window, force=True)
+            elif throw < 0.64:
+                self.update(kernel, source, window, correction=f"C{rng.randrange(3)}", **REASONS)
             elif throw < 0.70:
-                self.update(
-                    kernel, source, window, correction=f"C{rng.randrange(3)}", rationale="r", ticket="t"
-                )
-            elif throw < 0.78:
                 self.provider.change(source, window, good=rng.random() < 0.75)
-            elif throw < 0.84:
-                self.throw_switch(kernel, rng.choice(("paused", "stopped", *("running",) * 4)))
-            elif throw < 0.86:
+            elif throw < 0.83:
+                self.throw_switch(kernel)
+            elif throw < 0.85:
                 self.violated = set() if self.violated else {rng.choice(("flow", "counties"))}
             elif throw < 0.94:
                 project(kernel, everything=rng.random() < 0.3)
@@ -334,13 +336,18 @@ class World:
         except (KfmError, OSError) as error:
             self.outcomes.append(f"error {getattr(error, 'code', 'OS')}")
 
-    def throw_switch(self, kernel: Kernel, position: Any) -> None:
-        scope = self.rng.choice(("all", "domain:water", "dataset:flow", "dataset:counties"))
+    def throw_switch(self, kernel: Kernel) -> None:
+        """Thrown, and mostly lifted again after a while."""
+        scope = self.rng.choice(SCOPES)
+        self.set_switch(kernel, scope, self.rng.choice(("paused", "stopped")))
+        if self.rng.random() < 0.9:
+            kernel.clock.sleep_ms(self.rng.randrange(50, 3_000))
+            self.set_switch(kernel, scope, "running")
+
+    def set_switch(self, kernel: Kernel, scope: str, position: Any) -> None:
         now_ms = kernel.store.now_ms()
         switch = Switch(scope=scope, position=position, rationale="simulated", actor="sim", set_at_ms=now_ms)
-        entry = GovernanceEntry(
-            kind="switch", subject=scope, actor="sim", recorded_at_ms=now_ms, rationale="simulated"
-        )
+        entry = GovernanceEntry(kind="switch", subject=scope, actor="sim", recorded_at_ms=now_ms)
         kernel.store.set_switch(switch, entry)
 
     # --- a whole life ----------------------------------------------------------------
@@ -370,13 +377,8 @@ class World:
                     self.provider.change(source.id, window, good=True)
 
         def body(kernel: Kernel, _process: Process) -> None:
-            for scope in ("all", "domain:water", "dataset:flow", "dataset:counties"):
-                now_ms = kernel.store.now_ms()
-                switch = Switch(
-                    scope=scope, position="running", rationale="end", actor="sim", set_at_ms=now_ms
-                )
-                entry = GovernanceEntry(kind="switch", subject=scope, actor="sim", recorded_at_ms=now_ms)
-                kernel.store.set_switch(switch, entry)
+            for scope in SCOPES:
+                self.set_switch(kernel, scope, "running")
             for source in self.settings.sources:
                 for window in (0, 1):
                     report = self.update(kernel, source.id, window, rationale="end", ticket="SIM-2")

@@ -93,6 +93,22 @@ WINDOWS = Family(
         ),
         _win(
             "P1D",
+            "America/St_Johns",
+            "2010-11-07T03:00:00Z",
+            "2010-11-06T02:30:00Z",
+            "2010-11-07T02:30:00Z",
+            note="yesterday's date again",
+        ),
+        _win(
+            "P1D",
+            "America/St_Johns",
+            "2010-11-08T03:30:00Z",
+            "2010-11-07T02:30:00Z",
+            "2010-11-08T03:30:00Z",
+            note="25 hours",
+        ),
+        _win(
+            "P1D",
             "Pacific/Apia",
             "2011-12-30T12:00:00Z",
             "2011-12-29T10:00:00Z",

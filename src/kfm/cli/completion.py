@@ -20,9 +20,10 @@ def command(shell: str) -> None:
     from click.shell_completion import get_completion_class
 
     from kfm.cli.entry import kfm
+    from kfm.config import COMPLETE_VARIABLE
 
     kind = get_completion_class(shell)
     assert kind is not None, shell
     # Not `.source()`: for bash that would start a shell to ask for its version.
-    script = kind(kfm, {}, "kfm", "_KFM_COMPLETE")
+    script = kind(kfm, {}, "kfm", COMPLETE_VARIABLE)
     click.echo(script.source_template % script.source_vars())

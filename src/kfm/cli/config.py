@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from kfm.cli.options import session_options
-from kfm.cli.output import one_line, table
+from kfm.cli.output import counted, one_line, table
 from kfm.cli.session import Session
 
 
@@ -50,7 +50,7 @@ def check(session: Session) -> None:
         "targets": len(settings.publish),
     }
     counts = {"dataset": settings.datasets, "source": settings.sources, "target": settings.publish}
-    words = [f"{len(things)} {word}{'s' * (len(things) != 1)}" for word, things in counts.items()]
+    words = [counted(len(things), word) for word, things in counts.items()]
     line = f"ok: {loaded.name}: environment {settings.environment}, {', '.join(words)}"
     session.emit(document, [line])
 

@@ -10,7 +10,6 @@ import click
 
 from kfm.cli.failures import error_lines
 from kfm.cli.options import session_options
-from kfm.cli.output import instant
 from kfm.cli.progress import Silent, watcher
 from kfm.cli.run import (
     attempt,
@@ -89,7 +88,7 @@ def coloured_plan(plan: Any) -> list[str]:
     for line in render_text(plan).splitlines():
         sign = line.strip()[:1] if line.startswith("  ") else ""
         lines.append(click.style(line, fg=_SIGN_COLOURS.get(sign)) if sign in _SIGN_COLOURS else line)
-    return [*lines, f"plan digest {plan.header.digest}"]
+    return lines
 
 
 def plan_document(plan: Any) -> dict[str, Any]:
@@ -99,7 +98,7 @@ def plan_document(plan: Any) -> dict[str, Any]:
         "base_version": header.base_sequence,
         "version_id": header.version_id,
         "fingerprint": header.fingerprint,
-        "made_at": instant(header.made_at_ms),
+        "made_at": header.made_at,
         "unchanged": plan.unchanged,
         "tally": header.tally,
         "changes": list(plan.changes),

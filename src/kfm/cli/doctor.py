@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from kfm.cli.options import session_options
-from kfm.cli.output import one_line
+from kfm.cli.output import counted, one_line
 from kfm.cli.session import Session
 
 _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
@@ -32,7 +32,8 @@ def command(session: Session, offline: bool) -> int:
     lines: list[str] = []
     for finding in findings:
         lines += _lines(finding)
-    lines.append(f"{len(findings) - len(failed) - warned} ok, {warned} warnings, {len(failed)} failures")
+    fine = len(findings) - len(failed) - warned
+    lines.append(f"{fine} ok, {counted(warned, 'warning')}, {counted(len(failed), 'failure')}")
     for row in rows:
         del row["backend"]
     session.emit({"ok": not failed, "checks": rows, "exit_code": code}, lines, rows=rows)

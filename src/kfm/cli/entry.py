@@ -10,6 +10,7 @@ import click
 
 from kfm import __version__
 from kfm.cli.ending import guarded
+from kfm.config import COMPLETE_VARIABLE, completion_instruction
 
 # Command → where it is and one line of help, so that listing commands imports none of them.
 COMMANDS = {
@@ -85,11 +86,19 @@ def run_command_line(arguments: list[str], group: click.Group = kfm, name: str =
     """Run one command; every way it can end is an exit code."""
 
     def run() -> int:
+        # Not `group.main`: it would turn a closed pipe into a failure, and Ctrl-C into an error of its own.
         try:
-            result = group.main(arguments, prog_name=name, standalone_mode=False)
+            with group.make_context(name, list(arguments)) as context:
+                result = group.invoke(context)
         except click.exceptions.Exit as end:
             return end.exit_code
         return result if isinstance(result, int) else 0
+
+    instruction = completion_instruction()
+    if instruction is not None:
+        from click.shell_completion import shell_complete
+
+        return shell_complete(group, {}, name, COMPLETE_VARIABLE, instruction)
 
     previous = _on_terminate(_cancel)
     try:

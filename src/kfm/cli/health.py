@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
-from kfm.cli.output import readable_size
+from kfm.cli.output import counted, readable_size
 from kfm.core.errors import KfmError
 
 FREE_WARN_BYTES = 1024**3
@@ -197,10 +197,12 @@ def _store(loaded: Any) -> Iterator[Finding]:
         yield Finding(
             "store",
             "ok",
-            f"SQLite {version}, WAL with synchronous=FULL on every connection; {heads} datasets",
+            f"SQLite {version}, WAL with synchronous=FULL on every connection; {counted(heads, 'dataset')}",
         )
     else:
-        yield Finding("store", "ok", f"the database answers and its schema is known; {heads} datasets")
+        yield Finding(
+            "store", "ok", f"the database answers and its schema is known; {counted(heads, 'dataset')}"
+        )
 
 
 # --- files, targets, extras ----------------------------------------------------------
@@ -225,7 +227,9 @@ def _policies(loaded: Any) -> Iterator[Finding]:
     with wiring.open_app(loaded, read_only=True) as app:
         bundle = app.policies.bundle_id
     yield Finding(
-        "policies", "ok", f"the built-in and {len(loaded.settings.policies)} own files parse ({bundle[:19]})"
+        "policies",
+        "ok",
+        f"all parse, with {counted(len(loaded.settings.policies), 'own file')}: bundle {bundle[:12]}",
     )
 
 

@@ -84,6 +84,10 @@ def one_line(text: str) -> str:
     return "".join(char if char.isprintable() else " " for char in text)
 
 
+def counted(count: int, word: str) -> str:
+    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
+
+
 def readable_size(size: int) -> str:
     value = float(size)
     for unit in ("B", "kB", "MB", "GB"):

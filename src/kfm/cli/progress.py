@@ -23,9 +23,8 @@ class Lines:
     def __init__(self, stream: Any = None) -> None:
         self._stream = stream or sys.stderr
 
-    def phase(self, name: str, total: int | None = None) -> None:
-        count = f" {total:,}" if total is not None else ""
-        self._stream.write(f"… {one_line(name)}{count}\n")
+    def phase(self, name: str, total: int | None = None) -> None:  # noqa: ARG002 - lines do not move
+        self._stream.write(f"… {one_line(name)}\n")
         self._stream.flush()
 
     def advance(self, amount: int, note: str = "") -> None: ...

@@ -229,6 +229,8 @@ COLOURS = {
 def result_line(report: Any) -> str:
     window = span(report.window_start_ms, report.window_end_ms) if report.window_end_ms else "-"
     version = f"version {report.sequence}" if report.sequence is not None else "no version"
+    if report.sequence is None and report.version_id:
+        version = f"version {report.version_id.removeprefix('sha256:')[:12]}"
     run_id = f"run {report.run.run_id}" if report.run else "no run"
     return "  ".join(
         (report.word.ljust(9), report.dataset_id, window, version, run_id, duration(report.duration_ms))

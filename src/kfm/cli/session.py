@@ -50,7 +50,7 @@ class Session(NamedTuple):
         """The command's result. `rows` are what `jsonl` prints one by one."""
         if self.output == "text":
             text = "".join(f"{line}\n" for line in lines)
-            sys.stdout.write(text if self.colour else _STYLE.sub("", text))
+            _write(text if self.colour else _STYLE.sub("", text), len(lines))
         elif self.output == "json" or rows is None:
             sys.stdout.write(encode(document, self.output))
         else:
@@ -77,3 +77,18 @@ class Session(NamedTuple):
         import click
 
         return click.confirm(question, err=True)
+
+
+def _write(text: str, lines: int) -> None:
+    """To stdout; through PAGER where one is set and a terminal could not show all of it."""
+    if sys.stdout.isatty():
+        import shutil
+
+        from kfm.config import pager
+
+        if pager() and lines >= shutil.get_terminal_size().lines:
+            import click
+
+            click.echo_via_pager(text.rstrip("\n"), color=True)
+            return
+    sys.stdout.write(text)

@@ -13,6 +13,9 @@ import msgspec
 
 from kfm.core.errors import PolicyError
 
+# A path, a folder or a glob; or a name and the text itself.
+PolicySource = str | tuple[str, str]
+
 GATES = ("care", "sovereignty", "licence", "policy")
 SHIPPED = Path(__file__).parent.parent / "contracts" / "policies"
 
@@ -41,10 +44,13 @@ class Bundle(msgspec.Struct, frozen=True):
     schema: Any
 
 
-def read_files(patterns: Sequence[str], folder: Path) -> list[tuple[str, str]]:
-    """Name and text of each file that the patterns mean, in a fixed order."""
+def read_files(sources: Sequence[PolicySource], folder: Path) -> list[tuple[str, str]]:
+    """Name and text of each file that the sources mean, in a fixed order."""
     found: dict[str, str] = {}
-    for pattern in patterns:
+    for pattern in sources:
+        if isinstance(pattern, tuple):
+            found[pattern[0]] = pattern[1]
+            continue
         paths = _matching(pattern, folder)
         if not paths:
             raise PolicyError(f"{pattern}: there is no such file in {folder}")

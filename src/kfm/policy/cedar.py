@@ -13,7 +13,7 @@ from kfm.core.errors import PolicyError
 from kfm.core.gates import HALTING_GATES
 from kfm.core.records import GateResult
 from kfm.core.settings import Dataset
-from kfm.policy.bundle import GATES, Bundle, Policy, build, read_files
+from kfm.policy.bundle import GATES, Policy, PolicySource, build, read_files
 from kfm.policy.licences import licence
 
 if TYPE_CHECKING:
@@ -27,19 +27,9 @@ _ENTITIES_KEPT_MAX = 256
 class CedarPolicies:
     """Shipped and own policies, parsed once. A policy may forbid more, never less: a forbid always wins."""
 
-    def __init__(self, patterns: Sequence[str] = (), folder: str | Path = ".") -> None:
-        """Own policies come from paths, folders and globs, relative to the configuration's folder."""
-        self._use(build(read_files(patterns, Path(folder))))
-
-    @classmethod
-    def from_texts(cls, files: Sequence[tuple[str, str]]) -> CedarPolicies:
-        """Own policies as pairs of name and text; nothing is read but what ships with kfm."""
-        made = cls.__new__(cls)
-        made._use(build(files))
-        return made
-
-    def _use(self, bundle: Bundle) -> None:
-        self._bundle = bundle
+    def __init__(self, own: Sequence[PolicySource] = (), folder: str | Path = ".") -> None:
+        """`own`: paths, folders and globs, from the configuration's folder; or pairs of name and text."""
+        self._bundle = build(read_files(own, Path(folder)))
         self._entities: dict[bytes, Any] = {}
 
     @property
@@ -59,10 +49,20 @@ class CedarPolicies:
         Context: `trigger`, `rationale`, `ticket`, `approvals` (ids of datasets
         whose release is approved), `is_dry_run`. Anything else is a mistake.
         """
-        import cedarpy
-
         if action not in ACTIONS:
             raise PolicyError(f"there is no action {action!r}; there are {', '.join(ACTIONS)}")
+        try:
+            return self._decide(action, dataset, principal, context)
+        except UnicodeEncodeError:
+            # Half a character can't be handed to Cedar: a fact that can't be told forbids.
+            detail = "a name or a text is not Unicode"
+            return [_denied(gate, (), f"The policies could not be evaluated: {detail}.") for gate in GATES]
+
+    def _decide(
+        self, action: str, dataset: Dataset, principal: str, context: Mapping[str, Any]
+    ) -> list[GateResult]:
+        import cedarpy
+
         request = {
             "principal": {"type": "User", "id": principal},
             "action": {"type": "Action", "id": action},
@@ -107,13 +107,14 @@ class CedarPolicies:
 def _context(context: Mapping[str, Any]) -> dict[str, Any]:
     unknown = set(context) - {"trigger", "approvals", "is_dry_run", *_TEXT_CONTEXT}
     if unknown:
-        raise PolicyError(f"the context has no {', '.join(sorted(unknown))}")
+        raise PolicyError(f"the context has no {', '.join(sorted(map(str, unknown)))}")
+    approvals = context.get("approvals") or []
+    if not isinstance(approvals, (list, tuple, set, frozenset)):
+        raise PolicyError("approvals must be a list of dataset ids")
     built: dict[str, Any] = {
         "trigger": str(context.get("trigger") or "manual"),
         "isDryRun": bool(context.get("is_dry_run", False)),
-        "approvals": [
-            {"__entity": {"type": "Dataset", "id": str(name)}} for name in context.get("approvals") or ()
-        ],
+        "approvals": [{"__entity": {"type": "Dataset", "id": str(name)}} for name in approvals],
     }
     for word in _TEXT_CONTEXT:
         value = context.get(word)

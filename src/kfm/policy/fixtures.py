@@ -17,6 +17,7 @@ from kfm.policy.cedar import ACTIONS, CedarPolicies
 
 _FILE_BYTES_MAX = 1024 * 1024
 _FIXTURES_MAX = 10_000
+_NODES_MAX = 500_000
 _FIELDS = ("name", "action", "dataset", "principal", "context", "expect", "by")
 _UNKNOWN_FIELD = re.compile(r"unknown field `(?P<word>[^`]*)`")
 
@@ -42,9 +43,12 @@ def evaluate_fixtures(policies: CedarPolicies, path: Path) -> list[FixtureResult
 
 def _evaluate(policies: CedarPolicies, path: Path, line: int, fixture: Mapping[str, Any]) -> FixtureResult:
     dataset = _dataset(fixture["dataset"], path, line)
-    results = policies.decide(
-        fixture["action"], dataset, fixture.get("principal") or "tester", fixture.get("context") or {}
-    )
+    try:
+        results = policies.decide(
+            fixture["action"], dataset, fixture.get("principal") or "tester", fixture.get("context") or {}
+        )
+    except PolicyError as error:
+        raise PolicyError(f"{path}:{line}: {error.detail}") from None
     denials = [result for result in results if not result.allowed]
     got = "deny" if denials else "allow"
     got_by = tuple(sorted(name for result in denials for name in result.policy_ids))
@@ -102,7 +106,24 @@ def _read(path: Path) -> list[tuple[int, Mapping[str, Any]]]:
         raise PolicyError(f"{path}:1: a list of at most {_FIXTURES_MAX} fixtures is expected")
     marks: Any = getattr(entries, "lc", None)
     lines = [marks.item(index)[0] + 1 for index in range(len(entries))]
-    return [(line, _checked(entry, path, line)) for line, entry in zip(lines, entries, strict=True)]
+    plain = _plain(entries, path, [_NODES_MAX])
+    return [(line, _checked(entry, path, line)) for line, entry in zip(lines, plain, strict=True)]
+
+
+def _plain(value: Any, path: Path, budget: list[int]) -> Any:
+    """Ordinary values instead of the parser's own kinds; the budget ends what aliases would unfold to."""
+    budget[0] -= 1
+    if budget[0] < 0:
+        raise PolicyError(f"{path}: more than {_NODES_MAX} values")
+    if isinstance(value, dict):
+        return {_plain(key, path, budget): _plain(item, path, budget) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item, path, budget) for item in value]
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str) and any("\ud800" <= char <= "\udfff" for char in value):
+        raise PolicyError(f"{path}: {ascii(value)[:80]} is not Unicode text")
+    return next((kind(value) for kind in (str, int, float) if isinstance(value, kind)), str(value))
 
 
 def _checked(entry: Any, path: Path, line: int) -> Mapping[str, Any]:
@@ -118,6 +139,8 @@ def _checked(entry: Any, path: Path, line: int) -> Mapping[str, Any]:
         if not isinstance(value, str) or (allowed is not None and value not in allowed):
             choice = f"one of {', '.join(allowed)}" if allowed else "text"
             raise PolicyError(f"{path}:{line}: {key} must be {choice}")
+    if not isinstance(entry.get("principal") or "", str):
+        raise PolicyError(f"{path}:{line}: principal must be text")
     by = entry.get("by") or []
     if not isinstance(by, list) or not all(isinstance(item, str) for item in by):
         raise PolicyError(f"{path}:{line}: by must be a list of policy ids")

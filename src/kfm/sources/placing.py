@@ -10,6 +10,9 @@ from kfm.core.errors import LimitExceeded, PathConflict
 from kfm.core.records import Found, Window
 from kfm.core.settings import Limits, Source
 from kfm.core.templates import Fields, render, safe_path
+from kfm.core.times import rfc3339
+
+SHORTEST_DAY_MS = 23 * 3_600_000
 
 
 def place_fields(source: Source, window: Window) -> Fields:
@@ -24,10 +27,21 @@ def place_fields(source: Source, window: Window) -> Fields:
 
 
 def published_path(source: Source, window: Window, relpath: str, default: str | None = None) -> str:
-    """The path by the source's template; without one, as it stands upstream."""
+    """The path by the source's template; without one, as it stands upstream.
+
+    Where windows add up (`mode: merge`), each gets a folder of its own, or tomorrow's file would
+    meet today's at the same path.
+    """
     name = relpath.rpartition("/")[2]
     fields = msgspec.structs.replace(place_fields(source, window), name=name, relpath=relpath)
-    return safe_path(render(source.path, fields) if source.path is not None else default or relpath)
+    if source.path is not None:
+        return safe_path(render(source.path, fields))
+    place = default or relpath
+    if source.mode == "replace":
+        return safe_path(place)
+    whole_days = window.end_ms - window.start_ms >= SHORTEST_DAY_MS
+    folder = render("{window.start:date}", fields) if whole_days else rfc3339(window.start_ms).replace(":", "")
+    return safe_path(f"{folder}/{place}")
 
 
 def settled(source_id: str, found: Iterable[Found], limits: Limits) -> list[Found]:

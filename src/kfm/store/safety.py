@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 
 from kfm.core.errors import StoreUnsafe
 
@@ -10,6 +11,8 @@ _NETWORK_FILE_SYSTEMS = {
     "nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "9p", "ceph", "glusterfs", "lustre", "beegfs",
     "fuse.sshfs", "fuse.s3fs", "fuse.gcsfuse", "fuse.glusterfs", "fuse.rclone", "fuse.blobfuse",
 }  # fmt: skip
+
+_OCTAL = re.compile(r"\\([0-7]{3})")  # how the kernel writes blanks and backslashes in mount points
 
 
 def check_sqlite_library(version: str) -> None:
@@ -33,7 +36,7 @@ def file_system_type(path: str, mounts: str = "/proc/self/mountinfo") -> str | N
     real = os.path.realpath(path)
     best, kind = "", None
     for fields in table:
-        point = fields[4].replace("\\040", " ")
+        point = _OCTAL.sub(lambda found: chr(int(found[1], 8)), fields[4])
         inside = real == point or real.startswith(point.rstrip("/") + "/")
         if inside and len(point) >= len(best):
             best, kind = point, fields[fields.index("-") + 1]

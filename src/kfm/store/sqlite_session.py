@@ -51,6 +51,6 @@ def translated(error: Exception, path: str) -> KfmError:
         return BackendUnavailable(
             f"{path}: {error}.", remedy="Let this user read and write the state folder and what is in it."
         )
-    if isinstance(error, apsw.ConstraintError | apsw.MismatchError | apsw.TooBigError | UNSTORABLE):
+    if isinstance(error, (apsw.ConstraintError, apsw.MismatchError, apsw.TooBigError, *UNSTORABLE)):
         return SchemaViolation(f"{path}: {error}.")
     return BackendUnavailable(f"{path}: {error}.")

@@ -44,7 +44,15 @@ class Called(NamedTuple):
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a configuration, and no environment that could interfere."""
-    for name in ("KFM_CONFIG", "KFM_ENV", "KFM_STATE", "KFM_STORE", "GITHUB_ACTIONS", "NO_COLOR", "FORCE_COLOR"):
+    for name in (
+        "KFM_CONFIG",
+        "KFM_ENV",
+        "KFM_STATE",
+        "KFM_STORE",
+        "GITHUB_ACTIONS",
+        "NO_COLOR",
+        "FORCE_COLOR",
+    ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
@@ -82,7 +90,12 @@ def process(project: Path) -> Callable[..., Called]:
 
     def call(*arguments: str, module: str = "kfm", **options: Any) -> Called:
         done = subprocess.run(
-            [sys.executable, "-m", module, *arguments], capture_output=True, text=True, timeout=60, check=False, **options
+            [sys.executable, "-m", module, *arguments],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            **options,
         )
         return Called(done.returncode, done.stdout, done.stderr)
 

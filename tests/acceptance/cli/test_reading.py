@@ -20,7 +20,9 @@ Valid = Callable[[str, Any], None]
 
 def test_runs(kfm: Kfm, app: FakeApp, valid: Valid) -> None:
     """A table for people, the same as JSON, one a line as JSON Lines."""
-    other = make_run(run_id="ffff", source_id="hourly", status="failed", error_code="KFM404", end_time_ms=None)
+    other = make_run(
+        run_id="ffff", source_id="hourly", status="failed", error_code="KFM404", end_time_ms=None
+    )
     app.ledger.lists = {"runs": [make_run(), other]}
     called = kfm("runs")
     assert called.out.splitlines()[0].split() == (
@@ -35,11 +37,16 @@ def test_runs(kfm: Kfm, app: FakeApp, valid: Valid) -> None:
 
 def test_runs_can_be_chosen(kfm: Kfm, app: FakeApp) -> None:
     """Filters reach the ledger; what is cut off is said."""
-    app.ledger.lists = {"runs": [make_run(run_id=f"run-{n}", status="failed") for n in range(5)] + [make_run()]}
+    app.ledger.lists = {
+        "runs": [make_run(run_id=f"run-{n}", status="failed") for n in range(5)] + [make_run()]
+    }
     document = kfm("runs", "--status", "failed", "--limit", "2", "--json").document
     assert [run["run_id"] for run in document["runs"]] == ["run-0", "run-1"]
     assert document["more"]
-    assert kfm("runs", "--status", "failed", "--limit", "2").err == "more runs are not shown: use --limit (now 2)\n"
+    assert (
+        kfm("runs", "--status", "failed", "--limit", "2").err
+        == "more runs are not shown: use --limit (now 2)\n"
+    )
     assert kfm("runs", "--dataset", "other").out == "no runs\n"
 
 
@@ -83,21 +90,33 @@ def test_every_error_is_explained(kfm: Kfm, valid: Valid, code: str) -> None:
 def test_a_run_is_explained_from_the_records(kfm: Kfm, app: FakeApp, valid: Valid) -> None:
     """Every sentence comes from a record; what is not recorded is said to be so."""
     failed = make_run(
-        status="failed", error_code="KFM404", error_message="no route", version_id=None, attempts=2, correction="c-1"
+        status="failed",
+        error_code="KFM404",
+        error_message="no route",
+        version_id=None,
+        attempts=2,
+        correction="c-1",
     )
     forced = make_call(
         claimed_actor="ben",
         outcome="failed",
         reason="retry",
-        gates=(GateResult(gate="freeze", allowed=False, reason="Frozen.", overridable=True, overridden=True),),
+        gates=(
+            GateResult(gate="freeze", allowed=False, reason="Frozen.", overridable=True, overridden=True),
+        ),
     )
-    entry = GovernanceEntry(kind="force", subject=RUN_ID, actor="ana", recorded_at_ms=NOW_MS, rationale="urgent")
+    entry = GovernanceEntry(
+        kind="force", subject=RUN_ID, actor="ana", recorded_at_ms=NOW_MS, rationale="urgent"
+    )
     app.ledger.lists = {"runs": [failed], "invocations": [forced], "governance": [entry]}
     sentences = kfm("explain", RUN_ID).out.splitlines()
     assert sentences[0] == f"Run {RUN_ID} failed: KFM404: no route"
     assert any("2 attempts were made" in line for line in sentences)
     assert "It is correction c-1." in sentences
-    assert "At 2026-01-02 00:00:00 UTC ana, for ben asked for it: failed: retry A force passed freeze." in sentences
+    assert (
+        "At 2026-01-02 00:00:00 UTC ana, for ben asked for it: failed: retry A force passed freeze."
+        in sentences
+    )
     assert "Governance recorded force by ana at 2026-01-02 00:00:00 UTC: urgent" in sentences
     assert sentences[-1].startswith("Retry it with `kfm run --source daily`.")
     valid("explain", kfm("explain", RUN_ID, "--json").document)
@@ -110,7 +129,11 @@ def test_a_run_is_explained_from_the_records(kfm: Kfm, app: FakeApp, valid: Vali
 @pytest.mark.req("GOV-1")
 @pytest.mark.parametrize(
     ("chosen", "scope"),
-    [(["--all"], "all"), (["--dataset", "levels"], "dataset:levels"), (["--domain", "hydrology"], "domain:hydrology")],
+    [
+        (["--all"], "all"),
+        (["--dataset", "levels"], "dataset:levels"),
+        (["--domain", "hydrology"], "domain:hydrology"),
+    ],
 )
 @pytest.mark.parametrize("position", ["running", "paused", "stopped"])
 def test_switches_have_three_positions_and_three_scopes(
@@ -131,7 +154,11 @@ def test_switches_have_three_positions_and_three_scopes(
         (["running", "--all", "--rationale", "  "], 3, "KFM304"),
         (["paused", "--rationale", "x"], 2, "one of --dataset ID, --domain ID, --all"),
         (["paused", "--all", "--dataset", "levels", "--rationale", "x"], 2, "one of --dataset ID"),
-        (["paused", "--dataset", "level", "--rationale", "x"], 2, "There is no dataset `level`; did you mean `levels`?"),
+        (
+            ["paused", "--dataset", "level", "--rationale", "x"],
+            2,
+            "There is no dataset `level`; did you mean `levels`?",
+        ),
         (["halted", "--all", "--rationale", "x"], 2, "halted"),
     ],
 )
@@ -149,7 +176,10 @@ def test_switches_are_listed(kfm: Kfm, app: FakeApp, valid: Valid) -> None:
     """Scope, position, since when, by whom and why."""
     assert kfm("switch", "list").out == "no switch was ever set: everything may run\n"
     app.ledger.lists = {"switches": [make_switch()]}
-    assert "dataset:levels  paused    2026-01-01 23:59:00 UTC  ana  the gauge is broken" in kfm("switch", "list").out
+    assert (
+        "dataset:levels  paused    2026-01-01 23:59:00 UTC  ana  the gauge is broken"
+        in kfm("switch", "list").out
+    )
     valid("switch-list", kfm("switch", "list", "--json").document)
 
 

@@ -32,9 +32,10 @@ def test_one_line_a_source(kfm: Kfm, app: FakeApp, valid: Valid) -> None:
     """Word, dataset, window in UTC, version, run and duration; every source that is in no sync."""
     called = kfm("run")
     assert called.code == 0
-    assert called.out.splitlines() == [
-        f"published  levels  2026-01-01 00:00 … 2026-01-02 00:00 UTC  version 3  run {RUN_ID}  1.5 s"
-    ] * 2
+    assert (
+        called.out.splitlines()
+        == [f"published  levels  2026-01-01 00:00 … 2026-01-02 00:00 UTC  version 3  run {RUN_ID}  1.5 s"] * 2
+    )
     assert [request.source_id for request in app.requests] == ["daily", "hourly"]
     document = kfm("run", "--json").document
     valid("run", document)
@@ -53,7 +54,18 @@ def test_json_lines(kfm: Kfm, app: FakeApp, valid: Valid) -> None:
 def test_every_flag_reaches_the_engine(kfm: Kfm, app: FakeApp) -> None:
     """What was asked is what is requested; the actor is the account, a claim stands beside it."""
     kfm(
-        *("run", "--source", "daily", "--window", "P7D", "--force", "--correction", "c-1", "--artifacts", "out"),
+        *(
+            "run",
+            "--source",
+            "daily",
+            "--window",
+            "P7D",
+            "--force",
+            "--correction",
+            "c-1",
+            "--artifacts",
+            "out",
+        ),
         *("--actor", "ana", "--rationale", "the gauge was wrong", "--ticket", "T-1", "--verbose"),
     )
     (request,) = app.requests
@@ -131,7 +143,10 @@ def test_an_error_is_told_with_its_way_out(kfm: Kfm, app: FakeApp) -> None:
 def test_a_target_that_failed_is_told(kfm: Kfm, app: FakeApp, valid: Valid) -> None:
     """The promotion stands, the target does not show it yet: exit code 4, and the way out."""
     report = ProjectionReport(
-        dataset_id="levels", target="local", sequence=None, error=TargetUnavailable("local: no space").as_document()
+        dataset_id="levels",
+        target="local",
+        sequence=None,
+        error=TargetUnavailable("local: no space").as_document(),
     )
     app.answers = {"daily": {"projections": (report,)}}
     called = kfm("run", "--source", "daily", "--json")

@@ -42,8 +42,9 @@ def test_a_switch_is_the_first_line(kfm: Kfm, app: FakeApp, valid: Valid) -> Non
     """Blocked: by what, by whom, since when, and the command that lifts it."""
     app.ledger.lists = {"runs": [make_run(status="failed")], "switches": [make_switch()]}
     assert first(kfm("status")) == (
-        "blocked by kill switch on dataset levels, paused by ana since 2026-01-01 23:59:00 UTC: the gauge is broken: "
-        "an operator can lift it with `kfm switch set running --dataset levels --rationale TEXT`"
+        "blocked by kill switch on dataset levels, paused by ana since 2026-01-01 23:59:00 UTC: "
+        "the gauge is broken: an operator can lift it with "
+        "`kfm switch set running --dataset levels --rationale TEXT`"
     )
     valid("status", kfm("status", "--json").document)
 
@@ -65,10 +66,16 @@ def test_the_hardest_switch_is_named(kfm: Kfm, app: FakeApp) -> None:
 def test_a_freeze_is_named(kfm: Kfm, app: FakeApp, project: Path) -> None:
     """A freeze window that lasts now blocks; one of another time does not."""
     text = (project / "kfm.yml").read_text()
-    (project / "kfm.yml").write_text(text + "freezes: [{start: 2026-01-01, end: 2026-01-03, reason: Holidays}]\n")
+    (project / "kfm.yml").write_text(
+        text + "freezes: [{start: 2026-01-01, end: 2026-01-03, reason: Holidays}]\n"
+    )
     app.ledger.lists = {"runs": [make_run()]}
-    assert first(kfm("status")).startswith("blocked by a freeze window on dataset levels: Frozen from 2026-01-01")
-    (project / "kfm.yml").write_text(text + "freezes: [{start: 2027-01-01, end: 2027-01-03, reason: Holidays}]\n")
+    assert first(kfm("status")).startswith(
+        "blocked by a freeze window on dataset levels: Frozen from 2026-01-01"
+    )
+    (project / "kfm.yml").write_text(
+        text + "freezes: [{start: 2027-01-01, end: 2027-01-03, reason: Holidays}]\n"
+    )
     assert "freeze" not in first(kfm("status"))
 
 
@@ -88,7 +95,10 @@ def test_a_target_that_is_behind_is_named(kfm: Kfm, app: FakeApp, valid: Valid) 
     """Promoted but not shown yet: which target, which version, and the command."""
     app.ledger.lists = {"runs": [make_run()], "heads": [PROMOTION], "projected": {("levels", "local"): 2}}
     called = kfm("status")
-    assert first(called) == "behind: target local does not show version 3 of dataset levels yet: try `kfm project`"
+    assert (
+        first(called)
+        == "behind: target local does not show version 3 of dataset levels yet: try `kfm project`"
+    )
     assert "levels on local: shows 2, promoted is 3" in called.out
     valid("status", kfm("status", "--json").document)
 
@@ -127,7 +137,9 @@ def test_the_short_way_says_the_same(
     assert (quick, short.out, short.err) == (full, long.out, long.err)
 
 
-@pytest.mark.parametrize("arguments", [["-v"], ["-c"], ["-c", "--json"], ["--jso"], ["x"], ["--help"], ["-ojson"]])
+@pytest.mark.parametrize(
+    "arguments", [["-v"], ["-c"], ["-c", "--json"], ["--jso"], ["x"], ["--help"], ["-ojson"]]
+)
 def test_anything_else_goes_to_the_parser(arguments: list[str]) -> None:
     """The short way takes only what it surely understands."""
     assert read_session(arguments) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -105,7 +106,9 @@ def test_set_overrides_a_setting(kfm: Kfm) -> None:
 def test_config_show(kfm: Kfm, project: Path, valid: Valid) -> None:
     """Every setting with its value and origin; references are shown, values never."""
     text = (project / "kfm.yml").read_text()
-    source = "{id: web, dataset: levels, kind: http, url: 'http://h/', headers: {Authorization: 'env:WEB_TOKEN'}}"
+    source = (
+        "{id: web, dataset: levels, kind: http, url: 'http://h/', headers: {Authorization: 'env:WEB_TOKEN'}}"
+    )
     (project / "kfm.yml").write_text(text.replace("publish:", f"  - {source}\npublish:"))
     os.environ["WEB_TOKEN"] = "s3cr3t"
     try:
@@ -113,8 +116,8 @@ def test_config_show(kfm: Kfm, project: Path, valid: Valid) -> None:
         document = kfm("config", "show", "--origin", "--json")
     finally:
         del os.environ["WEB_TOKEN"]
-    assert "sources[2].headers.Authorization  env:WEB_TOKEN" in called.out
-    assert "kfm.yml:3" in called.out
+    assert re.search(r"sources\[2\]\.headers\.Authorization +env:WEB_TOKEN +kfm\.yml:10", called.out)
+    assert re.search(r"datasets\[0\]\.id +levels +kfm\.yml:4", called.out)
     assert "s3cr3t" not in called.out + document.out
     valid("config-show", document.document)
     valid("config-show", kfm("config", "show", "--json").document)
@@ -132,7 +135,12 @@ def test_config_show(kfm: Kfm, project: Path, valid: Valid) -> None:
     ],
 )
 def test_colour_is_for_terminals(
-    kfm: Kfm, app: FakeApp, monkeypatch: pytest.MonkeyPatch, arguments: list[str], environ: dict[str, str], coloured: bool
+    kfm: Kfm,
+    app: FakeApp,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    environ: dict[str, str],
+    coloured: bool,
 ) -> None:
     """No colour in a pipe unless asked for; never in JSON."""
     for name, value in environ.items():
@@ -156,8 +164,8 @@ def test_a_signal_ends_cleanly(project: Path, sent: signal.Signals) -> None:
         "import sys, time, kfm.wiring\nfrom contextlib import contextmanager\n"
         "@contextmanager\n"
         "def slow(loaded, **_):\n"
-        "    print('ready', file=sys.stderr, flush=True)\n"
-        "    try:\n        time.sleep(30)\n        yield\n"
+        "    try:\n        print('ready', file=sys.stderr, flush=True)\n"
+        "        time.sleep(30)\n        yield\n"
         "    finally:\n        print('tidied', file=sys.stderr, flush=True)\n"
         "kfm.wiring.open_app = slow\n"
         "from kfm.cli import main\nmain(['runs'])\n"
@@ -180,7 +188,7 @@ def test_completion_and_man_pages_come_from_the_parser(kfm: Kfm, project: Path) 
     assert {"kfm.1", "kfm-switch-set.1", *(f"kfm-{name}.1" for name in COMMANDS)} <= names
     assert len(called.out.splitlines()) == len(names)
     page = (project / "pages" / "kfm-run.1").read_text()
-    assert page.startswith('.TH "KFM\\-RUN"') or page.startswith('.TH "KFM-RUN"')
+    assert page.startswith('.TH "KFM-RUN"')
     assert "\\-\\-dry\\-run" in page
 
 

@@ -55,7 +55,7 @@ def http_source(http: HttpxClient, guard: Any) -> Any:
     """Makes an HTTP source from its settings."""
 
     def make(url: str, limits: Limits = Limits(call_timeout_ms=2000), **settings: Any) -> HttpSource:  # noqa: B008
-        source = Source(id="src", dataset="ds", kind="http", url=url, **settings)
+        source = Source(id="src", dataset="ds", kind="http", url=url, **{"mode": "replace", **settings})
         return HttpSource(source, http, guard, lambda value: SECRETS.get(value, value), limits)
 
     return make

@@ -62,7 +62,8 @@ LEAVES = (
 WORDS = st.sampled_from(
     "version environment state store datasets sources publish policies freezes limits lease id dataset kind "
     "url window time_zone members path folder rights license care label level bbox params headers "
-    "Authorization files http bucket sync local s3 P1D UTC a b ../x {window.start} env:X 2026-01-01 start end".split()
+    "Authorization "
+    "files http bucket sync local s3 P1D UTC a b ../x {window.start} env:X 2026-01-01 start end".split()
 )
 VALUES = st.recursive(
     LEAVES | WORDS | st.text(max_size=8),

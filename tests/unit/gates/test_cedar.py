@@ -76,7 +76,7 @@ def test_an_own_policy_may_forbid_more() -> None:
         '@id("team.no-cron") @message("Not by the clock.") @lift("Ask Bo") '
         'forbid (principal, action, resource) when { context.trigger == "cron" };'
     )
-    policies = CedarPolicies.from_texts([("own.cedar", own)])
+    policies = CedarPolicies([("own.cedar", own)])
     denied = policies.decide("run", _dataset(), "ann", {"trigger": "cron"})[3]
     assert (denied.gate, denied.allowed, denied.policy_ids) == ("policy", False, ("team.no-cron",))
     assert denied.reason == "ks: Not by the clock. Ask Bo."
@@ -87,7 +87,7 @@ def test_an_own_policy_may_forbid_more() -> None:
 def test_an_own_permit_weakens_nothing() -> None:
     """A permit for everything does not open what a shipped rule forbids."""
     own = '@id("team.all") permit (principal, action, resource);'
-    policies = CedarPolicies.from_texts([("own.cedar", own)])
+    policies = CedarPolicies([("own.cedar", own)])
     assert not policies.decide("publish", _dataset("blocked"), "ann", {})[0].allowed
 
 
@@ -95,7 +95,7 @@ def test_an_own_permit_weakens_nothing() -> None:
 def test_a_rule_that_cannot_be_evaluated_forbids() -> None:
     """Cedar would skip a failing policy; here every gate is closed."""
     own = '@id("team.overflow") forbid (principal, action, resource) when { 9223372036854775807 + 1 > 0 };'
-    policies = CedarPolicies.from_texts([("own.cedar", own)])
+    policies = CedarPolicies([("own.cedar", own)])
     answers = policies.decide("run", _dataset(), "ann", {})
     assert not any(result.allowed for result in answers)
 
@@ -135,7 +135,7 @@ def test_a_rule_that_cannot_be_evaluated_forbids() -> None:
 def test_a_faulty_policy_names_file_and_line(text: str, message: str) -> None:
     """A policy that can't be used says where, why and what was probably meant."""
     with pytest.raises(PolicyError) as raised:
-        CedarPolicies.from_texts([("own.cedar", text)])
+        CedarPolicies([("own.cedar", text)])
     assert message in raised.value.message
 
 
@@ -146,7 +146,7 @@ def test_any_text_is_a_policy_or_a_clear_error(text: str) -> None:
     """Nothing that a file may hold escapes as another kind of error."""
     complaint = "own.cedar:"
     try:
-        CedarPolicies.from_texts([("own.cedar", text)])
+        CedarPolicies([("own.cedar", text)])
     except PolicyError as error:
         complaint = error.message
     assert "own.cedar:" in complaint
@@ -186,10 +186,10 @@ def test_files_globs_and_folders(tmp_path: Path) -> None:
 def test_the_bundle_id_follows_the_texts() -> None:
     """Equal texts have equal ids, wherever they lie; any change changes the id."""
     own = '@id("a") forbid (principal, action, resource) when { context.isDryRun };'
-    one = CedarPolicies.from_texts([("x.cedar", own)])
-    assert one.bundle_id == CedarPolicies.from_texts([("y.cedar", own)]).bundle_id
+    one = CedarPolicies([("x.cedar", own)])
+    assert one.bundle_id == CedarPolicies([("y.cedar", own)]).bundle_id
     assert one.bundle_id != CedarPolicies().bundle_id
-    assert one.bundle_id != CedarPolicies.from_texts([("x.cedar", own + " ")]).bundle_id
+    assert one.bundle_id != CedarPolicies([("x.cedar", own + " ")]).bundle_id
     assert len(one.bundle_id) == 64
 
 
@@ -234,6 +234,19 @@ def test_names_are_data(policies: CedarPolicies, name: str) -> None:
         "publish", dataset, name, {"approvals": [name], "rationale": name, "ticket": name}
     )
     assert all(result.allowed for result in answers)
+
+
+def test_text_that_is_not_unicode_forbids(policies: CedarPolicies) -> None:
+    """Half a character in any fact closes the gates instead of breaking them."""
+    half = "\ud800"
+    for dataset, person, context in (
+        (_dataset(), half, {}),
+        (_dataset(), "ann", {"rationale": half}),
+        (_dataset(), "ann", {"approvals": [half]}),
+        (Dataset(id=half, rights=_dataset().rights), "ann", {}),
+        (_dataset(license=half), "ann", {}),
+    ):
+        assert not any(result.allowed for result in policies.decide("run", dataset, person, context))
 
 
 def test_a_decision_is_cheap(policies: CedarPolicies) -> None:

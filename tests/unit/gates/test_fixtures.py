@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -91,6 +92,44 @@ def test_any_bytes_are_fixtures_or_a_clear_error(
     except PolicyError as error:
         complaint = error.message
     assert str(file) in complaint
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    word=st.sampled_from(["name", "action", "dataset", "principal", "context", "expect", "by"]),
+    value=json_values | st.fixed_dictionaries({"approvals": json_values, "trigger": json_values}),
+)
+def test_any_value_is_a_fixture_or_a_clear_error(
+    policies: CedarPolicies, tmp_path_factory: pytest.TempPathFactory, word: str, value: object
+) -> None:
+    """A right word with nonsense behind it is a PolicyError, never another one."""
+    file = tmp_path_factory.mktemp("f") / "f.json"
+    fixture = {"name": "n", "action": "run", "dataset": {"id": "a"}, "expect": "deny", word: value}
+    file.write_text(json.dumps([fixture]))
+    complaint = str(file)
+    try:
+        policies.evaluate_fixtures(file)
+    except PolicyError as error:
+        complaint = error.message
+    assert str(file) in complaint
+
+
+def test_yaml_of_any_style_is_understood(policies: CedarPolicies, tmp_path: Path) -> None:
+    """Block text, quotes and decimals are values like others."""
+    file = tmp_path / "f.yaml"
+    file.write_text(
+        "- name: >-\n    folded\n    text\n  action: run\n  dataset:\n    id: a\n    title: |\n      long\n"
+        "    bbox: [1, 2, 3.5, 4]\n    rights: {license: 'MIT', care: {label: \"x\"}}\n  expect: allow\n"
+    )
+    (result,) = policies.evaluate_fixtures(file)
+    assert (result.passed, result.name) == (True, "folded text")
 
 
 def test_a_missing_file_is_a_clear_error(policies: CedarPolicies, tmp_path: Path) -> None:

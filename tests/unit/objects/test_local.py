@@ -159,6 +159,19 @@ def test_killed_process_leaves_a_checkpoint():
     assert read_all(objects, staging.commit()[0]) == BODY
 
 
+def test_killed_while_resuming():
+    """Kept bytes survive an attempt that was killed right after it took them over."""
+    disk = PowerCutFiles(random.Random(1))
+    ids = CountedIds()
+    staging, _ = LocalObjects(disk, "/o", ids).stage("key")
+    staging.write(BODY)
+    staging.keep_partial()
+    second = disk.another()
+    assert LocalObjects(second, "/o", ids).stage("key")[1] == len(BODY)
+    second.kill()
+    assert LocalObjects(disk.another(), "/o", ids).stage("key")[1] == len(BODY)
+
+
 def test_damaged_partial_is_ignored(objects, tmp_path):
     """A partial that is shorter than it claims is dropped and the object begun anew."""
     staging, _ = objects.stage("key")

@@ -45,7 +45,7 @@ def tools(bucket=None, limits=Limits(), seen=None):  # noqa: B008
 
 def bucket_source(bucket, limits=Limits(), seen=None, **more):  # noqa: B008
     more = {"prefix": "{window.start:%Y/%j}/", "pattern": "*.nc", **more}
-    source = Source(id="src", dataset="ds", kind="bucket", bucket="s3://noaa", **more)
+    source = Source(id="src", dataset="ds", kind="bucket", bucket="s3://noaa", **{"mode": "replace", **more})
     return make_source(source, Settings(sources=(source,)), tools(bucket, limits, seen))
 
 
@@ -103,8 +103,8 @@ def test_secrets_are_resolved_at_use(bucket):
 def test_sync_of_several_sources(bucket, tmp_path):
     """Members stand side by side in folders of their own, and each is read from its own source."""
     (tmp_path / "a.csv").write_text("files")
-    files = Source(id="local", dataset="ds", kind="files", folder=str(tmp_path), pattern="*.csv")
-    cloud = Source(id="cloud", dataset="ds", kind="bucket", bucket="s3://noaa", prefix="2026/002/")
+    files = Source(id="local", dataset="ds", kind="files", folder=str(tmp_path), pattern="*.csv", mode="replace")
+    cloud = Source(id="cloud", dataset="ds", kind="bucket", bucket="s3://noaa", prefix="2026/002/", mode="replace")
     both = Source(id="both", dataset="ds", kind="sync", members=("local", "cloud"))
     source = make_source(both, Settings(sources=(files, cloud, both)), tools(bucket))
     found = source.discover(DAY)

@@ -38,7 +38,9 @@ def folder(tmp_path):
 
 def make(folder, limits=Limits(), **settings):  # noqa: B008
     return FilesSource(
-        Source(id="src", dataset="ds", kind="files", folder="incoming", **settings), str(folder), limits
+        Source(id="src", dataset="ds", kind="files", folder="incoming", **{"mode": "replace", **settings}),
+        str(folder),
+        limits,
     )
 
 
@@ -156,3 +158,15 @@ def test_media_types():
     assert media_type("a.grib2") == "application/wmo-GRIB2"
     assert media_type("noext", "text/csv; charset=utf-8") == "text/csv"
     assert media_type("noext", "nonsense") == media_type("x.unknown") == "application/octet-stream"
+
+
+@pytest.mark.req("TRG-4")
+def test_windows_that_add_up_do_not_meet(folder):
+    """Without a path template, each window of a merging source has a folder of its own."""
+    source = make(folder, pattern="*.csv", mode="merge")
+    next_day = Window(start_ms=DAY.end_ms, end_ms=2 * DAY.end_ms - DAY.start_ms, spec="P1D")
+    today, tomorrow = ({found.path for found in source.discover(day)} for day in (DAY, next_day))
+    assert today
+    assert not today & tomorrow
+    hour = Window(start_ms=DAY.start_ms, end_ms=DAY.start_ms + 3_600_000, spec="PT1H")
+    assert {found.path.split("/")[0] for found in source.discover(hour)} == {"2026-01-01T000000Z"}

@@ -143,7 +143,7 @@ def test_killed_process_is_dead_at_once(holder, tmp_path):
 def test_children_do_not_keep_it(holder, tmp_path):
     """A program that the worker started, and that outlives it, does not make it look alive."""
     process = holder(
-        "import subprocess; child = subprocess.Popen(['sleep', '30'])\n"
+        "import subprocess; child = subprocess.Popen(['sleep', '30'], close_fds=False)\n"
         "print(child.pid, file=open(sys.argv[1] + '/pid', 'w'))"
     )
     child = int((tmp_path / "pid").read_text())
@@ -159,9 +159,10 @@ def test_children_do_not_keep_it(holder, tmp_path):
 def test_forked_child_does_not_keep_it(holder, tmp_path):
     """Nor does a child that was only forked."""
     process = holder(
-        "import os; pid = os.fork()\n"
-        "if pid == 0: time.sleep(30); os._exit(0)\n"
-        "print(pid, file=open(sys.argv[1] + '/pid', 'w'))"
+        "import os; here, there = os.pipe()\n"
+        "if os.fork() == 0:\n"
+        "    os.write(there, str(os.getpid()).encode()); time.sleep(30); os._exit(0)\n"
+        "open(sys.argv[1] + '/pid', 'wb').write(os.read(here, 20))"
     )
     child = int((tmp_path / "pid").read_text())
     try:

@@ -59,6 +59,8 @@ class Part:
             self.fail(f"must be text, not {_kind(value)}; put it in quotes")
         if not value.strip():
             self.fail("must not be empty")
+        if any("\ud800" <= char <= "\udfff" for char in value):
+            self.fail("must be Unicode text; a lone half of a surrogate pair is none")
         return str(value)
 
     def choice(self, allowed: Iterable[str]) -> str:

@@ -150,7 +150,8 @@ def _date(prop: Property) -> Parser:
 
     def from_text(text: str) -> date:
         if pattern is not None:
-            return _from_pattern(pattern, text, zone, f"not a date like {prop.format}")
+            found = _from_pattern(pattern, text, zone, f"not a date like {prop.format}")
+            return found.date() if isinstance(found, datetime) else found
         if not _DATE.fullmatch(text):
             raise ParseError("not a date like 2026-01-31")
         try:
@@ -265,7 +266,7 @@ def _offset(text: str) -> tzinfo:
 
 
 def _object(prop: Property) -> Parser:
-    members = [(member, parser_for(member)) for member in prop.properties]
+    members = [(member, _inner(member)) for member in prop.properties]
     needed = {member.column for member in prop.properties if member.required} | set(prop.required_members)
 
     def from_typed(value: Any) -> Any:
@@ -274,10 +275,10 @@ def _object(prop: Property) -> Parser:
         for name in needed:
             if value.get(name) is None:
                 raise ParseError(f"without its member {name!r}")
-        for member, parser in members:
+        for member, check in members:
             inner = value.get(member.column)
             if inner is not None:
-                _member(member, parser, inner)
+                check(inner)
         return value
 
     return Parser(_refuse_text("an object"), from_typed)
@@ -285,16 +286,15 @@ def _object(prop: Property) -> Parser:
 
 def _array(prop: Property) -> Parser:
     item = prop.items
-    parser = parser_for(item) if item else None
+    check = _inner(item) if item else None
 
     def from_typed(value: Any) -> Any:
         if not isinstance(value, list):
             raise ParseError("not an array")
-        if item is not None and parser is not None:
+        if item is not None and check is not None:
             for inner in value:
-                if inner is None and not item.required:
-                    continue
-                _member(item, parser, inner)
+                if inner is not None or item.required:
+                    check(inner)
         if prop.unique_items and len({key_of(inner) for inner in value}) != len(value):
             raise ParseError("an array with equal items")
         return value
@@ -302,16 +302,23 @@ def _array(prop: Property) -> Parser:
     return Parser(_refuse_text("an array"), from_typed)
 
 
-def _member(member: Property, parser: Parser, value: Any) -> None:
+def _inner(member: Property) -> Callable[[Any], None]:
+    """The check of one member of an object, or of one item of an array."""
     from kfm.publish.contract.columns import value_tests
 
-    try:
-        parsed = parser.from_typed(value)
-    except ParseError as error:
-        raise ParseError(f"of the wrong kind: its {member.name} is {error}") from None
-    for test in value_tests(member):
-        if not test.admits(parsed):
-            raise ParseError(f"of the wrong kind: its {member.name} {test.complaint}")
+    parser = parser_for(member)
+    tests = value_tests(member)
+
+    def check(value: Any) -> None:
+        try:
+            parsed = parser.from_typed(value)
+        except ParseError as error:
+            raise ParseError(f"of the wrong kind: its {member.name} is {error}") from None
+        for test in tests:
+            if not test.admits(parsed):
+                raise ParseError(f"of the wrong kind: its {member.name} {test.complaint}")
+
+    return check
 
 
 def _refuse_text(noun: str) -> Callable[[str], Any]:

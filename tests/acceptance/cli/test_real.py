@@ -1,0 +1,352 @@
+"""The commands on the real kernel: from an empty folder to a published dataset."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.acceptance.cli.conftest import Called
+
+Kfm = Callable[..., Called]
+Valid = Callable[[str, Any], None]
+
+
+@pytest.fixture
+def begun(kfm: Kfm, project: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project as `kfm init` makes it."""
+    folder = project / "new"
+    assert kfm("init", str(folder)).code == 0
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("kind", ["folder", "http", "bucket"])
+def test_init_makes_a_right_configuration(
+    kfm: Kfm, project: Path, valid: Valid, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Whatever the data comes from, the new project passes its own check."""
+    called = kfm("init", "new", "--from", kind, "--json")
+    valid("init", called.document)
+    assert sorted(called.document["files"]) == sorted(
+        str(path.relative_to(project / "new")) for path in (project / "new").rglob("*") if path.is_file()
+    )
+    monkeypatch.chdir(project / "new")
+    assert kfm("config", "check").code == 0
+
+
+def test_init_overwrites_nothing(kfm: Kfm, project: Path) -> None:
+    """One file that is there already, and nothing at all is written."""
+    (project / "new").mkdir()
+    (project / "new" / "cron.yml").write_text("mine")
+    called = kfm("init", "new")
+    assert called.code == 2
+    assert "cron.yml is already there; nothing was written." in called.err
+    assert files_of(project / "new") == {"cron.yml": b"mine"}
+
+
+@pytest.mark.req("UPD-1", "UPD-3", "CLI-1")
+def test_from_nothing_to_published(kfm: Kfm, begun: Path, valid: Valid) -> None:
+    """Look, plan, apply, repeat, ask why: the way of a first hour."""
+    assert kfm("status").out.startswith("nothing has run yet: kfm run\n")
+    before = files_of(begun)
+    preview = kfm("diff", "--json")
+    valid("diff", preview.document)
+    assert files_of(begun) == before
+    shown = kfm("diff", "--plan", "plan.jsonl")
+    assert "  + readings.csv  156 B" in shown.out
+    assert shown.err.splitlines()[-1] == "apply it with: kfm run --plan plan.jsonl"
+    applied = kfm("run", "--plan", "plan.jsonl", "--json")
+    assert applied.code == 0
+    valid("run", applied.document)
+    assert applied.document["results"][0]["word"] == "published"
+    published = begun / "published" / "example-readings" / "current" / "data" / "readings.csv"
+    assert published.read_bytes() == (begun / "incoming" / "readings.csv").read_bytes()
+    again = kfm("run")
+    assert again.code == 0
+    assert again.out.startswith("unchanged  example-readings")
+    assert kfm("status").out.startswith("all clear\n")
+    valid("status", kfm("status", "--json").document)
+    runs = kfm("runs", "--json").document
+    valid("runs", runs)
+    run_id = runs["runs"][0]["run_id"]
+    valid("show", kfm("show", run_id, "--json").document)
+    account = kfm("explain", run_id).out
+    assert "It was promoted as version 1" in account
+    assert "noop: Upstream is unchanged" in account
+    valid("project", kfm("project", "--json").document)
+
+
+@pytest.mark.req("CLI-1")
+def test_a_plan_that_has_drifted_is_refused(kfm: Kfm, begun: Path, valid: Valid) -> None:
+    """What was read is what is applied, or nothing is."""
+    kfm("diff", "--plan", "plan.jsonl")
+    (begun / "incoming" / "readings.csv").write_text(
+        "station,observed_at,level_m\nnorth,2026-01-01T00:00:00Z,9\n"
+    )
+    called = kfm("run", "--plan", "plan.jsonl", "--json")
+    assert called.code == 3
+    valid("run", called.document)
+    assert called.document["results"][0]["error"]["code"] == "KFM306"
+    assert not (begun / "published").exists()
+
+
+def test_data_that_breaks_its_contract_is_not_published(kfm: Kfm, begun: Path, valid: Valid) -> None:
+    """Exit code 3, the checks named; the preview says it too."""
+    (begun / "incoming" / "readings.csv").write_text("station,observed_at,level_m\nnorth,yesterday,9\n")
+    for command in ("diff", "run"):
+        called = kfm(command, "--json")
+        assert called.code == 3
+        valid(command, called.document)
+        assert called.document["results"][0]["error"]["code"] == "KFM303"
+    assert kfm("status").out.startswith("failing: dataset example-readings")
+
+
+@pytest.mark.req("GOV-1", "GOV-3")
+def test_a_switch_stops_runs_until_it_is_lifted(kfm: Kfm, begun: Path, valid: Valid) -> None:
+    """Paused with a reason, refused with exit code 3, lifted with a reason."""
+    set_ = kfm(
+        "switch", "set", "paused", "--dataset", "example-readings", "--rationale", "checking", "--json"
+    )
+    valid("switch-set", set_.document)
+    assert kfm("run").code == 3
+    status = kfm("status")
+    assert status.out.startswith("blocked by kill switch on dataset example-readings, paused by ")
+    valid("switch-list", kfm("switch", "list", "--json").document)
+    kfm("switch", "set", "running", "--dataset", "example-readings", "--rationale", "checked")
+    assert kfm("run").code == 0
+
+
+@pytest.mark.req("UPD-10", "GOV-3")
+def test_a_force_is_recorded_with_its_reasons(kfm: Kfm, begun: Path) -> None:
+    """The account names who forced, on whose behalf, and why."""
+    assert kfm("run").code == 0
+    forced = kfm(
+        "run", "--force", "--rationale", "gauge replaced", "--ticket", "T-7", "--actor", "ana", "--json"
+    )
+    assert forced.code == 0
+    shown = kfm("show", forced.document["results"][0]["run_id"], "--json").document
+    (call,) = [call for call in shown["invocations"] if call["ticket"]]
+    assert (call["rationale"], call["ticket"], call["claimed_actor"]) == ("gauge replaced", "T-7", "ana")
+    assert call["actor"] != "ana"
+
+
+def test_gate_test(kfm: Kfm, begun: Path, valid: Valid) -> None:
+    """The shipped fixtures hold; one that does not is a finding, exit code 1, with file and line."""
+    called = kfm("gate", "test", "--json")
+    assert called.code == 0
+    valid("gate-test", called.document)
+    fixtures = begun / "policies" / "fixtures.yaml"
+    fixtures.write_text(fixtures.read_text().replace("expect: allow", "expect: deny"))
+    failed = kfm("gate", "test")
+    assert failed.code == 1
+    assert "FAIL  " in failed.out
+    assert "policies/fixtures.yaml:2: public data with an open licence is published" in failed.out
+    fixtures.unlink()
+    assert kfm("gate", "test").code == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("name: x\n", "fixtures.yaml:1: a list of fixtures is expected"),
+        ("- nme: x\n", "fixtures.yaml:1: `nme` is not a word of a fixture; did you mean `name`?"),
+        (
+            "\n- {name: x, action: run, dataset: {id: a}}\n",
+            "fixtures.yaml:2: Object missing required field `expect`",
+        ),
+        (
+            "- {name: x, action: run, dataset: {id: a}, expect: maybe}",
+            "must be `allow` or `deny`, not `maybe`",
+        ),
+        ("- {name: x, action: jump, dataset: {id: a}, expect: deny}", "jump"),
+        ("- [", "fixtures.yaml:1: not YAML"),
+    ],
+)
+def test_faulty_fixtures_are_named(kfm: Kfm, begun: Path, text: str, sentence: str) -> None:
+    """A fixture that can't be asked is an error of the file, not a finding."""
+    (begun / "policies" / "fixtures.yaml").write_text(text)
+    called = kfm("gate", "test")
+    assert called.code == 2
+    assert "error KFM208" in called.err
+    assert sentence in called.err
+
+
+def test_gc(kfm: Kfm, begun: Path, valid: Valid) -> None:
+    """A list first; removal only with a rationale and an answer."""
+    kfm("run")
+    listed = kfm("gc", "--dry-run", "--json")
+    assert listed.code == 0
+    valid("gc", listed.document)
+    assert listed.document["kept"] == 1
+    assert kfm("gc").code == 3
+    valid("gc", kfm("gc", "--rationale", "housekeeping", "--yes", "--json").document)
+    assert kfm("run").out.startswith("unchanged")
+
+
+def test_doctor(kfm: Kfm, begun: Path, valid: Valid) -> None:
+    """A healthy project: every line is ok, as JSON the same."""
+    called = kfm("doctor", "--json")
+    assert called.code == 0, called.out
+    valid("doctor", called.document)
+    names = {check["name"] for check in called.document["checks"]}
+    assert {"config", "clock", "state", "store", "contract", "policies", "targets", "sources"} <= names
+    assert "0 failures" in kfm("doctor").out
+
+
+def _unreadable_secret(folder: Path) -> None:
+    text = (folder / "kfm.yml").read_text()
+    headers = "headers: {Authorization: 'env:NONE_SUCH'}"
+    source = f"{{id: web, dataset: example-readings, kind: http, url: 'http://127.0.0.1:9/', {headers}}}"
+    (folder / "kfm.yml").write_text(text.replace("sources:\n", f"sources:\n  - {source}\n"))
+
+
+@pytest.mark.parametrize(
+    ("harm", "code", "name", "sentence"),
+    [
+        (
+            lambda f: (f / "incoming" / "readings.csv").unlink() or (f / "incoming").rmdir(),
+            4,
+            "sources",
+            "no folder",
+        ),
+        (_unreadable_secret, 1, "secrets", "The environment variable NONE_SUCH is not set."),
+        (
+            lambda f: (f / "contracts" / "example.odcs.yaml").write_text("kind: x\n"),
+            1,
+            "contract",
+            "example.odcs.yaml",
+        ),
+        (lambda f: (f / ".kfm").mkdir() or (f / ".kfm").chmod(0o777), 1, "state", "can be written by others"),
+        (
+            lambda f: ((f / ".kfm").mkdir(mode=0o700), (f / ".kfm" / "kfm.db").write_bytes(b"x" * 5000)),
+            4,
+            "store",
+            "kfm.db",
+        ),
+    ],
+)
+def test_doctor_finds_what_is_wrong(
+    kfm: Kfm, begun: Path, valid: Valid, harm: Callable[[Path], Any], code: int, name: str, sentence: str
+) -> None:
+    """Each ailment is a failing line with a way to put it right."""
+    harm(begun)
+    called = kfm("doctor", "--json", *([] if name == "sources" else ["--offline"]))
+    valid("doctor", called.document)
+    failed = [check for check in called.document["checks"] if check["state"] == "fail"]
+    assert any(check["name"] == name and sentence in check["message"] and check["fix"] for check in failed)
+    assert called.code == code
+
+
+def test_doctor_warns_of_misspelt_variables(kfm: Kfm, begun: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A variable that means nothing is named with the one that was meant; that is no failure."""
+    monkeypatch.setenv("KFM_STROE", "x")
+    called = kfm("doctor", "--offline")
+    assert called.code == 0
+    assert "KFM_STROE means nothing to kfm; did you mean `KFM_STORE`?" in called.out
+
+
+def test_doctor_asks_addresses(kfm: Kfm, begun: Path, valid: Valid) -> None:
+    """An address is asked with HEAD: answers, not there, refused, unreachable."""
+    import threading
+    from http.server import BaseHTTPRequestHandler, HTTPServer
+
+    asked: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            asked.append(f"{self.command} {self.path}")
+            self.send_response({"/ok": 200, "/gone": 404, "/closed": 403, "/broken": 503}[self.path])
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None: ...
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    base = f"http://127.0.0.1:{server.server_port}"
+    sources = "".join(
+        f"  - {{id: {name}, dataset: example-readings, kind: http, url: '{base}/{name}'}}\n"
+        for name in ("ok", "gone", "closed", "broken")
+    )
+    sources += "  - {id: dead, dataset: example-readings, kind: http, url: 'http://127.0.0.1:9/x'}\n"
+    text = (begun / "kfm.yml").read_text()
+    (begun / "kfm.yml").write_text(text.replace("sources:\n", f"sources:\n{sources}"))
+    try:
+        called = kfm("doctor", "--json")
+    finally:
+        server.shutdown()
+        server.server_close()
+    valid("doctor", called.document)
+    states = {
+        check["message"].split(":")[0]: check["state"]
+        for check in called.document["checks"]
+        if check["name"] == "sources"
+    }
+    assert states == {
+        "ok": "ok",
+        "gone": "warn",
+        "closed": "fail",
+        "broken": "fail",
+        "dead": "fail",
+        "readings": "ok",
+    }
+    assert called.code == 4
+    assert asked == ["HEAD /ok", "HEAD /gone", "HEAD /closed", "HEAD /broken"]
+
+
+def test_output_is_clean_on_a_pipe(begun: Path, process: Kfm) -> None:
+    """Data on stdout, messages and progress on stderr, also when both go to files."""
+    called = process("run", "--json", cwd=begun)
+    assert called.code == 0
+    assert called.document["exit_code"] == 0
+    assert "\x1b" not in called.out + called.err
+
+
+def test_long_output_goes_through_the_pager(begun: Path) -> None:
+    """On a terminal, what does not fit goes through PAGER; without one it is simply printed."""
+    import pty
+    import sys
+
+    for pager, wanted in (("sed s/^/paged:/", True), ("", False)):
+        leader, follower = pty.openpty()
+        environ = {**os.environ, "PAGER": pager, "LINES": "10", "COLUMNS": "80"}
+        command = [sys.executable, "-m", "kfm", "config", "show"]
+        streams = {"stdin": follower, "stdout": follower}
+        subprocess.run(command, cwd=begun, env=environ, check=True, timeout=60, **streams)
+        os.close(follower)
+        shown = os.read(leader, 65536)
+        os.close(leader)
+        assert (b"paged:SETTING" in shown) is wanted
+        assert b"SETTING" in shown
+
+
+def test_a_bar_on_a_terminal(begun: Path) -> None:
+    """On a terminal progress is drawn on stderr and stdout stays data."""
+    pytest.importorskip("rich")
+    import pty
+    import sys
+
+    leader, follower = pty.openpty()
+    done = subprocess.run(
+        [sys.executable, "-m", "kfm", "run"],
+        stdout=subprocess.PIPE,
+        stderr=follower,
+        cwd=begun,
+        check=False,
+        timeout=60,
+    )
+    os.close(follower)
+    drawn = os.read(leader, 65536)
+    os.close(leader)
+    assert done.returncode == 0
+    assert done.stdout.decode().startswith("published")
+    assert b"fetch" in drawn
+    assert b"\x1b[" in drawn

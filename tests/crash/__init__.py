@@ -1,0 +1,1 @@
+"""Real processes, killed and stopped at every step: `python -m tests.crash`."""

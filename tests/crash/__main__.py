@@ -1,0 +1,92 @@
+"""`make crash`: kill and stop real processes, and look at what is left."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import Counter
+
+from tests.crash.campaign import every_tick, histogram, shortfalls, worlds
+from tests.crash.scenarios import NAMES
+from tests.crash.trial import Outcome, Plan, plan_trial
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="crash", description=__doc__)
+    parser.add_argument("--kills", type=int, default=200, help="how many processes to kill")
+    parser.add_argument("--stops", type=int, default=200, help="how many to stop past their lease")
+    parser.add_argument("--minutes", type=float, default=28.0, help="stop after this long")
+    parser.add_argument("--seed", type=int, default=1, help="decides every trial")
+    parser.add_argument("--workers", type=int, default=2, help="trials side by side")
+    parser.add_argument("--only", metavar="KIND-N", help="one trial of this seed, such as kill-17")
+    parser.add_argument("--every", choices=NAMES, help="instead: a kill at every operation of one scenario")
+    parser.add_argument("--scratch", metavar="DIR", help="where; memory, if there is such a place")
+    options = parser.parse_args()
+    began = time.monotonic()
+    deadline = began + options.minutes * 60
+    names = (options.every,) if options.every else NAMES
+    with worlds(names, options.scratch) as campaign:
+        plans = every_tick(campaign.scenarios[options.every]) if options.every else _plans(options)
+        kills = [plan for plan in plans if plan.kind == "kill"]
+        stops = [plan for plan in plans if plan.kind == "stop"]
+        outcomes = campaign.run(kills, options.workers, deadline, _tell)
+        # Most of a stop is waiting for the lease to lapse.
+        outcomes += campaign.run(stops, options.workers * 2, deadline, _tell)
+    return _summary(options, plans, outcomes, time.monotonic() - began)
+
+
+def _plans(options: argparse.Namespace) -> list[Plan]:
+    counts = (("kill", options.kills), ("stop", options.stops))
+    plans = [
+        plan_trial(options.seed, kind, number, list(NAMES))  # type: ignore[arg-type]
+        for kind, count in counts
+        for number in range(count)
+    ]
+    if options.only:
+        plans = [plan for plan in plans if f"{plan.kind}-{plan.number}" == options.only]
+    return plans
+
+
+PROBLEMS_TOLD_MAX = 4
+
+
+def _tell(outcome: Outcome) -> None:
+    problems = outcome.problems + outcome.litter
+    if not problems:
+        return
+    plan, more = outcome.plan, len(problems) - PROBLEMS_TOLD_MAX
+    lines = [
+        f"{plan.kind}-{plan.number} ({plan.scenario}, in {outcome.hit}, {outcome.where}):",
+        *problems[:PROBLEMS_TOLD_MAX],
+        *([f"and {more} more"] if more > 0 else []),
+    ]
+    print("\n  ".join(lines), file=sys.stderr, flush=True)
+
+
+def _summary(
+    options: argparse.Namespace, plans: list[Plan], outcomes: list[Outcome], seconds: float
+) -> int:
+    broken = [outcome for outcome in outcomes if outcome.problems or outcome.litter]
+    littered = sum(not outcome.problems for outcome in broken)
+    each = sum(outcome.seconds for outcome in outcomes) / max(1, len(outcomes))
+    print(histogram(outcomes))
+    print(f"scenarios: {dict(Counter(outcome.plan.scenario for outcome in outcomes))}")
+    print(
+        f"seed {options.seed}: {len(outcomes)} trials, {len(broken)} broken "
+        f"({littered} only by what they left in the tree), {seconds:.0f} s, {each:.2f} s each"
+    )
+    whole = not options.only and not options.every
+    short = shortfalls(outcomes, each_phase_min=min(options.kills, options.stops) // 20) if whole else []
+    if len(outcomes) < len(plans):
+        short.append(f"{len(plans) - len(outcomes)} trials were not made: the time was up")
+    for line in short:
+        print(f"not proven: {line}")
+    if broken:
+        again = ", ".join(f"--only {o.plan.kind}-{o.plan.number}" for o in broken[:5])
+        print(f"again, one by one: --seed {options.seed} {again}")
+    return 1 if broken or short else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

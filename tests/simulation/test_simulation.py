@@ -1,0 +1,60 @@
+"""About a minute of simulated worlds, and the proof that the rules can be broken."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.broken import PATCHES, Patch, applied
+from tests.simulation.seeds import live
+
+SEEDS_PER_TEST = 40
+HUNT_SEEDS_MAX = 1_500
+
+
+@pytest.mark.req("UPD-2", "UPD-5", "UPD-8", "UPD-9", "TRG-4")
+@pytest.mark.parametrize("first", range(0, 160, SEEDS_PER_TEST))
+def test_no_history_breaks_a_promise(first: int) -> None:
+    """Whatever crashes, stalls, jumps or fails: nothing is lost, doubled, stale, or promoted past a gate."""
+    broken = [v for v in (live(seed) for seed in range(first, first + SEEDS_PER_TEST)) if v.violation]
+    assert not broken, f"seed {broken[0].seed}: {broken[0].violation!r}"
+
+
+@pytest.mark.req("UPD-2", "UPD-8")
+def test_on_real_sqlite_files() -> None:
+    """The same rules hold when the ledger is a SQLite file with its turnstile."""
+    broken = [v for v in (live(seed, real_sqlite=True) for seed in range(1_000, 1_030)) if v.violation]
+    assert not broken, f"seed {broken[0].seed}: {broken[0].violation!r}"
+
+
+def test_same_seed_same_trace() -> None:
+    """A seed tells the same story each time, so a failure can be looked at again."""
+    first, second = live(7), live(7)
+    assert first.trace == second.trace
+    assert first.outcomes == second.outcomes
+    assert live(8).trace != first.trace
+
+
+def test_the_worlds_are_rough() -> None:
+    """The seeds of these tests contain what they claim: crashes, stalls, cuts, takeovers, refusals."""
+    seen = sum((live(seed).outcomes for seed in range(40)), start=live(40).outcomes)
+    for kind in ("crash", "stall", "power cut", "refused", "busy", "noop", "success"):
+        assert seen[kind] > 0, kind
+    assert any(name.startswith("interrupted") for name in seen)
+
+
+@pytest.mark.req("UPD-2", "UPD-8", "UPD-9", "TRG-4")
+@pytest.mark.parametrize("patch", PATCHES, ids=lambda patch: patch.name.replace(" ", "-"))
+def test_a_broken_protocol_is_caught(patch: Patch) -> None:
+    """Each patch that removes a guard leads to a broken promise in some seed."""
+    with applied(patch):
+        for seed in range(HUNT_SEEDS_MAX):
+            if live(seed, chances=patch.chances).violation is not None:
+                return
+    pytest.fail(f"{HUNT_SEEDS_MAX} seeds passed although {patch.name}")
+
+
+def test_the_hunt_is_fair() -> None:
+    """Without a patch, the same worlds keep every promise."""
+    for patch in PATCHES:
+        for seed in range(2):
+            assert live(seed, chances=patch.chances).violation is None
