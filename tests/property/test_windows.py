@@ -54,6 +54,8 @@ def test_date_that_comes_back() -> None:
     zone = "America/St_Johns"
     for now_ms in range(parse_rfc3339("2010-11-07T02:31:00Z"), parse_rfc3339("2010-11-07T03:30:00Z"), 60_000):
         assert rfc3339(resolve_window("P1D", zone, now_ms).end_ms) == "2010-11-07T02:30:00Z"
+        quarter = resolve_window("PT15M", zone, now_ms)
+        assert (quarter.end_ms - quarter.start_ms, now_ms - quarter.end_ms < 900_000) == (900_000, True)
 
 
 @pytest.mark.req("UPD-3")

@@ -100,6 +100,13 @@ WINDOWS = Family(
             note="yesterday's date again",
         ),
         _win(
+            "PT15M",
+            "America/St_Johns",
+            "2010-11-07T03:10:00Z",
+            "2010-11-07T02:45:00Z",
+            "2010-11-07T03:00:00Z",
+        ),
+        _win(
             "P1D",
             "America/St_Johns",
             "2010-11-08T03:30:00Z",
