@@ -10,7 +10,7 @@ unexport PYTHONHOME
 
 PY := .venv/bin/python
 BENCH ?=
-SEEDS ?= 200
+SEEDS ?= 20000
 SECONDS ?= 30
 WORKERS ?= 2
 TESTS ?= tests
@@ -85,12 +85,15 @@ fuzz: $(TEST) ## hostile input for the readers (SECONDS=n)
 	@$(PY) -m tests.fuzz --seconds $(SECONDS)
 
 .PHONY: docs
-docs: $(TEST) ## write the generated reference pages again
+docs: $(TEST) ## write the generated reference pages and schemas again
 	@$(PY) tools/reference.py
+	@$(PY) tools/make_schemas.py
 
 .PHONY: check-docs
-check-docs: $(TEST)
+check-docs: $(TEST) ## are reference pages, schemas and vectors up to date?
 	@$(PY) tools/reference.py --check
+	@$(PY) tools/make_schemas.py --check
+	@$(PY) tools/make_vectors.py --check
 
 .PHONY: dist
 dist: $(TEST) ## build the wheel and the source archive into dist/

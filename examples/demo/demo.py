@@ -91,7 +91,7 @@ class Demo:
         teller.heading("Late data opens a revision")
         first = project.current("ks-streamflow")
         teller.say(f"Gauge {SILENT_SITE} had fallen silent at 18:00. Now its missing readings arrive.")
-        pass
+        self.provider.silent_from.clear()
         project.run("run", "--source", "streamflow", "--window", FIRST)
         newest, oldest = project.runs("streamflow")
         summary = "data/2026/03/2026-03-14-summary.csv"

@@ -56,7 +56,7 @@ class Project:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(_FOREIGN)}
         self._environ = {
             **kept,
-            
+            "XDG_CACHE_HOME": str(folder / ".cache"),
             "TMPDIR": str(folder / ".tmp"),
             **({"FORCE_COLOR": "1"} if teller.colour else {"NO_COLOR": "1"}),
         }

@@ -160,7 +160,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _asked_from(self, resource: Resource) -> int:
         wanted = _RANGE.fullmatch(self.headers.get("Range", ""))
-        same = resource.modified is not None 
+        same = resource.modified is not None and self.headers.get("If-Range") in (None, resource.etag)
         return int(wanted[1]) if wanted and same and int(wanted[1]) < len(resource.body) else 0
 
     def _note(self, fault: Fault | None, begin: int, length: int) -> str:

@@ -53,6 +53,7 @@ class Campaign:
             return Outcome(plan, problems=[f"{type(error).__name__}: {error}"])
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+            shutil.rmtree(f"{folder}.cache", ignore_errors=True)
 
     def run(
         self, plans: list[Plan], workers: int, deadline: float, on_done: Callable[[Outcome], None]

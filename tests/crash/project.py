@@ -89,7 +89,8 @@ class Project:
         self.folder = folder
         self.published = folder / "published"
         self.state = folder / ".kfm"
-        self.env: dict[str, str] = {"XDG_CACHE_HOME": str(folder / ".cache")}
+        self.cache = folder.with_name(f"{folder.name}.cache")
+        self.env: dict[str, str] = {"XDG_CACHE_HOME": str(self.cache)}
 
     def write(self, name: str, content: str | bytes) -> Path:
         path = self.folder / name

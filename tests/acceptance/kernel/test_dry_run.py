@@ -150,7 +150,7 @@ def test_no_file_is_opened_for_writing(project: Inside, upstream: Upstream, tmp_
     command = [strace, "-f", "-y", "-s", "300", "-o", str(trace), "-e", f"trace={','.join(TRACED)}"]
     ended = finish(project.start(command=[*command, *project.command(*DRY, "--artifacts", str(artifacts))]))
     assert ended.code == 0, ended
-    allowed = (str(artifacts), str(own_tmp), "/dev/", str(project.folder / ".cache"), "pipe:", "socket:")
+    allowed = (str(artifacts), str(own_tmp), "/dev/", str(project.cache), "pipe:", "socket:")
     changes = [
         line
         for line in trace.read_text().splitlines()

@@ -6,7 +6,8 @@ returns the bytes of each file as the next boot may find them:
 
 - what was written before a file's last sync is there;
 - of what was written later, any sectors are there, in any combination;
-- a file that was never synced may be missing; one that was deleted may be back.
+- a file that was never synced may be missing; one that was deleted may be back, until the
+  first sync of a new file in the folder.
 """
 
 from __future__ import annotations
@@ -117,10 +118,11 @@ def after_cut(log: list[Event], moment: int, rng: random.Random) -> tuple[dict[s
         if kind == "mark":
             told.append(event[2])
         elif kind == "sync":
+            if name not in safe:
+                ghosts.clear()  # with the first sync of a new file SQLite syncs the folder, too
             data = safe.setdefault(name, bytearray())
             for pending in loose.pop(name, []):
                 _apply(data, pending)
-            ghosts.pop(name, None)
         elif kind == "delete":
             loose.pop(name, None)
             gone = safe.pop(name, None)

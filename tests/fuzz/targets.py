@@ -1,0 +1,151 @@
+"""One function for each reader: it may refuse with a clear error, and do nothing else."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from kfm.core.canonical import canonical_bytes, strict_loads
+from kfm.core.errors import KfmError
+from kfm.core.records import Asset, Window
+from kfm.core.retry import parse_retry_after
+from kfm.core.signatures import verify_kfm
+from kfm.core.templates import safe_path
+from kfm.core.walid import wal_id
+from kfm.core.windows import resolve_window
+from kfm.publish import plan
+from kfm.publish.contract import load_contract, validate
+
+NOW_MS = 1_790_000_000_000
+CONTRACT = load_contract(
+    b"""apiVersion: v3.0.2
+kind: DataContract
+id: fuzz
+name: fuzz
+version: 1.0.0
+status: active
+schema:
+  - name: rows
+    physicalName: "*"
+    logicalType: object
+    properties:
+      - {name: site, logicalType: string, required: true, unique: true}
+      - {name: value, logicalType: number, logicalTypeOptions: {minimum: 0, maximum: 100}}
+      - {name: day, logicalType: date}
+""",
+    "fuzz.odcs.yaml",
+)
+
+
+def config(data: bytes) -> None:
+    from kfm.config import load
+
+    with tempfile.TemporaryDirectory(prefix="kfm-fuzz-") as folder:
+        path = Path(folder) / "kfm.yml"
+        path.write_bytes(data)
+        load(str(path), environ={})
+
+
+def contract(data: bytes) -> None:
+    load_contract(data, "fuzz.odcs.yaml")
+
+
+def staged(suffix: str, media_type: str) -> Callable[[bytes], None]:
+    def check(data: bytes) -> None:
+        asset = Asset(path=f"f.{suffix}", sha256="0" * 64, size=len(data), media_type=media_type)
+        report = validate(CONTRACT, [asset], lambda _sha256: Bytes(data), NOW_MS)
+        assert report.checks
+
+    return check
+
+
+class Bytes:
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def read(self, size: int) -> bytes:
+        piece, self._data = self._data[:size], self._data[size:]
+        return piece
+
+    def close(self) -> None:
+        pass
+
+
+def json_text(data: bytes) -> None:
+    document = strict_loads(data)
+    assert strict_loads(canonical_bytes(document)) == document
+
+
+def plan_file(data: bytes) -> None:
+    plan.read(data)
+
+
+def signature(data: bytes) -> None:
+    header, _, body = data.partition(b"\n")
+    verdict = verify_kfm([b"a secret of some length"], body, header.decode("latin-1"))
+    assert not verdict.ok, "nobody guesses a signature"
+
+
+def window(data: bytes) -> None:
+    found = resolve_window(data.decode("utf-8", "replace"), "America/Chicago", NOW_MS)
+    assert isinstance(found, Window)
+    assert found.start_ms < found.end_ms
+
+
+def path(data: bytes) -> None:
+    safe = safe_path(data.decode("utf-8", "replace"))
+    assert not safe.startswith("/")
+    assert ".." not in safe.split("/")
+
+
+def retry_after(data: bytes) -> None:
+    delay_ms = parse_retry_after(data.decode("latin-1"), NOW_MS)
+    assert delay_ms is None or delay_ms >= 0
+
+
+def object_address(data: bytes) -> None:
+    made = wal_id("goes-abi", data.decode("utf-8", "replace"), None)
+    assert len(made) == 34
+
+
+CONFIG_SEED = b"""version: 1
+environment: x
+datasets:
+  - id: a
+sources:
+  - {id: s, dataset: a, kind: files, folder: .}
+"""
+CONTRACT_SEED = b"""apiVersion: v3.0.2
+kind: DataContract
+id: a
+name: a
+version: 1.0.0
+status: active
+schema:
+  - {name: r, properties: [{name: c, logicalType: string}]}
+"""
+GEOJSON_SEED = b"""{"type":"FeatureCollection","features":[{"type":"Feature","properties":{"site":"a"},
+"geometry":{"type":"Polygon","coordinates":[[[-98,38],[-97,38],[-97,39],[-98,38]]]}}]}"""
+TARGETS: dict[str, tuple[Callable[[bytes], None], bytes]] = {
+    "config": (config, CONFIG_SEED),
+    "contract": (contract, CONTRACT_SEED),
+    "csv": (staged("csv", "text/csv"), b"site,value,day\na,1,2026-01-01\nb,2.5,2026-01-02\n"),
+    "json": (staged("json", "application/json"), b'[{"site": "a", "value": 1, "day": "2026-01-01"}]'),
+    "geojson": (staged("geojson", "application/geo+json"), GEOJSON_SEED),
+    "strict_json": (json_text, b'{"a": [1, 2.5, true, null], "b": {"c": "\\u00e9"}}'),
+    "plan": (plan_file, b'{"plan":1,"dataset_id":"a","digest":"sha256:00"}\n'),
+    "signature": (signature, b"sha256=" + b"0" * 64 + b"\n{}"),
+    "window": (window, b"2026-01-01T00:00:00Z/P1D"),
+    "path": (path, b"2026/01/01/flow.csv"),
+    "retry_after": (retry_after, b"Wed, 21 Oct 2026 07:28:00 GMT"),
+    "object_address": (object_address, b"s3://noaa-goes16/ABI-L1b/2026/001/00/file.nc"),
+}
+
+
+def attempt(name: str, data: bytes) -> None:
+    """A refusal is an answer; anything else that is raised is a defect."""
+    try:
+        TARGETS[name][0](data)
+    except KfmError:
+        return
