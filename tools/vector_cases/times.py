@@ -1,4 +1,4 @@
-"""Windows, durations, Retry-After."""
+"""Windows and durations."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 
-from kfm.core.retry import parse_retry_after
 from kfm.core.times import parse_rfc3339, rfc3339
 from kfm.core.windows import next_window, parse_duration, previous_window, resolve_window
 from tools.vector_cases.shape import Case, Family, error
@@ -345,56 +344,4 @@ DURATIONS = Family(
     ],
 )
 
-
-def _retry_after(given: dict[str, Any]) -> Any:
-    return {"delay_ms": parse_retry_after(given["value"], parse_rfc3339(given["now"]))}
-
-
-def _after(value: str, delay_ms: int | None, now: str = "1999-12-31T23:59:00Z") -> Case:
-    name = value if now == "1999-12-31T23:59:00Z" else f"{value} at {now}"
-    return Case(name or "empty", {"value": value, "now": now}, {"delay_ms": delay_ms}, "by hand, RFC 9110")
-
-
-RETRY_AFTER = Family(
-    "retry_after",
-    "How long a Retry-After header asks us to wait; null for nonsense.",
-    _retry_after,
-    [
-        _after("120", 120_000),
-        _after("0", 0),
-        _after("1", 1000),
-        _after("007", 7000),
-        _after(" 30 ", 30_000),
-        _after("999999999", 999_999_999_000),
-        _after("9999999999", None),
-        _after("-1", None),
-        _after("+1", None),
-        _after("1.5", None),
-        _after("1e3", None),
-        _after("", None),
-        _after("soon", None),
-        _after("٣", None),
-        _after("120, 120", None),
-        _after("Fri, 31 Dec 1999 23:59:59 GMT", 59_000),
-        _after("Friday, 31-Dec-99 23:59:59 GMT", 59_000),
-        _after("Fri Dec 31 23:59:59 1999", 59_000),
-        _after("Fri, 31 Dec 1999 23:59:60 GMT", 60_000),
-        _after("Fri, 31 Dec 1999 23:58:00 GMT", 0),
-        _after("Sun Nov  6 08:49:37 1994", 0),
-        _after("Sun, 06 Nov 1994 08:49:37 GMT", 37_000, "1994-11-06T08:49:00Z"),
-        _after("Sunday, 06-Nov-94 08:49:37 GMT", 37_000, "1994-11-06T08:49:00Z"),
-        _after("Sunday, 01-Jan-00 00:00:30 GMT", 30_000, "2000-01-01T00:00:00Z"),
-        _after("Monday, 01-Jan-77 00:00:00 GMT", 0, "2026-06-01T00:00:00Z"),
-        _after("Wednesday, 01-Jan-76 00:00:00 GMT", 1_565_136_000_000, "2026-05-28T00:00:00Z"),
-        _after("Thu, 29 Feb 2024 00:00:10 GMT", 10_000, "2024-02-29T00:00:00Z"),
-        _after("Fri, 31 Dec 1999 23:59:59 UTC", None),
-        _after("Fri, 31 Dec 1999 23:59:59 +0000", None),
-        _after("Fri, 31 dec 1999 23:59:59 GMT", None),
-        _after("Fri, 32 Dec 1999 23:59:59 GMT", None),
-        _after("Wed, 29 Feb 2023 00:00:00 GMT", None),
-        _after("Fri, 31 Dec 1999 24:00:00 GMT", None),
-        _after("1999-12-31T23:59:59Z", None),
-    ],
-)
-
-FAMILIES = [WINDOWS, DURATIONS, RETRY_AFTER]
+FAMILIES = [WINDOWS, DURATIONS]

@@ -65,7 +65,10 @@ def test_locks_of_different_scopes_do_not_touch(desk: Desk) -> None:
     """Work on another dataset goes on beside it."""
     desk.admitted("a")
     assert desk.admit(new_run("b"), scope="dataset:other").answer == "admitted"
-    assert [lock.scope for lock in desk.store.locks() if lock.holder] == ["dataset:ks-streamflow", "dataset:other"]
+    assert [lock.scope for lock in desk.store.locks() if lock.holder] == [
+        "dataset:ks-streamflow",
+        "dataset:other",
+    ]
 
 
 @pytest.mark.req("GOV-1")
@@ -84,7 +87,9 @@ def test_a_switch_thrown_after_the_gates_refuses(desk: Desk) -> None:
 def test_a_gone_holder_is_taken_over_by_other_work(desk: Desk, gone: str) -> None:
     """The run of a holder that is gone fails with the reason, its call ends, and the new run has the lock."""
     first = desk.admitted("a", lease_ms=0 if gone == "lapsed" else MINUTE_MS)
-    answer = desk.admit(new_run("b"), worker_id="worker-2", dead=dead("worker-1") if gone == "dead" else dead())
+    answer = desk.admit(
+        new_run("b"), worker_id="worker-2", dead=dead("worker-1") if gone == "dead" else dead()
+    )
     assert answer.answer == "admitted"
     assert answer.run is not None
     assert answer.run.fence == 2

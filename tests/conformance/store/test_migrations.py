@@ -66,7 +66,9 @@ def test_an_empty_database_is_brought_up_once(empty: tuple[Any, Dialect]) -> Non
     assert migrate(database, dialect, 2) == []
 
 
-def test_step_by_step_is_the_same_as_at_once(empty: tuple[Any, Dialect], request: Any, tmp_path: Path) -> None:
+def test_step_by_step_is_the_same_as_at_once(
+    empty: tuple[Any, Dialect], request: Any, tmp_path: Path
+) -> None:
     """A database that grew with the releases equals one that was made today."""
     database, dialect = empty
     for count in range(1, 3):

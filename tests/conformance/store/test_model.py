@@ -77,17 +77,30 @@ class Ledger(RuleBasedStateMachine):
             seen = self.store.run(proposed.run_id)
             assert seen is not None
             proposed = replace(
-                seen, status="running", attempts=seen.attempts + 1, end_time_ms=None, error_code=None, error_message=None
+                seen,
+                status="running",
+                attempts=seen.attempts + 1,
+                end_time_ms=None,
+                error_code=None,
+                error_message=None,
             )
         epoch = model.epoch - late
         answer = self.desk.admit(
-            proposed, seen=seen, scope=scope, worker_id=worker, lease_ms=LEASE_MS, dead=self.dead, policy_epoch=epoch
+            proposed,
+            seen=seen,
+            scope=scope,
+            worker_id=worker,
+            lease_ms=LEASE_MS,
+            dead=self.dead,
+            policy_epoch=epoch,
         )
         lease, collector = model.leases[scope], model.leases["gc"]
         if late:
             assert answer.answer == "epoch-moved"
             return
-        blocking = [one for one in (lease, collector) if one.worker is not None and not model.gone(one, now_ms)]
+        blocking = [
+            one for one in (lease, collector) if one.worker is not None and not model.gone(one, now_ms)
+        ]
         if blocking:
             assert answer.answer == "locked"
             return
@@ -135,7 +148,10 @@ class Ledger(RuleBasedStateMachine):
             assert answer.answer == "lost"
         else:
             model.sequence += not unchanged
-            assert (answer.answer, answer.sequence) == ("unchanged" if unchanged else "promoted", model.sequence)
+            assert (answer.answer, answer.sequence) == (
+                "unchanged" if unchanged else "promoted",
+                model.sequence,
+            )
             model.runs[run.run_id] = replace(stored, status="success")
             model.free(lease, 0, grow=False)
 
@@ -223,9 +239,12 @@ class Ledger(RuleBasedStateMachine):
             assert (fence, worker) == (lease.fence, lease.worker), scope
             assert fence >= self.fences[scope], "a fence went back"
             self.fences[scope] = fence
-        states = {run.run_id: (run.status, run.fence, run.attempts, run.error_code) for run in self.store.runs()}
+        states = {
+            run.run_id: (run.status, run.fence, run.attempts, run.error_code) for run in self.store.runs()
+        }
         assert states == {
-            run.run_id: (run.status, run.fence, run.attempts, run.error_code) for run in self.model.runs.values()
+            run.run_id: (run.status, run.fence, run.attempts, run.error_code)
+            for run in self.model.runs.values()
         }
         promotions = self.store.promotions("ks-streamflow", limit=1_000)
         assert [one.sequence for one in promotions] == list(range(self.model.sequence, 0, -1))

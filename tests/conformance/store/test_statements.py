@@ -37,7 +37,11 @@ def _selected(name: str) -> list[str]:
 @pytest.mark.parametrize(
     ("record", "table", "statements"),
     [
-        (Run, "runs", ["runs.by_key", "runs.by_id", "runs.latest_of_work", "runs.of_correction", "runs.list"]),
+        (
+            Run,
+            "runs",
+            ["runs.by_key", "runs.by_id", "runs.latest_of_work", "runs.of_correction", "runs.list"],
+        ),
         (Invocation, "invocations", ["invocations.list"]),
         (Promotion, "promotions", ["promotions.head", "promotions.heads", "promotions.list"]),
         (Switch, "switches", ["switches.list"]),

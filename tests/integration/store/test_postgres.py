@@ -267,7 +267,9 @@ def test_two_locks_on_one_dataset_promote_one_after_the_other(postgres_database:
     scopes = ["dataset:ks-streamflow", "domain:hydrology"]
     sequence = 0
     for number in range(15):
-        runs = [desk.admitted(f"{scope} {number}", scope=scope) for desk, scope in zip(desks, scopes, strict=True)]
+        runs = [
+            desk.admitted(f"{scope} {number}", scope=scope) for desk, scope in zip(desks, scopes, strict=True)
+        ]
         answers = _together(
             *(
                 lambda desk=desk, run=run, scope=scope, base=sequence: desk.promote(

@@ -73,7 +73,9 @@ def test_a_killed_writers_commits_are_read_without_a_trace(tmp_path: Path, play:
     assert _tree(tmp_path) == before
 
 
-def test_a_restored_write_ahead_file_is_read_without_a_trace(tmp_path: Path, play: Callable[..., Any]) -> None:
+def test_a_restored_write_ahead_file_is_read_without_a_trace(
+    tmp_path: Path, play: Callable[..., Any]
+) -> None:
     """A copy of the file and its write-ahead file, without their index, is complete too."""
     play("commit-and-die", tmp_path / "kfm.db", 2).ready().kill()
     restored = tmp_path / "restored"
@@ -153,7 +155,9 @@ def test_a_ledger_that_was_never_finished_is_empty(tmp_path: Path) -> None:
     assert _tree(tmp_path) == before
 
 
-def test_an_older_ledger_is_read_as_if_it_were_migrated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_older_ledger_is_read_as_if_it_were_migrated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A reader brings a copy up to date and leaves the file to the next writer."""
     from kfm.store import migrations
 
