@@ -179,10 +179,25 @@ class Response(Protocol):
 T = TypeVar("T")
 
 
+class Retrying(Protocol):
+    """What is told before a call is tried again."""
+
+    @property
+    def attempt(self) -> int: ...
+    @property
+    def delay_ms(self) -> int: ...
+    @property
+    def error_class(self) -> str | None: ...
+    @property
+    def error(self) -> Exception: ...
+
+
 class Guard(Protocol):
     """Runs one external call with the call tier's retries. The call gets its timeout in ms."""
 
-    def __call__(self, call: Callable[[int], T]) -> T: ...
+    def __call__(
+        self, call: Callable[[int], T], *, on_retry: Callable[[Retrying], None] | None = None
+    ) -> T: ...
 
 
 class Http(Protocol):

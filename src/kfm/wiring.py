@@ -195,10 +195,14 @@ class App:
 
     @cached_property
     def _guard(self) -> Guard:
-        from kfm.calls.guard import guarded
+        from kfm.calls.guard import guarded, retry_text
 
         return partial(
-            guarded, clock=self.clock, rng=self.rng, timeout_ms=self.settings.limits.call_timeout_ms
+            guarded,
+            clock=self.clock,
+            rng=self.rng,
+            timeout_ms=self.settings.limits.call_timeout_ms,
+            on_retry=lambda retrying: self.announce(retry_text(retrying)),
         )
 
     def _bucket(self, address: str, options: Mapping[str, str]) -> Bucket:

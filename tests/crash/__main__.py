@@ -64,9 +64,7 @@ def _tell(outcome: Outcome) -> None:
     print("\n  ".join(lines), file=sys.stderr, flush=True)
 
 
-def _summary(
-    options: argparse.Namespace, plans: list[Plan], outcomes: list[Outcome], seconds: float
-) -> int:
+def _summary(options: argparse.Namespace, plans: list[Plan], outcomes: list[Outcome], seconds: float) -> int:
     broken = [outcome for outcome in outcomes if outcome.problems or outcome.litter]
     littered = sum(not outcome.problems for outcome in broken)
     each = sum(outcome.seconds for outcome in outcomes) / max(1, len(outcomes))

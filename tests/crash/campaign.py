@@ -113,7 +113,5 @@ def shortfalls(outcomes: list[Outcome], *, each_phase_min: int) -> list[str]:
             found.append(f"only {inside} of {len(mine)} {kind}s were inside the run")
         hits = Counter(o.hit for o in mine)
         if mine:
-            found += [
-                f"{phase}: {hits[phase]} {kind}s" for phase in INSIDE if hits[phase] < each_phase_min
-            ]
+            found += [f"{phase}: {hits[phase]} {kind}s" for phase in INSIDE if hits[phase] < each_phase_min]
     return found

@@ -32,7 +32,9 @@ def outcomes() -> list[Outcome]:
 @pytest.mark.req("UPD-2", "UPD-5", "UPD-8", "TRG-4")
 def test_interrupted_work_is_published_once_and_whole(outcomes: list[Outcome]) -> None:
     """Whenever a process dies or stalls, its successor publishes what an undisturbed run would have."""
-    told = [f"{o.plan.kind}-{o.plan.number} in {o.hit} ({o.where}): {o.problems}" for o in outcomes if o.problems]
+    told = [
+        f"{o.plan.kind}-{o.plan.number} in {o.hit} ({o.where}): {o.problems}" for o in outcomes if o.problems
+    ]
     assert not told, "\n".join(told)
     assert len(outcomes) == 2 * EACH
 
@@ -41,7 +43,9 @@ def test_interrupted_work_is_published_once_and_whole(outcomes: list[Outcome]) -
 @pytest.mark.req("TRG-4")
 def test_interrupted_work_leaves_nothing_in_the_tree(outcomes: list[Outcome]) -> None:
     """What a dead process was building is gone once its successor has published."""
-    told = [f"{o.plan.kind}-{o.plan.number} in {o.hit} ({o.where}): {o.litter[0]}" for o in outcomes if o.litter]
+    told = [
+        f"{o.plan.kind}-{o.plan.number} in {o.hit} ({o.where}): {o.litter[0]}" for o in outcomes if o.litter
+    ]
     assert not told, "\n".join(told)
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NoReturn
 
 from kfm.admission.decide import Verdict, decide, is_live
 from kfm.admission.subject import Subject, forced
 from kfm.core import keys
 from kfm.core.commits import Admit
-from kfm.core.errors import BudgetSpent, Busy, KfmError, LockHeld
+from kfm.core.errors import BudgetSpent, Busy, KfmError, LockHeld, Refused
 from kfm.core.gates import GateDecision
 from kfm.core.records import GateResult, GovernanceEntry, Invocation, InvocationOutcome, Lock, Record, Run
 from kfm.core.run_transitions import retried, taken_over
@@ -38,7 +39,7 @@ class Answered(Record, frozen=True):
 
 
 class TurnedAway(Exception):
-    """The call was refused or found somebody at work; the invocation is on record."""
+    """The call was refused, found somebody at work, or could not be decided; the invocation is on record."""
 
     def __init__(self, error: KfmError, invocation: Invocation, run: Run | None = None) -> None:
         super().__init__(error.message)
@@ -80,6 +81,10 @@ class Door:
                 return answer
         raise Busy("The ledger kept changing while this call was being decided.")
 
+    def turn_away(self, subject: Subject, error: Refused) -> NoReturn:
+        """Refuse a call for a reason that the engine knows."""
+        self._away(subject, "refused", error)
+
     def _once(self, subject: Subject) -> Entered | Answered | None:
         """One look and one try; None if the world moved in between."""
         if self._force:
@@ -101,11 +106,18 @@ class Door:
             return self._answered(subject, verdict.run, decision, verdict.reason)
         if verdict.kind == "compare":
             assert verdict.run is not None
-            if self._fingerprint() == verdict.run.fingerprint:
+            if self._compared(subject, verdict.run) == verdict.run.fingerprint:
                 return self._answered(subject, verdict.run, decision, unchanged(verdict.run))
             reason = f"Upstream has changed: revision {verdict.revision + 1} opens."
             verdict = Verdict(kind="start", revision=verdict.revision + 1, reason=reason)
         return self._admit(subject, verdict, decision, epoch)
+
+    def _compared(self, subject: Subject, run: Run) -> str:
+        """Upstream's fingerprint now; that it can't be had is an answer that goes on record, too."""
+        try:
+            return self._fingerprint()
+        except KfmError as error:
+            self._away(subject, "failed", error, run=run)
 
     def _admit(
         self, subject: Subject, verdict: Verdict, decision: GateDecision, epoch: int
@@ -163,7 +175,7 @@ class Door:
         run: Run | None = None,
         gates: tuple[GateResult, ...] = (),
         halts: bool = False,
-    ) -> None:
+    ) -> NoReturn:
         invocation = self._invocation(subject, outcome, run, error.message, gates)
         entries = []
         if outcome == "refused":

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
+from kfm import ports
 from kfm.core.classify import Classification, Failure, classify, classify_exception
 from kfm.core.errors import KfmError
 from kfm.core.retry import Decision, call_policy, decide_call_retry, parse_retry_after
@@ -81,6 +82,13 @@ def guarded(
                 )
             clock.sleep_ms(delay_ms)
     raise AssertionError("attempts_max is at least 1")
+
+
+def retry_text(retrying: ports.Retrying) -> str:
+    """One line for people."""
+    error = retrying.error
+    said = error.message if isinstance(error, KfmError) else f"{type(error).__name__}: {error}"
+    return f"{said} Attempt {retrying.attempt} failed; the next in {retrying.delay_ms / 1000:.1f} s."
 
 
 def _left_ms(timeout_ms: int, clock: Clock, deadline_ms: int | None) -> int:

@@ -26,6 +26,7 @@ def preview(kernel: Kernel, subject: Subject, *, force: bool, artifacts_dir: str
     verdict = look(kernel.ledger, kernel.liveness, subject)
     run = verdict.run or subject.new_run(verdict.revision, kernel.clock.now_ms())
     admission = gating.at_admission(kernel, subject, dry_run=True)
+    head = kernel.ledger.head(subject.dataset.id)
     log = RunLog(
         kernel.files,
         artifacts_dir,
@@ -50,6 +51,7 @@ def preview(kernel: Kernel, subject: Subject, *, force: bool, artifacts_dir: str
             invocation_id=None,
             run=verdict.run,
             artifacts_dir=artifacts_dir,
+            sequence=head[0].sequence if head else None,
             duration_ms=kernel.clock.monotonic_ms() - started_ms,
             **more,  # type: ignore[arg-type]
         )

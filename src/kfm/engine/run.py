@@ -73,12 +73,13 @@ class Updating:
             force=self._force,
         )
         try:
+            self._refuse_drift(door)
             answer = door.enter(self._subject)
         except TurnedAway as away:
-            outcome: Outcome = "busy" if isinstance(away.error, Busy) else "refused"
+            outcome, word = _ending(away.error)
             return self._report(
                 outcome,
-                "busy" if outcome == "busy" else "blocked",
+                word,
                 away.error.message,
                 invocation_id=away.invocation.invocation_id,
                 run=away.run,
@@ -94,10 +95,29 @@ class Updating:
                 run=answer.run,
                 gates=answer.invocation.gates,
                 version_id=answer.run.version_id,
+                sequence=self._head_sequence(),
                 projections=tuple(project(kernel, self._subject.dataset.id)),
             )
         self._subject = answer.subject
         return self._work(answer)
+
+    def _refuse_drift(self, door: Door) -> None:
+        """A plan that can't come true any more is refused at the door: no run, no key."""
+        if self._plan is None:
+            return
+        planned, subject = self._plan.header, self._subject
+        now = {
+            "dataset's version": (planned.base_sequence, self._head_sequence() or 0),
+            "pipeline": (planned.output_version, subject.work.output_version),
+            "upstream's fingerprint": (planned.fingerprint, self._discover().fingerprint),
+        }
+        drift = [f"the {what} is {is_now}, not {was}" for what, (was, is_now) in now.items() if was != is_now]
+        if drift:
+            door.turn_away(subject, PlanDrifted(f"Plan made at {planned.made_at}: {'; '.join(drift)}."))
+
+    def _head_sequence(self) -> int | None:
+        head = self._kernel.ledger.head(self._subject.dataset.id)
+        return head[0].sequence if head else None
 
     def _discover(self) -> work.Discovered:
         """Once a call: the comparison at the door and the run see the same world."""
@@ -176,7 +196,7 @@ class Updating:
             return self._failed(entered, error, log)
         except OSError as error:
             return self._failed(entered, BackendUnavailable(f"{error.strerror or error}."), log)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - a defect of ours or of a plugin: the run fails, told once
             log.step(log.phase, "".join(traceback.format_exception(error)), level="error")
             return self._failed(entered, WorkFailed(f"{type(error).__name__}: {redact(str(error))}"), log)
         finally:
@@ -259,7 +279,6 @@ class Updating:
         advice = advise(run, error, kernel.store.now_ms())
         log.step(log.phase, error.message, level="error", code=error.code, error_class=advice.error_class)
         gates = (*entered.invocation.gates, *(decision.results if decision else ()))
-        outcome: Outcome = "refused" if isinstance(error, Refused) else "failed"
         if not isinstance(error, LostLease):
             landed = kernel.store.fail(
                 Fail(
@@ -269,7 +288,7 @@ class Updating:
                     error_code="CANCELLED" if isinstance(error, Cancelled) else error.code,
                     error_message=redact(error.message),
                     invocation_id=entered.invocation.invocation_id,
-                    outcome="refused" if outcome == "refused" else "failed",
+                    outcome="refused" if isinstance(error, Refused) else "failed",
                     gates=gates,
                     entries=self._failure_entries(run, error),
                     pause=self._pause(error),
@@ -285,11 +304,13 @@ class Updating:
                     invocation_id=entered.invocation.invocation_id,
                     run=stored,
                     version_id=stored.version_id,
+                    sequence=self._head_sequence(),
                     projections=tuple(project(kernel, subject.dataset.id)),
                 )
+        outcome, word = _ending(error)
         return self._report(
-            "busy" if isinstance(error, LostLease) else outcome,
-            "blocked" if outcome == "refused" else "failed",
+            outcome,
+            word,
             error.message,
             invocation_id=entered.invocation.invocation_id,
             run=kernel.store.run(run.run_id),
@@ -348,6 +369,15 @@ class Updating:
 
         duration_ms = self._kernel.clock.monotonic_ms() - self._started_ms
         return replace(report, duration_ms=duration_ms, **more)
+
+
+def _ending(error: KfmError) -> tuple[Outcome, str]:
+    """The outcome on record, and the word that people read."""
+    if isinstance(error, Busy):
+        return "busy", "busy"
+    if isinstance(error, Refused):
+        return "refused", "blocked"
+    return "failed", "failed"
 
 
 class _Denied(KfmError):

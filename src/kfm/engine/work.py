@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from kfm.admission.subject import Subject
+from kfm.calls.guard import retry_text
 from kfm.core.errors import PathConflict
 from kfm.core.hashing import fingerprint as fingerprint_of
 from kfm.core.records import Asset, Found, Item, Manifest, Promotion, Record, ValidationReport
 from kfm.core.records import Check as CheckResult
 from kfm.engine.artifacts import RunLog
 from kfm.engine.kernel import Kernel
-from kfm.ports import Objects
+from kfm.ports import Objects, Retrying
 from kfm.ports import Source as Upstream
 from kfm.publish.contract import Contract, bbox_of, load_contract, validate
 from kfm.publish.manifest import item_id, merge, version_id
@@ -63,12 +65,15 @@ def prepare(
     def progressed(amount: int, note: str = "") -> None:
         kernel.progress.advance(amount, note)
 
+    def told(retrying: Retrying) -> None:
+        log.step("fetch", retry_text(retrying), level="warning", error_class=retrying.error_class)
+
     fetched = fetch_all(
         upstream,
         found,
         objects,
         clock=kernel.clock,
-        guard=kernel.guard,
+        guard=partial(kernel.guard, on_retry=told),
         limits=kernel.settings.limits,
         on_progress=progressed,
         check=check,

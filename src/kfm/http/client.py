@@ -116,7 +116,8 @@ class HttpxResponse:
 
     def chunks(self) -> Iterator[bytes]:
         with _explained(self._url):
-            yield from self._response.iter_raw(CHUNK_BYTES)
+            # As it arrives: what waits in a buffer is lost when the connection is cut.
+            yield from self._response.iter_raw()
 
 
 @contextlib.contextmanager

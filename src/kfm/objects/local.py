@@ -21,7 +21,7 @@ from kfm.objects.reading import CHUNK_BYTES, CheckedReader, missing, object_key
 if TYPE_CHECKING:
     from kfm.ports import Files, Ids, Reader
 
-CHECKPOINT_BYTES = 64 * 1024 * 1024
+CHECKPOINT_BYTES = 4 * 1024 * 1024
 PARTIALS_PER_KEY_MAX = 4
 PARTIAL_KEYS_MAX = 256
 

@@ -28,7 +28,10 @@ def advise(run: Run, error: KfmError, now_ms: int) -> Advice:
     if free and kind.retryable:
         sentence = f"The same command tries again; {left} attempts are free until {rfc3339(ends_ms)}."
     elif free:
-        sentence = f"Trying again will not help before the cause is gone; {left} attempts are free until {rfc3339(ends_ms)}."
+        sentence = (
+            "Trying again will not help before the cause is gone; "
+            f"{left} attempts are free until {rfc3339(ends_ms)}."
+        )
     else:
         sentence = "The budget is used up: the next attempt needs --rationale and --ticket."
     return Advice(

@@ -40,7 +40,9 @@ def published_path(source: Source, window: Window, relpath: str, default: str | 
     if source.mode == "replace":
         return safe_path(place)
     whole_days = window.end_ms - window.start_ms >= SHORTEST_DAY_MS
-    folder = render("{window.start:date}", fields) if whole_days else rfc3339(window.start_ms).replace(":", "")
+    folder = (
+        render("{window.start:date}", fields) if whole_days else rfc3339(window.start_ms).replace(":", "")
+    )
     return safe_path(f"{folder}/{place}")
 
 

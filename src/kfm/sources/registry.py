@@ -58,7 +58,13 @@ def make_source(source: Source, settings: Settings, tools: Tools, *, depth: int 
         if depth >= DEPTH_MAX:
             raise ConfigError(f"Sync `{source.id}` is nested deeper than {DEPTH_MAX}.")
         members = {
-            member: make_source(settings.source(member), settings, tools, depth=depth + 1)
+            # One promotion, one calendar: the members' dates are those of the sync.
+            member: make_source(
+                msgspec.structs.replace(settings.source(member), time_zone=source.time_zone),
+                settings,
+                tools,
+                depth=depth + 1,
+            )
             for member in source.members
         }
         return SyncSource(source.id, members, limits)

@@ -38,7 +38,9 @@ SOURCE = (
 class Inside(Project):
     """Commands are called in this process: the same words, a tenth of the time."""
 
-    def configure(self, *, source: str | None = None, extra: str = "", rights: str = RIGHTS, more: str = "") -> None:
+    def configure(
+        self, *, source: str | None = None, extra: str = "", rights: str = RIGHTS, more: str = ""
+    ) -> None:
         """Write kfm.yml; `extra` are more fields of the usual source."""
         source = source or SOURCE.format(more=f", {extra}" if extra else "")
         self.write("kfm.yml", CONFIG.format(source=source, rights=rights, more=more))

@@ -31,7 +31,9 @@ def read_version(folder: Path) -> list[str]:
             problems.append(f"{folder.name}: {asset['path']} has other bytes")
     for name in ("collection.json", "dcat.jsonld", *(f"items/{item['id']}.json" for item in items)):
         json.loads((folder / name).read_bytes())
-    found = {str(path.relative_to(folder / "data")) for path in (folder / "data").rglob("*") if path.is_file()}
+    found = {
+        str(path.relative_to(folder / "data")) for path in (folder / "data").rglob("*") if path.is_file()
+    }
     if found != {asset["path"] for asset in assets}:
         problems.append(f"{folder.name}: it holds {sorted(found)}")
     return problems

@@ -35,7 +35,12 @@ def everything(folder: Path) -> dict[str, tuple[Any, ...]]:
                 continue
             status = path.lstat()
             content = b"" if path.is_dir() else os.readlink(path) if path.is_symlink() else path.read_bytes()
-            found[str(path.relative_to(folder))] = (status.st_mode, status.st_ino, status.st_mtime_ns, content)
+            found[str(path.relative_to(folder))] = (
+                status.st_mode,
+                status.st_ino,
+                status.st_mtime_ns,
+                content,
+            )
     return found
 
 
@@ -86,7 +91,9 @@ def prepare(project: Inside, upstream: Upstream, state: str) -> None:
 
 @pytest.mark.req("UPD-7")
 @pytest.mark.parametrize("state", STATES)
-def test_nothing_changes(project: Inside, upstream: Upstream, tmp_path: Path, state: str, valid: Valid) -> None:
+def test_nothing_changes(
+    project: Inside, upstream: Upstream, tmp_path: Path, state: str, valid: Valid
+) -> None:
     """Whatever state a project is in, a dry-run in a process of its own leaves it as it was."""
     prepare(project, upstream, state)
     files, rows = everything(project.folder), dump(project.state, tmp_path / "before")
@@ -123,7 +130,11 @@ def test_artifacts_say_dry_run(project: Inside, upstream: Upstream, tmp_path: Pa
     prepare(project, upstream, "changed")
     folder = tmp_path / "artifacts"
     project.kfm(*DRY, "--artifacts", str(folder))
-    names = {"run.jsonl": "run-event", "event_log.jsonl": "event-log", "publisher_trace.jsonl": "publisher-trace"}
+    names = {
+        "run.jsonl": "run-event",
+        "event_log.jsonl": "event-log",
+        "publisher_trace.jsonl": "publisher-trace",
+    }
     for name, schema in names.items():
         for line in (folder / name).read_text().splitlines():
             valid(schema, json.loads(line))
@@ -136,7 +147,9 @@ def test_artifacts_say_dry_run(project: Inside, upstream: Upstream, tmp_path: Pa
 
 @pytest.mark.req("UPD-7")
 @pytest.mark.parametrize("state", ["empty", "killed", "changed"])
-def test_no_file_is_opened_for_writing(project: Inside, upstream: Upstream, tmp_path: Path, state: str) -> None:
+def test_no_file_is_opened_for_writing(
+    project: Inside, upstream: Upstream, tmp_path: Path, state: str
+) -> None:
     """Seen by the operating system: only the artifacts and nameless temporary files are written."""
     strace = shutil.which("strace")
     probe = [strace or "", "-o", os.devnull, "true"]
@@ -169,7 +182,17 @@ def test_no_file_is_opened_for_writing(project: Inside, upstream: Upstream, tmp_
     assert os.listdir(own_tmp) == []
 
 
-WRITING = ("write", "pwrite64", "writev", "pwritev", "ftruncate", "fallocate", "fchmod", "sendfile", "copy_file_range")
+WRITING = (
+    "write",
+    "pwrite64",
+    "writev",
+    "pwritev",
+    "ftruncate",
+    "fallocate",
+    "fchmod",
+    "sendfile",
+    "copy_file_range",
+)
 TRACED = (
     "open", "openat", "creat", "mkdir", "mkdirat", "rename", "renameat", "renameat2", "unlink", "unlinkat",
     "link", "linkat", "symlink", "symlinkat", "truncate", "utimensat", "chmod", "fchmodat", "rmdir", *WRITING,

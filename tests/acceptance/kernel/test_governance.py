@@ -42,7 +42,9 @@ def untouched(project: Inside) -> None:
 def frozen() -> str:
     now = datetime.now(UTC)
     start, end = now - timedelta(hours=1), now + timedelta(hours=1)
-    return f'freezes: [{{start: "{start:%Y-%m-%dT%H:%M:%SZ}", end: "{end:%Y-%m-%dT%H:%M:%SZ}", reason: Audit}}]'
+    return (
+        f'freezes: [{{start: "{start:%Y-%m-%dT%H:%M:%SZ}", end: "{end:%Y-%m-%dT%H:%M:%SZ}", reason: Audit}}]'
+    )
 
 
 @pytest.mark.req("UPD-2", "UPD-9")

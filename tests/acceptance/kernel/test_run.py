@@ -233,7 +233,17 @@ def test_both_names_of_the_command(project: Inside, module: str) -> None:
     document = YAML(typ="safe").load((project.folder / "kfm.yml").read_text())
     project.write("kfm.json", json.dumps(document))
     (project.folder / "elsewhere").mkdir()
-    command = [sys.executable, "-m", module, "run", "--config", "../kfm.json", "--window", "2026-01-01/P1D", "--json"]
+    command = [
+        sys.executable,
+        "-m",
+        module,
+        "run",
+        "--config",
+        "../kfm.json",
+        "--window",
+        "2026-01-01/P1D",
+        "--json",
+    ]
     outside = Project(project.folder / "elsewhere")
     ended = finish(outside.start(command=command))
     assert ended.code == 0, ended

@@ -35,7 +35,10 @@ def test_the_second_of_two_is_busy(project: Inside, upstream: Upstream) -> None:
     assert ended.code == 0, ended
     assert ended.result["run_id"] in second.result["reason"]
     assert project.rows("SELECT count(*) FROM runs") == [(1,)]
-    assert project.rows("SELECT outcome FROM invocations ORDER BY requested_at_ms") == [("success",), ("busy",)]
+    assert project.rows("SELECT outcome FROM invocations ORDER BY requested_at_ms") == [
+        ("success",),
+        ("busy",),
+    ]
 
 
 @pytest.mark.req("UPD-8")
@@ -207,7 +210,13 @@ def test_secrets_are_nowhere(project: Inside, upstream: Upstream, works: bool) -
     if not works:
         del upstream.bodies["/levels.csv"]
     said = []
-    for command in (("run", "--verbose"), ("run", "--json"), ("diff",), ("status",), ("config", "show", "--origin")):
+    for command in (
+        ("run", "--verbose"),
+        ("run", "--json"),
+        ("diff",),
+        ("status",),
+        ("config", "show", "--origin"),
+    ):
         ended = project.kfm(*command)
         said.append(ended.out + ended.err)
     assert f"Bearer {header}" in [headers.get("authorization") for headers in upstream.headers]

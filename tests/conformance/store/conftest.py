@@ -25,7 +25,7 @@ def postgres_schema(postgres_dsn: str) -> Iterator[Callable[[], str]]:
 
         def make() -> str:
             name = f"ledger_{next(numbers)}"
-            admin.execute(f"CREATE SCHEMA {name}")  # type: ignore[call-overload]
+            admin.execute(f"CREATE SCHEMA {name}")
             return f"{dsn}?options=-csearch_path%3D{name}"
 
         yield make

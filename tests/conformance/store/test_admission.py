@@ -108,7 +108,7 @@ def test_a_gone_holder_is_taken_over_by_other_work(desk: Desk, gone: str) -> Non
 @pytest.mark.req("UPD-5")
 @pytest.mark.parametrize("gone", ["lapsed", "dead"])
 def test_the_same_work_is_taken_over_in_its_own_row(desk: Desk, gone: str) -> None:
-    """A takeover is one attempt more and a higher fence of the same run; the first call ends as interrupted."""
+    """A takeover is an attempt more and a higher fence of the same run; the first call ends as failed."""
     first = desk.admitted("a", lease_ms=0 if gone == "lapsed" else MINUTE_MS)
     answer = desk.again(first, worker_id="worker-2", dead=dead("worker-1") if gone == "dead" else dead())
     assert answer.answer == "admitted"

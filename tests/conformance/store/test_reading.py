@@ -71,7 +71,8 @@ def test_runs_are_found_by_what_they_are(desk: Desk) -> None:
 def test_the_latest_revision_of_a_work_is_found(desk: Desk) -> None:
     """Revisions of one work are one family; forces and corrections in it are counted and found."""
     base = digest("base")
-    for revision, extra in enumerate(({}, {"force": 1}, {"correction": "C-7"}, {"force": 2})):
+    changes: list[dict[str, object]] = [{}, {"force": 1}, {"correction": "C-7"}, {"force": 2}]
+    for revision, extra in enumerate(changes):
         run = new_run(f"r{revision}", work_base=base, revision=revision, **extra)
         admitted = desk.admit(run).run
         assert admitted is not None

@@ -37,10 +37,10 @@ runs = st.builds(
     Run,
     run_id=st.just(""), source_id=texts, dataset_id=texts, pipeline_id=texts,
     idempotency_key=texts, work_key=texts, work_base=texts,
-    revision=numbers, trigger_type=triggers, window_spec=texts, window_start_ms=numbers, window_end_ms=numbers,
-    partition=maybe_text, pipeline_version=texts, status=st.just("running"), attempts=numbers, fence=st.just(0),
-    start_time_ms=numbers, end_time_ms=maybe_number, fingerprint=maybe_text, version_id=maybe_text,
-    error_code=maybe_text, error_message=maybe_text, force=numbers, correction=maybe_text,
+    revision=numbers, trigger_type=triggers, window_spec=texts, window_start_ms=numbers,
+    window_end_ms=numbers, partition=maybe_text, pipeline_version=texts, status=st.just("running"),
+    attempts=numbers, fence=st.just(0), start_time_ms=numbers, end_time_ms=maybe_number,
+    fingerprint=maybe_text, version_id=maybe_text, error_code=maybe_text, error_message=maybe_text, force=numbers, correction=maybe_text,
 )  # fmt: skip
 gates = st.builds(
     GateResult, gate=any_text, allowed=st.booleans(), reason=any_text,

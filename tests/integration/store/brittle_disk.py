@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import random
+from itertools import pairwise
 from typing import Any
 
 import apsw
@@ -104,20 +105,31 @@ def _put(data: bytearray, offset: int, piece: bytes) -> None:
 def _sectors(offset: int, data: bytes) -> list[tuple[int, bytes]]:
     """The pieces of a write that a disk writes in one go."""
     cuts = [offset, *range(offset - offset % SECTOR + SECTOR, offset + len(data), SECTOR), offset + len(data)]
-    return [(start, data[start - offset : end - offset]) for start, end in zip(cuts, cuts[1:], strict=False)]
+    return [(start, data[start - offset : end - offset]) for start, end in pairwise(cuts)]
 
 
 def after_cut(log: list[Event], moment: int, rng: random.Random) -> tuple[dict[str, bytes], list[Any]]:
     """The files as the next boot may find them, and what the program had been told."""
+    told = [event[2] for event in log[:moment] if event[0] == "mark"]
+    safe, loose, ghosts = _at(log[:moment])
+    for name, pending in loose.items():
+        if name not in safe and rng.random() < 0.3:
+            continue  # nobody has ever synced its entry in the folder
+        _survive(safe.setdefault(name, bytearray()), pending, rng)
+    for name, data in ghosts.items():
+        if name not in safe and rng.random() < 0.5:
+            safe[name] = data
+    return {name: bytes(data) for name, data in safe.items()}, told
+
+
+def _at(log: list[Event]) -> tuple[dict[str, bytearray], dict[str, list[Event]], dict[str, bytearray]]:
+    """What is on the disk for sure, what is on its way there, and deleted files that may come back."""
     safe: dict[str, bytearray] = {}
     loose: dict[str, list[Event]] = {}
     ghosts: dict[str, bytearray] = {}
-    told: list[Any] = []
-    for event in log[:moment]:
+    for event in log:
         kind, name = event[0], event[1]
-        if kind == "mark":
-            told.append(event[2])
-        elif kind == "sync":
+        if kind == "sync":
             if name not in safe:
                 ghosts.clear()  # with the first sync of a new file SQLite syncs the folder, too
             data = safe.setdefault(name, bytearray())
@@ -128,25 +140,22 @@ def after_cut(log: list[Event], moment: int, rng: random.Random) -> tuple[dict[s
             gone = safe.pop(name, None)
             if gone is not None and not event[2]:
                 ghosts[name] = gone
-        else:
+        elif kind != "mark":
             loose.setdefault(name, []).append(event)
-    for name, pending in loose.items():
-        if name not in safe and rng.random() < 0.3:
-            continue  # nobody has ever synced its entry in the folder
-        data = safe.setdefault(name, bytearray())
-        keep = rng.choice([0.0, 0.1, 0.5, 0.9, 1.0])
-        for event in pending:
-            if event[0] == "truncate":
-                if rng.random() < keep:
-                    _apply(data, event)
-                continue
-            for offset, piece in _sectors(event[2], event[3]):
-                if rng.random() < keep:
-                    _put(data, offset, piece)
-    for name, data in ghosts.items():
-        if name not in safe and rng.random() < 0.5:
-            safe[name] = data
-    return {name: bytes(data) for name, data in safe.items()}, told
+    return safe, loose, ghosts
+
+
+def _survive(data: bytearray, pending: list[Event], rng: random.Random) -> None:
+    """Any part of what was never synced."""
+    keep = rng.choice([0.0, 0.1, 0.5, 0.9, 1.0])
+    for event in pending:
+        if event[0] == "truncate":
+            if rng.random() < keep:
+                _apply(data, event)
+            continue
+        for offset, piece in _sectors(event[2], event[3]):
+            if rng.random() < keep:
+                _put(data, offset, piece)
 
 
 def _apply(data: bytearray, event: Event) -> None:

@@ -33,7 +33,7 @@ def _judge(said: list[dict[str, Any]], store: SqlStore) -> None:
 
 
 def test_a_hundred_processes_on_sqlite_make_one_run(tmp_path: Path, play: Callable[..., Any]) -> None:
-    """They create the ledger and admit the same key together: one run is stored, all are shown that one."""
+    """They create the ledger and admit the same key: one run is stored, all are shown that one."""
     path = tmp_path / "kfm.db"
     said = play("crowd", path, SIZE).lines()
     _judge(said, sqlite_store(str(path), SystemClock()))
@@ -42,6 +42,6 @@ def test_a_hundred_processes_on_sqlite_make_one_run(tmp_path: Path, play: Callab
 def test_a_hundred_processes_on_postgresql_make_one_run(
     postgres_database: str, play: Callable[..., Any]
 ) -> None:
-    """They migrate the database and admit the same key together: one run is stored, all are shown that one."""
+    """They migrate the database and admit the same key: one run is stored, all are shown that one."""
     said = play("crowd", postgres_database, SIZE).lines()
     _judge(said, postgres_store(postgres_database))

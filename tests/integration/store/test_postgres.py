@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -223,7 +224,7 @@ def test_collection_and_admission_never_both_get_in(postgres_database: str) -> N
     first, second = Desk(postgres_store(postgres_database)), postgres_store(postgres_database)
     for number in range(30):
         admitted, collecting = _together(
-            lambda number=number: first.admit(new_run(f"r{number}")),
+            partial(first.admit, new_run(f"r{number}")),
             lambda: second.begin_collection("sweeper", MINUTE_MS, alive),
         )
         assert not isinstance(admitted, KfmError)
@@ -245,7 +246,7 @@ def test_a_switch_and_a_promotion_never_pass_each_other(postgres_database: str) 
         run = first.admitted(f"r{number}")
         before = first.store.policy_epoch()
         promoted, epoch = _together(
-            lambda run=run, before=before: first.promote(run, policy_epoch=before),
+            partial(first.promote, run, policy_epoch=before),
             lambda: second.set_switch(switch(), entry("switch")),
         )
         assert epoch == before + 1
@@ -272,9 +273,7 @@ def test_two_locks_on_one_dataset_promote_one_after_the_other(postgres_database:
         ]
         answers = _together(
             *(
-                lambda desk=desk, run=run, scope=scope, base=sequence: desk.promote(
-                    run, f"{run.run_id}", scope=scope, base_sequence=base
-                )
+                partial(desk.promote, run, run.run_id, scope=scope, base_sequence=sequence)
                 for desk, run, scope in zip(desks, runs, scopes, strict=True)
             )
         )
@@ -283,7 +282,7 @@ def test_two_locks_on_one_dataset_promote_one_after_the_other(postgres_database:
         for desk, run, scope, answer in zip(desks, runs, scopes, answers, strict=True):
             if answer.answer == "head-moved":
                 assert desk.store.run(run.run_id).status == "running"  # type: ignore[union-attr]
-                assert desk.promote(run, f"{run.run_id}", scope=scope).sequence == sequence + 1
+                assert desk.promote(run, run.run_id, scope=scope).sequence == sequence + 1
         sequence += 1
     for desk in desks:
         desk.store.close()
@@ -300,7 +299,7 @@ def test_reapers_and_admissions_meet_without_harm(postgres_database: str) -> Non
         answers = _together(
             lambda: desks[0].store.reap(alive),
             lambda: desks[1].store.reap(alive),
-            lambda number=number: desks[2].admit(new_run(f"next {number}"), scope="dataset:b", lease_ms=0),
+            partial(desks[2].admit, new_run(f"next {number}"), scope="dataset:b", lease_ms=0),
             lambda: desks[3].store.begin_collection("sweeper", 0, alive),
         )
         assert not [answer for answer in answers if isinstance(answer, KfmError)], answers

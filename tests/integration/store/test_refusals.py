@@ -168,7 +168,7 @@ def test_a_folder_that_may_not_be_entered_is_said(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("role", ["hold", "hold-room"])
 def test_busy_is_said_in_our_words(tmp_path: Path, play: Callable[..., Any], role: str) -> None:
-    """Whoever holds the file, a foreign tool or one of us: after the deadline our sentence, never SQLite's."""
+    """Whoever holds the file, a foreign tool or one of us: our sentence, and never SQLite's."""
     path = str(tmp_path / "kfm.db")
     store = sqlite_store(path, SystemClock(), wait_max_ms=60)
     play(role, path).ready()
