@@ -40,6 +40,7 @@ class Meter:
         self._thread = threading.get_ident()
         self._write = os.write  # before it is watched
         self._phase = 0
+        self.kept: Any = None
         self.writing = False  # others can't write while this is so
         self._since = time.monotonic()
         self.counts: Counter[str] = Counter()
@@ -118,8 +119,7 @@ def watch_sqlite(meter: Meter) -> None:
         def xOpen(self, name: Any, flags: Any) -> WatchedFile:  # noqa: N802 - SQLite's name
             return WatchedFile(name, flags)
 
-    global _vfs  # it must outlive every connection
-    _vfs = Watching()
+    meter.kept = Watching()  # it must outlive every connection
 
     from kfm.store.sqlite import SqliteDatabase
     from kfm.store.turnstile import Turnstile

@@ -145,7 +145,8 @@ class Project:
 
     def governance(self, kind: str) -> list[dict[str, Any]]:
         found = self.rows(
-            "SELECT subject, actor, rationale, ticket, details FROM governance WHERE kind = ? ORDER BY number",
+            "SELECT subject, actor, rationale, ticket, details FROM governance "
+            "WHERE kind = ? ORDER BY number",
             kind,
         )
         names = ("subject", "actor", "rationale", "ticket", "details")

@@ -27,7 +27,9 @@ publish:
   - {{kind: local, path: published}}
 sources:
 """
-_FILES = '  - {id: notes, dataset: levels, kind: files, folder: incoming, pattern: "*.csv", contract: contract.odcs.yaml}\n'
+_FILES = """\
+  - {id: notes, dataset: levels, kind: files, folder: incoming, contract: contract.odcs.yaml}
+"""
 _SYNC = """\
   - {{id: gauges, dataset: levels, kind: http, url: "{url}/gauges.csv", contract: contract.odcs.yaml}}
   - {{id: wells, dataset: levels, kind: http, url: "{url}/wells.csv"}}

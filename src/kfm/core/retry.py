@@ -8,13 +8,12 @@ time that counts from its first attempt and includes the calls' own waiting.
 from __future__ import annotations
 
 import math
-import re
-from datetime import UTC, datetime
 from typing import Literal
 
 import msgspec
 
 from kfm.core.classify import Classification, Failure, classify
+from kfm.core.http_dates import parse_http_date
 from kfm.core.retry_rules import CallPolicy, RetryPolicy, retry_rules
 
 DOUBLINGS_MAX = 40  # beyond it every cap is long reached
@@ -155,58 +154,11 @@ def unit_fate(
 
 # --- Retry-After ---------------------------------------------------------------------
 
-_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-_MONTH = "|".join(_MONTHS)
-_IMF_DATE = re.compile(
-    rf"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun), (\d\d) ({_MONTH}) (\d{{4}}) (\d\d):(\d\d):(\d\d) GMT\Z", re.ASCII
-)
-_RFC850_DATE = re.compile(
-    rf"(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day, (\d\d)-({_MONTH})-(\d\d) (\d\d):(\d\d):(\d\d) GMT\Z",
-    re.ASCII,
-)
-_ASCTIME_DATE = re.compile(
-    rf"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) ({_MONTH}) ([ \d]\d) (\d\d):(\d\d):(\d\d) (\d{{4}})\Z", re.ASCII
-)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
 
 def parse_retry_after(value: str, now_ms: int) -> int | None:
     """How long to wait, in ms: from seconds or an HTTP date. Nonsense is None, the past is 0."""
     text = value.strip(" \t")
     if text.isascii() and text.isdigit():
         return int(text) * 1000 if len(text) <= RETRY_AFTER_DIGITS_MAX else None
-    at_ms = _http_date_ms(text, now_ms)
+    at_ms = parse_http_date(text, now_ms)
     return None if at_ms is None else max(0, at_ms - now_ms)
-
-
-def _http_date_ms(text: str, now_ms: int) -> int | None:
-    if match := _IMF_DATE.match(text):
-        day, month, year, hour, minute, second = match.groups()
-    elif match := _ASCTIME_DATE.match(text):
-        month, day, hour, minute, second, year = match.groups()
-    elif match := _RFC850_DATE.match(text):
-        day, month, year, hour, minute, second = match.groups()
-        year = str(_full_year(int(year), now_ms))
-    else:
-        return None
-    leap = second == "60"  # allowed by the grammar, unknown to the calendar
-    try:
-        moment = datetime(
-            int(year),
-            _MONTHS.index(month) + 1,
-            int(day),
-            int(hour),
-            int(minute),
-            59 if leap else int(second),
-            tzinfo=UTC,
-        )
-    except ValueError:
-        return None
-    return int((moment - _EPOCH).total_seconds()) * 1000 + (1000 if leap else 0)
-
-
-def _full_year(two_digits: int, now_ms: int) -> int:
-    """RFC 9110: a year more than 50 years ahead means the past century."""
-    this_year = datetime.fromtimestamp(now_ms / 1000, UTC).year
-    year = this_year - this_year % 100 + two_digits
-    return year - 100 if year > this_year + 50 else year

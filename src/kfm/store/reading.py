@@ -22,10 +22,7 @@ class Ledger:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-
-    @property
-    def _session(self) -> Session:
-        return self._database.session
+        self._session: Session = database.session
 
     def latest_run(self, work_base: str) -> Run | None:
         row = self._session.one("runs.latest_of_work", work_base=work_base)

@@ -21,7 +21,11 @@ PUBLISH_FORBIDDEN = """\
 forbid (principal, action == Action::"publish", resource);
 """
 FAILING = 'def publish(context):\n    raise ValueError("the sensor speaks in riddles")\n'
-PASSING = "def publish(context):\n    for one in context.inputs:\n        context.publisher.write_file(one.path, one.fetched)\n"
+PASSING = """\
+def publish(context):
+    for one in context.inputs:
+        context.publisher.write_file(one.path, one.fetched)
+"""
 
 
 def refused(ended: Ended, code: str) -> None:

@@ -33,7 +33,7 @@ def test_first_update(project: Inside, valid: Valid) -> None:
     result = ended.result
     assert (result["word"], result["outcome"], result["version"]) == ("published", "success", 1)
     assert [target["sequence"] for target in result["projections"]] == [1]
-    shown = [path for path in (project.published / "levels/current/data").rglob("*.csv")]
+    shown = (project.published / "levels/current/data").rglob("*.csv")
     assert sorted(path.read_bytes() for path in shown) == sorted([table("a", 3), table("b", 4)])
     (row,) = project.rows("SELECT run_id, status, trigger_type, window_start_ms, window_end_ms FROM runs")
     assert row[:3] == (result["run_id"], "success", "manual")
@@ -76,7 +76,8 @@ def test_late_data_opens_a_revision(project: Inside) -> None:
     assert second.result["run_id"] != first.result["run_id"]
     assert runs(project) == [(0, "success", 1), (1, "success", 1)]
     keys = project.rows(
-        "SELECT count(DISTINCT work_key), count(DISTINCT work_base), count(DISTINCT idempotency_key) FROM runs"
+        "SELECT count(DISTINCT work_key), count(DISTINCT work_base), "
+        "count(DISTINCT idempotency_key) FROM runs"
     )
     assert keys == [(2, 1, 2)]
     assert project.tree(f"levels/versions/{old_name}") == old

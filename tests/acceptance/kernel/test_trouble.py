@@ -15,7 +15,11 @@ from tests.crash.scenarios import RUN
 from tests.crash.upstream import Upstream
 
 SECRETS = ("S3cr3t-Header-0815", "S3cr3t-Param-4711", "S3cr3t-Pass-1337")
-TWO_TARGETS = "publish:\n  - {kind: local, name: broken, path: blocked}\n  - {kind: local, name: good, path: published}\n"
+TWO_TARGETS = """\
+publish:
+  - {kind: local, name: broken, path: blocked}
+  - {kind: local, name: good, path: published}
+"""
 
 
 @pytest.mark.req("UPD-5", "UPD-8", "CLI-1")
@@ -205,7 +209,8 @@ def test_secrets_are_nowhere(project: Inside, upstream: Upstream, works: bool) -
     header, param, password = SECRETS
     project.env |= {"LEVELS_TOKEN": f"Bearer {header}", "LEVELS_KEY": param}
     project.write("secret.txt", password + "\n")
-    more = 'headers: {authorization: "env:LEVELS_TOKEN", x-pass: "file:secret.txt"}, params: {api_key: "env:LEVELS_KEY"}'
+    headers = 'headers: {authorization: "env:LEVELS_TOKEN", x-pass: "file:secret.txt"}'
+    more = headers + ', params: {api_key: "env:LEVELS_KEY"}'
     project.configure(source=http_source(upstream, more))
     if not works:
         del upstream.bodies["/levels.csv"]

@@ -88,7 +88,7 @@ def promote_under_fire(project: Project, rng: random.Random) -> int:
 @pytest.mark.slow
 @pytest.mark.req("TRG-4", "UPD-8")
 def test_readers_see_whole_versions_in_order(project: Project) -> None:
-    """Over a thousand promotions by two processes that are killed now and then, every look is at a whole version."""
+    """A thousand promotions by two processes that get killed: every look is at a whole version."""
     stop = project.folder / "stop"
     reader = start_reader(project, stop)
     try:

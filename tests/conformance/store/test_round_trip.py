@@ -40,7 +40,8 @@ runs = st.builds(
     revision=numbers, trigger_type=triggers, window_spec=texts, window_start_ms=numbers,
     window_end_ms=numbers, partition=maybe_text, pipeline_version=texts, status=st.just("running"),
     attempts=numbers, fence=st.just(0), start_time_ms=numbers, end_time_ms=maybe_number,
-    fingerprint=maybe_text, version_id=maybe_text, error_code=maybe_text, error_message=maybe_text, force=numbers, correction=maybe_text,
+    fingerprint=maybe_text, version_id=maybe_text, error_code=maybe_text, error_message=maybe_text,
+    force=numbers, correction=maybe_text,
 )  # fmt: skip
 gates = st.builds(
     GateResult, gate=any_text, allowed=st.booleans(), reason=any_text,
