@@ -7,11 +7,16 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+import hypothesis
 import pytest
 
 from tests import services
 
 MISSING = "service unavailable"
+
+# The same examples each time, however slow the machine; campaigns of their own look for new ones.
+hypothesis.settings.register_profile("kfm", derandomize=True, deadline=None, print_blob=True)
+hypothesis.settings.load_profile("kfm")
 
 
 def _serve(name: str) -> Iterator[str]:

@@ -68,6 +68,11 @@ class Loaded:
     def secret(self, value: str) -> str:
         return resolve_secret(value, self.folder)
 
+    @property
+    def store(self) -> str | None:
+        """The store's address with its reference resolved: for opening it, never for printing."""
+        return None if self.settings.store is None else self.secret(self.settings.store)
+
 
 def load(
     path: str | None = None,
@@ -150,8 +155,10 @@ def _placed(field: str, text: str, variable: str | None) -> str:
     """A value from outside the file: its paths are seen from here, its credentials stay where they are."""
     if field == "state":
         return os.path.abspath(text)
-    if field == "store" and variable is not None and not text.startswith(("env:", "file:")):
-        return f"env:{variable}"
+    if field == "store" and text.startswith("sqlite:"):
+        return "sqlite:" + os.path.abspath(text.removeprefix("sqlite:"))
+    if field == "store" and variable is not None and "@" in text and not text.startswith("file:"):
+        return f"env:{variable}"  # it may hold a password: settings are printed, the environment is not
     return text
 
 

@@ -98,15 +98,9 @@ def _plan(
     admission: GateDecision,
 ) -> tuple[plans.Plan, GateDecision]:
     objects = kernel.scratch()
-    trace = Trace(
-        log.trace_line,
-        kernel.clock.now_ms,
-        run.run_id,
-        publisher="noop",
-        dry_run=True,
-        restricted=is_restricted(subject),
+    publisher = NoopPublisher(
+        trace_of(kernel, subject, log, run, dry_run=True), scratch=objects, limits=kernel.settings.limits
     )
-    publisher = NoopPublisher(trace, scratch=objects, limits=kernel.settings.limits)
     try:
         prepared = work.prepare(
             kernel,
@@ -159,9 +153,17 @@ def empty_manifest(subject: Subject) -> Manifest:
     return merge_items(None, subject.dataset, (), "merge")
 
 
-def is_restricted(subject: Subject) -> bool:
+def trace_of(kernel: Kernel, subject: Subject, log: RunLog, run: Run, *, dry_run: bool) -> Trace:
+    """The publisher's trace of one attempt; names of data that is not public are masked in it."""
     rights = subject.dataset.rights
-    return rights is None or rights.care.level != "public"
+    return Trace(
+        log.trace_line,
+        kernel.clock.now_ms,
+        run.run_id,
+        publisher="noop" if dry_run else "staging",
+        dry_run=dry_run,
+        restricted=rights is None or rights.care.level != "public",
+    )
 
 
 def _write_plan(kernel: Kernel, folder: str | None, plan: plans.Plan) -> None:

@@ -26,14 +26,13 @@ from kfm.engine import gating, work
 from kfm.engine.artifacts import RunLog
 from kfm.engine.kernel import Kernel
 from kfm.engine.lease import HeldLease
-from kfm.engine.preview import is_restricted, make_plan
+from kfm.engine.preview import make_plan, trace_of
 from kfm.engine.projecting import project
 from kfm.engine.requests import Outcome, RunReport
 from kfm.ports import Source as Upstream
 from kfm.publish.manifest import diff
 from kfm.publish.plan import Plan, compare
 from kfm.publish.publisher import StagingPublisher
-from kfm.publish.trace import Trace
 from kfm.recovery.failures import advise
 from kfm.recovery.sweep import sweep
 
@@ -171,14 +170,7 @@ class Updating:
                 raise refusal(decision, in_flight=True)
 
         lease = HeldLease(kernel, subject.scope, run.fence, entered.policy_epoch, on_epoch)
-        trace = Trace(
-            log.trace_line,
-            kernel.clock.now_ms,
-            run.run_id,
-            publisher="staging",
-            dry_run=False,
-            restricted=is_restricted(subject),
-        )
+        trace = trace_of(kernel, subject, log, run, dry_run=False)
         publisher = StagingPublisher(kernel.objects, trace, limits=kernel.settings.limits)
         try:
             with lease.beating():

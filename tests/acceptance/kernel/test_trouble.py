@@ -264,3 +264,44 @@ def test_one_source_of_several_fails(project: Inside) -> None:
     assert [one["word"] for one in ended.document["results"]] == ["failed", "published"]
     project.write("incoming/c.csv", table("c", 2))
     assert [one["word"] for one in project.run().document["results"]] == ["failed", "published"]
+
+
+@pytest.mark.xfail(strict=True, reason="FileExistsError after admission: KFM600, and the lock stays held")
+@pytest.mark.req("UPD-11", "CLI-1")
+def test_a_folder_of_artifacts_is_used_again(project: Inside) -> None:
+    """A second run with the same --artifacts works or says why not; it never leaves its lock behind."""
+    assert project.run("--artifacts", "out").code == 0
+    project.write("incoming/c.csv", table("c", 2))
+    again = project.run("--artifacts", "out")
+    assert again.code in (0, 2), again
+    assert project.rows("SELECT * FROM locks WHERE worker_id IS NOT NULL") == []
+    assert project.rows("SELECT * FROM runs WHERE status = 'running'") == []
+
+
+@pytest.mark.xfail(strict=True, reason="FileExistsError: KFM600")
+@pytest.mark.req("UPD-7", "CLI-1")
+def test_a_folder_of_artifacts_is_used_again_by_a_dry_run(project: Inside) -> None:
+    """A second dry-run with the same --artifacts works or says why not."""
+    for _ in range(2):
+        assert project.run("--dry-run", "--artifacts", "out").code in (0, 2)
+
+
+@pytest.mark.xfail(strict=True, reason="between admission and the first step nothing ends the run")
+@pytest.mark.req("UPD-5", "UPD-8")
+@pytest.mark.parametrize("problem", [KeyboardInterrupt, OSError])
+def test_trouble_right_after_admission(
+    project: Inside, monkeypatch: pytest.MonkeyPatch, problem: type[BaseException]
+) -> None:
+    """A run that can't even begin is ended: its lock is free, and the next command need not wait."""
+    from kfm.engine import run
+
+    def broken(*_: object, **__: object) -> None:
+        raise problem
+
+    text = (project.folder / "kfm.yml").read_text()
+    project.write("kfm.yml", text.replace("lease: {seconds: 1}", "lease: {seconds: 60}"))
+    with monkeypatch.context() as patched:
+        patched.setattr(run, "RunLog", broken)
+        assert project.run().code in (4, 130)
+    assert project.rows("SELECT * FROM locks WHERE worker_id IS NOT NULL") == []
+    assert project.run().result["word"] == "published"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from kfm.core.classify import Classification
-from kfm.core.errors import IllegalTransition, KfmError, RationaleRequired, SchemaViolation
+from kfm.core.errors import IllegalTransition, RationaleRequired, SchemaViolation
 from kfm.core.node_transitions import recorded
 from kfm.core.records import Node, Unit
 from kfm.core.retry import policy_for, unit_fate
@@ -211,14 +211,13 @@ def _journal(scene: Scene) -> None:
         )
         adds_up = checks == passed + failed
         named = (outcome == "skipped") == (because is not None)
+        backwards = previous is not None and (previous.outcome, outcome) == ("success", "skipped")
         try:
             stored = recorded(previous, node)
-        except (SchemaViolation, IllegalTransition) as error:
-            require(isinstance(error, KfmError), "a refusal is one of ours")
-            ended = previous is not None and previous.outcome in ("success", "skipped")
-            require(not (adds_up and named) or ended, "a step that adds up is recorded", node=node)
+        except (SchemaViolation, IllegalTransition):
+            require(not (adds_up and named) or backwards, "a step that adds up is recorded", node=node)
             continue
-        require(adds_up and named, "a step that does not add up is refused", node=node)
+        require(adds_up and named and not backwards, "a step that does not add up is refused", node=node)
         previous = stored
     broken = {"checks": True, "passed": 1, "failed": 0}
     if previous is not None:

@@ -134,7 +134,7 @@ def _altered(scene: Scene, delivery: Delivery) -> Delivery:
     if kind == "words":
         return replace(changed, stamp=rng.choice(("now", "-5", "1" * 13, "")))
     if kind == "foreign":
-        return replace(changed, signature="v2," + signature[3:])
+        return replace(changed, signature=signature.replace("v1,", "v2,"))
     return replace(changed, body=delivery.body + b" ")
 
 

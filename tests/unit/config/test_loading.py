@@ -219,13 +219,24 @@ def test_a_secret_that_is_not_there(project: Path, reference: str, sentence: str
 
 
 @pytest.mark.req("CLI-2")
-def test_an_address_with_a_password_stays_in_the_environment(project: Path) -> None:
+def test_an_address_with_a_password_stays_in_the_environment(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """KFM_STORE may hold a password: settings hold the reference, and nothing prints the value."""
     environ = {"KFM_STORE": "postgresql://me:s3cr3t@host/db"}
     loaded = load(environ=environ)
     assert loaded.settings.store == "env:KFM_STORE"
+    monkeypatch.setenv("KFM_STORE", environ["KFM_STORE"])
+    assert loaded.store == environ["KFM_STORE"]
     assert "s3cr3t" not in repr(public_document(loaded.settings))
     assert "s3cr3t" not in repr(loaded.settings)
+
+
+def test_an_address_without_a_password_is_plain(project: Path) -> None:
+    """Nothing to hide, nothing hidden; a path is seen from here."""
+    assert load(environ={"KFM_STORE": "postgresql://host/db"}).settings.store == "postgresql://host/db"
+    assert load(environ={"KFM_STORE": "sqlite:x.db"}).settings.store == f"sqlite:{project}/x.db"
+    assert load(environ={}).store is None
 
 
 # --- what else the environment tells -------------------------------------------------

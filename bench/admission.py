@@ -1,0 +1,310 @@
+"""What the ledger costs beyond the database that it is kept in.
+
+All files lie on the disk that holds this repository, WAL and FULL on both sides: a memory disk
+would flatter whoever syncs more.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import apsw
+import msgspec
+
+from bench.harness import Benchmark
+from kfm.core.commits import Admit
+from kfm.core.records import GateResult, Invocation, Run
+from kfm.store import rows
+from kfm.store.ledger import SqlStore
+from kfm.store.migrations import migrate
+from kfm.store.queries import queries
+from kfm.store.sqlite import SqliteDatabase
+from kfm.system import SystemClock
+
+ROOT = Path(__file__).resolve().parents[1]
+KNOWN = 5_000  # runs in the ledger before anything is measured
+ROUND = 60  # admissions a round: several checkpoints happen during a benchmark
+LOOKUPS = 500
+WORKER_MS = 5.0
+COMMITS = 40
+
+
+def _folder(stack: ExitStack) -> str:
+    place = ROOT / ".bench"
+    place.mkdir(exist_ok=True)
+    stack.callback(lambda: place.rmdir() if not any(place.iterdir()) else None)
+    return stack.enter_context(tempfile.TemporaryDirectory(dir=place))
+
+
+def _digest(text: str) -> str:
+    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
+
+def _run(number: int) -> Run:
+    hexes = _digest(f"run {number}")[7:]
+    return Run(
+        run_id=f"{hexes[:8]}-{hexes[8:12]}-8{hexes[13:16]}-8{hexes[17:20]}-{hexes[20:32]}",
+        source_id="usgs-daily",
+        dataset_id="ks-streamflow",
+        pipeline_id="usgs-daily",
+        idempotency_key=_digest(f"key {number}"),
+        work_key=_digest(f"work {number}"),
+        work_base=_digest(f"base {number}"),
+        revision=0,
+        trigger_type="cron",
+        window_spec="P1D",
+        window_start_ms=1_767_225_600_000,
+        window_end_ms=1_767_312_000_000,
+        partition=None,
+        pipeline_version=_digest("pipeline"),
+        status="running",
+        attempts=1,
+        fence=1,
+        start_time_ms=1_767_312_000_000 + number,
+    )
+
+
+def _request(number: int, scope: str) -> Admit:
+    run = _run(number)
+    gates = tuple(
+        GateResult(gate=name, allowed=True, reason="Nothing stands in the way.")
+        for name in ("switch", "freeze", "policy", "rights")
+    )
+    call = Invocation(
+        invocation_id=f"{number:08x}-0000-7000-8000-000000000000",
+        run_id=run.run_id,
+        source_id=run.source_id,
+        dataset_id=run.dataset_id,
+        trigger_type=run.trigger_type,
+        idempotency_key=run.idempotency_key,
+        outcome=None,
+        actor="ada",
+        requested_at_ms=run.start_time_ms,
+        reason="This work has not been done yet.",
+        gates=gates,
+    )
+    return Admit(run=run, seen=None, scope=scope, worker_id="w", lease_ms=0, invocation=call, policy_epoch=1)
+
+
+@dataclass
+class Ledgers:
+    """Two ledgers with the same past: one is used through the store, one by hand."""
+
+    store: SqlStore
+    raw: apsw.Connection
+    next_run: dict[str, int] = field(default_factory=lambda: {"ours": KNOWN, "reference": KNOWN})
+
+    def numbers(self, side: str, count: int) -> range:
+        start = self.next_run[side]
+        self.next_run[side] = start + count
+        return range(start, start + count)
+
+
+def _open(path: str) -> SqliteDatabase:
+    database = SqliteDatabase(path, SystemClock())
+    migrate(database, "sqlite", 1)
+
+    def past(session: object) -> None:
+        for number in range(KNOWN):
+            run = msgspec.structs.replace(_run(number), status="failed")
+            session.all("runs.insert", **rows.run_parameters(run))  # type: ignore[attr-defined]
+        for number in range(ROUND):
+            session.all("locks.ensure", scope=f"dataset:{number}")  # type: ignore[attr-defined]
+
+    database.write(past)
+    return database
+
+
+def _ledgers(stack: ExitStack) -> Ledgers:
+    folder = _folder(stack)
+    ours = _open(os.path.join(folder, "ours.db"))
+    stack.callback(ours.close)
+    _open(os.path.join(folder, "reference.db")).close()
+    raw = apsw.Connection(os.path.join(folder, "reference.db"))
+    stack.callback(raw.close)
+    raw.pragma("synchronous", "FULL")
+    assert raw.pragma("journal_mode") == "wal"
+    return Ledgers(SqlStore(ours), raw)
+
+
+def _timed(work: Callable[[], object]) -> float:
+    started_s = time.perf_counter()
+    work()
+    return time.perf_counter() - started_s
+
+
+def _admit(ledgers: Ledgers) -> float:
+    """Seconds an admission; preparing the requests and freeing the locks afterwards does not count."""
+    store = ledgers.store
+    requests = [_request(n, f"dataset:{i}") for i, n in enumerate(ledgers.numbers("ours", ROUND))]
+    answers = []
+
+    def work() -> None:
+        for request in requests:
+            answers.append(store.admit(request, lambda _worker: False).answer)  # noqa: PERF401
+
+    took_s = _timed(work)
+    assert answers == ["admitted"] * ROUND
+    assert len(store.reap(lambda _worker: False)) == ROUND
+    return took_s / ROUND
+
+
+def _insert(ledgers: Ledgers) -> float:
+    """Seconds a bare insert-and-commit of the same row."""
+    execute, sql = ledgers.raw.execute, queries("sqlite")["runs.insert"]
+    prepared = [rows.run_parameters(_run(number)) for number in ledgers.numbers("reference", ROUND)]
+
+    def work() -> None:
+        for parameters in prepared:
+            execute("BEGIN IMMEDIATE")
+            execute(sql, parameters).fetchall()
+            execute("COMMIT")
+
+    return _timed(work) / ROUND
+
+
+def _keys() -> list[str]:
+    return [_digest(f"key {number}") for number in range(0, KNOWN, KNOWN // LOOKUPS)]
+
+
+def _find(ledgers: Ledgers) -> None:
+    find = ledgers.store.run_by_key
+    for key in _KEYS:
+        assert find(key) is not None
+
+
+def _select(ledgers: Ledgers) -> None:
+    execute, sql, fields = ledgers.raw.execute, queries("sqlite")["runs.by_key"], Run.__struct_fields__
+    for key in _KEYS:
+        row = execute(sql, {"idempotency_key": key}).fetchall()[0]
+        assert msgspec.convert(dict(zip(fields, row, strict=True)), Run) is not None
+
+
+_KEYS = _keys()
+
+
+# --- the turnstile -------------------------------------------------------------------
+
+_WORKER = """
+import select, sys, time
+import apsw
+from kfm.store.sqlite import SqliteDatabase
+from kfm.system import SystemClock
+kind, path, seconds = sys.argv[1], sys.argv[2], float(sys.argv[3])
+if kind == "ours":
+    write = SqliteDatabase(path, SystemClock()).write
+    def work(): write(lambda session: (session.all("policy.advance"), time.sleep(seconds)))
+else:
+    raw = apsw.Connection(path)
+    raw.set_busy_timeout(30_000)
+    raw.pragma("synchronous", "FULL")
+    def work():
+        raw.execute("BEGIN IMMEDIATE")
+        raw.execute("UPDATE counters SET value = value + 1")
+        time.sleep(seconds)
+        raw.execute("COMMIT")
+work()
+print("ready", flush=True)
+while not select.select([sys.stdin], [], [], 0)[0]:
+    work()
+"""
+
+
+@dataclass
+class Intruder:
+    """Somebody who wants to commit now and then beside a process that commits back to back."""
+
+    commit: Callable[[int], object]
+
+    def p95(self, folder: str, kind: str) -> float:
+        """The 95th percentile of the seconds that a commit takes."""
+        worker = subprocess.Popen(
+            [sys.executable, "-c", _WORKER, kind, os.path.join(folder, f"{kind}.db"), str(WORKER_MS / 1000)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        assert worker.stdin is not None
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == b"ready\n"
+        waits = []
+        for number in range(COMMITS):
+            waits.append(_timed(lambda number=number: self.commit(number)))  # type: ignore[misc]
+            time.sleep(0.002)
+        worker.stdin.close()
+        worker.wait()
+        worker.stdout.close()
+        return sorted(waits)[int(0.95 * COMMITS)]
+
+
+@dataclass
+class Queue:
+    folder: str
+    ours: Intruder
+    reference: Intruder
+
+
+def _queue(stack: ExitStack) -> Queue:
+    folder = _folder(stack)
+    store = SqlStore(_open(os.path.join(folder, "ours.db")))
+    stack.callback(store.close)
+    _open(os.path.join(folder, "reference.db")).close()
+    raw = apsw.Connection(os.path.join(folder, "reference.db"))
+    stack.callback(raw.close)
+    raw.pragma("synchronous", "FULL")
+    raw.set_busy_timeout(30_000)
+
+    def commit(number: int) -> None:
+        raw.execute("BEGIN IMMEDIATE")
+        raw.execute(
+            "INSERT INTO projections VALUES ('d', 't', ?) ON CONFLICT DO UPDATE SET sequence = excluded.sequence",
+            (number,),
+        )
+        raw.execute("COMMIT")
+
+    sequence = iter(range(10**9))
+    return Queue(
+        folder,
+        ours=Intruder(lambda _: store.raise_projected("d", "t", next(sequence))),
+        reference=Intruder(commit),
+    )
+
+
+def benchmarks() -> list[Benchmark]:
+    return [
+        Benchmark(
+            name="admission_new",
+            kind="cost",
+            goal=1.3,
+            setup=_ledgers,
+            ours=_admit,
+            reference=_insert,
+            rounds=31,
+        ),
+        Benchmark(
+            name="admission_duplicate",
+            kind="cost",
+            goal=1.5,
+            setup=_ledgers,
+            ours=_find,
+            reference=_select,
+            rounds=41,
+        ),
+        Benchmark(
+            name="turnstile_wait",
+            kind="speedup",
+            goal=5.0,
+            setup=_queue,
+            ours=lambda queue: queue.ours.p95(queue.folder, "ours"),
+            reference=lambda queue: queue.reference.p95(queue.folder, "reference"),
+            rounds=5,
+        ),
+    ]
