@@ -6,12 +6,9 @@ import contextlib
 import errno
 import fcntl
 import os
-import random
 import re
-import secrets
 import threading
 import time
-from pathlib import Path
 
 _RANDOM_BITS = 74  # what UUIDv7 leaves beside the time, the version and the variant
 _FILE_MODE = 0o644
@@ -33,14 +30,15 @@ class SystemClock:
             time.sleep(delay_ms / 1000)
 
 
+def _random_bits(count: int) -> int:
+    return int.from_bytes(os.urandom((count + 7) // 8), "big") >> (-count % 8)
+
+
 class SystemRng:
     """Randomness from the operating system: forked workers never share a sequence."""
 
-    def __init__(self) -> None:
-        self._random = random.SystemRandom()
-
     def unit(self) -> float:
-        return self._random.random()
+        return _random_bits(53) / (1 << 53)
 
 
 class SystemIds:
@@ -51,10 +49,10 @@ class SystemIds:
         self._last = 0
 
     def new(self) -> str:
-        fresh = ((time.time_ns() // 1_000_000) << _RANDOM_BITS) | secrets.randbits(_RANDOM_BITS)
+        fresh = ((time.time_ns() // 1_000_000) << _RANDOM_BITS) | _random_bits(_RANDOM_BITS)
         with self._guard:
             # A leap by a random step keeps ids of one millisecond unguessable and in order.
-            self._last = fresh if fresh > self._last else self._last + 1 + secrets.randbits(32)
+            self._last = fresh if fresh > self._last else self._last + 1 + _random_bits(32)
             value = self._last
         unix_ms, rest = value >> _RANDOM_BITS, value & ((1 << _RANDOM_BITS) - 1)
         high, low = rest >> 62, rest & ((1 << 62) - 1)
@@ -177,8 +175,8 @@ _WORKER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 def _boot_id() -> str:
     """Which start of which machine this is; empty where the system does not tell."""
-    with contextlib.suppress(OSError):
-        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    with contextlib.suppress(OSError), open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        return file.read().strip()
     return ""
 
 
@@ -203,7 +201,7 @@ class FlockLiveness:
         os.makedirs(self._folder, mode=0o700, exist_ok=True)
         self._sweep()
         # Locked before it gets its name: under its name it is never seen unlocked while we live.
-        fresh = f"{path}.{secrets.token_hex(8)}"
+        fresh = f"{path}.{os.urandom(8).hex()}"
         descriptor = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

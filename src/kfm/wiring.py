@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from kfm.core.errors import ConfigError, PlanError
 from kfm.core.records import Window
-from kfm.core.settings import Settings, Source
+from kfm.core.settings import Source
 from kfm.engine.requests import ProjectionReport, RunReport, RunRequest
 from kfm.ports import Bucket, Clock, Guard, LedgerReader, Objects, Progress, Projection, Store
 from kfm.ports import Source as Upstream
@@ -24,9 +24,13 @@ if TYPE_CHECKING:
     from kfm.engine.kernel import Kernel
     from kfm.objects.local import LocalObjects
     from kfm.policy.cedar import CedarPolicies
+    from kfm.policy.fixtures import FixtureResult
     from kfm.publish.collect import Collected, Collection
     from kfm.publish.plan import Plan
     from kfm.sources.registry import Tools
+
+
+POSTGRES = ("postgresql://", "postgres://")
 
 
 class Quiet:
@@ -37,37 +41,35 @@ class Quiet:
     def done(self) -> None: ...
 
 
-def open_store(settings: Settings, state: str, clock: Clock) -> Store:
+def open_store(store: str | None, state: str, clock: Clock) -> Store:
     """The ledger, made or migrated as needed."""
     from kfm.store.ledger import SqlStore
     from kfm.store.migrations import migrate
 
-    if _is_postgres(settings.store):
+    if store is not None and store.startswith(POSTGRES):
         from kfm.store.postgres import PostgresDatabase
 
-        assert settings.store is not None
-        server = PostgresDatabase(settings.store)
+        server = PostgresDatabase(store)
         migrate(server, "postgresql", clock.now_ms())
         return SqlStore(server)
     from kfm.store.sqlite import SqliteDatabase
 
-    path = sqlite_path(settings, state)
+    path = sqlite_path(store, state)
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
     database = SqliteDatabase(path, clock)
     migrate(database, "sqlite", clock.now_ms())
     return SqlStore(database)
 
 
-def open_ledger(settings: Settings, state: str, clock: Clock) -> LedgerReader:
+def open_ledger(store: str | None, state: str, clock: Clock) -> LedgerReader:
     """The ledger for reading only; leaves no trace, also where there is none yet."""
     from kfm.store.migrations import applied, check, migrate
     from kfm.store.reading import Ledger
 
-    if _is_postgres(settings.store):
+    if store is not None and store.startswith(POSTGRES):
         from kfm.store.postgres import PostgresDatabase
 
-        assert settings.store is not None
-        server = PostgresDatabase(settings.store, read_only=True)
+        server = PostgresDatabase(store, read_only=True)
         if server.is_empty():
             server.close()
         else:
@@ -76,7 +78,7 @@ def open_ledger(settings: Settings, state: str, clock: Clock) -> LedgerReader:
     else:
         from kfm.store.sqlite import SqliteReader
 
-        path = sqlite_path(settings, state)
+        path = sqlite_path(store, state)
         if os.path.exists(path) and os.path.getsize(path) > 0:
             reader = SqliteReader(path, clock)
             check(applied(reader.session))
@@ -88,18 +90,27 @@ def open_ledger(settings: Settings, state: str, clock: Clock) -> LedgerReader:
     return Ledger(nothing)
 
 
-def _is_postgres(store: str | None) -> bool:
-    return store is not None and store.startswith(("postgresql://", "postgres://"))
-
-
-def sqlite_path(settings: Settings, state: str) -> str:
-    if settings.store is None:
+def sqlite_path(store: str | None, state: str) -> str:
+    if store is None:
         return os.path.join(state, "kfm.db")
-    if not settings.store.startswith("sqlite:"):
+    if not store.startswith("sqlite:"):
         raise ConfigError(
-            f"The store {settings.store.partition(':')[0]} is not known; write sqlite:PATH or postgresql://…"
+            f"The store {store.partition(':')[0]} is not known.", remedy="Write sqlite:PATH or postgresql://…"
         )
-    return os.path.join(os.path.dirname(state), settings.store.removeprefix("sqlite:"))
+    return os.path.join(os.path.dirname(state), store.removeprefix("sqlite:"))
+
+
+def system_clock() -> Clock:
+    return SystemClock()
+
+
+def require_local_disk(path: str) -> str | None:
+    """The type of the file system under a path; StoreUnsafe if SQLite can't live on it."""
+    from kfm.store.safety import check_local_disk, file_system_type
+
+    kind = file_system_type(path)
+    check_local_disk(path, kind)
+    return kind
 
 
 class ThreadHeart:
@@ -146,9 +157,9 @@ class App:
         self.liveness = FlockLiveness(f"{self.state}/workers")
         self.store: Store | None = None
         if read_only:
-            self.ledger: LedgerReader = open_ledger(self.settings, self.state, self.clock)
+            self.ledger: LedgerReader = open_ledger(loaded.store, self.state, self.clock)
         else:
-            self.store = open_store(self.settings, self.state, self.clock)
+            self.store = open_store(loaded.store, self.state, self.clock)
             self.ledger = self.store
 
     def close(self) -> None:
@@ -259,7 +270,7 @@ class App:
         )
 
     def _own_store(self) -> Store:
-        return open_store(self.settings, self.state, SystemClock())
+        return open_store(self.loaded.store, self.state, SystemClock())
 
     def _read(self, path: str) -> bytes:
         with open(self.loaded.resolve(path), "rb") as file:
@@ -336,6 +347,10 @@ class App:
 
         sweep(self.kernel.store, self.liveness, self.announce)
         return project(self.kernel, everything=everything)
+
+    def evaluate_fixtures(self, path: str) -> list[FixtureResult]:
+        """What the policies say of each fixture in a file, beside what it expects."""
+        return self.policies.evaluate_fixtures(path)
 
     def plan_collection(self, grace_ms: int | None = None) -> Collection:
         """What `kfm gc` would remove."""

@@ -39,7 +39,6 @@ def test_interrupted_work_is_published_once_and_whole(outcomes: list[Outcome]) -
     assert len(outcomes) == 2 * EACH
 
 
-@pytest.mark.xfail(strict=True, reason="what a killed projector was building stays until `kfm gc`")
 @pytest.mark.slow
 @pytest.mark.req("TRG-4")
 def test_interrupted_work_leaves_nothing_in_the_tree(outcomes: list[Outcome]) -> None:

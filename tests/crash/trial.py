@@ -66,7 +66,8 @@ def plan_trial(seed: int, kind: Kind, number: int, scenarios: list[str], clock_e
         kind=kind,
         approach="clock" if clock_every and number % clock_every == clock_every - 1 else "operation",
         scenario=scenarios[rng.randrange(len(scenarios))],
-        phase=AIMS[(number * 7 + seed) % len(AIMS)],  # 7 and 20 share no divisor: all aims come round
+        # 7 and 20 share no divisor, so all aims come round; the shift lets them meet both approaches.
+        phase=AIMS[(number * 7 + number // len(AIMS) + seed) % len(AIMS)],
         tick_share=rng.random(),
         delay_share=rng.random(),
         again=kind == "kill" and rng.random() < 0.2,

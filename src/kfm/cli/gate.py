@@ -6,7 +6,6 @@ import os
 
 import click
 
-from kfm.cli.fixtures import evaluate
 from kfm.cli.options import session_options
 from kfm.cli.output import one_line
 from kfm.cli.session import Session
@@ -36,8 +35,20 @@ def test(session: Session, files: tuple[str, ...]) -> int:
                 raise UsageError(
                     f"There is no fixtures file {path}.", remedy=f"Write one; `kfm init` makes {FIXTURES}."
                 )
-        results = [result for path in chosen for result in evaluate(app.policies, path)]
-    rows = [result._asdict() for result in results]
+        results = [result for path in chosen for result in app.evaluate_fixtures(path)]
+    rows = [
+        {
+            "name": result.name,
+            "passed": result.passed,
+            "expected": result.expected,
+            "got": result.got,
+            "by": list(result.got_by),
+            "detail": result.detail,
+            "file": result.file,
+            "line": result.line,
+        }
+        for result in results
+    ]
     lines = []
     for row in rows:
         if row["passed"]:

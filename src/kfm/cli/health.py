@@ -17,19 +17,6 @@ CLOCK_STEP_MS = 20
 CLOCK_SLACK_MS = 2_000
 YEAR_MS = 31_556_952_000
 YEARS_PLAUSIBLE = (2024 - 1970, 2100 - 1970)
-NETWORK_DISKS = (
-    "nfs",
-    "cifs",
-    "smb",
-    "afs",
-    "9p",
-    "ceph",
-    "glusterfs",
-    "lustre",
-    "beegfs",
-    "fuse.s",
-    "fuse.r",
-)
 
 # Extra → (module that it brings, what it is for).
 EXTRAS = {
@@ -81,9 +68,9 @@ def _guarded(group: Callable[[Any], Iterator[Finding]], loaded: Any) -> Iterator
 
 
 def _clock(_loaded: Any) -> Iterator[Finding]:
-    from kfm.wiring import SystemClock  # type: ignore[attr-defined]
+    from kfm.wiring import system_clock
 
-    clock = SystemClock()
+    clock = system_clock()
     wall, steady = clock.now_ms(), clock.monotonic_ms()
     clock.sleep_ms(CLOCK_STEP_MS)
     drift = abs((clock.now_ms() - wall) - (clock.monotonic_ms() - steady))
@@ -149,10 +136,12 @@ def _state(loaded: Any) -> Iterator[Finding]:
             "state", "fail", f"{place} is not writable", "Run as its owner, or set `state`.", backend=True
         )
         return
-    kind = file_system(place)
-    if kind is not None and kind.startswith(NETWORK_DISKS):
-        fix = "Set `state` to a folder on a local disk, or `store` to a postgresql:// address."
-        yield Finding("state", "fail", f"{state} lies on a network file system ({kind})", fix, backend=True)
+    from kfm.wiring import require_local_disk
+
+    try:
+        kind = require_local_disk(place)
+    except KfmError as error:
+        yield Finding("state", "fail", error.detail, error.way_out, backend=True)
         return
     disk = os.statvfs(place)
     free = disk.f_bavail * disk.f_frsize
@@ -167,22 +156,6 @@ def _nearest_folder(path: str) -> str:
     while not os.path.isdir(path):
         path = os.path.dirname(path)
     return path
-
-
-def file_system(path: str, mounts: str = "/proc/self/mountinfo") -> str | None:
-    """The type of the file system that holds a path; None where the machine does not tell."""
-    try:
-        with open(mounts, encoding="utf-8", errors="replace") as file:
-            table = [line.split() for line in file]
-    except OSError:
-        return None
-    real = os.path.realpath(path)
-    best, kind = "", None
-    for fields in table:
-        point = fields[4].replace("\\040", " ")
-        if (real == point or real.startswith(point.rstrip("/") + "/")) and len(point) >= len(best):
-            best, kind = point, fields[fields.index("-") + 1]
-    return kind
 
 
 def _store(loaded: Any) -> Iterator[Finding]:
@@ -300,9 +273,9 @@ def _address(loaded: Any, source: Any) -> Finding:
     from kfm.core.redact import redact, redact_url
     from kfm.core.templates import Fields, render
     from kfm.core.windows import resolve_window
-    from kfm.wiring import SystemClock  # type: ignore[attr-defined]
+    from kfm.wiring import system_clock
 
-    window = resolve_window(source.window, source.time_zone, SystemClock().now_ms())
+    window = resolve_window(source.window, source.time_zone, system_clock().now_ms())
     fields = Fields(
         window=window,
         time_zone=source.time_zone,

@@ -223,8 +223,11 @@ def combine(results: Iterable[GateResult], force: ForceRequest | None = None) ->
             for result in answers
         )
         return GateDecision(allowed=True, results=passed)
-    # Name what is hardest to lift first: lifting the others would not help.
-    ranked = sorted(denied, key=lambda result: (not result.halts, may_override(result)))
+    # Name what is hardest to lift first: lifting the others would not help. Rights that are not
+    # declared come before everything: the other gates can't judge what is not there.
+    ranked = sorted(
+        denied, key=lambda result: (result.gate != "rights", not result.halts, may_override(result))
+    )
     return GateDecision(
         allowed=not denied,
         results=answers,

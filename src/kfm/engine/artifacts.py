@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -68,7 +69,7 @@ class RunLog:
         if folder is not None:
             files.make_dirs(folder)
             for name in ("run.jsonl", "event_log.jsonl", "publisher_trace.jsonl"):
-                self._open[name] = files.create(f"{folder}/{name}")
+                self._open[name] = fresh_file(files, f"{folder}/{name}")
 
     def _line(self, name: str, schema: str, record: Record) -> None:
         if name not in self._open:
@@ -119,7 +120,7 @@ class RunLog:
             return
         document = idempotency_document(run, subject, outcome, dry_run=self._dry_run)
         require_valid("idempotency", document)
-        writer = self._files.create(f"{self.folder}/idempotency.json.tmp")
+        writer = fresh_file(self._files, f"{self.folder}/idempotency.json.tmp")
         writer.write(canonical_bytes(document) + b"\n")
         writer.close()
         self._files.rename(f"{self.folder}/idempotency.json.tmp", f"{self.folder}/idempotency.json")
@@ -127,6 +128,13 @@ class RunLog:
     def close(self) -> None:
         while self._open:
             self._open.popitem()[1].close()
+
+
+def fresh_file(files: Files, path: str) -> Writer:
+    """A new file in the place of an older one: a folder of artifacts may be used again."""
+    with contextlib.suppress(FileNotFoundError):
+        files.unlink(path)
+    return files.create(path)
 
 
 def idempotency_document(run: Run, subject: Subject, outcome: str, *, dry_run: bool) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from kfm.core.errors import BudgetSpent, KfmError
 from kfm.core.gates import GateDecision, refusal
 from kfm.core.records import GateResult, Manifest, Promotion, Run
 from kfm.engine import gating, work
-from kfm.engine.artifacts import RunLog
+from kfm.engine.artifacts import RunLog, fresh_file
 from kfm.engine.kernel import Kernel
 from kfm.engine.requests import RunReport
 from kfm.ports import Source as Upstream
@@ -169,6 +169,6 @@ def trace_of(kernel: Kernel, subject: Subject, log: RunLog, run: Run, *, dry_run
 def _write_plan(kernel: Kernel, folder: str | None, plan: plans.Plan) -> None:
     if folder is None:
         return
-    writer = kernel.files.create(f"{folder}/plan.jsonl")
+    writer = fresh_file(kernel.files, f"{folder}/plan.jsonl")
     writer.write(plans.write(plan))
     writer.close()

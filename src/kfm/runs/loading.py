@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import sys
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 from kfm.core.errors import PipelineError
@@ -14,16 +14,16 @@ from kfm.core.errors import PipelineError
 def load_function(path: str, name: str) -> Callable[[Any], None]:
     """The function `name` of the Python file at `path`."""
     module_name = "kfm_pipeline_" + hashlib.sha256(path.encode()).hexdigest()[:12]
-    spec = importlib.util.spec_from_file_location(module_name, path)
-    if spec is None or spec.loader is None:
-        raise PipelineError(f"{path} is not a Python file.")
-    module = importlib.util.module_from_spec(spec)
+    module = ModuleType(module_name)
+    module.__file__ = path
     sys.modules[module_name] = module
     try:
-        spec.loader.exec_module(module)
+        # Not through the import system: that would leave bytecode beside the person's file.
+        with open(path, "rb") as file:
+            exec(compile(file.read(), path, "exec"), module.__dict__)  # noqa: S102 - a pipeline is code that its owner asked to run
     except FileNotFoundError:
         raise PipelineError(f"There is no file {path}.") from None
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise PipelineError(f"{path}: {type(error).__name__}: {error}") from error
     function = getattr(module, name, None)
     if not callable(function):

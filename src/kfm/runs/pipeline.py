@@ -80,5 +80,5 @@ def run_pipeline(function: Callable[[Any], None], context: Context) -> None:
         function(context)
     except KfmError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise PipelineFailed(f"{type(error).__name__}: {error}") from error

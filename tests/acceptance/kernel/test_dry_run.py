@@ -211,7 +211,6 @@ def changed_paths(line: str) -> list[str]:
     return re.findall(r'"([^"]*)"', line)
 
 
-@pytest.mark.xfail(strict=True, reason="loading a pipeline leaves __pycache__ beside it")
 @pytest.mark.req("UPD-7")
 def test_no_bytecode_beside_the_pipeline(project: Inside, upstream: Upstream) -> None:
     """A dry-run leaves nothing in the folder of the pipeline either, whatever Python is used to do."""

@@ -246,7 +246,6 @@ def test_without_rights_nothing_is_published(project: Inside, forced: tuple[str,
     untouched(project)
 
 
-@pytest.mark.xfail(strict=True, reason="the care gate's denial of an undeclared level is named instead")
 @pytest.mark.req("UPD-9")
 def test_missing_rights_are_named(project: Inside) -> None:
     """The refusal says that rights are missing, and where they are declared."""

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -134,7 +135,6 @@ def test_a_pipeline_that_raises(project: Inside) -> None:
     assert "ZeroDivisionError" in messages
 
 
-@pytest.mark.xfail(strict=True, reason="only the message of a pipeline's error is in the event log")
 @pytest.mark.req("UPD-11")
 def test_the_traceback_of_a_pipeline_is_in_the_event_log(project: Inside) -> None:
     """The event log of a failed pipeline says where it failed."""
@@ -154,11 +154,7 @@ def test_the_traceback_of_a_pipeline_is_in_the_event_log(project: Inside) -> Non
         ("context.publisher.write_file('../outside.csv', b'x')", {1, 2}),
         ("context.publisher.write_file('a.csv', b'x'); context.publisher.write_file('a.csv', b'y')", {1}),
         ("raise KeyboardInterrupt", {130}),
-        pytest.param(
-            "raise SystemExit(0)",
-            {1},
-            marks=pytest.mark.xfail(strict=True, reason="ends the command with 0 and leaves the lock held"),
-        ),
+        ("raise SystemExit(0)", {1}),
     ],
 )
 def test_a_pipeline_that_misbehaves(project: Inside, body: str, codes: set[int]) -> None:
@@ -266,7 +262,6 @@ def test_one_source_of_several_fails(project: Inside) -> None:
     assert [one["word"] for one in project.run().document["results"]] == ["failed", "published"]
 
 
-@pytest.mark.xfail(strict=True, reason="FileExistsError after admission: KFM600, and the lock stays held")
 @pytest.mark.req("UPD-11", "CLI-1")
 def test_a_folder_of_artifacts_is_used_again(project: Inside) -> None:
     """A second run with the same --artifacts works or says why not; it never leaves its lock behind."""
@@ -278,7 +273,6 @@ def test_a_folder_of_artifacts_is_used_again(project: Inside) -> None:
     assert project.rows("SELECT * FROM runs WHERE status = 'running'") == []
 
 
-@pytest.mark.xfail(strict=True, reason="FileExistsError: KFM600")
 @pytest.mark.req("UPD-7", "CLI-1")
 def test_a_folder_of_artifacts_is_used_again_by_a_dry_run(project: Inside) -> None:
     """A second dry-run with the same --artifacts works or says why not."""
@@ -286,7 +280,6 @@ def test_a_folder_of_artifacts_is_used_again_by_a_dry_run(project: Inside) -> No
         assert project.run("--dry-run", "--artifacts", "out").code in (0, 2)
 
 
-@pytest.mark.xfail(strict=True, reason="between admission and the first step nothing ends the run")
 @pytest.mark.req("UPD-5", "UPD-8")
 @pytest.mark.parametrize("problem", [KeyboardInterrupt, OSError])
 def test_trouble_right_after_admission(
@@ -295,8 +288,12 @@ def test_trouble_right_after_admission(
     """A run that can't even begin is ended: its lock is free, and the next command need not wait."""
     from kfm.engine import run
 
-    def broken(*_: object, **__: object) -> None:
-        raise problem
+    real = run.RunLog
+
+    def broken(files: Any, folder: str | None, *rest: Any, **more: Any) -> Any:
+        if folder is not None:
+            raise problem
+        return real(files, folder, *rest, **more)
 
     text = (project.folder / "kfm.yml").read_text()
     project.write("kfm.yml", text.replace("lease: {seconds: 1}", "lease: {seconds: 60}"))

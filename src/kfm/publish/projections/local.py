@@ -88,6 +88,8 @@ class LocalTree:
         if self._shown(folder) != version_name(found[0]):
             return None
         self._files.fsync_dir(folder)  # whoever moved the pointer may not have got as far as this
+        with contextlib.suppress(FileNotFoundError):
+            self._kill_others(folder, "")  # whoever is at work here shows an older one, or died
         return found[0].sequence
 
     # --- one attempt ---
@@ -154,6 +156,18 @@ class LocalTree:
         for name in self._files.listdir(f"{folder}/.tickets"):
             if f"{folder}/.tickets/{name}" != mine:
                 self._drop_ticket(f"{folder}/.tickets/{name}")
+                self._trash(folder, f".building-{name}")
+
+    def _trash(self, folder: str, name: str) -> bool:
+        """Remove a folder of versions. Renamed before it is emptied: a version is whole or gone."""
+        trash = f"{folder}/versions/.trash-{self._ids.new()}"
+        try:
+            self._files.rename(f"{folder}/versions/{name}", trash)
+        except FileNotFoundError:
+            return False
+        with contextlib.suppress(OSError):  # its owner may still be writing; what is left goes another time
+            remove_tree(self._files, trash)
+        return True
 
     def _drop_ticket(self, ticket: str) -> None:
         """Remove a ticket for good. Its owner puts one link into it at most once, so this ends."""
@@ -250,12 +264,6 @@ class LocalTree:
             old = name in names and shown is not None and sequence_of(name) < sequence_of(shown)
             if not (old or name.startswith((".building-", ".trash-"))):
                 continue
-            trash = f"{folder}/versions/.trash-{self._ids.new()}"
-            try:
-                self._files.rename(f"{folder}/versions/{name}", trash)
-            except FileNotFoundError:
-                continue
-            remove_tree(self._files, trash)
-            if old:
+            if self._trash(folder, name) and old:
                 removed.append(name)
         return removed

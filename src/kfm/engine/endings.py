@@ -1,0 +1,184 @@
+"""How a call ends: what is written down, and what is reported."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from kfm.admission.enter import Entered
+from kfm.admission.subject import Subject
+from kfm.core.commits import Fail
+from kfm.core.errors import (
+    BackendUnavailable,
+    Busy,
+    Cancelled,
+    Halted,
+    KfmError,
+    LostLease,
+    PipelineFailed,
+    Refused,
+    WorkFailed,
+)
+from kfm.core.gates import GateDecision, refusal
+from kfm.core.records import GateResult, GovernanceEntry, Run, Switch
+from kfm.core.redact import redact
+from kfm.engine.artifacts import RunLog
+from kfm.engine.kernel import Kernel
+from kfm.engine.projecting import project
+from kfm.engine.requests import Outcome, RunReport
+from kfm.recovery.failures import advise
+
+
+class Denied(Exception):
+    """The gates at promotion said no."""
+
+    def __init__(self, decision: GateDecision) -> None:
+        super().__init__()
+        self.decision = decision
+
+
+class Endings:
+    """The last lines of one call."""
+
+    def __init__(self, kernel: Kernel, subject: Subject) -> None:
+        self._kernel = kernel
+        self.subject = subject
+        self._started_ms = kernel.clock.monotonic_ms()
+
+    # --- what is reported ------------------------------------------------------------
+
+    def report(self, outcome: Outcome, word: str, reason: str, **more: object) -> RunReport:
+        return RunReport(
+            outcome=outcome,
+            word=word,
+            reason=reason,
+            source_id=self.subject.source.id,
+            dataset_id=self.subject.dataset.id,
+            window_start_ms=self.subject.window.start_ms,
+            window_end_ms=self.subject.window.end_ms,
+            duration_ms=self._kernel.clock.monotonic_ms() - self._started_ms,
+            **more,  # type: ignore[arg-type]
+        )
+
+    def projected(self, report: RunReport) -> RunReport:
+        """The report of a call whose dataset's targets were brought up to date."""
+        shown = tuple(project(self._kernel, self.subject.dataset.id))
+        return replace(
+            report, projections=shown, duration_ms=self._kernel.clock.monotonic_ms() - self._started_ms
+        )
+
+    def head_sequence(self) -> int | None:
+        head = self._kernel.ledger.head(self.subject.dataset.id)
+        return head[0].sequence if head else None
+
+    # --- what is written down --------------------------------------------------------
+
+    def entry(self, kind: str, about: str, details: Mapping[str, object]) -> GovernanceEntry:
+        trigger = self.subject.trigger
+        return GovernanceEntry(
+            kind=kind,
+            subject=about,
+            actor=trigger.actor,
+            recorded_at_ms=self._kernel.store.now_ms(),
+            rationale=trigger.rationale,
+            ticket=trigger.ticket,
+            details=dict(details),
+        )
+
+    def failed(self, entered: Entered, problem: BaseException, log: RunLog) -> RunReport:
+        """End the run without a promotion, unless it turns out to have been promoted after all."""
+        kernel, run = self._kernel, entered.run
+        error = _as_error(problem, log)
+        advice = advise(run, error, kernel.store.now_ms())
+        log.step(log.phase, error.message, level="error", code=error.code, error_class=advice.error_class)
+        decided = problem.decision.results if isinstance(problem, Denied) else ()
+        gates = (*entered.invocation.gates, *decided)
+        if not isinstance(error, LostLease):
+            landed = kernel.store.fail(self._fail(entered, error, gates))
+            stored = kernel.store.run(run.run_id)
+            if not landed and stored is not None and stored.status == "success" and stored.fence == run.fence:
+                # The promotion had been committed before its answer was lost.
+                return self.projected(
+                    self.report(
+                        "success",
+                        "published",
+                        entered.reason,
+                        invocation_id=entered.invocation.invocation_id,
+                        run=stored,
+                        version_id=stored.version_id,
+                        sequence=self.head_sequence(),
+                    )
+                )
+        outcome, word = ending(error)
+        return self.report(
+            outcome,
+            word,
+            error.message,
+            invocation_id=entered.invocation.invocation_id,
+            run=kernel.store.run(run.run_id),
+            error=error,
+            advice=None if isinstance(error, LostLease) else advice.sentence,
+            gates=gates,
+        )
+
+    def _fail(self, entered: Entered, error: KfmError, gates: tuple[GateResult, ...]) -> Fail:
+        run = entered.run
+        return Fail(
+            run_id=run.run_id,
+            scope=self.subject.scope,
+            fence=run.fence,
+            error_code="CANCELLED" if isinstance(error, Cancelled) else error.code,
+            error_message=redact(error.message),
+            invocation_id=entered.invocation.invocation_id,
+            outcome="refused" if isinstance(error, Refused) else "failed",
+            gates=gates,
+            entries=self._failure_entries(run, error),
+            pause=self._pause(error),
+        )
+
+    def _failure_entries(self, run: Run, error: KfmError) -> tuple[GovernanceEntry, ...]:
+        facts = {"dataset_id": run.dataset_id, "code": error.code, "reason": redact(error.message)}
+        if isinstance(error, Halted):
+            return tuple(self.entry(kind, run.run_id, facts) for kind in ("halt", "review", "postmortem"))
+        if isinstance(error, Refused):
+            return (self.entry("gate-refused", run.run_id, facts),)
+        return ()
+
+    def _pause(self, error: KfmError) -> Switch | None:
+        if not isinstance(error, Halted):
+            return None
+        return Switch(
+            scope=f"dataset:{self.subject.dataset.id}",
+            position="paused",
+            rationale=redact(error.message)[:500],
+            actor="kfm",
+            set_at_ms=self._kernel.store.now_ms(),
+        )
+
+
+def ending(error: KfmError) -> tuple[Outcome, str]:
+    """The outcome on record, and the word that people read."""
+    if isinstance(error, Busy):
+        return "busy", "busy"
+    if isinstance(error, Refused):
+        return "refused", "blocked"
+    return "failed", "failed"
+
+
+def _as_error(problem: BaseException, log: RunLog) -> KfmError:
+    """What went wrong, as an error of ours; the traceback of anything unexpected is in the event log."""
+    if isinstance(problem, Denied):
+        return refusal(problem.decision, in_flight=True)
+    if isinstance(problem, PipelineFailed) and problem.__cause__ is not None:
+        log.step("pipeline", "".join(traceback.format_exception(problem.__cause__)), level="error")
+    if isinstance(problem, KfmError):
+        return problem
+    if isinstance(problem, KeyboardInterrupt):
+        return Cancelled()
+    if isinstance(problem, OSError):
+        place = f" ({problem.filename})" if problem.filename else ""
+        return BackendUnavailable(f"{problem.strerror or problem}{place}.")
+    log.step(log.phase, "".join(traceback.format_exception(problem)), level="error")
+    return WorkFailed(f"{type(problem).__name__}: {redact(str(problem))}")
