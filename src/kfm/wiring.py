@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from kfm.core.errors import ConfigError, PlanError
+from kfm.core.errors import ConfigError, KfmError, PlanError
 from kfm.core.records import Window
 from kfm.core.settings import Source
 from kfm.engine.requests import ProjectionReport, RunReport, RunRequest
@@ -159,12 +159,24 @@ class App:
         if read_only:
             self.ledger: LedgerReader = open_ledger(loaded.store, self.state, self.clock)
         else:
+            os.makedirs(self.state, mode=0o700, exist_ok=True)
             self.store = open_store(loaded.store, self.state, self.clock)
             self.ledger = self.store
 
     def close(self) -> None:
+        if not self._holds_a_lock():
+            self.liveness.close()
+        # Otherwise the sign of life stays until the process ends: then everybody sees that it is dead.
         self.ledger.close()
-        self.liveness.close()
+
+    def _holds_a_lock(self) -> bool:
+        if "kernel" not in self.__dict__ or self.store is None:
+            return False
+        try:
+            holders = [lock.holder for lock in self.store.locks()]
+        except KfmError:
+            return True
+        return any(holder is not None and holder.worker_id == self.kernel.worker_id for holder in holders)
 
     # --- adapters, made when first needed --------------------------------------------
 

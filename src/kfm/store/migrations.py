@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from kfm.core.errors import StoreCorrupt, StoreTooNew
-from kfm.store.queries import SERIAL_KEY, Dialect, migration_files
+from kfm.store.queries import Dialect, in_dialect, migration_files
 from kfm.store.session import Database, Session
 
 Migration = tuple[int, str, str]  # number, name, text
@@ -75,7 +75,7 @@ def _apply(
         check(done, known)
         if version in done:
             return False
-        database.script(text.replace("SERIAL_KEY", SERIAL_KEY[dialect]))
+        database.script(in_dialect(text, dialect))
         session.all(
             "migrations.insert", version=version, name=name, checksum=checksum(text), applied_at_ms=now_ms
         )

@@ -29,6 +29,7 @@ _SWITCH_FIELDS = Switch.__struct_fields__
 _GATES = msgspec.json.Decoder(tuple[GateResult, ...])
 _MANIFEST = msgspec.json.Decoder(Manifest)
 _ANY = msgspec.json.Decoder()
+_SORTED = msgspec.json.Encoder(order="sorted")
 
 
 def storable(text: str) -> str:
@@ -133,7 +134,10 @@ def invocation_parameters(invocation: Invocation) -> dict[str, Any]:
 
 
 def gates_text(gates: tuple[GateResult, ...]) -> str:
-    return _prose_of(gates) if gates else "[]"
+    encoded = _SORTED.encode(gates)
+    if encoded.isascii() and b"\\" not in encoded:
+        return encoded.decode()  # of such text there is only one JSON form
+    return _prose_of(gates)
 
 
 # --- locks, promotions, governance ---------------------------------------------------

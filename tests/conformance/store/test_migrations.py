@@ -13,7 +13,7 @@ from kfm.store import migrations
 from kfm.store.memory import MemoryDatabase
 from kfm.store.migrations import applied, check, checksum, is_current, is_empty, migrate
 from kfm.store.postgres import PostgresDatabase
-from kfm.store.queries import Dialect, migration_files
+from kfm.store.queries import Dialect, in_dialect, migration_files
 from kfm.store.session import Session
 from kfm.store.sqlite import SqliteDatabase
 from kfm.system import SystemClock
@@ -95,7 +95,7 @@ def test_the_shipped_migrations_are_the_shipped_schema(empty: tuple[Any, Dialect
         return
     reference.session.all("migrations.create")
     for _, _, text in migration_files():
-        reference.script(text.replace("SERIAL_KEY", "INTEGER PRIMARY KEY"))
+        reference.script(in_dialect(text, "sqlite"))
     assert _schema(reference, dialect) == made
 
 

@@ -23,7 +23,7 @@ RENAMED = {"partition": "partition_key"}
 def _columns(table: str) -> list[str]:
     connection = apsw.Connection(":memory:")
     for _, _, text in queries.migration_files():
-        connection.execute(text.replace("SERIAL_KEY", queries.SERIAL_KEY["sqlite"]))
+        connection.execute(queries.in_dialect(text, "sqlite"))
     return [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
 
 
@@ -76,7 +76,7 @@ def test_both_keys_are_unique_by_constraint() -> None:
     """The database itself refuses a second row of one trigger key, one work key, one revision of a work."""
     connection = apsw.Connection(":memory:")
     for _, _, text in queries.migration_files():
-        connection.execute(text.replace("SERIAL_KEY", queries.SERIAL_KEY["sqlite"]))
+        connection.execute(queries.in_dialect(text, "sqlite"))
     unique = {
         tuple(row[2] for row in connection.execute(f"PRAGMA index_info({index[1]})"))
         for index in connection.execute("PRAGMA index_list(runs)").fetchall()
