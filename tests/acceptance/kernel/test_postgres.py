@@ -55,7 +55,9 @@ def call(*words: str) -> tuple[int, Any]:
     process = start(*words, "--json")
     out, err = process.communicate(timeout=60)
     assert out, err
-    return process.returncode, json.loads(out)
+    answer = json.loads(out)
+    assert "results" in answer, (answer, err)
+    return process.returncode, answer
 
 
 @pytest.mark.req("UPD-4", "UPD-5", "UPD-8")
