@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,7 +20,7 @@ from kfm.system import FlockLiveness, PosixFiles, SystemClock, SystemIds, System
 if TYPE_CHECKING:
     from kfm.admission.subject import Subject
     from kfm.config import Loaded
-    from kfm.core.records import Switch
+    from kfm.core.records import Run, Switch
     from kfm.engine.kernel import Kernel
     from kfm.objects.local import LocalObjects
     from kfm.policy.cedar import CedarPolicies
@@ -359,6 +359,12 @@ class App:
 
         sweep(self.kernel.store, self.liveness, self.announce)
         return project(self.kernel, everything=everything)
+
+    def export_runs(self, runs: Sequence[Run], path: str) -> None:
+        """The ledger's runs as JSON Lines, Parquet or Feather, by the file's name."""
+        from kfm.store.export import export_runs
+
+        export_runs(runs, path)
 
     def evaluate_fixtures(self, path: str) -> list[FixtureResult]:
         """What the policies say of each fixture in a file, beside what it expects."""

@@ -115,7 +115,7 @@ class Endings:
         return self.report(
             outcome,
             word,
-            error.message,
+            redact(error.message),
             invocation_id=entered.invocation.invocation_id,
             run=kernel.store.run(run.run_id),
             error=error,

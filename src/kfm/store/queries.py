@@ -13,9 +13,9 @@ Dialect = Literal["sqlite", "postgresql"]
 _FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "contracts", "sql")
 _NAME = re.compile(r"^-- name: (\S+)[ \t]*\n", re.MULTILINE)
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)")
-_WORDS = {  # what the dialects say differently in a migration
-    "sqlite": {"SERIAL_KEY": "INTEGER PRIMARY KEY", "KEPT_BY_KEY": "WITHOUT ROWID"},
-    "postgresql": {"SERIAL_KEY": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY", "KEPT_BY_KEY": ""},
+_SERIAL_KEY = {
+    "sqlite": "INTEGER PRIMARY KEY",
+    "postgresql": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
 }
 
 
@@ -65,9 +65,7 @@ def queries(dialect: Dialect) -> dict[str, str]:
 
 def in_dialect(migration: str, dialect: Dialect) -> str:
     """A migration's text in the words of one database."""
-    for word, meaning in _WORDS[dialect].items():
-        migration = migration.replace(word, meaning)
-    return migration
+    return migration.replace("SERIAL_KEY", _SERIAL_KEY[dialect])
 
 
 @cache

@@ -51,7 +51,7 @@ CREATE TABLE invocations (
   ticket          TEXT,
   reason          TEXT,
   gates           TEXT NOT NULL
-) KEPT_BY_KEY;
+);
 
 CREATE INDEX invocations_by_run ON invocations (run_id);
 
