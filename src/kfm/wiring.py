@@ -20,6 +20,7 @@ from kfm.system import FlockLiveness, PosixFiles, SystemClock, SystemIds, System
 if TYPE_CHECKING:
     from kfm.admission.subject import Subject
     from kfm.config import Loaded
+    from kfm.core.gates import GateDecision
     from kfm.core.records import Run, Switch
     from kfm.engine.kernel import Kernel
     from kfm.objects.local import LocalObjects
@@ -351,6 +352,23 @@ class App:
             trigger,
             self.settings.environment,
         )
+
+    def admission(self, request: RunRequest) -> GateDecision:
+        """Would the gates let this begin right now? Reads only."""
+        from kfm.engine import gating
+
+        return gating.at_admission(self.kernel, self._subject(request), dry_run=True)
+
+    def address(self, source: Source) -> tuple[str, str, dict[str, str]]:
+        """An HTTP source's address for its window now, as it goes out and as it may be shown; its headers."""
+        from kfm.core.windows import resolve_window
+        from kfm.sources.address import Address
+        from kfm.sources.placing import place_fields
+
+        window = resolve_window(source.window, source.time_zone, self.clock.now_ms())
+        address = Address(source, self.loaded.secret)
+        first = address.first(place_fields(source, window))
+        return address.outgoing(first), address.shown(first), address.headers()
 
     def project(self, *, everything: bool = False) -> list[ProjectionReport]:
         """Bring the targets up to date with the heads, after ending what dead processes left."""

@@ -8,9 +8,9 @@ SHELLS = ("bash", "zsh", "fish")
 
 
 @click.command()
-@click.argument("shell", type=click.Choice(SHELLS))
+@click.argument("shell", type=click.Choice(SHELLS), metavar="SHELL")
 def command(shell: str) -> None:
-    """Print a completion script for SHELL.
+    """Print a completion script for SHELL: bash, zsh or fish.
 
     \b
     bash:  kfm completion bash > ~/.local/share/bash-completion/completions/kfm

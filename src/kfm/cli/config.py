@@ -7,8 +7,9 @@ from typing import Any
 import click
 
 from kfm.cli.options import session_options
-from kfm.cli.output import counted, one_line, table
+from kfm.cli.output import one_line, table
 from kfm.cli.session import Session
+from kfm.core.wording import counted
 
 
 @click.group(name="config")

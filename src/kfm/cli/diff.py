@@ -8,18 +8,12 @@ from typing import Any
 
 import click
 
-from kfm.cli.failures import error_lines
 from kfm.cli.options import session_options
+from kfm.cli.output import one_line
 from kfm.cli.progress import Silent, watcher
-from kfm.cli.run import (
-    attempt,
-    exit_code,
-    make_requests,
-    report_document,
-    result_line,
-    selection_options,
-    worst,
-)
+from kfm.cli.results import Lineup, exit_code, plan_lines, remark, report_document, worst
+from kfm.cli.run import attempt
+from kfm.cli.selection import make_requests, selection_options
 from kfm.cli.session import Session
 from kfm.core.errors import UsageError
 
@@ -41,28 +35,37 @@ def command(session: Session, plan_path: str | None, **wish: Any) -> int:
         watcher(is_tty=sys.stderr.isatty()) if session.output == "text" or session.verbose else Silent()
     )
     with session.app(read_only=True, progress=progress) as app:
-        requests = make_requests(app.settings, dry_run=True, **wish)
+        requests = make_requests(app.settings, app.clock.now_ms(), dry_run=True, **wish)
         if plan_path and len(requests) > 1:
             raise UsageError("A plan is about one source.", remedy="Choose one with --source ID.")
+        lineup = Lineup(app.settings, [request.source_id for request in requests])
         reports = []
         for request in requests:
             reports.append(attempt(app, request))
             progress.done()
-    lines: list[str] = []
-    for report in reports:
-        lines += coloured_plan(report.plan) if report.plan is not None else [result_line(report)]
-        if report.error is not None:
-            for line in error_lines(report.error):
-                session.note(line)
-        elif report.plan is None:
-            session.note(f"  {report.reason}")
+            show(session, lineup, reports[-1])
     documents = [report_document(report) for report in reports]
     code = worst([exit_code(report) for report in reports])
-    session.emit({"results": documents, "exit_code": code}, lines, rows=documents)
-    if plan_path and reports[0].plan is not None:
+    if session.output == "json":
+        session.emit({"results": documents, "exit_code": code}, ())
+    if plan_path and reports[0].plan is not None and code == 0:
         write_plan(plan_path, reports[0].plan)
         session.note(f"apply it with: kfm run --plan {plan_path}")
+    elif plan_path:
+        session.note(f"{plan_path} was not written: there is nothing to apply")
     return code
+
+
+def show(session: Session, lineup: Lineup, report: Any) -> None:
+    """One source's plan, or why there is none."""
+    if session.output == "jsonl":
+        session.emit(None, (), rows=[report_document(report)])
+    elif session.output == "text":
+        session.emit(None, plan_lines(report) or [lineup.line(report)])
+    if report.error is None and report.plan is None:
+        session.note(f"  {one_line(report.reason)}")
+    else:
+        remark(session, report)
 
 
 def write_plan(path: str, plan: Any) -> None:

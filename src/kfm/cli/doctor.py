@@ -7,8 +7,9 @@ from typing import Any
 import click
 
 from kfm.cli.options import session_options
-from kfm.cli.output import counted, one_line
+from kfm.cli.output import one_line
 from kfm.cli.session import Session
+from kfm.core.wording import counted
 
 _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 

@@ -8,13 +8,15 @@ from typing import Any
 
 import click
 
-from kfm.cli.lookup import find_run
+from kfm.cli.lookup import PREFIX_CHARS_MIN, find_run
 from kfm.cli.options import session_options
-from kfm.cli.output import duration, moment, one_line, span
+from kfm.cli.output import duration, one_line, retry_command, short_id
 from kfm.cli.session import Session
 from kfm.core.errors import UsageError, all_errors
+from kfm.core.wording import counted, moment, span
 
 CALLS_TOLD_MAX = 20
+REASON_TELLING_CHARS = 40
 
 
 @click.command()
@@ -30,6 +32,11 @@ def command(session: Session, what: str) -> None:
         page = error_page(what.upper())
         session.emit(page, page_lines(page))
         return
+    if re.fullmatch(r"\d{3}", what):
+        raise UsageError(
+            f"`{what}` is too short for a run: give at least {PREFIX_CHARS_MIN} characters of its id.",
+            remedy=f"For the error code: `kfm explain KFM{what}`.",
+        )
     with session.app(read_only=True) as app:
         account = run_account(app.ledger, what, app.clock.now_ms())
     session.emit(account, account["sentences"])
@@ -75,14 +82,19 @@ def run_account(ledger: Any, wanted: str, now_ms: int) -> dict[str, Any]:
     promotions = [p for p in ledger.promotions(run.dataset_id, limit=1000) if p.run_id == run.run_id]
     sentences = [_ending(run), *_doing(run, now_ms)]
     sentences += [
-        f"It was promoted as version {p.sequence} ({p.version_id}) at {moment(p.promoted_at_ms)}."
-        for p in promotions
+        f"It was promoted as version {p.sequence} at {moment(p.promoted_at_ms)}." for p in promotions
     ]
     if run.status == "success" and not promotions:
-        sentences.append("No promotion is recorded for it.")
-    sentences += [_call(call) for call in calls[:CALLS_TOLD_MAX]]
-    if len(calls) > CALLS_TOLD_MAX:
-        sentences.append(f"{len(calls) - CALLS_TOLD_MAX} more calls are recorded: `kfm show {run.run_id}`.")
+        sentences.append("It changed nothing for readers: no promotion is recorded for it.")
+    alike = _alike(calls)
+    for same in alike[:CALLS_TOLD_MAX]:
+        sentences.append(_call(same[0]))
+        if len(same) > 1:
+            often = "Once more" if len(same) == 2 else f"{len(same) - 1} more times"
+            sentences.append(f"{often} the same, last at {moment(same[-1].requested_at_ms)}.")
+    if len(alike) > CALLS_TOLD_MAX:
+        more = sum(map(len, alike[CALLS_TOLD_MAX:]))
+        sentences.append(f"{counted(more, 'further call')} recorded: `kfm show {short_id(run.run_id)}`.")
     if not calls:
         sentences.append("No call that asked for it is recorded.")
     sentences += _entries(ledger, run)
@@ -119,19 +131,63 @@ def _doing(run: Any, now_ms: int) -> list[str]:
     return lines
 
 
+def _alike(calls: list[Any]) -> list[list[Any]]:
+    """Calls in order; neighbours that ended alike, for the same reason, stand together."""
+    groups: list[list[Any]] = []
+    for call in calls:
+        first = groups[-1][0] if groups else None
+        if first and all(
+            getattr(first, name) == getattr(call, name)
+            for name in ("outcome", "reason", "actor", "claimed_actor", "rationale", "ticket")
+        ):
+            groups[-1].append(call)
+        else:
+            groups.append([call])
+    return groups
+
+
+def untold_refusals(gates: Any, reason: str) -> list[Any]:
+    """The gates that refused, without the one that the reason already tells about."""
+    return [
+        gate
+        for gate in gates
+        if not gate.allowed and not gate.overridden and gate.reason[:REASON_TELLING_CHARS] not in reason
+    ]
+
+
 def _call(call: Any) -> str:
     claimed = f", for {one_line(call.claimed_actor)}" if call.claimed_actor else ""
-    reason = f": {one_line(call.reason)}" if call.reason else "."
-    refused = [gate for gate in call.gates if not gate.allowed and not gate.overridden]
-    gates = "".join(f" Gate {gate.gate} refused: {one_line(gate.reason)}" for gate in refused)
+    reason = one_line(call.reason or "")
+    gates = "".join(
+        f" Gate {gate.gate} refused: {one_line(gate.reason)}"
+        for gate in untold_refusals(call.gates, call.reason or "")
+    )
     passed = [gate.gate for gate in call.gates if gate.overridden]
     forced = f" A force passed {', '.join(passed)}." if passed else ""
-    who = f"At {moment(call.requested_at_ms)} {one_line(call.actor)}{claimed}"
-    return f"{who} asked for it: {call.outcome}{reason}{gates}{forced}"
+    ticket = f", ticket {one_line(call.ticket)}" if call.ticket else ""
+    why = f" (rationale: {one_line(call.rationale)}{ticket})" if call.rationale else ""
+    who = f"At {moment(call.requested_at_ms)} {one_line(call.actor)}{claimed}{why}"
+    return f"{who} asked for it{_answer(call.outcome, reason)}{gates}{forced}"
+
+
+def _answer(outcome: str | None, reason: str) -> str:
+    """What became of a call. A reason says why it ran, or else why it did not."""
+    because = f": {reason}" if reason else "."
+    if outcome == "success":
+        return f", and it succeeded. Why it ran: {reason}" if reason else ", and it succeeded."
+    answers = {
+        "noop": f", and nothing had to be done{because}",
+        "refused": f", and was refused{because}",
+        "busy": f", and found it busy{because}",
+        "failed": f", and it failed{because}",
+    }
+    return answers.get(outcome or "", f"; how that ended is not recorded{because}")
 
 
 def _entries(ledger: Any, run: Any) -> list[str]:
-    entries = [e for e in ledger.governance(subject=run.run_id, limit=50) if e.kind != "promotion"]
+    found = ledger.governance(subject=run.run_id, limit=50)
+    # Promotions and refusals have been told with the calls.
+    entries = [entry for entry in reversed(found) if entry.kind not in ("promotion", "gate-refused")]
     return [
         f"Governance recorded {entry.kind} by {one_line(entry.actor)} at {moment(entry.recorded_at_ms)}"
         + (f": {one_line(entry.rationale)}" if entry.rationale else ".")
@@ -145,4 +201,4 @@ def _next(run: Any) -> str:
     if run.status == "running":
         return "`kfm status` shows who holds it; if nobody does, `kfm run` takes it over."
     explain = f" `kfm explain {run.error_code}` says more about the error." if run.error_code else ""
-    return f"Retry it with `kfm run --source {run.source_id}`.{explain}"
+    return f"Retry it with `{retry_command(run)}`.{explain}"

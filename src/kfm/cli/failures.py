@@ -17,15 +17,26 @@ def as_error(problem: BaseException) -> KfmError:
     if isinstance(problem, KeyboardInterrupt | click.exceptions.Abort):
         return Cancelled()
     if isinstance(problem, click.UsageError):
-        context = problem.ctx
-        usage = f"Read `{context.command_path} --help`." if context else None
-        return UsageError(problem.format_message(), remedy=usage)
+        return _usage_error(problem)
     if isinstance(problem, click.ClickException):
         return UsageError(problem.format_message())
     return KfmError(
         f"{type(problem).__name__}: {problem}",
         remedy="This is a defect. Run it again with --verbose for the traceback, and report it.",
     )
+
+
+def _usage_error(problem: click.UsageError) -> UsageError:
+    context = problem.ctx
+    if context is None:
+        return UsageError(problem.format_message())
+    remedy = f"Read `{context.command_path} --help`."
+    if isinstance(problem, click.exceptions.NoArgsIsHelpError) and isinstance(context.command, click.Group):
+        commands = ", ".join(context.command.list_commands(context))
+        return UsageError(f"`{context.command_path}` needs one of: {commands}.", remedy=remedy)
+    if isinstance(problem, click.NoSuchOption) and context.parent is None:
+        remedy = f"Options stand after the command: `kfm status --json`. {remedy}"
+    return UsageError(" ".join(problem.format_message().split()), remedy=remedy)
 
 
 def show_error(error: KfmError, *, output: str, verbose: bool, cause: BaseException | None = None) -> int:
@@ -48,8 +59,12 @@ def show_error(error: KfmError, *, output: str, verbose: bool, cause: BaseExcept
     return error.exit_code
 
 
-def error_lines(error: KfmError) -> list[str]:
-    return [f"error {error.code}: {error.message}", f"fix: {error.way_out}"]
+def error_lines(error: KfmError) -> tuple[str, str]:
+    """What went wrong, and the way out. A message may quote anybody: a terminal must not obey it."""
+    from kfm.cli.output import one_line
+
+    message = "\n".join(one_line(line) for line in error.message.splitlines())
+    return f"error {error.code}: {message}", f"fix: {error.way_out}"
 
 
 def annotate(error: KfmError, title: str | None = None) -> None:

@@ -8,42 +8,41 @@ from typing import Any
 import click
 
 from kfm.cli.options import session_options
-from kfm.cli.output import counted, readable_size
 from kfm.cli.progress import Silent, watcher
 from kfm.cli.session import Session
-from kfm.core.errors import RationaleRequired
+from kfm.core.errors import RationaleRequired, UsageError
+from kfm.core.wording import counted, readable_size
 
 SHOWN_MAX = 20
 
 
 @click.command()
-@click.option("--dry-run", is_flag=True, help="Only list what would be removed.")
+@click.option("--apply", is_flag=True, help="Remove it; needs --rationale.")
+@click.option("--dry-run", is_flag=True, help="Only list what would be removed: the default.")
 @click.option(
     "--grace", metavar="HOURS", type=click.FloatRange(0), help="Spare what is younger (default: 1)."
 )
 @click.option("--rationale", metavar="TEXT", help="Why; kept in the governance ledger. Required to remove.")
 @session_options
-def command(session: Session, dry_run: bool, grace: float | None, rationale: str | None) -> None:
-    """Remove stored bytes that no kept version needs.
+def command(session: Session, apply: bool, dry_run: bool, grace: float | None, rationale: str | None) -> None:
+    """Show, or remove, stored bytes that no kept version needs.
 
     Kept are the last versions of each dataset (limits.versions_kept), everything staged since the oldest run
-    in progress began, and everything younger than the grace time. What would go is shown first; removing it
-    is confirmed, or answered with --yes.
+    in progress began, and everything younger than the grace time. Without --apply (or --yes) nothing is
+    removed: what would go is listed.
     """
+    apply = apply or session.yes
+    if apply and dry_run:
+        raise UsageError("Either --apply or --dry-run.")
+    if apply and not (rationale or "").strip():
+        raise RationaleRequired("Removing needs --rationale TEXT; without --apply it is only listed.")
     grace_ms = None if grace is None else round(grace * 3_600_000)
-    if not dry_run and not (rationale or "").strip():
-        raise RationaleRequired("Removing needs --rationale TEXT; --dry-run only lists.")
     with session.app(read_only=True) as app:
         collection = app.plan_collection(grace_ms)
-    removed = None
-    if not dry_run:
-        for line in listing(collection):
-            session.note(line)
-        worth = collection.objects or collection.leftovers or collection.versions
-        if worth and session.confirm("Remove them?"):
-            removed = _carry_out(session, grace_ms, rationale or "")
+    found = bool(collection.objects or collection.leftovers or collection.versions)
+    removed = _carry_out(session, grace_ms, rationale or "") if apply and found else None
     document = {
-        "dry_run": dry_run,
+        "dry_run": not apply,
         "objects": [{"sha256": one.sha256, "size": one.size} for one in collection.objects],
         "leftovers": [{"name": one.name, "size": one.size} for one in collection.leftovers],
         "versions": list(collection.versions),
@@ -51,7 +50,10 @@ def command(session: Session, dry_run: bool, grace: float | None, rationale: str
         "size": collection.size,
         "removed": removed,
     }
-    session.emit(document, listing(collection) if dry_run else [_told(removed)])
+    session.emit(document, [_told(removed)] if removed else listing(collection))
+    if found and not apply:
+        spared = "" if grace is None else f" --grace {grace:g}"
+        session.note(f"remove it with: kfm gc --apply{spared} --rationale TEXT")
 
 
 def _carry_out(session: Session, grace_ms: int | None, rationale: str) -> Any:
@@ -65,10 +67,14 @@ def _carry_out(session: Session, grace_ms: int | None, rationale: str) -> Any:
 
 def listing(collection: Any) -> list[str]:
     """What would go: the totals first, then the largest."""
+    kept = (
+        f"{counted(collection.objects_kept, 'object')} {'is' if collection.objects_kept == 1 else 'are'} kept"
+    )
+    if not (collection.objects or collection.leftovers or collection.versions):
+        return [f"nothing to remove; {kept}"]
     lines = [
-        f"{counted(len(collection.objects), 'object')}, {counted(len(collection.leftovers), 'leftover')}, "
-        f"{counted(len(collection.versions), 'old version')} at targets: {readable_size(collection.size)}; "
-        f"{collection.objects_kept} kept"
+        f"would remove {_sum(len(collection.objects), len(collection.leftovers), len(collection.versions))}: "
+        f"{readable_size(collection.size)}; {kept}"
     ]
     largest = sorted(collection.objects, key=lambda one: -one.size)
     lines += [f"  {one.sha256}  {readable_size(one.size)}" for one in largest[:SHOWN_MAX]]
@@ -79,10 +85,13 @@ def listing(collection: Any) -> list[str]:
 
 
 def _told(removed: Any) -> str:
-    if removed is None:
-        return "nothing was removed"
-    spared = f"; {removed.spared} were needed again meanwhile" if removed.spared else ""
+    spared = f"; {counted(removed.spared, 'object')} needed again meanwhile" if removed.spared else ""
+    what = _sum(removed.objects, removed.leftovers, removed.versions)
+    return f"removed {what}: {readable_size(removed.size)}{spared}"
+
+
+def _sum(objects: int, leftovers: int, versions: int) -> str:
     return (
-        f"removed {counted(removed.objects, 'object')}, {counted(removed.leftovers, 'leftover')} "
-        f"and {counted(removed.versions, 'old version')}: {readable_size(removed.size)}{spared}"
+        f"{counted(objects, 'object')}, {counted(leftovers, 'leftover')} "
+        f"and {counted(versions, 'old version')} at targets"
     )

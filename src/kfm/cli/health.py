@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
-from kfm.cli.output import counted, readable_size
 from kfm.core.errors import KfmError
+from kfm.core.wording import counted, readable_size
 
 FREE_WARN_BYTES = 1024**3
 FREE_FAIL_BYTES = 64 * 1024**2
@@ -249,43 +249,43 @@ def _extras(loaded: Any) -> Iterator[Finding]:
 
 
 def _sources(loaded: Any) -> Iterator[Finding]:
-    for source in loaded.settings.sources:
-        if source.kind == "files":
-            folder = loaded.resolve(source.folder or ".")
-            if os.access(folder, os.R_OK | os.X_OK) and os.path.isdir(folder):
-                yield Finding("sources", "ok", f"{source.id}: {folder} can be read")
-            else:
-                yield Finding(
-                    "sources",
-                    "fail",
-                    f"{source.id}: there is no folder {folder}",
-                    "Create or mount it.",
-                    True,
-                )
-        elif source.kind == "http":
-            yield _address(loaded, source)
+    from kfm import wiring
+
+    with wiring.open_app(loaded, read_only=True) as app:
+        for source in loaded.settings.sources:
+            try:
+                yield from _source(app, source)
+            except KfmError as error:
+                yield Finding("sources", "fail", f"{source.id}: {error.message}", error.way_out)
 
 
-def _address(loaded: Any, source: Any) -> Finding:
+def _source(app: Any, source: Any) -> Iterator[Finding]:
+    if source.kind == "files":
+        folder = app.loaded.resolve(source.folder or ".")
+        if os.access(folder, os.R_OK | os.X_OK) and os.path.isdir(folder):
+            yield Finding("sources", "ok", f"{source.id}: {folder} can be read")
+        else:
+            yield Finding(
+                "sources", "fail", f"{source.id}: there is no folder {folder}", "Create or mount it.", True
+            )
+    elif source.kind == "http":
+        from kfm.config import actor
+        from kfm.engine.requests import RunRequest
+
+        decision = app.admission(RunRequest(source_id=source.id, actor=actor()))
+        if decision.allowed:
+            yield _address(source, *app.address(source))
+        else:
+            why = f"{source.id}: not asked, because a run would be refused"
+            yield Finding("sources", "warn", f"{why}: {decision.first_blocker.reason}")
+
+
+def _address(source: Any, url: str, shown: str, headers: dict[str, str]) -> Finding:
     """Ask an address with HEAD. Any answer but a server's failure or a refusal shows that it is there."""
     import httpx
 
-    from kfm.core.redact import redact, redact_url
-    from kfm.core.templates import Fields, render
-    from kfm.core.windows import resolve_window
-    from kfm.wiring import system_clock
+    from kfm.core.redact import redact
 
-    window = resolve_window(source.window, source.time_zone, system_clock().now_ms())
-    fields = Fields(
-        window=window,
-        time_zone=source.time_zone,
-        source=source.id,
-        dataset=source.dataset,
-        partition=source.partition,
-    )
-    url = render(source.url, fields)
-    shown = redact_url(url)
-    headers = {name: loaded.secret(value) for name, value in source.headers.items()}
     try:
         answer = httpx.head(url, headers=headers, timeout=ADDRESS_TIMEOUT_S, follow_redirects=True)
     except (httpx.HTTPError, httpx.InvalidURL) as error:

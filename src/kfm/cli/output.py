@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 FORMATS = ("text", "json", "jsonl")
+SHORT_ID_CHARS = 13
 
 
 def wanted_format(arguments: Sequence[str]) -> str:
@@ -45,18 +46,28 @@ def instant(at_ms: int | None) -> str | None:
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{at_ms % 1000:03d}Z"
 
 
-def moment(at_ms: int | None) -> str:
-    """For people: `2026-01-31 06:00:00 UTC`, labelled."""
-    text = instant(at_ms)
-    return "-" if text is None else f"{text[:19].replace('T', ' ')} UTC" if text.endswith("Z") else text
+def utc(text: str) -> str:
+    """An instant of a document, for people: `2026-01-31 06:00:00 UTC`."""
+    return f"{text[:19].replace('T', ' ')} UTC"
 
 
-def span(start_ms: int, end_ms: int) -> str:
-    """A window for people; the seconds only where they matter."""
-    start, end = moment(start_ms), moment(end_ms)
-    short = all(text.endswith(":00 UTC") for text in (start, end))
-    cut = 16 if short else 19
-    return f"{start[:cut]} … {end[:cut]} UTC"
+def between(start: str, end: str) -> str:
+    """Two instants of a document as a span; the seconds only where they matter."""
+    cut = 16 if start[16:19] == end[16:19] == ":00" else 19
+    return f"{utc(start)[:cut]} … {utc(end)[:cut]} UTC"
+
+
+def short_id(run_id: str) -> str:
+    """Enough of a run's id to tell it from all others; every command takes it."""
+    return run_id[:SHORT_ID_CHARS]
+
+
+def retry_command(run: Any) -> str:
+    """The command that asks for exactly this run's work again."""
+    start, end = (
+        (instant(at_ms) or "").replace(".000Z", "Z") for at_ms in (run.window_start_ms, run.window_end_ms)
+    )
+    return f"kfm run --source {run.source_id} --window {start}/{end}"
 
 
 def duration(ms: int) -> str:
@@ -82,16 +93,3 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 def one_line(text: str) -> str:
     """Text from outside may hold anything; a terminal must not obey it."""
     return "".join(char if char.isprintable() else " " for char in text)
-
-
-def counted(count: int, word: str) -> str:
-    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
-
-
-def readable_size(size: int) -> str:
-    value = float(size)
-    for unit in ("B", "kB", "MB", "GB"):
-        if value < 1000:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1000
-    return f"{value:.1f} TB"

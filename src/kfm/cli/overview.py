@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from kfm.cli.output import duration, instant, moment, one_line, table
+from kfm.cli.output import between, duration, instant, one_line, retry_command, short_id, table, utc
 from kfm.cli.session import Session
+
+ATTENTION_MAX = 20  # works named; more are counted
+RUNS_SEEN_MAX = 500
 
 
 def show_status(session: Session) -> int:
@@ -22,14 +25,19 @@ def gather(app: Any) -> dict[str, Any]:
     switches = [switch for switch in ledger.switches() if switch.position != "running"]
     running = ledger.runs(status="running", limit=100)
     locks = [lock for lock in ledger.locks() if lock.holder is not None]
+    gone = {lock.scope for lock in locks if app.liveness.is_dead(lock.holder.worker_id)}
+    alive = [lock for lock in locks if lock.scope not in gone]
     datasets = [_dataset(dataset.id, heads, ledger) for dataset in settings.datasets]
     pending = _pending(settings, heads, ledger.projected())
+    attention = _attention(settings, ledger)
     document: dict[str, Any] = {
         "environment": settings.environment,
         "at": instant(now_ms),
         "datasets": datasets,
-        "running": [_running(run, locks, now_ms) for run in running],
-        "locks": [_lock(lock, now_ms) for lock in locks],
+        "needs_attention": [_needing(run, now_ms) for run in attention[:ATTENTION_MAX]],
+        "needs_attention_more": max(len(attention) - ATTENTION_MAX, 0),
+        "running": [_running(run, alive, now_ms) for run in running],
+        "locks": [_lock(lock, now_ms, lock.scope in gone) for lock in locks],
         "switches": [switch_document(switch) for switch in switches],
         "pending_projections": pending,
     }
@@ -44,22 +52,21 @@ def _headline(settings: Any, switches: list[Any], document: dict[str, Any], now_
     if switches:
         return _switch_headline(switches)
     if settings.freezes:
-        from kfm.core.gates import freeze_gate
+        from kfm.core.gates import cause_and_remedy, freeze_gate
 
         for dataset in settings.datasets:
             gate = freeze_gate(settings.freezes, dataset.id, dataset.domain, now_ms)
             if not gate.allowed:
-                sentence = f"blocked by a freeze window on dataset {dataset.id}: {gate.reason}"
+                cause, _ = cause_and_remedy(gate)
+                sentence = f"blocked by a freeze window on dataset {dataset.id}: {cause}"
                 command = "kfm run --force --rationale TEXT --ticket ID"
                 return _line("blocked", sentence, "an operator", command)
-    for dataset in document["datasets"]:
-        last = dataset["last_run"]
-        if last and last["status"] == "failed":
-            sentence = (
-                f"failing: dataset {dataset['dataset_id']}, run {last['run_id']} ended with "
-                f"{last['error_code'] or 'an error'}: {last['error_message'] or 'no message was kept'}"
-            )
-            return _line("failing", sentence, "an operator", f"kfm run --source {last['source_id']}")
+    for last in document["needs_attention"]:
+        sentence = (
+            f"failing: dataset {last['dataset_id']}, run {short_id(last['run_id'])} ended with "
+            f"{last['error_code'] or 'an error'}: {last['error_message'] or 'no message was kept'}"
+        )
+        return _line("failing", sentence, "an operator", last["command"])
     for pending in document["pending_projections"]:
         sentence = (
             f"behind: target {pending['target']} does not show version {pending['promoted']} "
@@ -73,6 +80,7 @@ def _headline(settings: Any, switches: list[Any], document: dict[str, Any], now_
 
 def _switch_headline(switches: list[Any]) -> dict[str, Any]:
     from kfm.core.gates import switch_command
+    from kfm.core.wording import moment
 
     def hardest(switch: Any) -> tuple[bool, bool, int]:
         return (switch.position != "stopped", switch.scope != "all", switch.set_at_ms)
@@ -88,7 +96,7 @@ def _switch_headline(switches: list[Any]) -> dict[str, Any]:
 
 
 def _line(state: str, sentence: str, who: str | None, command: str | None) -> dict[str, Any]:
-    return {"state": state, "sentence": one_line(sentence), "who": who, "command": command}
+    return {"state": state, "sentence": one_line(sentence).rstrip("."), "who": who, "command": command}
 
 
 # --- the rest ------------------------------------------------------------------------
@@ -120,6 +128,41 @@ def _brief(run: Any) -> dict[str, Any]:
     }
 
 
+def _attention(settings: Any, ledger: Any) -> list[Any]:
+    """The newest run of each piece of work, where that failed; newest first.
+
+    The same window of the same source is the same work here, whatever its pipeline was: once a corrected
+    one has succeeded, nobody has to look at the failure any more.
+    """
+    failed = ledger.runs(status="failed", limit=RUNS_SEEN_MAX)
+    if not failed:
+        return []
+    newest: dict[Any, Any] = {}
+    for run in [*ledger.runs(limit=RUNS_SEEN_MAX), *failed]:
+        held = newest.setdefault(_work(run), run)
+        if (run.start_time_ms, run.revision) > (held.start_time_ms, held.revision):
+            newest[_work(run)] = run
+    known = {source.id for source in settings.sources}
+    return [run for run in failed if newest[_work(run)].run_id == run.run_id and run.source_id in known]
+
+
+def _work(run: Any) -> tuple[Any, ...]:
+    return (run.source_id, run.window_start_ms, run.window_end_ms, run.partition)
+
+
+def _needing(run: Any, now_ms: int) -> dict[str, Any]:
+    from kfm.core.retry import budget_state, policy_for
+
+    state = budget_state(run.attempts, run.start_time_ms, now_ms, policy_for(run.trigger_type))
+    reasons = "" if state == "free" else " --rationale TEXT --ticket ID"
+    return {
+        "dataset_id": run.dataset_id,
+        **_brief(run),
+        "attempts": run.attempts,
+        "command": retry_command(run) + reasons,
+    }
+
+
 def _running(run: Any, locks: list[Any], now_ms: int) -> dict[str, Any]:
     lock = next((lock for lock in locks if lock.holder.run_id == run.run_id), None)
     return {
@@ -135,14 +178,15 @@ def _running(run: Any, locks: list[Any], now_ms: int) -> dict[str, Any]:
     }
 
 
-def _lock(lock: Any, now_ms: int) -> dict[str, Any]:
+def _lock(lock: Any, now_ms: int, gone: bool) -> dict[str, Any]:
     return {
         "scope": lock.scope,
         "fence": lock.fence,
         "holder": lock.holder.worker_id,
         "run_id": lock.holder.run_id,
         "acquired_at": instant(lock.acquired_at_ms),
-        "lease_left_ms": max(lock.lease_until_ms - now_ms, 0),
+        # Nobody waits for a process that is known to be gone.
+        "lease_left_ms": 0 if gone else max(lock.lease_until_ms - now_ms, 0),
     }
 
 
@@ -184,9 +228,10 @@ def render(document: dict[str, Any]) -> list[str]:
         first = f"{first}: {head['who']} can lift it with `{head['command']}`"
         if head["state"] != "blocked":
             first = f"{head['sentence']}: try `{head['command']}`"
-    lines = [first, f"environment {document['environment']}, {document['at'][:19].replace('T', ' ')} UTC", ""]
+    lines = [first, f"environment {document['environment']}, {utc(document['at'])}", ""]
     lines += table(("DATASET", "VERSION", "PROMOTED", "LAST RUN", "RUN ID"), _dataset_rows(document))
     for title, rows in (
+        ("needs attention", _attention_rows(document)),
         ("running", _running_rows(document)),
         ("locks", _lock_rows(document)),
         ("switches", _switch_rows(document)),
@@ -205,16 +250,26 @@ def _dataset_rows(document: dict[str, Any]) -> list[tuple[str, ...]]:
             (
                 dataset["dataset_id"],
                 str(dataset["version"] or "-"),
-                _short(dataset["promoted_at"]),
+                utc(dataset["promoted_at"]) if dataset["promoted_at"] else "-",
                 last["status"] if last else "-",
-                last["run_id"] if last else "-",
+                short_id(last["run_id"]) if last else "-",
             )
         )
     return rows
 
 
-def _short(text: str | None) -> str:
-    return f"{text[:19].replace('T', ' ')} UTC" if text else "-"
+def _attention_rows(document: dict[str, Any]) -> list[str]:
+    rows = []
+    for run in document["needs_attention"]:
+        tries = f", {run['attempts']} attempts" if run["attempts"] > 1 else ""
+        rows.append(
+            f"  {short_id(run['run_id'])}  {run['dataset_id']} from {run['source_id']}, "
+            f"{between(run['window_start'], run['window_end'])}: {run['error_code'] or 'an error'}{tries}"
+        )
+        rows.append(f"                 `{run['command']}`")
+    if document["needs_attention_more"]:
+        rows.append(f"  … and {document['needs_attention_more']} more: kfm runs --status failed")
+    return rows
 
 
 def _running_rows(document: dict[str, Any]) -> list[str]:
@@ -227,15 +282,15 @@ def _running_rows(document: dict[str, Any]) -> list[str]:
         )
         left = f", lease ends in {duration(run['lease_left_ms'])}" if run["holder"] else ""
         rows.append(
-            f"  {run['run_id']}  {run['dataset_id']} from {run['source_id']}, "
-            f"attempt {run['attempt']}, since {_short(run['started_at'])}, {held}{left}"
+            f"  {short_id(run['run_id'])}  {run['dataset_id']} from {run['source_id']}, "
+            f"attempt {run['attempt']}, since {utc(run['started_at'])}, {held}{left}"
         )
     return rows
 
 
 def _lock_rows(document: dict[str, Any]) -> list[str]:
     return [
-        f"  {lock['scope']}  fence {lock['fence']}, run {lock['run_id']}, "
+        f"  {lock['scope']}  fence {lock['fence']}, run {short_id(lock['run_id'])}, "
         + (f"lease ends in {duration(lock['lease_left_ms'])}" if lock["lease_left_ms"] else "lease lapsed")
         for lock in document["locks"]
     ]
@@ -243,7 +298,7 @@ def _lock_rows(document: dict[str, Any]) -> list[str]:
 
 def _switch_rows(document: dict[str, Any]) -> list[str]:
     return [
-        f"  {switch['scope']}  {switch['position']} since {_short(switch['set_at'])} "
+        f"  {switch['scope']}  {switch['position']} since {utc(switch['set_at'])} "
         f"by {one_line(switch['actor'])}: {one_line(switch['rationale'])}"
         for switch in document["switches"]
     ]

@@ -6,6 +6,7 @@ import sys
 from typing import Any
 
 from kfm.cli.output import one_line
+from kfm.core.wording import counted, readable_size
 from kfm.ports import Progress
 
 
@@ -18,17 +19,34 @@ class Silent:
 
 
 class Lines:
-    """One line when a phase begins: logs stay readable, however many objects there are."""
+    """One line when a phase is over: logs stay readable, however many objects there are."""
 
     def __init__(self, stream: Any = None) -> None:
         self._stream = stream or sys.stderr
+        self._begin("")
+
+    def _begin(self, name: str) -> None:
+        self._name, self._amount, self._noted, self._last = name, 0, 0, ""
 
     def phase(self, name: str, total: int | None = None) -> None:  # noqa: ARG002 - lines do not move
-        self._stream.write(f"… {one_line(name)}\n")
-        self._stream.flush()
+        self.done()
+        self._begin(name)
 
-    def advance(self, amount: int, note: str = "") -> None: ...
-    def done(self) -> None: ...
+    def advance(self, amount: int, note: str = "") -> None:
+        self._amount += amount
+        if note and note != self._last:
+            self._noted += 1
+            self._last = note
+
+    def done(self) -> None:
+        if self._noted:  # the amounts are bytes of named objects
+            told = f"{counted(self._noted, 'object')}, {readable_size(self._amount)}"
+        else:
+            told = counted(self._amount, "object")
+        if self._amount:
+            self._stream.write(f"{one_line(self._name)}: {told}\n")
+            self._stream.flush()
+        self._begin("")
 
 
 class Bar:

@@ -32,5 +32,5 @@ def command(session: Session) -> int:
             shown = f"version {row['version']}" if row["version"] is not None else "nothing promoted yet"
             lines.append(f"shown     {row['dataset_id']}  {row['target']}  {shown}")
     code = 4 if any(row["error"] for row in rows) else 0
-    session.emit({"projections": rows, "exit_code": code}, lines or ["nothing to show"], rows=rows)
+    session.emit({"projections": rows, "exit_code": code}, lines or ["every target is up to date"], rows=rows)
     return code

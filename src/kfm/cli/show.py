@@ -6,13 +6,17 @@ from typing import Any
 
 import click
 
+from kfm.cli.explain import untold_refusals
 from kfm.cli.lookup import find_run
 from kfm.cli.options import session_options
-from kfm.cli.output import instant, one_line
+from kfm.cli.output import between, instant, one_line, utc
 from kfm.cli.runs import run_document
 from kfm.cli.session import Session
 
 CALLS_MAX = 100
+PROMOTIONS_MAX = 1000
+# Told in one line of its own, or only of interest to programs.
+_NOT_TOLD = ("window_start", "window_end", "version_id", "force")
 
 
 @click.command()
@@ -30,9 +34,10 @@ def command(session: Session, run: str) -> None:
 
 def gather(ledger: Any, wanted: str) -> dict[str, Any]:
     run = find_run(ledger, wanted)
-    promotions = ledger.promotions(run.dataset_id, limit=1000)
+    promotions = ledger.promotions(run.dataset_id, limit=PROMOTIONS_MAX)
     return {
         "run": run_document(run),
+        "version": next((p.sequence for p in promotions if p.version_id == run.version_id), None),
         "invocations": [
             invocation_document(call) for call in ledger.invocations(run_id=run.run_id, limit=CALLS_MAX)
         ],
@@ -65,23 +70,44 @@ def invocation_document(call: Any) -> dict[str, Any]:
 
 def render(document: dict[str, Any]) -> list[str]:
     run = document["run"]
-    facts = [(name.replace("_", " "), value) for name, value in run.items() if value is not None]
+    facts = [(name.replace("_", " "), value) for name, value in _facts(run, document["version"])]
     width = max(len(name) for name, _ in facts)
     lines = [f"{name.ljust(width)}  {one_line(str(value))}" for name, value in facts]
     for promotion in document["promotions"]:
         lines.append(
-            f"{'promoted'.ljust(width)}  version {promotion['version']} at {promotion['promoted_at']}"
+            f"{'promoted'.ljust(width)}  version {promotion['version']} at {utc(promotion['promoted_at'])}"
         )
     lines += ["", f"calls ({len(document['invocations'])}):"]
     for call in document["invocations"]:
         claimed = f" for {one_line(call['claimed_actor'])}" if call["claimed_actor"] else ""
         why = f": {one_line(call['reason'])}" if call["reason"] else ""
-        lines.append(
-            f"  {call['requested_at']}  {call['outcome']}  by {one_line(call['actor'])}{claimed}{why}"
-        )
+        outcome = call["outcome"] or "under way"
+        asked = utc(call["requested_at"])
+        lines.append(f"  {asked}  {outcome}  by {one_line(call['actor'])}{claimed}{why}")
         lines += [
             f"    gate {gate.gate} refused: {one_line(gate.reason)}"
-            for gate in call["gates"]
-            if not gate.allowed
+            for gate in untold_refusals(call["gates"], call["reason"] or "")
         ]
     return lines
+
+
+def _facts(run: dict[str, Any], version: int | None) -> list[tuple[str, Any]]:
+    """What people want to know of a run; JSON output has all of it."""
+    facts: list[tuple[str, Any]] = []
+    for name, value in run.items():
+        if name == "window_start":
+            facts.append(("window", between(value, run["window_end"])))
+        elif name == "version_id" and version is not None:
+            facts.append(("version", version))
+        elif name == "force" and value:
+            facts.append((name, f"number {value}"))
+        elif name.endswith("_time_utc") and value is not None:
+            facts.append(
+                (
+                    name.removesuffix("_time_utc").replace("start", "started").replace("end", "ended"),
+                    utc(value),
+                )
+            )
+        elif value is not None and name not in _NOT_TOLD:
+            facts.append((name, value))
+    return facts

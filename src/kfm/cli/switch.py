@@ -7,10 +7,11 @@ from typing import Any
 import click
 
 from kfm.cli.options import session_options
-from kfm.cli.output import moment, one_line, table
+from kfm.cli.output import one_line, table
 from kfm.cli.overview import switch_document
 from kfm.cli.session import Session
 from kfm.core.errors import RationaleRequired, UsageError
+from kfm.core.wording import moment
 
 MEANING = {
     "running": "work may start",
@@ -25,7 +26,7 @@ def command() -> None:
 
 
 @command.command(name="set")
-@click.argument("position", type=click.Choice(tuple(MEANING)))
+@click.argument("position", type=click.Choice(tuple(MEANING)), metavar="POSITION")
 @click.option("--dataset", metavar="ID", help="For one dataset.")
 @click.option("--domain", metavar="ID", help="For all datasets of one domain.")
 @click.option("--all", "everything", is_flag=True, help="For everything.")
@@ -54,7 +55,9 @@ def set_switch(session: Session, position: str, rationale: str | None, **wish: A
             ticket=wish["ticket"],
         )
     document = {"switch": switch_document(switch), "meaning": MEANING[position]}
-    session.emit(document, [f"{scope} is now {position}: {MEANING[position]}"])
+    session.emit(
+        document, [f"{'everything' if scope == 'all' else scope} is now {position}: {MEANING[position]}"]
+    )
 
 
 def _scope(settings: Any, dataset: str | None, domain: str | None, everything: bool) -> str:

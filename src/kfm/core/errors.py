@@ -49,7 +49,7 @@ class KfmError(Exception):
 
 
 class UsageError(KfmError):
-    """The command was not understood."""
+    """The command can't be carried out."""
 
     code = "KFM200"
     exit_code = 2
@@ -87,10 +87,11 @@ class SecretNotFound(ConfigError):
 
 
 class WindowError(UsageError):
-    """The window can't be resolved.
+    """The window can't be used.
 
-    A window is an ISO 8601 duration (`P1D`, `PT6H`, `P1M`), a start and a
-    duration (`2026-01-01/P1D`), or a start and an end.
+    A window is an ISO 8601 duration (`P1D`, `PT6H`, `P1M`), which means the
+    last complete one, a start and a duration (`2026-01-01/P1D`), or a start
+    and an end. It must not begin in the future.
     """
 
     code = "KFM204"
@@ -170,7 +171,7 @@ class Refused(KfmError):
 
     code = "KFM300"
     exit_code = 3
-    remedy = "Read the decision with `kfm status`; ask whoever the message names."
+    remedy = "Ask whoever the message names; `kfm status` shows what stands in the way."
 
 
 class GateDenied(Refused):
@@ -178,10 +179,13 @@ class GateDenied(Refused):
 
     The record of the call names the gate and the ids of the policies that
     decided. A refusal consumes neither key nor budget: once the cause is
-    lifted, the same command runs.
+    lifted, the same command runs. A rule is lifted by declaring or recording
+    what it asks for, never by a force; the page on policies lists every
+    shipped rule, and `kfm gate test` shows what the policies say of examples.
     """
 
     code = "KFM301"
+    remedy = "Do what the rule asks for, then run the same command."
 
 
 class Halted(Refused):
@@ -196,11 +200,14 @@ class Halted(Refused):
 
 
 class ContractViolated(Refused):
-    """The staged data breaks its contract; nothing was promoted."""
+    """The staged data breaks its contract; nothing was promoted.
+
+    The event log of the run names every failed check, with the first places
+    where it fails. No force passes a contract.
+    """
 
     code = "KFM303"
-    exit_code = 3
-    remedy = "Read the failed checks in the event log; correct the data or the contract."
+    remedy = "Correct the data or its contract, then run the same command."
 
 
 class RationaleRequired(Refused):
@@ -211,7 +218,11 @@ class RationaleRequired(Refused):
 
 
 class BudgetSpent(Refused):
-    """The retry budget of this run is spent."""
+    """The retry budget of this run is spent.
+
+    A few attempts are free; after that somebody answers for each. The reasons
+    are kept in the governance ledger.
+    """
 
     code = "KFM305"
     remedy = "Run it again with --rationale TEXT and --ticket ID."

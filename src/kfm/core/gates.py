@@ -24,8 +24,9 @@ from kfm.core.errors import (
     RightsMissing,
     SwitchThrown,
 )
-from kfm.core.records import GateResult, Record, Switch, ValidationReport
+from kfm.core.records import Check, GateResult, Record, Switch, ValidationReport
 from kfm.core.settings import Dataset, Freeze
+from kfm.core.wording import counted
 
 # The only gates a force may pass. A result that calls itself overridable is
 # believed only if its gate stands here: a plugin can't open a CARE gate.
@@ -36,7 +37,16 @@ HALTING_GATES = frozenset({"care", "sovereignty"})
 
 _STRICTNESS = {"running": 0, "paused": 1, "stopped": 2}
 _TEXT_MAX = 200
-_CHECKS_NAMED_MAX = 3
+
+FIRST_CHECK = ", the first is "  # before it: how many checks of a contract failed
+
+# A reason ends with who can lift it, and how. Where that begins, by gate; a refusal tells it apart.
+_LIFTS = {
+    "switch": "An operator lifts it with ",
+    "freeze": "It ends by itself; an operator passes it with ",
+    "rights": "Whoever keeps the configuration adds it; ",
+    "contract": "Whoever keeps the data or its contract corrects it, ",
+}
 
 
 class ForceRequest(Record, frozen=True, kw_only=True):
@@ -97,10 +107,10 @@ def _thrown(thrown: list[Switch], in_flight: bool) -> GateResult:
     if goes_on:
         reason += " Work in flight goes on."
     else:
-        reason += f" An operator lifts it with `{switch_command(worst.scope)}`."
-    if len(thrown) > 1 and not goes_on:
-        others = ", ".join(f"{switch.scope} {switch.position}" for switch in thrown[1:])
-        reason += f" Also in the way: {others}."
+        if len(thrown) > 1:
+            others = ", ".join(f"{switch.scope} {switch.position}" for switch in thrown[1:])
+            reason += f" Also in the way: {others}."
+        reason += f" {_LIFTS['switch']}`{switch_command(worst.scope)}`."
     return GateResult(gate="switch", allowed=goes_on, reason=reason)
 
 
@@ -131,8 +141,7 @@ def freeze_gate(
         if covers and start_ms <= now_ms < end_ms:
             reason = (
                 f"Frozen from {utc_text(start_ms)} to {utc_text(end_ms)}: {_sentence(freeze.reason)} "
-                "It ends by itself; an operator passes it with "
-                "`kfm run … --force --rationale TEXT --ticket ID`."
+                f"{_LIFTS['freeze']}`kfm run … --force --rationale TEXT --ticket ID`."
             )
             return GateResult(gate="freeze", allowed=False, reason=reason, overridable=True)
     return GateResult(gate="freeze", allowed=True, reason="No freeze window covers this moment.")
@@ -178,7 +187,7 @@ def rights_gate(dataset: Dataset) -> GateResult:
         return GateResult(gate="rights", allowed=True, reason="A licence and a CARE label are declared.")
     reason = (
         f"The dataset {dataset.id} declares no {' and no '.join(missing)}. "
-        "Whoever keeps the configuration adds it; `kfm config show --origin` names the file."
+        f"{_LIFTS['rights']}`kfm config show --origin` names the file."
     )
     return GateResult(gate="rights", allowed=False, reason=reason)
 
@@ -194,17 +203,16 @@ def contract_gate(report: ValidationReport | None) -> GateResult:
     failed = [check for check in report.checks if not check.passed]
     if not failed:
         return GateResult(gate="contract", allowed=True, reason=f"All {len(report.checks)} checks passed.")
-    named = "; ".join(
-        f"{check.name}{f' in {check.path}' if check.path else ''}: {_one_line(check.detail)}"
-        for check in failed[:_CHECKS_NAMED_MAX]
-    )
-    more = len(failed) - _CHECKS_NAMED_MAX
-    reason = (
-        f"{len(failed)} of {len(report.checks)} checks failed: {named}"
-        f"{f'; and {more} more' if more > 0 else ''}. "
-        "Whoever keeps the data or its contract corrects it, then the same command runs."
-    )
+    beginning = f"{len(failed)} of {counted(len(report.checks), 'check')} failed"
+    first = f"{beginning}{FIRST_CHECK if len(failed) > 1 else ': '}{check_text(failed[0])}"
+    reason = f"{first} {_LIFTS['contract']}then the same command runs."
     return GateResult(gate="contract", allowed=False, reason=reason)
+
+
+def check_text(check: Check) -> str:
+    """One check of a contract as one line: its name, the file, what was found."""
+    place = f" in {check.path}" if check.path else ""
+    return f"{check.name}{place}: {_sentence(check.detail)}"
 
 
 def combine(results: Iterable[GateResult], force: ForceRequest | None = None) -> GateDecision:
@@ -261,8 +269,9 @@ def refusal(decision: GateDecision, *, in_flight: bool = False) -> Refused:
     blocker = decision.first_blocker
     if blocker is None:
         raise ValueError("only a denied decision has a refusal")
+    cause, remedy = cause_and_remedy(blocker)
     if decision.halts and in_flight:
-        return Halted(blocker.reason, gate=blocker.gate, policy_ids=blocker.policy_ids)
+        return Halted(cause, gate=blocker.gate, policy_ids=blocker.policy_ids)
     kinds: dict[str, type[Refused]] = {
         "switch": SwitchThrown,
         "rights": RightsMissing,
@@ -270,7 +279,17 @@ def refusal(decision: GateDecision, *, in_flight: bool = False) -> Refused:
         "budget": BudgetSpent,
     }
     kind = kinds.get(blocker.gate, GateDenied)
-    return kind(blocker.reason, gate=blocker.gate, policy_ids=blocker.policy_ids)
+    return kind(cause, remedy=remedy, gate=blocker.gate, policy_ids=blocker.policy_ids)
+
+
+def cause_and_remedy(blocker: GateResult) -> tuple[str, str | None]:
+    """A reason in two: what stands in the way, and how it is lifted. Each is told once."""
+    if blocker.policy_ids:
+        rules = f"{'Rule' if len(blocker.policy_ids) == 1 else 'Rules'} {', '.join(blocker.policy_ids)}"
+        return f"{rules}: {blocker.reason}", f"{GateDenied.remedy} `kfm explain {GateDenied.code}` says more."
+    lift = _LIFTS.get(blocker.gate)
+    cause, found, rest = blocker.reason.rpartition(lift) if lift else ("", "", "")
+    return (cause.rstrip(), found + rest) if found and cause else (blocker.reason, None)
 
 
 def utc_text(instant_ms: int) -> str:

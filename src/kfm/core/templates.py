@@ -82,14 +82,17 @@ def template_problem(template: str, *, allowed: tuple[str, ...] = PLACE_FIELDS) 
     return None
 
 
-def safe_path(path: str) -> str:
+PATH_REMEDY = "Give the source a `path` template that makes a plain relative path, such as {name}."
+
+
+def safe_path(path: str, remedy: str = PATH_REMEDY) -> str:
     """The path in NFC, if it can be published anywhere: relative, plain and bounded. ConfigError if not."""
     path = unicodedata.normalize("NFC", path)
     problem = _path_problem(path)
     if problem:
         raise ConfigError(
             f"The path {path[:200]!r} can't be published: {problem}.",
-            remedy="Give the source a `path` template that makes a plain relative path, such as {name}.",
+            remedy=remedy,
         )
     return path
 

@@ -22,7 +22,7 @@ from kfm.core.errors import (
     WorkFailed,
 )
 from kfm.core.gates import GateDecision, refusal
-from kfm.core.records import GateResult, GovernanceEntry, Run, Switch
+from kfm.core.records import Check, GateResult, GovernanceEntry, Run, Switch, ValidationReport
 from kfm.core.redact import redact
 from kfm.engine.artifacts import RunLog
 from kfm.engine.kernel import Kernel
@@ -34,9 +34,10 @@ from kfm.recovery.failures import advise
 class Denied(Exception):
     """The gates at promotion said no."""
 
-    def __init__(self, decision: GateDecision) -> None:
+    def __init__(self, decision: GateDecision, report: ValidationReport | None = None) -> None:
         super().__init__()
         self.decision = decision
+        self.failed_checks = failed_checks(report)
 
 
 class Endings:
@@ -121,6 +122,7 @@ class Endings:
             error=error,
             advice=None if isinstance(error, LostLease) else advice.sentence,
             gates=gates,
+            failed_checks=problem.failed_checks if isinstance(problem, Denied) else (),
         )
 
     def _fail(self, entered: Entered, error: KfmError, gates: tuple[GateResult, ...]) -> Fail:
@@ -156,6 +158,10 @@ class Endings:
             actor="kfm",
             set_at_ms=self._kernel.store.now_ms(),
         )
+
+
+def failed_checks(report: ValidationReport | None) -> tuple[Check, ...]:
+    return tuple(check for check in report.checks if not check.passed) if report else ()
 
 
 def ending(error: KfmError) -> tuple[Outcome, str]:

@@ -7,9 +7,10 @@ from kfm.admission.enter import look, unchanged
 from kfm.admission.subject import Subject, forced
 from kfm.core.errors import BudgetSpent, KfmError
 from kfm.core.gates import GateDecision, refusal
-from kfm.core.records import GateResult, Manifest, Promotion, Run
+from kfm.core.records import Check, GateResult, Manifest, Promotion, Run
 from kfm.engine import gating, work
 from kfm.engine.artifacts import RunLog, fresh_file
+from kfm.engine.endings import failed_checks
 from kfm.engine.kernel import Kernel
 from kfm.engine.requests import RunReport
 from kfm.ports import Source as Upstream
@@ -72,7 +73,7 @@ def preview(kernel: Kernel, subject: Subject, *, force: bool, artifacts_dir: str
         discovered = work.discover(upstream, subject)
         if verdict.kind == "compare" and verdict.run and discovered.fingerprint == verdict.run.fingerprint:
             return report("noop", "unchanged", unchanged(verdict.run), gates=admission.results)
-        plan, decision = _plan(kernel, subject, upstream, discovered, run, log, admission)
+        plan, decision, failed = _plan(kernel, subject, upstream, discovered, run, log, admission)
         _write_plan(kernel, artifacts_dir, plan)
         facts = {
             "plan": plan,
@@ -82,7 +83,7 @@ def preview(kernel: Kernel, subject: Subject, *, force: bool, artifacts_dir: str
         }
         if not decision.allowed:
             error = refusal(decision, in_flight=True)
-            return report("refused", "blocked", error.message, error=error, **facts)
+            return report("refused", "blocked", error.message, error=error, failed_checks=failed, **facts)
         return report("planned", "planned", verdict.reason, **facts)
     finally:
         log.close()
@@ -96,7 +97,7 @@ def _plan(
     run: Run,
     log: RunLog,
     admission: GateDecision,
-) -> tuple[plans.Plan, GateDecision]:
+) -> tuple[plans.Plan, GateDecision, tuple[Check, ...]]:
     objects = kernel.scratch()
     publisher = NoopPublisher(
         trace_of(kernel, subject, log, run, dry_run=True), scratch=objects, limits=kernel.settings.limits
@@ -117,7 +118,8 @@ def _plan(
         publisher.close()
     decision = gating.at_promotion(kernel, subject, prepared.report, dry_run=True)
     head = kernel.ledger.head(subject.dataset.id)
-    return make_plan(kernel, subject, prepared, head, (*admission.results, *decision.results)), decision
+    plan = make_plan(kernel, subject, prepared, head, (*admission.results, *decision.results))
+    return plan, decision, failed_checks(prepared.report)
 
 
 def make_plan(

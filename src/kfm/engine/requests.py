@@ -7,7 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from kfm.core.errors import KfmError
-from kfm.core.records import GateResult, Run, TriggerType
+from kfm.core.records import Check, GateResult, Run, TriggerType
 
 Outcome = Literal["success", "noop", "failed", "refused", "busy", "planned"]
 
@@ -53,6 +53,7 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     error: KfmError | None = None
     advice: str | None = None  # after a failure: what trying again means
     gates: tuple[GateResult, ...] = ()
+    failed_checks: tuple[Check, ...] = ()  # of the contract, where the contract's gate refused
     changes: tuple[Any, ...] = ()  # kfm.publish.manifest.Change
     version_id: str | None = None
     sequence: int | None = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from kfm.admission.enter import Answered, Door, Entered, TurnedAway
 from kfm.admission.subject import Subject
 from kfm.core.commits import Promote
@@ -143,7 +145,7 @@ class Updating:
             kernel.announce(f"artifacts: {error}")
         finally:
             log.close()
-        return report
+        return replace(report, artifacts_dir=log.folder)
 
     def _log(self, entered: Entered, folder: str | None) -> RunLog:
         kernel, run = self._kernel, entered.run
@@ -191,7 +193,7 @@ class Updating:
             head = kernel.store.head(subject.dataset.id)
             decision = gating.at_promotion(kernel, subject, prepared.report)
             if not decision.allowed:
-                raise Denied(decision)
+                raise Denied(decision, prepared.report)
             gates = (*entered.invocation.gates, *decision.results)
             self._require_plan(prepared, head, gates)
             manifest, version = work.merged(prepared, head, subject)
@@ -219,6 +221,8 @@ class Updating:
             if answer.answer in ("promoted", "unchanged"):
                 changed = answer.answer == "promoted"
                 reason = entered.reason if prepared.item else "Upstream has nothing for this window."
+                if prepared.item and not changed:
+                    reason += " The outcome is what is published already."
                 return self._end.report(
                     "success",
                     "published" if changed else "unchanged",

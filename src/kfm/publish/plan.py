@@ -14,6 +14,7 @@ from kfm.core.canonical import canonical_bytes
 from kfm.core.errors import PlanError
 from kfm.core.records import GateResult, Manifest, Promotion, Record, Window
 from kfm.core.times import rfc3339
+from kfm.core.wording import counted, readable_size, span
 from kfm.publish.manifest import Change, Tally, diff, tally, version_id
 from kfm.publish.trace import require_valid
 
@@ -156,13 +157,13 @@ def compare(plan: Plan, actual: Plan) -> list[str]:
     if moved:
         names = ", ".join(moved[:NAMES_SHOWN_MAX])
         more = f" and {len(moved) - NAMES_SHOWN_MAX} more" if len(moved) > NAMES_SHOWN_MAX else ""
-        sentences.append(f"{_count(len(moved), 'asset')} changed since: {names}{more}")
+        sentences.append(f"{counted(len(moved), 'asset')} changed since: {names}{more}")
     if was.fingerprint != now.fingerprint and not moved:
         sentences.append("the upstream fingerprint changed")
     if _gates(was) != _gates(now):
         sentences.append("the gates decide otherwise")
     if was.version_id != now.version_id and not sentences:
-        sentences.append(f"the outcome would be {now.version_id}, not {was.version_id}")
+        sentences.append("the outcome would be another version")
     return [f"plan made at {was.made_at}, {sentence}" for sentence in sentences]
 
 
@@ -185,8 +186,8 @@ SIGNS = {"added": "+", "changed": "~", "removed": "-"}
 def render_text(plan: Plan) -> str:
     """The plan for reading: one line for each change, the totals last. Colour is the caller's."""
     header = plan.header
-    base = f"version {header.base_sequence}" if header.base_sequence else "nothing published yet"
-    lines = [f"{header.dataset_id} from {header.source_id}, {_span(header.window)}, on {base}"]
+    base = f"on version {header.base_sequence}" if header.base_sequence else "nothing published yet"
+    lines = [f"{header.dataset_id} from {header.source_id}, {_span(header.window)}, {base}"]
     lines += [
         f"  ! {gate.gate}: {gate.reason}" for gate in header.gates if not gate.allowed and not gate.overridden
     ]
@@ -195,14 +196,14 @@ def render_text(plan: Plan) -> str:
         lines.append(f"  … and {len(plan.changes) - ROWS_SHOWN_MAX} more")
     counts = header.tally
     if plan.unchanged:
-        lines.append(f"unchanged: {_count(counts.unchanged, 'file')}, {readable_size(counts.bytes_total)}")
+        lines.append(f"unchanged: {counted(counts.unchanged, 'file')}, {readable_size(counts.bytes_total)}")
     else:
         lines.append(
             f"{counts.added} added, {counts.changed} changed, {counts.removed} removed, "
             f"{counts.unchanged} unchanged; {readable_size(counts.bytes_new)} new "
             f"of {readable_size(counts.bytes_total)}"
         )
-    lines.append(f"{header.digest}")
+    lines.append(f"plan {header.digest}")
     return "\n".join(lines) + "\n"
 
 
@@ -222,21 +223,5 @@ def _row(change: Change) -> str:
     return f"{sign} {change.name}  {before} → {after}"
 
 
-def readable_size(size: int) -> str:
-    """1536 → 1.5 KiB."""
-    if size < 1024:
-        return f"{size} B"
-    amount = float(size)
-    for unit in ("KiB", "MiB", "GiB", "TiB"):
-        amount /= 1024
-        if amount < 1023.95 or unit == "TiB":
-            break
-    return f"{amount:.1f} {unit}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
 def _span(window: Window) -> str:
-    return f"{rfc3339(window.start_ms)}/{rfc3339(window.end_ms)}"
+    return span(window.start_ms, window.end_ms)

@@ -28,6 +28,7 @@ from kfm.ports import Objects
 from kfm.publish.trace import Trace, payload_hash
 
 CHUNK_BYTES = 1024 * 1024
+WRITTEN_PATH_REMEDY = "Correct the path that the pipeline gives write_file: plain and relative, as a/b.csv."
 
 
 class Readable(Protocol):
@@ -136,7 +137,7 @@ class _Collecting(Publisher):
         return asset
 
     def _asset(self, path: str, data: Data, metadata: Mapping[str, Any] | None) -> Asset:
-        path = safe_path(path)
+        path = safe_path(path, WRITTEN_PATH_REMEDY)
         details = _details(data, metadata)
         if path in self._assets:
             raise PathConflict(f"{path} was written twice by one run.")

@@ -7,6 +7,7 @@ from kfm.core.errors import KfmError
 from kfm.core.records import Record, Run
 from kfm.core.retry import policy_for
 from kfm.core.times import rfc3339
+from kfm.core.wording import counted, moment
 
 
 class Advice(Record, frozen=True):
@@ -25,12 +26,12 @@ def advise(run: Run, error: KfmError, now_ms: int) -> Advice:
     left = max(0, policy.attempts_max - run.attempts)
     ends_ms = run.start_time_ms + policy.budget_ms
     free = left > 0 and now_ms < ends_ms
+    attempts = f"{counted(left, 'attempt')} {'is' if left == 1 else 'are'}"
     if free and kind.retryable:
-        sentence = f"The same command tries again; {left} attempts are free until {rfc3339(ends_ms)}."
+        sentence = f"The same command tries again; {attempts} free until {moment(ends_ms)}."
     elif free:
         sentence = (
-            "Trying again will not help before the cause is gone; "
-            f"{left} attempts are free until {rfc3339(ends_ms)}."
+            f"Trying again will not help before the cause is gone; {attempts} free until {moment(ends_ms)}."
         )
     else:
         sentence = "The budget is used up: the next attempt needs --rationale and --ticket."

@@ -66,6 +66,7 @@ class SqlStore(Ledger):
             )
             session.all(
                 "invocations.finish",
+                run_id=request.run_id,
                 invocation_id=request.invocation_id,
                 outcome=request.outcome,
                 reason=rows.storable(request.error_message),

@@ -48,6 +48,7 @@ def promote(session: Session, request: Promote) -> Promoted:
         _insert_version(session, request, sequence, now_ms)
     session.all(
         "invocations.finish",
+        run_id=request.run_id,
         invocation_id=request.invocation_id,
         outcome="success",
         reason=rows.storable(request.reason),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, TypeVar
 
 import msgspec
@@ -42,8 +43,12 @@ def storable(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8").replace("\0", "\N{SYMBOL FOR NULL}")
 
 
-def _storable(text: str | None) -> str | None:
-    return None if text is None else storable(text)
+def _with_storable(parameters: dict[str, Any], free: tuple[str, ...]) -> dict[str, Any]:
+    for name in free:
+        text = parameters[name]
+        if text is not None and (not text.isascii() or "\0" in text):
+            parameters[name] = storable(text)
+    return parameters
 
 
 def text_of(value: Any) -> str:
@@ -123,20 +128,16 @@ def invocation_from(row: Row) -> Invocation:
 
 
 def invocation_parameters(invocation: Invocation) -> dict[str, Any]:
-    return msgspec.structs.asdict(invocation) | {
-        "actor": storable(invocation.actor),
-        "claimed_actor": _storable(invocation.claimed_actor),
-        "rationale": _storable(invocation.rationale),
-        "ticket": _storable(invocation.ticket),
-        "reason": _storable(invocation.reason),
-        "gates": gates_text(invocation.gates),
-    }
+    parameters = msgspec.structs.asdict(invocation)
+    parameters["gates"] = gates_text(invocation.gates)
+    return _with_storable(parameters, ("actor", "claimed_actor", "rationale", "ticket", "reason"))
 
 
 def gates_text(gates: tuple[GateResult, ...]) -> str:
-    encoded = _SORTED.encode(gates)
-    if encoded.isascii() and b"\\" not in encoded:
-        return encoded.decode()  # of such text there is only one JSON form
+    with contextlib.suppress(UnicodeEncodeError):
+        encoded = _SORTED.encode(gates)
+        if encoded.isascii() and b"\\" not in encoded:
+            return encoded.decode()  # of such text there is only one JSON form
     return _prose_of(gates)
 
 
@@ -164,10 +165,7 @@ def switch_from(row: Row) -> Switch:
 
 
 def switch_parameters(switch: Switch) -> dict[str, Any]:
-    return msgspec.structs.asdict(switch) | {
-        "rationale": storable(switch.rationale),
-        "actor": storable(switch.actor),
-    }
+    return _with_storable(msgspec.structs.asdict(switch), ("rationale", "actor"))
 
 
 def entry_from(row: Row) -> GovernanceEntry:
@@ -184,9 +182,6 @@ def entry_from(row: Row) -> GovernanceEntry:
 
 
 def entry_parameters(entry: GovernanceEntry) -> dict[str, Any]:
-    return msgspec.structs.asdict(entry) | {
-        "actor": storable(entry.actor),
-        "rationale": _storable(entry.rationale),
-        "ticket": _storable(entry.ticket),
-        "details": _prose_of(entry.details),
-    }
+    parameters = msgspec.structs.asdict(entry)
+    parameters["details"] = _prose_of(entry.details)
+    return _with_storable(parameters, ("actor", "rationale", "ticket"))

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import apsw
 
-from kfm.core.errors import StoreUnsafe
+from kfm.core.errors import StoreBusy, StoreUnsafe
 from kfm.ports import Clock
 from kfm.store.safety import check_local_disk, check_sqlite_library, file_system_type
 from kfm.store.session import Session
@@ -21,7 +21,8 @@ __all__ = ["SqliteDatabase", "SqliteReader"]
 
 T = TypeVar("T")
 
-CHECKPOINT_PAGES = 1_000
+CHECKPOINT_PAGES = 4_000  # 16 MB: the pages of the indexes, which every run touches, are copied less often
+CHECKPOINT_WAIT_MS = 200
 APPLICATION_ID = 0x4B464D31  # "KFM1"
 FULL = 2
 
@@ -42,6 +43,7 @@ class SqliteDatabase:
         check_local_disk(folder, file_system_type(folder))
         self.path = path
         self._wal_pages = 0
+        self._checkpoint_at = CHECKPOINT_PAGES
         is_new = not os.path.exists(path)
         with contextlib.ExitStack() as undo:
             try:
@@ -49,7 +51,7 @@ class SqliteDatabase:
                 undo.callback(self._turnstile.close)
                 self._connection = connect(path)
                 undo.callback(self._connection.close)
-                self._connection.set_busy_timeout(wait_max_ms)
+                self._connection.set_busy_handler(self._turnstile.wait_for_database)
                 with self._turnstile:
                     self._prepare()
             except apsw.Error as error:
@@ -96,27 +98,35 @@ class SqliteDatabase:
         return self._session
 
     def write(self, change: Callable[[Session], T]) -> T:
+        execute = self._connection.execute
         try:
             with self._turnstile:
-                self._connection.execute("BEGIN IMMEDIATE")
-                try:
-                    result = change(self._session)
-                    self._connection.execute("COMMIT")
-                except BaseException:
-                    if self._connection.in_transaction:
-                        self._connection.execute("ROLLBACK")
-                    raise
-                if self._wal_pages >= CHECKPOINT_PAGES:
-                    self._checkpoint()
-                return result
+                execute("BEGIN IMMEDIATE")
+            try:
+                result = change(self._session)
+                execute("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:
+                    execute("ROLLBACK")
+                raise
+        except apsw.BusyError as error:
+            raise self._turnstile.too_late() from error
         except apsw.Error as error:
             raise translated(error, self.path) from error
+        if self._wal_pages >= self._checkpoint_at:
+            self._checkpoint()
+        return result
 
     def _checkpoint(self) -> None:
-        """Inside the turnstile, where no other writer can be hurt by a slow one."""
-        # The commit stands whatever happens here; the next one tries again.
-        with contextlib.suppress(apsw.Error):
-            self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+        """Copy the write-ahead file into the database while nobody adds to it, so that it starts anew."""
+        # If a long reader stands in the way, try again only when there is as much again to copy.
+        self._checkpoint_at = self._wal_pages + CHECKPOINT_PAGES
+        # The commit stands whatever happens here.
+        with contextlib.suppress(apsw.Error, StoreBusy), self._turnstile:
+            self._turnstile.hurry(CHECKPOINT_WAIT_MS)
+            ((busy, _frames, _copied),) = self._connection.execute("PRAGMA wal_checkpoint(FULL)").fetchall()
+            if not busy:
+                self._checkpoint_at = CHECKPOINT_PAGES
 
     def script(self, sql: str) -> None:
         """A migration's statements; only inside `write`."""

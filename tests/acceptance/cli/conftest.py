@@ -89,15 +89,15 @@ def process(project: Path) -> Callable[..., Called]:
     """Call a command in a process of its own."""
 
     def call(*arguments: str, module: str = "kfm", **options: Any) -> Called:
+        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         done = subprocess.run(
             [sys.executable, "-m", module, *arguments],
-            capture_output=True,
             text=True,
             timeout=60,
             check=False,
-            **options,
+            **{**streams, **options},
         )
-        return Called(done.returncode, done.stdout, done.stderr)
+        return Called(done.returncode, done.stdout, done.stderr or "")
 
     return call
 

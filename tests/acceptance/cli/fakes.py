@@ -114,6 +114,14 @@ class FakeClock:
         return NOW_MS
 
 
+class FakeLiveness:
+    def __init__(self) -> None:
+        self.dead: set[str] = set()
+
+    def is_dead(self, worker_id: str) -> bool:
+        return worker_id in self.dead
+
+
 class FakeLedger:
     def __init__(self, **lists: Any) -> None:
         self.lists = lists
@@ -169,6 +177,7 @@ class FakeApp:
     def __init__(self, **lists: Any) -> None:
         self.ledger = FakeLedger(**lists)
         self.clock = FakeClock()
+        self.liveness = FakeLiveness()
         self.requests: list[RunRequest] = []
         self.switched: list[tuple[str, str]] = []
         self.opened: list[bool] = []

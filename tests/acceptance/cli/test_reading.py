@@ -12,7 +12,16 @@ from kfm.core.errors import TargetUnavailable, all_errors
 from kfm.core.records import GateResult, GovernanceEntry
 from kfm.engine.requests import ProjectionReport
 from tests.acceptance.cli.conftest import Called
-from tests.acceptance.cli.fakes import NOW_MS, PROMOTION, RUN_ID, FakeApp, make_call, make_run, make_switch
+from tests.acceptance.cli.fakes import (
+    NOW_MS,
+    PROMOTION,
+    RUN_ID,
+    VERSION_ID,
+    FakeApp,
+    make_call,
+    make_run,
+    make_switch,
+)
 
 Kfm = Callable[..., Called]
 Valid = Callable[[str, Any], None]
@@ -21,14 +30,36 @@ Valid = Callable[[str, Any], None]
 def test_runs(kfm: Kfm, app: FakeApp, valid: Valid) -> None:
     """A table for people, the same as JSON, one a line as JSON Lines."""
     other = make_run(
-        run_id="ffff", source_id="hourly", status="failed", error_code="KFM404", end_time_ms=None
+        run_id="ffff",
+        source_id="hourly",
+        status="failed",
+        error_code="KFM404",
+        end_time_ms=None,
+        revision=2,
+        attempts=3,
     )
     app.ledger.lists = {"runs": [make_run(), other]}
     called = kfm("runs")
-    assert called.out.splitlines()[0].split() == (
-        ["STARTED", "STATUS", "DATASET", "SOURCE", "WINDOW", "TOOK", "ERROR", "RUN", "ID"]
+    header, first, second = (line.split("  ") for line in called.out.splitlines())
+    assert [cell.strip() for cell in header if cell.strip()] == (
+        [
+            "STARTED (UTC)",
+            "STATUS",
+            "DATASET",
+            "SOURCE",
+            "WINDOW (UTC)",
+            "REV",
+            "TRY",
+            "TOOK",
+            "ERROR",
+            "RUN ID",
+        ]
     )
-    assert "2026-01-02 00:00:00 UTC" in called.out
+    assert [cell.strip() for cell in first if cell.strip()] == [
+        *("2026-01-02 00:00:00", "success", "levels", "daily", "2026-01-01 00:00 … 2026-01-02 00:00"),
+        *("0", "1", "1.5 s", "-", RUN_ID[:13]),
+    ]
+    assert [cell.strip() for cell in second if cell.strip()][5:] == ["2", "3", "-", "KFM404", "ffff"]
     document = kfm("runs", "--json").document
     valid("runs", document)
     lines = kfm("runs", "-o", "jsonl").out.splitlines()
@@ -47,7 +78,9 @@ def test_runs_can_be_chosen(kfm: Kfm, app: FakeApp) -> None:
         kfm("runs", "--status", "failed", "--limit", "2").err
         == "more runs are not shown: use --limit (now 2)\n"
     )
-    assert kfm("runs", "--dataset", "other").out == "no runs\n"
+    nothing = kfm("runs", "--dataset", "level")
+    assert nothing.out == "no runs\n"
+    assert nothing.err == "the configuration has no dataset `level`; did you mean `levels`?\n"
 
 
 def test_show(kfm: Kfm, app: FakeApp, valid: Valid) -> None:
@@ -63,7 +96,9 @@ def test_show(kfm: Kfm, app: FakeApp, valid: Valid) -> None:
     called = kfm("show", RUN_ID[:6])
     assert "refused  by ana for ben: frozen" in called.out
     assert "gate freeze refused: Frozen." in called.out
-    assert "version 3 at 2026-01-02T00:00:01.500Z" in called.out
+    assert "version 3 at 2026-01-02 00:00:01 UTC" in called.out
+    assert "window            2026-01-01 00:00 … 2026-01-02 00:00 UTC" in called.out
+    assert VERSION_ID not in called.out
     valid("show", kfm("show", RUN_ID, "--json").document)
 
 
@@ -72,7 +107,12 @@ def test_a_run_that_is_not_clear(kfm: Kfm, app: FakeApp) -> None:
     app.ledger.lists = {"runs": [make_run(run_id="abcd-1"), make_run(run_id="abcd-2")]}
     assert "Several runs begin with `abcd`: abcd-1, abcd-2." in kfm("show", "abcd").err
     assert "There is no run `nope`." in kfm("show", "nope").err
-    assert kfm("show", "ab").code == 2
+    short = kfm("show", "ab")
+    assert short.code == 2
+    assert "`ab` is too short for a run: give at least 4 characters of its id." in short.err
+    code = kfm("explain", "307")
+    assert "give at least 4 characters" in code.err
+    assert "fix: For the error code: `kfm explain KFM307`." in code.err
 
 
 @pytest.mark.req("CLI-1")
@@ -100,7 +140,7 @@ def test_a_run_is_explained_from_the_records(kfm: Kfm, app: FakeApp, valid: Vali
     forced = make_call(
         claimed_actor="ben",
         outcome="failed",
-        reason="retry",
+        reason="no route",
         gates=(
             GateResult(gate="freeze", allowed=False, reason="Frozen.", overridable=True, overridden=True),
         ),
@@ -114,16 +154,51 @@ def test_a_run_is_explained_from_the_records(kfm: Kfm, app: FakeApp, valid: Vali
     assert any("2 attempts were made" in line for line in sentences)
     assert "It is correction c-1." in sentences
     assert (
-        "At 2026-01-02 00:00:00 UTC ana, for ben asked for it: failed: retry A force passed freeze."
+        "At 2026-01-02 00:00:00 UTC ana, for ben asked for it, and it failed: no route A force passed freeze."
         in sentences
     )
     assert "Governance recorded force by ana at 2026-01-02 00:00:00 UTC: urgent" in sentences
-    assert sentences[-1].startswith("Retry it with `kfm run --source daily`.")
+    assert sentences[-1].startswith(
+        "Retry it with `kfm run --source daily --window 2026-01-01T00:00:00Z/2026-01-02T00:00:00Z`."
+    )
     valid("explain", kfm("explain", RUN_ID, "--json").document)
     app.ledger.lists = {"runs": [make_run()]}
     said = kfm("explain", RUN_ID).out
-    assert "No promotion is recorded for it." in said
+    assert "no promotion is recorded for it." in said
     assert "No call that asked for it is recorded." in said
+
+
+def test_the_account_says_what_became_of_each_call(kfm: Kfm, app: FakeApp) -> None:
+    """Why it ran, or why it did not; the same again is told once, and a gate is not told twice."""
+    refused = {
+        "outcome": "refused",
+        "reason": "A policy gate refused this run. Frozen.",
+        "gates": (GateResult(gate="freeze", allowed=False, reason="Frozen."),),
+    }
+    calls = [
+        make_call(invocation_id="1", requested_at_ms=NOW_MS, **refused),
+        make_call(invocation_id="2", requested_at_ms=NOW_MS + 60_000, **refused),
+        make_call(invocation_id="3", requested_at_ms=NOW_MS + 120_000, **refused),
+        make_call(
+            invocation_id="4",
+            requested_at_ms=NOW_MS + 180_000,
+            reason="Attempt 1 failed with WORKER_DIED.",
+            rationale="urgent",
+            ticket="T-1",
+        ),
+        make_call(invocation_id="5", requested_at_ms=NOW_MS + 240_000, outcome="noop", reason="Unchanged."),
+        make_call(invocation_id="6", requested_at_ms=NOW_MS + 300_000, outcome=None, reason=None),
+    ]
+    app.ledger.lists = {"runs": [make_run()], "invocations": calls, "heads": [PROMOTION]}
+    assert kfm("explain", RUN_ID).out.splitlines()[4:-1] == [
+        "It was promoted as version 3 at 2026-01-02 00:00:01 UTC.",
+        "At 2026-01-02 00:00:00 UTC ana asked for it, and was refused: A policy gate refused this run. Frozen.",
+        "2 more times the same, last at 2026-01-02 00:02:00 UTC.",
+        "At 2026-01-02 00:03:00 UTC ana (rationale: urgent, ticket T-1) asked for it, and it succeeded. "
+        "Why it ran: Attempt 1 failed with WORKER_DIED.",
+        "At 2026-01-02 00:04:00 UTC ana asked for it, and nothing had to be done: Unchanged.",
+        "At 2026-01-02 00:05:00 UTC ana asked for it; how that ended is not recorded.",
+    ]
 
 
 @pytest.mark.req("GOV-1")
@@ -185,7 +260,7 @@ def test_switches_are_listed(kfm: Kfm, app: FakeApp, valid: Valid) -> None:
 
 def test_project(kfm: Kfm, app: FakeApp, valid: Valid) -> None:
     """Each target is told of; one that fails makes the exit code 4."""
-    assert kfm("project").out == "nothing to show\n"
+    assert kfm("project").out == "every target is up to date\n"
     app.projection_reports = [
         ProjectionReport(dataset_id="levels", target="local", sequence=3),
         ProjectionReport(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,7 @@ def test_from_nothing_to_published(kfm: Kfm, begun: Path, valid: Valid) -> None:
     valid("show", kfm("show", run_id, "--json").document)
     account = kfm("explain", run_id).out
     assert "It was promoted as version 1" in account
-    assert "noop: Upstream is unchanged" in account
+    assert "and nothing had to be done: Upstream is unchanged" in account
     valid("project", kfm("project", "--json").document)
 
 
@@ -107,7 +108,14 @@ def test_data_that_breaks_its_contract_is_not_published(kfm: Kfm, begun: Path, v
         assert called.code == 3
         valid(command, called.document)
         assert called.document["results"][0]["error"]["code"] == "KFM303"
+        assert called.document["results"][0]["failed_checks"][0]["name"] == "schema.column.type:observed_at"
     assert kfm("status").out.startswith("failing: dataset example-readings")
+    told = kfm("run").err.splitlines()
+    assert told[-3:-1] == [
+        "fix: Whoever keeps the data or its contract corrects it, then the same command runs.",
+        next(line for line in told if line.startswith("note: Trying again will not help before ")),
+    ]
+    assert Path(told[-1].removeprefix("log: ")).is_file()
 
 
 @pytest.mark.req("GOV-1", "GOV-3")
@@ -157,18 +165,21 @@ def test_gate_test(kfm: Kfm, begun: Path, valid: Valid) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("name: x\n", "fixtures.yaml:1: a list of fixtures is expected"),
-        ("- nme: x\n", "fixtures.yaml:1: `nme` is not a word of a fixture; did you mean `name`?"),
+        ("name: x\n", "fixtures.yaml:1: a list of at most 10000 fixtures is expected"),
+        ("- nme: x\n", "fixtures.yaml:1: 'nme' is not a word of a fixture; did you mean 'name'?"),
         (
             "\n- {name: x, action: run, dataset: {id: a}}\n",
-            "fixtures.yaml:2: Object missing required field `expect`",
+            "fixtures.yaml:2: expect must be one of allow, deny",
         ),
         (
             "- {name: x, action: run, dataset: {id: a}, expect: maybe}",
-            "must be `allow` or `deny`, not `maybe`",
+            "fixtures.yaml:1: expect must be one of allow, deny",
         ),
-        ("- {name: x, action: jump, dataset: {id: a}, expect: deny}", "jump"),
-        ("- [", "fixtures.yaml:1: not YAML"),
+        (
+            "- {name: x, action: jump, dataset: {id: a}, expect: deny}",
+            "fixtures.yaml:1: action must be one of ",
+        ),
+        ("- [", "fixtures.yaml:1: expected the node content"),
     ],
 )
 def test_faulty_fixtures_are_named(kfm: Kfm, begun: Path, text: str, sentence: str) -> None:
@@ -181,14 +192,29 @@ def test_faulty_fixtures_are_named(kfm: Kfm, begun: Path, text: str, sentence: s
 
 
 def test_gc(kfm: Kfm, begun: Path, valid: Valid) -> None:
-    """A list first; removal only with a rationale and an answer."""
-    kfm("run")
-    listed = kfm("gc", "--dry-run", "--json")
+    """Without options a list; removal only where it is asked for, with a rationale."""
+    (begun / "kfm.yml").write_text((begun / "kfm.yml").read_text() + "limits: {versions_kept: 1}\n")
+    assert kfm("run").code == 0
+    assert kfm("gc").out == "nothing to remove; 1 object is kept\n"
+    with (begun / "incoming" / "readings.csv").open("a") as file:
+        file.write("south,2026-01-01T12:00:00Z,0.86\n")
+    assert kfm("run").code == 0
+    listed = kfm("gc", "--grace", "0")
     assert listed.code == 0
-    valid("gc", listed.document)
-    assert listed.document["kept"] == 1
-    assert kfm("gc").code == 3
-    valid("gc", kfm("gc", "--rationale", "housekeeping", "--yes", "--json").document)
+    assert listed.out.startswith("would remove 1 object, 0 leftovers and 1 old version at targets: 156 B; 1 ")
+    assert listed.err == "remove it with: kfm gc --apply --grace 0 --rationale TEXT\n"
+    document = kfm("gc", "--grace", "0", "--dry-run", "--json").document
+    valid("gc", document)
+    assert document["dry_run"]
+    assert len(document["objects"]) == 1
+    for flags, code in ((("--apply",), 3), (("--yes",), 3), (("--apply", "--dry-run"), 2)):
+        assert kfm("gc", "--grace", "0", *flags).code == code
+    assert len(kfm("gc", "--grace", "0", "--json").document["objects"]) == 1
+    removed = kfm("gc", "--grace", "0", "--apply", "--rationale", "housekeeping", "--json").document
+    valid("gc", removed)
+    assert not removed["dry_run"]
+    assert removed["removed"]["objects"] == 1
+    assert kfm("gc", "--grace", "0", "--yes", "--rationale", "again").out.startswith("nothing to remove")
     assert kfm("run").out.startswith("unchanged")
 
 
@@ -254,8 +280,8 @@ def test_doctor_warns_of_misspelt_variables(kfm: Kfm, begun: Path, monkeypatch: 
     assert "KFM_STROE means nothing to kfm; did you mean `KFM_STORE`?" in called.out
 
 
-def test_doctor_asks_addresses(kfm: Kfm, begun: Path, valid: Valid) -> None:
-    """An address is asked with HEAD: answers, not there, refused, unreachable."""
+def test_doctor_asks_addresses(kfm: Kfm, begun: Path, valid: Valid, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An address is asked with HEAD, as a run would; not at all where a run would be refused."""
     import threading
     from http.server import BaseHTTPRequestHandler, HTTPServer
 
@@ -264,7 +290,8 @@ def test_doctor_asks_addresses(kfm: Kfm, begun: Path, valid: Valid) -> None:
     class Handler(BaseHTTPRequestHandler):
         def do_HEAD(self) -> None:
             asked.append(f"{self.command} {self.path}")
-            self.send_response({"/ok": 200, "/gone": 404, "/closed": 403, "/broken": 503}[self.path])
+            place = self.path.partition("?")[0]
+            self.send_response({"/ok": 200, "/gone": 404, "/closed": 403, "/broken": 503}[place])
             self.end_headers()
 
         def log_message(self, *_: Any) -> None: ...
@@ -274,10 +301,20 @@ def test_doctor_asks_addresses(kfm: Kfm, begun: Path, valid: Valid) -> None:
     base = f"http://127.0.0.1:{server.server_port}"
     sources = "".join(
         f"  - {{id: {name}, dataset: example-readings, kind: http, url: '{base}/{name}'}}\n"
-        for name in ("ok", "gone", "closed", "broken")
+        for name in ("gone", "closed", "broken")
     )
+    sources += (
+        f"  - {{id: ok, dataset: example-readings, kind: http, url: '{base}/ok', window: P1D, "
+        "params: {day: '{window.start:%Y}', key: 'env:ANY_KEY'}}\n"
+        f"  - {{id: secret, dataset: secret, kind: http, url: '{base}/never'}}\n"
+    )
+    monkeypatch.setenv("ANY_KEY", "k1")
     sources += "  - {id: dead, dataset: example-readings, kind: http, url: 'http://127.0.0.1:9/x'}\n"
     text = (begun / "kfm.yml").read_text()
+    blocked = "{license: CC0-1.0, care: {label: Closed, level: blocked}}"
+    text = text.replace(
+        "datasets:\n", f"datasets:\n  - {{id: secret, domain: hydrology, rights: {blocked}}}\n"
+    )
     (begun / "kfm.yml").write_text(text.replace("sources:\n", f"sources:\n{sources}"))
     try:
         called = kfm("doctor", "--json")
@@ -296,10 +333,16 @@ def test_doctor_asks_addresses(kfm: Kfm, begun: Path, valid: Valid) -> None:
         "closed": "fail",
         "broken": "fail",
         "dead": "fail",
+        "secret": "warn",
         "readings": "ok",
     }
     assert called.code == 4
-    assert asked == ["HEAD /ok", "HEAD /gone", "HEAD /closed", "HEAD /broken"]
+    year = datetime.now(UTC).year
+    *others, last = asked
+    assert others == ["HEAD /gone", "HEAD /closed", "HEAD /broken"]
+    assert last in [f"HEAD /ok?day={each}&key=k1" for each in (year - 1, year)]
+    assert "k1" not in called.out
+    assert "secret: not asked, because a run would be refused: secret: " in called.out
 
 
 def test_output_is_clean_on_a_pipe(begun: Path, process: Kfm) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,11 @@ from kfm.core.errors import (
     UpstreamUnavailable,
     WorkFailed,
 )
+from kfm.core.gates import combine, contract_gate, refusal
+from kfm.core.records import Check, ValidationReport
 from kfm.engine.requests import ProjectionReport
 from tests.acceptance.cli.conftest import Called
-from tests.acceptance.cli.fakes import RUN_ID, FakeApp
+from tests.acceptance.cli.fakes import RUN_ID, FakeApp, make_run
 
 Kfm = Callable[..., Called]
 Valid = Callable[[str, Any], None]
@@ -32,10 +35,17 @@ def test_one_line_a_source(kfm: Kfm, app: FakeApp, valid: Valid) -> None:
     """Word, dataset, window in UTC, version, run and duration; every source that is in no sync."""
     called = kfm("run")
     assert called.code == 0
-    assert (
-        called.out.splitlines()
-        == [f"published  levels  2026-01-01 00:00 … 2026-01-02 00:00 UTC  version 3  run {RUN_ID}  1.5 s"] * 2
+    assert called.out.splitlines() == [
+        "published  levels from daily   2026-01-01 00:00 … 2026-01-02 00:00 UTC  "
+        "version 3     run 0a1b2c3d-0000  1.5 s",
+        "published  levels from hourly  2026-01-01 00:00 … 2026-01-02 00:00 UTC  "
+        "version 3     run 0a1b2c3d-0000  1.5 s",
+    ]
+    assert called.err == ""
+    assert kfm("run", "--source", "daily").out == (
+        "published  levels  2026-01-01 00:00 … 2026-01-02 00:00 UTC  version 3  run 0a1b2c3d-0000  1.5 s\n"
     )
+    app.requests = app.requests[:2]
     assert [request.source_id for request in app.requests] == ["daily", "hourly"]
     document = kfm("run", "--json").document
     valid("run", document)
@@ -137,7 +147,112 @@ def test_an_error_is_told_with_its_way_out(kfm: Kfm, app: FakeApp) -> None:
         "error KFM404: The upstream source can't be reached or refuses us. http://h/: 503.",
         "fix: Try again later; `kfm doctor` tests the address.",
     ]
-    assert called.out.startswith("failed     levels  -  no version  no run")
+    assert called.out.startswith("failed     levels  -  -  no run")
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        ({"reason": "This work has not been done yet."}, []),
+        ({"outcome": "noop", "word": "unchanged", "reason": "Upstream is unchanged."}, []),
+        (
+            {"run": make_run(attempts=2), "reason": "Attempt 1 failed with WORKER_DIED."},
+            ["  Attempt 1 failed with WORKER_DIED."],
+        ),
+        (
+            {"run": make_run(revision=1), "reason": "Upstream has changed: revision 1 opens."},
+            ["  Upstream has changed: revision 1 opens."],
+        ),
+        ({"word": "unchanged", "reason": "Upstream has nothing."}, ["  Upstream has nothing."]),
+    ],
+)
+def test_what_is_not_a_first_run_says_why(
+    kfm: Kfm, app: FakeApp, answer: dict[str, Any], told: list[str]
+) -> None:
+    """A takeover and a new revision are told without being asked; an ordinary run is one line."""
+    app.answers = {"daily": answer}
+    called = kfm("run", "--source", "daily")
+    assert called.err.splitlines() == told
+
+
+def test_a_failed_run_is_told_whole(kfm: Kfm, app: FakeApp, valid: Valid, project: Path) -> None:
+    """Each failed check on a line of its own, then the way out, what trying again means, and the log."""
+    checks = tuple(
+        Check(name=f"schema.column.type:c{n}", passed=False, detail="1 of 3 values is text.", path="a.csv")
+        for n in range(12)
+    )
+    gate = contract_gate(ValidationReport(checks=checks))
+    app.answers = {
+        "daily": {
+            "outcome": "refused",
+            "word": "blocked",
+            "sequence": None,
+            "error": refusal(combine([gate])),
+            "advice": "Trying again will not help.",
+            "failed_checks": checks,
+            "artifacts_dir": str(project / ".kfm" / "runs" / "r" / "attempt-1"),
+            "projections": (),
+        }
+    }
+    called = kfm("run", "--source", "daily")
+    assert called.code == 3
+    assert called.err.splitlines() == [
+        "error KFM303: The staged data breaks its contract; nothing was promoted. 12 of 12 checks failed:",
+        *(f"  schema.column.type:c{n} in a.csv: 1 of 3 values is text." for n in range(10)),
+        "  … and 2 more in the event log",
+        "fix: Whoever keeps the data or its contract corrects it, then the same command runs.",
+        "note: Trying again will not help.",
+        "log: .kfm/runs/r/attempt-1/event_log.jsonl",
+    ]
+    document = kfm("run", "--source", "daily", "--json").document
+    valid("run", document)
+    assert document["results"][0]["advice"] == "Trying again will not help."
+    assert len(document["results"][0]["failed_checks"]) == 12
+
+
+@pytest.mark.parametrize(
+    ("window", "detail", "fix"),
+    [
+        ("yesterday", "'yesterday' is not", "P1D is the last complete day, so yesterday; "),
+        ("2025-12-31", "'2025-12-31' is not", "For that day write --window 2025-12-31/P1D."),
+        ("2025-12", "'2025-12' is not", "For that month write --window 2025-12-01/P1M."),
+        ("2025-12-01..2025-12-03", "is not", "written with a slash: --window 2025-12-01/2025-12-03."),
+        ("2025-12-01 to 2025-12-03", "is not", "written with a slash: --window 2025-12-01/2025-12-03."),
+        ("1d", "'1d' is not", "A length is written as --window P1D."),
+        ("6 hours", "'6 hours' is not", "A length is written as --window PT6H."),
+        ("", "'' is not", "Write it as P1D, PT6H, 2026-01-01/P1D or 2026-01-01/2026-01-08."),
+        ("2026-01-03/P1D", "2026-01-03/P1D begins in the future, at 2026-01-03 00:00:00 UTC", "Choose a "),
+    ],
+)
+@pytest.mark.parametrize("command", ["run", "diff"])
+def test_a_window_is_checked_once_and_before_anything_runs(
+    kfm: Kfm, app: FakeApp, command: str, window: str, detail: str, fix: str
+) -> None:
+    """One error for the whole call, with the right form; no source is begun."""
+    called = kfm(command, "--window", window)
+    assert called.code == 2
+    told, way_out = called.err.splitlines()
+    assert told.startswith("error KFM204: ")
+    assert detail in told
+    assert fix in way_out
+    assert called.out == ""
+    assert app.requests == []
+
+
+def test_a_reason_stands_under_its_line(process: Kfm) -> None:
+    """Where both streams go to one pipe, what is said about a result follows it."""
+    for _ in range(2):
+        process("run", "--source", "daily")
+    called = process("diff", "--source", "daily", stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    assert [line[:12] for line in called.out.splitlines()] == ["unchanged  l", "  Upstream i"]
+
+
+def test_a_plan_that_can_not_be_applied_is_not_written(kfm: Kfm, app: FakeApp, project: Path) -> None:
+    """Nothing to do, or a refusal: no plan file, and a sentence says so."""
+    app.answers = {"daily": {"outcome": "noop", "word": "unchanged", "reason": "Upstream is unchanged."}}
+    called = kfm("diff", "--source", "daily", "--plan", "plan.jsonl")
+    assert called.err.splitlines()[-1] == "plan.jsonl was not written: there is nothing to apply"
+    assert not (project / "plan.jsonl").exists()
 
 
 def test_a_target_that_failed_is_told(kfm: Kfm, app: FakeApp, valid: Valid) -> None:

@@ -11,7 +11,7 @@ import pytest
 from kfm.cli.entry import run_command_line
 from kfm.cli.quick import quick_status, read_session
 from tests.acceptance.cli.conftest import Called
-from tests.acceptance.cli.fakes import PROMOTION, FakeApp, make_lock, make_run, make_switch
+from tests.acceptance.cli.fakes import DAY_MS, NOW_MS, PROMOTION, FakeApp, make_lock, make_run, make_switch
 
 Kfm = Callable[..., Called]
 Valid = Callable[[str, Any], None]
@@ -73,6 +73,7 @@ def test_a_freeze_is_named(kfm: Kfm, app: FakeApp, project: Path) -> None:
     assert first(kfm("status")).startswith(
         "blocked by a freeze window on dataset levels: Frozen from 2026-01-01"
     )
+    assert first(kfm("status")).count("--force") == 1
     (project / "kfm.yml").write_text(
         text + "freezes: [{start: 2027-01-01, end: 2027-01-03, reason: Holidays}]\n"
     )
@@ -86,9 +87,52 @@ def test_a_failing_dataset_is_named(kfm: Kfm, app: FakeApp, valid: Valid) -> Non
     }
     line = first(kfm("status"))
     assert "failing: dataset levels" in line
-    assert "KFM404: no route [2J to host: try `kfm run --source daily`" in line
+    retry = "kfm run --source daily --window 2026-01-01T00:00:00Z/2026-01-02T00:00:00Z"
+    assert line.endswith(f"KFM404: no route [2J to host: try `{retry}`")
     assert "\x1b" not in line
     valid("status", kfm("status", "--json").document)
+
+
+def test_an_older_window_that_failed_is_not_forgotten(kfm: Kfm, app: FakeApp, valid: Valid) -> None:
+    """Each piece of work whose newest run failed is listed with the command that retries it."""
+    spent = {"status": "failed", "error_code": "KFM303", "attempts": 99}
+    older = make_run(run_id="aaaa-1", window_start_ms=0, window_end_ms=DAY_MS, start_time_ms=1, **spent)
+    forced_since = make_run(run_id="bbbb-1", window_start_ms=DAY_MS, start_time_ms=2, **spent)
+    success = make_run(run_id="bbbb-2", window_start_ms=DAY_MS, start_time_ms=3, revision=1)
+    forgotten = make_run(run_id="cccc-1", source_id="gone", start_time_ms=4, **spent)
+    app.ledger.lists = {
+        "runs": [make_run(), forgotten, success, forced_since, older],
+        "heads": [PROMOTION],
+        "projected": {("levels", "local"): 3},
+    }
+    called = kfm("status")
+    retry = (
+        "kfm run --source daily --window 1970-01-01T00:00:00Z/1970-01-02T00:00:00Z "
+        "--rationale TEXT --ticket ID"
+    )
+    assert first(called).startswith("failing: dataset levels, run aaaa-1 ended with KFM303")
+    assert first(called).endswith(f"try `{retry}`")
+    assert called.out.partition("needs attention:\n")[2].splitlines() == [
+        "  aaaa-1  levels from daily, 1970-01-01 00:00 … 1970-01-02 00:00 UTC: KFM303, 99 attempts",
+        f"                 `{retry}`",
+    ]
+    document = kfm("status", "--json").document
+    valid("status", document)
+    assert [run["run_id"] for run in document["needs_attention"]] == ["aaaa-1"]
+
+
+def test_the_list_of_failures_is_bounded(kfm: Kfm, app: FakeApp, valid: Valid) -> None:
+    """However many there are, the newest are named and the others counted."""
+    runs = [
+        make_run(run_id=f"run-{n}", window_start_ms=-n, start_time_ms=NOW_MS - n, status="failed")
+        for n in range(30)
+    ]
+    app.ledger.lists = {"runs": runs}
+    document = kfm("status", "--json").document
+    valid("status", document)
+    assert [run["run_id"] for run in document["needs_attention"]] == [f"run-{n}" for n in range(20)]
+    assert document["needs_attention_more"] == 10
+    assert "… and 10 more: kfm runs --status failed" in kfm("status").out
 
 
 def test_a_target_that_is_behind_is_named(kfm: Kfm, app: FakeApp, valid: Valid) -> None:
@@ -122,6 +166,12 @@ def test_abandoned_work_is_called_so(kfm: Kfm, app: FakeApp) -> None:
     """A run that nobody holds is taken over by the next one: status says so."""
     app.ledger.lists = {"runs": [make_run(status="running", end_time_ms=None)]}
     assert "held by nobody: the next `kfm run` takes it over" in kfm("status").out
+    app.ledger.lists["locks"] = [make_lock()]
+    assert "held by worker-1" in kfm("status").out
+    app.liveness.dead.add("worker-1")
+    gone = kfm("status").out
+    assert "held by nobody: the next `kfm run` takes it over" in gone
+    assert "lease lapsed" in gone
 
 
 @pytest.mark.parametrize("arguments", [[], ["--json"], ["-c", "kfm.yml"], ["-c", "none.yml", "--json"]])

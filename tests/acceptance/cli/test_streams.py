@@ -59,7 +59,7 @@ def test_help_is_for_everybody(kfm: Kfm) -> None:
 def test_bad_usage(kfm: Kfm, valid: Valid) -> None:
     """Exit code 2, a line with the code, a line with the way out; as JSON the same."""
     assert kfm("runs", "--limt", "3").err.splitlines() == [
-        "error KFM200: The command was not understood. No such option '--limt'. Did you mean '--limit'?",
+        "error KFM200: The command can't be carried out. No such option '--limt'. Did you mean '--limit'?",
         "fix: Read `kfm runs --help`.",
     ]
     assert kfm("stauts").err.splitlines()[0].endswith("There is no command `stauts`. Did you mean `status`?")

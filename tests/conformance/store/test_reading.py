@@ -89,8 +89,8 @@ def test_the_latest_revision_of_a_work_is_found(desk: Desk) -> None:
 def test_invocations_are_listed_newest_first(desk: Desk) -> None:
     """All of them, or those of a run."""
     run = desk.admitted("a")
-    desk.store.record_invocation(invocation(3, None, outcome="refused"))
     desk.store.record_invocation(invocation(2, run, outcome="noop"))
+    desk.store.record_invocation(invocation(3, None, outcome="refused"))
     assert [call.outcome for call in desk.store.invocations()] == ["refused", "noop", None]
     assert [call.outcome for call in desk.store.invocations(run_id=run.run_id)] == ["noop", None]
     assert [call.outcome for call in desk.store.invocations(limit=1)] == ["refused"]

@@ -42,7 +42,6 @@ def _selected(name: str) -> list[str]:
             "runs",
             ["runs.by_key", "runs.by_id", "runs.latest_of_work", "runs.of_correction", "runs.list"],
         ),
-        (Invocation, "invocations", ["invocations.list"]),
         (Promotion, "promotions", ["promotions.head", "promotions.heads", "promotions.list"]),
         (Switch, "switches", ["switches.list"]),
     ],
@@ -55,10 +54,12 @@ def test_columns_are_the_record(record: type, table: str, statements: list[str])
         assert _selected(name) == fields, name
 
 
-def test_the_ledger_of_governance_has_its_record_and_a_number() -> None:
-    """What is appended has a place in the order beside its own fields."""
-    assert _columns("governance") == ["number", *GovernanceEntry.__struct_fields__]
-    assert _selected("governance.list") == list(GovernanceEntry.__struct_fields__)
+@pytest.mark.parametrize(("record", "table"), [(GovernanceEntry, "governance"), (Invocation, "invocations")])
+def test_what_is_appended_has_its_record_and_a_number(record: type, table: str) -> None:
+    """Calls and decisions have a place in the order beside their own fields."""
+    fields = list(record.__struct_fields__)  # type: ignore[attr-defined]
+    assert _columns(table) == ["number", *fields]
+    assert _selected(f"{table}.list") == fields
 
 
 @pytest.mark.req("UPD-4")

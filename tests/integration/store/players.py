@@ -15,6 +15,7 @@ from typing import Any
 
 import apsw
 
+from kfm.store import sqlite
 from kfm.store.ledger import SqlStore
 from kfm.store.session import Session
 from kfm.store.turnstile import Turnstile
@@ -48,7 +49,7 @@ def hold(path: str) -> None:
     sys.stdin.read()
 
 
-def hold_room(path: str) -> None:
+def hold_gate(path: str) -> None:
     """Stand in the turnstile for ever."""
     with Turnstile(path, SystemClock()):
         say(ready=True)
@@ -70,6 +71,18 @@ def busy(path: str, duration_ms: str) -> None:
     say(ready=True)
     while not is_over():
         database.write(change)
+        count += 1
+    say(count=count)
+
+
+def bulky(path: str, checkpoint_pages: str) -> None:
+    """Write a lot, back to back, with a small write-ahead file."""
+    sqlite.CHECKPOINT_PAGES = int(checkpoint_pages)
+    store = sqlite_store(path, SystemClock())
+    say(ready=True)
+    count = 0
+    while not is_over():
+        store.append_governance([entry("x", details={"text": "x" * 40_000})])
         count += 1
     say(count=count)
 
@@ -139,8 +152,9 @@ def crowd(where: str, size: str) -> None:
 
 ROLES: dict[str, Callable[..., None]] = {
     "hold": hold,
-    "hold-room": hold_room,
+    "hold-gate": hold_gate,
     "busy": busy,
+    "bulky": bulky,
     "commit-and-die": commit_and_die,
     "appending": appending,
     "crowd": crowd,

@@ -16,6 +16,7 @@ from kfm.store.safety import check_local_disk, check_sqlite_library, file_system
 from kfm.store.sqlite import SqliteDatabase
 from kfm.system import SystemClock
 from tests.conformance.store.ledgers import entry, sqlite_store
+from tests.stand_ins import FakeClock
 
 MOUNTS = """\
 22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
@@ -166,7 +167,7 @@ def test_a_folder_that_may_not_be_entered_is_said(tmp_path: Path) -> None:
     assert "read and write the state folder" in refused.value.way_out
 
 
-@pytest.mark.parametrize("role", ["hold", "hold-room"])
+@pytest.mark.parametrize("role", ["hold", "hold-gate"])
 def test_busy_is_said_in_our_words(tmp_path: Path, play: Callable[..., Any], role: str) -> None:
     """Whoever holds the file, a foreign tool or one of us: our sentence, and never SQLite's."""
     path = str(tmp_path / "kfm.db")
@@ -184,7 +185,7 @@ def test_opening_beside_a_holder_is_said_in_our_words(tmp_path: Path, play: Call
     """Also the very first look has a deadline and a sentence."""
     path = str(tmp_path / "kfm.db")
     sqlite_store(path, SystemClock()).close()
-    play("hold-room", path).ready()
+    play("hold-gate", path).ready()
     with pytest.raises(StoreBusy, match="did not become free in time"):
         SqliteDatabase(path, SystemClock(), wait_max_ms=60)
 
@@ -267,10 +268,50 @@ def test_the_write_ahead_file_is_bounded(tmp_path: Path) -> None:
     """It is emptied inside the turnstile and never grows much beyond its limit."""
     store = sqlite_store(str(tmp_path / "kfm.db"), SystemClock())
     largest = 0
-    for _ in range(60):
+    for _ in range(150):
         store.append_governance([entry("x", details={"text": "x" * 100_000})] * 2)
         largest = max(largest, os.path.getsize(tmp_path / "kfm.db-wal"))
     assert largest < (sqlite.CHECKPOINT_PAGES + 200) * 4_200
+    assert largest < 150 * 200_000, "it was never emptied"
+    store.close()
+
+
+def test_the_write_ahead_file_is_bounded_beside_other_writers(
+    tmp_path: Path, play: Callable[..., Any]
+) -> None:
+    """Also when there is always somebody writing, everything is copied now and then and it starts anew."""
+    path = tmp_path / "kfm.db"
+    sqlite_store(str(path), SystemClock()).close()
+    writers = [play("bulky", path, 100).ready() for _ in range(3)]
+    store = sqlite_store(str(path), SystemClock())
+    while len(store.governance(limit=200)) < 200:
+        SystemClock().sleep_ms(20)
+    written = 200 * 40_000
+    assert os.path.getsize(f"{path}-wal") < written / 3
+    store.close()
+    for writer in writers:
+        writer.finish()
+
+
+def test_a_long_reader_delays_nobody_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While somebody reads an old state, commits go on; the write-ahead file is emptied after he has gone."""
+    clock = FakeClock()
+    monkeypatch.setattr(sqlite, "CHECKPOINT_PAGES", 50)
+    path = str(tmp_path / "kfm.db")
+    store = sqlite_store(path, clock)
+    reader = apsw.Connection(path)
+    reader.execute("BEGIN")
+    reader.execute("SELECT * FROM counters").fetchall()
+    for _ in range(40):
+        store.append_governance([entry("x", details={"text": "x" * 20_000})])
+    pages = store._database._wal_pages  # type: ignore[attr-defined]
+    assert pages > 200
+    assert clock.passed_ms <= (pages / 50 + 1) * (sqlite.CHECKPOINT_WAIT_MS + 5)
+    reader.execute("COMMIT")
+    for _ in range(12):
+        store.append_governance([entry("x", details={"text": "x" * 20_000})])
+    assert store._database._wal_pages < 120  # type: ignore[attr-defined]
+    reader.close()
     store.close()
 
 

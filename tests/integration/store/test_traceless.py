@@ -56,7 +56,7 @@ def test_a_clean_ledger_is_read_without_a_trace(tmp_path: Path) -> None:
     """Not a name, not a size, not a time changes."""
     _ledger(tmp_path / "kfm.db", "one")
     before = _tree(tmp_path)
-    assert set(before) == {"kfm.db", "kfm.db-gate", "kfm.db-room"}
+    assert set(before) == {"kfm.db", "kfm.db-gate"}
     assert _kinds(tmp_path / "kfm.db") == ["one"]
     assert _tree(tmp_path) == before
 

@@ -67,7 +67,7 @@ def test_three_busy_writers_share(tmp_path: Path, play: Callable[..., Any]) -> N
     assert min(counts) >= sum(counts) / 6, counts
 
 
-@pytest.mark.parametrize("role", ["hold-room", "hold"])
+@pytest.mark.parametrize("role", ["hold-gate", "hold"])
 def test_a_killed_writer_frees_it(tmp_path: Path, play: Callable[..., Any], role: str) -> None:
     """The kernel drops the locks of a killed process, wherever it stood."""
     path = str(tmp_path / "kfm.db")
@@ -86,7 +86,7 @@ def test_waiting_has_an_end_and_a_pace(tmp_path: Path) -> None:
     path = str(tmp_path / "kfm.db")
     clock = FakeClock()
     first, second = Turnstile(path, clock, 1_000), Turnstile(path, clock, 1_000)
-    with first, pytest.raises(StoreBusy, match="other writers have had it for 1000 ms"):
+    with first, pytest.raises(StoreBusy, match="other processes have had it for 1000 ms"):
         second.__enter__()
     assert 1_000 <= clock.passed_ms < 1_010
     assert min(clock.slept) >= 1
@@ -97,16 +97,16 @@ def test_waiting_has_an_end_and_a_pace(tmp_path: Path) -> None:
     second.close()
 
 
-def test_a_writer_that_waits_at_the_gate_is_next(tmp_path: Path) -> None:
-    """Whoever is in the gate keeps a writer that has just left from coming back before him."""
+def test_gate_and_write_lock_share_one_deadline(tmp_path: Path, play: Callable[..., Any]) -> None:
+    """Whatever a writer waits for first, it gives up after its deadline and leaves the gate open."""
     path = str(tmp_path / "kfm.db")
     clock = FakeClock()
-    leaving, waiting = Turnstile(path, clock, 10), Turnstile(path, clock, 10)
-    waiting._gate.execute("BEGIN EXCLUSIVE")  # he stands in the gate
-    with pytest.raises(StoreBusy):
-        leaving.__enter__()
-    waiting._gate.execute("COMMIT")
-    with leaving:
+    store = sqlite_store(path, clock, wait_max_ms=500)
+    play("hold", path).ready()
+    began = clock.passed_ms
+    with pytest.raises(StoreBusy, match="other processes have had it for 500 ms"):
+        store.raise_projected("d", "t", 1)
+    assert 500 <= clock.passed_ms - began < 510
+    with Turnstile(path, clock, 10):
         pass
-    leaving.close()
-    waiting.close()
+    store.close()

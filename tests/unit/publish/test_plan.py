@@ -126,7 +126,7 @@ def test_drift_is_told_in_sentences() -> None:
         ({"base": None}, "the dataset is at version 0, not 4"),
         ({"source_id": "noaa"}, "the source is noaa, not usgs"),
         ({"partition": "north"}, "the partition is north, not None"),
-        ({"window": Window(start_ms=0, end_ms=DAY_MS, spec="P1D")}, "the window is 1970-01-01T00:00:00Z/"),
+        ({"window": Window(start_ms=0, end_ms=DAY_MS, spec="P1D")}, "the window is 1970-01-01 00:00 … "),
         ({"output_version": "v2"}, "the pipeline is v2, not v1"),
         ({"fingerprint": "sha256:2"}, "the upstream fingerprint changed"),
         ({"gates": (msgspec.structs.replace(GATE, allowed=False),)}, "the gates decide otherwise"),
@@ -141,12 +141,12 @@ def test_the_preview_can_be_read() -> None:
     """Additions, changes and removals with sizes, the totals, and the digest to compare with."""
     plan = make()
     assert p.render_text(plan).splitlines() == [
-        "ks-streamflow from usgs, 1970-01-02T00:00:00Z/1970-01-03T00:00:00Z, on version 4",
+        "ks-streamflow from usgs, 1970-01-02 00:00 … 1970-01-03 00:00 UTC, on version 4",
         "  ~ a.csv  3 B → 5 B",
         "  + b.csv  2.0 KiB",
         "  - gone.csv  4 B",
         "1 added, 1 changed, 1 removed, 0 unchanged; 2.0 KiB new of 2.0 KiB",
-        plan.header.digest,
+        f"plan {plan.header.digest}",
     ]
 
 

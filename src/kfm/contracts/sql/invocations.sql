@@ -9,7 +9,7 @@ INSERT INTO invocations (
 
 -- name: invocations.finish
 UPDATE invocations SET outcome = :outcome, reason = :reason, gates = :gates
-WHERE invocation_id = :invocation_id AND outcome IS NULL
+WHERE run_id = :run_id AND invocation_id = :invocation_id AND outcome IS NULL
 
 -- name: invocations.interrupt
 UPDATE invocations SET outcome = 'failed', reason = :reason
@@ -21,5 +21,5 @@ SELECT
   requested_at_ms, claimed_actor, rationale, ticket, reason, gates
 FROM invocations
 WHERE (:run_id = '' OR run_id = :run_id)
-ORDER BY requested_at_ms DESC, invocation_id DESC
+ORDER BY number DESC
 LIMIT :row_limit

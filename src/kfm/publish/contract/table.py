@@ -7,6 +7,7 @@ from typing import Any
 
 from kfm.core.gates import utc_text
 from kfm.core.records import Asset, Check
+from kfm.core.wording import counted
 from kfm.ports import Reader
 from kfm.publish.contract.columns import Column
 from kfm.publish.contract.findings import GEO_CHECKS, Findings
@@ -75,7 +76,8 @@ class TableChecks:
             if self._table.optional:
                 return [self._check("schema.present", True, detail + " It is optional.", None)]
             return [self._check("schema.present", False, detail, None)]
-        found = [self._check("schema.present", True, f"{len(files)} files.", path), *self._file_checks(path)]
+        present = f"{counted(len(files), 'file')}."
+        found = [self._check("schema.present", True, present, path), *self._file_checks(path)]
         if self._formats == {"opaque"}:
             return found
         found.extend(self._geo_checks(path))
@@ -99,13 +101,15 @@ class TableChecks:
     def _file_checks(self, path: str | None) -> Iterator[Check]:
         findings = self._findings
         if findings.unreadable.count:
-            detail = f"{findings.unreadable.count} files can't be read: {'; '.join(findings.problems)}."
+            problems = "; ".join(findings.problems)
+            detail = f"{counted(findings.unreadable.count, 'file')} can't be read: {problems}."
             yield self._check("schema.readable", False, detail, path)
         else:
-            yield self._check("schema.readable", True, f"{findings.rows} rows read.", path)
+            yield self._check("schema.readable", True, f"{counted(findings.rows, 'row')} read.", path)
         if findings.ragged.count:
             ragged = findings.ragged
-            detail = f"{ragged.count} rows do not have the shape of the table{ragged.where()}."
+            lack = "does not have" if ragged.count == 1 else "do not have"
+            detail = f"{counted(ragged.count, 'row')} {lack} the shape of the table{ragged.where()}."
             yield self._check("schema.rows", False, detail, path, ragged.sample(False))
         if findings.extra:
             allowed = self._table.extra_columns_allowed
@@ -123,7 +127,7 @@ class TableChecks:
                 yield self._check(f"geojson.{name}", True, "Every feature is as RFC 7946 asks.", path)
                 continue
             why = "; ".join(self._findings.geometry_problems[name])
-            detail = f"{tally.count} times ({why}){tally.where()}."
+            detail = f"{counted(tally.count, 'time')} ({why}){tally.where()}."
             warns = name == "winding" and self._table.winding == "warn"
             detail = ("Warning only: " if warns else "") + detail
             yield self._check(f"geojson.{name}", warns, detail, path, tally.sample(False))
@@ -132,20 +136,22 @@ class TableChecks:
         prop = column.prop
         lacking = self._findings.lacking.get(prop.name)
         if lacking is not None:
-            detail = f"The column {prop.column} is missing in {lacking.count} files{lacking.where()}."
+            files = counted(lacking.count, "file")
+            detail = f"The column {prop.column} is missing in {files}{lacking.where()}."
             yield self._check(self._named("schema.column.present", prop.name), False, detail, path)
         rows = self._findings.rows
         if prop.logical_type is not None:
             why = "; ".join(sorted(column.complaints)[: self._limits.samples_max])
-            verdict = f"{column.wrong_type.count} of {rows} values are {why}"
+            verdict = f"{_some(column.wrong_type.count, rows)} {why}"
             name = self._named("schema.column.type", prop.name)
             yield self._counted(name, column.wrong_type, verdict, path, show)
         if column.required:
-            verdict = f"{column.nulls.count} of {rows} values are missing"
+            verdict = f"{_some(column.nulls.count, rows)} missing"
             name = self._named("schema.column.required", prop.name)
             yield self._counted(name, column.nulls, verdict, path, False)
         for test, tally in column.tests:
-            verdict = f"{tally.count} of {rows} values: each {test.complaint}"
+            each = "" if tally.count == 1 else "each "
+            verdict = f"{tally.count} of {counted(rows, 'value')}: {each}{test.complaint}"
             name = self._named(f"schema.column.{test.name}", prop.name)
             yield self._counted(name, tally, verdict, path, show)
         yield from self._column_rules(column, path, show)
@@ -154,7 +160,8 @@ class TableChecks:
         prop = column.prop
         repeated = column.distinct.duplicates() if column.distinct is not None else None
         if prop.unique and repeated is not None:
-            verdict = f"{repeated.count} values stand more than once"
+            stand = "stands" if repeated.count == 1 else "stand"
+            verdict = f"{counted(repeated.count, 'value')} {stand} more than once"
             name = self._named("schema.column.unique", prop.name)
             yield self._counted(name, repeated, verdict, path, False)
         for count in column.rules:
@@ -165,7 +172,7 @@ class TableChecks:
 
     def _counted(self, name: str, tally: Tally, verdict: str, path: str | None, show: bool) -> Check:
         if not tally.count:
-            return self._check(name, True, f"All {self._findings.rows} rows pass.", path)
+            return self._check(name, True, _every(self._findings.rows), path)
         return self._check(name, False, f"{verdict}{tally.where()}.", path, tally.sample(show))
 
     def _ruled(self, rule: Rule, tally: Tally, target: str, path: str | None, show: bool) -> Check:
@@ -196,7 +203,8 @@ class TableChecks:
     def _primary_key(self, path: str | None) -> Check:
         tally = self._key.distinct.duplicates()
         names = ", ".join(prop.name for prop in self._table.primary_key)
-        verdict = f"{tally.count} rows repeat the primary key ({names}) of an earlier row"
+        repeat = "repeats" if tally.count == 1 else "repeat"
+        verdict = f"{counted(tally.count, 'row')} {repeat} the primary key ({names}) of an earlier row"
         return self._counted(f"schema.primary-key:{self._table.name}", tally, verdict, path, False)
 
     def _object_rules(self, path: str | None) -> Iterator[Check]:
@@ -220,6 +228,14 @@ class TableChecks:
                 f"{utc_text(reference_ms)}; allowed is {rule.label}."
             )
             yield self._check(name, age_ms <= rule.age_ms_max, detail, path)
+
+
+def _some(count: int, rows: int) -> str:
+    return f"{count} of {counted(rows, 'value')} {'is' if count == 1 else 'are'}"
+
+
+def _every(rows: int) -> str:
+    return "The row passes." if rows == 1 else f"All {rows} rows pass."
 
 
 class _Composite:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 
 from kfm.core.records import Asset, Check, ValidationReport, Window
+from kfm.core.wording import counted
 from kfm.ports import Reader
 from kfm.publish.contract.formats import format_of
 from kfm.publish.contract.model import Contract, ContractLimits, SchemaObject
@@ -79,9 +80,10 @@ def _object_for(contract: Contract, asset: Asset) -> SchemaObject | None:
 
 
 def _covered(uncovered: Tally, total: int, allowed: bool) -> Check:
+    files = counted(total, "file")
     if not uncovered.count:
-        return Check(name="schema.covered", passed=True, detail=f"The contract covers all {total} files.")
-    detail = f"The contract says nothing about {uncovered.count} of {total} files{uncovered.where()}."
+        return Check(name="schema.covered", passed=True, detail=f"The contract covers all of {files}.")
+    detail = f"The contract says nothing about {uncovered.count} of {files}{uncovered.where()}."
     return Check(
         name="schema.covered",
         passed=allowed,

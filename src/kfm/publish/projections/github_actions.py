@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 
 from kfm.core.errors import TargetUnavailable
 from kfm.core.records import Manifest, Promotion
+from kfm.core.wording import readable_size
 from kfm.ports import Files, Ids, Objects
-from kfm.publish.plan import readable_size
 from kfm.publish.projections.tree import (
     VersionBuilder,
     remove_tree,

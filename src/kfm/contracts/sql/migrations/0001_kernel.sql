@@ -37,7 +37,8 @@ CREATE UNIQUE INDEX runs_by_work ON runs (work_base, revision);
 CREATE INDEX runs_by_start ON runs (start_time_ms);
 
 CREATE TABLE invocations (
-  invocation_id   TEXT NOT NULL PRIMARY KEY,
+  number          SERIAL_KEY,
+  invocation_id   TEXT NOT NULL,
   run_id          TEXT,
   source_id       TEXT NOT NULL,
   dataset_id      TEXT NOT NULL,
@@ -53,7 +54,7 @@ CREATE TABLE invocations (
   gates           TEXT NOT NULL
 );
 
-CREATE INDEX invocations_by_run ON invocations (run_id);
+CREATE UNIQUE INDEX invocations_by_run ON invocations (run_id, invocation_id);
 
 CREATE TABLE locks (
   scope          TEXT NOT NULL PRIMARY KEY,

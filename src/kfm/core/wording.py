@@ -1,0 +1,38 @@
+"""How counts, sizes and spans of time are written for people: the same everywhere."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+
+def counted(count: int, word: str) -> str:
+    """1 file, 2 files."""
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"
+
+
+def readable_size(size: int) -> str:
+    """1536 → 1.5 KiB."""
+    if size < 1024:
+        return f"{size} B"
+    amount = float(size)
+    for unit in ("KiB", "MiB", "GiB", "TiB"):
+        amount /= 1024
+        if amount < 1023.95 or unit == "TiB":
+            break
+    return f"{amount:.1f} {unit}"
+
+
+def moment(at_ms: int) -> str:
+    """`2026-01-31 06:00:00 UTC`."""
+    try:
+        return f"{datetime.fromtimestamp(at_ms // 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    except (ValueError, OverflowError, OSError):
+        return f"{at_ms} ms after 1970-01-01 00:00:00 UTC"
+
+
+def span(start_ms: int, end_ms: int) -> str:
+    """`2026-03-14 05:00 … 2026-03-15 05:00 UTC`; the seconds only where they matter."""
+    start, end = (moment(at_ms).removesuffix(" UTC") for at_ms in (start_ms, end_ms))
+    if start.endswith(":00") and end.endswith(":00"):
+        start, end = start[:-3], end[:-3]
+    return f"{start} … {end} UTC"
