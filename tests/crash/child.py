@@ -136,13 +136,17 @@ def watch_sqlite(meter: Meter) -> None:
 
     def watched(self: SqliteDatabase, change: Callable[..., Any]) -> Any:
         def inside(session: Any) -> Any:
+            meter.writing = True  # the gate is open again, the write lock is ours
             meter.tick("transaction begun")
             result = change(session)
             meter.tick("before commit")
             return result
 
         meter.tick("before the turnstile")
-        result = write(self, inside)
+        try:
+            result = write(self, inside)
+        finally:
+            meter.writing = False
         meter.tick("after commit")
         return result
 

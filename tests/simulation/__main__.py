@@ -8,13 +8,19 @@ import os
 import sys
 import time
 from collections import Counter
+from typing import TYPE_CHECKING
 
-from tests.simulation.seeds import Verdict, live
+from tests.simulation.measure import measure
+
+if TYPE_CHECKING:
+    from tests.simulation.seeds import Verdict
 
 REAL_SQLITE_EVERY = 20
 
 
 def _one(seed: int) -> Verdict:
+    from tests.simulation.seeds import live
+
     verdict = live(seed, real_sqlite=seed % REAL_SQLITE_EVERY == 0)
     if verdict.violation is not None:
         # An exception that can't be sent between processes would hide the seed.
@@ -24,21 +30,30 @@ def _one(seed: int) -> Verdict:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="simulate", description=__doc__)
-    parser.add_argument("--seeds", type=int, default=20_000, help="how many")
+    parser.add_argument("--seeds", type=int, help="how many")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--minutes", type=float, default=28.0, help="stop after this long")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--show", type=int, metavar="SEED", help="run one seed and raise what it breaks")
+    parser.add_argument(
+        "--coverage", action="store_true", help="tell how much of the kernel the seeds reach; 1 below 90 %%"
+    )
     options = parser.parse_args()
+    if options.coverage:
+        return measure(options.seeds or 100, options.minutes * 60)
     if options.show is not None:
-        verdict = live(options.show, real_sqlite=options.show % REAL_SQLITE_EVERY == 0)
-        print(
-            f"seed {verdict.seed}: {verdict.steps} steps, {dict(verdict.outcomes)}, trace {verdict.trace[:16]}"
-        )
-        if verdict.violation is not None:
-            raise verdict.violation
-        return 0
-    return _campaign(options.first, options.seeds, options.minutes, options.jobs)
+        return _show(options.show)
+    return _campaign(options.first, options.seeds or 20_000, options.minutes, options.jobs)
+
+
+def _show(seed: int) -> int:
+    from tests.simulation.seeds import live
+
+    verdict = live(seed, real_sqlite=seed % REAL_SQLITE_EVERY == 0)
+    print(f"seed {verdict.seed}: {verdict.steps} steps, {dict(verdict.outcomes)}, trace {verdict.trace[:16]}")
+    if verdict.violation is not None:
+        raise verdict.violation
+    return 0
 
 
 def _campaign(first: int, count: int, minutes: float, jobs: int) -> int:

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from kfm.core.errors import BackendUnavailable, UpstreamUnavailable
 from kfm.core.records import Found, GateResult, ObjectStat, Window
 from kfm.core.settings import Dataset
+from kfm.ports import Store
 from kfm.store.session import Database, Row, Session
 from tests.power import FolderNode, PowerCutFiles
 from tests.simulation.scheduler import Process, Scheduler
@@ -43,14 +44,50 @@ class SimRng:
 
 
 class SimIds:
-    def __init__(self, name: str) -> None:
+    """Ids that tell their time, as real ones do: leftovers are judged by it."""
+
+    def __init__(self, name: str, clock: SimClock) -> None:
         self._name = name
+        self._clock = clock
         self._count = 0
 
     def new(self) -> str:
         self._count += 1
+        time = f"{self._clock.now_ms():012x}"
         digest = hashlib.sha256(f"{self._name}/{self._count}".encode()).hexdigest()
-        return f"{digest[:8]}-{digest[8:12]}-7{digest[13:16]}-8{digest[17:20]}-{digest[20:32]}"
+        return f"{time[:8]}-{time[8:]}-7{digest[13:16]}-8{digest[17:20]}-{digest[20:32]}"
+
+
+class SimHeart:
+    """A second thread of a process, which renews its lease while the first is busy."""
+
+    def __init__(self, scheduler: Scheduler, owner: Process, store: Callable[[Process], Store]) -> None:
+        self._scheduler = scheduler
+        self._owner = owner
+        self._store = store
+
+    def start(self, beat: Callable[[Store], None], interval_ms: int) -> Callable[[], None]:
+        scheduler, owner, stopped = self._scheduler, self._owner, []
+
+        def beating(heart: Process) -> None:
+            store = self._store(heart)
+            while True:
+                scheduler.sleep(heart, interval_ms)
+                if stopped:
+                    return
+                scheduler.counts["beat"] += 1
+                beat(store)
+
+        heart = scheduler.spawn(f"{owner.name}.heart", beating)
+        heart.wall_offset_ms, heart.kin = owner.wall_offset_ms, owner.kin
+        owner.kin.append(heart)
+
+        def finish() -> None:
+            stopped.append(True)
+            owner.kin.remove(heart)
+            heart.stalled_until_ms = 0
+
+        return finish
 
 
 class SimLiveness:
@@ -67,7 +104,10 @@ class SimLiveness:
 
 
 class SimFiles(PowerCutFiles):
-    """A disk shared by all processes; every call is a point, and may find the disk full."""
+    """A disk shared by all processes; every call is a point, and may find the disk full.
+
+    A disk with `can_link=False` has no hard links, as some network file systems.
+    """
 
     def __init__(
         self,
@@ -76,11 +116,21 @@ class SimFiles(PowerCutFiles):
         scheduler: Scheduler,
         process: Process,
         on_effect: Callable[[Process, str, str], None],
+        can_link: bool = True,
     ) -> None:
-        super().__init__(rng, root)
         self._scheduler = scheduler
+        super().__init__(rng, root)
         self._process = process
         self._on_effect = on_effect
+        self._can_link = can_link
+
+    @property  # type: ignore[override]
+    def now_ms(self) -> int:
+        return self._scheduler.now_ms
+
+    @now_ms.setter
+    def now_ms(self, _value: int) -> None:
+        """The disk has no clock of its own."""
 
     def _call(self) -> None:
         self._scheduler.point(self._process, "file")
@@ -90,6 +140,7 @@ class SimFiles(PowerCutFiles):
             self._scheduler.point(self._process, "show")
         self._on_effect(self._process, kind, path)
         if self._scheduler.unlucky(self._scheduler.chances.fail_before / 4):
+            self._process.facts["full"] = True
             raise OSError(errno.ENOSPC, "No space left on device", path)
 
     def create(self, path: str) -> Any:
@@ -107,6 +158,16 @@ class SimFiles(PowerCutFiles):
     def symlink(self, target: str, path: str) -> None:
         self._effect("symlink", path)
         super().symlink(target, path)
+
+    def link(self, old: str, new: str) -> None:
+        self._effect("link", new)
+        if not self._can_link:
+            raise OSError(errno.EXDEV, "Invalid cross-device link", new)
+        super().link(old, new)
+
+    def unlink(self, path: str) -> None:
+        self._on_effect(self._process, "unlink", path)
+        super().unlink(path)
 
 
 class SimSession:
@@ -226,9 +287,10 @@ class SimDownload:
         self._pause = pause
 
     def chunks(self) -> Iterator[bytes]:
-        for start in range(self.offset, len(self._data), 64):
+        step = max(64, len(self._data) // 4)
+        for start in range(self.offset, len(self._data), step):
             self._pause()
-            yield self._data[start : start + 64]
+            yield self._data[start : start + step]
 
 
 class SimUpstream:
@@ -288,6 +350,7 @@ class SimPolicies:
     def decide(
         self, action: str, dataset: Dataset, principal: str, context: Mapping[str, Any]
     ) -> list[GateResult]:
+        del principal, context
         broken = self._violated(action, dataset.id)
         return [
             GateResult(

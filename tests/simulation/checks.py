@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import hashlib
 import json
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
+from kfm.core.errors import PlanDrifted
+from kfm.core.gates import freeze_span_ms
 from kfm.core.records import Run
 from kfm.store.reading import Ledger
 from tests.power import PowerCutFiles
+from tests.simulation.checks_job import JobChecks
+from tests.simulation.checks_store import StoreChecks
+from tests.simulation.judging import Violation, read, require
+from tests.simulation.provider import MODEL_MARK, WINDOWS
 
 if TYPE_CHECKING:
     from tests.simulation.scheduler import Process
     from tests.simulation.world import World
 
+__all__ = ["Checks", "Violation", "require"]
+
 GATES = {"contract", "switch", "freeze", "rights", "care", "sovereignty", "licence"}
-
-
-class Violation(BaseException):
-    """The kernel broke a promise. Not an Exception: the kernel must not take it for a failure of the work."""
-
-
-def require(held: bool, promise: str, **facts: Any) -> None:
-    if not held:
-        raise Violation(f"{promise} {facts}")
 
 
 class Checks:
@@ -37,6 +37,14 @@ class Checks:
         self._shown_name: dict[str, str | None] = {}
         self._bucket_shown: dict[str, int] = {}
         self._admitted: set[str] = set()
+        self._prefix = next(
+            f"{prefix}/" if prefix else ""
+            for target in world.settings.publish
+            if target.kind == "s3"
+            for prefix in [(target.url or "").removeprefix("s3://shelf").strip("/")]
+        )
+        self.store = StoreChecks(world, self._ledger)
+        self.job = JobChecks(world, self._ledger)
 
     # --- at every effect -------------------------------------------------------------
 
@@ -54,6 +62,8 @@ class Checks:
                 worker = self._world.workers.get(lock.holder.worker_id)
                 if worker is not None:
                     self._admitted.add(worker.name)
+                if worker is process and (before is None or before.fence != lock.fence):
+                    process.facts |= {"entered": (now_ms, process.jumps), "fence": lock.fence}
         for head in self._ledger.heads():
             known = self._sequences.get(head.dataset_id, 0)
             require(head.sequence - known in (0, 1), "promotions come one by one", dataset=head.dataset_id)
@@ -64,6 +74,8 @@ class Checks:
 
     def on_file(self, process: Process, kind: str, path: str) -> None:
         """Before an effect on the disk."""
+        if process.facts.get("dry"):
+            self.store.on_dry_effect(process.facts["dry"], kind, path)
         if path.startswith("/state/objects"):
             require(process.name in self._admitted, "the key is stored before the first effect", path=path)
         if path.startswith("/published/"):
@@ -75,6 +87,9 @@ class Checks:
         run = self._ledger.run(head.run_id)
         assert run is not None
         require(run.status == "success", "a promotion is its run's success", run=run.run_id)
+        require(head.dataset_id != "orphan", "nothing is published without rights", run=run.run_id)
+        if process.facts.get("plan") is not None:
+            self.store.as_planned(process.facts["plan"], head)
         require(run.fence == head.fence, "the promotion carries the run's fence", run=run.run_id)
         require(
             head.fence == self._fences.get(self._scope(head.dataset_id)), "only the newest fence promotes"
@@ -92,17 +107,32 @@ class Checks:
         require(
             passed >= GATES and not refused, "no promotion without every gate", passed=passed, refused=refused
         )
+        self._not_frozen(
+            head, process, overridden="freeze" in {g.gate for g in invocation.gates if g.overridden}
+        )
         manifest = self._ledger.manifest(head.version_id)
         assert manifest is not None
-        bad = {hashlib.sha256(data).hexdigest() for data in self._world.provider.bad}
         files = PowerCutFiles(self._world.rng, self._world.root)
         for item in manifest.items:
+            broken = self._world.provider.breaks_contract(item)
+            require(not broken, "data that breaks its contract is not promoted", item=item.id)
             for asset in item.assets:
-                require(
-                    asset.sha256 not in bad, "data that breaks its contract is not promoted", path=asset.path
-                )
                 place = f"/state/objects/sha256/{asset.sha256[:2]}/{asset.sha256[2:]}"
                 require(files.exists(place), "what is promoted is in the object store", path=asset.path)
+
+    def _not_frozen(self, head: Any, process: Process, *, overridden: bool) -> None:
+        """A freeze that covers a run from its start to its promotion stops it, unless it was forced."""
+        entered_ms, jumps = process.facts.get("entered", (0, -1))
+        now_ms = self._world.scheduler.now_ms + process.wall_offset_ms
+        if jumps != process.jumps or overridden:
+            return
+        domain = self._world.settings.dataset(head.dataset_id).domain
+        for freeze in self._world.settings.freezes:
+            start_ms, end_ms = freeze_span_ms(freeze)
+            covers = any(fnmatchcase(head.dataset_id, one) for one in freeze.datasets)
+            covers = covers and any(fnmatchcase(domain, one) for one in freeze.domains)
+            frozen = covers and start_ms <= entered_ms <= now_ms < end_ms
+            require(not frozen, "nothing is promoted in a freeze", dataset=head.dataset_id, freeze=freeze)
 
     def _scope(self, dataset_id: str) -> str:
         dataset = self._world.settings.dataset(dataset_id)
@@ -121,8 +151,9 @@ class Checks:
                 self._shown_name[dataset] = name
                 require(name is not None, "a reader always finds a version", dataset=dataset)
                 assert name is not None
-                self._whole(files, dataset, name)
-            pointer = self._world.bucket.get(f"{dataset}/current.json")
+                self._forward(self._shown, dataset, int(name.split("-")[0]), "local")
+                self.whole(files, dataset, name)
+            pointer = self._world.bucket.get(f"{self._prefix}{dataset}/current.json")
             if pointer is not None:
                 sequence = json.loads(pointer[0])["sequence"]
                 self._forward(self._bucket_shown, dataset, sequence, "bucket")
@@ -132,19 +163,21 @@ class Checks:
         require(sequence <= self._sequences.get(dataset, 0), "only what was promoted is shown", where=where)
         shown[dataset] = sequence
 
-    def _whole(self, files: PowerCutFiles, dataset: str, name: str) -> None:
+    def whole(self, files: PowerCutFiles, dataset: str, name: str) -> None:
+        """A version stands there complete, and is the one that was promoted."""
         sequence = int(name.split("-")[0])
-        self._forward(self._shown, dataset, sequence, "local")
-        folder = f"/published/{dataset}/versions/{name}"
-        manifest = _read(files, f"{folder}/manifest.json")
-        promotion = next(p for p in self._ledger.promotions(dataset) if p.sequence == sequence)
+        promotion = next(p for p in self._ledger.promotions(dataset, limit=10_000) if p.sequence == sequence)
+        self.whole_folder(files, f"/published/{dataset}/versions/{name}", promotion.version_id)
+
+    def whole_folder(self, files: PowerCutFiles, folder: str, version_id: str) -> None:
+        manifest = read(files, f"{folder}/manifest.json")
         digest = "sha256:" + hashlib.sha256(manifest).hexdigest()
-        require(digest == promotion.version_id, "the manifest shown is the one promoted", dataset=dataset)
+        require(digest == version_id, "the manifest shown is the one promoted", folder=folder)
         for item in json.loads(manifest)["items"]:
             for asset in item["assets"]:
-                data = _read(files, f"{folder}/data/{asset['path']}")
+                data = read(files, f"{folder}/data/{asset['path']}")
                 same = hashlib.sha256(data).hexdigest() == asset["sha256"]
-                require(same, "a version is shown whole", dataset=dataset, path=asset["path"])
+                require(same, "a version is shown whole", folder=folder, path=asset["path"])
 
     def after_power_cut(self) -> None:
         """The pointer may be lost with the power, but not go back behind what had been reported as shown."""
@@ -164,7 +197,8 @@ class Checks:
             self._shown[dataset] = shown
             self._shown_name[dataset] = name
             if name is not None:
-                self._whole(files, dataset, name)
+                self._forward(self._shown, dataset, shown, "local")
+                self.whole(files, dataset, name)
             head = self._ledger.head(dataset)
             for item in head[1].items if head else ():
                 for asset in item.assets:
@@ -174,10 +208,24 @@ class Checks:
 
     # --- reports and the end ---------------------------------------------------------
 
-    def on_report(self, report: Any) -> None:
+    def on_report(
+        self, report: Any, steady: tuple[tuple[int, bool], ...] | None, facts: dict[str, Any]
+    ) -> None:
+        """`steady`: what upstream held all the while; None if it moved meanwhile."""
         if report.outcome == "success":
             run = self._ledger.run(report.run.run_id)
             require(run is not None and run.status == "success", "a reported success is on record")
+        if report.dataset_id == "orphan":
+            require(report.outcome in ("refused", "busy"), "no run without rights", outcome=report.outcome)
+        refused = [g for g in report.gates if g.gate == "contract" and not g.allowed]
+        if refused and steady is not None:
+            good = all(is_good for _, is_good in steady)
+            require(not good, "data that keeps its contract is not refused", reason=refused[0].reason)
+        if isinstance(report.error, PlanDrifted):
+            applied = report.run is not None and report.run.status == "success"
+            require(not applied, "a plan that drifted is not applied", run=report.run)
+        if facts["fence"] is not None and report.run is not None and not facts["full"]:
+            self.store.artifacts(report, facts["fence"])
 
     def runs(self) -> list[Run]:
         return self._ledger.runs(limit=10_000)
@@ -196,7 +244,11 @@ class Checks:
                     run.version_id is not None and run.fingerprint is not None, "a success names its version"
                 )
         for source in world.settings.sources:
-            self._final_content(source.id, source.dataset)
+            if source.id != "orphan":
+                self._final_content(source.id, source.dataset)
+        require(ledger.head("orphan") is None, "nothing is published without rights")
+        self.store.objects_hold()
+        self.store.nothing_torn()
         for (dataset, target), sequence in ledger.projected().items():
             require(sequence == self._sequences[dataset], "every target shows the head", target=target)
         require(self._shown == self._sequences, "the local tree shows the head", shown=self._shown)
@@ -212,13 +264,13 @@ class Checks:
             if item.source_id == source
         }
         mode = self._world.settings.source(source).mode
-        for window in (0, 1):
-            start_ms = self._world.window(window).start_ms
+        for window in WINDOWS:
+            start_ms = self._world.provider.windows[source][window].start_ms
             shown = any(i.source_id == source and i.window_start_ms == start_ms for i in head[1].items)
             if mode == "replace" and not shown:
                 continue  # only the window that was promoted last is kept
-            for path, data in self._world.provider.content[source, window].items():
-                made = b"# model\n" + data if source == "models" else data
+            for path, data in self._world.provider.held(source, window).items():
+                made = MODEL_MARK + data if source == "models" else data
                 require(
                     published.get(path) == hashlib.sha256(made).hexdigest(),
                     "what upstream holds at the end is published",
@@ -227,9 +279,4 @@ class Checks:
 
 
 def _sha256(files: PowerCutFiles, path: str) -> str:
-    return hashlib.sha256(_read(files, path)).hexdigest()
-
-
-def _read(files: PowerCutFiles, path: str) -> bytes:
-    reader = files.open(path)
-    return b"".join(iter(lambda: reader.read(1 << 20), b""))
+    return hashlib.sha256(read(files, path)).hexdigest()

@@ -13,6 +13,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 STEPS_MAX = 60_000
 # Where a stall hurts most: what was read before may be stale by the time of the write.
@@ -38,6 +39,14 @@ class Chances:
     fail_before: float = 0.004
     fail_after: float = 0.004
     power_cut: float = 0.0
+    stall_ms: int = 15_000  # how long at most
+
+
+def closed_gate() -> threading.Lock:
+    """Whoever acquires it waits until another thread releases it. Cheaper than a semaphore."""
+    gate = threading.Lock()
+    gate.acquire()
+    return gate
 
 
 CALM = Chances(switch=0.0, crash=0.0, stall=0.0, jump=0.0, fail_before=0.0, fail_after=0.0)
@@ -51,9 +60,12 @@ class Process:
         self.done = False
         self.stalled_until_ms = 0
         self.wall_offset_ms = 0
+        self.jumps = 0  # how often its clock was set
         self.failure: BaseException | None = None
+        self.kin: list[Process] = [self]  # the threads of one program live and die together
+        self.facts: dict[str, Any] = {}  # what the rules remember about it
         self._body = body
-        self._go = threading.Semaphore(0)
+        self._go = closed_gate()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -68,6 +80,10 @@ class Process:
             self.failure = error
         self.done = True
         self.scheduler.baton.release()
+
+    def die(self) -> None:
+        for thread in self.kin:
+            thread.dead = True
 
     def resume(self) -> None:
         self._go.release()
@@ -85,7 +101,7 @@ class Scheduler:
         self.rng = random.Random(seed)
         self.chances = chances
         self.now_ms = 1_790_000_000_000
-        self.baton = threading.Semaphore(0)
+        self.baton = closed_gate()
         self.processes: list[Process] = []
         self.steps = 0
         self.counts: Counter[str] = Counter()
@@ -132,18 +148,23 @@ class Scheduler:
         throw = rng.random()
         if throw < chances.crash:
             self.counts["crash"] += 1
-            process.dead = True
+            process.die()
             raise Crashed
         throw -= chances.crash
         stall = chances.stall * (8 if label in CRITICAL else 1)
         if throw < stall:
             self.counts["stall"] += 1
-            process.stalled_until_ms = self.now_ms + rng.randrange(1_000, 15_000)
+            until_ms = self.now_ms + rng.randrange(1_000, chances.stall_ms)
+            for thread in process.kin if rng.random() < 0.5 else [process]:
+                thread.stalled_until_ms = max(thread.stalled_until_ms, until_ms)
             process.give_way()
             return
         throw -= stall
         if throw < chances.jump:
-            process.wall_offset_ms += rng.randrange(-30_000, 30_000)
+            offset_ms = rng.randrange(-30_000, 30_000)
+            for thread in process.kin:
+                thread.wall_offset_ms += offset_ms
+                thread.jumps += 1
             return
         throw -= chances.jump
         if throw < chances.power_cut:

@@ -9,9 +9,10 @@ import click
 from kfm.cli.options import session_options
 from kfm.cli.output import duration, instant, short_id, table
 from kfm.cli.session import Session
-from kfm.core.wording import moment, span
+from kfm.core.wording import count, moment, span
 
 LIMIT_MAX = 10_000
+EXPORT_MAX = 10_000_000
 
 
 def run_document(run: Any) -> dict[str, Any]:
@@ -51,9 +52,10 @@ def run_document(run: Any) -> dict[str, Any]:
 @click.option(
     "--limit", type=click.IntRange(1, LIMIT_MAX), default=20, help="At most so many.", show_default=True
 )
+@click.option("--to", metavar="FILE", help="Write them all to FILE.jsonl, .parquet or .feather instead.")
 @session_options
 def command(
-    session: Session, dataset: str | None, source: str | None, status: str | None, limit: int
+    session: Session, dataset: str | None, source: str | None, status: str | None, limit: int, to: str | None
 ) -> None:
     """List runs, newest first.
 
@@ -61,6 +63,11 @@ def command(
     like that, and JSON output has all of it.
     """
     with session.app(read_only=True) as app:
+        if to is not None:
+            found = app.ledger.runs(dataset_id=dataset, source_id=source, status=status, limit=EXPORT_MAX)
+            app.export_runs(found, to)
+            session.emit({"written": to, "runs": len(found)}, [f"{to}: {count(len(found), 'run')}"])
+            return
         runs = app.ledger.runs(dataset_id=dataset, source_id=source, status=status, limit=limit + 1)
     more = len(runs) > limit
     documents = [run_document(run) for run in runs[:limit]]

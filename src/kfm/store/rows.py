@@ -7,7 +7,6 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from kfm.core.canonical import canonical_bytes
 from kfm.core.errors import StoreCorrupt, UnhashableInput
 from kfm.core.records import (
     GateResult,
@@ -53,6 +52,8 @@ def _with_storable(parameters: dict[str, Any], free: tuple[str, ...]) -> dict[st
 
 def text_of(value: Any) -> str:
     """Canonical JSON text of a record or a plain document."""
+    from kfm.core.canonical import canonical_bytes  # late: those who only read need it not
+
     return canonical_bytes(msgspec.to_builtins(value)).decode()
 
 

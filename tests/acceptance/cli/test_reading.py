@@ -172,7 +172,7 @@ def test_the_account_says_what_became_of_each_call(kfm: Kfm, app: FakeApp) -> No
     """Why it ran, or why it did not; the same again is told once, and a gate is not told twice."""
     refused = {
         "outcome": "refused",
-        "reason": "A policy gate refused this run. Frozen.",
+        "reason": "A gate refused this. Frozen.",
         "gates": (GateResult(gate="freeze", allowed=False, reason="Frozen."),),
     }
     calls = [
@@ -192,7 +192,7 @@ def test_the_account_says_what_became_of_each_call(kfm: Kfm, app: FakeApp) -> No
     app.ledger.lists = {"runs": [make_run()], "invocations": calls, "heads": [PROMOTION]}
     assert kfm("explain", RUN_ID).out.splitlines()[4:-1] == [
         "It was promoted as version 3 at 2026-01-02 00:00:01 UTC.",
-        "At 2026-01-02 00:00:00 UTC ana asked for it, and was refused: A policy gate refused this run. Frozen.",
+        "At 2026-01-02 00:00:00 UTC ana asked for it, and was refused: A gate refused this. Frozen.",
         "2 more times the same, last at 2026-01-02 00:02:00 UTC.",
         "At 2026-01-02 00:03:00 UTC ana (rationale: urgent, ticket T-1) asked for it, and it succeeded. "
         "Why it ran: Attempt 1 failed with WORKER_DIED.",

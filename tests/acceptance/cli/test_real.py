@@ -125,12 +125,43 @@ def test_a_switch_stops_runs_until_it_is_lifted(kfm: Kfm, begun: Path, valid: Va
         "switch", "set", "paused", "--dataset", "example-readings", "--rationale", "checking", "--json"
     )
     valid("switch-set", set_.document)
-    assert kfm("run").code == 3
+    blocked = kfm("run")
+    assert blocked.code == 3
+    told, fix = blocked.err.splitlines()
+    assert "kfm switch set running" not in told
+    lift = "kfm switch set running --dataset example-readings --rationale TEXT"
+    assert fix == f"fix: An operator lifts it with `{lift}`."
     status = kfm("status")
     assert status.out.startswith("blocked by kill switch on dataset example-readings, paused by ")
     valid("switch-list", kfm("switch", "list", "--json").document)
     kfm("switch", "set", "running", "--dataset", "example-readings", "--rationale", "checked")
     assert kfm("run").code == 0
+
+
+def test_a_refusing_rule_is_named(kfm: Kfm, begun: Path) -> None:
+    """The line names the rule, and the way out is one that leads somewhere."""
+    text = (begun / "kfm.yml").read_text()
+    (begun / "kfm.yml").write_text(text.replace("level: public", "level: blocked"))
+    called = kfm("run")
+    assert called.code == 3
+    told, fix = called.err.splitlines()
+    assert told.startswith("error KFM301: A policy gate refused this run. Rule care.blocked: ")
+    assert fix.endswith("`kfm explain KFM301` says more.")
+
+
+def test_a_path_that_a_pipeline_made_up(kfm: Kfm, begun: Path) -> None:
+    """A pipeline that writes outside of its dataset is told what to correct: itself."""
+    text = "def publish(context):\n    context.publisher.write_file('../x', b'1')\n"
+    (begun / "pipelines" / "example.py").write_text(text)
+    called = kfm("run")
+    assert "The path '../x' can't be published: its segment '..' begins with a dot." in called.err
+    assert "fix: Correct the path that the pipeline gives write_file" in called.err
+
+
+def test_progress_on_a_pipe_is_one_line(begun: Path, process: Kfm) -> None:
+    """What was fetched is said once, when it is there; nothing is said where nothing was."""
+    assert process("run", cwd=begun).err == "fetch: 1 object, 156 B\n"
+    assert process("run", cwd=begun).err == ""
 
 
 @pytest.mark.req("UPD-10", "GOV-3")
@@ -199,6 +230,8 @@ def test_gc(kfm: Kfm, begun: Path, valid: Valid) -> None:
     with (begun / "incoming" / "readings.csv").open("a") as file:
         file.write("south,2026-01-01T12:00:00Z,0.86\n")
     assert kfm("run").code == 0
+    for path in (begun / ".kfm" / "objects").rglob("*"):
+        os.utime(path, (0, 0))
     listed = kfm("gc", "--grace", "0")
     assert listed.code == 0
     assert listed.out.startswith("would remove 1 object, 0 leftovers and 1 old version at targets: 156 B; 1 ")
@@ -393,3 +426,14 @@ def test_a_bar_on_a_terminal(begun: Path) -> None:
     assert done.stdout.decode().startswith("published")
     assert b"fetch" in drawn
     assert b"\x1b[" in drawn
+
+
+@pytest.mark.req("UPD-4")
+@pytest.mark.parametrize("name", ["runs.jsonl", "runs.parquet", "runs.feather"])
+def test_the_ledger_as_a_file(kfm: Kfm, begun: Path, name: str) -> None:
+    """`kfm runs --to FILE` writes the whole ledger in the form that the name asks for."""
+    kfm("run")
+    called = kfm("runs", "--to", name)
+    assert (called.code, called.out) == (0, f"{name}: 1 run\n")
+    assert (begun / name).stat().st_size > 0
+    assert kfm("runs", "--to", "runs.xlsx").code == 2

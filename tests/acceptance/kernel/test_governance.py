@@ -100,7 +100,7 @@ def test_a_switch_keeps_work_from_starting(project: Inside, position: str, scope
     assert project.kfm("switch", "set", position, *scope, "--rationale", "storm").code == 0
     ended = project.run()
     refused(ended, "KFM307")
-    assert "kfm switch set running" in ended.result["reason"]
+    assert "kfm switch set running" in ended.result["error"]["remedy"]
     untouched(project)
     unreasoned = project.kfm("switch", "set", "running", *scope, "--json")
     assert unreasoned.code == 3, unreasoned

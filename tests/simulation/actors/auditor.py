@@ -1,4 +1,4 @@
-"""Contracts against bytes, more of them than runs would see: what keeps one passes, what breaks one does not."""
+"""Contracts against bytes, more of them than runs would see."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kfm.core.records import Asset, Window
 from kfm.publish.contract import bbox_of, load_contract, validate
 from kfm.publish.contract.model import ContractLimits
 from tests.simulation.actors.scene import Scene, refused
-from tests.simulation.checks import require
+from tests.simulation.judging import require
 from tests.simulation.kits.features import FeatureKit
 from tests.simulation.kits.tables import TableKit
 from tests.simulation.kits.wrong import wrong_contract
@@ -64,9 +64,14 @@ def _audit_one(scene: Scene, kit: Kit, window: Window) -> None:
         files = kit.files(rng, number * 100, window, good=good)
         stored = {hashlib.sha256(data).hexdigest(): data for data in files.values()}
         assets = [
-            Asset(path=f"a/{name}", sha256=hashlib.sha256(data).hexdigest(), size=len(data), media_type=kit.media_type)
+            Asset(
+                path=f"a/{name}",
+                sha256=hashlib.sha256(data).hexdigest(),
+                size=len(data),
+                media_type=kit.media_type,
+            )
             for name, data in files.items()
-        ]  # fmt: skip
+        ]
 
         def opened(sha256: str, stored: dict[str, bytes] = stored) -> Bytes:
             return Bytes(stored[sha256])

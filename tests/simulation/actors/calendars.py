@@ -10,7 +10,7 @@ from kfm.core.records import Window
 from kfm.core.times import parse_rfc3339, rfc3339
 from kfm.core.windows import next_window, parse_instant, previous_window, resolve_window
 from tests.simulation.actors.scene import Scene, refused
-from tests.simulation.checks import require
+from tests.simulation.judging import require
 
 HOUR_MS = 3_600_000
 ZONES = (
@@ -50,8 +50,8 @@ def keep_time(scene: Scene) -> None:
         zone = rng.choice(ZONES)
         spec = rng.choice(list(ALIGNED))
         at_ms = scene.now_ms - rng.randrange(0, 5 * 365) * 24 * HOUR_MS
-        if rng.random() < 0.5:
-            at_ms = _clock_change(zone, at_ms)
+        if rng.random() < 0.7:
+            at_ms = _clock_change(scene, zone, at_ms)
         _aligned(spec, zone, at_ms)
         _named(scene, zone, at_ms)
     spec = rng.choice(WRONG)
@@ -60,15 +60,25 @@ def keep_time(scene: Scene) -> None:
     _instants(scene)
 
 
-def _clock_change(zone: str, near_ms: int) -> int:
-    """A moment close to a change of the clocks, if the zone has one within a year."""
+def _clock_change(scene: Scene, zone: str, near_ms: int) -> int:
+    """A moment within a day or so of a change of the clocks, if the zone has one within a year."""
     info = ZoneInfo(zone)
-    at = datetime.fromtimestamp(near_ms // 1000, UTC)
-    offset = at.astimezone(info).utcoffset()
-    for day in range(0, 366, 7):
-        later = (at + timedelta(days=day)).astimezone(info)
-        if later.utcoffset() != offset:
-            return near_ms + (day - 3) * 24 * HOUR_MS
+
+    def offset(at_ms: int) -> object:
+        return datetime.fromtimestamp(at_ms // 1000, UTC).astimezone(info).utcoffset()
+
+    low_ms = near_ms
+    for week in range(1, 53):
+        high_ms = near_ms + week * 7 * 24 * HOUR_MS
+        if offset(high_ms) == offset(low_ms):
+            low_ms = high_ms
+            continue
+        while high_ms - low_ms > HOUR_MS:
+            middle_ms = (low_ms + high_ms) // 2
+            low_ms, high_ms = (
+                (middle_ms, high_ms) if offset(middle_ms) == offset(low_ms) else (low_ms, middle_ms)
+            )
+        return high_ms + scene.rng.randrange(0, 30) * HOUR_MS
     return near_ms
 
 
@@ -124,7 +134,12 @@ def _instants(scene: Scene) -> None:
         local = rfc3339(ms + minutes * 60_000).removesuffix("Z")
         require(parse_rfc3339(local + offset) == ms, "an instant is one instant in every offset", ms=ms)
         require(parse_rfc3339(rfc3339(ms)) == ms, "there and back again", ms=ms)
-    for wrong in ("2026-01-01", "2026-02-30T00:00:00Z", "0001-01-01T00:00:00+23:59", "2026-01-01T00:00:00+24:00"):
+    for wrong in (
+        "2026-01-01",
+        "2026-02-30T00:00:00Z",
+        "0001-01-01T00:00:00+23:59",
+        "2026-01-01T00:00:00+24:00",
+    ):
         refused(UsageError, lambda text=wrong: parse_rfc3339(text), "what is no instant is refused")
     refused(UsageError, lambda: rfc3339(10**15), "beyond the calendar there is nothing")
     day = parse_instant("2026-03-08", "America/Chicago")

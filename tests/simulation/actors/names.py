@@ -14,7 +14,7 @@ from kfm.core.hashing import fingerprint, inputs_hash
 from kfm.core.records import Found, Trigger, Window, Work
 from kfm.core.walid import wal_id
 from tests.simulation.actors.scene import Scene, refused
-from tests.simulation.checks import require
+from tests.simulation.judging import require
 
 LETTERS = "abz09-_. é中🦆%"
 NO_OBJECT = (
@@ -47,12 +47,14 @@ def _spellings(scheme: str, bucket: str, key: str) -> list[str]:
         return [
             f"s3://{bucket}/{escaped}",
             f"S3A://{bucket}/{escaped}?versionId=1#x",
+            f"s3://{bucket}/{quote(key, safe='')}",
             *(f"https://{host}/{bucket}/{escaped}" for host in hosts),
             *(f"https://{bucket}.{host}:443/{escaped}?X-Amz-Signature=1" for host in hosts),
         ]
     if scheme == "gs":
         return [
             f"gs://{bucket}/{escaped}",
+            f"gs://{bucket}/{quote(key, safe='')}",
             f"https://storage.googleapis.com/{bucket}/{escaped}",
             f"https://{bucket}.storage.googleapis.com/{escaped}",
         ]
@@ -93,7 +95,9 @@ def _objects(scene: Scene) -> None:
         names = [name for _, name in ordered]
         require(names == sorted(names), "ids are ordered by time", times=ordered)
     for wrong in rng.sample(NO_OBJECT, 4):
-        refused(UsageError, lambda uri=wrong: wal_id("d", uri, 0), "what names no object has no id", uri=wrong)
+        refused(
+            UsageError, lambda uri=wrong: wal_id("d", uri, 0), "what names no object has no id", uri=wrong
+        )
     refused(UsageError, lambda: wal_id("d", "s3://b/k", -(10**14)), "no id before the calendar")
 
 
@@ -109,9 +113,7 @@ def _document(scene: Scene, depth: int = 0) -> Any:
     if kind == 6:
         return [_document(scene, depth + 1) for _ in range(rng.randrange(4))]
     return {
-        "".join(rng.choice(LETTERS + "ﬀ￿") for _ in range(rng.randrange(1, 4))): _document(
-            scene, depth + 1
-        )
+        "".join(rng.choice(LETTERS + "ﬀ￿") for _ in range(rng.randrange(1, 4))): _document(scene, depth + 1)
         for _ in range(rng.randrange(4))
     }
 
@@ -149,10 +151,14 @@ def _documents(scene: Scene) -> None:
     require(float(float_text(value)) == value, "a float's text means the float", value=value)
     require(tag_floats([2.0, -0.0]) == [2, 0], "whole floats are whole numbers")
     for wrong in scene.rng.sample(BAD_JSON, 4):
-        refused(MalformedJson, lambda data=wrong: strict_loads(data), "readers would disagree", data=wrong[:40])
+        refused(
+            MalformedJson, lambda data=wrong: strict_loads(data), "readers would disagree", data=wrong[:40]
+        )
     refused(MalformedJson, lambda: strict_loads(b"[1]", bytes_max=2), "too large is refused")
     for unfit in scene.rng.sample(UNHASHABLE, 4):
-        error = refused(UnhashableInput, lambda: canonical_bytes({"a": unfit}), "no bytes without a meaning")
+        error = refused(
+            UnhashableInput, lambda value=unfit: canonical_bytes({"a": value}), "no bytes without a meaning"
+        )
         require(bool(error.facts.get("field")), "a refusal names the place", error=str(error))
     deep: Any = 1
     for _ in range(150):
@@ -205,7 +211,9 @@ def _fingerprints(scene: Scene) -> None:
     before = fingerprint(found)
     require(fingerprint(found[::-1]) == before, "discovery may list in any order")
     strong = next(iter(signs))
-    other = Found(uri="u0", path="p0", media_type="text/csv", **{strong: 9 if strong == "modified_ms" else "y"})
+    other = Found(
+        uri="u0", path="p0", media_type="text/csv", **{strong: 9 if strong == "modified_ms" else "y"}
+    )
     require(fingerprint([other, *found[1:]]) != before, "a change is seen", sign=strong)
     if strong != "modified_ms":
         touched = Found(uri="u0", path="p0", media_type="text/csv", modified_ms=99, **signs)
@@ -222,13 +230,17 @@ def _triggers(scene: Scene) -> None:
     window = Window(start_ms=scene.now_ms - 1000, end_ms=scene.now_ms, spec="P1D")
     work = Work(source_id="s", window=window, partition=rng.choice((None, "east")), output_version="1")
     events = [
-        keys.upstream_event_key(Trigger(type="upstream-event", source_id="s", dataset_id="d", message_id=f"m{i}"))
+        keys.upstream_event_key(
+            Trigger(type="upstream-event", source_id="s", dataset_id="d", message_id=f"m{i}")
+        )
         for i in range(3)
     ]
-    shuffled = rng.sample(events, 3) + [events[0]]
+    shuffled = [*rng.sample(events, 3), events[0]]
     together = [
         keys.trigger_key(
-            Trigger(type="upstream-event", source_id="s", dataset_id="d", member_keys=tuple(members)), work, revision
+            Trigger(type="upstream-event", source_id="s", dataset_id="d", member_keys=tuple(members)),
+            work,
+            revision,
         )
         for revision, members in enumerate((events, shuffled))
     ]
@@ -252,7 +264,9 @@ def _triggers(scene: Scene) -> None:
     fired = {keys.schedule_instant_key("nightly", scene.now_ms // 60_000 * 60_000 + i) for i in (0, 0, 1)}
     require(len(fired) == 2, "an instant fires once")
     run = keys.run_id("sim", keys.work_key(work))
-    require(keys.attempt_id(run, 2) == str(uuid.uuid5(uuid.UUID(run), "2")), "attempts are named in their run")
+    require(
+        keys.attempt_id(run, 2) == str(uuid.uuid5(uuid.UUID(run), "2")), "attempts are named in their run"
+    )
     retry = Trigger(type="retry", source_id="s", dataset_id="d")
     for wrong in (
         lambda: keys.trigger_key(retry, work),

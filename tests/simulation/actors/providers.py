@@ -17,7 +17,7 @@ from kfm.core.breaker import (
 )
 from kfm.core.errors import IllegalTransition
 from tests.simulation.actors.scene import Scene, refused
-from tests.simulation.checks import require
+from tests.simulation.judging import require
 
 CALLERS = 3
 CALLS = 9

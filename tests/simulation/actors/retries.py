@@ -24,7 +24,7 @@ from kfm.core.retry import (
 )
 from kfm.core.retry_rules import RetryPolicy
 from tests.simulation.actors.scene import Scene
-from tests.simulation.checks import require
+from tests.simulation.judging import require
 
 TRIGGERS = ("cron", "manual", "webhook", "upstream-event")
 
@@ -138,9 +138,7 @@ def _run_tier(scene: Scene, policy: RetryPolicy) -> None:
         failure, passing = _trouble(scene)
         asked_ms = _asked(scene)
         now_ms = scene.now_ms
-        decision = decide_retry(
-            failure, policy, attempt, first_ms, now_ms, scene.rng.random(), asked_ms
-        )
+        decision = decide_retry(failure, policy, attempt, first_ms, now_ms, scene.rng.random(), asked_ms)
         free = attempt < policy.attempts_max and now_ms - first_ms < policy.budget_ms
         state = budget_state(attempt, first_ms, now_ms, policy)
         require((state == "free") == free, "the budget is what the matrix says", attempt=attempt)

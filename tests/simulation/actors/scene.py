@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from tests.simulation.checks import require
+from tests.simulation.judging import require
 from tests.simulation.scheduler import Process, Scheduler
 
 T = TypeVar("T")

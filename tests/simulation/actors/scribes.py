@@ -12,7 +12,7 @@ from kfm.core.redact import MASK, TEXT_CHARS_MAX, is_secret_name, redact, redact
 from kfm.core.templates import PATH_FIELDS, Fields, render, safe_path, template_problem
 from kfm.core.times import rfc3339
 from tests.simulation.actors.scene import Scene, refused
-from tests.simulation.checks import require
+from tests.simulation.judging import require
 
 LETTERS = "ABCDEFGHJKMNPQRSTUVWXYZabcdefghjkmnpqrstuvwxyz23456789"
 # Where secrets turn up, with the words that must stay readable.

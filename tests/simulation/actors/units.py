@@ -28,7 +28,7 @@ from kfm.core.unit_transitions import (
 )
 from kfm.core.walid import wal_id
 from tests.simulation.actors.scene import Scene, refused
-from tests.simulation.checks import require
+from tests.simulation.judging import require
 
 WORKERS = 2
 STEPS = 14

@@ -22,7 +22,7 @@ from kfm.core.signatures import (
     verify_standard,
 )
 from tests.simulation.actors.scene import Scene, refused
-from tests.simulation.checks import require
+from tests.simulation.judging import require
 
 DELIVERIES = 10
 WORK = Work(

@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Column:
-    """`good` makes the value of the n-th row; the others break what is said, typed as JSON has it and as text."""
+    """`good` makes the value of the n-th row; the others break what is said, as JSON and as text."""
 
     name: str
     says: dict[str, Any]
@@ -69,9 +69,7 @@ PLAIN = (
         ("1", 0, 1e39, 0.3, True, -1),
         ("0", "1e400", "nan", "1000.75", "0.3", "1,5", "1" * 2000),
     ),
-    Column(
-        "wet", typed("boolean"), lambda n: n % 2 == 0, (1, "true", None), ("yes", "1", "T", "tru")
-    ),
+    Column("wet", typed("boolean"), lambda n: n % 2 == 0, (1, "true", None), ("yes", "1", "T", "tru")),
     Column(
         "day",
         typed("date", minimum="2020-01-01", exclusiveMaximum="2030-01-01"),
@@ -140,14 +138,26 @@ PLAIN = (
         ("4", "x"),
     ),
     Column("free", {"enum": ["a", "b", 1, None]}, lambda n: ("a", "b")[n % 2], ("c", [1]), ("c",)),
-    Column("ident", typed("string", format="uuid"), lambda n: f"{n:08x}-0000-4000-8000-00000000000a", ("x",), ("x",)),
-    Column("mail", typed("string", format="email"), lambda n: f"a{n}@example.org", ("a@b",), ("a@b", "a b@c.d")),
-    Column("host", typed("string", format="hostname"), lambda n: f"h{n}.example.org", ("-x",), ("-x", "a..b")),
-    Column("link", typed("string", format="uri"), lambda n: f"https://example.org/{n}", ("//x",), ("no link",)),
+    Column(
+        "ident",
+        typed("string", format="uuid"),
+        lambda n: f"{n:08x}-0000-4000-8000-00000000000a",
+        ("x",),
+        ("x",),
+    ),
+    Column(
+        "mail", typed("string", format="email"), lambda n: f"a{n}@example.org", ("a@b",), ("a@b", "a b@c.d")
+    ),
+    Column(
+        "host", typed("string", format="hostname"), lambda n: f"h{n}.example.org", ("-x",), ("-x", "a..b")
+    ),
+    Column(
+        "link", typed("string", format="uri"), lambda n: f"https://example.org/{n}", ("//x",), ("no link",)
+    ),
     Column("v4", typed("string", format="ipv4"), lambda n: f"10.0.0.{n % 255}", ("10.0.0.256",), ("10.0.0",)),
     Column("v6", typed("string", format="ipv6"), lambda n: f"::{n % 9 + 1}", ("10.0.0.1",), ("::g",)),
     Column("hint", typed("string", format="password"), str, (5,), ("",)),
-)  # fmt: skip
+)
 
 NESTED = (
     Column(
@@ -162,7 +172,15 @@ NESTED = (
             ],
         },
         lambda n: {"a": n, **({"b": "xyz"} if n % 2 else {})},
-        ({}, {"b": "x"}, {"a": "1"}, {"a": 1, "b": "long one"}, {"a": 1, "c": 2, "d": 3, "e": 4}, [1], "text"),
+        (
+            {},
+            {"b": "x"},
+            {"a": "1"},
+            {"a": 1, "b": "long one"},
+            {"a": 1, "c": 2, "d": 3, "e": 4},
+            [1],
+            "text",
+        ),
     ),
     Column(
         "depths",

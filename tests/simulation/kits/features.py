@@ -96,10 +96,7 @@ class FeatureKit:
     def files(self, rng: random.Random, start: int, window: Window, *, good: bool) -> dict[str, bytes]:
         del window
         count = rng.randrange(1, 3)
-        parts = {
-            f"part{index}.geojson": self._document(rng, start + index)
-            for index in range(count)
-        }
+        parts = {f"part{index}.geojson": self._document(rng, start + index) for index in range(count)}
         if not good:
             name = rng.choice(sorted(parts))
             parts[name] = self._wrong(rng, start)

@@ -152,7 +152,7 @@ class TableKit:
         self.form = form or rng.choice(FORMATS)
         self.rule = rng.choice(RULES)
         nested = self.form in ("json", "pointer", "jsonl")
-        pool = [one for one in (*PLAIN, *(NESTED * 3 if nested else ()))]
+        pool = [*PLAIN, *(NESTED * 3 if nested else ())]
         if self.form == "parquet":
             pool = [one for one in pool if one.name in PARQUET_COLUMNS]
         drawn = {one.name: one for one in rng.sample(pool, min(columns, len(pool)))}
@@ -284,7 +284,14 @@ class TableKit:
                 data + b"\xff\n",
                 b"Infinity\n",
             ),
-            "parquet": (b"PAR1", b"", data[:-9], data[:20] + data[40:], header, b"PAR1" + b"\0" * 40 + b"PAR1"),
+            "parquet": (
+                b"PAR1",
+                b"",
+                data[:-9],
+                data[:20] + data[40:],
+                header,
+                b"PAR1" + b"\0" * 40 + b"PAR1",
+            ),
         }
         kind = {"ssv": "csv", "tsv": "csv", "pointer": "json"}.get(self.form, self.form)
         return rng.choice([one for one in odd[kind] if one != data])
@@ -309,4 +316,3 @@ def _parquet(rows: Rows) -> bytes:
     out = io.BytesIO()
     write_parquet(Table.from_pydict(arrays), out)
     return out.getvalue()
-

@@ -103,8 +103,12 @@ def test_secrets_are_resolved_at_use(bucket):
 def test_sync_of_several_sources(bucket, tmp_path):
     """Members stand side by side in folders of their own, and each is read from its own source."""
     (tmp_path / "a.csv").write_text("files")
-    files = Source(id="local", dataset="ds", kind="files", folder=str(tmp_path), pattern="*.csv", mode="replace")
-    cloud = Source(id="cloud", dataset="ds", kind="bucket", bucket="s3://noaa", prefix="2026/002/", mode="replace")
+    files = Source(
+        id="local", dataset="ds", kind="files", folder=str(tmp_path), pattern="*.csv", mode="replace"
+    )
+    cloud = Source(
+        id="cloud", dataset="ds", kind="bucket", bucket="s3://noaa", prefix="2026/002/", mode="replace"
+    )
     both = Source(id="both", dataset="ds", kind="sync", members=("local", "cloud"))
     source = make_source(both, Settings(sources=(files, cloud, both)), tools(bucket))
     found = source.discover(DAY)

@@ -150,8 +150,8 @@ class TableChecks:
             name = self._named("schema.column.required", prop.name)
             yield self._counted(name, column.nulls, verdict, path, False)
         for test, tally in column.tests:
-            each = "" if tally.count == 1 else "each "
-            verdict = f"{tally.count} of {counted(rows, 'value')}: {each}{test.complaint}"
+            each = "" if tally.count == 1 else ": each"
+            verdict = f"{tally.count} of {counted(rows, 'value')}{each} {test.complaint}"
             name = self._named(f"schema.column.{test.name}", prop.name)
             yield self._counted(name, tally, verdict, path, show)
         yield from self._column_rules(column, path, show)
