@@ -9,7 +9,7 @@ import click
 from kfm.cli.options import session_options
 from kfm.cli.output import duration, instant, short_id, table
 from kfm.cli.session import Session
-from kfm.core.wording import count, moment, span
+from kfm.core.wording import counted, moment, span
 
 LIMIT_MAX = 10_000
 EXPORT_MAX = 10_000_000
@@ -66,7 +66,7 @@ def command(
         if to is not None:
             found = app.ledger.runs(dataset_id=dataset, source_id=source, status=status, limit=EXPORT_MAX)
             app.export_runs(found, to)
-            session.emit({"written": to, "runs": len(found)}, [f"{to}: {count(len(found), 'run')}"])
+            session.emit({"written": to, "runs": len(found)}, [f"{to}: {counted(len(found), 'run')}"])
             return
         runs = app.ledger.runs(dataset_id=dataset, source_id=source, status=status, limit=limit + 1)
     more = len(runs) > limit
