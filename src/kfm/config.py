@@ -204,6 +204,10 @@ def _require_files(loaded: Loaded, lines: dict[str, int]) -> None:
         f"{loaded.name}:{lines.get(field, 1)}: there is no file `{path}`"
         for field, path in named
         if not os.access(loaded.resolve(path), os.R_OK)
+    ] + [
+        f"{loaded.name}:{lines.get(field, 1)}: `{path}` is a folder, not a file"
+        for field, path in named
+        if os.path.isdir(loaded.resolve(path))
     ]
     if missing:
         raise ConfigError("\n".join(missing), problems=tuple(missing))

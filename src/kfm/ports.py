@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -19,6 +19,7 @@ from kfm.core.records import (
     Run,
     Switch,
     Window,
+    Work,
 )
 from kfm.core.settings import Dataset
 
@@ -209,7 +210,11 @@ class Http(Protocol):
         url: str,
         headers: Mapping[str, str],
         timeout_ms: int,
-    ) -> AbstractContextManager[Response]: ...
+        *,
+        shown: str | None = None,
+        secrets: Collection[str] = (),
+    ) -> AbstractContextManager[Response]:
+        """Errors name the address as `shown` and hold none of the secrets."""
 
 
 class Download(Protocol):
@@ -250,9 +255,16 @@ class Projection(Protocol):
 
     name: str
 
-    def project(self, dataset_id: str, head: Callable[[], tuple[Promotion, Manifest] | None]) -> int | None:
+    def project(
+        self,
+        dataset_id: str,
+        head: Callable[[], tuple[Promotion, Manifest] | None],
+        known: Callable[[int], str | None] | None = None,
+    ) -> int | None:
         """Make the target show the head. `head` reads the database's current head and must be
-        called after the projection's own fence is in place. Returns the sequence now shown."""
+        called after the projection's own fence is in place. `known` tells the version that this
+        database promoted with a sequence: what a target shows is replaced only if it came from here.
+        Returns the sequence now shown."""
 
 
 # --- the store -----------------------------------------------------------------------
@@ -287,6 +299,9 @@ class LedgerReader(Protocol):
     """What any command may read. A dry-run gets no more than this."""
 
     def latest_run(self, work_base: str) -> Run | None: ...
+    def latest_success(self, work: Work) -> Run | None:
+        """The run that published this source's window last, whatever its pipeline's version."""
+
     def run_of_correction(self, work_base: str, correction: str) -> Run | None: ...
     def run(self, run_id: str) -> Run | None: ...
     def run_by_key(self, idempotency_key: str) -> Run | None: ...
@@ -304,6 +319,7 @@ class LedgerReader(Protocol):
     def head(self, dataset_id: str) -> tuple[Promotion, Manifest] | None: ...
     def heads(self) -> list[Promotion]: ...
     def promotions(self, dataset_id: str, limit: int = 50) -> list[Promotion]: ...
+    def promotion(self, dataset_id: str, sequence: int) -> Promotion | None: ...
     def manifest(self, version_id: str) -> Manifest | None: ...
     def lock(self, scope: str) -> Lock | None: ...
     def locks(self) -> list[Lock]: ...

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from kfm.core.errors import ConfigError, KfmError, PlanError
+from kfm.core.errors import BackendUnavailable, ConfigError, KfmError, PlanError
 from kfm.core.records import Window
 from kfm.core.settings import Source
 from kfm.engine.requests import ProjectionReport, RunReport, RunRequest
@@ -56,7 +56,7 @@ def open_store(store: str | None, state: str, clock: Clock) -> Store:
     from kfm.store.sqlite import SqliteDatabase
 
     path = sqlite_path(store, state)
-    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    _make_folder(os.path.dirname(path))
     database = SqliteDatabase(path, clock)
     migrate(database, "sqlite", clock.now_ms())
     return SqlStore(database)
@@ -101,6 +101,16 @@ def sqlite_path(store: str | None, state: str) -> str:
     return os.path.join(os.path.dirname(state), store.removeprefix("sqlite:"))
 
 
+def _make_folder(path: str) -> None:
+    try:
+        os.makedirs(path, mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise BackendUnavailable(
+            f"The folder {path} for the state can't be made: {(error.strerror or str(error)).lower()}.",
+            remedy="Name a folder that can be made and written, with `state:` or `store:`.",
+        ) from None
+
+
 def system_clock() -> Clock:
     return SystemClock()
 
@@ -117,8 +127,9 @@ def require_local_disk(path: str) -> str | None:
 class ThreadHeart:
     """Renews a lease from a thread with a connection of its own."""
 
-    def __init__(self, open_own_store: Callable[[], Store]) -> None:
+    def __init__(self, open_own_store: Callable[[], Store], announce: Callable[[str], None]) -> None:
         self._open = open_own_store
+        self._announce = announce
 
     def start(self, beat: Callable[[Store], None], interval_ms: int) -> Callable[[], None]:
         stop = threading.Event()
@@ -126,8 +137,13 @@ class ThreadHeart:
         def beating() -> None:
             store: Store | None = None
             while not stop.wait(interval_ms / 1000):
-                store = store or self._open()
-                beat(store)
+                # A heart does not stop at trouble: the next beat tries again, with a new connection.
+                try:
+                    store = store or self._open()
+                    beat(store)
+                except Exception as error:  # noqa: BLE001
+                    self._announce(f"heartbeat: {error}")
+                    store = None
             if store is not None:
                 store.close()
 
@@ -160,7 +176,7 @@ class App:
         if read_only:
             self.ledger: LedgerReader = open_ledger(loaded.store, self.state, self.clock)
         else:
-            os.makedirs(self.state, mode=0o700, exist_ok=True)
+            _make_folder(self.state)
             self.store = open_store(loaded.store, self.state, self.clock)
             self.ledger = self.store
 
@@ -211,6 +227,7 @@ class App:
         return Tools(
             http=HttpxClient(),
             guard=self._guard,
+            clock=self.clock,
             open_bucket=self._bucket,
             resolve_secret=self.loaded.secret,
             resolve_path=self.loaded.resolve,
@@ -278,7 +295,7 @@ class App:
             read_project=self._read,
             load_pipeline=self._pipeline,
             runs_folder=f"{self.state}/runs",
-            heart=None if self.read_only else ThreadHeart(self._own_store),
+            heart=None if self.read_only else ThreadHeart(self._own_store, lambda line: self.announce(line)),
             announce=lambda line: self.announce(line),
         )
 

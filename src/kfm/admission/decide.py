@@ -37,26 +37,21 @@ def decide(run: Run | None, trigger: Trigger, *, live: bool, now_ms: int) -> Ver
     if run.status == "running" and live:
         return Verdict(kind="busy", run=run, reason="The same work is running.")
     if trigger.force:
-        return Verdict(
-            kind="start",
-            revision=run.revision + 1,
-            run=run,
-            reason=f"Forced: revision {run.revision + 1} opens.",
-        )
+        return _next(run, "Forced")
+    if run.dataset_id != trigger.dataset_id:
+        return _next(run, f"The source feeds {trigger.dataset_id} now, not {run.dataset_id}")
+    if trigger.correction is not None and run.correction != trigger.correction:
+        return _next(run, f"Correction {trigger.correction}")
     if run.status == "success":
-        return _after_success(run, trigger)
+        reason = f"Done as revision {run.revision}."
+        return Verdict(kind="compare", run=run, revision=run.revision, reason=reason)
     return _again(run, trigger, now_ms)
 
 
-def _after_success(run: Run, trigger: Trigger) -> Verdict:
-    if trigger.correction is not None:
-        return Verdict(
-            kind="start",
-            revision=run.revision + 1,
-            run=run,
-            reason=f"Correction {trigger.correction}: revision {run.revision + 1} opens.",
-        )
-    return Verdict(kind="compare", run=run, revision=run.revision, reason=f"Done as revision {run.revision}.")
+def _next(run: Run, why: str) -> Verdict:
+    """A new revision of the same work."""
+    number = run.revision + 1
+    return Verdict(kind="start", run=run, revision=number, reason=f"{why}: revision {number} opens.")
 
 
 def _again(run: Run, trigger: Trigger, now_ms: int) -> Verdict:

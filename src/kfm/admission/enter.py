@@ -62,6 +62,7 @@ class Door:
         gates: Callable[[Subject], GateDecision],
         refusal: Callable[[GateDecision], KfmError],
         fingerprint: Callable[[], str],
+        unsettled: Callable[[Run], str | None],
         force: bool,
     ) -> None:
         self._store = store
@@ -72,6 +73,7 @@ class Door:
         self._gates = gates
         self._refusal = refusal
         self._fingerprint = fingerprint
+        self._unsettled = unsettled
         self._force = force
 
     def enter(self, subject: Subject) -> Entered | Answered:
@@ -106,10 +108,12 @@ class Door:
             return self._answered(subject, verdict.run, decision, verdict.reason)
         if verdict.kind == "compare":
             assert verdict.run is not None
+            why: str | None = "Upstream has changed."
             if self._compared(subject, verdict.run) == verdict.run.fingerprint:
+                why = self._unsettled(verdict.run)
+            if why is None:
                 return self._answered(subject, verdict.run, decision, unchanged(verdict.run))
-            reason = f"Upstream has changed: revision {verdict.revision + 1} opens."
-            verdict = Verdict(kind="start", revision=verdict.revision + 1, reason=reason)
+            verdict = reopened(verdict.run, why)
         return self._admit(subject, verdict, decision, epoch)
 
     def _compared(self, subject: Subject, run: Run) -> str:
@@ -251,11 +255,18 @@ def look(store: LedgerReader, liveness: Liveness, subject: Subject) -> Verdict:
             reason = f"Correction {correction} was applied as revision {corrected.revision}."
             return Verdict(kind="done", run=corrected, revision=corrected.revision, reason=reason)
     now_ms = store.now_ms()
-    lock = store.lock(subject.scope)
-    holder = lock.holder if lock else None
-    dead = holder is not None and liveness.is_dead(holder.worker_id)
-    live = run is not None and is_live(lock, run, now_ms, dead)
+    live = run is not None and any(
+        is_live(lock, run, now_ms, liveness.is_dead(lock.holder.worker_id))
+        for lock in store.locks()  # under whichever scope it began: the setting may have changed since
+        if lock.holder is not None and lock.holder.run_id == run.run_id
+    )
     return decide(run, subject.trigger, live=live, now_ms=now_ms)
+
+
+def reopened(run: Run, why: str) -> Verdict:
+    """The next revision of work that was done."""
+    reason = f"{why.rstrip('.')}: revision {run.revision + 1} opens."
+    return Verdict(kind="start", revision=run.revision + 1, reason=reason)
 
 
 def unchanged(run: Run) -> str:

@@ -10,15 +10,38 @@ from kfm import __version__
 def main(arguments: list[str] | None = None) -> None:
     """`kfm …`, `python -m kfm …`; ends the process with the command's exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    if arguments in (["--version"], ["-V"]):
-        sys.stdout.write(f"kfm {__version__}\n")
+    if arguments in (["--version"], ["-V"]) and _print_version():
         sys.exit(0)
+    try:
+        from kfm.cli.signals import hold, release
+
+        hold()
+        try:
+            code = _run(arguments)
+        finally:
+            release()
+    except KeyboardInterrupt:  # before there was anything to tidy up
+        code = 130
+    sys.exit(code)
+
+
+def _print_version() -> bool:
+    """The quick way; where it fails, the long way knows what to do about it."""
+    try:
+        sys.stdout.write(f"kfm {__version__}\n")
+        sys.stdout.flush()
+    except (OSError, AttributeError):
+        return False
+    return True
+
+
+def _run(arguments: list[str]) -> int:
     if arguments[:1] == ["status"]:
         from kfm.cli.quick import quick_status
 
         code = quick_status(arguments[1:])
         if code is not None:
-            sys.exit(code)
+            return code
     from kfm.cli.entry import run_command_line
 
-    sys.exit(run_command_line(arguments))
+    return run_command_line(arguments)

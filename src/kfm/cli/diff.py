@@ -11,8 +11,8 @@ import click
 from kfm.cli.options import session_options
 from kfm.cli.output import one_line
 from kfm.cli.progress import Silent, watcher
-from kfm.cli.results import Lineup, exit_code, plan_lines, remark, report_document, worst
-from kfm.cli.run import attempt
+from kfm.cli.results import Lineup, plan_lines, remark, report_document
+from kfm.cli.run import attempt_all
 from kfm.cli.selection import make_requests, selection_options
 from kfm.cli.session import Session
 from kfm.core.errors import UsageError
@@ -39,16 +39,13 @@ def command(session: Session, plan_path: str | None, **wish: Any) -> int:
         if plan_path and len(requests) > 1:
             raise UsageError("A plan is about one source.", remedy="Choose one with --source ID.")
         lineup = Lineup(app.settings, [request.source_id for request in requests])
-        reports = []
-        for request in requests:
-            reports.append(attempt(app, request))
-            progress.done()
-            show(session, lineup, reports[-1])
-    documents = [report_document(report) for report in reports]
-    code = worst([exit_code(report) for report in reports])
+        reports, code = attempt_all(
+            session, app, requests, progress, lambda report: show(session, lineup, report)
+        )
     if session.output == "json":
+        documents = [report_document(report) for report in reports]
         session.emit({"results": documents, "exit_code": code}, ())
-    if plan_path and reports[0].plan is not None and code == 0:
+    if plan_path and code == 0 and reports[0].plan is not None:
         write_plan(plan_path, reports[0].plan)
         session.note(f"apply it with: kfm run --plan {plan_path}")
     elif plan_path:

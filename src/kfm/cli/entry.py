@@ -10,6 +10,7 @@ import click
 
 from kfm import __version__
 from kfm.cli.ending import guarded
+from kfm.cli.signals import held
 from kfm.config import COMPLETE_VARIABLE, completion_instruction
 
 # Command → where it is and one line of help, so that listing commands imports none of them.
@@ -45,7 +46,8 @@ class LazyGroup(click.Group):
             return None
         from importlib import import_module
 
-        command: click.Command = import_module(self.table[cmd_name][0]).command
+        with held():
+            command: click.Command = import_module(self.table[cmd_name][0]).command
         return command
 
     def resolve_command(

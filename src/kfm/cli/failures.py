@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from kfm.core.errors import Cancelled, KfmError, UsageError
+from kfm.core.errors import BackendUnavailable, Cancelled, KfmError, UsageError
 
 
 def as_error(problem: BaseException) -> KfmError:
@@ -20,6 +20,9 @@ def as_error(problem: BaseException) -> KfmError:
         return _usage_error(problem)
     if isinstance(problem, click.ClickException):
         return UsageError(problem.format_message())
+    if isinstance(problem, OSError):
+        place = f" ({problem.filename})" if problem.filename else ""
+        return BackendUnavailable(f"{problem.strerror or problem}{place}.")
     return KfmError(
         f"{type(problem).__name__}: {problem}",
         remedy="This is a defect. Run it again with --verbose for the traceback, and report it.",

@@ -14,10 +14,11 @@ def command(session: Session) -> int:
     """Make every target show what is promoted.
 
     Safe at any time and by anyone: a target never goes back to an older version. Use it after a target was
-    unreachable, or to fill a new one.
+    unreachable, or to fill one that is new or was emptied.
     """
     with session.app() as app:
-        reports = app.project()
+        reports = app.project(everything=True)
+        targets = app.settings.publish
     rows = [
         {"dataset_id": r.dataset_id, "target": r.target, "version": r.sequence, "error": r.error}
         for r in reports
@@ -32,5 +33,6 @@ def command(session: Session) -> int:
             shown = f"version {row['version']}" if row["version"] is not None else "nothing promoted yet"
             lines.append(f"shown     {row['dataset_id']}  {row['target']}  {shown}")
     code = 4 if any(row["error"] for row in rows) else 0
-    session.emit({"projections": rows, "exit_code": code}, lines or ["every target is up to date"], rows=rows)
+    nothing = "nothing is promoted yet" if targets else "no target is configured"
+    session.emit({"projections": rows, "exit_code": code}, lines or [nothing], rows=rows)
     return code

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+import traceback
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
@@ -14,7 +15,7 @@ from kfm.cli.progress import Silent, watcher
 from kfm.cli.results import Lineup, exit_code, report_document, tell, worst
 from kfm.cli.selection import make_requests, selection_options
 from kfm.cli.session import Session
-from kfm.core.errors import KfmError, RationaleRequired
+from kfm.core.errors import Cancelled, KfmError, RationaleRequired
 
 
 @click.command()
@@ -44,14 +45,11 @@ def command(session: Session, force: bool, **wish: Any) -> int:
             app.announce = session.note
         requests = make_requests(app.settings, app.clock.now_ms(), force=force, **wish)
         lineup = Lineup(app.settings, [request.source_id for request in requests])
-        reports = []
-        for request in requests:
-            reports.append(attempt(app, request))
-            progress.done()
-            tell(session, lineup, reports[-1])
-    documents = [report_document(report) for report in reports]
-    code = worst([exit_code(report) for report in reports])
+        reports, code = attempt_all(
+            session, app, requests, progress, lambda report: tell(session, lineup, report)
+        )
     if session.output == "json":
+        documents = [report_document(report) for report in reports]
         session.emit({"results": documents, "exit_code": code}, ())
     summarise(reports)
     return code
@@ -63,29 +61,55 @@ def require_reasons(wish: dict[str, Any]) -> None:
         raise RationaleRequired(f"A force needs {' and '.join(missing)}.")
 
 
-def attempt(app: Any, request: Any) -> Any:
-    """One source's report. One source's failure does not keep the others from running."""
+def attempt_all(
+    session: Session, app: Any, requests: Sequence[Any], progress: Any, show: Callable[[Any], None]
+) -> tuple[list[Any], int]:
+    """The reports, each shown as soon as it is known, and the exit code of them all.
+
+    One source's failure does not keep the others from running. A wish to stop does: it is meant for the
+    whole call, whichever source it met.
+    """
+    reports: list[Any] = []
+    codes: list[int] = []
+    try:
+        for request in requests:
+            reports.append(attempt(session, app, request))
+            codes.append(exit_code(reports[-1]))
+            progress.done()
+            show(reports[-1])
+            if isinstance(reports[-1].error, Cancelled):
+                break
+    except KeyboardInterrupt:  # between two sources
+        codes.append(Cancelled.exit_code)
+    left = [request.source_id for request in requests[len(reports) :]]
+    if left and Cancelled.exit_code in codes:
+        session.note(f"cancelled; not run: {', '.join(left)}")
+    return reports, worst(codes)
+
+
+def attempt(session: Session, app: Any, request: Any) -> Any:
+    """One source's report, whatever happens."""
     from kfm.engine.requests import RunReport
 
     try:
         return app.preview(request) if request.dry_run else app.run(request)
-    except KfmError as error:
-        outcomes = {3: ("refused", "blocked"), 5: ("busy", "busy")}
-        outcome, word = outcomes.get(error.exit_code, ("failed", "failed"))
-        if error.exit_code == 130:
-            raise
-        dataset_id = app.settings.source(request.source_id).dataset
-        return RunReport(
-            outcome=outcome,  # type: ignore[arg-type]
-            word=word,
-            source_id=request.source_id,
-            dataset_id=dataset_id,
-            window_start_ms=0,
-            window_end_ms=0,
-            invocation_id=None,
-            reason=error.message,
-            error=error,
-        )
+    except (Exception, KeyboardInterrupt) as problem:  # noqa: BLE001 - told as this source's failure
+        error = as_error(problem)
+        if session.verbose and not isinstance(problem, KfmError | KeyboardInterrupt):
+            session.note("".join(traceback.format_exception(problem)).rstrip())
+    outcomes = {3: ("refused", "blocked"), 5: ("busy", "busy")}
+    outcome, word = outcomes.get(error.exit_code, ("failed", "failed"))
+    return RunReport(
+        outcome=outcome,  # type: ignore[arg-type]
+        word=word,
+        source_id=request.source_id,
+        dataset_id=app.settings.source(request.source_id).dataset,
+        window_start_ms=0,
+        window_end_ms=0,
+        invocation_id=None,
+        reason=error.message,
+        error=error,
+    )
 
 
 def summarise(reports: Sequence[Any]) -> None:

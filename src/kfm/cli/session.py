@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kfm.cli.output import encode
+from kfm.cli.signals import held
 from kfm.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -41,7 +42,8 @@ class Session(NamedTuple):
     @contextmanager
     def app(self, *, read_only: bool = False, progress: Any = None) -> Iterator[Any]:
         """The application for this configuration; closed again in any case."""
-        from kfm.wiring import open_app
+        with held():
+            from kfm.wiring import open_app
 
         with open_app(self.load(), read_only=read_only, progress=progress) as app:
             yield app

@@ -37,6 +37,7 @@ _SHAPES = re.compile(
     r"|(?<![A-Za-z0-9/+])(?=[A-Za-z0-9/+]{0,39}[/+])(?=[A-Za-z0-9/+]{0,39}[A-Z])(?=[A-Za-z0-9/+]{0,39}[0-9])"
     r"[A-Za-z0-9+][A-Za-z0-9/+]{39}(?![A-Za-z0-9/+=])"  # AWS secret keys: 40 characters of base64
 )
+_ENCODED = re.compile(r"%[0-9A-F]{2}")
 
 
 def is_secret_name(name: str) -> bool:
@@ -66,11 +67,17 @@ def strip_params(url: str, names: Iterable[str]) -> str:
     return urlunsplit(parts._replace(query="&".join(kept)))
 
 
+def hide(text: str, secrets: Iterable[str]) -> str:
+    """Text with these secrets masked, however they are spelt in addresses and quoted text."""
+    shown = {form for secret in secrets if len(secret) >= SECRET_CHARS_MIN for form in _spellings(secret)}
+    for form in sorted(shown, key=len, reverse=True):
+        text = text.replace(form, MASK)
+    return text
+
+
 def redact(text: str, secrets: Iterable[str] = ()) -> str:
     """Text that may be kept: known secrets and everything of their shape masked, length bounded."""
-    for secret in sorted({s for s in secrets if len(s) >= SECRET_CHARS_MIN}, key=len, reverse=True):
-        for shown in {secret, quote(secret, safe=""), quote(secret)}:
-            text = text.replace(shown, MASK)
+    text = hide(text, secrets)
     if len(text) > TEXT_CHARS_MAX:
         text = f"{text[:TEXT_CHARS_MAX]}…"
     text = _URL.sub(lambda found: redact_url(found[0]), text)
@@ -86,3 +93,10 @@ def _query(query: str) -> str:
         name, equals, _ = pair.partition("=")
         pairs.append(f"{name}={MASK}" if equals and is_secret_name(unquote_plus(name)) else pair)
     return "&".join(pairs)
+
+
+def _spellings(secret: str) -> set[str]:
+    quoted = {quote(secret, safe=safe, errors="replace") for safe in ("", "/", ":,/", ":/?#[]@!$&'()*+,;=")}
+    quoted |= {form.replace("%20", "+") for form in quoted}
+    quoted |= {_ENCODED.sub(lambda found: found[0].lower(), form) for form in quoted}
+    return {secret, repr(secret)[1:-1], *quoted}

@@ -76,7 +76,20 @@ class RunLog:
             return
         plain = msgspec.to_builtins(record)
         require_valid(schema, plain)
-        self._open[name].write(canonical_bytes(plain) + b"\n")
+        self._write(name, canonical_bytes(plain) + b"\n")
+
+    def _write(self, name: str, line: bytes) -> None:
+        """A copy of what the ledger knows: that it can't be written is told once and changes nothing."""
+        writer = self._open.get(name)
+        if writer is None:
+            return
+        try:
+            writer.write(line)
+        except OSError as error:
+            self._announce(f"artifacts: {name} ends here: {error.strerror or error}")
+            del self._open[name]
+            with contextlib.suppress(OSError):
+                writer.close()
 
     def run_event(self, event: RunEventName, **facts: Any) -> None:
         self._line(
@@ -111,8 +124,7 @@ class RunLog:
 
     def trace_line(self, line: bytes) -> None:
         """The sink of the publisher's trace."""
-        if "publisher_trace.jsonl" in self._open:
-            self._open["publisher_trace.jsonl"].write(line)
+        self._write("publisher_trace.jsonl", line)
 
     def ledger_record(self, run: Run, subject: Subject, outcome: str) -> None:
         """idempotency.json: the ledger's row, and what its keys were made of."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kfm import __version__
-from kfm.admission.enter import look, unchanged
+from kfm.admission.enter import look, reopened, unchanged
 from kfm.admission.subject import Subject, forced
 from kfm.core.errors import BudgetSpent, KfmError
 from kfm.core.gates import GateDecision, refusal
@@ -13,6 +13,7 @@ from kfm.engine.artifacts import RunLog, fresh_file
 from kfm.engine.endings import failed_checks
 from kfm.engine.kernel import Kernel
 from kfm.engine.requests import RunReport
+from kfm.engine.settling import unsettled
 from kfm.ports import Source as Upstream
 from kfm.publish import plan as plans
 from kfm.publish.manifest import merge
@@ -25,7 +26,8 @@ def preview(kernel: Kernel, subject: Subject, *, force: bool, artifacts_dir: str
     if force:
         subject = forced(subject, kernel.ledger.forces(subject.work_base) + 1)
     verdict = look(kernel.ledger, kernel.liveness, subject)
-    run = verdict.run or subject.new_run(verdict.revision, kernel.clock.now_ms())
+    seen = verdict.run
+    run = seen or subject.new_run(verdict.revision, kernel.clock.now_ms())
     admission = gating.at_admission(kernel, subject, dry_run=True)
     head = kernel.ledger.head(subject.dataset.id)
     log = RunLog(
@@ -50,7 +52,7 @@ def preview(kernel: Kernel, subject: Subject, *, force: bool, artifacts_dir: str
             window_start_ms=subject.window.start_ms,
             window_end_ms=subject.window.end_ms,
             invocation_id=None,
-            run=verdict.run,
+            run=seen,
             artifacts_dir=artifacts_dir,
             sequence=head[0].sequence if head else None,
             duration_ms=kernel.clock.monotonic_ms() - started_ms,
@@ -71,8 +73,12 @@ def preview(kernel: Kernel, subject: Subject, *, force: bool, artifacts_dir: str
             return report("noop", "unchanged", verdict.reason, gates=admission.results)
         upstream = kernel.upstream(subject.source, subject.window)
         discovered = work.discover(upstream, subject)
-        if verdict.kind == "compare" and verdict.run and discovered.fingerprint == verdict.run.fingerprint:
-            return report("noop", "unchanged", unchanged(verdict.run), gates=admission.results)
+        if verdict.kind == "compare" and verdict.run is not None:
+            same = discovered.fingerprint == verdict.run.fingerprint
+            why = unsettled(kernel.ledger, subject, verdict.run) if same else "Upstream has changed."
+            if why is None:
+                return report("noop", "unchanged", unchanged(verdict.run), gates=admission.results)
+            verdict = reopened(verdict.run, why)
         plan, decision, failed = _plan(kernel, subject, upstream, discovered, run, log, admission)
         _write_plan(kernel, artifacts_dir, plan)
         facts = {

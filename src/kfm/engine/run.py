@@ -17,6 +17,7 @@ from kfm.engine.kernel import Kernel
 from kfm.engine.lease import HeldLease
 from kfm.engine.preview import make_plan, trace_of
 from kfm.engine.requests import RunReport
+from kfm.engine.settling import unsettled
 from kfm.ports import Source as Upstream
 from kfm.publish.manifest import diff
 from kfm.publish.plan import Plan, compare
@@ -62,6 +63,7 @@ class Updating:
             gates=lambda subject: gating.at_admission(kernel, subject),
             refusal=refusal,
             fingerprint=lambda: self._discover().fingerprint,
+            unsettled=lambda run: unsettled(kernel.ledger, self._subject, run),
             force=self._force,
         )
         try:
@@ -139,7 +141,8 @@ class Updating:
             report = self._end.failed(entered, problem, log)
         try:
             log.run_event("run.end", outcome=report.outcome, reason=report.reason, word=report.word)
-            log.ledger_record(kernel.store.run(run.run_id) or run, self._subject, report.outcome)
+            if not isinstance(report.error, LostLease):  # then the folder may be the successor's, too
+                log.ledger_record(kernel.store.run(run.run_id) or run, self._subject, report.outcome)
         except OSError as error:
             # The ledger has it; that the copy beside it can't be written changes nothing.
             kernel.announce(f"artifacts: {error}")
@@ -197,6 +200,8 @@ class Updating:
             gates = (*entered.invocation.gates, *decision.results)
             self._require_plan(prepared, head, gates)
             manifest, version = work.merged(prepared, head, subject)
+            if manifest is not None:
+                work.require_objects(manifest, kernel.objects)
             answer = kernel.store.promote(
                 Promote(
                     run_id=run.run_id,

@@ -7,7 +7,7 @@ from functools import partial
 
 from kfm.admission.subject import Subject
 from kfm.calls.guard import retry_text
-from kfm.core.errors import PathConflict
+from kfm.core.errors import PathConflict, StoreCorrupt
 from kfm.core.hashing import fingerprint as fingerprint_of
 from kfm.core.records import Asset, Found, Item, Manifest, Promotion, Record, ValidationReport
 from kfm.core.records import Check as CheckResult
@@ -162,6 +162,18 @@ def _contracts(kernel: Kernel, subject: Subject) -> list[tuple[Contract, str]]:
         if contract:
             named.append((contract, f"{member}/"))
     return [(load_contract(kernel.read_project(path), path), prefix) for path, prefix in named]
+
+
+def require_objects(manifest: Manifest, objects: Objects) -> None:
+    """Nothing is promoted that can't be shown: every object of the whole version must be at hand."""
+    for item in manifest.items:
+        for asset in item.assets:
+            if not objects.has(asset.sha256):
+                raise StoreCorrupt(
+                    f"Object sha256:{asset.sha256} of {asset.path} is not in the object store.",
+                    remedy="Bring the objects folder back, or run the work that made it again with --force. "
+                    "Machines that share a ledger must share their objects, too.",
+                )
 
 
 def merged(prepared: Prepared, head: Head, subject: Subject) -> tuple[Manifest | None, str]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Collection, Iterator, Mapping
+from typing import TYPE_CHECKING, Literal, NamedTuple
 from urllib.parse import SplitResult, urljoin, urlsplit, urlunsplit
 
 from kfm import __version__
@@ -34,13 +34,22 @@ class HttpxClient:
 
     @contextlib.contextmanager
     def open(
-        self, method: Literal["GET", "HEAD"], url: str, headers: Mapping[str, str], timeout_ms: int
+        self,
+        method: Literal["GET", "HEAD"],
+        url: str,
+        headers: Mapping[str, str],
+        timeout_ms: int,
+        *,
+        shown: str | None = None,
+        secrets: Collection[str] = (),
     ) -> Iterator[HttpxResponse]:
+        """Errors name the address as `shown`, and none of the secrets, whoever repeats them."""
         if method not in ("GET", "HEAD"):
             raise ValueError(f"only GET and HEAD go out, not {method}")
-        response = self._follow(method, url, dict(headers), timeout_ms)
+        wording = Wording(redact_url(url) if shown is None else shown, secrets)
+        response = self._follow(method, url, dict(headers), timeout_ms, wording)
         try:
-            yield HttpxResponse(response, url)
+            yield HttpxResponse(response, wording)
         finally:
             response.close()
 
@@ -49,28 +58,32 @@ class HttpxClient:
             self._client.close()
             self._client = None
 
-    def _follow(self, method: str, url: str, headers: dict[str, str], timeout_ms: int) -> httpx.Response:
+    def _follow(
+        self, method: str, url: str, headers: dict[str, str], timeout_ms: int, wording: Wording
+    ) -> httpx.Response:
         address = url
         for _ in range(REDIRECTS_MAX + 1):
-            response = self._send(method, address, headers, timeout_ms)
+            response = self._send(method, address, headers, timeout_ms, wording)
             location = response.headers.get("location")
             if response.status_code not in _REDIRECTS or not location:
                 return response
             response.close()
-            target = _target(address, location)
+            target = _target(address, location, wording)
             if not _keeps_trust(address, target):
                 headers = {name: value for name, value in headers.items() if name.lower() in _HARMLESS}
             address = target
         raise UpstreamUnavailable(
-            f"{redact_url(url)} redirects more than {REDIRECTS_MAX} times.", transient=False
+            f"{wording.address} redirects more than {REDIRECTS_MAX} times.", transient=False
         )
 
-    def _send(self, method: str, url: str, headers: Mapping[str, str], timeout_ms: int) -> httpx.Response:
+    def _send(
+        self, method: str, url: str, headers: Mapping[str, str], timeout_ms: int, wording: Wording
+    ) -> httpx.Response:
         import httpx
 
         client = self._connected()
         client.cookies.clear()  # nothing of one answer leaks into another request
-        with _explained(url):
+        with _explained(wording):
             try:
                 _ = urlsplit(url).port  # stricter than the library
                 request = client.build_request(
@@ -86,7 +99,7 @@ class HttpxClient:
                 )
             except (httpx.InvalidURL, UnicodeError, ValueError, TypeError) as error:
                 raise UpstreamUnavailable(
-                    f"{redact_url(url)} is no address: {redact(str(error))}.", transient=False
+                    f"{wording.address} is no address: {wording.of(error)}.", transient=False
                 ) from None
             return client.send(request, stream=True, follow_redirects=False)
 
@@ -105,23 +118,33 @@ class HttpxClient:
         return self._client
 
 
+class Wording(NamedTuple):
+    """What errors may say."""
+
+    address: str
+    secrets: Collection[str]
+
+    def of(self, error: Exception) -> str:
+        return redact(str(error), self.secrets)
+
+
 class HttpxResponse:
     """The bytes as they came over the wire: a content encoding is the reader's business."""
 
-    def __init__(self, response: httpx.Response, url: str) -> None:
+    def __init__(self, response: httpx.Response, wording: Wording) -> None:
         self.status: int = response.status_code
         self.headers: Mapping[str, str] = {name.lower(): value for name, value in response.headers.items()}
         self._response = response
-        self._url = url
+        self._wording = wording
 
     def chunks(self) -> Iterator[bytes]:
-        with _explained(self._url):
+        with _explained(self._wording):
             # As it arrives: what waits in a buffer is lost when the connection is cut.
             yield from self._response.iter_raw()
 
 
 @contextlib.contextmanager
-def _explained(url: str) -> Iterator[None]:
+def _explained(wording: Wording) -> Iterator[None]:
     """Errors of the library, in our words, without secrets."""
     import httpx
 
@@ -129,30 +152,30 @@ def _explained(url: str) -> Iterator[None]:
         yield
     except httpx.TimeoutException as error:
         raise UpstreamUnavailable(
-            f"{redact_url(url)} did not answer in time ({type(error).__name__}).",
+            f"{wording.address} did not answer in time ({type(error).__name__}).",
             transient=True,
             cause="timeout",
         ) from None
     except (httpx.UnsupportedProtocol, httpx.InvalidURL) as error:
-        raise UpstreamUnavailable(f"{redact_url(url)}: {redact(str(error))}", transient=False) from None
+        raise UpstreamUnavailable(f"{wording.address}: {wording.of(error)}", transient=False) from None
     except httpx.TransportError as error:
-        reason = redact(str(error)) or type(error).__name__
+        reason = wording.of(error) or type(error).__name__
         trusted = "CERTIFICATE_VERIFY_FAILED" not in reason
         raise UpstreamUnavailable(
-            f"{redact_url(url)}: {reason}.", transient=trusted, cause="network"
+            f"{wording.address}: {reason}.", transient=trusted, cause="network"
         ) from None
 
 
-def _target(address: str, location: str) -> str:
+def _target(address: str, location: str, wording: Wording) -> str:
     try:
         target = urlsplit(urljoin(address, location))
         host, _ = target.hostname, target.port
     except ValueError:
         host = None
     if host is None or target.scheme not in _PORTS:
-        raise UpstreamUnavailable(f"{redact_url(address)} redirects to no web address.", transient=False)
+        raise UpstreamUnavailable(f"{wording.address} redirects to no web address.", transient=False)
     if urlsplit(address).scheme == "https" and target.scheme == "http":
-        raise UpstreamUnavailable(f"{redact_url(address)} redirects from https to http.", transient=False)
+        raise UpstreamUnavailable(f"{wording.address} redirects from https to http.", transient=False)
     netloc = target.netloc.rpartition("@")[2]
     return urlunsplit(SplitResult(target.scheme, netloc, target.path or "/", target.query, ""))
 

@@ -11,11 +11,10 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from kfm.core.errors import ChecksumMismatch, LimitExceeded, UpstreamUnavailable
+from kfm.core.pace import Pace
 from kfm.core.records import Fetched, Found
 from kfm.core.settings import Limits
 from kfm.ports import Clock, Download, Guard, Objects, Source, Staging
-
-SLOWEST_BYTES_PER_SECOND = 1024
 
 
 class Hooks(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,7 +115,7 @@ class Fetch:
 
     def _copy(self, download: Download, timeout_ms: int) -> int:
         size = download.offset
-        pace = Pace(self._clock, timeout_ms)
+        pace = Pace(self._clock.monotonic_ms, timeout_ms)
         for chunk in download.chunks():
             self._hooks.check()
             size += len(chunk)
@@ -166,26 +165,6 @@ class Fetch:
         return LimitExceeded(
             f"{self._found.uri} exceeds {self._limits.object_bytes_max} bytes (limits.object_bytes_max)."
         )
-
-
-class Pace:
-    """A body that trickles would hold a run for ever: each span of the timeout must bring something."""
-
-    def __init__(self, clock: Clock, timeout_ms: int) -> None:
-        self._clock = clock
-        self._timeout_ms = timeout_ms
-        self._since_ms = clock.monotonic_ms()
-        self._bytes = 0
-
-    def keeps_up(self, amount: int) -> bool:
-        self._bytes += amount
-        passed_ms = self._clock.monotonic_ms() - self._since_ms
-        if passed_ms < self._timeout_ms:
-            return True
-        enough = self._bytes * 1000 >= SLOWEST_BYTES_PER_SECOND * passed_ms
-        self._since_ms += passed_ms
-        self._bytes = 0
-        return enough
 
 
 def _within_run(announced: int, limits: Limits) -> None:

@@ -14,7 +14,8 @@ from kfm.core.settings import Source
 # What decides which bytes come out. Not the contract (it says what may pass), not the
 # credentials, not the schedule.
 _DECISIVE = (
-    "kind", "mode", "path", "folder", "pattern", "url", "params", "pagination", "bucket", "prefix", "members",
+    "dataset", "kind", "mode", "path", "folder", "pattern", "url", "params", "pagination",
+    "bucket", "prefix", "members",
 )  # fmt: skip
 
 

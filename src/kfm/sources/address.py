@@ -7,7 +7,7 @@ from collections.abc import Callable
 from urllib.parse import quote, unquote, urlencode, urljoin, urlsplit, urlunsplit
 
 from kfm.core.errors import ConfigError, UpstreamUnavailable
-from kfm.core.redact import is_secret_name, redact_url, strip_params
+from kfm.core.redact import MASK, hide, is_secret_name, redact_url, strip_params
 from kfm.core.settings import Source
 from kfm.core.templates import Fields, render
 
@@ -49,21 +49,39 @@ class Address:
 
     def shown(self, url: str) -> str:
         """The address as it may be stored and published."""
-        return redact_url(strip_params(url, self._secret))
+        try:
+            public = strip_params(url, self._secret)
+        except ValueError:
+            return MASK
+        return hide(redact_url(public), self.secrets())
+
+    def secrets(self) -> list[str]:
+        """Every secret that goes out, to be looked for in whatever is said about the answer."""
+        source = self._source
+        named = {**source.params, **source.headers}
+        values = [
+            self._resolve(value) for name, value in named.items() if is_reference(value) or is_secret_name(name)
+        ]
+        user, password = self._credentials()
+        if password:
+            values += [password, _basic(user, password)]
+        # `Bearer abc` may be repeated without its first word.
+        return [part for value in values for part in (value, *value.split()[1:])]
 
     def headers(self) -> dict[str, str]:
         headers = {name: self._resolve(value) for name, value in self._source.headers.items()}
         user, password = self._credentials()
         if user is not None and "authorization" not in {name.lower() for name in headers}:
-            pair = f"{user}:{password or ''}".encode()
-            headers["Authorization"] = f"Basic {base64.b64encode(pair).decode('ascii')}"
+            headers["Authorization"] = f"Basic {_basic(user, password)}"
         for name, value in headers.items():
             # The client's own complaint would quote the value.
-            if not value.isascii() or any(
-                ord(character) < 32 or ord(character) == 127 for character in value
+            if (
+                not value.isascii()
+                or value != value.strip()
+                or any(ord(character) < 32 or ord(character) == 127 for character in value)
             ):
                 raise ConfigError(
-                    f"The header {name} of source `{self._source.id}` has characters that can't be sent."
+                    f"The header {name} of source `{self._source.id}` has characters that can't be sent, or blanks around it."
                 )
         return headers
 
@@ -84,7 +102,7 @@ class Address:
             same = False
         if not same:
             raise UpstreamUnavailable(
-                f"{redact_url(current)} continues at another host: {redact_url(link)}.", transient=False
+                f"{self.shown(current)} continues at another host: {self.shown(link)}.", transient=False
             )
         # Servers behind a proxy often name themselves by http; the way we came is the way we go on.
         return urlunsplit((here.scheme, here.netloc, there.path or "/", there.query, ""))
@@ -94,6 +112,10 @@ class Address:
         password = unquote(parts.password) if parts.password is not None else None
         user = unquote(parts.username) if parts.username is not None else None
         return user, self._resolve(password) if password else password
+
+
+def _basic(user: str | None, password: str | None) -> str:
+    return base64.b64encode(f"{user or ''}:{password or ''}".encode()).decode("ascii")
 
 
 def with_params(url: str, params: dict[str, str]) -> str:

@@ -6,10 +6,12 @@ import zlib
 from collections.abc import Iterator
 
 from kfm.core.errors import UpstreamUnavailable
+from kfm.core.pace import Pace
 from kfm.ports import Response
 
 _WINDOW = {"gzip": 31, "x-gzip": 31, "deflate": 15}
 STEP_BYTES = 1024 * 1024
+EMPTY_MEMBERS_MAX = 1000  # they cost time and bring nothing
 
 
 def is_encoded(response: Response) -> bool:
@@ -29,6 +31,14 @@ def whole(response: Response, shown: str) -> Iterator[bytes]:
         )
 
 
+def paced(chunks: Iterator[bytes], pace: Pace, shown: str) -> Iterator[bytes]:
+    """The same bytes; an error where they trickle."""
+    for chunk in chunks:
+        yield chunk
+        if not pace.keeps_up(len(chunk)):
+            raise UpstreamUnavailable(f"{shown} is too slow.", transient=True, cause="timeout")
+
+
 def decoded(response: Response, chunks: Iterator[bytes]) -> Iterator[bytes]:
     """Some servers compress although asked not to; what is kept is what the body stands for."""
     encoding = _encoding(response)
@@ -37,19 +47,33 @@ def decoded(response: Response, chunks: Iterator[bytes]) -> Iterator[bytes]:
         return
     if encoding not in _WINDOW:
         raise UpstreamUnavailable(f"The answer is encoded as {encoding[:40]!r}.", transient=False)
-    inflate = zlib.decompressobj(_WINDOW[encoding])
     try:
-        for chunk in chunks:
-            rest = chunk
-            while rest and not inflate.eof:  # in steps: a small body may stand for a huge one
-                data = inflate.decompress(rest, STEP_BYTES)
-                rest = inflate.unconsumed_tail
-                if data:
-                    yield data
-        while data := inflate.decompress(inflate.unconsumed_tail, STEP_BYTES):
-            yield data
+        yield from _inflated(encoding, chunks)
     except zlib.error:
         raise UpstreamUnavailable("The compressed answer is damaged.", transient=True) from None
+
+
+def _inflated(encoding: str, chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Gzip may come as several members one after the other; every byte belongs to one or is an error."""
+    inflate = zlib.decompressobj(_WINDOW[encoding])
+    empty, produced = 0, False
+    for chunk in chunks:
+        rest = chunk
+        while rest:
+            if inflate.eof:
+                if encoding == "deflate":
+                    raise UpstreamUnavailable("Something follows the compressed answer.", transient=True)
+                empty = 0 if produced else empty + 1
+                if empty > EMPTY_MEMBERS_MAX:
+                    raise UpstreamUnavailable("The compressed answer holds nothing.", transient=False)
+                inflate, produced = zlib.decompressobj(_WINDOW[encoding]), False
+            data = inflate.decompress(rest, STEP_BYTES)  # in steps: a small body may stand for a huge one
+            rest = inflate.unused_data if inflate.eof else inflate.unconsumed_tail
+            if data:
+                produced = True
+                yield data
+    while not inflate.eof and (data := inflate.decompress(b"", STEP_BYTES)):
+        yield data
     if not inflate.eof:
         raise UpstreamUnavailable("The compressed answer ended early.", transient=True, cause="truncated")
 

@@ -10,19 +10,19 @@ import contextlib
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
-from typing import IO
+from typing import IO, Literal
 from urllib.parse import unquote, urlsplit
 
 import msgspec
 
 from kfm.core.errors import ChecksumMismatch, LimitExceeded, UpstreamUnavailable
 from kfm.core.http_dates import parse_http_date
+from kfm.core.pace import Pace
 from kfm.core.records import Found, Window
-from kfm.core.redact import redact_url
 from kfm.core.settings import Limits, Source
-from kfm.ports import Guard, Http, Response
+from kfm.ports import Clock, Guard, Http, Response
 from kfm.sources.address import Address, Resolve
-from kfm.sources.bodies import decoded, is_encoded, whole
+from kfm.sources.bodies import decoded, is_encoded, paced, whole
 from kfm.sources.media import media_type, suffix_for
 from kfm.sources.pages import Page, following
 from kfm.sources.placing import StreamDownload, place_fields, published_path, settled
@@ -33,14 +33,17 @@ _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)", re.ASCII)
 
 
 class HttpSource:
-    def __init__(self, source: Source, http: Http, guard: Guard, resolve: Resolve, limits: Limits) -> None:
+    def __init__(
+        self, source: Source, http: Http, guard: Guard, resolve: Resolve, limits: Limits, clock: Clock
+    ) -> None:
         self._source = source
         self._http = http
         self._guard = guard
         self._limits = limits
+        self._clock = clock
         self._address = Address(source, resolve)
         self._spool = Spool()
-        self._pages: dict[str, str] = {}  # shown address → where a page really was
+        self._real: dict[str, str] = {}  # shown address → the one that it stands for
 
     def discover(self, window: Window) -> list[Found]:
         url = self._address.first(place_fields(self._source, window))
@@ -55,23 +58,24 @@ class HttpSource:
         if self._spool.has(found.uri):
             yield StreamDownload(offset, found, self._spool.chunks(found.uri, offset))
             return
-        url = self._pages.get(found.uri) or self._address.outgoing(found.uri)
+        url = self._real.get(found.uri, found.uri)
         ranged = _resumable(found) and offset > 0
         with contextlib.ExitStack() as stack:
-            response = stack.enter_context(self._asked(url, _range_headers(found, offset) if ranged else {}))
+            timeout_ms, more = self._limits.call_timeout_ms, _range_headers(found, offset) if ranged else {}
+            response = stack.enter_context(self._asked("GET", url, timeout_ms, more))
             if ranged and (
                 response.status == 416 or (response.status == 206 and not _continues(response, found, offset))
             ):
                 stack.close()
-                response = stack.enter_context(self._asked(url, {}))
+                response = stack.enter_context(self._asked("GET", url, timeout_ms))
             if response.status not in (200, 206) or (response.status == 206 and not ranged):
-                raise refusal(url, response)
+                raise self._refusal(url, response)
             self._same_content(found, response)
             begin = offset if response.status == 206 else 0
             length = _length(response.headers)
             size = None if is_encoded(response) else found.size if length is None else begin + length
             told = msgspec.structs.replace(found, size=size)
-            yield StreamDownload(begin, told, decoded(response, whole(response, redact_url(url))))
+            yield StreamDownload(begin, told, self._body(response, url, timeout_ms))
 
     # --- discovery ---
 
@@ -80,7 +84,7 @@ class HttpSource:
         if headers is not None and (headers.get("etag") or parse_http_date(headers.get("last-modified"))):
             name = _name(url, headers)
             return Found(
-                uri=self._address.shown(url),
+                uri=self._show(url),
                 path=published_path(self._source, window, name),
                 media_type=media_type(name, headers.get("content-type")),
                 size=None if headers.get("content-encoding") else _length(headers),
@@ -90,58 +94,56 @@ class HttpSource:
         page = self._read(url, number=1)
         if page is None:
             return None
-        return self._keep(page, self._address.shown(url), _name(url, page.headers), window)
+        return self._keep(page, self._show(url), _name(url, page.headers), window)
 
     def _head(self, url: str, timeout_ms: int) -> Mapping[str, str] | None:
         """The headers of the resource; None where HEAD does not tell."""
-        with self._http.open(
-            "HEAD", self._address.outgoing(url), self._address.headers(), timeout_ms
-        ) as response:
+        with self._asked("HEAD", url, timeout_ms) as response:
             if response.status in _BUSY:
-                raise refusal(url, response)
+                raise self._refusal(url, response)
             return dict(response.headers) if response.status == 200 else None
 
     def _walk(self, url: str, window: Window) -> Iterator[Found]:
         pagination = self._source.pagination
         assert pagination is not None
         total = 0
-        for page in following(pagination, url, self._read, self._address.follow):
+        for page in following(
+            pagination, url, self._read, self._address.follow, self._address.shown
+        ):
             total += page.size
             if total > self._limits.run_bytes_max:
-                raise LimitExceeded(f"The pages of {redact_url(url)} hold too much (limits.run_bytes_max).")
+                shown = self._address.shown(url)
+                raise LimitExceeded(f"The pages of {shown} hold too much (limits.run_bytes_max).")
             stem, dot, suffix = _name(url, page.headers).rpartition(".")
             name = f"{stem}-{page.number:04d}.{suffix}" if dot else f"{suffix}-{page.number:04d}"
             # Cursors may look like secrets and be masked: the number keeps the addresses apart.
-            shown = f"{self._address.shown(page.url)}#page={page.number}"
-            self._pages[shown] = self._address.outgoing(page.url)
-            yield self._keep(page, shown, name, window)
+            yield self._keep(page, self._show(page.url, f"#page={page.number}"), name, window)
 
     def _read(self, url: str, number: int) -> Page | None:
         """A whole body, hashed; None for "no content"."""
         return self._guard(lambda timeout_ms: self._read_once(url, number, timeout_ms))
 
     def _read_once(self, url: str, number: int, timeout_ms: int) -> Page | None:
-        with self._http.open(
-            "GET", self._address.outgoing(url), self._address.headers(), timeout_ms
-        ) as response:
+        with self._asked("GET", url, timeout_ms) as response:
             if response.status == 204 or (response.status == 404 and number > 1):
                 return None
             if response.status != 200:
-                raise refusal(url, response)
+                raise self._refusal(url, response)
             file = self._spool.new_file()
             try:
-                digest, size = self._copy(response, url, file)
+                digest, size = self._copy(self._body(response, url, timeout_ms), url, file)
             except BaseException:
                 file.close()
                 raise
             return Page(url, number, dict(response.headers), file, size, digest)
 
-    def _copy(self, response: Response, url: str, file: IO[bytes]) -> tuple[str, int]:
+    def _copy(self, body: Iterator[bytes], url: str, file: IO[bytes]) -> tuple[str, int]:
         digest, size = hashlib.sha256(), 0
-        for chunk in decoded(response, whole(response, redact_url(url))):
+        for chunk in body:
             size += len(chunk)
             if size > self._limits.object_bytes_max:
-                raise LimitExceeded(f"{redact_url(url)} is larger than limits.object_bytes_max.")
+                shown = self._address.shown(url)
+                raise LimitExceeded(f"{shown} is larger than limits.object_bytes_max.")
             digest.update(chunk)
             file.write(chunk)
         return digest.hexdigest(), size
@@ -156,13 +158,41 @@ class HttpSource:
             checksum=f"sha256:{page.sha256}",
         )
 
-    # --- fetching ---
+    # --- one request ---
 
     @contextlib.contextmanager
-    def _asked(self, url: str, more: Mapping[str, str]) -> Iterator[Response]:
-        headers = {**self._address.headers(), **more}
-        with self._http.open("GET", url, headers, self._limits.call_timeout_ms) as response:
+    def _asked(
+        self, method: Literal["GET", "HEAD"], url: str, timeout_ms: int, more: Mapping[str, str] = {}
+    ) -> Iterator[Response]:
+        address = self._address
+        with self._http.open(
+            method,
+            address.outgoing(url),
+            {**address.headers(), **more},
+            timeout_ms,
+            shown=address.shown(url),
+            secrets=address.secrets(),
+        ) as response:
             yield response
+
+    def _body(self, response: Response, url: str, timeout_ms: int) -> Iterator[bytes]:
+        """What the answer stands for. The pace is that of the wire: a body can shrink to nothing."""
+        shown = self._address.shown(url)
+        pace = Pace(self._clock.monotonic_ms, timeout_ms)
+        return decoded(response, paced(whole(response, shown), pace, shown))
+
+    def _show(self, url: str, mark: str = "") -> str:
+        """The address that records hold; which one it stands for is remembered."""
+        shown = self._address.shown(url) + mark
+        self._real[shown] = url
+        return shown
+
+    def _refusal(self, url: str, response: Response) -> UpstreamUnavailable:
+        return UpstreamUnavailable(
+            f"{self._address.shown(url)} answered {response.status}.",
+            status=response.status,
+            retry_after=response.headers.get("retry-after"),
+        )
 
     def _same_content(self, found: Found, response: Response) -> None:
         etag, modified_ms = (
@@ -178,14 +208,6 @@ class HttpSource:
             raise ChecksumMismatch(
                 f"{found.uri} changed since it was found.", transient=False, retryable=True
             )
-
-
-def refusal(url: str, response: Response) -> UpstreamUnavailable:
-    return UpstreamUnavailable(
-        f"{redact_url(url)} answered {response.status}.",
-        status=response.status,
-        retry_after=response.headers.get("retry-after"),
-    )
 
 
 def _resumable(found: Found) -> bool:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import IO, Any, NamedTuple
 
 from kfm.core.errors import LimitExceeded, UpstreamUnavailable
-from kfm.core.redact import redact_url
 from kfm.core.settings import Pagination
 from kfm.sources.address import with_params
 
@@ -33,33 +32,35 @@ Read = Callable[[str, int], Page | None]
 Follow = Callable[[str, str], str]
 
 
-def following(pagination: Pagination, url: str, read: Read, follow: Follow) -> Iterator[Page]:
+def following(
+    pagination: Pagination, url: str, read: Read, follow: Follow, shown: Callable[[str], str]
+) -> Iterator[Page]:
     """Every page with something on it, in order."""
     seen: set[str] = set()
     address = _first(pagination, url)
     last_sha256 = ""
     for number in range(1, pagination.pages_max + 1):
         if address in seen:
-            raise _circle(url, number)
+            raise _circle(shown(url), number)
         seen.add(address)
         page = read(address, number)
         if page is None:
             return
-        body = _parsed(page) if pagination.style != "link-header" else None
+        body = _parsed(page, shown(page.url)) if pagination.style != "link-header" else None
         counted = pagination.style in ("page-number", "offset")
-        if counted and not _items(pagination, body, page.url):
+        if counted and not _items(pagination, body, shown(page.url)):
             page.file.close()
             return
         if counted and page.sha256 == last_sha256:  # it does not heed our parameter
-            raise _circle(url, number)
+            raise _circle(shown(url), number)
         last_sha256 = page.sha256
         yield page
-        onward = _next(pagination, page, body, url, follow)
+        onward = _next(pagination, page, body, url, follow, shown)
         if onward is None:
             return
         address = onward
     raise LimitExceeded(
-        f"{redact_url(url)} has more than {pagination.pages_max} pages (pagination.pages_max)."
+        f"{shown(url)} has more than {pagination.pages_max} pages (pagination.pages_max)."
     )
 
 
@@ -74,7 +75,9 @@ def _first(pagination: Pagination, url: str) -> str:
     return with_params(url, params) if params else url
 
 
-def _next(pagination: Pagination, page: Page, body: Any, url: str, follow: Follow) -> str | None:
+def _next(
+    pagination: Pagination, page: Page, body: Any, url: str, follow: Follow, shown: Callable[[str], str]
+) -> str | None:
     if pagination.style == "link-header":
         link = next_link(page.headers.get("link", ""))
         return follow(page.url, link) if link else None
@@ -83,7 +86,7 @@ def _next(pagination: Pagination, page: Page, body: Any, url: str, follow: Follo
         link = link.get("href") if isinstance(link, dict) else link
         if link is not None and not isinstance(link, str):
             raise UpstreamUnavailable(
-                f"{redact_url(page.url)}: {pagination.next_pointer} is no address.", transient=False
+                f"{shown(page.url)}: {pagination.next_pointer} is no address.", transient=False
             )
         return follow(page.url, link) if link else None
     step = (
@@ -114,30 +117,30 @@ def pointed(document: Any, pointer: str) -> Any:
     return document
 
 
-def _items(pagination: Pagination, body: Any, url: str) -> list[Any]:
+def _items(pagination: Pagination, body: Any, shown: str) -> list[Any]:
     items = pointed(body, pagination.items_pointer)
     if not isinstance(items, list):
         where = pagination.items_pointer or "the top"
         raise UpstreamUnavailable(
-            f"{redact_url(url)} has no list at {where} (pagination.items_pointer).", transient=False
+            f"{shown} has no list at {where} (pagination.items_pointer).", transient=False
         )
     return items
 
 
-def _parsed(page: Page) -> Any:
+def _parsed(page: Page, shown: str) -> Any:
     if page.size > PAGE_BYTES_MAX:
-        raise LimitExceeded(f"A page of {redact_url(page.url)} is larger than {PAGE_BYTES_MAX} bytes.")
+        raise LimitExceeded(f"A page of {shown} is larger than {PAGE_BYTES_MAX} bytes.")
     page.file.flush()
     try:
         return json.loads(os.pread(page.file.fileno(), page.size, 0))
     except (ValueError, RecursionError):
         raise UpstreamUnavailable(
-            f"{redact_url(page.url)} did not answer with JSON.", transient=False
+            f"{shown} did not answer with JSON.", transient=False
         ) from None
 
 
-def _circle(url: str, number: int) -> LimitExceeded:
+def _circle(shown: str, number: int) -> LimitExceeded:
     return LimitExceeded(
-        f"The pages of {redact_url(url)} go round in a circle: page {number} was there before.",
+        f"The pages of {shown} go round in a circle: page {number} was there before.",
         remedy="Check the source's `pagination`; upstream may ignore the page parameter.",
     )

@@ -26,6 +26,7 @@ class Tools(msgspec.Struct, frozen=True, kw_only=True):
 
     http: Any  # ports.Http
     guard: Any  # ports.Guard
+    clock: Any  # ports.Clock
     open_bucket: Callable[[str, Mapping[str, str]], Any]  # address, options → ports.Bucket
     resolve_secret: Callable[[str], str]
     resolve_path: Callable[[str], str]
@@ -42,7 +43,7 @@ def make_source(source: Source, settings: Settings, tools: Tools, *, depth: int 
     if source.kind == "http":
         from kfm.sources.http import HttpSource
 
-        return HttpSource(source, tools.http, tools.guard, tools.resolve_secret, limits)
+        return HttpSource(source, tools.http, tools.guard, tools.resolve_secret, limits, tools.clock)
     if source.kind == "bucket":
         from kfm.sources.bucket import BucketSource
 

@@ -11,6 +11,7 @@ from kfm.store.session import Session
 
 Dead = Callable[[str], bool]
 
+LEASE_MAX_MS = 2 * 86_400_000  # twice what a configuration may ask for
 LEASE_EXPIRED = "LEASE_EXPIRED"
 WORKER_DIED = "WORKER_DIED"
 COLLECTOR = "gc"  # the lock that garbage collection holds; no run starts while it is held
@@ -19,7 +20,9 @@ COLLECTOR = "gc"  # the lock that garbage collection holds; no run starts while 
 def is_gone(lock: Lock, now_ms: int, dead: Dead) -> bool:
     if lock.holder is None:
         return False
-    return lock.lease_until_ms <= now_ms or dead(lock.holder.worker_id)
+    # A lease beyond any that can be configured was written by a clock that was far ahead.
+    left_ms = lock.lease_until_ms - now_ms
+    return not 0 < left_ms <= LEASE_MAX_MS or dead(lock.holder.worker_id)
 
 
 def lock_for_update(session: Session, scope: str) -> Lock:

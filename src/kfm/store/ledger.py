@@ -72,10 +72,10 @@ class SqlStore(Ledger):
                 reason=rows.storable(request.error_message),
                 gates=rows.gates_text(request.gates),
             )
-            governance.append(session, request.entries)
-            if request.pause is not None:
-                governance.set_switch(session, request.pause)
-            if landed:
+            if landed:  # else somebody else has the run: what a stale one says of it does not count
+                governance.append(session, request.entries)
+                if request.pause is not None:
+                    governance.set_switch(session, request.pause)
                 session.all("locks.release", scope=request.scope, fence=request.fence)
             return landed is not None
 

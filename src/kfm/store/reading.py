@@ -12,6 +12,7 @@ from kfm.core.records import (
     Promotion,
     Run,
     Switch,
+    Work,
 )
 from kfm.store import rows
 from kfm.store.session import Database, Session
@@ -26,6 +27,17 @@ class Ledger:
 
     def latest_run(self, work_base: str) -> Run | None:
         row = self._session.one("runs.latest_of_work", work_base=work_base)
+        return rows.run_from(row) if row else None
+
+    def latest_success(self, work: Work) -> Run | None:
+        """The run that published this source's window last, whatever its pipeline's version."""
+        row = self._session.one(
+            "runs.latest_success",
+            source_id=work.source_id,
+            window_start_ms=work.window.start_ms,
+            window_end_ms=work.window.end_ms,
+            partition_key=work.partition or "",
+        )
         return rows.run_from(row) if row else None
 
     def run_of_correction(self, work_base: str, correction: str) -> Run | None:
@@ -71,6 +83,10 @@ class Ledger:
     def promotions(self, dataset_id: str, limit: int = 50) -> list[Promotion]:
         found = self._session.all("promotions.list", dataset_id=dataset_id, row_limit=limit)
         return [rows.promotion_from(row) for row in found]
+
+    def promotion(self, dataset_id: str, sequence: int) -> Promotion | None:
+        row = self._session.one("promotions.at", dataset_id=dataset_id, sequence=sequence)
+        return rows.promotion_from(row) if row else None
 
     def manifest(self, version_id: str) -> Manifest | None:
         row = self._session.one("versions.get", version_id=version_id)

@@ -204,7 +204,8 @@ class FakeApp:
         assert request.dry_run
         return self.run(request)
 
-    def project(self) -> list[ProjectionReport]:
+    def project(self, *, everything: bool = False) -> list[ProjectionReport]:
+        assert everything
         return self.projection_reports
 
     def set_switch(self, scope: str, position: Any, **facts: Any) -> Switch:

@@ -260,7 +260,7 @@ def test_switches_are_listed(kfm: Kfm, app: FakeApp, valid: Valid) -> None:
 
 def test_project(kfm: Kfm, app: FakeApp, valid: Valid) -> None:
     """Each target is told of; one that fails makes the exit code 4."""
-    assert kfm("project").out == "every target is up to date\n"
+    assert kfm("project").out == "nothing is promoted yet\n"
     app.projection_reports = [
         ProjectionReport(dataset_id="levels", target="local", sequence=3),
         ProjectionReport(

@@ -176,7 +176,9 @@ def test_a_failure_after_a_takeover_does_not_land(desk: Desk) -> None:
     first = desk.admitted("a", lease_ms=0)
     second = desk.again(first, worker_id="worker-2").run
     assert second is not None
-    assert desk.fail(first) is False
+    said = {"entries": (entry("review"),), "pause": switch(scope="dataset:ks-streamflow")}
+    assert desk.fail(first, **said) is False
+    assert (desk.store.governance(), desk.store.switches()) == ([], [])
     assert desk.store.run(first.run_id) == second
     assert desk.store.renew(SCOPE, second.fence, MINUTE_MS) is not None
 

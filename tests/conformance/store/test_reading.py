@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from kfm.core.errors import KfmError, SchemaViolation
-from kfm.core.records import GateResult
+from kfm.core.records import GateResult, Window, Work
 from tests.conformance.store.ledgers import START_MS, Desk, digest, entry, invocation, new_run, switch
 
 pytestmark = pytest.mark.req("UPD-4")
@@ -84,6 +84,39 @@ def test_the_latest_revision_of_a_work_is_found(desk: Desk) -> None:
     assert (latest.revision, corrected.revision) == (3, 2)
     assert desk.store.forces(base) == 2
     assert desk.store.run_of_correction(base, "C-8") is None
+
+
+def test_what_published_a_window_last_is_found(desk: Desk) -> None:
+    """Whatever the pipeline's version; a failed run, another window or another partition does not count."""
+    work = Work(
+        source_id="usgs-daily",
+        window=Window(start_ms=START_MS, end_ms=START_MS + 86_400_000, spec="P1D"),
+        partition=None,
+        output_version="any",
+    )
+    assert desk.store.latest_success(work) is None
+    done = desk.admitted("a")
+    desk.promote(done, "one")
+    desk.fail(desk.admitted("b"))
+    for name, change in (("c", {"partition": "p"}), ("d", {"window_start_ms": START_MS + 1})):
+        other = desk.admit(new_run(name, **change)).run
+        assert other is not None
+        desk.promote(other, name)
+    found = desk.store.latest_success(work)
+    assert found is not None
+    assert found.run_id == done.run_id
+    parted = desk.store.latest_success(replace(work, partition="p"))
+    assert parted is not None
+    assert parted.partition == "p"
+
+
+def test_a_promotion_is_found_by_its_number(desk: Desk) -> None:
+    """Each is where its dataset counted it."""
+    for text in ("one", "two"):
+        desk.promote(desk.admitted(text), text)
+    assert desk.store.promotion("ks-streamflow", 1) == desk.store.promotions("ks-streamflow")[1]
+    assert desk.store.promotion("ks-streamflow", 3) is None
+    assert desk.store.promotion("other", 1) is None
 
 
 def test_invocations_are_listed_newest_first(desk: Desk) -> None:

@@ -42,7 +42,11 @@ def _selected(name: str) -> list[str]:
             "runs",
             ["runs.by_key", "runs.by_id", "runs.latest_of_work", "runs.of_correction", "runs.list"],
         ),
-        (Promotion, "promotions", ["promotions.head", "promotions.heads", "promotions.list"]),
+        (
+            Promotion,
+            "promotions",
+            ["promotions.head", "promotions.heads", "promotions.at", "promotions.list"],
+        ),
         (Switch, "switches", ["switches.list"]),
     ],
 )

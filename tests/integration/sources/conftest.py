@@ -51,11 +51,11 @@ def guard(clock: FakeClock) -> Any:
 
 
 @pytest.fixture
-def http_source(http: HttpxClient, guard: Any) -> Any:
+def http_source(http: HttpxClient, guard: Any, clock: FakeClock) -> Any:
     """Makes an HTTP source from its settings."""
 
     def make(url: str, limits: Limits = Limits(call_timeout_ms=2000), **settings: Any) -> HttpSource:  # noqa: B008
         source = Source(id="src", dataset="ds", kind="http", url=url, **{"mode": "replace", **settings})
-        return HttpSource(source, http, guard, lambda value: SECRETS.get(value, value), limits)
+        return HttpSource(source, http, guard, lambda value: SECRETS.get(value, value), limits, clock)
 
     return make

@@ -16,6 +16,7 @@ from tests.power import FolderNode, PowerCutFiles, PowerLost
 from tests.unit.publish.stand_ins import DATASET, CountedIds, Database, MemoryObjects, SteppedFiles
 
 Head = Callable[[], "tuple[Promotion, Manifest] | None"]
+History = Callable[[int], "str | None"]
 pytestmark = pytest.mark.req("TRG-4")
 
 CURRENT = f"/tree/{DATASET.id}/current"
@@ -78,9 +79,9 @@ class WithoutKilling(LocalTree):
 class HeadBeforeTicket(LocalTree):
     """The broken variant: it shows what was the head before its ticket was there."""
 
-    def project(self, dataset_id: str, head: Head) -> int | None:
+    def project(self, dataset_id: str, head: Head, known: History | None = None) -> int | None:
         early = head()
-        return super().project(dataset_id, lambda: early)
+        return super().project(dataset_id, lambda: early, known)
 
     def _require_same_history(self, shown: str, head: Head) -> None:
         pass
@@ -95,7 +96,7 @@ def test_projecting_shows_the_head_and_again_changes_nothing() -> None:
     before = SteppedFiles(world.root).tree()
     again = SteppedFiles(world.root)
     assert world.on(again).project(DATASET.id, world.database.head) == 1
-    assert again.calls <= 3
+    assert again.calls <= 7
     assert SteppedFiles(world.root).tree() == before
     assert world.shown() == 1
 

@@ -10,7 +10,7 @@ from kfm.core.settings import Limits, Settings, Source
 from kfm.objects.bucket import ObstoreBucket
 from kfm.sources import registry
 from kfm.sources.registry import Tools, make_source
-from tests.stand_ins import START_MS
+from tests.stand_ins import START_MS, FakeClock
 
 pytest.importorskip("obstore")
 
@@ -36,6 +36,7 @@ def tools(bucket=None, limits=Limits(), seen=None):  # noqa: B008
     return Tools(
         http=None,
         guard=lambda call: call(1000),
+        clock=FakeClock(),
         open_bucket=open_bucket,
         resolve_secret=lambda value: value.replace("env:KEY", "s3cr3t"),
         resolve_path=lambda path: path,

@@ -25,6 +25,10 @@ SELECT dataset_id, sequence, version_id, run_id, fence, policy_epoch, promoted_a
 WHERE sequence = (SELECT MAX(q.sequence) FROM promotions q WHERE q.dataset_id = p.dataset_id)
 ORDER BY dataset_id
 
+-- name: promotions.at
+SELECT dataset_id, sequence, version_id, run_id, fence, policy_epoch, promoted_at_ms FROM promotions
+WHERE dataset_id = :dataset_id AND sequence = :sequence
+
 -- name: promotions.list
 SELECT dataset_id, sequence, version_id, run_id, fence, policy_epoch, promoted_at_ms FROM promotions
 WHERE dataset_id = :dataset_id ORDER BY sequence DESC LIMIT :row_limit

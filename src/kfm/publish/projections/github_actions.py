@@ -57,7 +57,12 @@ class GithubActions:
         self._output_path = output_path
         self._summary_path = summary_path
 
-    def project(self, dataset_id: str, head: HeadReader) -> int | None:
+    def project(
+        self,
+        dataset_id: str,
+        head: HeadReader,
+        known: Callable[[int], str | None] | None = None,  # noqa: ARG002
+    ) -> int | None:
         folder = f"{self._folder}/{require_folder_name(dataset_id)}"
         found = head()
         if found is None:

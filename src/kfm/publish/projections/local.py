@@ -22,7 +22,9 @@ from kfm.ports import Files, Ids, Objects
 from kfm.publish.projections.tree import (
     Linking,
     VersionBuilder,
+    file_sha256,
     is_head,
+    is_known,
     remove_tree,
     require_folder_name,
     sequence_of,
@@ -33,6 +35,7 @@ ATTEMPTS_MAX = 50
 TICKET_KILL_TRIES_MAX = 10
 
 HeadReader = Callable[[], tuple[Promotion, Manifest] | None]
+History = Callable[[int], str | None]  # sequence → the version that this database promoted with it
 
 
 class _Fenced(Exception):
@@ -59,14 +62,14 @@ class LocalTree:
         self._path = path.rstrip("/") or "/"
         self._linking = linking
 
-    def project(self, dataset_id: str, head: HeadReader) -> int | None:
+    def project(self, dataset_id: str, head: HeadReader, known: History | None = None) -> int | None:
         """Make `current` show the head; returns the sequence that it shows."""
         folder = self._folder(dataset_id)
         try:
             shown = self._shown_already(folder, head)
             for _ in range(0 if shown is not None else ATTEMPTS_MAX):
                 with contextlib.suppress(_Fenced):
-                    return self._attempt(folder, head)
+                    return self._attempt(folder, head, known)
         except OSError as error:
             raise TargetUnavailable(
                 f"{self.name}: {error.strerror or error} ({error.filename or folder})."
@@ -85,7 +88,7 @@ class LocalTree:
         found = head()
         if found is None:
             return 0
-        if self._shown(folder) != version_name(found[0]):
+        if not self._stands(folder, found[0]):
             return None
         self._files.fsync_dir(folder)  # whoever moved the pointer may not have got as far as this
         with contextlib.suppress(FileNotFoundError):
@@ -94,7 +97,7 @@ class LocalTree:
 
     # --- one attempt ---
 
-    def _attempt(self, folder: str, head: HeadReader) -> int | None:
+    def _attempt(self, folder: str, head: HeadReader, known: History | None) -> int | None:
         self._files.make_dirs(f"{folder}/versions")
         self._files.make_dirs(f"{folder}/.tickets")
         mine = self._ids.new()
@@ -104,7 +107,7 @@ class LocalTree:
             found = head()  # only now: whatever is promoted from here on removes our ticket
             if found is None:
                 return None
-            return self._show(folder, ticket, building, found, head)
+            return self._show(folder, ticket, building, found, head, known)
         finally:
             self._drop_ticket(ticket)
             if self._files.exists(building):
@@ -117,9 +120,14 @@ class LocalTree:
         building: str,
         found: tuple[Promotion, Manifest],
         head: HeadReader,
+        known: History | None,
     ) -> int:
         promotion, manifest = found
         shown = self._shown(folder)
+        if shown is not None and known is not None and not is_known(shown, known):
+            raise self._foreign(shown, promotion.sequence)
+        if shown == version_name(promotion) and not self._stands(folder, promotion):
+            shown = None  # it is gone, or was altered: built and shown again
         if shown is not None and sequence_of(shown) >= promotion.sequence:
             self._require_same_history(shown, head)
             self._files.fsync_dir(folder)
@@ -141,16 +149,23 @@ class LocalTree:
         self, folder: str, building: str, promotion: Promotion, manifest: Manifest, shown: str | None
     ) -> None:
         final = f"{folder}/versions/{version_name(promotion)}"
-        if not self._files.exists(final):
+        if not self._holds(final, promotion):
             earlier = f"{folder}/versions/{shown}" if shown else None
             VersionBuilder(self._files, self._objects, building, earlier, self._linking).build(manifest)
-            try:
-                self._files.rename(building, final)
-            except OSError:
-                if not self._files.exists(final):
-                    raise
-                # Somebody else was quicker. Versions are immutable, so it is the same one.
+            self._settle(folder, building, promotion)
         self._files.fsync_dir(f"{folder}/versions")  # also when another process made it
+
+    def _settle(self, folder: str, building: str, promotion: Promotion) -> None:
+        """Give a version its name, unless somebody else was quicker: versions are immutable."""
+        final = f"{folder}/versions/{version_name(promotion)}"
+        try:
+            self._files.rename(building, final)
+        except OSError:
+            if self._holds(final, promotion):
+                return
+            if not (self._files.exists(building) and self._trash(folder, version_name(promotion))):
+                raise
+            self._files.rename(building, final)  # what stood there was not that version any more
 
     def _kill_others(self, folder: str, mine: str) -> None:
         for name in self._files.listdir(f"{folder}/.tickets"):
@@ -191,6 +206,20 @@ class LocalTree:
 
     # --- what is shown ---
 
+    def stands(self, dataset_id: str, promotion: Promotion) -> bool:
+        """Does `current` lead to this version? False if its folder is gone, or another's by now."""
+        return self._stands(self._folder(dataset_id), promotion)
+
+    def _stands(self, folder: str, promotion: Promotion) -> bool:
+        name = version_name(promotion)
+        return self._shown(folder) == name and self._holds(f"{folder}/versions/{name}", promotion)
+
+    def _holds(self, version: str, promotion: Promotion) -> bool:
+        """Is the version in this folder? Its manifest is looked at, not each of its files."""
+        return file_sha256(self._files, f"{version}/manifest.json") == promotion.version_id.removeprefix(
+            "sha256:"
+        )
+
     def _shown(self, folder: str) -> str | None:
         """The name of the version that `current` shows."""
         try:
@@ -214,11 +243,14 @@ class LocalTree:
         known = found[0].sequence if found else 0
         same = found is not None and (known > sequence_of(shown) or version_name(found[0]) == shown)
         if not same:
-            raise TargetUnavailable(
-                f"{self.name}: it shows {shown}, but the database is at {known}.",
-                remedy="The target belongs to another state folder, or the state was restored: "
-                "give it another path, or remove its `current` and project again.",
-            )
+            raise self._foreign(shown, known)
+
+    def _foreign(self, shown: str, at: int) -> TargetUnavailable:
+        return TargetUnavailable(
+            f"{self.name}: it shows {shown}, which is not of this database; the database is at {at}.",
+            remedy="The target belongs to another state folder, or the state was lost or restored: "
+            "give it another path, or remove its `current` and project again.",
+        )
 
     # --- collecting ---
 

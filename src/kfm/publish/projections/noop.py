@@ -11,6 +11,11 @@ class Noop:
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def project(self, dataset_id: str, head: Callable[[], tuple[Promotion, Manifest] | None]) -> int | None:  # noqa: ARG002
+    def project(
+        self,
+        dataset_id: str,  # noqa: ARG002
+        head: Callable[[], tuple[Promotion, Manifest] | None],
+        known: Callable[[int], str | None] | None = None,  # noqa: ARG002
+    ) -> int | None:
         found = head()
         return found[0].sequence if found else None

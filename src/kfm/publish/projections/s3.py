@@ -20,11 +20,12 @@ from kfm.core.errors import BackendUnavailable, StoreCorrupt, TargetUnavailable
 from kfm.core.records import Asset, Manifest, Promotion, Record
 from kfm.ports import Bucket, Objects
 from kfm.publish.catalogue import documents
-from kfm.publish.projections.tree import COPY_BYTES, is_head, require_folder_name, version_name
+from kfm.publish.projections.tree import COPY_BYTES, is_head, lost, require_folder_name, version_name
 
 ATTEMPTS_MAX = 20
 
 HeadReader = Callable[[], tuple[Promotion, Manifest] | None]
+History = Callable[[int], str | None]  # sequence → the version that this database promoted with it
 
 
 class Pointer(Record, frozen=True):
@@ -47,7 +48,7 @@ class BucketTree:
         self._objects = objects
         self._prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
 
-    def project(self, dataset_id: str, head: HeadReader) -> int | None:
+    def project(self, dataset_id: str, head: HeadReader, known: History | None = None) -> int | None:
         """Make `current.json` show the head; returns the sequence that it shows."""
         root = f"{self._prefix}{require_folder_name(dataset_id)}/"
         try:
@@ -56,7 +57,7 @@ class BucketTree:
                 found = head()  # only now: a pointer moved from here on makes our put fail
                 if found is None:
                     return None
-                if shown and self._is_done(shown, found[0]):
+                if shown and self._is_done(shown, found[0], known):
                     return shown.sequence
                 if self._uploaded(root, found, head) and self._point(root, found[0], etag):
                     return found[0].sequence
@@ -79,18 +80,20 @@ class BucketTree:
         except msgspec.DecodeError as error:
             raise TargetUnavailable(f"{self.name}: {root}current.json is not ours; move it away.") from error
 
-    def _is_done(self, shown: Pointer, promotion: Promotion) -> bool:
+    def _is_done(self, shown: Pointer, promotion: Promotion, known: History | None) -> bool:
         if shown.sequence < promotion.sequence:
-            return False
-        if (shown.sequence, shown.version_id) != (promotion.sequence, promotion.version_id):
+            same = known is None or known(shown.sequence) == shown.version_id
+        else:
             # The pointer was read first, so a database that it came from knows at least as much.
+            same = (shown.sequence, shown.version_id) == (promotion.sequence, promotion.version_id)
+        if not same:
             raise TargetUnavailable(
-                f"{self.name}: it shows {shown.sequence} ({shown.version_id}), "
-                f"but the database is at {promotion.sequence} ({promotion.version_id}).",
-                remedy="The target belongs to another state folder, or the state was restored: "
+                f"{self.name}: it shows {shown.sequence} ({shown.version_id}), which is not of this database; "
+                f"the database is at {promotion.sequence} ({promotion.version_id}).",
+                remedy="The target belongs to another state folder, or the state was lost or restored: "
                 "give it another prefix, or remove its current.json and project again.",
             )
-        return True
+        return shown.sequence == promotion.sequence
 
     def _uploaded(self, root: str, found: tuple[Promotion, Manifest], head: HeadReader) -> bool:
         try:
@@ -103,12 +106,16 @@ class BucketTree:
 
     def _upload(self, root: str, promotion: Promotion, manifest: Manifest) -> None:
         """Everything that the pointer will lead to. What is there already is equal, by its name."""
-        assets = {asset.sha256: asset for item in manifest.items for asset in item.assets}
-        for asset in assets.values():
+        assets = {asset.sha256: (item, asset) for item in manifest.items for asset in item.assets}
+        for item, asset in assets.values():
             key = root + blob_key(asset)
             there = self._bucket.head(key)
             if there is None or there.size != asset.size:
-                self._bucket.put_stream(key, self._chunks(asset))
+                try:
+                    self._bucket.put_stream(key, self._chunks(asset))
+                except StoreCorrupt as error:
+                    damaged = self._objects.has(asset.sha256)
+                    raise lost(manifest, item, error, damaged=damaged) from error
         folder = f"{root}versions/{version_name(promotion)}/"
         for name, data in documents(manifest, lambda asset: "../../" + blob_key(asset)).items():
             self._bucket.put(folder + name, data, if_none_match=True)

@@ -11,8 +11,9 @@ from typing import Literal
 import msgspec
 
 from kfm.core.errors import StoreCorrupt, TargetUnavailable
-from kfm.core.records import Asset, Manifest, Promotion
+from kfm.core.records import Asset, Item, Manifest, Promotion
 from kfm.core.templates import safe_path
+from kfm.core.times import rfc3339
 from kfm.ports import Files, Objects
 from kfm.publish.catalogue import documents, in_data_folder
 
@@ -35,6 +36,13 @@ def sequence_of(name: str) -> int:
     if not (dash and rest and digits.isascii() and digits.isdigit()):
         raise ValueError(f"not the name of a version: {name!r}")
     return int(digits)
+
+
+def is_known(name: str, known: Callable[[int], str | None]) -> bool:
+    """Did this database promote the version of this name?"""
+    version_id = known(sequence_of(name))
+    digits = name.partition("-")[2]
+    return version_id is not None and version_id.removeprefix("sha256:")[: len(digits)] == digits
 
 
 class VersionBuilder:
@@ -63,7 +71,10 @@ class VersionBuilder:
             self._place_document(name, data)
         for item in manifest.items:
             for asset in item.assets:
-                self._place_asset(asset, known)
+                try:
+                    self._place_asset(asset, known)
+                except StoreCorrupt as error:
+                    raise lost(manifest, item, error, damaged=self._objects.has(asset.sha256)) from error
         for folder in reversed(list(self._folders)):
             self._files.fsync_dir(folder)
 
@@ -88,8 +99,10 @@ class VersionBuilder:
     def _place_asset(self, asset: Asset, known: Mapping[str, str]) -> None:
         path = self._path(f"data/{asset.path}")
         for candidate in self._candidates(asset, known):
-            with contextlib.suppress(_CannotLink):
-                return self._link(candidate, path)
+            # Anybody may have edited it in place: a link would carry that on.
+            if file_sha256(self._files, candidate) == asset.sha256:
+                with contextlib.suppress(_CannotLink):
+                    return self._link(candidate, path)
         self._copy(asset, path)
         return None
 
@@ -153,6 +166,33 @@ class VersionBuilder:
 
 class _CannotLink(Exception):
     pass
+
+
+def file_sha256(files: Files, path: str) -> str | None:
+    """The hash of what stands there; None if no file does."""
+    digest = hashlib.sha256()
+    try:
+        reader = files.open(path)
+        try:
+            while data := reader.read(COPY_BYTES):
+                digest.update(data)
+        finally:
+            reader.close()
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        return None
+    return digest.hexdigest()
+
+
+def lost(manifest: Manifest, item: Item, error: StoreCorrupt, *, damaged: bool) -> StoreCorrupt:
+    """An object of a promoted version is missing or damaged: whose it is, and how it comes back."""
+    window = f"{rfc3339(item.window_start_ms)}/{rfc3339(item.window_end_ms)}"
+    return StoreCorrupt(
+        f"{manifest.dataset_id}, item {item.id}: {error.detail}",
+        remedy="Bring the object back from a copy of the objects folder and run `kfm project`; or "
+        + ("remove the damaged object and " if damaged else "")
+        + "fetch its window again: "
+        f"`kfm run --source {item.source_id} --window {window} --force --rationale TEXT --ticket ID`.",
+    )
 
 
 def read_file(files: Files, path: str, bytes_max: int = DOCUMENT_BYTES_MAX) -> bytes | None:

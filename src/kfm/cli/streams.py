@@ -1,0 +1,66 @@
+"""Standard streams that may fail. The work goes on, and what was lost is remembered."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+
+class Stream:
+    """A stream to which writing always succeeds; `lost` says why nothing arrives any more."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self.lost: Exception | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        try:
+            self._stream.write(text)
+        except (OSError, ValueError) as error:
+            self._lose(error)
+        return len(text)
+
+    def flush(self) -> None:
+        try:
+            self._stream.flush()
+        except (OSError, ValueError) as error:
+            self._lose(error)
+
+    def _lose(self, error: Exception) -> None:
+        if isinstance(error, ValueError) and not isinstance(error, OSError) and not self._stream.closed:
+            raise error  # text that can't be written there: not the stream's fault
+        self.lost = self.lost or error
+        # What is left in the buffer goes nowhere; Python would complain again at exit.
+        with suppress(OSError, ValueError):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self._stream.fileno())
+            os.close(nowhere)
+
+
+@contextmanager
+def forgiving() -> Iterator[Stream]:
+    """Both standard streams, forgiving; yields the one for results."""
+    before = (sys.stdout, sys.stderr)
+    if None in (sys.stdin, *before):
+        _fill_gaps()
+    out, err = (Stream(open(os.devnull, "w") if each is None else each) for each in before)  # noqa: SIM115
+    sys.stdout, sys.stderr = out, err  # type: ignore[assignment]
+    try:
+        yield out
+    finally:
+        out.flush()
+        err.flush()
+        sys.stdout, sys.stderr = before
+
+
+def _fill_gaps() -> None:
+    """A stream that was closed leaves its number free, and the database must not be opened under it."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(descriptor)
