@@ -207,7 +207,7 @@ def _require_files(loaded: Loaded, lines: dict[str, int]) -> None:
     ] + [
         f"{loaded.name}:{lines.get(field, 1)}: `{path}` is a folder, not a file"
         for field, path in named
-        if os.path.isdir(loaded.resolve(path))
+        if field.startswith("sources") and os.path.isdir(loaded.resolve(path))  # of policies it means all
     ]
     if missing:
         raise ConfigError("\n".join(missing), problems=tuple(missing))

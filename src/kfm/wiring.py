@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from kfm.core.errors import BackendUnavailable, ConfigError, KfmError, PlanError
+from kfm.core.errors import BackendUnavailable, ConfigError, KfmError, PlanError, UsageError
 from kfm.core.records import Window
 from kfm.core.settings import Source
 from kfm.engine.requests import ProjectionReport, RunReport, RunRequest
@@ -204,10 +204,25 @@ class App:
         return CedarPolicies(self.settings.policies, self.loaded.folder)
 
     @cached_property
-    def objects(self) -> LocalObjects:
+    def objects(self) -> Objects:
+        if self.settings.objects is not None:
+            from kfm.objects.remote import RemoteObjects
+
+            return RemoteObjects(self._bucket(self.settings.objects, self.settings.objects_options))
         from kfm.objects.local import LocalObjects
 
         return LocalObjects(self.files, f"{self.state}/objects", self.ids)
+
+    @property
+    def _collectable(self) -> LocalObjects:
+        from kfm.objects.local import LocalObjects
+
+        if not isinstance(self.objects, LocalObjects):
+            raise UsageError(
+                "Objects in a bucket are not collected.",
+                remedy="Remove what is old with the bucket's own rules.",
+            )
+        return self.objects
 
     def _scratch(self) -> Objects:
         from kfm.objects.scratch import ScratchObjects
@@ -410,7 +425,7 @@ class App:
         from kfm.engine import collecting
 
         return collecting.plan(
-            self.kernel, self.objects, collecting.GRACE_MS if grace_ms is None else grace_ms
+            self.kernel, self._collectable, collecting.GRACE_MS if grace_ms is None else grace_ms
         )
 
     def collect(
@@ -420,7 +435,7 @@ class App:
 
         return collecting.carry_out(
             self.kernel,
-            self.objects,
+            self._collectable,
             actor=actor,
             rationale=rationale,
             grace_ms=collecting.GRACE_MS if grace_ms is None else grace_ms,

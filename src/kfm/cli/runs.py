@@ -52,7 +52,7 @@ def run_document(run: Any) -> dict[str, Any]:
 @click.option(
     "--limit", type=click.IntRange(1, LIMIT_MAX), default=20, help="At most so many.", show_default=True
 )
-@click.option("--to", metavar="FILE", help="Write them all to FILE.jsonl, .parquet or .feather instead.")
+@click.option("--export", "to", metavar="FILE", help="Write all to FILE (.jsonl, .parquet, .feather).")
 @session_options
 def command(
     session: Session, dataset: str | None, source: str | None, status: str | None, limit: int, to: str | None

@@ -50,7 +50,7 @@ def forgiving() -> Iterator[Stream]:
     if None in (sys.stdin, *before):
         _fill_gaps()
     out, err = (Stream(open(os.devnull, "w") if each is None else each) for each in before)  # noqa: SIM115
-    sys.stdout, sys.stderr = out, err  # type: ignore[assignment]
+    sys.stdout, sys.stderr = out, err
     try:
         yield out
     finally:

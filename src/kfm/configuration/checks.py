@@ -5,6 +5,7 @@ Everything here depends on the text of the file alone, so an unchanged file is n
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -14,6 +15,7 @@ from kfm.configuration.document import Document
 from kfm.configuration.inline_secrets import inline_secrets
 from kfm.configuration.shape import gathered, nearest
 from kfm.core.errors import ConfigError, WindowError
+from kfm.core.own_output import own_places, takes_in
 from kfm.core.settings import Settings, Source, Target
 
 ID_RULE = "letters, digits, `.`, `_` and `-`, beginning with a letter or digit, at most 100"
@@ -44,6 +46,7 @@ def check(document: Document, settings: Settings) -> None:
         *_datasets(settings),
         *_sources(settings),
         *_sync(settings),
+        *_own_output(document, settings),
         *_targets(settings),
         *_freezes(settings),
         *_numbers(settings),
@@ -215,32 +218,51 @@ def _sync(settings: Settings) -> Iterator[Problem]:
                 yield here, f"sync `{source.id}` names the member `{member}`, which is not there{hint}"
             elif member in source.members[:position]:
                 yield here, f"sync `{source.id}` names the member `{member}` twice"
-            elif sources[member].dataset != source.dataset:
+            elif problem := _member(source, sources[member]):
+                yield here, problem
+
+
+def _member(sync: Source, member: Source) -> str | None:
+    """What stands against taking a source into a sync."""
+    if member.id == sync.id:
+        return f"sync `{sync.id}` contains itself"
+    if member.kind == "sync":
+        return (
+            f"sync `{sync.id}` has the sync `{member.id}` among its members; name the members of "
+            f"`{member.id}` instead"
+        )
+    if member.dataset != sync.dataset:
+        return (
+            f"sync `{sync.id}` publishes the dataset `{sync.dataset}`, "
+            f"but its member `{member.id}` belongs to `{member.dataset}`"
+        )
+    if member.pipeline is not None:
+        return (
+            f"sync `{sync.id}` would publish what its member `{member.id}` fetches without running the "
+            "member's `pipeline`; give the sync itself a pipeline"
+        )
+    return None
+
+
+def _own_output(document: Document, settings: Settings) -> Iterator[Problem]:
+    """Folders of sources and of what we write, as they are spelt; links are looked at in a run."""
+    here = os.path.dirname(os.path.abspath(document.name))
+
+    def absolute(path: str) -> str:
+        return os.path.normpath(os.path.join(here, path))
+
+    for index, source in enumerate(settings.sources):
+        if source.kind != "files" or not source.folder:
+            continue
+        for what, own in own_places(settings):
+            if takes_in(absolute(source.folder), absolute(own), source.dataset, what):
                 yield (
-                    here,
+                    f"sources[{index}].folder",
                     (
-                        f"sync `{source.id}` publishes the dataset `{source.dataset}`, "
-                        f"but its member `{member}` belongs to `{sources[member].dataset}`"
+                        f"the folder `{source.folder}` of source `{source.id}` and the {what} `{own}` "
+                        "overlap: kfm would take in its own output; keep them apart"
                     ),
                 )
-        circle = _circle(source.id, sources)
-        if circle:
-            yield path, f"sync `{source.id}` contains itself: {' → '.join(circle)}"
-
-
-def _circle(start: str, sources: dict[str, Source]) -> list[str]:
-    """The way from a sync back to itself, or nothing."""
-    ways = [[start]]
-    seen: set[str] = set()
-    while ways:
-        way = ways.pop()
-        for member in sources[way[-1]].members:
-            if member == start:
-                return [*way, start]
-            if member in sources and member not in seen:
-                seen.add(member)
-                ways.append([*way, member])
-    return []
 
 
 def _targets(settings: Settings) -> Iterator[Problem]:

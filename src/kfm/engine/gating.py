@@ -14,7 +14,8 @@ from kfm.core.gates import (
     rights_gate,
     switch_gate,
 )
-from kfm.core.records import ValidationReport
+from kfm.core.records import Promotion, ValidationReport
+from kfm.core.settings import Dataset
 from kfm.engine.kernel import Kernel
 
 
@@ -27,10 +28,14 @@ def force_request(subject: Subject) -> ForceRequest | None:
 
 def _context(subject: Subject, dry_run: bool) -> dict[str, Any]:
     trigger = subject.trigger
+    return _facts(trigger.type, trigger.rationale, trigger.ticket, dry_run)
+
+
+def _facts(trigger_type: str, rationale: str | None, ticket: str | None, dry_run: bool) -> dict[str, Any]:
     return {
-        "trigger": trigger.type,
-        "rationale": trigger.rationale or "",
-        "ticket": trigger.ticket or "",
+        "trigger": trigger_type,
+        "rationale": rationale or "",
+        "ticket": ticket or "",
         "approvals": [],
         "is_dry_run": dry_run,
     }
@@ -59,6 +64,27 @@ def at_promotion(
         *kernel.policies.decide("publish", dataset, subject.trigger.actor, _context(subject, dry_run)),
     ]
     return combine(results, force_request(subject))
+
+
+def at_projection(kernel: Kernel, dataset: Dataset, head: Promotion) -> GateDecision:
+    """May what was promoted be shown now? Asked for whoever promoted it, with the reasons given then.
+
+    Freezes are not asked: the promotion was allowed in one, or by force, and its showing belongs to it.
+    """
+    run = kernel.ledger.run(head.run_id)
+    entry = next(iter(kernel.ledger.governance(kind="promotion", subject=head.run_id, limit=1)), None)
+    context = _facts(
+        run.trigger_type if run else "manual",
+        entry.rationale if entry else None,
+        entry.ticket if entry else None,
+        dry_run=False,
+    )
+    results = [
+        switch_gate(kernel.ledger.switches(), dataset.id, dataset.domain, in_flight=True),
+        rights_gate(dataset),
+        *kernel.policies.decide("publish", dataset, entry.actor if entry else "unknown", context),
+    ]
+    return combine(results)
 
 
 def in_flight(kernel: Kernel, subject: Subject) -> GateDecision:

@@ -58,9 +58,9 @@ class Address:
     def secrets(self) -> list[str]:
         """Every secret that goes out, to be looked for in whatever is said about the answer."""
         source = self._source
-        named = {**source.params, **source.headers}
+        named = [*source.params.items(), *source.headers.items()]
         values = [
-            self._resolve(value) for name, value in named.items() if is_reference(value) or is_secret_name(name)
+            self._resolve(value) for name, value in named if is_reference(value) or is_secret_name(name)
         ]
         user, password = self._credentials()
         if password:
@@ -81,7 +81,8 @@ class Address:
                 or any(ord(character) < 32 or ord(character) == 127 for character in value)
             ):
                 raise ConfigError(
-                    f"The header {name} of source `{self._source.id}` has characters that can't be sent, or blanks around it."
+                    f"The header {name} of source `{self._source.id}` has characters that can't be sent, "
+                    "or blanks around it."
                 )
         return headers
 

@@ -50,7 +50,7 @@ class FilesSource:
         relpaths = []
         for relpath in self._walk("", 0):
             if wanted.matches(relpath):
-                relpaths.append(relpath)
+                relpaths.append(_utf8(relpath))
                 if len(relpaths) > self._limits.objects_per_run_max:
                     raise LimitExceeded(
                         f"More than {self._limits.objects_per_run_max} files match {pattern!r} "
@@ -115,7 +115,8 @@ class FilesSource:
             entries = sorted(os.scandir(os.path.join(self._folder, below)), key=lambda entry: entry.name)
         except OSError as error:
             raise UpstreamUnavailable(
-                f"The folder {below or self._source.folder} can't be read: {error.strerror}.", transient=False
+                f"The folder {_legible(below) or self._source.folder} can't be read: {error.strerror}.",
+                transient=False,
             ) from None
         for entry in entries:
             seen[0] += 1
@@ -128,6 +129,22 @@ class FilesSource:
                 yield from self._walk(relpath, depth + 1, seen)
             elif not entry.is_dir():  # nor a link to a folder
                 yield relpath
+
+
+def _utf8(relpath: str) -> str:
+    """Records and addresses are UTF-8: a name that is not can't be kept in them."""
+    legible = _legible(relpath)
+    if legible != relpath:
+        raise UpstreamUnavailable(
+            f"The file name {legible} is not UTF-8.",
+            remedy="Rename the file, or leave it out by the source's `pattern`.",
+            transient=False,
+        )
+    return relpath
+
+
+def _legible(name: str) -> str:
+    return os.fsencode(name).decode(errors="replace")
 
 
 def _chunks(descriptor: int) -> Iterator[bytes]:

@@ -107,9 +107,7 @@ class HttpSource:
         pagination = self._source.pagination
         assert pagination is not None
         total = 0
-        for page in following(
-            pagination, url, self._read, self._address.follow, self._address.shown
-        ):
+        for page in following(pagination, url, self._read, self._address.follow, self._address.shown):
             total += page.size
             if total > self._limits.run_bytes_max:
                 shown = self._address.shown(url)

@@ -59,9 +59,7 @@ def following(
         if onward is None:
             return
         address = onward
-    raise LimitExceeded(
-        f"{shown(url)} has more than {pagination.pages_max} pages (pagination.pages_max)."
-    )
+    raise LimitExceeded(f"{shown(url)} has more than {pagination.pages_max} pages (pagination.pages_max).")
 
 
 def _first(pagination: Pagination, url: str) -> str:
@@ -134,9 +132,7 @@ def _parsed(page: Page, shown: str) -> Any:
     try:
         return json.loads(os.pread(page.file.fileno(), page.size, 0))
     except (ValueError, RecursionError):
-        raise UpstreamUnavailable(
-            f"{shown} did not answer with JSON.", transient=False
-        ) from None
+        raise UpstreamUnavailable(f"{shown} did not answer with JSON.", transient=False) from None
 
 
 def _circle(shown: str, number: int) -> LimitExceeded:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from kfm.core.errors import ConfigError, PluginConflict
+from kfm.core.own_output import own_places, takes_in
 from kfm.core.settings import Limits, Settings, Source
 
 if TYPE_CHECKING:
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
 
 GROUP = "kfm.sources"
 KINDS = ("files", "http", "bucket", "sync")
-DEPTH_MAX = 8
 
 
 class Tools(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,13 +34,15 @@ class Tools(msgspec.Struct, frozen=True, kw_only=True):
     limits: Limits = Limits()
 
 
-def make_source(source: Source, settings: Settings, tools: Tools, *, depth: int = 0) -> ports.Source:
+def make_source(source: Source, settings: Settings, tools: Tools) -> ports.Source:
     """The source behind the settings. A plugin is called as factory(source, tools)."""
     limits = tools.limits
     if source.kind == "files":
         from kfm.sources.files import FilesSource
 
-        return FilesSource(source, tools.resolve_path(source.folder or "."), limits)
+        folder = tools.resolve_path(source.folder or ".")
+        _require_apart(source, folder, settings, tools.resolve_path)
+        return FilesSource(source, folder, limits)
     if source.kind == "http":
         from kfm.sources.http import HttpSource
 
@@ -56,21 +59,32 @@ def make_source(source: Source, settings: Settings, tools: Tools, *, depth: int 
     if source.kind == "sync":
         from kfm.sources.sync import SyncSource
 
-        if depth >= DEPTH_MAX:
-            raise ConfigError(f"Sync `{source.id}` is nested deeper than {DEPTH_MAX}.")
+        direct = [settings.source(member) for member in source.members]
+        if any(member.kind == "sync" for member in direct):
+            raise ConfigError(f"Sync `{source.id}` has a sync among its members.")
         members = {
             # One promotion, one calendar: the members' dates are those of the sync.
-            member: make_source(
-                msgspec.structs.replace(settings.source(member), time_zone=source.time_zone),
-                settings,
-                tools,
-                depth=depth + 1,
+            member.id: make_source(
+                msgspec.structs.replace(member, time_zone=source.time_zone), settings, tools
             )
-            for member in source.members
+            for member in direct
         }
         return SyncSource(source.id, members, limits)
     made: ports.Source = find_plugin(source.kind).load()(source, tools)
     return made
+
+
+def _require_apart(
+    source: Source, folder: str, settings: Settings, resolve_path: Callable[[str], str]
+) -> None:
+    """Links and a state folder named by the environment are known only now."""
+    place = os.path.realpath(folder)
+    for what, own in own_places(settings):
+        if takes_in(place, os.path.realpath(resolve_path(own)), source.dataset, what):
+            raise ConfigError(
+                f"The folder `{source.folder}` of source `{source.id}` and the {what} `{own}` overlap: "
+                "kfm would take in its own output."
+            )
 
 
 def find_plugin(kind: str) -> EntryPoint:

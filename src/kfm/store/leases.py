@@ -20,9 +20,12 @@ COLLECTOR = "gc"  # the lock that garbage collection holds; no run starts while 
 def is_gone(lock: Lock, now_ms: int, dead: Dead) -> bool:
     if lock.holder is None:
         return False
+    return _lapsed(lock, now_ms) or dead(lock.holder.worker_id)
+
+
+def _lapsed(lock: Lock, now_ms: int) -> bool:
     # A lease beyond any that can be configured was written by a clock that was far ahead.
-    left_ms = lock.lease_until_ms - now_ms
-    return not 0 < left_ms <= LEASE_MAX_MS or dead(lock.holder.worker_id)
+    return not 0 < lock.lease_until_ms - now_ms <= LEASE_MAX_MS
 
 
 def lock_for_update(session: Session, scope: str) -> Lock:
@@ -64,7 +67,7 @@ def free(session: Session, lock: Lock, now_ms: int) -> None:
 def evict(session: Session, lock: Lock, now_ms: int) -> Reaped:
     """The run of a holder that is gone has failed."""
     assert lock.holder is not None
-    lapsed = lock.lease_until_ms <= now_ms
+    lapsed = _lapsed(lock, now_ms)
     code = LEASE_EXPIRED if lapsed else WORKER_DIED
     session.one(
         "runs.fail",

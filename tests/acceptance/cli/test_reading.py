@@ -261,6 +261,7 @@ def test_switches_are_listed(kfm: Kfm, app: FakeApp, valid: Valid) -> None:
 def test_project(kfm: Kfm, app: FakeApp, valid: Valid) -> None:
     """Each target is told of; one that fails makes the exit code 4."""
     assert kfm("project").out == "nothing is promoted yet\n"
+    assert kfm("project", "--json").document["projections"] == []
     app.projection_reports = [
         ProjectionReport(dataset_id="levels", target="local", sequence=3),
         ProjectionReport(

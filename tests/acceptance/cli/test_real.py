@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -251,6 +252,18 @@ def test_gc(kfm: Kfm, begun: Path, valid: Valid) -> None:
     assert kfm("run").out.startswith("unchanged")
 
 
+@pytest.mark.req("TRG-4")
+def test_project_fills_a_target_that_was_emptied(kfm: Kfm, begun: Path) -> None:
+    """`kfm project` looks at the target itself, also where the ledger believes that it is up to date."""
+    assert kfm("run").code == 0
+    before = files_of(begun / "published")
+    assert before
+    shutil.rmtree(begun / "published")
+    for _ in range(2):
+        assert kfm("project") == Called(0, "shown     example-readings  local  version 1\n", "")
+        assert files_of(begun / "published") == before
+
+
 def test_doctor(kfm: Kfm, begun: Path, valid: Valid) -> None:
     """A healthy project: every line is ok, as JSON the same."""
     called = kfm("doctor", "--json")
@@ -431,9 +444,9 @@ def test_a_bar_on_a_terminal(begun: Path) -> None:
 @pytest.mark.req("UPD-4")
 @pytest.mark.parametrize("name", ["runs.jsonl", "runs.parquet", "runs.feather"])
 def test_the_ledger_as_a_file(kfm: Kfm, begun: Path, name: str) -> None:
-    """`kfm runs --to FILE` writes the whole ledger in the form that the name asks for."""
+    """`kfm runs --export FILE` writes the whole ledger in the form that the name asks for."""
     kfm("run")
-    called = kfm("runs", "--to", name)
+    called = kfm("runs", "--export", name)
     assert (called.code, called.out) == (0, f"{name}: 1 run\n")
     assert (begun / name).stat().st_size > 0
-    assert kfm("runs", "--to", "runs.xlsx").code == 2
+    assert kfm("runs", "--export", "runs.xlsx").code == 2

@@ -270,12 +270,60 @@ def test_a_target_that_failed_is_told(kfm: Kfm, app: FakeApp, valid: Valid) -> N
     assert "fix: Make the target writable, then run `kfm project`." in called.err
 
 
-def test_a_cancelled_run_ends_the_call(kfm: Kfm, app: FakeApp) -> None:
-    """After Ctrl-C no further source is begun."""
-    app.answers = {"daily": Cancelled()}
-    called = kfm("run")
+@pytest.mark.req("CLI-1")
+@pytest.mark.parametrize("command", ["run", "diff"])
+@pytest.mark.parametrize(
+    "answer",
+    [Cancelled(), KeyboardInterrupt(), {"outcome": "failed", "word": "failed", "error": Cancelled()}],
+)
+def test_a_cancelled_run_ends_the_call(
+    kfm: Kfm, app: FakeApp, valid: Valid, command: str, answer: Any
+) -> None:
+    """After Ctrl-C no further source is begun, whoever noticed it, and those left out are named."""
+    app.answers = {"daily": answer}
+    called = kfm(command, "--json")
+    assert called.code == called.document["exit_code"] == 130
+    valid(command, called.document)
+    assert [request.source_id for request in app.requests] == ["daily"]
+    assert "error KFM930: The run was cancelled." in called.err
+    assert called.err.splitlines()[-1] == "cancelled; not run: hourly"
+
+
+def test_ctrl_c_between_two_sources(kfm: Kfm, app: FakeApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was done is reported; the rest is not begun."""
+
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("kfm.cli.run.tell", interrupted)
+    called = kfm("run", "--json")
     assert called.code == 130
-    assert len(app.requests) == 1
+    assert [result["word"] for result in called.document["results"]] == ["published"]
+    assert called.err == "cancelled; not run: hourly\n"
+
+
+@pytest.mark.parametrize(
+    ("trouble", "code", "told"),
+    [
+        (
+            OSError(28, "No space left on device", "/s/workers"),
+            4,
+            "error KFM400: A backend can't be reached. No space left on device (/s/workers).",
+        ),
+        (ZeroDivisionError("x"), 1, "error KFM600: Something went wrong. ZeroDivisionError: x"),
+    ],
+)
+def test_trouble_with_one_source_is_its_own(
+    kfm: Kfm, app: FakeApp, trouble: Exception, code: int, told: str
+) -> None:
+    """A full disk, or even a defect, is that source's failed result; the others run."""
+    app.answers = {"daily": trouble}
+    called = kfm("run")
+    assert called.code == code
+    assert [request.source_id for request in app.requests] == ["daily", "hourly"]
+    assert [line.split()[0] for line in called.out.splitlines()] == ["failed", "published"]
+    assert told in called.err.splitlines()
+    assert "Traceback" not in called.err
 
 
 def test_an_unknown_source(kfm: Kfm, app: FakeApp, valid: Valid) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -58,8 +59,8 @@ def test_help_is_for_everybody(kfm: Kfm) -> None:
 @pytest.mark.req("CLI-1")
 def test_bad_usage(kfm: Kfm, valid: Valid) -> None:
     """Exit code 2, a line with the code, a line with the way out; as JSON the same."""
-    assert kfm("runs", "--limt", "3").err.splitlines() == [
-        "error KFM200: The command can't be carried out. No such option '--limt'. Did you mean '--limit'?",
+    assert kfm("runs", "--limmit", "3").err.splitlines() == [
+        "error KFM200: The command can't be carried out. No such option '--limmit'. Did you mean '--limit'?",
         "fix: Read `kfm runs --help`.",
     ]
     assert kfm("stauts").err.splitlines()[0].endswith("There is no command `stauts`. Did you mean `status`?")
@@ -150,10 +151,106 @@ def test_colour_is_for_terminals(
 
 def test_a_reader_that_has_had_enough(project: Path) -> None:
     """A closed pipe ends the command quietly."""
-    command = f"{sys.executable} -m kfm config show --origin | true; echo ${{PIPESTATUS[0]}}"
+    command = f"{shlex.quote(sys.executable)} -m kfm config show --origin | true; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "0"
     assert done.stderr == ""
+
+
+def _shell(command: str) -> tuple[int, str]:
+    """The exit code of kfm, whatever its output goes to, and what it says on stderr."""
+    script = f"{shlex.quote(sys.executable)} -m kfm {command}; echo ${{PIPESTATUS[0]}} >code"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    return int(Path("code").read_text()), done.stderr
+
+
+@pytest.mark.req("CLI-1")
+@pytest.mark.parametrize(
+    ("where", "code", "buffered"),
+    [
+        ("| true", 0, True),
+        ("| true", 0, False),
+        (">&-", 0, True),
+        ("2>&-", 0, True),
+        ("2>/dev/full", 0, False),
+        (">&- 2>&- <&-", 0, True),
+        (">/dev/full", 4, True),
+        (">/dev/full", 4, False),
+    ],
+)
+def test_output_that_can_not_be_written(
+    project: Path, kfm: Kfm, monkeypatch: pytest.MonkeyPatch, where: str, code: int, buffered: bool
+) -> None:
+    """The work is done all the same, and its failure is the exit code; only a lost result is one too."""
+    monkeypatch.setenv("PYTHONUNBUFFERED", "" if buffered else "1")
+    (project / "incoming" / "a.csv").write_text("a\n1\n")
+    ended, err = _shell(f"run {where}")
+    assert ended == code
+    assert "defect" not in err
+    assert ("error KFM400" in err) is (code == 4)
+    assert len(kfm("runs", "--json").document["runs"]) == 2
+    text = (project / "kfm.yml").read_text()
+    (project / "kfm.yml").write_text(text.replace("files, folder: incoming}", "files, folder: gone}", 1))
+    assert _shell(f"run {where}")[0] == 4
+    assert _shell(f"run --source none {where}")[0] == 2
+    for command in ("status", "runs", "--version"):
+        assert _shell(f"{command} {where}")[0] == code
+
+
+_SIGNAL_DURING_IMPORT = """
+import os, sys
+class Sender:
+    def find_spec(self, name, path=None, target=None):
+        if name == {module!r}:
+            os.kill(os.getpid(), {sent})
+            sum(range(1000))
+sys.meta_path.insert(0, Sender())
+from kfm.cli import main
+main({arguments!r})
+"""
+
+
+@pytest.mark.req("CLI-1")
+@pytest.mark.parametrize("module", ["kfm.cli.entry", "click", "msgspec", "kfm.cli.runs", "kfm.wiring"])
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_during_an_import(project: Path, module: str, sent: signal.Signals) -> None:
+    """While the command is being loaded a signal waits; then it ends the command as always."""
+    code = _SIGNAL_DURING_IMPORT.format(module=module, sent=int(sent), arguments=["runs"])
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr.splitlines()[0] == "error KFM930: The run was cancelled."
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        (["run", "--set", "state=kfm.yml/x"], 4, "kfm.yml/x for the state can't be made: not a directory."),
+        (["run", "--set", "state=kfm.yml"], 4, "/kfm.yml for the state can't be made: file exists."),
+        (["run", "--set", "state=/proc/x"], 4, "/proc/x for the state can't be made: no such file"),
+        (["run", "--source", "daily", "--artifacts", "art"], 4, "Is a directory (art/run.jsonl)."),
+        (["diff", "--source", "daily", "--artifacts", "art"], 4, "Is a directory (art/run.jsonl)."),
+        (["run", "--correction", "a\udcff"], 2, "An argument is not valid UTF-8: 'a\\xff'."),
+        (["run", "--force", "--rationale", "\udcff"], 2, "An argument is not valid UTF-8: '\\xff'."),
+        (["status", "-c", "\udcff"], 2, "An argument is not valid UTF-8: '\\xff'."),
+        (["run", "--config", "folder.yml"], 2, "folder.yml:8: `pipe.py` is a folder, not a file"),
+    ],
+)
+def test_bad_input_is_not_called_a_defect(
+    kfm: Kfm, project: Path, arguments: list[str], code: int, sentence: str
+) -> None:
+    """What cannot be used is named."""
+    (project / "art" / "run.jsonl").mkdir(parents=True)
+    (project / "pipe.py").mkdir()
+    text = (project / "kfm.yml").read_text()
+    named = text.replace("folder: incoming}", "folder: incoming, pipeline: 'pipe.py:go'}", 1)
+    (project / "folder.yml").write_text(named)
+    called = kfm(*arguments)
+    assert called.code == code
+    assert sentence in called.err
+    assert "defect" not in called.err
 
 
 @pytest.mark.req("CLI-1")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -50,7 +51,7 @@ def test_the_tutorial(tmp_path: Path) -> None:
     """Whoever follows the page sees what the page shows."""
     bin_folder = tmp_path / "bin"
     bin_folder.mkdir()
-    (bin_folder / "kfm").write_text(f'#!/bin/sh\nexec {sys.executable} -m kfm "$@"\n')
+    (bin_folder / "kfm").write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m kfm "$@"\n')
     (bin_folder / "kfm").chmod(0o755)
     environ = {
         name: value for name, value in os.environ.items() if not name.startswith(("KFM_", "GITHUB_", "FORCE"))

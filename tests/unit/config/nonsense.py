@@ -195,11 +195,47 @@ NONSENSE: dict[str, tuple[str, str]] = {
     ),
     "sync of itself": (
         SOURCE + "kind: sync, members: [daily]}",
-        "kfm.yml:3: sync `daily` contains itself: daily → daily",
+        "kfm.yml:3: sync `daily` contains itself",
     ),
     "sync twice": (
         SOURCE + "kind: sync, members: [b, b]}\n  - {id: b, dataset: levels, kind: files, folder: x}",
         "kfm.yml:3: sync `daily` names the member `b` twice",
+    ),
+    "sync of syncs": (
+        SOURCE + "kind: sync, members: [b]}\n  - {id: b, dataset: levels, kind: sync, members: [c]}\n"
+        "  - {id: c, dataset: levels, kind: files, folder: x}",
+        "kfm.yml:3: sync `daily` has the sync `b` among its members; name the members of `b` instead",
+    ),
+    "sync past a pipeline": (
+        SOURCE + "kind: sync, members: [b]}\n"
+        "  - {id: b, dataset: levels, kind: files, folder: x, pipeline: 'p.py:run'}",
+        "kfm.yml:3: sync `daily` would publish what its member `b` fetches without running the member's `pipeline`; "
+        "give the sync itself a pipeline",
+    ),
+    "source of what is published": (
+        GOOD.replace("folder: incoming", "folder: ./published/"),
+        "kfm.yml:6: the folder `./published/` of source `daily` and the local target `published` overlap: "
+        "kfm would take in its own output; keep them apart",
+    ),
+    "source around what is published": (
+        GOOD.replace("folder: incoming", "folder: ."),
+        "kfm.yml:6: the folder `.` of source `daily` and the local target `published` overlap: "
+        "kfm would take in its own output; keep them apart",
+    ),
+    "source within its own dataset": (
+        GOOD.replace("folder: incoming", "folder: published/levels/current/data"),
+        "kfm.yml:6: the folder `published/levels/current/data` of source `daily` and the local target `published` "
+        "overlap: kfm would take in its own output; keep them apart",
+    ),
+    "source around the state": (
+        GOOD.replace("folder: incoming", "folder: x") + "state: x/state\n",
+        "kfm.yml:6: the folder `x` of source `daily` and the state folder `x/state` overlap: "
+        "kfm would take in its own output; keep them apart",
+    ),
+    "source within the state": (
+        GOOD.replace("folder: incoming", "folder: .kfm/objects"),
+        "kfm.yml:6: the folder `.kfm/objects` of source `daily` and the state folder `.kfm` overlap: "
+        "kfm would take in its own output; keep them apart",
     ),
     "target without path": (
         DATASET + "publish: [{kind: local}]",

@@ -113,16 +113,20 @@ class MemoryObjects:
 class Database:
     """The truth: a head that only grows. Each promotion has other bytes at the same path."""
 
-    def __init__(self, objects: MemoryObjects) -> None:
+    def __init__(self, objects: MemoryObjects, text: str = "version") -> None:
         self.objects = objects
+        self.text = text  # another text is another past
         self.history: list[tuple[Promotion, Manifest]] = []
+
+    def known(self, sequence: int) -> str | None:
+        return self.history[sequence - 1][0].version_id if 0 < sequence <= len(self.history) else None
 
     def head(self) -> tuple[Promotion, Manifest] | None:
         return self.history[-1] if self.history else None
 
     def promote(self) -> int:
         sequence = len(self.history) + 1
-        data = f"version {sequence}".encode()
+        data = f"{self.text} {sequence}".encode()
         self.objects.add(data)
         self.objects.add(b"always the same")
         manifest = manifests.merge(

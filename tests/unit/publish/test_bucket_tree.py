@@ -212,7 +212,7 @@ def test_a_lost_object_is_our_fault_not_the_targets() -> None:
     world = World()
     world.database.promote()
     world.objects.stored.clear()
-    with pytest.raises(StoreCorrupt):
+    with pytest.raises(StoreCorrupt, match=DATASET.id):
         world.projector().project(DATASET.id, world.database.head)
     assert world.shown() == 0
 
@@ -230,6 +230,25 @@ def test_a_target_of_another_database_is_refused() -> None:
     world.stored[f"{ROOT}current.json"] = b"hello"
     with pytest.raises(TargetUnavailable, match="not ours"):
         world.projector().project(DATASET.id, world.database.head)
+
+
+def test_a_past_that_is_not_ours_is_never_replaced() -> None:
+    """After a lost state the new one's promotions don't take the pointer over, however many there are."""
+    world = World()
+    for _ in range(2):
+        world.database.promote()
+        world.projector().project(DATASET.id, world.database.head, world.database.known)
+    other = Database(world.objects, "another past")
+    for _ in range(5):
+        other.promote()
+        with pytest.raises(TargetUnavailable, match="not of this database") as refused:
+            world.projector().project(DATASET.id, other.head, other.known)
+        assert "remove its current.json" in refused.value.way_out
+        assert world.shown() == 2
+    world.database.promote()
+    assert world.projector().project(DATASET.id, world.database.head, world.database.known) == 3
+    del world.stored[f"{ROOT}current.json"]  # the remedy
+    assert world.projector().project(DATASET.id, other.head, other.known) == 5
 
 
 def test_endless_conflict_ends() -> None:

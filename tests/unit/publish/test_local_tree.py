@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 import pytest
 
-from kfm.core.errors import TargetUnavailable
+from kfm.core.errors import StoreCorrupt, TargetUnavailable
 from kfm.core.records import Manifest, Promotion
 from kfm.publish.projections.local import LocalTree
-from kfm.publish.projections.tree import sequence_of
-from tests.power import FolderNode, PowerCutFiles, PowerLost
+from kfm.publish.projections.tree import remove_tree, sequence_of
+from tests.power import FileNode, FolderNode, PowerCutFiles, PowerLost
 from tests.unit.publish.stand_ins import DATASET, CountedIds, Database, MemoryObjects, SteppedFiles
 
 Head = Callable[[], "tuple[Promotion, Manifest] | None"]
@@ -63,7 +63,7 @@ def shown(files: PowerCutFiles, database: Database) -> int:
         "data/now.txt",
         "data/a/same.txt",
     }
-    assert tree[f"/tree/{DATASET.id}/{target}/data/now.txt"] == f"version {sequence}".encode()
+    assert tree[f"/tree/{DATASET.id}/{target}/data/now.txt"] == f"{database.text} {sequence}".encode()
     assert tree[f"/tree/{DATASET.id}/{target}/data/a/same.txt"] == b"always the same"
     assert all(tree.values()), "an empty file"
     return sequence
@@ -326,6 +326,128 @@ def test_a_target_ahead_of_its_database_is_refused() -> None:
     with pytest.raises(TargetUnavailable, match="the database is at 1"):
         world.projector().project(DATASET.id, other.head)
     assert world.shown() == 3
+
+
+def test_a_past_that_is_not_ours_is_never_replaced() -> None:
+    """After a lost state the new one's promotions don't take the tree over, however many there are."""
+    world = World()
+    for _ in range(2):
+        world.database.promote()
+    world.projector().project(DATASET.id, world.database.head, world.database.known)
+    other = Database(world.objects, "another past")
+    for _ in range(5):
+        other.promote()
+        with pytest.raises(TargetUnavailable, match="not of this database") as refused:
+            world.projector().project(DATASET.id, other.head, other.known)
+        assert "remove its `current`" in refused.value.way_out
+        assert world.shown() == 2
+    SteppedFiles(world.root).unlink(CURRENT)  # the remedy
+    assert world.projector().project(DATASET.id, other.head, other.known) == 5
+    assert shown(SteppedFiles(world.root), other) == 5
+
+
+def test_an_older_version_of_our_own_past_is_replaced() -> None:
+    """A tree that missed some promotions is brought up to date: what it shows is known."""
+    world = World()
+    for count in (1, 3):
+        for _ in range(count):
+            world.database.promote()
+        shown_now = world.projector().project(DATASET.id, world.database.head, world.database.known)
+        assert shown_now == len(world.database.history) == world.shown()
+
+
+def overwrite(files: PowerCutFiles, path: str, data: bytes) -> None:
+    """As an editor does that writes in place: every link to the file shows it."""
+    node = files._get(path)
+    assert isinstance(node, FileNode)
+    node.synced, node.pending = data, []
+
+
+def test_bytes_edited_in_place_are_not_carried_on() -> None:
+    """A published file that somebody edited is copied anew from the store, not linked into new versions."""
+    world = World()
+    world.database.promote()
+    world.projector().project(DATASET.id, world.database.head)
+    overwrite(SteppedFiles(world.root), f"{CURRENT}/data/a/same.txt", b"edited by hand.")
+    world.database.promote()
+    world.projector().project(DATASET.id, world.database.head)
+    assert world.shown() == 2
+
+
+def broken_world(how: str) -> World:
+    """Two versions are shown, then what `current` names is damaged."""
+    world = World()
+    for _ in range(2):
+        world.database.promote()
+        world.projector().project(DATASET.id, world.database.head)
+    files = SteppedFiles(world.root)
+    version = f"/tree/{DATASET.id}/{files.readlink(CURRENT)}"
+    if how == "gone":
+        remove_tree(files, version)
+    elif how == "empty":
+        remove_tree(files, version)
+        files.mkdir(version)
+    else:
+        overwrite(files, f"{version}/manifest.json", b"{}")
+    return world
+
+
+@pytest.mark.parametrize("how", ["gone", "empty", "altered"])
+def test_a_version_that_fell_is_built_again(how: str) -> None:
+    """A `current` that leads nowhere, or to another manifest, is repaired, wherever the repair is killed."""
+    for calls in range(1, 1000):
+        world = broken_world(how)
+        promotion = world.database.history[-1][0]
+        assert not world.projector().stands(DATASET.id, promotion)
+        files = PowerCutFiles(random.Random(1), world.root)
+        files.die_after(calls)
+        try:
+            assert world.on(files).project(DATASET.id, world.database.head, world.database.known) == 2
+        except PowerLost:
+            world.projector().project(DATASET.id, world.database.head, world.database.known)
+            assert world.shown() == 2
+            continue
+        assert world.shown() == 2
+        assert world.projector().stands(DATASET.id, promotion)
+        left = SteppedFiles(world.root).listdir(f"/tree/{DATASET.id}/versions")
+        assert [sequence_of(name) for name in left] == [1, 2]
+        return
+    raise AssertionError("a repair has no end")
+
+
+def test_two_repair_at_once() -> None:
+    """Wherever one repairer is stopped while another does all of it, the version stands in the end."""
+    for at in range(1, 1000):
+        world = broken_world("altered")
+        steps = 0
+
+        def before(world: World = world, at: int = at) -> None:
+            nonlocal steps
+            steps += 1
+            if steps == at:
+                world.projector().project(DATASET.id, world.database.head)
+
+        world.projector(before).project(DATASET.id, world.database.head)
+        assert world.shown() == 2
+        if steps < at:
+            return
+    raise AssertionError("a repair has no end")
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_lost_object_is_named_with_its_way_back(damaged: bool) -> None:
+    """The error names the dataset and the command that brings the bytes back."""
+    world = World()
+    world.database.promote()
+    for name in world.objects.stored:
+        world.objects.stored[name] = b"other bytes"
+    if not damaged:
+        world.objects.stored.clear()
+    with pytest.raises(StoreCorrupt, match=DATASET.id) as raised:
+        world.projector().project(DATASET.id, world.database.head)
+    window = "1970-01-02T00:00:00Z/1970-01-03T00:00:00Z"
+    assert f"kfm run --source usgs --window {window} --force" in raised.value.way_out
+    assert ("remove the damaged object" in raised.value.way_out) == damaged
 
 
 def test_a_foreign_current_is_not_touched() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from kfm.core.errors import ChecksumMismatch, ConfigError, LimitExceeded, PluginConflict, UpstreamUnavailable
 from kfm.core.records import Window
-from kfm.core.settings import Limits, Settings, Source
+from kfm.core.settings import Limits, Settings, Source, Target
 from kfm.objects.bucket import ObstoreBucket
 from kfm.sources import registry
 from kfm.sources.registry import Tools, make_source
@@ -120,11 +120,25 @@ def test_sync_of_several_sources(bucket, tmp_path):
         assert b"".join(download.chunks()) == b"les"
 
 
-def test_sync_that_contains_itself():
-    """A circle of members is refused, not followed."""
-    circle = Source(id="c", dataset="ds", kind="sync", members=("c",))
-    with pytest.raises(ConfigError, match="nested"):
-        make_source(circle, Settings(sources=(circle,)), tools())
+def test_syncs_are_not_nested():
+    """A sync among the members is refused, not followed."""
+    inner = Source(id="c", dataset="ds", kind="sync", members=("c",))
+    with pytest.raises(ConfigError, match="a sync among its members"):
+        make_source(inner, Settings(sources=(inner,)), tools())
+
+
+def test_links_to_our_own_output_are_found_out(tmp_path):
+    """A folder that only links reveal to be the target or the state is refused; a neighbour is not."""
+    (tmp_path / "out").mkdir()
+    (tmp_path / "alias").symlink_to(tmp_path / "out")
+    source = Source(id="src", dataset="ds", kind="files", folder=str(tmp_path / "alias"))
+    target = Target(kind="local", path=str(tmp_path / "out"))
+    state = str(tmp_path / "state")
+    with pytest.raises(ConfigError, match=r"alias.*local target.*out"):
+        make_source(source, Settings(sources=(source,), publish=(target,), state=state), tools())
+    with pytest.raises(ConfigError, match="state folder"):
+        make_source(source, Settings(sources=(source,), state=str(tmp_path / "out" / "state")), tools())
+    assert make_source(source, Settings(sources=(source,), state=state), tools())
 
 
 class Point:

@@ -128,6 +128,17 @@ def test_what_is_no_file(folder):
         make(folder, pattern="pipe.csv").discover(DAY)
 
 
+def test_names_that_are_not_utf8(folder):
+    """A name that records can't hold is refused with the name as far as it can be read; others go on."""
+    with open(os.fsencode(folder) + b"/caf\xe9.csv", "w") as file:
+        file.write("x")
+    with pytest.raises(UpstreamUnavailable, match=r"caf\ufffd\.csv is not UTF-8") as caught:
+        make(folder, pattern="*.csv").discover(DAY)
+    assert caught.value.message.encode()
+    assert "Rename" in caught.value.way_out
+    assert paths(make(folder, pattern="a.csv")) == ["a.csv"]
+
+
 def test_bounds(folder):
     """Too many or too large files are an error that names the limit."""
     with pytest.raises(LimitExceeded, match="objects_per_run_max"):

@@ -158,14 +158,18 @@ class LocalTree:
     def _settle(self, folder: str, building: str, promotion: Promotion) -> None:
         """Give a version its name, unless somebody else was quicker: versions are immutable."""
         final = f"{folder}/versions/{version_name(promotion)}"
-        try:
-            self._files.rename(building, final)
-        except OSError:
-            if self._holds(final, promotion):
-                return
-            if not (self._files.exists(building) and self._trash(folder, version_name(promotion))):
-                raise
-            self._files.rename(building, final)  # what stood there was not that version any more
+        for is_last in (False, True):
+            try:
+                return self._files.rename(building, final)
+            except OSError as error:
+                if self._holds(final, promotion):
+                    return None
+                if not self._files.exists(building):
+                    raise _Fenced from error
+                if is_last:
+                    raise
+            self._trash(folder, version_name(promotion))  # what stands there is not that version any more
+        return None
 
     def _kill_others(self, folder: str, mine: str) -> None:
         for name in self._files.listdir(f"{folder}/.tickets"):

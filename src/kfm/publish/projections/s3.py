@@ -61,7 +61,7 @@ class BucketTree:
                     return shown.sequence
                 if self._uploaded(root, found, head) and self._point(root, found[0], etag):
                     return found[0].sequence
-        except StoreCorrupt:
+        except (StoreCorrupt, TargetUnavailable):
             raise
         except (BackendUnavailable, OSError) as error:
             raise TargetUnavailable(f"{self.name}: {error}") from error
@@ -88,8 +88,8 @@ class BucketTree:
             same = (shown.sequence, shown.version_id) == (promotion.sequence, promotion.version_id)
         if not same:
             raise TargetUnavailable(
-                f"{self.name}: it shows {shown.sequence} ({shown.version_id}), which is not of this database; "
-                f"the database is at {promotion.sequence} ({promotion.version_id}).",
+                f"{self.name}: it shows {shown.sequence} ({shown.version_id}), which is not of this "
+                f"database; the database is at {promotion.sequence} ({promotion.version_id}).",
                 remedy="The target belongs to another state folder, or the state was lost or restored: "
                 "give it another prefix, or remove its current.json and project again.",
             )

@@ -27,7 +27,11 @@ _UNLINKABLE = (errno.EXDEV, errno.EMLINK, errno.EPERM, errno.EACCES, errno.ENOTS
 
 def version_name(promotion: Promotion) -> str:
     """`00000012-0123456789ab`: in order of promotion, and telling what is inside."""
-    return f"{promotion.sequence:08d}-{promotion.version_id.removeprefix('sha256:')[:12]}"
+    return _name(promotion.sequence, promotion.version_id)
+
+
+def _name(sequence: int, version_id: str) -> str:
+    return f"{sequence:08d}-{version_id.removeprefix('sha256:')[:12]}"
 
 
 def sequence_of(name: str) -> int:
@@ -40,9 +44,9 @@ def sequence_of(name: str) -> int:
 
 def is_known(name: str, known: Callable[[int], str | None]) -> bool:
     """Did this database promote the version of this name?"""
-    version_id = known(sequence_of(name))
-    digits = name.partition("-")[2]
-    return version_id is not None and version_id.removeprefix("sha256:")[: len(digits)] == digits
+    sequence = sequence_of(name)
+    version_id = known(sequence)
+    return version_id is not None and _name(sequence, version_id) == name
 
 
 class VersionBuilder:
