@@ -43,11 +43,9 @@ def open_bucket(
             if given.get("endpoint", given.get("aws_endpoint", "")).startswith("http://"):
                 client["allow_http"] = True
             store = connect(url, config=given, client_options=client, retry_config={"max_retries": 0})
-        if scheme == "s3":
-            store.config  # noqa: B018 - with an option that it does not know, the library panics here
     except (KeyboardInterrupt, SystemExit):
         raise
-    except BaseException as error:  # noqa: BLE001 - it has no common class for what it refuses
+    except BaseException as error:  # noqa: BLE001 - it has no common class for what it refuses, and panics
         reason = redact(str(error).split("\n")[0], given.values())
         raise ConfigError(f"The bucket {redact(url)} can't be opened: {reason}") from None
     return ObstoreBucket(
