@@ -104,6 +104,7 @@ def silent(text: str) -> bool:
         Answer(body=BODY, length=len(BODY) + 5),
         Answer(body=BODY, headers={"Content-Encoding": "gzip"}),
     ],
+    ids=["404", "403", "503", "circle", "echo", "ftp", "elsewhere", "cut", "short", "damaged"],
 )
 def test_answers_that_are_errors(server: Unruly, source, said, ask, answer):
     """Refusals, redirects and cut bodies are told without the values that were sent."""

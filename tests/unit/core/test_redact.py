@@ -98,3 +98,9 @@ def test_strip_params():
     """Parameters are taken out by name; the others keep their order and spelling."""
     assert strip_params("http://h/p?a=%20&token=x&b=", ["token"]) == "http://h/p?a=%20&b="
     assert strip_params("http://h/p?t%6Fken=x", ["token"]) == "http://h/p"
+
+
+@pytest.mark.parametrize("shown", ["a b/c+ä", "a%20b%2Fc%2B%C3%A4", "a%20b/c%2b%c3%a4", "a+b%2Fc%2B%C3%A4"])
+def test_known_secrets_in_any_spelling(shown):
+    """A known secret is masked under a harmless name, too, however an address spells it."""
+    assert redact(f"http://h/x?appid={shown} failed", ["a b/c+ä"]) == f"http://h/x?appid={MASK} failed"

@@ -61,6 +61,7 @@ def test_members_larger_than_a_step():
         (gzip.compress(ONE) + b"\x1f", "gzip"),
         (zlib.compress(ONE) + zlib.compress(TWO), "deflate"),
     ],
+    ids=["garbage", "padding", "cut", "begun", "deflate"],
 )
 def test_nothing_after_a_member_vanishes(data, encoding, step):
     """What follows and is no whole member is an error."""
