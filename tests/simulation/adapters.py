@@ -76,7 +76,10 @@ class SimHeart:
                 if stopped:
                     return
                 scheduler.counts["beat"] += 1
-                beat(store)
+                try:
+                    beat(store)
+                except Exception:
+                    store = self._store(heart)
 
         heart = scheduler.spawn(f"{owner.name}.heart", beating)
         heart.wall_offset_ms, heart.kin = owner.wall_offset_ms, owner.kin
