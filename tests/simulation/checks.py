@@ -55,6 +55,13 @@ class Checks:
             if before is not None and before.holder is not None and lock.fence != before.fence:
                 live = before.lease_until_ms > now_ms and not self._world.is_dead(before.holder.worker_id)
                 require(not live, "a live lease is not taken", scope=lock.scope)
+            taken = before is None or (before.holder, before.acquired_at_ms) != (
+                lock.holder,
+                lock.acquired_at_ms,
+            )
+            if lock.holder is not None and taken:
+                known = before.fence if before is not None else 0
+                require(lock.fence > known, "every holder has a fence of its own", scope=lock.scope)
             self._locks[lock.scope] = lock
             require(lock.fence >= self._fences.get(lock.scope, 0), "fences only grow", scope=lock.scope)
             self._fences[lock.scope] = lock.fence
@@ -71,6 +78,15 @@ class Checks:
                 self._sequences[head.dataset_id] = head.sequence
                 self._on_promotion(head, process)
         self.look()
+        for (dataset, target), sequence in self._ledger.projected().items():
+            shown = {"local": self._shown, "s3": self._bucket_shown}.get(target, self._sequences)
+            require(
+                shown.get(dataset, 0) >= sequence,
+                "what is recorded as shown is shown",
+                dataset=dataset,
+                target=target,
+                sequence=sequence,
+            )
 
     def on_file(self, process: Process, kind: str, path: str) -> None:
         """Before an effect on the disk."""
