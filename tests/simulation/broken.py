@@ -24,6 +24,7 @@ class Patch:
     changes: tuple[tuple[str, str], ...]
     last: bool = False  # change the last place where the text stands, not the first
     chances: Chances | None = None  # the weather in which it shows soonest
+    first: int = 0  # where the hunt begins: the seed at which it ended last time
     also: tuple[tuple[str, str, str], ...] = ()  # module, old, new: a second guard that would still hold
 
 
@@ -46,6 +47,7 @@ PATCHES = (
             ),
         ),
         chances=STALLS,
+        first=76,
     ),
     Patch(
         "a takeover does not raise the fence",
@@ -63,6 +65,7 @@ PATCHES = (
         "kfm.store.promotion",
         (("if governance.held_epoch(session) != request.policy_epoch:", "if False:"),),
         chances=STALLS,
+        first=154,
     ),
     Patch(
         "a promotion leaves its run running",
@@ -115,6 +118,7 @@ PATCHES = (
             ("if shown is not None and sequence_of(shown) >= promotion.sequence:", "if False:"),
         ),
         chances=SHOWN,
+        first=329,
     ),
     Patch(
         "a projector does not remove the tickets of others",
@@ -137,6 +141,7 @@ PATCHES = (
         "kfm.publish.projections.s3",
         (("return self._bucket.put(key, body, if_match=etag)", "return self._bucket.put(key, body)"),),
         chances=SHOWN,
+        first=14,
     ),
     Patch(
         "a target is recorded as up to date before it is",
@@ -228,6 +233,7 @@ PATCHES = (
         "kfm.core.signatures",
         (("return found if fresh.ok else fresh", "return found"),),
         chances=QUIET,
+        first=17,
     ),
     Patch(
         "a retry goes past its budget",
@@ -251,6 +257,7 @@ PATCHES = (
             ),
         ),
         chances=QUIET,
+        first=18,
     ),
     Patch(
         "values are read but not compared",

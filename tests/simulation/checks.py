@@ -62,6 +62,8 @@ class Checks:
             if lock.holder is not None and taken:
                 known = before.fence if before is not None else 0
                 require(lock.fence > known, "every holder has a fence of its own", scope=lock.scope)
+                if lock.scope == "gc":
+                    self._nobody_at_work(now_ms)
             self._locks[lock.scope] = lock
             require(lock.fence >= self._fences.get(lock.scope, 0), "fences only grow", scope=lock.scope)
             self._fences[lock.scope] = lock.fence
@@ -87,6 +89,12 @@ class Checks:
                 target=target,
                 sequence=sequence,
             )
+
+    def _nobody_at_work(self, now_ms: int) -> None:
+        for lock in self._ledger.locks():
+            if lock.scope != "gc" and lock.holder is not None:
+                live = lock.lease_until_ms > now_ms and not self._world.is_dead(lock.holder.worker_id)
+                require(not live, "nothing is collected under a running run", scope=lock.scope)
 
     def on_file(self, process: Process, kind: str, path: str) -> None:
         """Before an effect on the disk."""

@@ -31,18 +31,11 @@ class Measurements:
 
     suffix = "csv"
     media_type = "text/csv"
-    contract = b"""apiVersion: v3.0.2
-kind: DataContract
-id: flow
-version: 1.0.0
-status: active
-schema:
-  - name: flow
-    physicalName: "*.csv"
-    properties:
-      - {name: site, logicalType: string, required: true}
-      - {name: cfs, logicalType: number, required: true, logicalTypeOptions: {minimum: 0}}
-"""
+    contract = (
+        b"{apiVersion: v3.1.0, kind: DataContract, id: f, version: '1', status: active, schema: [{name: f, "
+        b"properties: [{name: site, required: true}, "
+        b"{name: cfs, logicalType: number, logicalTypeOptions: {minimum: 0}}]}]}"
+    )
 
     def files(self, rng: random.Random, start: int, window: Window, *, good: bool) -> dict[str, bytes]:
         del window
@@ -68,11 +61,11 @@ class Provider:
 
     def __post_init__(self) -> None:
         rng = self.rng
-        table: Kit = TableKit(rng, columns=1) if rng.random() < 0.3 else Measurements()
+        table: Kit = TableKit(rng, columns=1) if rng.random() < 0.25 else Measurements()
         self.kits: dict[str, Kit] = {
             "gauges": table,
             "models": Measurements(),
-            "counties": FeatureKit(rng, plain=rng.random() < 0.5),
+            "counties": FeatureKit(rng, plain=rng.random() < 0.75),
             "orphan": Measurements(),
         }
         self.windows = {

@@ -172,7 +172,7 @@ class Scheduler:
             self.on_power_cut()
             raise Crashed
         throw -= chances.power_cut
-        if throw < chances.switch:
+        if throw < chances.switch and any(not (p.done or p is process) for p in self.processes):
             process.give_way()
 
     def unlucky(self, chance: float) -> bool:

@@ -85,12 +85,9 @@ class FeatureKit:
         custom = [{"property": "kfmWinding", "value": self.winding}]
         if self.bare:
             custom.append({"property": "kfmNullGeometry", "value": "allow"})
-        table = {
-            "name": "counties",
-            "physicalName": "*.geojson",
-            "properties": [name, {"name": "id"}],
-            "customProperties": custom,
-        }
+        table: dict[str, Any] = {"name": "counties", "properties": [name, {"name": "id"}]}
+        if not plain:
+            table |= {"physicalName": "*.geojson", "customProperties": custom}
         self.contract = json.dumps({**HEADER, "schema": [table]}).encode()
 
     def files(self, rng: random.Random, start: int, window: Window, *, good: bool) -> dict[str, bytes]:
