@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Literal, Protocol, TypeVar
 
-from kfm.core.commits import Admit, Admitted, Fail, Promote, Promoted, Reaped
+from kfm.core.commits import Admit, Admitted, Fail, Promote, Promoted, Reaped, Step
+from kfm.core.evidence import Attempt, Backlog, Circumstances, Letter, Link, Retry, Testimony
 from kfm.core.records import (
     Found,
     GateResult,
@@ -42,6 +43,56 @@ class Rng(Protocol):
 class Ids(Protocol):
     def new(self) -> str:
         """A fresh unique id, ordered by time (UUIDv7 text)."""
+
+
+class Meter(Protocol):
+    """What this process has used."""
+
+    def cpu_us(self) -> int:
+        """Processor time of this process and the children it waited for, in microseconds."""
+
+    def package_uj(self) -> int | None:
+        """The processor's own energy counter (RAPL), where it can be read."""
+
+
+# --- evidence ------------------------------------------------------------------------
+
+
+class Witness(Protocol):
+    """Turns what a transaction does into events. Pure: a transaction that is tried again asks again."""
+
+    def started(self, attempt: Attempt, run: Run, known: Circumstances) -> Testimony | None: ...
+    def ended(self, attempt: Attempt, run: Run, known: Circumstances) -> Testimony | None: ...
+    def turned_away(
+        self, invocation: Invocation, known: Circumstances, at_ms: int
+    ) -> tuple[Testimony, ...]:
+        """For a call that was refused or failed before there was an attempt: a start and an end."""
+
+
+class Collector(Protocol):
+    """Where letters of one topic are delivered."""
+
+    def deliver(self, letters: Sequence[Letter]) -> int:
+        """How many of them, in order, have safely arrived. Raises BackendUnavailable if none could."""
+
+    def close(self) -> None: ...
+
+
+class Span(Protocol):
+    def note(self, **attributes: str | int | bool) -> None: ...
+
+
+class Telemetry(Protocol):
+    """Spans and metrics. Never fails and never delays the work that it watches."""
+
+    def span(
+        self, name: str, *, trace_id: str | None = None, **attributes: str | int | bool
+    ) -> AbstractContextManager[Span]:
+        """A span inside the one that is open; with a trace id (32 hex digits) it begins that trace."""
+
+    def add(self, metric: str, amount: int = 1, **labels: str) -> None: ...
+    def observe(self, metric: str, value: float, **labels: str) -> None: ...
+    def close(self) -> None: ...
 
 
 # --- bytes on this machine -----------------------------------------------------------
@@ -335,6 +386,29 @@ class LedgerReader(Protocol):
     def states(self, dataset_id: str) -> dict[str, Any]: ...
     def events(self, run_id: str) -> list[tuple[str, Any]]: ...
     def oldest_running_ms(self) -> int | None: ...
+    def invocation(self, invocation_id: str) -> Invocation | None: ...
+    def attempts(self, run_id: str) -> list[Attempt]:
+        """Of the run and its nodes, in the order in which they began."""
+
+    def attempts_since(self, after: int, limit: int = 1000) -> list[tuple[int, Attempt, Run]]:
+        """The attempts whose row number is above, with it and their run: for whoever counts them all."""
+
+    def retries(self, run_id: str) -> list[Retry]: ...
+    def retries_since(self, after: int, limit: int = 1000) -> list[tuple[int, Retry]]: ...
+    def inputs(self, fingerprint: str) -> tuple[Found, ...] | None:
+        """What was discovered when upstream had this fingerprint."""
+
+    def policy_texts(self, bundle_id: str) -> dict[str, str] | None:
+        """Policy id → its text, of policies that were in force once."""
+
+    def letters(self, subject: str) -> list[Letter]: ...
+    def backlog(self, topic: str) -> Backlog: ...
+    def chain(self, after: int = 0, limit: int = 1000) -> list[Link]:
+        """The governance ledger in its own order."""
+
+    def mark(self, name: str) -> str | None:
+        """A value that the environment was given once."""
+
     def now_ms(self) -> int:
         """The clock that leases live by."""
 
@@ -345,7 +419,26 @@ class Store(LedgerReader, Protocol):
     """Atomic operations: each method is one transaction, and its answer says whether it landed."""
 
     def admit(self, request: Admit, dead: Callable[[str], bool]) -> Admitted: ...
-    def record_invocation(self, invocation: Invocation, entries: Iterable[GovernanceEntry] = ()) -> None: ...
+    def record_invocation(
+        self,
+        invocation: Invocation,
+        entries: Iterable[GovernanceEntry] = (),
+        known: Circumstances | None = None,
+    ) -> None:
+        """A call that started nothing. With `known`, it also testifies."""
+
+    def step(self, request: Step) -> bool:
+        """False if the run has passed to another."""
+
+    def keep_policies(self, bundle_id: str, texts: Mapping[str, str]) -> None: ...
+    def claim_letters(self, topic: str, limit: int, claim_ms: int) -> list[Letter]:
+        """The oldest that are due, not due again before the claim ends."""
+
+    def letters_delivered(self, numbers: Sequence[int]) -> None: ...
+    def letters_put_back(self, numbers: Sequence[int], not_before_ms: int) -> None: ...
+    def ensure_mark(self, name: str, value: str) -> str:
+        """The value that the environment has; this one, if it had none."""
+
     def renew(self, scope: str, fence: int, lease_ms: int) -> int | None:
         """The policy epoch if the lease still is ours, else None."""
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from kfm.core.records import GateResult, GovernanceEntry, Invocation, Lock, Manifest, Record, Run, Switch
+from kfm.core.evidence import Account, Circumstances, Retry
+from kfm.core.records import Found, GateResult, GovernanceEntry, Invocation, Lock, Manifest, Record, Run, Switch
 
 
 class Admit(Record, frozen=True):
@@ -22,12 +23,24 @@ class Admit(Record, frozen=True):
     invocation: Invocation
     policy_epoch: int
     entries: tuple[GovernanceEntry, ...] = ()
+    known: Circumstances = Circumstances()
 
 
 class Admitted(Record, frozen=True):
     answer: Literal["admitted", "moved", "locked", "epoch-moved"]
     run: Run | None = None  # admitted: the row as stored; moved: the row that is there now
     lock: Lock | None = None  # locked: who holds it
+
+
+class Step(Record, frozen=True):
+    """One node ends and the next begins, while the run is still ours."""
+
+    run: Run
+    closes: Account | None = None
+    opens: Account | None = None
+    retries: tuple[Retry, ...] = ()
+    fingerprint: str | None = None  # with the inputs that it was made of
+    inputs: tuple[Found, ...] = ()
 
 
 class Promote(Record, frozen=True):
@@ -48,6 +61,8 @@ class Promote(Record, frozen=True):
     entries: tuple[GovernanceEntry, ...] = ()
     states: tuple[tuple[str, Any], ...] = ()
     events: tuple[tuple[str, dict[str, Any]], ...] = ()
+    closes: tuple[Account, ...] = ()  # the open node, then the run
+    retries: tuple[Retry, ...] = ()
 
 
 class Promoted(Record, frozen=True):
@@ -68,6 +83,8 @@ class Fail(Record, frozen=True):
     gates: tuple[GateResult, ...] = ()
     entries: tuple[GovernanceEntry, ...] = ()
     pause: Switch | None = None  # a CARE or sovereignty violation pauses its dataset
+    closes: tuple[Account, ...] = ()  # the open node, then the run
+    retries: tuple[Retry, ...] = ()
 
 
 class Reaped(Record, frozen=True):

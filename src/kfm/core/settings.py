@@ -117,6 +117,37 @@ class Lease(Strict, frozen=True):
     heartbeat_seconds: float | None = None  # None: a third of the lease
 
 
+class Lineage(Strict, frozen=True):
+    """Where OpenLineage events go."""
+
+    export: Literal["file", "http", "none"] = "file"
+    path: str | None = None  # file: None is lineage/openlineage.jsonl in the state folder
+    url: str | None = None  # http: the collector; OPENLINEAGE_URL and OPENLINEAGE__TRANSPORT__* are honoured
+    token: str | None = None  # http: env:NAME or file:PATH
+    namespace: str | None = None  # of jobs; None: kfm.<environment>
+
+
+class Telemetry(Strict, frozen=True):
+    """OpenTelemetry. Off unless an endpoint is named here or in OTEL_EXPORTER_OTLP_ENDPOINT."""
+
+    otlp: str | None = None
+    headers: dict[str, str] = {}
+    service: str = "kfm"
+
+
+class EnergyModel(Strict, frozen=True):
+    """The assumptions behind every figure of energy and carbon."""
+
+    watts_per_core: float = 10.0  # of one busy core, with its share of the machine
+    overhead: float = 1.0  # power usage effectiveness of the place
+    carbon_g_per_kwh: float = 332.6  # Kansas, EPA
+    region: str = "US-KS"
+
+
+class Audit(Strict, frozen=True):
+    anchors: str = "audit-anchors.jsonl"  # beside the configuration, to be kept elsewhere, too
+
+
 class Settings(Strict, frozen=True):
     version: Literal[1] = 1
     environment: str = "default"
@@ -131,6 +162,10 @@ class Settings(Strict, frozen=True):
     freezes: tuple[Freeze, ...] = ()
     limits: Limits = Limits()
     lease: Lease = Lease()
+    lineage: Lineage = Lineage()
+    telemetry: Telemetry = Telemetry()
+    energy: EnergyModel = EnergyModel()
+    audit: Audit = Audit()
 
     def dataset(self, dataset_id: str) -> Dataset:
         return next(d for d in self.datasets if d.id == dataset_id)
