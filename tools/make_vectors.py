@@ -19,6 +19,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
 from kfm.core.errors import KfmError  # noqa: E402 - the line above makes it importable from a checkout
 from tools.vector_cases import (  # noqa: E402
+    costs,
     documents,
     failures,
     identity,
@@ -33,7 +34,7 @@ from tools.vector_cases.shape import Case, Family  # noqa: E402
 FOLDER = ROOT / "vectors"
 FAMILIES: list[Family] = [
     family
-    for module in (documents, identity, units, times, machines, retrying, failures, signing)
+    for module in (documents, identity, units, times, machines, retrying, failures, signing, costs)
     for family in module.FAMILIES
 ]
 CASES_MIN = 25

@@ -14,11 +14,13 @@ from typing import Any, NamedTuple
 import msgspec
 
 from kfm.core.errors import ConfigError, ConfigNotFound, SecretNotFound, UsageError
-from kfm.core.settings import Settings
+from kfm.core.redact import Discretion, is_secret_name
+from kfm.core.settings import Settings, Telemetry
 
 NAMES = ("kfm.yml", "kfm.yaml", "kfm.json")
 CONFIG_BYTES_MAX = 1024 * 1024
 SECRET_BYTES_MAX = 64 * 1024
+ENVIRONMENT_SECRET_CHARS_MIN = 8  # nobody said that they are secrets: a short one may be an ordinary word
 
 # Environment variable → dotted field.
 VARIABLES = {
@@ -49,6 +51,21 @@ class Loaded:
         self.folder = path.rpartition("/")[0] or "/"
         self._lines = lines
         self._said = said
+        self.discretion = Discretion(lambda: (*self.referenced_secrets(), *environment_secrets()))
+
+    def referenced_secrets(self) -> list[str]:
+        """What the references of the configuration stand for, where it is there."""
+        from kfm.configuration.references import secret_references
+
+        found = []
+        for reference in secret_references(self.settings):
+            try:
+                value = self.secret(reference)
+            except SecretNotFound:
+                continue
+            if not value.startswith("sqlite:"):
+                found.append(value)
+        return found
 
     @property
     def origins(self) -> dict[str, str]:
@@ -241,6 +258,18 @@ def resolve_secret(value: str, folder: str = ".", environ: Mapping[str, str] = o
     return text
 
 
+def environment_secrets(environ: Mapping[str, str] = os.environ) -> list[str]:
+    """Values of variables whose name tells that they are secrets, whoever set them and for whom."""
+    named = [
+        value
+        for name, value in environ.items()
+        if is_secret_name(name) and len(value) >= ENVIRONMENT_SECRET_CHARS_MIN and not value.startswith("/")
+    ]
+    headers = environ.get("OTEL_EXPORTER_OTLP_HEADERS", "")
+    sent = [pair.partition("=")[2].strip() for pair in headers.split(",")]
+    return [*named, *(value for value in sent if len(value) >= ENVIRONMENT_SECRET_CHARS_MIN)]
+
+
 # --- what else the environment tells -------------------------------------------------
 
 
@@ -255,6 +284,32 @@ def github(environ: Mapping[str, str] = os.environ) -> GitHub | None:
     if environ.get("GITHUB_ACTIONS") != "true":
         return None
     return GitHub(environ.get("GITHUB_OUTPUT") or None, environ.get("GITHUB_STEP_SUMMARY") or None)
+
+
+class Otlp(NamedTuple):
+    """Where spans and metrics are sent. Header values may be references."""
+
+    endpoint: str
+    headers: dict[str, str]
+    service: str
+
+
+def otlp(settings: Telemetry, environ: Mapping[str, str] = os.environ) -> Otlp | None:
+    """The collector: OpenTelemetry's own variables, then the file; None if neither names one."""
+    endpoint = environ.get("OTEL_EXPORTER_OTLP_ENDPOINT") or settings.otlp
+    if not endpoint or environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
+        return None
+    headers = dict(settings.headers)
+    if environ.get("OTEL_EXPORTER_OTLP_ENDPOINT"):
+        # Another collector than the file's: the file's credentials are not for it.
+        headers = {}
+    from urllib.parse import unquote
+
+    for pair in environ.get("OTEL_EXPORTER_OTLP_HEADERS", "").split(","):
+        name, equals, value = pair.partition("=")
+        if equals and name.strip():
+            headers[unquote(name.strip())] = unquote(value.strip())
+    return Otlp(endpoint, headers, environ.get("OTEL_SERVICE_NAME") or settings.service)
 
 
 def wants_colour(choice: str, is_tty: bool, environ: Mapping[str, str] = os.environ) -> bool:

@@ -292,6 +292,10 @@ class PolicyEngine(Protocol):
     def bundle_id(self) -> str:
         """SHA-256 of all policy texts: which policies were in force."""
 
+    @property
+    def texts(self) -> Mapping[str, str]:
+        """Policy id → the policy as it was written."""
+
     def decide(
         self, action: str, dataset: Dataset, principal: str, context: Mapping[str, Any]
     ) -> list[GateResult]:
@@ -405,6 +409,9 @@ class LedgerReader(Protocol):
     def backlog(self, topic: str) -> Backlog: ...
     def chain(self, after: int = 0, limit: int = 1000) -> list[Link]:
         """The governance ledger in its own order."""
+
+    def chain_head(self) -> tuple[int, str]:
+        """Where the governance ledger says that it ends: the number and hash of its last row."""
 
     def mark(self, name: str) -> str | None:
         """A value that the environment was given once."""

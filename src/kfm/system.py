@@ -1,4 +1,4 @@
-"""The only real clock, randomness, ids, files and process liveness."""
+"""The only real clock, randomness, ids, files, energy counters and process liveness."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ import errno
 import fcntl
 import os
 import re
+import resource
 import threading
 import time
+
+from kfm.core.energy import counter_growth
 
 _RANDOM_BITS = 74  # what UUIDv7 leaves beside the time, the version and the variant
 _FILE_MODE = 0o644
@@ -58,6 +61,66 @@ class SystemIds:
         high, low = rest >> 62, rest & ((1 << 62) - 1)
         digits = f"{(unix_ms << 80) | (0x7 << 76) | (high << 64) | (0b10 << 62) | low:032x}"
         return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+
+# --- what work costs -----------------------------------------------------------------
+
+_POWERCAP = "/sys/class/powercap"
+_PACKAGE_ZONE = re.compile(r"intel-rapl:\d+")  # AMD's counters have this name, too
+
+
+class ProcessMeter:
+    """Processor time from the kernel; the processor's own energy counters where they may be read.
+
+    Most systems let only root read them. Parts of a package (cores, memory) and the whole platform
+    have counters of their own, which are left out: they would count the same energy twice.
+    """
+
+    def __init__(self, powercap: str = _POWERCAP) -> None:
+        self._guard = threading.Lock()
+        self._powercap = powercap
+        self._zones: dict[str, tuple[int, int]] | None = None  # folder → (last seen, highest)
+        self._counted_uj = 0
+
+    def cpu_us(self) -> int:
+        total = 0
+        for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN):
+            usage = resource.getrusage(who)
+            for spent in (usage.ru_utime, usage.ru_stime):
+                total += round(spent * 1_000_000)  # each is whole microseconds, told as seconds
+        return total
+
+    def package_uj(self) -> int | None:
+        """Microjoules since the first question; None where nothing tells."""
+        with self._guard:
+            try:
+                if self._zones is None:
+                    self._zones = self._find_zones()
+                for zone, (before, highest) in self._zones.items():
+                    now = _whole_number(f"{zone}/energy_uj")
+                    self._counted_uj += counter_growth(before, now, highest)
+                    self._zones[zone] = (now, highest)
+            except (OSError, ValueError):
+                self._zones = {}
+            return self._counted_uj if self._zones else None
+
+    def _find_zones(self) -> dict[str, tuple[int, int]]:
+        zones = {}
+        for name in sorted(os.listdir(self._powercap)):
+            folder = f"{self._powercap}/{name}"
+            if _PACKAGE_ZONE.fullmatch(name) and _text(f"{folder}/name").startswith("package"):
+                highest = _whole_number(f"{folder}/max_energy_range_uj")
+                zones[folder] = (_whole_number(f"{folder}/energy_uj"), highest)
+        return zones
+
+
+def _text(path: str) -> str:
+    with open(path, encoding="ascii") as file:
+        return file.read(100).strip()
+
+
+def _whole_number(path: str) -> int:
+    return int(_text(path))
 
 
 # --- files ---------------------------------------------------------------------------

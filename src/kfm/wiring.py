@@ -13,9 +13,20 @@ from kfm.core.errors import BackendUnavailable, ConfigError, KfmError, PlanError
 from kfm.core.records import Window
 from kfm.core.settings import Source
 from kfm.engine.requests import ProjectionReport, RunReport, RunRequest
-from kfm.ports import Bucket, Clock, Guard, LedgerReader, Objects, Progress, Projection, Store
+from kfm.ports import (
+    Bucket,
+    Clock,
+    Guard,
+    LedgerReader,
+    Objects,
+    Progress,
+    Projection,
+    Retrying,
+    Store,
+    Witness,
+)
 from kfm.ports import Source as Upstream
-from kfm.system import FlockLiveness, PosixFiles, SystemClock, SystemIds, SystemRng
+from kfm.system import FlockLiveness, PosixFiles, ProcessMeter, SystemClock, SystemIds, SystemRng
 
 if TYPE_CHECKING:
     from kfm.admission.subject import Subject
@@ -42,7 +53,7 @@ class Quiet:
     def done(self) -> None: ...
 
 
-def open_store(store: str | None, state: str, clock: Clock) -> Store:
+def open_store(store: str | None, state: str, clock: Clock, witness: Witness | None = None) -> Store:
     """The ledger, made or migrated as needed."""
     from kfm.store.ledger import SqlStore
     from kfm.store.migrations import migrate
@@ -52,14 +63,14 @@ def open_store(store: str | None, state: str, clock: Clock) -> Store:
 
         server = PostgresDatabase(store)
         migrate(server, "postgresql", clock.now_ms())
-        return SqlStore(server)
+        return SqlStore(server, witness)
     from kfm.store.sqlite import SqliteDatabase
 
     path = sqlite_path(store, state)
     _make_folder(os.path.dirname(path))
     database = SqliteDatabase(path, clock)
     migrate(database, "sqlite", clock.now_ms())
-    return SqlStore(database)
+    return SqlStore(database, witness)
 
 
 def open_ledger(store: str | None, state: str, clock: Clock) -> LedgerReader:
@@ -171,6 +182,7 @@ class App:
         self.state = loaded.resolve(self.settings.state).rstrip("/")
         self.progress = progress or Quiet()
         self.announce: Callable[[str], None] = lambda _line: None
+        self._hearer: Callable[[Retrying], None] | None = None
         self.liveness = FlockLiveness(f"{self.state}/workers")
         self.store: Store | None = None
         if read_only:
@@ -253,12 +265,17 @@ class App:
     def _guard(self) -> Guard:
         from kfm.calls.guard import guarded, retry_text
 
+        def told(retrying: Retrying) -> None:
+            self.announce(retry_text(retrying))
+            if self._hearer is not None:
+                self._hearer(retrying)
+
         return partial(
             guarded,
             clock=self.clock,
             rng=self.rng,
             timeout_ms=self.settings.limits.call_timeout_ms,
-            on_retry=lambda retrying: self.announce(retry_text(retrying)),
+            on_retry=told,
         )
 
     def _bucket(self, address: str, options: Mapping[str, str]) -> Bucket:
@@ -312,7 +329,12 @@ class App:
             runs_folder=f"{self.state}/runs",
             heart=None if self.read_only else ThreadHeart(self._own_store, lambda line: self.announce(line)),
             announce=lambda line: self.announce(line),
+            meter=ProcessMeter(),
+            listen=self._listen,
         )
+
+    def _listen(self, hearer: Callable[[Retrying], None] | None) -> None:
+        self._hearer = hearer
 
     def _own_store(self) -> Store:
         return open_store(self.loaded.store, self.state, SystemClock())

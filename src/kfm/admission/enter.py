@@ -10,6 +10,7 @@ from kfm.admission.subject import Subject, forced
 from kfm.core import keys
 from kfm.core.commits import Admit
 from kfm.core.errors import BudgetSpent, Busy, KfmError, LockHeld, Refused
+from kfm.core.evidence import Circumstances
 from kfm.core.gates import GateDecision
 from kfm.core.records import GateResult, GovernanceEntry, Invocation, InvocationOutcome, Lock, Record, Run
 from kfm.core.run_transitions import retried, taken_over
@@ -64,6 +65,7 @@ class Door:
         fingerprint: Callable[[], str],
         unsettled: Callable[[Run], str | None],
         force: bool,
+        policies: str,
     ) -> None:
         self._store = store
         self._liveness = liveness
@@ -75,6 +77,7 @@ class Door:
         self._fingerprint = fingerprint
         self._unsettled = unsettled
         self._force = force
+        self._policies = policies  # the bundle in force
 
     def enter(self, subject: Subject) -> Entered | Answered:
         for _ in range(ROUNDS_MAX):
@@ -146,6 +149,7 @@ class Door:
                 invocation=invocation,
                 policy_epoch=epoch,
                 entries=entries,
+                known=self._known(subject, decision.results, run.revision),
             ),
             self._liveness.is_dead,
         )
@@ -187,7 +191,9 @@ class Door:
             entries = [
                 self._entry(kind, subject.dataset.id, subject, {"reason": error.message}) for kind in kinds
             ]
-        self._store.record_invocation(invocation, entries)
+        # Somebody who found another at work did nothing that needs a witness.
+        known = self._known(subject, gates, run.revision if run else 0) if outcome != "busy" else None
+        self._store.record_invocation(invocation, entries, known)
         raise TurnedAway(error, invocation, run)
 
     def _holder(self, scope: str) -> str:
@@ -220,6 +226,16 @@ class Door:
             ticket=trigger.ticket,
             reason=reason,
             gates=gates,
+        )
+
+    def _known(self, subject: Subject, gates: tuple[GateResult, ...], revision: int) -> Circumstances:
+        return Circumstances(
+            gates=gates,
+            policies=self._policies,
+            key_documents={
+                "trigger": keys.trigger_document(subject.trigger, subject.work, revision),
+                "work": keys.work_document(subject.work, revision),
+            },
         )
 
     def _entries(

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from kfm.configuration.document import Document
 from kfm.configuration.inline_secrets import inline_secrets
 from kfm.configuration.shape import gathered, nearest
+from kfm.core.energy import FIGURE_MIN, FIGURES_MAX
 from kfm.core.errors import ConfigError, WindowError
 from kfm.core.own_output import own_places, takes_in
 from kfm.core.settings import Settings, Source, Target
@@ -50,6 +51,7 @@ def check(document: Document, settings: Settings) -> None:
         *_targets(settings),
         *_freezes(settings),
         *_numbers(settings),
+        *_evidence(settings),
         *inline_secrets(settings),
     ]
     if problems:
@@ -59,7 +61,7 @@ def check(document: Document, settings: Settings) -> None:
 
 def value_problem(settings: Settings, field: str) -> str | None:
     """What is wrong with one field that came from outside the file."""
-    problems = [*_names(settings), *_numbers(settings)]
+    problems = [*_names(settings), *_numbers(settings), *_evidence(settings)]
     return next((sentence for path, sentence in problems if path == field), None)
 
 
@@ -158,6 +160,7 @@ def _address(address: str, field: str, path: str) -> Iterator[Problem]:
     except ValueError:
         whole = False
     if not whole:
+        field = path.rpartition(".")[2]
         yield path, f"`{field}` must begin with {' or '.join(f'`{s}://`' for s in schemes)} and name a place"
 
 
@@ -332,6 +335,24 @@ def _numbers(settings: Settings) -> Iterator[Problem]:
             "store",
             "`store` must be `sqlite:PATH`, a `postgresql://` address, `env:NAME` or `file:PATH`",
         )
+
+
+def _evidence(settings: Settings) -> Iterator[Problem]:
+    """What events, telemetry, energy and the audit chain are told."""
+    model = settings.energy
+    for field, most in FIGURES_MAX.items():
+        figure = getattr(model, field)
+        none = field == "carbon_g_per_kwh" and figure == 0  # true of some grids, but of no machine
+        if not (none or FIGURE_MIN <= figure <= most):  # NaN compares with nothing
+            yield f"energy.{field}", f"`{field}` must be more than 0 and at most {most}"
+    if not re.fullmatch(r"[\w .,()/-]{1,60}", model.region):
+        yield "energy.region", "`region` must be a name of at most 60 letters, digits, spaces, `.,()/-`"
+    for path, value in (("lineage.url", settings.lineage.url), ("telemetry.otlp", settings.telemetry.otlp)):
+        if value is not None:
+            yield from _address(value, "url", path)
+    for path, value in (("lineage.path", settings.lineage.path), ("audit.anchors", settings.audit.anchors)):
+        if value is not None and not value.strip():
+            yield path, f"`{path.rpartition('.')[2]}` must not be empty"
 
 
 def _plugin(group: str, name: str) -> bool:

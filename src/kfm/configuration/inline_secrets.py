@@ -39,6 +39,11 @@ def inline_secrets(settings: Settings) -> Iterator[tuple[str, str]]:
         yield from _table(target.options, f"publish[{index}].options")
         yield from _address(target.url, f"publish[{index}].url")
     yield from _address(settings.store, "store")
+    yield from _table(settings.telemetry.headers, "telemetry.headers")
+    yield from _address(settings.telemetry.otlp, "telemetry.otlp")
+    yield from _address(settings.lineage.url, "lineage.url")
+    if settings.lineage.token is not None:
+        yield from _table({"token": settings.lineage.token}, "lineage")
 
 
 def _table(values: Mapping[str, str], path: str) -> Iterator[tuple[str, str]]:

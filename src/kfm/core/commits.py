@@ -85,6 +85,8 @@ class Fail(Record, frozen=True):
     pause: Switch | None = None  # a CARE or sovereignty violation pauses its dataset
     closes: tuple[Account, ...] = ()  # the open node, then the run
     retries: tuple[Retry, ...] = ()
+    fingerprint: str | None = None  # with the inputs that it was made of, if they were discovered
+    inputs: tuple[Found, ...] = ()
 
 
 class Reaped(Record, frozen=True):

@@ -253,6 +253,19 @@ class RightsMissing(Refused):
     remedy = "Declare rights.license and rights.care.label for the dataset."
 
 
+class SecretInData(Refused):
+    """The data holds a secret of this configuration, so none of it was kept.
+
+    Before bytes are stored they are searched for every value that an
+    `env:NAME` or `file:PATH` of the configuration stands for: as it is, in
+    base64, in hex, quoted. Upstream may repeat the key it was asked with, or a
+    pipeline may write it down. The secret is in other hands now: replace it.
+    """
+
+    code = "KFM309"
+    remedy = "Replace the secret, and take it out of the data: with a pipeline, or where upstream repeats it."
+
+
 # --- 4xx: a backend is unavailable or refuses us -------------------------------------
 
 

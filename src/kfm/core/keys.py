@@ -180,6 +180,16 @@ def attempt_id(run_id: str, attempt: int) -> str:
     return uuid5(run_id, str(_whole(attempt, "attempt")))
 
 
+def node_attempt_id(run_id: str, attempt: int, node: str) -> str:
+    """The lineage run of one attempt at a node, in the namespace of its run's attempt."""
+    return uuid5(attempt_id(run_id, attempt), node)
+
+
+def turned_away_id(invocation_id: str) -> str:
+    """The lineage run of a call that never became an attempt."""
+    return uuid5(invocation_id, "0")
+
+
 def uuid5(namespace: str, name: str) -> str:
     """RFC 9562 UUIDv5, text in and text out."""
     digest = sha1(uuid_bytes(namespace) + name.encode("utf-8"), usedforsecurity=False).digest()

@@ -196,6 +196,18 @@ class Asset(Record, frozen=True):
     roles: tuple[str, ...] = ("data",)
 
 
+class RunState(Record, frozen=True):
+    """The run that made an item, as far as it may be published: no time of ours, no names of people."""
+
+    dataset_id: str
+    run_id: str
+    lakefs_branch: str
+    inputs_hash: str
+    validation_summary: dict[str, int]  # checks, passed, failed
+    outcome: NodeOutcome
+    code_sha: str  # the pipeline's version
+
+
 class Item(Record, frozen=True):
     """What one piece of work contributes to a dataset: becomes one STAC item."""
 
@@ -206,6 +218,8 @@ class Item(Record, frozen=True):
     partition: str | None
     assets: tuple[Asset, ...]
     bbox: tuple[str, str, str, str] | None = None  # decimal text: hashed documents hold no floats
+    # Unset in what was published before it was kept: those bytes, and so their versions' ids, stay the same.
+    run_state: RunState | msgspec.UnsetType = msgspec.UNSET
 
 
 class Manifest(Record, frozen=True):

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from urllib.parse import SplitResult, quote, unquote_plus, urlsplit, urlunsplit
+from collections.abc import Callable, Iterable
+from typing import Any
+from urllib.parse import SplitResult, unquote_plus, urlsplit, urlunsplit
 
-MASK = "***"
+from kfm.core.secret_names import SECRET_WORDS, is_secret_name
+from kfm.core.spellings import MASK, Redactor, redactor
+
+__all__ = ["MASK", "Discretion", "hide", "is_secret_name", "redact", "redact_url", "strip_params", "within"]
+
 TEXT_CHARS_MAX = 8192
-SECRET_CHARS_MIN = 4  # shorter ones would blot out ordinary words
-
-_SECRET_WORDS = (
-    r"(?:token|secret|signature|password|passwd|passphrase|pwd|credentials?|authorization"
-    r"|(?:api|access|account|subscription|private|shared|signing|storage|client|auth)[_-]?key(?:[_-]?id)?)"
-)
-# Whole words of a name: `api_key`, `X-Amz-Signature`, `sig`, `key`, `userToken`; but not `keyword`, `monkey`.
-_SECRET_NAME = re.compile(
-    rf"(?:^|.*[^a-z]|.*[a-z](?=[A-Z])){_SECRET_WORDS}s?$|^(?:key|sig|sas|auth|pass)$", re.IGNORECASE
-)
+READ_CHARS_MAX = 8 * TEXT_CHARS_MAX  # what is looked at of a text that will be cut anyway
 
 _URL = re.compile(r"\b[a-zA-Z][a-zA-Z0-9+.-]{1,30}://[^\s\"'<>`]+")
 _HEADER = re.compile(
@@ -26,7 +22,7 @@ _HEADER = re.compile(
 )
 _SCHEME = re.compile(r"(?i)\b(bearer|basic|token)\s+[a-z0-9._~+/=-]{8,}")
 _ASSIGNED = re.compile(
-    rf"(?i)([\"']?)\b([a-z0-9_.-]{{0,40}}{_SECRET_WORDS}s?)\b([\"']?\s*[:=]\s*)"
+    rf"(?i)([\"']?)\b([a-z0-9_.-]{{0,40}}{SECRET_WORDS}s?)\b([\"']?\s*[:=]\s*)"
     r"(?:\"(?:[^\"\\\r\n]|\\.)*\"?|'(?:[^'\\\r\n]|\\.)*'?|[^\s\"',;&)}\]]+)"
 )
 _SHAPES = re.compile(
@@ -37,12 +33,6 @@ _SHAPES = re.compile(
     r"|(?<![A-Za-z0-9/+])(?=[A-Za-z0-9/+]{0,39}[/+])(?=[A-Za-z0-9/+]{0,39}[A-Z])(?=[A-Za-z0-9/+]{0,39}[0-9])"
     r"[A-Za-z0-9+][A-Za-z0-9/+]{39}(?![A-Za-z0-9/+=])"  # AWS secret keys: 40 characters of base64
 )
-_ENCODED = re.compile(r"%[0-9A-F]{2}")
-
-
-def is_secret_name(name: str) -> bool:
-    """Would a value of this name be a secret?"""
-    return _SECRET_NAME.match(name) is not None
 
 
 def redact_url(url: str) -> str:
@@ -68,16 +58,66 @@ def strip_params(url: str, names: Iterable[str]) -> str:
 
 
 def hide(text: str, secrets: Iterable[str]) -> str:
-    """Text with these secrets masked, however they are spelt in addresses and quoted text."""
-    shown = {form for secret in secrets if len(secret) >= SECRET_CHARS_MIN for form in _spellings(secret)}
-    for form in sorted(shown, key=len, reverse=True):
-        text = text.replace(form, MASK)
-    return text
+    """Text with these secrets masked, however they are spelt or encoded."""
+    known = frozenset(secrets)
+    return redactor(known)(text) if known else text
 
 
 def redact(text: str, secrets: Iterable[str] = ()) -> str:
     """Text that may be kept: known secrets and everything of their shape masked, length bounded."""
-    text = hide(text, secrets)
+    known = frozenset(secrets)
+    return _kept(text, redactor(known) if known else None)
+
+
+class Discretion:
+    """`redact` for the secrets of one process: they become known while it works."""
+
+    def __init__(self, gather: Callable[[], Iterable[str]] = tuple) -> None:
+        """`gather` tells what is known from the start; it is asked when first needed."""
+        self._gather: Callable[[], Iterable[str]] | None = gather
+        self._known: set[str] = set()
+        self._redactor: Redactor | None = None
+
+    def learn(self, secret: str) -> None:
+        if secret not in self._known:
+            self._known.add(secret)
+            self._redactor = None
+
+    @property
+    def redactor(self) -> Redactor:
+        if self._gather is not None:
+            gather, self._gather = self._gather, None
+            self._known.update(gather())
+        if self._redactor is None:
+            self._redactor = Redactor(self._known)
+        return self._redactor
+
+    def hide(self, text: str) -> str:
+        """Only known secrets are masked, and nothing is cut."""
+        return self.redactor(text)
+
+    def __call__(self, text: str) -> str:
+        return _kept(text, self.redactor)
+
+    def within(self, value: Any) -> Any:
+        """A document with known secrets masked."""
+        return within(value, self.redactor) if self.redactor.secrets else value
+
+
+def within(value: Any, clean: Callable[[str], str]) -> Any:
+    """A document (of dicts, lists, scalars) in which every text, names included, was cleaned."""
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, dict):
+        return {within(name, clean): within(each, clean) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [within(each, clean) for each in value]
+    return value
+
+
+def _kept(text: str, hiding: Redactor | None) -> str:
+    if hiding is not None:
+        text = _bounded(text, hiding)
     if len(text) > TEXT_CHARS_MAX:
         text = f"{text[:TEXT_CHARS_MAX]}…"
     text = _URL.sub(lambda found: redact_url(found[0]), text)
@@ -87,16 +127,17 @@ def redact(text: str, secrets: Iterable[str] = ()) -> str:
     return _SHAPES.sub(MASK, text)
 
 
+def _bounded(text: str, hiding: Redactor) -> str:
+    """Secrets masked in a bounded time. Half a secret at a cut would be missed: it is cut off, too."""
+    limit = READ_CHARS_MAX + hiding.chars_max
+    if len(text) <= limit:
+        return hiding(text)
+    return hiding(text[:limit])[: -hiding.chars_max or None] + "…"
+
+
 def _query(query: str) -> str:
     pairs = []
     for pair in query.split("&"):
         name, equals, _ = pair.partition("=")
         pairs.append(f"{name}={MASK}" if equals and is_secret_name(unquote_plus(name)) else pair)
     return "&".join(pairs)
-
-
-def _spellings(secret: str) -> set[str]:
-    quoted = {quote(secret, safe=safe, errors="replace") for safe in ("", "/", ":,/", ":/?#[]@!$&'()*+,;=")}
-    quoted |= {form.replace("%20", "+") for form in quoted}
-    quoted |= {_ENCODED.sub(lambda found: found[0].lower(), form) for form in quoted}
-    return {secret, repr(secret)[1:-1], *quoted}

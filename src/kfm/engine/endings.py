@@ -9,11 +9,13 @@ from msgspec.structs import replace
 
 from kfm.admission.enter import Entered
 from kfm.admission.subject import Subject
+from kfm.core.classify import classify_exception
 from kfm.core.commits import Fail
 from kfm.core.errors import (
     BackendUnavailable,
     Busy,
     Cancelled,
+    ContractViolated,
     Halted,
     KfmError,
     LostLease,
@@ -21,11 +23,13 @@ from kfm.core.errors import (
     Refused,
     WorkFailed,
 )
+from kfm.core.evidence import Ending
 from kfm.core.gates import GateDecision, refusal
 from kfm.core.records import Check, GateResult, GovernanceEntry, Run, Switch, ValidationReport
 from kfm.core.redact import redact
 from kfm.engine.artifacts import RunLog
 from kfm.engine.kernel import Kernel
+from kfm.engine.nodes import RecordedNodes
 from kfm.engine.projecting import project
 from kfm.engine.requests import Outcome, RunReport
 from kfm.recovery.failures import advise
@@ -88,7 +92,9 @@ class Endings:
             details=dict(details),
         )
 
-    def failed(self, entered: Entered, problem: BaseException, log: RunLog) -> RunReport:
+    def failed(
+        self, entered: Entered, problem: BaseException, log: RunLog, nodes: RecordedNodes
+    ) -> RunReport:
         """End the run without a promotion, unless it turns out to have been promoted after all."""
         kernel, run = self._kernel, entered.run
         error = _as_error(problem, log)
@@ -97,7 +103,8 @@ class Endings:
         decided = problem.decision.results if isinstance(problem, Denied) else ()
         gates = (*entered.invocation.gates, *decided)
         if not isinstance(error, LostLease):
-            landed = kernel.store.fail(self._fail(entered, error, gates))
+            nodes.learn(gates=gates)
+            landed = kernel.store.fail(self._fail(entered, error, gates, nodes))
             stored = kernel.store.run(run.run_id)
             if not landed and stored is not None and stored.status == "success" and stored.fence == run.fence:
                 # The promotion had been committed before its answer was lost.
@@ -125,19 +132,32 @@ class Endings:
             failed_checks=problem.failed_checks if isinstance(problem, Denied) else (),
         )
 
-    def _fail(self, entered: Entered, error: KfmError, gates: tuple[GateResult, ...]) -> Fail:
+    def _fail(
+        self, entered: Entered, error: KfmError, gates: tuple[GateResult, ...], nodes: RecordedNodes
+    ) -> Fail:
         run = entered.run
+        code = "CANCELLED" if isinstance(error, Cancelled) else error.code
+        kind = classify_exception(error)
+        testimony = nodes.ending(
+            lineage_ending(error),
+            error_code=code,
+            error_class=kind.error_class,
+            error_message=redact(error.message),
+            retryable=kind.retryable,
+        )
         return Fail(
             run_id=run.run_id,
             scope=self.subject.scope,
             fence=run.fence,
-            error_code="CANCELLED" if isinstance(error, Cancelled) else error.code,
+            error_code=code,
             error_message=redact(error.message),
             invocation_id=entered.invocation.invocation_id,
             outcome="refused" if isinstance(error, Refused) else "failed",
             gates=gates,
             entries=self._failure_entries(run, error),
             pause=self._pause(error),
+            **testimony,
+            **nodes.unsaved(),
         )
 
     def _failure_entries(self, run: Run, error: KfmError) -> tuple[GovernanceEntry, ...]:
@@ -162,6 +182,13 @@ class Endings:
 
 def failed_checks(report: ValidationReport | None) -> tuple[Check, ...]:
     return tuple(check for check in report.checks if not check.passed) if report else ()
+
+
+def lineage_ending(error: KfmError) -> Ending:
+    """Stopped from outside, or failed by itself?"""
+    if isinstance(error, Cancelled | Refused) and not isinstance(error, ContractViolated):
+        return "abort"
+    return "fail"
 
 
 def ending(error: KfmError) -> tuple[Outcome, str]:

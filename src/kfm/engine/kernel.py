@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from kfm.core.records import Window
@@ -16,13 +16,27 @@ from kfm.ports import (
     Ids,
     LedgerReader,
     Liveness,
+    Meter,
     Objects,
     PolicyEngine,
     Progress,
     Projection,
+    Retrying,
     Store,
+    Telemetry,
 )
 from kfm.ports import Source as Upstream
+from kfm.telemetry.off import Off
+
+
+class Unmetered:
+    """Where nobody counts what work costs."""
+
+    def cpu_us(self) -> int:
+        return 0
+
+    def package_uj(self) -> int | None:
+        return None
 
 
 @dataclass(frozen=True)
@@ -47,6 +61,10 @@ class Kernel:
     writer: Store | None = None  # None in a dry-run: there is nothing to write with
     heart: Heart | None = None
     announce: Callable[[str], None] = lambda _line: None
+    meter: Meter = field(default_factory=Unmetered)
+    telemetry: Telemetry = field(default_factory=Off)
+    # Who hears of tries that failed while upstream is being discovered; None: nobody any more.
+    listen: Callable[[Callable[[Retrying], None] | None], None] = lambda _hearer: None
 
     @property
     def store(self) -> Store:

@@ -12,6 +12,7 @@ from kfm.engine import gating, work
 from kfm.engine.artifacts import RunLog, fresh_file
 from kfm.engine.endings import failed_checks
 from kfm.engine.kernel import Kernel
+from kfm.engine.nodes import Unrecorded
 from kfm.engine.requests import RunReport
 from kfm.engine.settling import unsettled
 from kfm.ports import Source as Upstream
@@ -79,7 +80,9 @@ def preview(kernel: Kernel, subject: Subject, *, force: bool, artifacts_dir: str
             if why is None:
                 return report("noop", "unchanged", unchanged(verdict.run), gates=admission.results)
             verdict = reopened(verdict.run, why)
-        plan, decision, failed = _plan(kernel, subject, upstream, discovered, run, log, admission)
+        plan, decision, failed = _plan(
+            kernel, subject, upstream, discovered, run, log, admission, revision=verdict.revision
+        )
         _write_plan(kernel, artifacts_dir, plan)
         facts = {
             "plan": plan,
@@ -103,6 +106,8 @@ def _plan(
     run: Run,
     log: RunLog,
     admission: GateDecision,
+    *,
+    revision: int,
 ) -> tuple[plans.Plan, GateDecision, tuple[Check, ...]]:
     objects = kernel.scratch()
     publisher = NoopPublisher(
@@ -118,6 +123,9 @@ def _plan(
             publisher,
             log,
             lambda: None,
+            Unrecorded(kernel.guard),
+            # The run that would do it: what is published names it.
+            run_id=subject.new_run(revision, run.start_time_ms).run_id,
         )
         publisher.noop_guard()
     finally:

@@ -6,8 +6,10 @@ from msgspec.structs import replace
 
 from kfm.admission.enter import Answered, Door, Entered, TurnedAway
 from kfm.admission.subject import Subject
+from kfm.core import keys
 from kfm.core.commits import Promote
 from kfm.core.errors import Busy, LostLease, PlanDrifted
+from kfm.core.evidence import Circumstances
 from kfm.core.gates import refusal
 from kfm.core.records import GateResult, GovernanceEntry
 from kfm.engine import gating, work
@@ -15,6 +17,7 @@ from kfm.engine.artifacts import RunLog
 from kfm.engine.endings import Denied, Endings, ending
 from kfm.engine.kernel import Kernel
 from kfm.engine.lease import HeldLease
+from kfm.engine.nodes import RecordedNodes
 from kfm.engine.preview import make_plan, trace_of
 from kfm.engine.requests import RunReport
 from kfm.engine.settling import unsettled
@@ -54,6 +57,8 @@ class Updating:
         kernel = self._kernel
         kernel.liveness.claim(kernel.worker_id)
         sweep(kernel.store, kernel.liveness, kernel.announce)
+        if kernel.ledger.policy_texts(kernel.policies.bundle_id) is None:
+            kernel.store.keep_policies(kernel.policies.bundle_id, kernel.policies.texts)
         door = Door(
             kernel.store,
             kernel.liveness,
@@ -65,6 +70,7 @@ class Updating:
             fingerprint=lambda: self._discover().fingerprint,
             unsettled=lambda run: unsettled(kernel.ledger, self._subject, run),
             force=self._force,
+            policies=kernel.policies.bundle_id,
         )
         try:
             self._refuse_drift(door)
@@ -123,7 +129,8 @@ class Updating:
     def _work(self, entered: Entered) -> RunReport:
         """From here on the run is ours, and whatever happens it gets an end."""
         kernel, run = self._kernel, entered.run
-        log = self._log(entered, None)
+        log, nodes = self._log(entered, None), self._nodes(entered)
+        kernel.listen(nodes.retried)
         try:
             folder = self._artifacts_dir or f"{kernel.runs_folder}/{run.run_id}/attempt-{run.fence}"
             log = self._log(entered, folder)
@@ -136,9 +143,12 @@ class Updating:
                 idempotency_key=run.idempotency_key,
                 work_key=run.work_key,
             )
-            report = self._attempt(entered, log)
+            report = self._attempt(entered, log, nodes)
         except (Exception, KeyboardInterrupt) as problem:  # noqa: BLE001 - told once, where the run ends
-            report = self._end.failed(entered, problem, log)
+            report = self._end.failed(entered, problem, log, nodes)
+        finally:
+            kernel.listen(None)
+            nodes.close()
         try:
             log.run_event("run.end", outcome=report.outcome, reason=report.reason, word=report.word)
             if not isinstance(report.error, LostLease):  # then the folder may be the successor's, too
@@ -162,7 +172,21 @@ class Updating:
             announce=kernel.announce,
         )
 
-    def _attempt(self, entered: Entered, log: RunLog) -> RunReport:
+    def _nodes(self, entered: Entered) -> RecordedNodes:
+        kernel, subject, run = self._kernel, self._subject, entered.run
+        known = Circumstances(
+            invocation=entered.invocation,
+            gates=entered.invocation.gates,
+            policies=kernel.policies.bundle_id,
+            key_documents={
+                "trigger": keys.trigger_document(subject.trigger, subject.work, run.revision),
+                "work": keys.work_document(subject.work, run.revision),
+            },
+            code=work.code_of(subject),
+        )
+        return RecordedNodes(kernel, run, entered.invocation, known)
+
+    def _attempt(self, entered: Entered, log: RunLog, nodes: RecordedNodes) -> RunReport:
         kernel, run, subject = self._kernel, entered.run, self._subject
 
         def on_epoch() -> None:
@@ -175,20 +199,32 @@ class Updating:
         publisher = StagingPublisher(kernel.objects, trace, limits=kernel.settings.limits)
         try:
             with lease.beating():
+                nodes.begin("fetch")
                 log.step("discover", subject.source.id)
                 discovered = self._discover()
+                nodes.discovered(discovered.fingerprint, discovered.found)
                 lease.check()
                 prepared = work.prepare(
-                    kernel, subject, self._source(), discovered, kernel.objects, publisher, log, lease.check
+                    kernel,
+                    subject,
+                    self._source(),
+                    discovered,
+                    kernel.objects,
+                    publisher,
+                    log,
+                    lease.check,
+                    nodes,
+                    run_id=run.run_id,
                 )
+                nodes.begin("publish", prepared.fingerprint)
                 log.step("promote", f"{subject.dataset.id} by run {run.run_id}", fence=run.fence)
-                report = self._promote(entered, prepared)
+                report = self._promote(entered, prepared, nodes)
         finally:
             publisher.close()
         log.step("project", f"version {report.sequence}")
         return self._end.projected(report)
 
-    def _promote(self, entered: Entered, prepared: work.Prepared) -> RunReport:
+    def _promote(self, entered: Entered, prepared: work.Prepared, nodes: RecordedNodes) -> RunReport:
         kernel, subject, run = self._kernel, self._subject, entered.run
         for _ in range(ROUNDS_MAX):
             # In this order: a switch thrown after the epoch was read moves the epoch.
@@ -202,6 +238,7 @@ class Updating:
             manifest, version = work.merged(prepared, head, subject)
             if manifest is not None:
                 work.require_objects(manifest, kernel.objects)
+            nodes.learn(gates=gates, outputs=prepared.staged.assets, version_id=version or None)
             answer = kernel.store.promote(
                 Promote(
                     run_id=run.run_id,
@@ -219,6 +256,7 @@ class Updating:
                     entries=(self._promoted(entered, version),) if manifest is not None else (),
                     states=tuple((state.state_key, state.value) for state in prepared.staged.states),
                     events=tuple((event.event_type, event.payload) for event in prepared.staged.events),
+                    **nodes.ending("complete"),
                 )
             )
             if answer.answer == "lost":

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from msgspec.structs import replace
+
 from kfm.admission.subject import Subject
 from kfm.calls.guard import retry_text
 from kfm.core.errors import PathConflict, StoreCorrupt
+from kfm.core.evidence import Code, Column
 from kfm.core.hashing import fingerprint as fingerprint_of
-from kfm.core.records import Asset, Found, Item, Manifest, Promotion, Record, ValidationReport
+from kfm.core.records import Asset, Found, Item, Manifest, Promotion, Record, RunState, ValidationReport
 from kfm.core.records import Check as CheckResult
 from kfm.engine.artifacts import RunLog
 from kfm.engine.kernel import Kernel
+from kfm.engine.nodes import Nodes
 from kfm.ports import Objects, Retrying
 from kfm.ports import Source as Upstream
 from kfm.publish.contract import Contract, bbox_of, load_contract, validate
@@ -23,6 +27,7 @@ from kfm.runs.pipeline import Context, Input, publish_as_fetched, run_pipeline
 
 Check = Callable[[], None]
 Head = tuple[Promotion, Manifest] | None
+BRANCH = "main"  # what is promoted
 
 
 class Discovered(Record, frozen=True):
@@ -57,6 +62,9 @@ def prepare(
     publisher: Publisher,
     log: RunLog,
     check: Check,
+    nodes: Nodes,
+    *,
+    run_id: str,
 ) -> Prepared:
     found = discovered.found
     log.step("fetch", f"{len(found)} objects", objects=len(found))
@@ -73,7 +81,7 @@ def prepare(
         found,
         objects,
         clock=kernel.clock,
-        guard=partial(kernel.guard, on_retry=told),
+        guard=partial(nodes.guard, on_retry=told),
         limits=kernel.settings.limits,
         on_progress=progressed,
         check=check,
@@ -83,6 +91,11 @@ def prepare(
         "run.metrics", objects=len(fetched), bytes=sum(each.size for each in fetched), phase="fetch"
     )
 
+    seen = tuple(replace(each.found, checksum=f"sha256:{each.sha256}", size=each.size) for each in fetched)
+    nodes.learn(inputs=seen)
+
+    nodes.begin("transform", discovered.fingerprint)
+    nodes.learn(inputs=seen)
     pipeline = subject.source.pipeline
     function = kernel.load_pipeline(pipeline) if pipeline else publish_as_fetched
     log.step("pipeline", pipeline or "publish as fetched")
@@ -101,17 +114,33 @@ def prepare(
     )
     check()
     staged = publisher.staged()
-    report = _validate(kernel, subject, staged.assets, objects, log)
+    nodes.learn(outputs=staged.assets)
+    nodes.begin("validate", discovered.fingerprint)
+    report = _validate(kernel, subject, staged.assets, objects, log, nodes)
     check()
+    state = _run_state(subject, run_id, discovered.fingerprint, report)
     return Prepared(
         fingerprint=discovered.fingerprint,
-        item=_item(subject, staged.assets, objects) if staged.assets else None,
+        item=_item(subject, staged.assets, objects, state) if staged.assets else None,
         report=report,
         staged=staged,
     )
 
 
-def _item(subject: Subject, assets: tuple[Asset, ...], objects: Objects) -> Item:
+def _run_state(subject: Subject, run_id: str, fingerprint: str, report: ValidationReport | None) -> RunState:
+    """What an item says of the run that made it. All of it follows from the work, so that bytes repeat."""
+    return RunState(
+        dataset_id=subject.dataset.id,
+        run_id=run_id,
+        lakefs_branch=BRANCH,
+        inputs_hash=fingerprint,
+        validation_summary=(report or ValidationReport(checks=())).summary(),
+        outcome="success",
+        code_sha=subject.work.output_version,
+    )
+
+
+def _item(subject: Subject, assets: tuple[Asset, ...], objects: Objects, run_state: RunState) -> Item:
     return Item(
         id=item_id(subject.source.id, subject.window, subject.work.partition),
         source_id=subject.source.id,
@@ -120,13 +149,15 @@ def _item(subject: Subject, assets: tuple[Asset, ...], objects: Objects) -> Item
         partition=subject.work.partition,
         assets=assets,
         bbox=bbox_of(assets, objects.open),
+        run_state=run_state,
     )
 
 
 def _validate(
-    kernel: Kernel, subject: Subject, assets: Sequence[Asset], objects: Objects, log: RunLog
+    kernel: Kernel, subject: Subject, assets: Sequence[Asset], objects: Objects, log: RunLog, nodes: Nodes
 ) -> ValidationReport | None:
     contracts = _contracts(kernel, subject)
+    nodes.learn(outputs=tuple(assets), columns=_columns(contracts))
     if not contracts:
         log.step("validate", "no contract is declared", level="warning")
         return None
@@ -147,10 +178,27 @@ def _validate(
         )
         checks += report.checks
     whole = ValidationReport(checks=tuple(checks))
+    nodes.learn(report=whole)
     for failed in (check for check in checks if not check.passed):
         log.step("validate", f"{failed.name}: {failed.detail}", level="error", path=failed.path)
     log.step("validate", "contract kept" if whole.passed else "contract broken", summary=whole.summary())
     return whole
+
+
+def code_of(subject: Subject) -> Code | None:
+    """Where the pipeline's own code is."""
+    pipeline = subject.source.pipeline
+    return Code(path=pipeline, sha=subject.work.output_version) if pipeline else None
+
+
+def _columns(contracts: Sequence[tuple[Contract, str]]) -> tuple[Column, ...]:
+    """What the contracts say that the data holds."""
+    return tuple(
+        Column(name=column.name, type=column.logical_type or "string")
+        for contract, _prefix in contracts
+        for table in contract.objects
+        for column in table.properties
+    )
 
 
 def _contracts(kernel: Kernel, subject: Subject) -> list[tuple[Contract, str]]:

@@ -33,6 +33,7 @@ class Policy(msgspec.Struct, frozen=True):
     message: str
     lift: str
     body: dict[str, Any]
+    text: str = ""  # as it was written
 
 
 class Bundle(msgspec.Struct, frozen=True):
@@ -187,7 +188,7 @@ def _policy(name: str, line: int, statement: str, schema: Any) -> Policy:
     if not verdict.validation_passed:
         problem = str(verdict.errors[0].error).replace("for policy `policy0`, ", "")
         raise PolicyError(f"{name}:{line}: {policy.id}: {problem}")
-    return policy
+    return msgspec.structs.replace(policy, text=statement.strip())
 
 
 def _described(name: str, line: int, body: dict[str, Any]) -> Policy:

@@ -41,6 +41,11 @@ class CedarPolicies:
     def policy_ids(self) -> tuple[str, ...]:
         return tuple(self._bundle.policies)
 
+    @property
+    def texts(self) -> dict[str, str]:
+        """Policy id → the policy as it was written."""
+        return {name: policy.text for name, policy in self._bundle.policies.items()}
+
     def decide(
         self, action: str, dataset: Dataset, principal: str, context: Mapping[str, Any]
     ) -> list[GateResult]:

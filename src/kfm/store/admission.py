@@ -8,10 +8,11 @@ from kfm.core.commits import Admit, Admitted
 from kfm.core.records import Run
 from kfm.core.states import check_transition
 from kfm.store import governance, leases, rows
+from kfm.store.evidence import Journal
 from kfm.store.session import Session
 
 
-def admit(session: Session, request: Admit, dead: leases.Dead) -> Admitted:
+def admit(session: Session, request: Admit, dead: leases.Dead, journal: Journal) -> Admitted:
     # Always in this order, so that two transactions never wait for each other: the collector's
     # lock, locks of datasets and domains by name, the policy epoch, everything else.
     now_ms = session.now_ms()
@@ -32,11 +33,16 @@ def admit(session: Session, request: Admit, dead: leases.Dead) -> Admitted:
     if stored is None:
         return Admitted(answer="moved", run=_in_the_way(session, request.run))
     if lock.holder is not None:
-        leases.evict(session, lock, now_ms)  # a run that was just taken over has a higher fence and goes on
+        leases.evict(
+            session, lock, now_ms, journal
+        )  # a run that was just taken over has a higher fence and goes on
     leases.take(
         session, lock, fence, request.worker_id, request.run.run_id, now_ms, now_ms + request.lease_ms
     )
     session.all("invocations.insert", **rows.invocation_parameters(request.invocation))
+    if request.seen is not None:
+        journal.abandon(session, stored.run_id, leases.LEASE_EXPIRED, leases.GONE, now_ms)
+    journal.admitted(session, request, stored, now_ms)
     governance.append(session, request.entries)
     return Admitted(answer="admitted", run=stored)
 

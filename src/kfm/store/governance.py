@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from kfm.core import audit
+from kfm.core.errors import StoreCorrupt
 from kfm.core.records import GovernanceEntry, Switch
 from kfm.store import rows
 from kfm.store.session import Session
@@ -24,5 +26,49 @@ def set_switch(session: Session, switch: Switch) -> int:
 
 
 def append(session: Session, entries: Iterable[GovernanceEntry]) -> None:
-    for entry in entries:
-        session.all("governance.append", **rows.entry_parameters(entry))
+    """The next rows of the chain.
+
+    Its head is one row for everybody, held until the transaction ends: so numbers follow the order of
+    commits without a gap, and so whoever appends does it last of all.
+    """
+    kept = tuple(entries)
+    if not kept:
+        return
+    seen_number, seen_hash = number, previous = _held_head(session)
+    if number == 0:
+        number, previous = _adopt(session)
+    for entry in kept:
+        number += 1
+        parameters = rows.entry_parameters(entry)
+        # What is hashed is what was stored: a NUL, for one, is not kept as such.
+        made = audit.link(previous, number, rows.stored_entry(parameters))
+        if session.one("governance.append", number=number, hash=made.hash, **parameters) is None:
+            raise StoreCorrupt(
+                f"The governance ledger has a row {number} beyond its end.",
+                remedy="`kfm audit verify` says more. Stop, and copy the database before anything else.",
+            )
+        previous = made.hash
+    advanced = session.one(
+        "chain_heads.advance",
+        number=number,
+        hash=previous,
+        seen_number=seen_number,
+        seen_hash=seen_hash,
+    )
+    assert advanced is not None, "the head is ours inside this transaction"
+
+
+def _held_head(session: Session) -> tuple[int, str]:
+    row = session.one("chain_heads.get_for_update")
+    assert row is not None, "the migration makes it"
+    return int(row[0]), str(row[1])
+
+
+def _adopt(session: Session) -> tuple[int, str]:
+    """Chain, in their order, the rows from before there was a chain; where it ends then."""
+    number, previous = 0, audit.ZEROS
+    for row in session.all("governance.unchained"):
+        number = row[0]
+        previous = audit.link(previous, number, rows.entry_of_link(row[1:])).hash
+        session.one("governance.adopt", number=number, hash=previous)
+    return number, previous

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from kfm.core.commits import Reaped
 from kfm.core.records import Lock
 from kfm.store import rows
+from kfm.store.evidence import Journal
 from kfm.store.session import Session
 
 Dead = Callable[[str], bool]
@@ -14,6 +15,7 @@ Dead = Callable[[str], bool]
 LEASE_MAX_MS = 2 * 86_400_000  # twice what a configuration may ask for
 LEASE_EXPIRED = "LEASE_EXPIRED"
 WORKER_DIED = "WORKER_DIED"
+GONE = "The process that ran it is gone."
 COLLECTOR = "gc"  # the lock that garbage collection holds; no run starts while it is held
 
 
@@ -64,7 +66,7 @@ def free(session: Session, lock: Lock, now_ms: int) -> None:
     take(session, lock, lock.fence + 1, None, None, now_ms, 0)
 
 
-def evict(session: Session, lock: Lock, now_ms: int) -> Reaped:
+def evict(session: Session, lock: Lock, now_ms: int, journal: Journal) -> Reaped:
     """The run of a holder that is gone has failed."""
     assert lock.holder is not None
     lapsed = _lapsed(lock, now_ms)
@@ -75,13 +77,14 @@ def evict(session: Session, lock: Lock, now_ms: int) -> Reaped:
         fence=lock.fence,
         end_time_ms=now_ms,
         error_code=code,
-        error_message="The process that ran it is gone.",
+        error_message=GONE,
     )
     session.all("invocations.interrupt", run_id=lock.holder.run_id, reason=code)
+    journal.abandon(session, lock.holder.run_id, code, GONE, now_ms)
     return Reaped(run_id=lock.holder.run_id, scope=lock.scope, worker_id=lock.holder.worker_id, lapsed=lapsed)
 
 
-def sweep(session: Session, now_ms: int, dead: Dead) -> tuple[list[Reaped], list[Lock]]:
+def sweep(session: Session, now_ms: int, dead: Dead, journal: Journal) -> tuple[list[Reaped], list[Lock]]:
     """Evict every holder that is gone; returns the runs that this ended, and the locks still held."""
     reaped, live = [], []
     for lock in (rows.lock_from(row) for row in session.all("locks.held")):
@@ -92,7 +95,7 @@ def sweep(session: Session, now_ms: int, dead: Dead) -> tuple[list[Reaped], list
         if not is_gone(lock, now_ms, dead):
             live.append(lock)
             continue
-        ended = evict(session, lock, now_ms)
+        ended = evict(session, lock, now_ms, journal)
         free(session, lock, now_ms)
         if lock.scope != COLLECTOR:
             reaped.append(ended)

@@ -2,29 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
-from kfm.core.commits import Admit, Admitted, Fail, Promote, Promoted, Reaped
+from kfm.core.commits import Admit, Admitted, Fail, Promote, Promoted, Reaped, Step
+from kfm.core.evidence import Circumstances, Letter
 from kfm.core.records import GovernanceEntry, Invocation, Lock, Switch
-from kfm.store import admission, governance, leases, promotion, rows
+from kfm.ports import Witness
+from kfm.store import admission, evidence, governance, leases, promotion, rows
 from kfm.store.reading import Ledger
-from kfm.store.session import Session
+from kfm.store.session import Database, Session
 
 
 class SqlStore(Ledger):
     """Implements `ports.Store` on either database."""
 
+    def __init__(self, database: Database, witness: Witness | None = None) -> None:
+        super().__init__(database)
+        self._journal = evidence.Journal(witness)
+
     # --- admission -------------------------------------------------------------------
 
     def admit(self, request: Admit, dead: leases.Dead) -> Admitted:
-        return self._database.write(lambda session: admission.admit(session, request, dead))
+        return self._database.write(lambda session: admission.admit(session, request, dead, self._journal))
 
-    def record_invocation(self, invocation: Invocation, entries: Iterable[GovernanceEntry] = ()) -> None:
+    def record_invocation(
+        self,
+        invocation: Invocation,
+        entries: Iterable[GovernanceEntry] = (),
+        known: Circumstances | None = None,
+    ) -> None:
         """A call that started nothing: a no-op, a refusal, a busy answer."""
         kept = tuple(entries)  # a lost race asks for them again
 
         def change(session: Session) -> None:
             session.all("invocations.insert", **rows.invocation_parameters(invocation))
+            if known is not None:
+                self._journal.turned_away(session, invocation, known, session.now_ms())
             governance.append(session, kept)
 
         self._database.write(change)
@@ -44,11 +57,14 @@ class SqlStore(Ledger):
 
         return self._database.write(change)
 
+    def step(self, request: Step) -> bool:
+        return self._database.write(lambda session: self._journal.step(session, request))
+
     # --- the end of a run ------------------------------------------------------------
 
     def promote(self, request: Promote) -> Promoted:
         try:
-            return self._database.write(lambda session: promotion.promote(session, request))
+            return self._database.write(lambda session: promotion.promote(session, request, self._journal))
         except promotion.Undo as undo:
             return undo.answer
 
@@ -73,10 +89,14 @@ class SqlStore(Ledger):
                 gates=rows.gates_text(request.gates),
             )
             if landed:  # else somebody else has the run: what a stale one says of it does not count
-                governance.append(session, request.entries)
+                row = session.one("runs.by_id", run_id=request.run_id)
+                assert row is not None
+                self._journal.discovered(session, request.fingerprint, request.inputs)
+                self._journal.end(session, request.closes, request.retries, rows.run_from(row), now_ms)
                 if request.pause is not None:
                     governance.set_switch(session, request.pause)
                 session.all("locks.release", scope=request.scope, fence=request.fence)
+                governance.append(session, request.entries)
             return landed is not None
 
         return self._database.write(change)
@@ -90,7 +110,7 @@ class SqlStore(Ledger):
             return []
 
         def change(session: Session) -> list[Reaped]:
-            reaped, _ = leases.sweep(session, session.now_ms(), dead)
+            reaped, _ = leases.sweep(session, session.now_ms(), dead, self._journal)
             return reaped
 
         return self._database.write(change)
@@ -110,7 +130,7 @@ class SqlStore(Ledger):
         def change(session: Session) -> int | Lock:
             now_ms = session.now_ms()
             leases.lock_for_update(session, leases.COLLECTOR)  # first: no run is admitted from here on
-            _, live = leases.sweep(session, now_ms, dead)
+            _, live = leases.sweep(session, now_ms, dead, self._journal)
             if live:
                 return live[0]
             own = leases.lock_for_update(session, leases.COLLECTOR)  # a predecessor may have been swept
@@ -141,3 +161,37 @@ class SqlStore(Ledger):
     def append_governance(self, entries: Iterable[GovernanceEntry]) -> None:
         kept = tuple(entries)
         self._database.write(lambda session: governance.append(session, kept))
+
+    # --- evidence ----------------------------------------------------------------------
+
+    def keep_policies(self, bundle_id: str, texts: Mapping[str, str]) -> None:
+        text = rows.text_of(dict(texts))
+        self._database.write(lambda session: session.all("policies.keep", bundle_id=bundle_id, texts=text))
+
+    def claim_letters(self, topic: str, limit: int, claim_ms: int) -> list[Letter]:
+        """The oldest that are due, not due again before the claim ends."""
+        return self._database.write(lambda session: evidence.claim(session, topic, limit, claim_ms))
+
+    def letters_delivered(self, numbers: Sequence[int]) -> None:
+        def change(session: Session) -> None:
+            now_ms = session.now_ms()
+            for number in numbers:
+                session.all("outbox.delivered", number=number, delivered_at_ms=now_ms)
+
+        self._database.write(change)
+
+    def letters_put_back(self, numbers: Sequence[int], not_before_ms: int) -> None:
+        def change(session: Session) -> None:
+            for number in numbers:
+                session.all("outbox.put_back", number=number, not_before_ms=not_before_ms)
+
+        self._database.write(change)
+
+    def ensure_mark(self, name: str, value: str) -> str:
+        def change(session: Session) -> str:
+            session.all("marks.ensure", name=name, value=value)
+            row = session.one("marks.get", name=name)
+            assert row is not None
+            return str(row[0])
+
+        return self._database.write(change)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kfm.core.commits import Promote, Promoted
 from kfm.store import governance, rows
+from kfm.store.evidence import Journal
 from kfm.store.session import Session
 
 
@@ -15,7 +16,7 @@ class Undo(Exception):
         self.answer = answer
 
 
-def promote(session: Session, request: Promote) -> Promoted:
+def promote(session: Session, request: Promote, journal: Journal) -> Promoted:
     row = session.one("locks.get_for_update", scope=request.scope)
     lock = rows.lock_from(row) if row else None
     ours = (
@@ -54,7 +55,6 @@ def promote(session: Session, request: Promote) -> Promoted:
         reason=rows.storable(request.reason),
         gates=rows.gates_text(request.gates),
     )
-    governance.append(session, request.entries)
     for key, value in request.states:
         session.all(
             "states.set",
@@ -73,6 +73,10 @@ def promote(session: Session, request: Promote) -> Promoted:
             emitted_at_ms=now_ms,
         )
     session.all("locks.release", scope=request.scope, fence=request.fence)
+    row = session.one("runs.by_id", run_id=request.run_id)
+    assert row is not None
+    journal.end(session, request.closes, request.retries, rows.run_from(row), now_ms)
+    governance.append(session, request.entries)  # last: the head of the chain is one row for all
     return Promoted(answer="promoted" if request.manifest is not None else "unchanged", sequence=sequence)
 
 

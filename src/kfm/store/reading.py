@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from kfm.core.evidence import Attempt, Backlog, Letter, Link, Retry
 from kfm.core.records import (
+    Found,
     GovernanceEntry,
     Invocation,
     Lock,
@@ -14,7 +16,7 @@ from kfm.core.records import (
     Switch,
     Work,
 )
-from kfm.store import rows
+from kfm.store import evidence_rows, rows
 from kfm.store.session import Database, Session
 
 
@@ -131,6 +133,61 @@ class Ledger:
 
     def oldest_running_ms(self) -> int | None:
         row = self._session.one("runs.oldest_running")
+        return row[0] if row else None
+
+    # --- evidence ----------------------------------------------------------------------
+
+    def invocation(self, invocation_id: str) -> Invocation | None:
+        row = self._session.one("invocations.by_id", invocation_id=invocation_id)
+        return rows.invocation_from(row) if row else None
+
+    def attempts(self, run_id: str) -> list[Attempt]:
+        return [
+            evidence_rows.attempt_from(row) for row in self._session.all("attempts.of_run", run_id=run_id)
+        ]
+
+    def attempts_since(self, after: int, limit: int = 1000) -> list[tuple[int, Attempt, Run]]:
+        found = self._session.all("attempts.since", after_number=after, row_limit=limit)
+        return [evidence_rows.attempt_and_run_from(row) for row in found]
+
+    def retries(self, run_id: str) -> list[Retry]:
+        return [evidence_rows.retry_from(row) for row in self._session.all("retries.of_run", run_id=run_id)]
+
+    def retries_since(self, after: int, limit: int = 1000) -> list[tuple[int, Retry]]:
+        found = self._session.all("retries.since", after_number=after, row_limit=limit)
+        return [(row[0], evidence_rows.retry_from(row[1:])) for row in found]
+
+    def inputs(self, fingerprint: str) -> tuple[Found, ...] | None:
+        row = self._session.one("inputs.get", fingerprint=fingerprint)
+        return evidence_rows.found_from(row[0]) if row else None
+
+    def policy_texts(self, bundle_id: str) -> dict[str, str] | None:
+        row = self._session.one("policies.get", bundle_id=bundle_id)
+        return evidence_rows.texts_from(row[0]) if row else None
+
+    def letters(self, subject: str) -> list[Letter]:
+        found = self._session.all("outbox.of_subject", subject=subject)
+        return [evidence_rows.letter_from(row) for row in found]
+
+    def backlog(self, topic: str) -> Backlog:
+        row = self._session.one("outbox.backlog", topic=topic)
+        return Backlog(waiting=row[0], oldest_ms=row[1]) if row else Backlog(waiting=0, oldest_ms=None)
+
+    def chain(self, after: int = 0, limit: int = 1000) -> list[Link]:
+        """The governance ledger in its own order."""
+        found = self._session.all("governance.chain", after_number=after, row_limit=limit)
+        if after == 0:  # what stands before the first row belongs to no page, and must still be seen
+            found = self._session.all("governance.strays") + found
+        return [rows.link_from(row) for row in found]
+
+    def chain_head(self) -> tuple[int, str]:
+        """Where the governance ledger says that it ends: the number and hash of its last row."""
+        row = self._session.one("chain_heads.get")
+        assert row is not None, "the migration makes it"
+        return row[0], row[1]
+
+    def mark(self, name: str) -> str | None:
+        row = self._session.one("marks.get", name=name)
         return row[0] if row else None
 
     def now_ms(self) -> int:

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from kfm.core.errors import StoreCorrupt, UnhashableInput
+from kfm.core.evidence import Link
 from kfm.core.records import (
     GateResult,
     GovernanceEntry,
@@ -30,6 +31,7 @@ _GATES = msgspec.json.Decoder(tuple[GateResult, ...])
 _MANIFEST = msgspec.json.Decoder(Manifest)
 _ANY = msgspec.json.Decoder()
 _SORTED = msgspec.json.Encoder(order="sorted")
+_BEFORE_THE_FIRST = "0" * 64
 
 
 def storable(text: str) -> str:
@@ -186,3 +188,36 @@ def entry_parameters(entry: GovernanceEntry) -> dict[str, Any]:
     parameters = msgspec.structs.asdict(entry)
     parameters["details"] = _prose_of(entry.details)
     return _with_storable(parameters, ("actor", "rationale", "ticket"))
+
+
+def stored_entry(parameters: dict[str, Any]) -> GovernanceEntry:
+    """The entry as it will be read back."""
+    return GovernanceEntry(**{**parameters, "details": value_of(parameters["details"])})
+
+
+def entry_of_link(row: Row) -> GovernanceEntry:
+    """An entry whose every value counts. Details that nobody of us wrote like this are kept as they
+    stand, so that they can't pass for what they mean: more spaces, one key twice."""
+    *facts, text = row
+    try:
+        details = value_of(text)
+        as_written = text_of(details) == text
+    except (StoreCorrupt, UnhashableInput, TypeError):
+        as_written = False
+    kind, subject, actor, recorded_at_ms, rationale, ticket = facts
+    return GovernanceEntry(
+        kind=kind,
+        subject=subject,
+        actor=actor,
+        recorded_at_ms=recorded_at_ms,
+        rationale=rationale,
+        ticket=ticket,
+        details=details if as_written else {"$unreadable": text},
+    )
+
+
+def link_from(row: Row) -> Link:
+    number, *entry, previous, digest = row
+    return Link(
+        number=number, entry=entry_of_link(tuple(entry)), previous=previous or _BEFORE_THE_FIRST, hash=digest
+    )

@@ -296,4 +296,36 @@ NONSENSE: dict[str, tuple[str, str]] = {
         DATASET + "publish: [{kind: s3, url: 's3://b/', options: {secret_access_key: s3cr3t}}]",
         "kfm.yml:2: `secret_access_key` holds a secret; write `env:NAME` or `file:PATH` and keep the secret there",
     ),
+    "a machine that needs nothing": (
+        "energy: {watts_per_core: 0}\n",
+        "kfm.yml:1: `watts_per_core` must be more than 0 and at most 1000",
+    ),
+    "overhead below nothing": (
+        "energy: {overhead: -1.5}\n",
+        "kfm.yml:1: `overhead` must be more than 0 and at most 10",
+    ),
+    "endless carbon": (
+        "energy: {carbon_g_per_kwh: 1.0e9}\n",
+        "kfm.yml:1: `carbon_g_per_kwh` must be more than 0 and at most 10000",
+    ),
+    "nowhere": (
+        'energy: {region: ""}\n',
+        "kfm.yml:1: `region` must be a name of at most 60 letters, digits, spaces, `.,()/-`",
+    ),
+    "collector that is no address": (
+        "lineage: {export: http, url: collector}\n",
+        "kfm.yml:1: `url` must begin with `http://` or `https://` and name a place",
+    ),
+    "collector's key in the file": (
+        "lineage: {export: http, url: 'https://example.org', token: s3cr3t}\n",
+        "kfm.yml:1: `token` holds a secret; write `env:NAME` or `file:PATH` and keep the secret there",
+    ),
+    "telemetry's key in the file": (
+        "telemetry: {otlp: 'https://example.org', headers: {api-key: s3cr3t}}\n",
+        "kfm.yml:1: `api-key` holds a secret; write `env:NAME` or `file:PATH` and keep the secret there",
+    ),
+    "telemetry to nowhere": (
+        "telemetry: {otlp: 'grpc://example.org'}\n",
+        "kfm.yml:1: `otlp` must begin with `http://` or `https://` and name a place",
+    ),
 }

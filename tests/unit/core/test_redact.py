@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import base64
+import html
+import json
 import string
+from urllib.parse import quote, quote_plus
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfm.core.redact import MASK, TEXT_CHARS_MAX, is_secret_name, redact, redact_url, strip_params
+from kfm.core.redact import (
+    MASK,
+    TEXT_CHARS_MAX,
+    Discretion,
+    hide,
+    is_secret_name,
+    redact,
+    redact_url,
+    strip_params,
+)
 
 SECRET = st.text(string.ascii_letters + string.digits, min_size=12, max_size=40).map(lambda s: f"Zq9{s}")
 
@@ -104,3 +117,89 @@ def test_strip_params():
 def test_known_secrets_in_any_spelling(shown):
     """A known secret is masked under a harmless name, too, however an address spells it."""
     assert redact(f"http://h/x?appid={shown} failed", ["a b/c+ä"]) == f"http://h/x?appid={MASK} failed"
+
+
+def spellings(secret):
+    """How the secret may be written by programs that know nothing of us."""
+    data = secret.encode()
+    yield "raw", secret
+    for lead in (b"", b"a", b"ab"):
+        for tail in (b"", b"z", b"zy"):
+            text = base64.b64encode(lead + data + tail).decode()
+            for name, form in (("standard", text), ("safe", text.translate(str.maketrans("+/", "-_")))):
+                yield f"base64 {name} {len(lead)} {len(tail)}", form
+                yield f"base64 {name} {len(lead)} {len(tail)} bare", form.rstrip("=")
+    yield "hex", data.hex()
+    yield "HEX", data.hex().upper()
+    yield "quoted", quote(secret, safe="")
+    yield "quoted as a form", quote_plus(secret)
+    yield "quoted wholly", "".join(f"%{byte:02x}" for byte in data)
+    yield "quoted WHOLLY", "".join(f"%{byte:02X}" for byte in data)
+    yield "quoted twice as it were", "".join(c if i % 2 else f"%{ord(c):02x}" for i, c in enumerate(secret))
+    yield "json", json.dumps(secret)[1:-1]
+    yield "json, slashes", json.dumps(secret)[1:-1].replace("/", "\\/")
+    yield "json, escaped", "".join(f"\\u{ord(c):04x}" for c in secret)
+    yield "repr", repr(secret)[1:-1]
+    yield "bytes", repr(data)[2:-1]
+    yield "html", html.escape(secret)
+
+
+@pytest.mark.req("RS-13")
+@given(
+    secret=st.text(string.printable.strip(), min_size=6, max_size=40),
+    before=st.sampled_from(["", "x ", '{"a": "']),
+    after=st.sampled_from(["", " y", '"}', "=="]),
+)
+def test_no_spelling_of_a_known_secret_is_left(secret, before, after):
+    """In base64 at any alignment, hex, percent, JSON, Python or HTML escapes: it is masked whole."""
+    known = Discretion()
+    known.learn(secret)
+    for name, form in spellings(secret):
+        left = known.hide(f"{before}{form}{after}")
+        assert MASK in left, name
+        rest = left.removeprefix(before).removesuffix(after)
+        # A neighbour's own characters may stand beside the mask, nothing of the secret.
+        assert len(rest.replace(MASK, "").replace("=", "")) <= 5 + rest.count("\\"), (name, left)
+
+
+@pytest.mark.parametrize(
+    ("value", "leaked"),
+    [
+        ("postgresql://kfm:hunter2hunter2@db/kfm", "hunter2hunter2"),
+        ("postgresql://kfm:p%40ss%2Fword@db/kfm", "p@ss/word"),
+        ("https://tok_abcdefgh@host/x", "tok_abcdefgh"),
+        ("https://host/x?sig=c2lnbmVkLXdlbGw", "c2lnbmVkLXdlbGw"),
+        ("Bearer abcdefghij", "abcdefghij"),
+        ("Basic dXNlcjpzZXNhbWVvcGVu", "sesameopen"),
+        ("-----BEGIN KEY-----\nMIIEvAIBADANBg\n-----END KEY-----", "MIIEvAIBADANBg"),
+        ('{"type": "service", "private_key": "BEGIN\\nMIIEvAIBADANBg\\nEND"}', "MIIEvAIBADANBg"),
+    ],
+)
+def test_what_a_secret_holds_is_secret_too(value, leaked):
+    """A password inside an address, a token behind its scheme, a line of a key: each is masked by itself."""
+    assert leaked not in hide(f"the server said {leaked}!", [value])
+
+
+def test_a_plain_user_of_a_database_is_no_secret():
+    """Names that are no credentials stay readable."""
+    assert hide("role postgres does not exist", ["postgresql://postgres@db/kfm"]).startswith("role postgres")
+
+
+def test_secrets_become_known_while_we_work():
+    """What is learnt later is masked from then on; in documents in names and values, not in numbers."""
+    known = Discretion()
+    assert known("sesame-1234") == "sesame-1234"
+    known.learn("sesame-1234")
+    known.learn("12345")
+    document = {"sesame-1234": ["x sesame-1234", 12345, None, True, {"a": "sesame-1234"}]}
+    assert known.within(document) == {MASK: [f"x {MASK}", 12345, None, True, {"a": MASK}]}
+
+
+@given(cut=st.integers(0, 60), size=st.integers(0, 200_000))
+def test_a_cut_leaves_no_half_secret(cut, size):
+    """Where a long text is cut inside a secret, its first half is cut off as well; the work stays bounded."""
+    secret = "Qx7" + "sesameopen" * 3
+    text = (secret + " ") * (size // 40) + "-" * cut
+    kept = redact(text + secret * 3000, [secret])
+    assert "sesame" not in kept
+    assert len(kept) <= TEXT_CHARS_MAX + 1

@@ -17,10 +17,43 @@ ON CONFLICT (scope) DO UPDATE SET position = excluded.position, rationale = excl
   actor = excluded.actor, set_at_ms = excluded.set_at_ms
 
 -- name: governance.append
-INSERT INTO governance (kind, subject, actor, recorded_at_ms, rationale, ticket, details)
-VALUES (:kind, :subject, :actor, :recorded_at_ms, :rationale, :ticket, :details)
+INSERT INTO governance (number, kind, subject, actor, recorded_at_ms, rationale, ticket, details, hash)
+VALUES (:number, :kind, :subject, :actor, :recorded_at_ms, :rationale, :ticket, :details, :hash)
+ON CONFLICT DO NOTHING
+RETURNING number
 
 -- name: governance.list
 SELECT kind, subject, actor, recorded_at_ms, rationale, ticket, details FROM governance
 WHERE (:kind = '' OR kind = :kind) AND (:subject = '' OR subject = :subject)
 ORDER BY number DESC LIMIT :row_limit
+
+-- name: governance.chain
+SELECT
+  g.number, g.kind, g.subject, g.actor, g.recorded_at_ms, g.rationale, g.ticket, g.details,
+  (SELECT p.hash FROM governance p WHERE p.number = g.number - 1), g.hash
+FROM governance g WHERE g.number > :after_number
+ORDER BY g.number LIMIT :row_limit
+
+-- name: governance.strays
+SELECT
+  g.number, g.kind, g.subject, g.actor, g.recorded_at_ms, g.rationale, g.ticket, g.details, NULL, g.hash
+FROM governance g WHERE g.number < 1
+ORDER BY g.number LIMIT 1
+
+-- name: governance.unchained
+SELECT number, kind, subject, actor, recorded_at_ms, rationale, ticket, details FROM governance
+WHERE hash = '' ORDER BY number
+
+-- name: governance.adopt
+UPDATE governance SET hash = :hash WHERE number = :number AND hash = '' RETURNING number
+
+-- name: chain_heads.get
+SELECT number, hash FROM chain_heads WHERE name = 'governance'
+
+-- name: chain_heads.get_for_update
+SELECT number, hash FROM chain_heads WHERE name = 'governance'
+
+-- name: chain_heads.advance
+UPDATE chain_heads SET number = :number, hash = :hash
+WHERE name = 'governance' AND number = :seen_number AND hash = :seen_hash
+RETURNING number

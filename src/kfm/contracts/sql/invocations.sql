@@ -23,3 +23,10 @@ FROM invocations
 WHERE (:run_id = '' OR run_id = :run_id)
 ORDER BY number DESC
 LIMIT :row_limit
+
+-- name: invocations.by_id
+SELECT
+  invocation_id, run_id, source_id, dataset_id, trigger_type, idempotency_key, outcome, actor,
+  requested_at_ms, claimed_actor, rationale, ticket, reason, gates
+FROM invocations WHERE invocation_id = :invocation_id
+ORDER BY number DESC LIMIT 1

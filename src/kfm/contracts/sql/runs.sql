@@ -90,3 +90,6 @@ UPDATE runs
 SET status = 'failed', end_time_ms = :end_time_ms, error_code = :error_code, error_message = :error_message
 WHERE run_id = :run_id AND fence = :fence AND status = 'running'
 RETURNING run_id
+
+-- name: runs.held
+SELECT run_id FROM runs WHERE run_id = :run_id AND fence = :fence AND status = 'running'

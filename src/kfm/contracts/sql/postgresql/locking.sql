@@ -6,3 +6,23 @@ SELECT scope, fence, worker_id, run_id, acquired_at_ms, lease_until_ms FROM lock
 
 -- name: policy.epoch_for_share
 SELECT value FROM counters WHERE name = 'policy_epoch' FOR SHARE
+
+-- name: outbox.claim
+UPDATE outbox SET not_before_ms = :until_ms, tries = tries + 1
+WHERE number IN (
+  SELECT o.number FROM outbox o
+  WHERE o.topic = :topic AND o.delivered_at_ms IS NULL AND o.not_before_ms <= :now_ms
+    AND NOT EXISTS (
+      SELECT 1 FROM outbox e
+      WHERE e.subject = o.subject AND e.topic = o.topic AND e.delivered_at_ms IS NULL
+        AND e.number < o.number AND e.not_before_ms > :now_ms
+    )
+  ORDER BY o.number LIMIT :row_limit FOR UPDATE SKIP LOCKED
+)
+RETURNING number, event_id, topic, subject, body, recorded_at_ms, tries, not_before_ms, delivered_at_ms
+
+-- name: runs.held
+SELECT run_id FROM runs WHERE run_id = :run_id AND fence = :fence AND status = 'running' FOR UPDATE
+
+-- name: chain_heads.get_for_update
+SELECT number, hash FROM chain_heads WHERE name = 'governance' FOR UPDATE

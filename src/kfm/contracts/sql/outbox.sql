@@ -1,0 +1,30 @@
+-- name: outbox.post
+INSERT INTO outbox (event_id, topic, subject, body, recorded_at_ms, tries, not_before_ms, delivered_at_ms)
+VALUES (:event_id, :topic, :subject, :body, :recorded_at_ms, 0, 0, NULL)
+
+-- name: outbox.claim
+UPDATE outbox SET not_before_ms = :until_ms, tries = tries + 1
+WHERE number IN (
+  SELECT o.number FROM outbox o
+  WHERE o.topic = :topic AND o.delivered_at_ms IS NULL AND o.not_before_ms <= :now_ms
+    AND NOT EXISTS (
+      SELECT 1 FROM outbox e
+      WHERE e.subject = o.subject AND e.topic = o.topic AND e.delivered_at_ms IS NULL
+        AND e.number < o.number AND e.not_before_ms > :now_ms
+    )
+  ORDER BY o.number LIMIT :row_limit
+)
+RETURNING number, event_id, topic, subject, body, recorded_at_ms, tries, not_before_ms, delivered_at_ms
+
+-- name: outbox.delivered
+UPDATE outbox SET delivered_at_ms = :delivered_at_ms WHERE number = :number AND delivered_at_ms IS NULL
+
+-- name: outbox.put_back
+UPDATE outbox SET not_before_ms = :not_before_ms WHERE number = :number AND delivered_at_ms IS NULL
+
+-- name: outbox.of_subject
+SELECT number, event_id, topic, subject, body, recorded_at_ms, tries, not_before_ms, delivered_at_ms
+FROM outbox WHERE subject = :subject ORDER BY number
+
+-- name: outbox.backlog
+SELECT COUNT(*), MIN(recorded_at_ms) FROM outbox WHERE topic = :topic AND delivered_at_ms IS NULL

@@ -1,0 +1,186 @@
+#!/usr/bin/env python3
+"""Checks an exported audit chain. Needs Python 3.9 or newer, and nothing else.
+
+    python verify_audit.py EXPORT_DIR [--anchors FILE]
+
+Exit status: 0 the chain is sound, 1 it is not (the first bad row is named), 2 it can't be read.
+
+The chain: one JSON object a line, in RFC 8785 form (keys sorted, no white space), with
+  number    1, 2, 3, ... without a gap
+  content   SHA-256 of {"entry": ENTRY, "kfm": "audit-entry/1"}, in the same form
+  previous  the hash of the line before; 64 zeros in the first
+  hash      SHA-256 of {"content": .., "kfm": "audit-link/1", "number": .., "previous": ..}
+  entry     what was recorded; absent where it is withheld, which the hashes allow
+An anchor is a line {"at": .., "environment": .., "hash": .., "number": ..} that was kept elsewhere.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+ZEROS = "0" * 64
+INT_MAX = 2**53 - 1
+ENTRY_FIELDS = {"kind", "subject", "actor", "recorded_at_ms", "rationale", "ticket", "details"}
+LINK_FIELDS = {"number", "previous", "content", "hash"}
+
+
+class Bad(Exception):
+    """A line that kfm can't have written."""
+
+
+def canonical(value: Any) -> str:
+    """RFC 8785 text of text, whole numbers, true, false, null, lists and objects."""
+    if isinstance(value, dict):
+        keys = sorted(value, key=lambda key: key.encode("utf-16-be", "surrogatepass"))
+        return "{" + ",".join(canonical(key) + ":" + canonical(value[key]) for key in keys) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(canonical, value)) + "]"
+    if isinstance(value, float) or (isinstance(value, int) and abs(value) > INT_MAX):
+        raise Bad("it holds a number that is never recorded")
+    return json.dumps(value, ensure_ascii=False)
+
+
+def digest(document: dict[str, Any]) -> str:
+    return hashlib.sha256(canonical(document).encode("utf-8")).hexdigest()
+
+
+def content_hash(entry: dict[str, Any]) -> str:
+    return digest({"kfm": "audit-entry/1", "entry": entry})
+
+
+def link_hash(previous: str, number: int, content: str) -> str:
+    return digest({"kfm": "audit-link/1", "previous": previous, "number": number, "content": content})
+
+
+def parse(line: bytes) -> dict[str, Any]:
+    """One line of the chain; it must be written in exactly one way."""
+    try:
+        link = json.loads(line.decode("utf-8"))
+        same = canonical(link).encode("utf-8") == line.rstrip(b"\n")
+    except (ValueError, RecursionError):
+        raise Bad("it is not JSON as kfm writes it") from None
+    if not same or not line.endswith(b"\n"):
+        raise Bad("it is not written in canonical form")
+    if not isinstance(link, dict) or set(link) - {"entry"} != LINK_FIELDS:
+        raise Bad("it does not have the fields of a link")
+    if type(link["number"]) is not int or not all(
+        isinstance(link[name], str) for name in ("previous", "content", "hash")
+    ):
+        raise Bad("a field of it has the wrong type")
+    if "entry" in link and (not isinstance(link["entry"], dict) or set(link["entry"]) != ENTRY_FIELDS):
+        raise Bad("its entry does not have the fields of an entry")
+    return link
+
+
+def check_link(link: dict[str, Any], number: int, previous: str) -> None:
+    """Raise Bad unless this is row `number`, after the row with the hash `previous`."""
+    if link["number"] > number:
+        raise Bad(f"it is missing; row {link['number']} comes next")
+    if link["number"] != number:
+        raise Bad(f"a row numbered {link['number']} stands in its place")
+    if link["previous"] != previous:
+        raise Bad("it does not follow on the row before it")
+    if "entry" in link and content_hash(link["entry"]) != link["content"]:
+        raise Bad("its entry is not the one that was recorded")
+    if link_hash(previous, number, link["content"]) != link["hash"]:
+        raise Bad("its hash is not the one that was recorded")
+
+
+def verify(lines: Iterable[bytes], anchors: Iterable[dict[str, Any]] = ()) -> dict[str, Any]:
+    """What chain and anchors say together: `sound`, and `row` and `problem` if it is not."""
+    kept: dict[int, list[dict[str, Any]]] = {}
+    for anchor in anchors:
+        kept.setdefault(anchor["number"], []).append(anchor)
+    report: dict[str, Any] = {
+        "sound": False,
+        "rows": 0,
+        "hash": ZEROS,
+        "anchored": 0,
+        "anchors": 0,
+        "withheld": 0,
+    }
+    try:
+        for line in lines:
+            number = report["rows"] + 1
+            link = parse(line)
+            check_link(link, number, report["hash"])
+            for anchor in kept.pop(number, ()):
+                if anchor["hash"] != link["hash"]:
+                    raise Bad(f"it is not the row that was anchored at {anchor['at']}")
+                report["anchored"], report["anchors"] = number, report["anchors"] + 1
+            report["rows"], report["hash"] = number, link["hash"]
+            report["withheld"] += "entry" not in link
+        if kept:
+            anchor = kept[max(kept)][0]
+            raise Bad(f"the chain ends before it, but row {max(kept)} was anchored at {anchor['at']}")
+        report["sound"] = True
+    except Bad as problem:
+        report["row"], report["problem"] = report["rows"] + 1, str(problem)
+    report["unanchored_since"] = report["anchored"] + 1 if report["anchored"] < report["rows"] else None
+    return report
+
+
+def read_anchors(path: str) -> list[dict[str, Any]]:
+    anchors = []
+    with open(path, "rb") as file:
+        for at, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            try:
+                anchor = json.loads(line.decode("utf-8"))
+                good = type(anchor["number"]) is int and isinstance(anchor["hash"], str)
+            except (ValueError, TypeError, KeyError):
+                good = False
+            if not good:
+                raise ValueError(f"{path}: line {at} is no anchor")
+            anchors.append({"at": "an unknown time", **anchor})
+    return anchors
+
+
+def told(report: dict[str, Any], source: str) -> Iterable[str]:
+    if report["sound"]:
+        yield f"sound: {report['rows']} rows, last hash {report['hash']}"
+    else:
+        yield f"BROKEN at row {report['row']}: {report['problem']}"
+    if report["withheld"]:
+        yield f"withheld: {report['withheld']} entries are not shown; their places in the chain are proven"
+    if report["anchors"]:
+        yield f"anchored: {report['anchors']} anchors agree, up to row {report['anchored']} ({source})"
+    if report["unanchored_since"]:
+        yield (
+            f"unanchored since row {report['unanchored_since']}: from there on, a cut end or a chain that "
+            "was written anew would not be seen"
+        )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Checks an exported audit chain.")
+    parser.add_argument("folder", help="what `kfm audit export` wrote")
+    parser.add_argument("--anchors", metavar="FILE", help="anchors kept elsewhere; else those in the folder")
+    options = parser.parse_args(arguments)
+    inside = os.path.join(options.folder, "anchors.jsonl")
+    source = options.anchors or inside
+    try:
+        anchors = read_anchors(source) if options.anchors or os.path.exists(inside) else []
+        with open(os.path.join(options.folder, "audit-chain.jsonl"), "rb") as chain:
+            report = verify(chain, anchors)
+    except (OSError, ValueError) as error:
+        sys.stderr.write(f"can't be read: {error}\n")
+        return 2
+    lines = list(told(report, source))
+    if anchors and not options.anchors:
+        lines.append(
+            "note: these anchors came with the export; use --anchors FILE with a copy kept elsewhere"
+        )
+    sys.stdout.write("\n".join(lines) + "\n")
+    return 0 if report["sound"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,28 @@
+"""Datasets whose people have not agreed to be seen go by another name in everything public.
+
+The name is keyed with a value that only the environment knows: whoever guesses an id can't check the guess.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+
+from kfm.core.settings import Dataset
+
+PREFIX = "masked-"
+HEX_CHARS = 12
+
+
+def mask(dataset_id: str, key: str) -> str:
+    """The public name of a masked dataset: the same each time within one environment, and in no other."""
+    digest = hmac.new(key.encode(), dataset_id.encode(), hashlib.sha256).hexdigest()
+    return f"{PREFIX}{digest[:HEX_CHARS]}"
+
+
+def is_masked(dataset: Dataset) -> bool:
+    """Must its name be kept out of everything public? If nobody declared its rights, yes."""
+    rights = dataset.rights
+    if rights is None or rights.care.level in ("restricted", "blocked"):
+        return True
+    return rights.sovereignty is not None and rights.sovereignty.consent != "granted"

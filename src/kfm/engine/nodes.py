@@ -1,0 +1,207 @@
+"""The nodes of one attempt, one after the other, and what is learnt on the way.
+
+Opening a node closes the one before it, in the same transaction. The last one is closed by the
+transaction that ends the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any, Protocol, TypeVar
+
+from msgspec.structs import replace
+
+from kfm.core import keys
+from kfm.core.commits import Step
+from kfm.core.energy import energy_of
+from kfm.core.errors import KfmError, LostLease
+from kfm.core.evidence import Account, Attempt, Circumstances, Ending, Energy, Retry
+from kfm.core.records import Found, Invocation, Run
+from kfm.engine.kernel import Kernel
+from kfm.ports import Guard, Retrying
+
+T = TypeVar("T")
+
+
+class Nodes(Protocol):
+    """What the work tells about itself."""
+
+    def begin(self, node: str, inputs_hash: str | None = None) -> None: ...
+    def learn(self, **facts: Any) -> None:
+        """Something about the node under way, and so about the run: fields of Circumstances."""
+
+    def guard(self, call: Callable[[int], T], *, on_retry: Callable[[Retrying], None] | None = None) -> T: ...
+
+
+class Unrecorded:
+    """A dry-run leaves no evidence."""
+
+    def __init__(self, guard: Guard) -> None:
+        self.guard = guard
+
+    def begin(self, node: str, inputs_hash: str | None = None) -> None: ...
+    def learn(self, **facts: Any) -> None: ...
+
+
+class RecordedNodes:
+    """Nodes as rows of the store."""
+
+    def __init__(self, kernel: Kernel, run: Run, invocation: Invocation, known: Circumstances) -> None:
+        self._kernel = kernel
+        self._run = run
+        self._invocation = invocation
+        self._known = known  # about the run as a whole
+        self._of_node = Circumstances()
+        self._open: Attempt | None = None
+        self._retries: list[Retry] = []
+        self._calls = 0
+        self._fingerprint: str | None = None
+        self._found: tuple[Found, ...] = ()
+        self._inputs_hash: str | None = None
+        self._cpu_us = self._run_cpu_us = kernel.meter.cpu_us()
+        self._package_uj = self._run_package_uj = kernel.meter.package_uj()
+        self._span = ExitStack()
+
+    # --- what the work says --------------------------------------------------------------
+
+    def begin(self, node: str, inputs_hash: str | None = None) -> None:
+        run, now_ms = self._run, self._kernel.store.now_ms()
+        closes = self._closed(self._open, "complete", now_ms) if self._open else None
+        opened = Attempt(
+            run_id=run.run_id,
+            attempt=run.attempts,
+            node=node,
+            lineage_id=keys.node_attempt_id(run.run_id, run.attempts, node),
+            invocation_id=self._invocation.invocation_id,
+            started_at_ms=now_ms,
+            inputs_hash=inputs_hash,
+            code_sha=run.pipeline_version,
+        )
+        step = Step(
+            run=run,
+            closes=closes,
+            opens=Account(attempt=opened),
+            retries=tuple(self._retries),
+            fingerprint=self._fingerprint,
+            inputs=self._found,
+        )
+        if not self._kernel.store.step(step):
+            raise LostLease(f"Run {run.run_id} has passed to another.")
+        self._open, self._of_node = opened, Circumstances()
+        self._retries.clear()
+        self._fingerprint, self._found = None, ()
+        self._cpu_us = self._kernel.meter.cpu_us()
+        self._package_uj = self._kernel.meter.package_uj()
+        self._span.close()
+        self._span.enter_context(
+            self._kernel.telemetry.span("kfm.node", run_id=run.run_id, node=node, attempt=run.attempts)
+        )
+
+    def learn(self, **facts: Any) -> None:
+        self._of_node = replace(self._of_node, **facts)
+        self._known = replace(self._known, **facts)
+
+    def discovered(self, fingerprint: str, found: tuple[Found, ...]) -> None:
+        """Kept with the next transaction, whatever becomes of the run."""
+        self._fingerprint, self._found, self._inputs_hash = fingerprint, found, fingerprint
+        if self._open is not None:
+            self._open = replace(self._open, inputs_hash=fingerprint)
+        self.learn(inputs=found)
+
+    def guard(self, call: Callable[[int], T], *, on_retry: Callable[[Retrying], None] | None = None) -> T:
+        """The call tier, with each failed try on record."""
+        kernel, tried = self._kernel, 0
+        self._calls += 1
+        number = self._calls
+
+        def told(retrying: Retrying) -> None:
+            nonlocal tried
+            tried = retrying.attempt
+            self.retried(retrying, number)
+            if on_retry is not None:
+                on_retry(retrying)
+
+        with kernel.telemetry.span("kfm.call", run_id=self._run.run_id, call=number) as span:
+            try:
+                return kernel.guard(call, on_retry=told)
+            except Exception as error:
+                kind = str(error.facts.get("error_class", "")) if isinstance(error, KfmError) else ""
+                span.note(**{"error.type": kind or type(error).__name__})
+                if tried:
+                    self._note(number, tried + 1, 0, kind or type(error).__name__, "gave-up")
+                raise
+
+    def retried(self, retrying: Retrying, call: int = 0) -> None:
+        self._note(call, retrying.attempt, retrying.delay_ms, retrying.error_class or "unknown", "retried")
+
+    def _note(self, call: int, number: int, delay_ms: int, error_class: str, outcome: Any) -> None:
+        node = self._open.node if self._open else ""
+        self._retries.append(
+            Retry(
+                run_id=self._run.run_id,
+                attempt=self._run.attempts,
+                node=node,
+                call=call,
+                number=number,
+                delay_ms=delay_ms,
+                error_class=error_class,
+                retryable=True,
+                outcome=outcome,
+                circuit_open=False,
+                at_ms=self._kernel.store.now_ms(),
+            )
+        )
+        self._kernel.telemetry.add("kfm.call.retries_total", node=node, error_class=error_class)
+
+    # --- for the transaction that ends the run ---------------------------------------------
+
+    def ending(self, ending: Ending, **error: Any) -> dict[str, Any]:
+        """The fields that tell a Promote or Fail about the evidence."""
+        now_ms = self._kernel.store.now_ms()
+        closes = [self._closed(self._open, ending, now_ms, **error)] if self._open else []
+        whole = Attempt(
+            run_id=self._run.run_id,
+            attempt=self._run.attempts,
+            node="",
+            lineage_id=keys.attempt_id(self._run.run_id, self._run.attempts),
+            invocation_id=self._invocation.invocation_id,
+            started_at_ms=self._invocation.requested_at_ms,
+            ended_at_ms=now_ms,
+            ending=ending,
+            inputs_hash=self._inputs_hash,
+            validation=self._known.report.summary() if self._known.report else None,
+            code_sha=self._run.pipeline_version,
+            energy=self._energy(self._run_cpu_us, self._run_package_uj),
+            **error,
+        )
+        closes.append(Account(attempt=whole, known=self._known))
+        return {"closes": tuple(closes), "retries": tuple(self._retries)}
+
+    def unsaved(self) -> dict[str, Any]:
+        """What was discovered and has not been kept yet."""
+        return {"fingerprint": self._fingerprint, "inputs": self._found}
+
+    def close(self) -> None:
+        self._span.close()
+
+    def _closed(self, attempt: Attempt, ending: Ending, now_ms: int, **error: Any) -> Account:
+        report = self._of_node.report
+        ended = replace(
+            attempt,
+            ended_at_ms=now_ms,
+            ending=ending,
+            outcome="success" if ending == "complete" else "failed",
+            validation=report.summary() if report else None,
+            energy=self._energy(self._cpu_us, self._package_uj),
+            **error,
+        )
+        return Account(attempt=ended, known=self._of_node)
+
+    def _energy(self, since_cpu_us: int, since_package_uj: int | None) -> Energy:
+        meter = self._kernel.meter
+        used_uj = None
+        if since_package_uj is not None:
+            now_uj = meter.package_uj()
+            used_uj = now_uj - since_package_uj if now_uj is not None and now_uj >= since_package_uj else None
+        return energy_of(meter.cpu_us() - since_cpu_us, self._kernel.settings.energy, used_uj)

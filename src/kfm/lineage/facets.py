@@ -1,0 +1,321 @@
+"""The facets of an event: small documents that say which schema they follow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+from kfm.core.evidence import Attempt, Code, Column, Energy
+from kfm.core.records import Check, Found, GateResult, Invocation, Run
+from kfm.core.redact import redact, redact_url
+from kfm.core.times import MS_MAX, MS_MIN, rfc3339
+
+Facet = dict[str, Any]
+
+OWN_SCHEMA = "urn:kfm:schema:openlineage-event"
+PUBLIC = "https://openlineage.io/spec/facets"
+# The version of each public schema that our facet was checked against.
+PUBLIC_SCHEMAS = {
+    "parent": "1-2-0/ParentRunFacet.json#/$defs/ParentRunFacet",
+    "errorMessage": "1-0-1/ErrorMessageRunFacet.json#/$defs/ErrorMessageRunFacet",
+    "nominalTime": "1-0-1/NominalTimeRunFacet.json#/$defs/NominalTimeRunFacet",
+    "processing_engine": "1-1-1/ProcessingEngineRunFacet.json#/$defs/ProcessingEngineRunFacet",
+    "tags": "1-0-0/TagsRunFacet.json#/$defs/TagsRunFacet",
+    "jobType": "2-0-4/JobTypeJobFacet.json#/$defs/JobTypeJobFacet",
+    "sourceCodeLocation": "1-1-0/SourceCodeLocationJobFacet.json#/$defs/SourceCodeLocationJobFacet",
+    "dataSource": "1-0-1/DatasourceDatasetFacet.json#/$defs/DatasourceDatasetFacet",
+    "schema": "1-2-0/SchemaDatasetFacet.json#/$defs/SchemaDatasetFacet",
+    "version": "1-0-1/DatasetVersionDatasetFacet.json#/$defs/DatasetVersionDatasetFacet",
+    "dataQualityAssertions": (
+        "1-1-0/DataQualityAssertionsDatasetFacet.json#/$defs/DataQualityAssertionsDatasetFacet"
+    ),
+    "outputStatistics": (
+        "1-0-2/OutputStatisticsOutputDatasetFacet.json#/$defs/OutputStatisticsOutputDatasetFacet"
+    ),
+}
+
+NAMED_MAX = 500  # datasets, checks, columns, gates, policy ids: of each, this many are named
+MESSAGE_CHARS_MAX = 2000
+TEXT_CHARS_MAX = 1000
+
+# Members of the documents behind keys. Anything else stays at home.
+_TEXTS = (
+    "kfm trigger_type source_id dataset_id partition output_version pipeline_version code_sha "
+    "window_start window_end request_uuid message_id source_uri content_tag correction"
+).split()
+_NUMBERS = ("revision", "force")
+_SPANS = ("window", "period")
+# What may come with a trigger besides its key: hashes and verdicts, never the payload.
+_ENVELOPE_TEXTS = ("envelope_sha256", "signature", "reason", "etag", "md5", "watermark_time")
+
+
+def instant(ms: int) -> str:
+    """Always with milliseconds, so that times of one run sort as text."""
+    text = rfc3339(min(max(ms, MS_MIN), MS_MAX))
+    return text if "." in text else f"{text[:-1]}.000Z"
+
+
+def short(text: str, chars_max: int = TEXT_CHARS_MAX) -> str:
+    """Text that may be shown: redacted, bounded."""
+    text = redact(text)
+    return text if len(text) <= chars_max else f"{text[:chars_max]}…"
+
+
+class Facets:
+    """Makes facets that bear one producer's name."""
+
+    def __init__(self, producer: str, version: str) -> None:
+        self.producer = producer
+        self._version = version
+
+    def _public(self, name: str, /, **members: Any) -> Facet:
+        return {"_producer": self.producer, "_schemaURL": f"{PUBLIC}/{PUBLIC_SCHEMAS[name]}", **members}
+
+    def _own(self, name: str, /, **members: Any) -> Facet:
+        return {"_producer": self.producer, "_schemaURL": f"{OWN_SCHEMA}#/$defs/{name}", **members}
+
+    # --- of runs, as everybody knows them ---------------------------------------------
+
+    def parent(self, job: tuple[str, str], run_id: str, root: tuple[str, str, str] | None = None) -> Facet:
+        namespace, name = job
+        root_namespace, root_name, root_id = root or (namespace, name, run_id)
+        return self._public(
+            "parent",
+            run={"runId": run_id},
+            job={"namespace": namespace, "name": name},
+            root={"run": {"runId": root_id}, "job": {"namespace": root_namespace, "name": root_name}},
+        )
+
+    def error(self, code: str | None, message: str | None) -> Facet:
+        told = ": ".join(part for part in (code, message) if part) or "The cause is not known."
+        return self._public(
+            "errorMessage", message=short(told, MESSAGE_CHARS_MAX), programmingLanguage="PYTHON"
+        )
+
+    def nominal_time(self, run: Run) -> Facet:
+        return self._public(
+            "nominalTime",
+            nominalStartTime=instant(run.window_start_ms),
+            nominalEndTime=instant(run.window_end_ms),
+        )
+
+    def engine(self) -> Facet:
+        return self._public(
+            "processing_engine", name="kfm", version=self._version, openlineageAdapterVersion=self._version
+        )
+
+    def tags(self, **tags: str) -> Facet:
+        return self._public(
+            "tags", tags=[{"key": key, "value": tags[key], "source": "KFM"} for key in sorted(tags)]
+        )
+
+    # --- of runs, as only we know them ------------------------------------------------
+
+    def run_state(self, attempt: Attempt, run: Run, at: str, version_id: str | None) -> Facet:
+        """A run's facts, or a node's record of run-state."""
+        state: Facet = {
+            "run_id": run.run_id,
+            "dataset_id": run.dataset_id,
+            "attempt": attempt.attempt,
+            "invocation_id": attempt.invocation_id,
+            "outcome": attempt.outcome,
+            "recorded_at": at,
+            "delay_ms": attempt.delay_ms,
+            "inputs_hash": attempt.inputs_hash,
+            "validation_summary": summary(attempt.validation),
+            "code_sha": attempt.code_sha,
+            "output_commit": version_id,
+            **_trouble(attempt),
+        }
+        if attempt.node:
+            return self._own("kfmRunState", kind="node", node=attempt.node, lakefs_branch=None, **state)
+        return self._own(
+            "kfmRunState",
+            kind="run",
+            source_id=run.source_id,
+            pipeline_id=run.pipeline_id,
+            pipeline_version=run.pipeline_version,
+            revision=run.revision,
+            fence=run.fence,
+            force=run.force,
+            trigger_type=run.trigger_type,
+            window=run.window_spec,
+            partition=run.partition,
+            **state,
+        )
+
+    def call_state(self, invocation: Invocation, at: str, *, over: bool) -> Facet:
+        """Of a call that never became an attempt."""
+        return self._own(
+            "kfmRunState",
+            kind="call",
+            invocation_id=invocation.invocation_id,
+            run_id=invocation.run_id,
+            dataset_id=invocation.dataset_id,
+            source_id=invocation.source_id,
+            trigger_type=invocation.trigger_type,
+            attempt=0,
+            outcome=invocation.outcome if over else None,
+            recorded_at=at,
+        )
+
+    def idempotency(self, key: str, work_key: str | None, documents: Mapping[str, Any]) -> Facet:
+        return self._own(
+            "kfmIdempotency",
+            idempotency_key=key,
+            work_key=work_key,
+            documents={
+                name: key_document(documents[name]) for name in ("trigger", "work") if name in documents
+            },
+        )
+
+    def trigger(self, invocation: Invocation, documents: Mapping[str, Any]) -> Facet:
+        """Who or what asked. Of a payload its hash is told, of a signature the verdict."""
+        asked: Facet = {"type": invocation.trigger_type, "actor": invocation.actor}
+        if invocation.ticket is not None:
+            asked["ticket"] = short(invocation.ticket)
+        key = documents.get("trigger")
+        if isinstance(key, Mapping):
+            for name in ("request_uuid", "message_id", "source_uri", "content_tag"):
+                if isinstance(key.get(name), str):
+                    asked[name] = _address(key[name]) if name == "source_uri" else short(key[name])
+            if isinstance(key.get("member_keys"), (list, tuple)):
+                asked["members"] = len(key["member_keys"])
+        envelope = documents.get("envelope")
+        if isinstance(envelope, Mapping):
+            asked |= {n: short(envelope[n]) for n in _ENVELOPE_TEXTS if isinstance(envelope.get(n), str)}
+            if type(envelope.get("watermark_sequence")) is int:
+                asked["watermark_sequence"] = envelope["watermark_sequence"]
+        return self._own("kfmTrigger", **asked)
+
+    def gates(self, results: Sequence[GateResult], bundle: str | None) -> Facet:
+        return self._own(
+            "kfmGates",
+            policies=bundle,
+            gates=[
+                {
+                    "gate": result.gate,
+                    "allowed": result.allowed,
+                    "reason": short(result.reason),
+                    "policy_ids": list(result.policy_ids[:NAMED_MAX]),
+                    "overridable": result.overridable,
+                    "overridden": result.overridden,
+                    "halts": result.halts,
+                }
+                for result in results[:NAMED_MAX]
+            ],
+        )
+
+    def energy(self, energy: Energy) -> Facet:
+        return self._own(
+            "kfmEnergy",
+            cpu_us=energy.cpu_us,
+            energy_uwh=energy.energy_uwh,
+            co2_ug=energy.co2_ug,
+            method=energy.method,
+            assumption=energy.assumption,
+            package_uwh=energy.package_uwh,
+        )
+
+    def more(self, **counts: int) -> Facet:
+        return self._own("kfmMore", **counts)
+
+    # --- of jobs ----------------------------------------------------------------------
+
+    def job_type(self, kind: str) -> Facet:
+        return self._public("jobType", processingType="BATCH", integration="KFM", jobType=kind)
+
+    def code(self, code: Code) -> Facet:
+        address = f"file:{quote(code.path, safe='/', errors='replace')}"
+        return self._public("sourceCodeLocation", type="file", url=address, path=code.path, version=code.sha)
+
+    # --- of datasets ------------------------------------------------------------------
+
+    def data_source(self, namespace: str, uri: str) -> Facet:
+        return self._public("dataSource", name=namespace, uri=uri)
+
+    def columns(self, columns: Sequence[Column]) -> Facet:
+        return self._public("schema", fields=[_column(column) for column in columns[:NAMED_MAX]])
+
+    def version(self, version_id: str) -> Facet:
+        return self._public("version", datasetVersion=version_id)
+
+    def assertions(self, checks: Sequence[Check]) -> Facet:
+        """Which checks held. What they found stays at home: it may quote the data."""
+        return self._public("dataQualityAssertions", assertions=[_assertion(c) for c in checks[:NAMED_MAX]])
+
+    def content(self, found: Found) -> Facet:
+        checksum = found.checksum or ""
+        return self._own(
+            "kfmContent",
+            sha256=checksum.removeprefix("sha256:") if checksum.startswith("sha256:") else None,
+            etag=found.etag,
+            version=found.version,
+            size=found.size,
+        )
+
+    def file_content(self, sha256: str, size: int) -> Facet:
+        return self._own("kfmContent", sha256=sha256, etag=None, version=None, size=size)
+
+    def output_statistics(self, sizes: Sequence[int]) -> Facet:
+        return self._public("outputStatistics", size=sum(sizes), fileCount=len(sizes))
+
+
+def summary(validation: Mapping[str, int] | None) -> dict[str, int] | None:
+    if validation is None:
+        return None
+    passed, failed = validation.get("passed", 0), validation.get("failed", 0)
+    return {"checks": validation.get("checks", passed + failed), "passed": passed, "failed": failed}
+
+
+def key_document(document: Any) -> Facet:
+    """What a key was made of. `complete` says that hashing the document gives the key."""
+    if not isinstance(document, Mapping):
+        return {"complete": False, "document": {}}
+    told: Facet = {}
+    for name, value in document.items():
+        if name in _TEXTS and (value is None or isinstance(value, str)):
+            told[name] = _address(value) if name == "source_uri" and value else _plain(value)
+        elif name in _NUMBERS and type(value) is int:
+            told[name] = value
+        elif name in _SPANS and isinstance(value, Mapping):
+            told[name] = {edge: str(value[edge]) for edge in ("start", "end") if edge in value}
+        elif name == "member_keys" and isinstance(value, (list, tuple)):
+            told[name] = [str(key) for key in value[:NAMED_MAX]]
+    return {"complete": told == _listed(document), "document": told}
+
+
+def _listed(document: Mapping[str, Any]) -> Facet:
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in document.items()}
+
+
+def _plain(value: str | None) -> str | None:
+    return None if value is None else short(value)
+
+
+def _address(uri: str) -> str:
+    return short(redact_url(uri))
+
+
+def _column(column: Column) -> dict[str, str]:
+    told = {"name": column.name, "type": column.type}
+    if column.description is not None:
+        told["description"] = short(column.description)
+    return told
+
+
+def _assertion(check: Check) -> dict[str, Any]:
+    kind = check.name.partition(":")[0]
+    told: dict[str, Any] = {"assertion": kind, "name": check.name, "success": check.passed}
+    if check.path is not None:
+        told["params"] = {"path": check.path}
+    return told
+
+
+def _trouble(attempt: Attempt) -> dict[str, Any]:
+    return {
+        "error_code": attempt.error_code,
+        "error_class": attempt.error_class,
+        "retryable": attempt.retryable,
+    }

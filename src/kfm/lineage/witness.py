@@ -1,0 +1,101 @@
+"""The witness that the store asks inside its transactions, and one that has nothing to say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kfm.core.canonical import INT_MAX, canonical_bytes
+from kfm.core.errors import UnhashableInput
+from kfm.core.evidence import Attempt, Circumstances, Testimony
+from kfm.core.keys import uuid5
+from kfm.core.records import Invocation, Run
+from kfm.lineage.events import ENDINGS, EventType, Name, Scribe
+from kfm.lineage.facets import Facets
+from kfm.lineage.veil import veiled, veiled_attempt, veiled_call, veiled_run
+
+TOPIC = "openlineage"
+
+
+class LineageWitness:
+    """Testifies in OpenLineage's words. Pure: the same facts make the same bytes."""
+
+    def __init__(
+        self,
+        *,
+        namespace: str,
+        producer_version: str,
+        outputs: Callable[[str], Sequence[Name]] = lambda _dataset_id: (),
+        masked: Callable[[str], bool] = lambda _dataset_id: False,
+        mask: Callable[[str], str] = lambda text: text,
+    ) -> None:
+        """`outputs` names a dataset's homes; `masked` tells whether it must not be named at all."""
+        self._scribe = Scribe(
+            namespace, Facets(f"urn:kfm:producer:{producer_version}", producer_version), outputs
+        )
+        self._masked = masked
+        self._mask = mask
+
+    def started(self, attempt: Attempt, run: Run, known: Circumstances) -> Testimony:
+        return self._attempt("START", attempt, run, known)
+
+    def ended(self, attempt: Attempt, run: Run, known: Circumstances) -> Testimony | None:
+        return None if attempt.ending is None else self._attempt(ENDINGS[attempt.ending], attempt, run, known)
+
+    def turned_away(self, invocation: Invocation, known: Circumstances, at_ms: int) -> tuple[Testimony, ...]:
+        if invocation.outcome not in ("refused", "failed"):
+            return ()
+        lineage_id = uuid5(invocation.invocation_id, "0")
+        subject = invocation.run_id or invocation.invocation_id
+        if self._masked(invocation.dataset_id):
+            known, invocation = veiled(known, self._mask), veiled_call(invocation, self._mask)
+        end: EventType = "ABORT" if invocation.outcome == "refused" else "FAIL"
+        asked_ms = min(invocation.requested_at_ms, at_ms)
+        start = self._scribe.call("START", lineage_id, invocation, Circumstances(), asked_ms)
+        over = self._scribe.call(end, lineage_id, invocation, known, at_ms)
+        return (_sealed("START", lineage_id, subject, start), _sealed(end, lineage_id, subject, over))
+
+    def _attempt(self, kind: EventType, attempt: Attempt, run: Run, known: Circumstances) -> Testimony:
+        mask = self._mask if self._masked(run.dataset_id) else None
+        if mask is not None:
+            attempt, run, known = veiled_attempt(attempt), veiled_run(run, mask), veiled(known, mask)
+        event = self._scribe.attempt(kind, attempt, run, known, mask)
+        return _sealed(kind, attempt.lineage_id, run.run_id, event)
+
+
+class SilentWitness:
+    """For those who want no lineage."""
+
+    def started(self, attempt: Attempt, run: Run, known: Circumstances) -> None: ...
+    def ended(self, attempt: Attempt, run: Run, known: Circumstances) -> None: ...
+    def turned_away(
+        self,
+        invocation: Invocation,  # noqa: ARG002
+        known: Circumstances,  # noqa: ARG002
+        at_ms: int,  # noqa: ARG002
+    ) -> tuple[Testimony, ...]:
+        return ()
+
+
+def _sealed(kind: EventType, lineage_id: str, subject: str, event: dict[str, Any]) -> Testimony:
+    try:
+        body = canonical_bytes(event)
+    except UnhashableInput:
+        # A file's name may hold bytes that are no text: that must not cost a run its evidence.
+        body = canonical_bytes(_writable(event))
+    return Testimony(
+        event_id=uuid5(lineage_id, kind), topic=TOPIC, subject=subject, body=body.decode("utf-8")
+    )
+
+
+def _writable(value: Any) -> Any:
+    """A copy that has a canonical form: half characters replaced, numbers kept within their range."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode("utf-8")
+    if isinstance(value, dict):
+        return {_writable(name): _writable(member) for name, member in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_writable(member) for member in value]
+    if type(value) is int:
+        return min(max(value, -INT_MAX), INT_MAX)
+    return value

@@ -1,0 +1,165 @@
+"""Evidence: attempts and the events about them, written in the transaction that they report.
+
+An attempt is opened once and closed once. Its events are posted only where the row changed, so each
+has exactly one start and one end, whoever else tried to end it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from msgspec.structs import replace
+
+from kfm.core import keys
+from kfm.core.commits import Admit, Step
+from kfm.core.evidence import Account, Attempt, Circumstances, Letter, Retry, Testimony
+from kfm.core.records import Found, Invocation, Run
+from kfm.ports import Witness
+from kfm.store import evidence_rows, rows
+from kfm.store.session import Session
+
+NOTHING_KNOWN = Circumstances()
+
+
+class Journal:
+    """Writes attempts, and what the witness says of them."""
+
+    def __init__(self, witness: Witness | None) -> None:
+        self._witness = witness
+
+    # --- a run and its nodes -----------------------------------------------------------
+
+    def admitted(self, session: Session, request: Admit, run: Run, now_ms: int) -> None:
+        """The first row of an attempt at a run."""
+        delay_ms = 0
+        if run.attempts > 1:
+            row = session.one("attempts.last_end", run_id=run.run_id)
+            if row is not None and row[0] is not None:
+                delay_ms = max(0, now_ms - int(row[0]))
+        attempt = Attempt(
+            run_id=run.run_id,
+            attempt=run.attempts,
+            node="",
+            lineage_id=keys.attempt_id(run.run_id, run.attempts),
+            invocation_id=request.invocation.invocation_id,
+            started_at_ms=now_ms,
+            delay_ms=delay_ms,
+            code_sha=run.pipeline_version,
+        )
+        known = replace(request.known, invocation=request.invocation)
+        self._open(session, Account(attempt=attempt, known=known), run)
+
+    def step(self, session: Session, request: Step) -> bool:
+        run = request.run
+        if session.one("runs.held", run_id=run.run_id, fence=run.fence) is None:
+            return False
+        self.discovered(session, request.fingerprint, request.inputs)
+        self.keep(session, request.retries)
+        if request.closes is not None:
+            self.close(session, request.closes, run)
+        if request.opens is not None:
+            self._open(session, request.opens, run)
+        return True
+
+    def discovered(self, session: Session, fingerprint: str | None, inputs: Sequence[Found]) -> None:
+        if fingerprint is not None:
+            found = evidence_rows.found_text(inputs)
+            session.all("inputs.keep", fingerprint=fingerprint, found=found)
+
+    def close(self, session: Session, account: Account, run: Run) -> None:
+        attempt = account.attempt
+        if session.one("attempts.close", **evidence_rows.closing_parameters(attempt)) and self._witness:
+            said = self._witness.ended(attempt, run, account.known)
+            self._post(session, said, attempt.ended_at_ms or 0)
+
+    def end(
+        self, session: Session, accounts: Sequence[Account], retries: Iterable[Retry], run: Run, now_ms: int
+    ) -> None:
+        """The end of a run: of the node that was under way, if any, and then of the run itself."""
+        self.keep(session, retries)
+        for account in accounts:
+            self.close(session, replace(account, attempt=replace(account.attempt, ended_at_ms=now_ms)), run)
+        for row in session.all("attempts.under_way", run_id=run.run_id):  # what ended has nothing open
+            attempt = evidence_rows.attempt_from(row)
+            self.close(session, Account(attempt=_ended_with(attempt, run, now_ms)), run)
+
+    def abandon(self, session: Session, run_id: str, code: str, message: str, now_ms: int) -> None:
+        """Close whatever a process that is gone has left open, nodes before their run."""
+        found = [evidence_rows.attempt_from(row) for row in session.all("attempts.under_way", run_id=run_id)]
+        if not found:
+            return
+        row = session.one("runs.by_id", run_id=run_id)
+        assert row is not None, "an attempt has a run"
+        run = rows.run_from(row)
+        for attempt in found:
+            ended = replace(
+                attempt,
+                ended_at_ms=now_ms,
+                ending="abort",
+                outcome="failed" if attempt.node else None,
+                error_code=code,
+                error_class="lease",
+                error_message=message,
+                retryable=True,
+            )
+            self.close(session, Account(attempt=ended), run)
+
+    def keep(self, session: Session, retries: Iterable[Retry]) -> None:
+        for retry in retries:
+            session.all("retries.append", **evidence_rows.retry_parameters(retry))
+
+    def _open(self, session: Session, account: Account, run: Run) -> None:
+        attempt = account.attempt
+        session.all("attempts.open", **evidence_rows.attempt_parameters(attempt))
+        if self._witness:
+            self._post(session, self._witness.started(attempt, run, account.known), attempt.started_at_ms)
+
+    # --- calls that became none ----------------------------------------------------------
+
+    def turned_away(
+        self, session: Session, invocation: Invocation, known: Circumstances, now_ms: int
+    ) -> None:
+        if self._witness is None:
+            return
+        known = replace(known, invocation=invocation, gates=known.gates or invocation.gates)
+        for said in self._witness.turned_away(invocation, known, now_ms):
+            self._post(session, said, now_ms)
+
+    def _post(self, session: Session, said: Testimony | None, now_ms: int) -> None:
+        if said is None:
+            return
+        session.all(
+            "outbox.post",
+            event_id=said.event_id,
+            topic=said.topic,
+            subject=said.subject,
+            body=said.body,
+            recorded_at_ms=now_ms,
+        )
+
+
+def _ended_with(attempt: Attempt, run: Run, now_ms: int) -> Attempt:
+    """As its run ended."""
+    if run.status == "success":
+        return replace(
+            attempt, ended_at_ms=now_ms, ending="complete", outcome="success" if attempt.node else None
+        )
+    return replace(
+        attempt,
+        ended_at_ms=now_ms,
+        ending="fail",
+        outcome="failed" if attempt.node else None,
+        error_code=run.error_code,
+        error_message=run.error_message,
+    )
+
+
+# --- the outbox ------------------------------------------------------------------------
+
+
+def claim(session: Session, topic: str, limit: int, claim_ms: int) -> list[Letter]:
+    now_ms = session.now_ms()
+    found = session.all(
+        "outbox.claim", topic=topic, now_ms=now_ms, until_ms=now_ms + claim_ms, row_limit=limit
+    )
+    return sorted(map(evidence_rows.letter_from, found), key=lambda letter: letter.number)
