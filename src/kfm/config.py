@@ -9,13 +9,15 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from kfm.core.errors import ConfigError, ConfigNotFound, SecretNotFound, UsageError
-from kfm.core.redact import Discretion, is_secret_name
 from kfm.core.settings import Settings, Telemetry
+
+if TYPE_CHECKING:
+    from kfm.core.redact import Discretion
 
 NAMES = ("kfm.yml", "kfm.yaml", "kfm.json")
 CONFIG_BYTES_MAX = 1024 * 1024
@@ -51,7 +53,16 @@ class Loaded:
         self.folder = path.rpartition("/")[0] or "/"
         self._lines = lines
         self._said = said
-        self.discretion = Discretion(lambda: (*self.referenced_secrets(), *environment_secrets()))
+        self._discretion: Discretion | None = None
+
+    @property
+    def discretion(self) -> Discretion:
+        """Keeps what this process knows of secrets out of whatever it says and writes."""
+        if self._discretion is None:
+            from kfm.core.redact import Discretion
+
+            self._discretion = Discretion(lambda: (*self.referenced_secrets(), *environment_secrets()))
+        return self._discretion
 
     def referenced_secrets(self) -> list[str]:
         """What the references of the configuration stand for, where it is there."""
@@ -260,6 +271,8 @@ def resolve_secret(value: str, folder: str = ".", environ: Mapping[str, str] = o
 
 def environment_secrets(environ: Mapping[str, str] = os.environ) -> list[str]:
     """Values of variables whose name tells that they are secrets, whoever set them and for whom."""
+    from kfm.core.secret_names import is_secret_name
+
     named = [
         value
         for name, value in environ.items()
@@ -310,6 +323,48 @@ def otlp(settings: Telemetry, environ: Mapping[str, str] = os.environ) -> Otlp |
         if equals and name.strip():
             headers[unquote(name.strip())] = unquote(value.strip())
     return Otlp(endpoint, headers, environ.get("OTEL_SERVICE_NAME") or settings.service)
+
+
+class OpenLineage(NamedTuple):
+    """What the variables of OpenLineage's own clients say about where events go."""
+
+    transport: dict[str, Any]  # empty: they name no collector
+    disabled: bool = False
+
+
+def openlineage(environ: Mapping[str, str] = os.environ) -> OpenLineage:
+    """OPENLINEAGE_URL, _ENDPOINT, _API_KEY and _DISABLED, and OPENLINEAGE__TRANSPORT__* above them."""
+    transport: dict[str, Any] = {}
+    if environ.get("OPENLINEAGE_URL"):
+        transport["url"] = environ["OPENLINEAGE_URL"]
+        if environ.get("OPENLINEAGE_ENDPOINT"):
+            transport["endpoint"] = environ["OPENLINEAGE_ENDPOINT"]
+        if environ.get("OPENLINEAGE_API_KEY"):
+            transport["auth"] = {"type": "api_key", "apiKey": environ["OPENLINEAGE_API_KEY"]}
+    prefix = "OPENLINEAGE__TRANSPORT__"
+    nested = {name.removeprefix(prefix): text for name, text in environ.items() if name.startswith(prefix)}
+    for name in sorted(nested):
+        place, steps = transport, name.lower().split("__")
+        for step in steps[:-1]:
+            inner = place.get(step)
+            place[step] = place = dict(inner) if isinstance(inner, dict) else {}
+        place[steps[-1]] = _json_or_text(nested[name])
+    kind = transport.pop("type", "http")
+    if kind not in ("http", "noop"):
+        raise ConfigError(
+            f"environment {prefix}TYPE: `{str(kind)[:40]}` is not supported",
+            remedy="Use http; for a file set lineage.export and lineage.path instead.",
+        )
+    off = kind == "noop" or environ.get("OPENLINEAGE_DISABLED", "").strip().lower() == "true"
+    return OpenLineage({} if off else transport, off)
+
+
+def _json_or_text(text: str) -> Any:
+    """Values may be JSON, as OpenLineage's clients read them; anything else is the text itself."""
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text
 
 
 def wants_colour(choice: str, is_tty: bool, environ: Mapping[str, str] = os.environ) -> bool:

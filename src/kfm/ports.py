@@ -391,6 +391,9 @@ class LedgerReader(Protocol):
     def events(self, run_id: str) -> list[tuple[str, Any]]: ...
     def oldest_running_ms(self) -> int | None: ...
     def invocation(self, invocation_id: str) -> Invocation | None: ...
+    def invocations_since(self, after: int, limit: int = 1000) -> list[tuple[int, Invocation]]:
+        """The calls whose row number is above, with it."""
+
     def attempts(self, run_id: str) -> list[Attempt]:
         """Of the run and its nodes, in the order in which they began."""
 

@@ -239,12 +239,33 @@ class App:
     def _scratch(self) -> Objects:
         from kfm.objects.scratch import ScratchObjects
 
-        return ScratchObjects()
+        return self._watched(ScratchObjects())
+
+    def _watched(self, objects: Objects) -> Objects:
+        """Objects that take in none of the configuration's secrets."""
+        secrets = self.loaded.referenced_secrets()
+        if not secrets:
+            return objects
+        from kfm.objects.watched import WatchedObjects, needles
+
+        return WatchedObjects(objects, needles(secrets))
+
+    def _tell(self, line: str) -> None:
+        self.announce(self.loaded.discretion(line))
+
+    def _discreet(self, text: str | None) -> str | None:
+        """What a person gave us to keep, without the secrets that we know."""
+        return text and self.loaded.discretion.hide(text)
 
     def _upstream(self, source: Source, _window: Window) -> Upstream:
         from kfm.sources.registry import make_source
 
-        return make_source(source, self.settings, self._source_tools)
+        made = make_source(source, self.settings, self._source_tools)
+        if not self.loaded.discretion.redactor.secrets:
+            return made
+        from kfm.sources.discreet import DiscreetSource
+
+        return DiscreetSource(made, self.loaded.discretion.hide)
 
     @cached_property
     def _source_tools(self) -> Tools:
@@ -266,7 +287,7 @@ class App:
         from kfm.calls.guard import guarded, retry_text
 
         def told(retrying: Retrying) -> None:
-            self.announce(retry_text(retrying))
+            self._tell(retry_text(retrying))
             if self._hearer is not None:
                 self._hearer(retrying)
 
@@ -315,7 +336,7 @@ class App:
             clock=self.clock,
             ids=self.ids,
             files=self.files,
-            objects=self.objects,
+            objects=self._watched(self.objects),
             scratch=self._scratch,
             upstream=self._upstream,
             guard=self._guard,
@@ -327,8 +348,8 @@ class App:
             read_project=self._read,
             load_pipeline=self._pipeline,
             runs_folder=f"{self.state}/runs",
-            heart=None if self.read_only else ThreadHeart(self._own_store, lambda line: self.announce(line)),
-            announce=lambda line: self.announce(line),
+            heart=None if self.read_only else ThreadHeart(self._own_store, self._tell),
+            announce=self._tell,
             meter=ProcessMeter(),
             listen=self._listen,
         )
@@ -393,10 +414,10 @@ class App:
             source,
             kind=request.trigger_type,
             actor=request.actor,
-            claimed_actor=request.claimed_actor,
-            rationale=request.rationale,
-            ticket=request.ticket,
-            correction=request.correction,
+            claimed_actor=self._discreet(request.claimed_actor),
+            rationale=self._discreet(request.rationale),
+            ticket=self._discreet(request.ticket),
+            correction=self._discreet(request.correction),
         )
         return describe(
             source,
@@ -429,7 +450,7 @@ class App:
         from kfm.engine.projecting import project
         from kfm.recovery.sweep import sweep
 
-        sweep(self.kernel.store, self.liveness, self.announce)
+        sweep(self.kernel.store, self.liveness, self._tell)
         return project(self.kernel, everything=everything)
 
     def export_runs(self, runs: Sequence[Run], path: str) -> None:
@@ -459,7 +480,7 @@ class App:
             self.kernel,
             self._collectable,
             actor=actor,
-            rationale=rationale,
+            rationale=self.loaded.discretion.hide(rationale),
             grace_ms=collecting.GRACE_MS if grace_ms is None else grace_ms,
         )
 
@@ -476,6 +497,7 @@ class App:
         from kfm.core.records import GovernanceEntry, Switch
 
         store = self.kernel.store
+        rationale = self.loaded.discretion.hide(rationale)
         switch = Switch(
             scope=scope, position=position, rationale=rationale, actor=actor, set_at_ms=store.now_ms()
         )
@@ -485,8 +507,8 @@ class App:
             actor=actor,
             recorded_at_ms=switch.set_at_ms,
             rationale=rationale,
-            ticket=ticket,
-            details={"position": position, "claimed_actor": claimed_actor},
+            ticket=self._discreet(ticket),
+            details={"position": position, "claimed_actor": self._discreet(claimed_actor)},
         )
         store.set_switch(switch, entry)
         return switch

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import html
 import json
 import re
 from collections.abc import Iterable
@@ -23,6 +22,7 @@ QUOTED_CHAR_CHARS_MAX = 12  # %f0%9f%98%80
 
 _STANDARD = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 _SAFE = str.maketrans("+/", "-_")
+_HTML = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#x27;"}
 _QUOTING = re.compile(r"[%\\&+]")
 _NAMED = {'"': '\\"', "\\": "\\\\", "/": "\\/", "\n": "\\n", "\r": "\\r", "\t": "\\t", "'": "\\'"}
 
@@ -128,7 +128,7 @@ def _json_parts(secret: str) -> set[str]:
 def _fixed(secret: str, data: bytes) -> set[str]:
     digits = data.hex()
     forms = {secret, digits, digits.upper()}
-    forms |= {repr(secret)[1:-1], repr(data)[2:-1], json.dumps(secret)[1:-1], html.escape(secret)}
+    forms |= {repr(secret)[1:-1], repr(data)[2:-1], json.dumps(secret)[1:-1], _html(secret)}
     forms |= {json.dumps(secret, ensure_ascii=False)[1:-1], quote(secret, safe="", errors="replace")}
     if len(secret) >= PART_CHARS_MIN:
         forms.add(secret[::-1])
@@ -183,10 +183,14 @@ def _character(character: str) -> str:
         forms.append(re.escape(_NAMED[character]))
     if character == " ":
         forms.append(r"\+")
-    escaped = html.escape(character)
+    escaped = _html(character)
     if escaped != character:
         forms.append(re.escape(escaped))
     return "(?:" + "|".join(dict.fromkeys(forms)) + ")"
+
+
+def _html(text: str) -> str:
+    return "".join(_HTML.get(character, character) for character in text)
 
 
 def _any_case(escape: str) -> str:

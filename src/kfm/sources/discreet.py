@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from kfm import ports
-from kfm.core.redact import MASK
 from kfm.core.records import Found, Window
+from kfm.core.redact import MASK
 from kfm.sources.placing import StreamDownload
 
 PATH_MASK = "redacted"  # some readers of published paths take stars for patterns

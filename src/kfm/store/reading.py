@@ -141,6 +141,10 @@ class Ledger:
         row = self._session.one("invocations.by_id", invocation_id=invocation_id)
         return rows.invocation_from(row) if row else None
 
+    def invocations_since(self, after: int, limit: int = 1000) -> list[tuple[int, Invocation]]:
+        found = self._session.all("invocations.since", after_number=after, row_limit=limit)
+        return [(row[0], rows.invocation_from(row[1:])) for row in found]
+
     def attempts(self, run_id: str) -> list[Attempt]:
         return [
             evidence_rows.attempt_from(row) for row in self._session.all("attempts.of_run", run_id=run_id)

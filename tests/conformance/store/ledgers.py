@@ -7,7 +7,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from kfm.core import keys
 from kfm.core.commits import Admit, Admitted, Fail, Promote, Promoted
+from kfm.core.evidence import Attempt, Circumstances, Testimony
 from kfm.core.records import (
     Asset,
     GateResult,
@@ -39,22 +41,43 @@ def dead(*workers: str) -> Any:
     return lambda worker_id: worker_id in workers
 
 
+class Recorder:
+    """A witness that says no more than what happened."""
+
+    def started(self, attempt: Attempt, run: Run, known: Circumstances) -> Testimony:
+        return self._say(attempt.lineage_id, "START", run.run_id, attempt.node)
+
+    def ended(self, attempt: Attempt, run: Run, known: Circumstances) -> Testimony:
+        assert attempt.ending is not None
+        return self._say(attempt.lineage_id, attempt.ending.upper(), run.run_id, attempt.node)
+
+    def turned_away(
+        self, invocation: Invocation, known: Circumstances, at_ms: int
+    ) -> tuple[Testimony, ...]:
+        lineage_id, subject = keys.turned_away_id(invocation.invocation_id), invocation.invocation_id
+        return tuple(self._say(lineage_id, word, subject, "") for word in ("START", "ABORT"))
+
+    def _say(self, lineage_id: str, word: str, subject: str, node: str) -> Testimony:
+        body = f"{word} {node}".strip()
+        return Testimony(event_id=f"{lineage_id}:{word}", topic="openlineage", subject=subject, body=body)
+
+
 def memory_store(clock: Clock) -> SqlStore:
     database = MemoryDatabase(clock)
     migrate(database, "sqlite", clock.now_ms())
-    return SqlStore(database)
+    return SqlStore(database, Recorder())
 
 
 def sqlite_store(path: str, clock: Clock, **options: Any) -> SqlStore:
     database = SqliteDatabase(path, clock, **options)
     migrate(database, "sqlite", clock.now_ms())
-    return SqlStore(database)
+    return SqlStore(database, Recorder())
 
 
 def postgres_store(dsn: str, **options: Any) -> SqlStore:
     database = PostgresDatabase(dsn, **options)
     migrate(database, "postgresql", START_MS)
-    return SqlStore(database)
+    return SqlStore(database, Recorder())
 
 
 def digest(text: str) -> str:

@@ -58,11 +58,13 @@ def test_columns_are_the_record(record: type, table: str, statements: list[str])
         assert _selected(name) == fields, name
 
 
-@pytest.mark.parametrize(("record", "table"), [(GovernanceEntry, "governance"), (Invocation, "invocations")])
-def test_what_is_appended_has_its_record_and_a_number(record: type, table: str) -> None:
-    """Calls and decisions have a place in the order beside their own fields."""
+@pytest.mark.parametrize(
+    ("record", "table", "more"), [(GovernanceEntry, "governance", ["hash"]), (Invocation, "invocations", [])]
+)
+def test_what_is_appended_has_its_record_and_a_number(record: type, table: str, more: list[str]) -> None:
+    """Calls and decisions have a place in the order beside their own fields; decisions are chained."""
     fields = list(record.__struct_fields__)  # type: ignore[attr-defined]
-    assert _columns(table) == ["number", *fields]
+    assert _columns(table) == ["number", *fields, *more]
     assert _selected(f"{table}.list") == fields
 
 

@@ -30,3 +30,10 @@ SELECT
   requested_at_ms, claimed_actor, rationale, ticket, reason, gates
 FROM invocations WHERE invocation_id = :invocation_id
 ORDER BY number DESC LIMIT 1
+
+-- name: invocations.since
+SELECT
+  number,
+  invocation_id, run_id, source_id, dataset_id, trigger_type, idempotency_key, outcome, actor,
+  requested_at_ms, claimed_actor, rationale, ticket, reason, gates
+FROM invocations WHERE number > :after_number ORDER BY number LIMIT :row_limit

@@ -1,0 +1,140 @@
+"""What the composition root needs for evidence that leaves the house: the witness and the collectors."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from kfm import __version__
+from kfm.config import Loaded, OpenLineage, openlineage
+from kfm.core.errors import ConfigError
+from kfm.core.masking import is_masked, mask
+from kfm.core.settings import Settings, Target
+from kfm.lineage.delivery import Delivered, deliver_letters
+from kfm.lineage.naming import below, dataset_name
+from kfm.lineage.witness import TOPIC, LineageWitness, SilentWitness
+from kfm.ports import Clock, Collector, LedgerReader, Store, Witness
+
+MASK_KEY = "mask_key"  # the store's mark that holds it
+BATCH = 100
+RUN_DELIVERY_MS = 5_000  # after a run has been reported, this long at most
+REQUEST_TIMEOUT_MS = 5_000
+
+
+class Surroundings(Protocol):
+    """As much of the application as this needs."""
+
+    loaded: Loaded
+    settings: Settings
+    state: str
+    clock: Clock
+    ledger: LedgerReader
+    store: Store | None
+
+
+class MaskKey:
+    """The environment's mask key. The store that keeps it is opened after the witness that uses it."""
+
+    value: str | None = None
+
+    def mask(self, name: str) -> str:
+        # Without a key nothing may be told apart: any name would be a guess that can be checked.
+        return "masked" if self.value is None else mask(name, self.value)
+
+    def take(self, store: Store, settings: Settings, fresh: Callable[[], str]) -> None:
+        """Read it, or make it, where there is something to mask."""
+        if settings.lineage.export != "none" and any(is_masked(dataset) for dataset in settings.datasets):
+            self.value = store.mark(MASK_KEY) or store.ensure_mark(MASK_KEY, fresh())
+
+
+def make_witness(loaded: Loaded, key: MaskKey, environment: OpenLineage | None = None) -> Witness:
+    settings = loaded.settings
+    if _export(settings, environment or openlineage()) == "none":
+        return SilentWitness()
+    datasets = {dataset.id: is_masked(dataset) for dataset in settings.datasets}
+    return LineageWitness(
+        namespace=settings.lineage.namespace or f"kfm.{settings.environment}",
+        producer_version=__version__,
+        outputs=lambda dataset_id: dataset_homes(loaded, dataset_id),
+        masked=lambda dataset_id: datasets.get(dataset_id, True),  # of what is not configured we know no rights
+        mask=key.mask,
+    )
+
+
+def dataset_homes(loaded: Loaded, dataset_id: str) -> Sequence[tuple[str, str]]:
+    """Where the configured targets show a dataset, by the names of lineage."""
+    homes = []
+    for target in loaded.settings.publish:
+        place = _place(loaded, target)
+        if place is not None:
+            homes.append(below(place, dataset_id))
+    return homes
+
+
+def _place(loaded: Loaded, target: Target) -> tuple[str, str] | None:
+    if target.kind in ("noop", "github-actions"):  # what a job uploads is not found under its path
+        return None
+    if target.url is not None:
+        namespace, name = dataset_name(target.url)
+        return namespace, "" if name == "/" else name
+    return None if target.path is None else ("file", os.path.normpath(loaded.resolve(target.path)))
+
+
+# --- delivery ------------------------------------------------------------------------
+
+
+def make_collector(app: Surroundings, environment: OpenLineage | None = None) -> Collector | None:
+    """Where events go; None where they go nowhere."""
+    given = environment or openlineage()
+    lineage = app.settings.lineage
+    export = _export(app.settings, given)
+    if export == "none":
+        return None
+    if export == "file":
+        from kfm.sinks.file import FileCollector
+
+        path = f"{app.state}/lineage/openlineage.jsonl" if lineage.path is None else lineage.path
+        return FileCollector(app.loaded.resolve(path), app.clock)
+    from kfm.sinks.http import HttpCollector
+
+    transport = dict(given.transport)
+    if "url" not in transport:
+        if lineage.url is None:
+            raise ConfigError(
+                "lineage.export is http, but no collector is named.", remedy="Set lineage.url, or OPENLINEAGE_URL."
+            )
+        transport["url"] = lineage.url
+    if lineage.token is not None and "auth" not in transport:
+        transport["auth"] = {"type": "api_key", "apiKey": app.loaded.secret(lineage.token)}
+    return HttpCollector(transport, app.clock, timeout_ms=REQUEST_TIMEOUT_MS)
+
+
+def describe_collector(app: Surroundings, environment: OpenLineage | None = None) -> str:
+    """Where events go, in words that may be shown."""
+    from kfm.core.redact import redact_url
+
+    given = environment or openlineage()
+    export = _export(app.settings, given)
+    if export == "file":
+        path = app.settings.lineage.path
+        return app.loaded.resolve(path or f"{app.state}/lineage/openlineage.jsonl")
+    if export == "http":
+        return redact_url(str(given.transport.get("url") or app.settings.lineage.url or ""))
+    return "nowhere"
+
+
+def deliver(app: Surroundings, *, deadline_ms: int = RUN_DELIVERY_MS) -> Delivered:
+    """One bounded pass over what waits. Never raises: a collector's trouble is told, not thrown."""
+    if app.store is None:
+        return Delivered()
+    return deliver_letters(
+        app.store, lambda: make_collector(app), app.clock, topic=TOPIC, batch=BATCH, deadline_ms=deadline_ms
+    )
+
+
+def _export(settings: Settings, given: OpenLineage) -> str:
+    """The environment chooses a collector over the file's; a plain `none` stays none."""
+    if settings.lineage.export == "none" or given.disabled:
+        return "none"
+    return "http" if given.transport else settings.lineage.export

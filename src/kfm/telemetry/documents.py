@@ -1,0 +1,289 @@
+"""The telemetry documents of a release, field by field. Their JSON Schemas are made from these records.
+
+Figures with a fraction are decimals with six places, printed as plain numbers (0.000480): the same
+digits on every machine, never an exponent. Times are RFC 3339 in UTC and come from the ledger.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from kfm.core.energy import divided_half_up
+from kfm.core.records import Record
+
+PLACES = 6
+NO_INGEST = "no ingest worker has recorded anything"
+
+Count = Annotated[int, msgspec.Meta(ge=0)]
+Amount = Annotated[Decimal, msgspec.Meta(description="A number with six decimal places.")]
+
+
+def amount(millionths: int) -> Decimal:
+    """µWh as Wh, µg as g. Six places never need an exponent."""
+    return Decimal(millionths).scaleb(-PLACES)
+
+
+def share(part: int, whole: int) -> Decimal | None:
+    """A part of a whole from 0.000000 to 1.000000, rounded half up; None of nothing."""
+    return amount(divided_half_up(part * 10**PLACES, whole)) if whole else None
+
+
+def document_bytes(document: Any) -> bytes:
+    """Indented JSON in the order of the fields, with a line feed at the end."""
+    encoded = msgspec.json.encode(document, decimal_format="number")
+    return msgspec.json.format(encoded, indent=2) + b"\n"
+
+
+class Cost(Record, frozen=True):
+    """What work cost. `unmetered` attempts are not in it: they died before they could tell."""
+
+    energy_wh: Amount
+    co2_g: Amount
+    method: Literal["modelled"] = "modelled"
+    assumptions: tuple[str, ...] = ()
+    metered: Count = 0
+    unmetered: Count = 0
+
+
+class Durations(Record, frozen=True):
+    """Of attempts that have ended. Percentiles by nearest rank: each is a duration that occurred."""
+
+    count: Count
+    min_ms: Count | None = None
+    p50_ms: Count | None = None
+    p90_ms: Count | None = None
+    p95_ms: Count | None = None
+    p99_ms: Count | None = None
+    max_ms: Count | None = None
+
+
+class Period(Record, frozen=True):
+    """What was asked for (both may be missing; `until` is not included) and what was found in it."""
+
+    since: str | None
+    until: str | None
+    first: str | None  # the first recorded event
+    last: str | None
+
+
+class Calls(Record, frozen=True):
+    """Calls that asked for runs, by how they were answered."""
+
+    success: Count = 0
+    noop: Count = 0
+    failed: Count = 0
+    refused: Count = 0
+    busy: Count = 0
+    in_progress: Count = 0
+
+
+class Runs(Record, frozen=True):
+    """Attempts of runs. `error_rate` is fail / (complete + fail + abort)."""
+
+    attempts: Count
+    complete: Count
+    fail: Count
+    abort: Count
+    in_progress: Count
+    error_rate: Amount | None
+    retries: Count  # attempts after the first of their run
+    call_retries: Count  # external calls that were tried again inside an attempt
+    latency: Durations
+    calls: Calls
+    cost: Cost
+    retry_cost: Cost  # the part of it that attempts after the first have
+
+
+class DatasetRuns(Runs, frozen=True):
+    dataset_id: str
+
+
+class UpdaterTelemetry(Record, frozen=True):
+    """How the runs went."""
+
+    release: str
+    environment: str
+    period: Period
+    total: Runs
+    datasets: tuple[DatasetRuns, ...]
+    schema: Literal["urn:kfm:schema:telemetry-updater"] = "urn:kfm:schema:telemetry-updater"
+
+
+class Writes(Record, frozen=True):
+    """Records of nodes, by outcome."""
+
+    success: Count = 0
+    failed: Count = 0
+    partial: Count = 0
+    skipped: Count = 0
+    none: Count = 0  # ended without an outcome: stopped from outside
+    in_progress: Count = 0
+
+
+class NodeWrites(Record, frozen=True):
+    node: str
+    writes: Writes
+    executed: Count  # success, failed and partial
+    skipped: Count
+    durations: Durations
+    cost: Cost
+
+
+class DatasetNodes(Record, frozen=True):
+    dataset_id: str
+    nodes: tuple[NodeWrites, ...]
+
+
+class PatternsTelemetry(Record, frozen=True):
+    """What was written about nodes, and what nodes cost."""
+
+    release: str
+    environment: str
+    period: Period
+    nodes: tuple[NodeWrites, ...]
+    datasets: tuple[DatasetNodes, ...]
+    schema: Literal["urn:kfm:schema:telemetry-patterns"] = "urn:kfm:schema:telemetry-patterns"
+
+
+class Try(Record, frozen=True):
+    """One try within a retry sequence.
+
+    `delay_ms` is how long was waited after it; energy and carbon are null where the processor time of
+    the try was not metered by itself (that of a single call is within its node's).
+    """
+
+    pipeline_id: str
+    stage_name: str
+    attempt: Annotated[int, msgspec.Meta(ge=1)]
+    delay_ms: Count
+    error_class: str | None
+    retryable: bool | None
+    outcome: Literal["success", "failure", "aborted", "in-progress"]
+    circuit_open: bool
+    energy_wh: Amount | None = None
+    co2_g: Amount | None = None
+    method: Literal["modelled"] = "modelled"
+    assumption: str | None = None
+
+
+class Compliance(Record, frozen=True):
+    """One retry sequence in one line: what was tried, by which rule, and how it ended.
+
+    Energy and carbon are what retrying added: the first try would have been made anyway.
+    """
+
+    pipeline_id: str
+    stage: str
+    attempts: Annotated[int, msgspec.Meta(ge=1)]
+    retry_policy: Literal["exp_full_jitter", "exp_half_jitter", "ladder_half_jitter"]
+    errors: tuple[str, ...]
+    final_status: Literal["success", "failure", "aborted", "in-progress"]
+    circuit_open: bool
+    energy_wh: Amount | None
+    co2_g: Amount | None
+    telemetry_ref: str
+    method: Literal["modelled"] = "modelled"
+    assumptions: tuple[str, ...] = ()
+
+
+class Sequence(Record, frozen=True):
+    """A run that was tried again, or an external call that was."""
+
+    run_id: str
+    dataset_id: str
+    tier: Literal["run", "call"]
+    tries: tuple[Try, ...]
+    compliance: Compliance
+
+
+class FocusTelemetry(Record, frozen=True):
+    """Every retry sequence."""
+
+    release: str
+    environment: str
+    period: Period
+    sequences: tuple[Sequence, ...]
+    error_classes: dict[str, Count]
+    cost: Cost  # of attempts of runs after the first
+    schema: Literal["urn:kfm:schema:telemetry-focus"] = "urn:kfm:schema:telemetry-focus"
+
+
+class UnitCounts(Record, frozen=True):
+    pending: Count = 0
+    in_progress: Count = 0
+    succeeded: Count = 0
+    failed: Count = 0
+    quarantined: Count = 0
+
+
+class DatasetUnits(Record, frozen=True):
+    dataset_id: str
+    wal_records_total: UnitCounts
+    wal_replays_total: Count
+    replay_mismatch_total: Count
+
+
+class IngestTelemetry(Record, frozen=True):
+    """Units of the write-ahead ledger. `source` says where the figures are from."""
+
+    release: str
+    environment: str
+    period: Period
+    source: str
+    wal_records_total: UnitCounts
+    wal_replays_total: Count
+    replay_mismatch_total: Count
+    wal_attempts_histogram: dict[str, Count]  # attempts → units
+    datasets: tuple[DatasetUnits, ...]
+    cost: Cost
+    schema: Literal["urn:kfm:schema:telemetry-nodd-sns"] = "urn:kfm:schema:telemetry-nodd-sns"
+
+
+class EnergyOf(Record, frozen=True):
+    dataset_id: str
+    energy_wh: Amount
+    retries_wh: Amount
+    nodes_wh: dict[str, Amount]
+
+
+class EnergyAccount(Record, frozen=True):
+    """The energy of runs; that of their nodes is within it, as is that of attempts after the first."""
+
+    release: str
+    environment: str
+    period: Period
+    energy_wh: Amount
+    retries_wh: Amount
+    assumptions: tuple[str, ...]
+    metered: Count
+    unmetered: Count
+    datasets: tuple[EnergyOf, ...]
+    package_wh: Amount | None = None  # read off the processor, whatever else ran on it; None: it did not tell
+    method: Literal["modelled"] = "modelled"
+    schema: Literal["urn:kfm:schema:energy"] = "urn:kfm:schema:energy"
+
+
+class CarbonOf(Record, frozen=True):
+    dataset_id: str
+    co2_g: Amount
+    retries_g: Amount
+    nodes_g: dict[str, Amount]
+
+
+class CarbonAccount(Record, frozen=True):
+    """Grams of CO2 equivalent that go with the energy, by the declared intensity of the grid."""
+
+    release: str
+    environment: str
+    period: Period
+    co2_g: Amount
+    retries_g: Amount
+    assumptions: tuple[str, ...]
+    metered: Count
+    unmetered: Count
+    datasets: tuple[CarbonOf, ...]
+    method: Literal["modelled"] = "modelled"
+    schema: Literal["urn:kfm:schema:carbon"] = "urn:kfm:schema:carbon"
