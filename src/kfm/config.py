@@ -328,8 +328,9 @@ def otlp(settings: Telemetry, environ: Mapping[str, str] = os.environ) -> Otlp |
 class OpenLineage(NamedTuple):
     """What the variables of OpenLineage's own clients say about where events go."""
 
-    transport: dict[str, Any]  # empty: they name no collector
+    transport: dict[str, Any]  # empty: they name no collector that we could use
     disabled: bool = False
+    ignored: str | None = None  # a kind of transport that is not ours
 
 
 def openlineage(environ: Mapping[str, str] = os.environ) -> OpenLineage:
@@ -351,10 +352,7 @@ def openlineage(environ: Mapping[str, str] = os.environ) -> OpenLineage:
         place[steps[-1]] = _json_or_text(nested[name])
     kind = transport.pop("type", "http")
     if kind not in ("http", "noop"):
-        raise ConfigError(
-            f"environment {prefix}TYPE: `{str(kind)[:40]}` is not supported",
-            remedy="Use http; for a file set lineage.export and lineage.path instead.",
-        )
+        return OpenLineage({}, ignored=str(kind))  # meant for another program of this machine
     off = kind == "noop" or environ.get("OPENLINEAGE_DISABLED", "").strip().lower() == "true"
     return OpenLineage({} if off else transport, off)
 

@@ -57,7 +57,9 @@ def make_witness(loaded: Loaded, key: MaskKey, environment: OpenLineage | None =
         namespace=settings.lineage.namespace or f"kfm.{settings.environment}",
         producer_version=__version__,
         outputs=lambda dataset_id: dataset_homes(loaded, dataset_id),
-        masked=lambda dataset_id: datasets.get(dataset_id, True),  # of what is not configured we know no rights
+        masked=lambda dataset_id: datasets.get(
+            dataset_id, True
+        ),  # of what is not configured we know no rights
         mask=key.mask,
     )
 
@@ -102,7 +104,8 @@ def make_collector(app: Surroundings, environment: OpenLineage | None = None) ->
     if "url" not in transport:
         if lineage.url is None:
             raise ConfigError(
-                "lineage.export is http, but no collector is named.", remedy="Set lineage.url, or OPENLINEAGE_URL."
+                "lineage.export is http, but no collector is named.",
+                remedy="Set lineage.url, or OPENLINEAGE_URL.",
             )
         transport["url"] = lineage.url
     if lineage.token is not None and "auth" not in transport:
@@ -137,4 +140,4 @@ def _export(settings: Settings, given: OpenLineage) -> str:
     """The environment chooses a collector over the file's; a plain `none` stays none."""
     if settings.lineage.export == "none" or given.disabled:
         return "none"
-    return "http" if given.transport else settings.lineage.export
+    return "http" if given.transport.get("url") else settings.lineage.export

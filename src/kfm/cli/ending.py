@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
+from kfm.cli import discretion
 from kfm.cli.signals import hold, release
 from kfm.cli.streams import forgiving
 
 
 def guarded(run: Callable[[], int], arguments: Sequence[str]) -> int:
+    discretion.begin()
     with forgiving() as out:
         code = _ended(run, arguments)
         out.flush()

@@ -48,9 +48,10 @@ def show_error(error: KfmError, *, output: str, verbose: bool, cause: BaseExcept
     With JSON output the error document is the result, on stdout; people read it on stderr in any case.
     """
     if output != "text":
+        from kfm.cli.discretion import cleaned
         from kfm.cli.output import encode
 
-        sys.stdout.write(encode(error.as_document(), output))
+        sys.stdout.write(encode(cleaned(error.as_document()), output))
         sys.stdout.flush()
     for line in error_lines(error):
         click.echo(line, err=True)

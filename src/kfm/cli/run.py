@@ -48,11 +48,23 @@ def command(session: Session, force: bool, **wish: Any) -> int:
         reports, code = attempt_all(
             session, app, requests, progress, lambda report: tell(session, lineup, report)
         )
-    if session.output == "json":
-        documents = [report_document(report) for report in reports]
-        session.emit({"results": documents, "exit_code": code}, ())
-    summarise(reports)
+        if session.output == "json":
+            documents = [report_document(report) for report in reports]
+            session.emit({"results": documents, "exit_code": code}, ())
+        summarise(reports)
+        if not wish["dry_run"]:
+            hand_over(session, app)
     return code
+
+
+def hand_over(session: Session, app: Any) -> None:
+    """Send the events that wait, now that the work is done and told. What can't go stays in the outbox."""
+    try:
+        delivered = app.deliver()
+    except KeyboardInterrupt:
+        return  # nothing is lost, and the work has its own exit code
+    if delivered.trouble:
+        session.note(f"lineage: {delivered.trouble}; `kfm lineage deliver` sends what waits")
 
 
 def require_reasons(wish: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kfm.cli import discretion
 from kfm.cli.output import encode
 from kfm.cli.signals import held
 from kfm.core.errors import UsageError
@@ -37,7 +38,9 @@ class Session(NamedTuple):
         for field, equals, _ in pairs:
             if not equals or not field:
                 raise UsageError(f"--set takes FIELD=VALUE, not `{field}`.")
-        return load(self.config, {field: value for field, _, value in pairs})
+        loaded = load(self.config, {field: value for field, _, value in pairs})
+        discretion.begin(loaded)
+        return loaded
 
     @contextmanager
     def app(self, *, read_only: bool = False, progress: Any = None) -> Iterator[Any]:
@@ -51,13 +54,13 @@ class Session(NamedTuple):
     def emit(self, document: Any, lines: Sequence[str], rows: Sequence[Any] | None = None) -> None:
         """The command's result. `rows` are what `jsonl` prints one by one."""
         if self.output == "text":
-            text = "".join(f"{line}\n" for line in lines)
+            text = discretion.clean("".join(f"{line}\n" for line in lines))
             _write(text if self.colour else _STYLE.sub("", text), len(lines))
         elif self.output == "json" or rows is None:
-            sys.stdout.write(encode(document, self.output))
+            sys.stdout.write(encode(discretion.cleaned(document), self.output))
         else:
             for row in rows:
-                sys.stdout.write(encode(row, "jsonl"))
+                sys.stdout.write(encode(discretion.cleaned(row), "jsonl"))
 
     def note(self, text: str) -> None:
         """A message beside the result."""

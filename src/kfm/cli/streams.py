@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
+
+from kfm.cli.discretion import clean_line
 
 
 class Stream:
     """A stream to which writing always succeeds; `lost` says why nothing arrives any more."""
 
-    def __init__(self, stream: Any) -> None:
+    def __init__(self, stream: Any, clean: Callable[[str], str] | None = None) -> None:
         self._stream = stream
+        self._clean = clean
         self.lost: Exception | None = None
 
     def __getattr__(self, name: str) -> Any:
@@ -21,7 +24,7 @@ class Stream:
 
     def write(self, text: str) -> int:
         try:
-            self._stream.write(text)
+            self._stream.write(self._clean(text) if self._clean else text)
         except (OSError, ValueError) as error:
             self._lose(error)
         return len(text)
@@ -49,7 +52,8 @@ def forgiving() -> Iterator[Stream]:
     before = (sys.stdout, sys.stderr)
     if None in (sys.stdin, *before):
         _fill_gaps()
-    out, err = (Stream(open(os.devnull, "w") if each is None else each) for each in before)  # noqa: SIM115
+    out, err = (open(os.devnull, "w") if each is None else each for each in before)  # noqa: SIM115
+    out, err = Stream(out), Stream(err, clean_line)
     sys.stdout, sys.stderr = out, err
     try:
         yield out

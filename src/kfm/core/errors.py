@@ -324,6 +324,18 @@ class TargetUnavailable(BackendUnavailable):
     remedy = "Make the target writable, then run `kfm project`."
 
 
+class CollectorRefused(BackendUnavailable):
+    """The lineage collector will not have an event as it is; the event is kept.
+
+    It answered that the event itself is at fault (HTTP 400, 413, 422 and the
+    like). The event, and what follows it about the same run, waits a day
+    before it is offered again; everything else goes on.
+    """
+
+    code = "KFM407"
+    remedy = "Read the collector's log; `kfm lineage show RUN --events` prints the event."
+
+
 # --- 5xx: busy -----------------------------------------------------------------------
 
 

@@ -62,8 +62,8 @@ class Redactor:
         if self.secrets and _QUOTING.search(text):
             if self._quoted is None:
                 self._quoted = [_quoted(each) for each in self.secrets if len(each) <= QUOTED_CHARS_MAX]
-            for pattern in self._quoted:
-                text = pattern.sub(MASK, text)
+            for quoted in self._quoted:
+                text = quoted.sub(MASK, text)
         return text
 
 

@@ -17,9 +17,10 @@ from kfm.ports import LedgerReader
 
 INVOCATIONS_MAX = 1000
 ENTRIES_MAX = 1000
+PROMOTIONS_MAX = 100_000
 TOPIC = "openlineage"
 # Entries by which a person answers for what the rules alone would not have let pass.
-APPROVALS = ("force", "budget", "override", "approval", "release")
+APPROVALS = ("force", "correction", "governed-retry", "approval", "release")
 
 
 class Heard(Record, frozen=True):
@@ -172,7 +173,7 @@ def _completed(
     whole = {one.attempt: one.lineage_id for one in attempts if not one.node}
     promoted = next(iter(_bundles(entry for entry in entries if entry.kind == "promotion")), None)
     last = max(whole, default=0)
-    done: dict[str, Heard] = {}
+    done = dict(heard)  # also of calls that were turned away
     for one in attempts:
         mine, its = heard.get(one.lineage_id, Heard()), heard.get(whole.get(one.attempt, ""), Heard())
         of_promotion = promoted if one.attempt == last else None
@@ -231,8 +232,8 @@ def _item(manifest: Manifest | None, run: Run) -> Item | None:
 
 
 def _promotions(ledger: LedgerReader, run: Run) -> tuple[Promotion | None, Promotion | None]:
-    """The run's promotion and the one before it. The newest are looked at first: they are asked for most."""
-    for promotion in ledger.promotions(run.dataset_id, limit=ENTRIES_MAX):
+    """The run's promotion and the one before it."""
+    for promotion in ledger.promotions(run.dataset_id, limit=PROMOTIONS_MAX):
         if promotion.run_id == run.run_id:
             return promotion, ledger.promotion(run.dataset_id, promotion.sequence - 1)
     return None, None

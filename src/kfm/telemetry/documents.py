@@ -11,10 +11,11 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from kfm.core.energy import divided_half_up
+from kfm.core.energy import divided_half_up, fixed_point
 from kfm.core.records import Record
 
 PLACES = 6
+_ENCODER = msgspec.json.Encoder(decimal_format="number")
 NO_INGEST = "no ingest worker has recorded anything"
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
@@ -23,7 +24,7 @@ Amount = Annotated[Decimal, msgspec.Meta(description="A number with six decimal 
 
 def amount(millionths: int) -> Decimal:
     """µWh as Wh, µg as g. Six places never need an exponent."""
-    return Decimal(millionths).scaleb(-PLACES)
+    return Decimal(fixed_point(millionths, PLACES))
 
 
 def share(part: int, whole: int) -> Decimal | None:
@@ -33,8 +34,12 @@ def share(part: int, whole: int) -> Decimal | None:
 
 def document_bytes(document: Any) -> bytes:
     """Indented JSON in the order of the fields, with a line feed at the end."""
-    encoded = msgspec.json.encode(document, decimal_format="number")
-    return msgspec.json.format(encoded, indent=2) + b"\n"
+    return msgspec.json.format(_ENCODER.encode(document), indent=2) + b"\n"
+
+
+def document_line(document: Any) -> bytes:
+    """The same on one line, for JSON Lines."""
+    return _ENCODER.encode(document) + b"\n"
 
 
 class Cost(Record, frozen=True):

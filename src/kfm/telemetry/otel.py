@@ -151,6 +151,7 @@ class _OpenSpan:
         self._attributes = attributes
         self._span: trace.Span | None = None
         self._token: Any = None
+        self._error_told = False
 
     def __enter__(self) -> ports.Span:
         try:
@@ -179,6 +180,7 @@ class _OpenSpan:
         for key, value in attributes.items():
             if key in names:
                 self._span.set_attribute(names[key], _clean(value) if isinstance(value, str) else value)
+                self._error_told = self._error_told or key == "error_type"
 
     def __exit__(
         self, kind: type[BaseException] | None, problem: BaseException | None, _where: TracebackType | None
@@ -186,10 +188,11 @@ class _OpenSpan:
         if self._span is None:
             return
         try:
-            if problem is not None:
+            if problem is not None and not self._error_told:
                 # The code or class only: a message may quote anything.
                 said = problem.code if isinstance(problem, KfmError) else type(problem).__qualname__
                 self._span.set_attribute("error.type", said)
+            if problem is not None or self._error_told:
                 self._span.set_status(trace.StatusCode.ERROR)
             self._span.end()
             contexts.detach(self._token)

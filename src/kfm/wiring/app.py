@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from kfm.core.errors import BackendUnavailable, ConfigError, KfmError, PlanError, UsageError
+from kfm.core.errors import KfmError, PlanError, UsageError
 from kfm.core.records import Window
 from kfm.core.settings import Source
 from kfm.engine.requests import ProjectionReport, RunReport, RunRequest
 from kfm.ports import (
     Bucket,
-    Clock,
     Guard,
     LedgerReader,
     Objects,
@@ -23,10 +20,11 @@ from kfm.ports import (
     Projection,
     Retrying,
     Store,
-    Witness,
 )
 from kfm.ports import Source as Upstream
 from kfm.system import FlockLiveness, PosixFiles, ProcessMeter, SystemClock, SystemIds, SystemRng
+from kfm.wiring.heart import ThreadHeart
+from kfm.wiring.stores import make_folder, open_ledger, open_store
 
 if TYPE_CHECKING:
     from kfm.admission.subject import Subject
@@ -34,6 +32,7 @@ if TYPE_CHECKING:
     from kfm.core.gates import GateDecision
     from kfm.core.records import Run, Switch
     from kfm.engine.kernel import Kernel
+    from kfm.lineage.delivery import Delivered
     from kfm.objects.local import LocalObjects
     from kfm.policy.cedar import CedarPolicies
     from kfm.policy.fixtures import FixtureResult
@@ -42,130 +41,12 @@ if TYPE_CHECKING:
     from kfm.sources.registry import Tools
 
 
-POSTGRES = ("postgresql://", "postgres://")
-
-
 class Quiet:
     """Nobody watches."""
 
     def phase(self, name: str, total: int | None = None) -> None: ...
     def advance(self, amount: int, note: str = "") -> None: ...
     def done(self) -> None: ...
-
-
-def open_store(store: str | None, state: str, clock: Clock, witness: Witness | None = None) -> Store:
-    """The ledger, made or migrated as needed."""
-    from kfm.store.ledger import SqlStore
-    from kfm.store.migrations import migrate
-
-    if store is not None and store.startswith(POSTGRES):
-        from kfm.store.postgres import PostgresDatabase
-
-        server = PostgresDatabase(store)
-        migrate(server, "postgresql", clock.now_ms())
-        return SqlStore(server, witness)
-    from kfm.store.sqlite import SqliteDatabase
-
-    path = sqlite_path(store, state)
-    _make_folder(os.path.dirname(path))
-    database = SqliteDatabase(path, clock)
-    migrate(database, "sqlite", clock.now_ms())
-    return SqlStore(database, witness)
-
-
-def open_ledger(store: str | None, state: str, clock: Clock) -> LedgerReader:
-    """The ledger for reading only; leaves no trace, also where there is none yet."""
-    from kfm.store.migrations import applied, check, migrate
-    from kfm.store.reading import Ledger
-
-    if store is not None and store.startswith(POSTGRES):
-        from kfm.store.postgres import PostgresDatabase
-
-        server = PostgresDatabase(store, read_only=True)
-        if server.is_empty():
-            server.close()
-        else:
-            check(applied(server.session))
-            return Ledger(server)
-    else:
-        from kfm.store.sqlite import SqliteReader
-
-        path = sqlite_path(store, state)
-        if os.path.exists(path) and os.path.getsize(path) > 0:
-            reader = SqliteReader(path, clock)
-            check(applied(reader.session))
-            return Ledger(reader)
-    from kfm.store.memory import MemoryDatabase
-
-    nothing = MemoryDatabase(clock)
-    migrate(nothing, "sqlite", clock.now_ms())
-    return Ledger(nothing)
-
-
-def sqlite_path(store: str | None, state: str) -> str:
-    if store is None:
-        return os.path.join(state, "kfm.db")
-    if not store.startswith("sqlite:"):
-        raise ConfigError(
-            f"The store {store.partition(':')[0]} is not known.", remedy="Write sqlite:PATH or postgresql://…"
-        )
-    return os.path.join(os.path.dirname(state), store.removeprefix("sqlite:"))
-
-
-def _make_folder(path: str) -> None:
-    try:
-        os.makedirs(path, mode=0o700, exist_ok=True)
-    except OSError as error:
-        raise BackendUnavailable(
-            f"The folder {path} for the state can't be made: {(error.strerror or str(error)).lower()}.",
-            remedy="Name a folder that can be made and written, with `state:` or `store:`.",
-        ) from None
-
-
-def system_clock() -> Clock:
-    return SystemClock()
-
-
-def require_local_disk(path: str) -> str | None:
-    """The type of the file system under a path; StoreUnsafe if SQLite can't live on it."""
-    from kfm.store.safety import check_local_disk, file_system_type
-
-    kind = file_system_type(path)
-    check_local_disk(path, kind)
-    return kind
-
-
-class ThreadHeart:
-    """Renews a lease from a thread with a connection of its own."""
-
-    def __init__(self, open_own_store: Callable[[], Store], announce: Callable[[str], None]) -> None:
-        self._open = open_own_store
-        self._announce = announce
-
-    def start(self, beat: Callable[[Store], None], interval_ms: int) -> Callable[[], None]:
-        stop = threading.Event()
-
-        def beating() -> None:
-            store: Store | None = None
-            while not stop.wait(interval_ms / 1000):
-                # A heart does not stop at trouble: the next beat tries again, with a new connection.
-                try:
-                    store = store or self._open()
-                    beat(store)
-                except Exception as error:  # noqa: BLE001
-                    self._announce(f"heartbeat: {error}")
-                    store = None
-            if store is not None:
-                store.close()
-
-        thread = threading.Thread(target=beating, name="kfm-heart", daemon=True)
-        thread.start()
-
-        def finish() -> None:
-            stop.set()
-            thread.join()
-
-        return finish
 
 
 class App:
@@ -188,9 +69,23 @@ class App:
         if read_only:
             self.ledger: LedgerReader = open_ledger(loaded.store, self.state, self.clock)
         else:
-            _make_folder(self.state)
-            self.store = open_store(loaded.store, self.state, self.clock)
-            self.ledger = self.store
+            make_folder(self.state)
+            self.store = self.ledger = self._testifying_store()
+
+    def _testifying_store(self) -> Store:
+        """The ledger, with a witness that posts an event for whatever it changes."""
+        from kfm.evidence_wiring import MaskKey, make_witness
+
+        key = MaskKey()
+        store = open_store(self.loaded.store, self.state, self.clock, make_witness(self.loaded, key))
+        key.take(store, self.settings, lambda: self.ids.new() + self.ids.new())
+        return store
+
+    def deliver(self) -> Delivered:
+        """Hand over the events that wait, for a bounded time."""
+        from kfm.evidence_wiring import deliver
+
+        return deliver(self)
 
     def close(self) -> None:
         if not self._holds_a_lock():

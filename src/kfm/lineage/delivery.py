@@ -1,0 +1,159 @@
+"""Letters from the outbox to their collector, each at least once, in the order of their subject.
+
+A letter is claimed, handed over, marked. Whoever dies in between leaves a claim that lapses: the letter
+goes out again with the same bytes. A collector in trouble costs nobody anything but this pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from kfm.core.errors import CollectorRefused, KfmError
+from kfm.core.evidence import Letter
+from kfm.core.records import Record
+from kfm.core.redact import redact
+from kfm.ports import Clock, Collector, Store
+
+BACKOFF_BASE_MS = 1_000
+BACKOFF_MAX_MS = 5 * 60_000
+PARKED_MS = 24 * 3_600_000  # for what a collector refuses: it waits for somebody to look
+CLAIM_MARGIN_MS = 60_000  # beyond the pass itself; a claim that lapses early makes duplicates
+ROUNDS_MAX = 100_000
+
+
+class Delivered(Record, frozen=True):
+    """How a pass went."""
+
+    sent: int = 0
+    waiting: int = 0  # in the outbox, after it
+    refused: int = 0  # letters that the collector will not have as they are
+    trouble: str | None = None
+    error: KfmError | None = None  # what to raise, for those who asked for a delivery
+
+
+def backoff_ms(tries: int) -> int:
+    """How long a letter rests after its n-th try."""
+    return min(BACKOFF_MAX_MS, BACKOFF_BASE_MS << min(max(tries - 1, 0), 20))
+
+
+def deliver_letters(
+    store: Store,
+    collector: Callable[[], Collector | None],
+    clock: Clock,
+    *,
+    topic: str,
+    batch: int,
+    deadline_ms: int,
+    progress: Callable[[int], None] = lambda _sent: None,
+) -> Delivered:
+    """Deliver what is due until nothing is, the deadline has passed or there is trouble. Never raises.
+
+    The collector is made only if something waits: opening one may be slow.
+    """
+    walk = _Pass(store, clock, topic, batch, deadline_ms, progress)
+    opened: Collector | None = None
+    try:
+        if store.backlog(topic).waiting:
+            opened = collector()
+            if opened is not None:
+                walk.deliver(opened)
+    except Exception as error:  # noqa: BLE001 - evidence must not break the work that it is about
+        walk.note(error)
+    finally:
+        if opened is not None:
+            _close(opened)
+    return walk.result()
+
+
+class _Pass:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        topic: str,
+        batch: int,
+        deadline_ms: int,
+        progress: Callable[[int], None],
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._topic = topic
+        self._batch = batch
+        self._end_ms = clock.monotonic_ms() + deadline_ms
+        self._claim_ms = deadline_ms + CLAIM_MARGIN_MS
+        self._progress = progress
+        self._sent = 0
+        self._refused = 0
+        self._error: Exception | None = None
+
+    def deliver(self, collector: Collector) -> None:
+        for _ in range(ROUNDS_MAX):
+            if self._clock.monotonic_ms() >= self._end_ms:
+                return
+            letters = self._store.claim_letters(self._topic, self._batch, self._claim_ms)
+            if not letters or not self._hand_over(collector, letters):
+                return
+
+    def note(self, error: Exception) -> None:
+        self._error = self._error or error
+
+    def result(self) -> Delivered:
+        waiting = 0
+        try:
+            waiting = self._store.backlog(self._topic).waiting
+        except Exception as problem:  # noqa: BLE001
+            self.note(problem)
+        error = self._error
+        return Delivered(
+            sent=self._sent,
+            waiting=waiting,
+            refused=self._refused,
+            trouble=None if error is None else redact(str(error) or type(error).__name__),
+            error=error if isinstance(error, KfmError) else None,
+        )
+
+    def _hand_over(self, collector: Collector, letters: Sequence[Letter]) -> bool:
+        """False if there was trouble, or no time is left. What was not delivered is put back."""
+        left = list(letters)
+        try:
+            while left and self._clock.monotonic_ms() < self._end_ms:
+                try:
+                    arrived = collector.deliver(left)
+                except CollectorRefused as refusal:
+                    self.note(refusal)
+                    left = self._park(left)
+                    continue
+                if arrived <= 0:
+                    return False
+                self._store.letters_delivered([letter.number for letter in left[:arrived]])
+                self._sent += arrived
+                self._progress(self._sent)
+                left = left[arrived:]
+        except Exception as error:  # noqa: BLE001 - told in the result
+            self.note(error)
+            self._put_back(left, backoff_ms(max(letter.tries for letter in left)))
+            return False
+        if left:
+            self._put_back(left, 0)
+        return not left
+
+    def _park(self, letters: list[Letter]) -> list[Letter]:
+        """The first is refused: it and what follows it on its subject wait; the others go on."""
+        subject = letters[0].subject
+        self._refused += 1
+        self._put_back([letter for letter in letters if letter.subject == subject], PARKED_MS)
+        return [letter for letter in letters if letter.subject != subject]
+
+    def _put_back(self, letters: Sequence[Letter], delay_ms: int) -> None:
+        try:
+            self._store.letters_put_back(
+                [letter.number for letter in letters], self._store.now_ms() + delay_ms
+            )
+        except Exception as error:  # noqa: BLE001 - their claim lapses
+            self.note(error)
+
+
+def _close(collector: Collector) -> None:
+    with suppress(Exception):  # everything that counts has arrived before
+        collector.close()

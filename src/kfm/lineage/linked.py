@@ -1,0 +1,76 @@
+"""The small pieces that linked data is made of: typed values, references, checksums."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+from urllib.parse import quote
+
+from kfm.core.redact import redact_url
+from kfm.core.times import MS_MAX, MS_MIN, rfc3339
+from kfm.core.urns import TERMS, bare_hex
+
+Thing = dict[str, Any]
+
+# Inline, so that a reader needs nothing from the network.
+CONTEXT = {
+    "dcterms": "http://purl.org/dc/terms/",
+    "kfm": TERMS,
+    "prov": "http://www.w3.org/ns/prov#",
+    "rdfs": "http://www.w3.org/2000/01/rdf-schema#",
+    "spdx": "http://spdx.org/rdf/terms#",
+    "xsd": "http://www.w3.org/2001/XMLSchema#",
+}
+_IRI_SAFE = ":/?#[]@!$&'()*+,;=%-._~"
+
+
+def ref(name: str) -> Thing:
+    return {"@id": name}
+
+
+def refs(names: Iterable[str]) -> list[Thing]:
+    """Each once, in order."""
+    return [ref(name) for name in sorted(set(names))]
+
+
+def instant(at_ms: int) -> Thing:
+    return _typed("dateTime", rfc3339(min(max(at_ms, MS_MIN), MS_MAX)))
+
+
+def whole(number: int) -> Thing:
+    return _typed("integer", str(number))
+
+
+def flag(value: bool) -> Thing:
+    return _typed("boolean", "true" if value else "false")
+
+
+def _typed(kind: str, text: str) -> Thing:
+    return {"@type": f"xsd:{kind}", "@value": text}
+
+
+def checksum(sha256: str) -> Thing:
+    return {
+        "@type": "spdx:Checksum",
+        "spdx:algorithm": ref("spdx:checksumAlgorithm_sha256"),
+        "spdx:checksumValue": _typed("hexBinary", bare_hex(sha256)),
+    }
+
+
+def is_sha256(text: str | None) -> bool:
+    digits = bare_hex(text or "")
+    return len(digits) == 64 and all(digit in "0123456789abcdef" for digit in digits)
+
+
+def address(uri: str) -> str:
+    """An address as it may be told, and as every parser of linked data takes it."""
+    return quote(redact_url(uri), safe=_IRI_SAFE, errors="replace")
+
+
+def known(**members: Any) -> Thing:
+    """The members that have a value; `prov_used` stands for prov:used."""
+    return {
+        name.replace("_", ":", 1): value
+        for name, value in members.items()
+        if value is not None and value != [] and value != ""
+    }

@@ -1,0 +1,133 @@
+"""Events to an OpenLineage collector over HTTP, by way of openlineage-python's transport.
+
+Its configuration, authentication and session are used; its serialiser is not: it would drop members and
+write other bytes than the ones that were stored. Its retries are off: the outbox tries again.
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import urljoin
+
+from kfm.core.errors import BackendUnavailable, CollectorRefused, ConfigError, ExtraMissing
+from kfm.core.evidence import Letter
+from kfm.core.redact import redact, redact_url
+from kfm.ports import Clock
+
+ANSWER_BYTES_MAX = 4096
+CALL_MS = 1_000  # after this long, what has arrived is reported before more is sent
+NO_RETRIES = {"total": 0, "read": 0, "connect": 0, "status_forcelist": []}
+# The event is at fault, not the way to the collector: sending it again changes nothing.
+REFUSALS = frozenset({400, 406, 409, 410, 411, 412, 413, 415, 422, 431})
+
+
+class HttpCollector:
+    """Posts each event, in order, and believes nothing but a 2xx."""
+
+    def __init__(self, transport: Mapping[str, Any], clock: Clock, *, timeout_ms: int) -> None:
+        """`transport` is what OpenLineage's clients are configured with: url, endpoint, auth, …"""
+        self._clock = clock
+        self._transport = _transport(transport, timeout_ms)
+        self._url = urljoin(self._transport.url, self._transport.endpoint)
+        self._shown = redact_url(self._url)
+
+    def deliver(self, letters: Sequence[Letter]) -> int:
+        until_ms = self._clock.monotonic_ms() + CALL_MS
+        for number, letter in enumerate(letters):
+            if number and self._clock.monotonic_ms() >= until_ms:
+                return number
+            try:
+                self._post(letter)
+            except BackendUnavailable:
+                if not number:
+                    raise
+                return number  # the next call meets the same trouble, and tells
+        return len(letters)
+
+    def close(self) -> None:
+        self._transport.close()
+
+    def _post(self, letter: Letter) -> None:
+        import requests
+
+        transport = self._transport
+        body = letter.body.encode("utf-8")
+        headers = {"Content-Type": "application/json", **transport.config.custom_headers}
+        if transport.compression is not None:
+            headers["Content-Encoding"] = "gzip"
+            body = gzip.compress(body, compresslevel=3, mtime=0)
+        try:
+            bearer = transport.config.auth.get_bearer()
+            with transport.session.post(
+                self._url,
+                data=body,
+                headers=headers,
+                auth=_Bearer(bearer),
+                timeout=transport.timeout,
+                verify=transport.verify,
+                cert=getattr(transport, "cert", None),
+                allow_redirects=False,
+                stream=True,
+            ) as answer:
+                told = answer.raw.read(ANSWER_BYTES_MAX, decode_content=True)
+                status = int(answer.status_code)
+        except (requests.RequestException, OSError, RuntimeError, ValueError) as error:
+            raise self._unavailable(_reason(error)) from None
+        except Exception as error:  # noqa: BLE001 - urllib3 raises its own while an answer is read
+            raise self._unavailable(type(error).__name__) from None
+        if 200 <= status < 300:
+            return
+        words = redact(" ".join(bytes(told).decode("utf-8", "replace").split())[:300])
+        if status in REFUSALS:
+            raise CollectorRefused(f"{self._shown} answered {status} to {letter.event_id}. {words}".strip())
+        if 300 <= status < 400:
+            words = "Redirects are not followed: name the collector's final address."
+        raise self._unavailable(f"answered {status}. {words}".strip())
+
+    def _unavailable(self, reason: str) -> BackendUnavailable:
+        return BackendUnavailable(
+            f"The lineage collector {self._shown}: {reason}",
+            remedy="Nothing is lost: `kfm lineage deliver` sends what waits once it is back.",
+        )
+
+
+class _Bearer:
+    """Sets the token, or nothing; also keeps requests from looking for passwords in ~/.netrc."""
+
+    def __init__(self, bearer: str | None) -> None:
+        self._bearer = bearer
+
+    def __call__(self, request: Any) -> Any:
+        if self._bearer:
+            request.headers["Authorization"] = self._bearer
+        return request
+
+
+def _transport(given: Mapping[str, Any], timeout_ms: int) -> Any:
+    try:
+        from openlineage.client.transport.http import HttpConfig, HttpTransport
+    except ImportError:
+        raise ExtraMissing(
+            "Sending lineage over HTTP needs openlineage-python: install kfm[lineage]."
+        ) from None
+    try:
+        wanted = {"timeout": timeout_ms / 1000, **given, "retry": NO_RETRIES}
+        wanted["timeout"] = float(wanted["timeout"])
+        return HttpTransport(HttpConfig.from_dict(wanted))
+    except (ValueError, TypeError, KeyError, RuntimeError, AttributeError, ImportError) as error:
+        raise ConfigError(f"The lineage collector can't be used: {redact(str(error))}") from None
+
+
+def _reason(error: Exception) -> str:
+    """In few words: requests quotes addresses, and whatever stands in them."""
+    import requests
+
+    if isinstance(error, requests.Timeout):
+        return "It did not answer in time."
+    if isinstance(error, requests.exceptions.SSLError):
+        return "Its certificate can't be verified."
+    if isinstance(error, requests.ConnectionError):
+        return "It can't be reached."
+    return f"{type(error).__name__}."

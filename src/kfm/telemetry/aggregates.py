@@ -1,0 +1,323 @@
+"""The telemetry documents of a release, counted from the ledger in one pass.
+
+Memory does not grow with the number of runs: counts per dataset and node, one counter per duration
+in ms that occurred (exact, not sampled), and the retry sequences, which are listed and have a limit.
+Only the ledger's own times are in the documents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import Any, Protocol, TypeVar
+
+from msgspec.structs import asdict, replace
+
+from kfm.core.evidence import Attempt, Retry
+from kfm.core.records import Invocation, Record, Run
+from kfm.core.times import rfc3339
+from kfm.ports import LedgerReader
+from kfm.telemetry.counting import CostTally, NodeTally, RunTally
+from kfm.telemetry.documents import (
+    NO_INGEST,
+    CarbonAccount,
+    CarbonOf,
+    Cost,
+    DatasetNodes,
+    DatasetRuns,
+    EnergyAccount,
+    EnergyOf,
+    FocusTelemetry,
+    IngestTelemetry,
+    PatternsTelemetry,
+    Period,
+    UnitCounts,
+    UpdaterTelemetry,
+    amount,
+)
+from kfm.telemetry.sequences import Sequences
+
+_T = TypeVar("_T")
+PAGE = 1000
+RUNS_REMEMBERED = 1000
+
+
+class Names(Record, frozen=True):
+    """What may be told of a dataset: everything, or only its mask."""
+
+    hidden: Callable[[str], bool]  # of a dataset's id
+    mask: Callable[[str], str]  # of any name that goes with it
+
+    def of_dataset(self, dataset_id: str) -> str:
+        return self.mask(dataset_id) if self.hidden(dataset_id) else dataset_id
+
+    def of_run(self, run: Run) -> Run:
+        """The run with names that may be told, and without words that could name the rest."""
+        told = replace(run, error_message=None, correction=None)
+        if not self.hidden(run.dataset_id):
+            return told
+        return replace(
+            told,
+            source_id=self.mask(run.source_id),
+            dataset_id=self.mask(run.dataset_id),
+            pipeline_id=self.mask(run.pipeline_id),
+            pipeline_version=self.mask(run.pipeline_version),
+            idempotency_key=self.mask(run.idempotency_key),
+            work_key=self.mask(run.work_key),
+            work_base=self.mask(run.work_base),
+            partition=None if run.partition is None else self.mask(run.partition),
+            fingerprint=None,
+            version_id=None,
+        )
+
+
+class Visitor(Protocol):
+    """Whoever wants to see what the ledger holds. Runs come with the names that may be told."""
+
+    def attempt(self, attempt: Attempt, run: Run) -> None: ...
+    def retry(self, retry: Retry, run: Run) -> None: ...
+    def call(self, invocation: Invocation, dataset_id: str) -> None: ...
+
+
+class Bounds(Record, frozen=True):
+    """Half open; None is without end. What counts is when an attempt or a call began, or a try failed."""
+
+    since_ms: int | None = None
+    until_ms: int | None = None
+
+    def hold(self, at_ms: int) -> bool:
+        return (self.since_ms is None or self.since_ms <= at_ms) and (
+            self.until_ms is None or at_ms < self.until_ms
+        )
+
+
+def visit(ledger: LedgerReader, bounds: Bounds, names: Names, *visitors: Visitor) -> None:
+    """Show each visitor everything within the bounds, in the ledger's order."""
+
+    @lru_cache(maxsize=RUNS_REMEMBERED)
+    def run_of(run_id: str) -> Run | None:
+        run = ledger.run(run_id)
+        return None if run is None else names.of_run(run)
+
+    for attempt, run in _attempts(ledger):
+        if bounds.hold(attempt.started_at_ms):
+            told = names.of_run(run)
+            for visitor in visitors:
+                visitor.attempt(replace(attempt, error_message=None), told)
+    for retry in _retries(ledger):
+        known = run_of(retry.run_id) if bounds.hold(retry.at_ms) else None
+        if known is not None:
+            for visitor in visitors:
+                visitor.retry(retry, known)
+    for invocation in _calls(ledger):
+        if bounds.hold(invocation.requested_at_ms):
+            for visitor in visitors:
+                visitor.call(invocation, names.of_dataset(invocation.dataset_id))
+
+
+def _attempts(ledger: LedgerReader) -> Iterator[tuple[Attempt, Run]]:
+    after = 0
+    while page := ledger.attempts_since(after, PAGE):
+        for _, attempt, run in page:
+            yield attempt, run
+        after = page[-1][0]
+
+
+def _retries(ledger: LedgerReader) -> Iterator[Retry]:
+    after = 0
+    while page := ledger.retries_since(after, PAGE):
+        yield from (retry for _, retry in page)
+        after = page[-1][0]
+
+
+def _calls(ledger: LedgerReader) -> Iterator[Invocation]:
+    after = 0
+    while page := ledger.invocations_since(after, PAGE):
+        yield from (invocation for _, invocation in page)
+        after = page[-1][0]
+
+
+class Aggregates:
+    """Counts while the ledger passes by; then makes the documents."""
+
+    def __init__(self, release: str, environment: str, bounds: Bounds) -> None:
+        self._release = release
+        self._environment = environment
+        self._bounds = bounds
+        self._first_ms: int | None = None
+        self._last_ms: int | None = None
+        self._all = RunTally()
+        self._datasets: dict[str, RunTally] = {}
+        self._nodes: dict[str, NodeTally] = {}
+        self._dataset_nodes: dict[str, dict[str, NodeTally]] = {}
+        self._sequences = Sequences(f"releases/{release}/focus-telemetry.json")
+
+    # --- seeing ------------------------------------------------------------------------
+
+    def attempt(self, attempt: Attempt, run: Run) -> None:
+        self._seen(attempt.started_at_ms)
+        self._seen(attempt.ended_at_ms)
+        if attempt.node:
+            nodes = self._dataset_nodes.setdefault(run.dataset_id, {})
+            for where in (self._nodes, nodes):
+                where.setdefault(attempt.node, NodeTally()).add(attempt)
+        else:
+            for tally in self._tallies(run.dataset_id):
+                tally.add(attempt)
+            self._sequences.add_attempt(attempt, run)
+
+    def retry(self, retry: Retry, run: Run) -> None:
+        self._seen(retry.at_ms)
+        for tally in self._tallies(run.dataset_id):
+            tally.add_retry(retry)
+        self._sequences.add_retry(retry, run)
+
+    def call(self, invocation: Invocation, dataset_id: str) -> None:
+        self._seen(invocation.requested_at_ms)
+        for tally in self._tallies(dataset_id):
+            tally.add_call(invocation)
+
+    def _tallies(self, dataset_id: str) -> tuple[RunTally, RunTally]:
+        return self._all, self._datasets.setdefault(dataset_id, RunTally())
+
+    def _seen(self, at_ms: int | None) -> None:
+        if at_ms is not None:
+            self._first_ms = at_ms if self._first_ms is None else min(self._first_ms, at_ms)
+            self._last_ms = at_ms if self._last_ms is None else max(self._last_ms, at_ms)
+
+    @property
+    def last_ms(self) -> int | None:
+        """When the last event was recorded."""
+        return self._last_ms
+
+    # --- telling -----------------------------------------------------------------------
+
+    @property
+    def period(self) -> Period:
+        return Period(
+            since=_text(self._bounds.since_ms),
+            until=_text(self._bounds.until_ms),
+            first=_text(self._first_ms),
+            last=_text(self._last_ms),
+        )
+
+    def updater(self) -> UpdaterTelemetry:
+        return UpdaterTelemetry(
+            release=self._release,
+            environment=self._environment,
+            period=self.period,
+            total=self._all.figures(),
+            datasets=tuple(
+                DatasetRuns(dataset_id=name, **_fields(tally)) for name, tally in _sorted(self._datasets)
+            ),
+        )
+
+    def patterns(self) -> PatternsTelemetry:
+        return PatternsTelemetry(
+            release=self._release,
+            environment=self._environment,
+            period=self.period,
+            nodes=tuple(tally.document(node) for node, tally in _sorted(self._nodes)),
+            datasets=tuple(
+                DatasetNodes(
+                    dataset_id=name, nodes=tuple(tally.document(node) for node, tally in _sorted(nodes))
+                )
+                for name, nodes in _sorted(self._dataset_nodes)
+            ),
+        )
+
+    def focus(self) -> FocusTelemetry:
+        return FocusTelemetry(
+            release=self._release,
+            environment=self._environment,
+            period=self.period,
+            sequences=self._sequences.documents(),
+            error_classes=self._sequences.error_classes(),
+            cost=self._sequences.cost.document(),
+        )
+
+    def ingest(self) -> IngestTelemetry:
+        return IngestTelemetry(
+            release=self._release,
+            environment=self._environment,
+            period=self.period,
+            source=NO_INGEST,
+            wal_records_total=UnitCounts(),
+            wal_replays_total=0,
+            replay_mismatch_total=0,
+            wal_attempts_histogram={},
+            datasets=(),
+            cost=Cost(energy_wh=amount(0), co2_g=amount(0)),
+        )
+
+    def energy(self) -> EnergyAccount:
+        whole = self._all.cost
+        return EnergyAccount(
+            release=self._release,
+            environment=self._environment,
+            period=self.period,
+            energy_wh=amount(whole.energy_uwh),
+            retries_wh=amount(self._all.retry_cost.energy_uwh),
+            assumptions=tuple(sorted(whole.assumptions)),
+            metered=whole.metered,
+            unmetered=whole.unmetered,
+            package_wh=None if whole.package_uwh is None else amount(whole.package_uwh),
+            datasets=tuple(
+                EnergyOf(
+                    dataset_id=name,
+                    energy_wh=amount(tally.cost.energy_uwh),
+                    retries_wh=amount(tally.retry_cost.energy_uwh),
+                    nodes_wh={node: amount(cost.energy_uwh) for node, cost in self._node_costs(name)},
+                )
+                for name, tally in _sorted(self._datasets)
+            ),
+        )
+
+    def carbon(self) -> CarbonAccount:
+        whole = self._all.cost
+        return CarbonAccount(
+            release=self._release,
+            environment=self._environment,
+            period=self.period,
+            co2_g=amount(whole.co2_ug),
+            retries_g=amount(self._all.retry_cost.co2_ug),
+            assumptions=tuple(sorted(whole.assumptions)),
+            metered=whole.metered,
+            unmetered=whole.unmetered,
+            datasets=tuple(
+                CarbonOf(
+                    dataset_id=name,
+                    co2_g=amount(tally.cost.co2_ug),
+                    retries_g=amount(tally.retry_cost.co2_ug),
+                    nodes_g={node: amount(cost.co2_ug) for node, cost in self._node_costs(name)},
+                )
+                for name, tally in _sorted(self._datasets)
+            ),
+        )
+
+    def _node_costs(self, dataset_id: str) -> Iterator[tuple[str, CostTally]]:
+        for node, tally in _sorted(self._dataset_nodes.get(dataset_id, {})):
+            yield node, tally.cost
+
+    def documents(self) -> dict[str, Record]:
+        """File name → document."""
+        return {
+            "updater-telemetry.json": self.updater(),
+            "patterns-telemetry.json": self.patterns(),
+            "focus-telemetry.json": self.focus(),
+            "nodd-sns-telemetry.json": self.ingest(),
+            "energy.json": self.energy(),
+            "carbon.json": self.carbon(),
+        }
+
+
+def _fields(tally: RunTally) -> dict[str, Any]:
+    return asdict(tally.figures())
+
+
+def _sorted(things: dict[str, _T]) -> list[tuple[str, _T]]:
+    return sorted(things.items(), key=lambda pair: pair[0])
+
+
+def _text(at_ms: int | None) -> str | None:
+    return None if at_ms is None else rfc3339(at_ms)

@@ -1,0 +1,216 @@
+"""From the ledger to tallies. The ledger outlives every process, so its counts never start again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from kfm.core import audit
+from kfm.core.errors import KfmError
+from kfm.core.evidence import Attempt, Retry
+from kfm.core.records import Invocation, Run
+from kfm.ports import LedgerReader
+from kfm.telemetry.place import Place
+from kfm.telemetry.tallies import Tallies
+
+TOPICS = ("openlineage",)
+ENDINGS = ("complete", "fail", "abort")
+POSITIONS = {"running": 0, "paused": 1, "stopped": 2}
+CHAIN_ROWS = 1000
+CALLS_OF_A_RUN_MAX = 10_000
+
+_OpenAttempt = tuple[str, int, str]
+
+
+class Folding:
+    """Tallies that are brought up to date with each reading."""
+
+    def __init__(self) -> None:
+        self.tallies = Tallies()
+        self._public: Callable[[str], str] = str
+        self._attempts, self._retries, self._calls = Place(), Place(), Place()
+        self._open: dict[_OpenAttempt, Run] = {}
+        self._unanswered: dict[str, str | None] = {}  # invocation → its run
+        self._succeeded_ms: dict[str, int] = {}
+        self._chain = Chain()
+
+    def fold(
+        self, ledger: LedgerReader, public: Callable[[str], str], datasets: Iterable[str], version: str
+    ) -> Tallies:
+        """Everything that has happened since the last time, and how things stand now.
+
+        `public` gives a dataset's public name. It must give the same each time: names are counted under.
+        """
+        self._public = public
+        now_ms = ledger.now_ms()
+        self._finish_open(ledger)
+        for _, attempt, run in self._attempts.read(
+            ledger.attempts_since, lambda row: row[1].started_at_ms, now_ms
+        ):
+            if attempt.ending is None:
+                self._open[attempt.run_id, attempt.attempt, attempt.node] = run
+            else:
+                self._count(attempt, run)
+        for _, retry in self._retries.read(ledger.retries_since, lambda row: row[1].at_ms, now_ms):
+            self._count_retry(retry)
+        self._answer_calls(ledger)
+        for _, call in self._calls.read(ledger.invocations_since, lambda row: row[1].requested_at_ms, now_ms):
+            if call.outcome is None:
+                self._unanswered[call.invocation_id] = call.run_id
+            else:
+                self._count_call(call)
+        self.tallies.forget_gauges()
+        self._levels(ledger, now_ms, list(datasets), version)
+        return self.tallies
+
+    # --- what has happened -----------------------------------------------------------
+
+    def _finish_open(self, ledger: LedgerReader) -> None:
+        for run_id in sorted({key[0] for key in self._open}):
+            for attempt in ledger.attempts(run_id):
+                key = (attempt.run_id, attempt.attempt, attempt.node)
+                if attempt.ending is not None and key in self._open:
+                    self._count(attempt, self._open.pop(key))
+
+    def _answer_calls(self, ledger: LedgerReader) -> None:
+        for run_id in sorted({run_id for run_id in self._unanswered.values() if run_id is not None}):
+            for call in ledger.invocations(run_id=run_id, limit=CALLS_OF_A_RUN_MAX):
+                if call.outcome is not None and call.invocation_id in self._unanswered:
+                    del self._unanswered[call.invocation_id]
+                    self._count_call(call)
+
+    def _count(self, attempt: Attempt, run: Run) -> None:
+        if attempt.node:
+            self._count_node(attempt, run)
+            return
+        tallies, dataset = self.tallies, self._public(run.dataset_id)
+        assert attempt.ending is not None
+        for ending in ENDINGS:  # all at once: a rate needs a zero to rise from
+            tallies.add(
+                "kfm.updater.runs_total",
+                int(ending == attempt.ending),
+                dataset=dataset,
+                trigger=run.trigger_type,
+                outcome=ending,
+            )
+        tallies.observe_ms(
+            "kfm.updater.run_duration_seconds", _duration_ms(attempt), dataset=dataset, outcome=attempt.ending
+        )
+        is_retry = attempt.attempt > 1
+        tallies.add("kfm.updater.retries_total", int(is_retry), dataset=dataset, trigger=run.trigger_type)
+        if attempt.energy is not None:
+            labels = {"dataset": dataset, "retry": str(is_retry).lower()}
+            tallies.add("kfm.updater.cpu_seconds_total", attempt.energy.cpu_us, **labels)
+            tallies.add("kfm.updater.energy_wh_total", attempt.energy.energy_uwh, **labels)
+            tallies.add("kfm.updater.co2_g_total", attempt.energy.co2_ug, **labels)
+        if attempt.ending == "complete" and attempt.ended_at_ms is not None:
+            self._succeed(dataset, attempt.ended_at_ms)
+
+    def _count_node(self, attempt: Attempt, run: Run) -> None:
+        tallies, dataset, node = self.tallies, self._public(run.dataset_id), attempt.node
+        outcome = attempt.outcome or ("aborted" if attempt.ending == "abort" else "failed")
+        tallies.add("kfm.pattern.node_writes_total", dataset=dataset, node=node, outcome=outcome)
+        tallies.observe_ms(
+            "kfm.pattern.node_duration_seconds", _duration_ms(attempt), node=node, outcome=outcome
+        )
+        if attempt.energy is not None:
+            labels = {"dataset": dataset, "node": node}
+            tallies.add("kfm.pattern.node_cpu_seconds_total", attempt.energy.cpu_us, **labels)
+            tallies.add("kfm.pattern.node_energy_wh_total", attempt.energy.energy_uwh, **labels)
+            tallies.add("kfm.pattern.node_co2_g_total", attempt.energy.co2_ug, **labels)
+
+    def _count_retry(self, retry: Retry) -> None:
+        metric = "kfm.call.retries_total" if retry.outcome == "retried" else "kfm.call.gave_up_total"
+        self.tallies.add(metric, node=retry.node, error_class=retry.error_class)
+        if retry.outcome == "retried":
+            self.tallies.add("kfm.call.wait_seconds_total", retry.delay_ms, node=retry.node)
+
+    def _count_call(self, call: Invocation) -> None:
+        dataset = self._public(call.dataset_id)
+        self.tallies.add(
+            "kfm.updater.invocations_total",
+            dataset=dataset,
+            trigger=call.trigger_type,
+            outcome=str(call.outcome),
+        )
+        if call.outcome == "noop":  # looked, and all is as it should be
+            self._succeed(dataset, call.requested_at_ms)
+
+    def _succeed(self, dataset: str, at_ms: int) -> None:
+        self._succeeded_ms[dataset] = max(at_ms, self._succeeded_ms.get(dataset, 0))
+
+    # --- how things stand ------------------------------------------------------------
+
+    def _levels(self, ledger: LedgerReader, now_ms: int, datasets: list[str], version: str) -> None:
+        put = self.tallies.put
+        put("kfm.build.info", 1, version=version)
+        open_runs: dict[str, int] = {}
+        for dataset_id in datasets:
+            put("kfm.dataset.info", 1, dataset=self._public(dataset_id))
+            open_runs[self._public(dataset_id)] = 0
+        for (_, _, node), run in self._open.items():
+            if not node:
+                name = self._public(run.dataset_id)
+                open_runs[name] = open_runs.get(name, 0) + 1
+        for name, count in open_runs.items():
+            put("kfm.updater.runs_open", count, dataset=name)
+        for head in ledger.heads():
+            name = self._public(head.dataset_id)
+            self._succeed(name, head.promoted_at_ms)
+            put("kfm.dataset.head_sequence", head.sequence, dataset=name)
+            put("kfm.dataset.promoted_timestamp_seconds", head.promoted_at_ms / 1000, dataset=name)
+        for name, at_ms in self._succeeded_ms.items():
+            put("kfm.dataset.last_success_timestamp_seconds", at_ms / 1000, dataset=name)
+        for switch in ledger.switches():
+            scope = self._scope(switch.scope)
+            put("kfm.switch.position", POSITIONS[switch.position], scope=scope)
+            put("kfm.switch.set_timestamp_seconds", switch.set_at_ms / 1000, scope=scope)
+        for topic in TOPICS:
+            backlog = ledger.backlog(topic)
+            age_ms = 0 if backlog.oldest_ms is None else max(0, now_ms - backlog.oldest_ms)
+            put("kfm.outbox.waiting", backlog.waiting, topic=topic)
+            put("kfm.outbox.oldest_age_seconds", age_ms / 1000, topic=topic)
+        length, broken = self._chain.follow(ledger)
+        put("kfm.audit.chain_length", length)
+        put("kfm.audit.chain_broken", int(broken))
+
+    def _scope(self, scope: str) -> str:
+        kind, colon, name = scope.partition(":")
+        return f"dataset:{self._public(name)}" if colon and kind == "dataset" else scope
+
+
+class Chain:
+    """The governance ledger, followed link by link. What was found broken stays so until the next start."""
+
+    def __init__(self) -> None:
+        self._number, self._hash, self._broken = 0, audit.ZEROS, False
+
+    def follow(self, ledger: LedgerReader) -> tuple[int, bool]:
+        """Its length, and whether an entry does not follow from the one before."""
+        length, head_hash = ledger.chain_head()  # before the links: a chain may grow meanwhile
+        at_head = self._hash if self._number == length else None
+        while not self._broken:
+            links = ledger.chain(self._number, CHAIN_ROWS)
+            for one in links:
+                if one.hash == "" and self._number == 0:
+                    return length, self._broken  # from before there was a chain; the next entry takes it in
+                try:
+                    made = audit.link(self._hash, self._number + 1, one.entry)
+                except KfmError:  # a value that has no canonical form was never recorded
+                    made = None
+                if made is None or (one.number, one.previous, one.hash) != (
+                    made.number,
+                    made.previous,
+                    made.hash,
+                ):
+                    self._broken = True
+                    break
+                self._number, self._hash = made.number, made.hash
+                at_head = made.hash if made.number == length else at_head
+            if len(links) < CHAIN_ROWS:
+                break
+        self._broken = self._broken or at_head != head_hash
+        return length, self._broken
+
+
+def _duration_ms(attempt: Attempt) -> int:
+    return max(0, (attempt.ended_at_ms or attempt.started_at_ms) - attempt.started_at_ms)

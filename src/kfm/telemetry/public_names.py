@@ -1,0 +1,35 @@
+"""What datasets are called in metrics, which anybody may read."""
+
+from __future__ import annotations
+
+from kfm.core.masking import PREFIX, is_masked, mask
+from kfm.core.settings import Dataset, Settings
+from kfm.ports import LedgerReader
+
+MASK_KEY = "mask_key"
+
+
+class PublicNames:
+    """A dataset's id, or its mask. One that nobody describes any more goes by its last published rights."""
+
+    def __init__(self, settings: Settings, ledger: LedgerReader) -> None:
+        self._datasets = {dataset.id: dataset for dataset in settings.datasets}
+        self._ledger = ledger
+        self._key = ledger.mark(MASK_KEY)
+        self._known: dict[str, str] = {}
+
+    def __call__(self, dataset_id: str) -> str:
+        if dataset_id not in self._known:
+            hidden = is_masked(self._described(dataset_id))
+            self._known[dataset_id] = self._masked(dataset_id) if hidden else dataset_id
+        return self._known[dataset_id]
+
+    def _described(self, dataset_id: str) -> Dataset:
+        if dataset_id in self._datasets:
+            return self._datasets[dataset_id]
+        head = self._ledger.head(dataset_id)
+        return Dataset(id=dataset_id, rights=head[1].rights if head else None)
+
+    def _masked(self, dataset_id: str) -> str:
+        # Without a key (there is no ledger yet) they can't be told apart, and need not be.
+        return mask(dataset_id, self._key) if self._key else PREFIX.rstrip("-")

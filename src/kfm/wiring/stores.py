@@ -1,0 +1,93 @@
+"""The ledger in its place: SQLite in the state folder, or PostgreSQL."""
+
+from __future__ import annotations
+
+import os
+
+from kfm.core.errors import BackendUnavailable, ConfigError
+from kfm.ports import Clock, LedgerReader, Store, Witness
+from kfm.system import SystemClock
+
+POSTGRES = ("postgresql://", "postgres://")
+
+
+def open_store(store: str | None, state: str, clock: Clock, witness: Witness | None = None) -> Store:
+    """The ledger, made or migrated as needed."""
+    from kfm.store.ledger import SqlStore
+    from kfm.store.migrations import migrate
+
+    if store is not None and store.startswith(POSTGRES):
+        from kfm.store.postgres import PostgresDatabase
+
+        server = PostgresDatabase(store)
+        migrate(server, "postgresql", clock.now_ms())
+        return SqlStore(server, witness)
+    from kfm.store.sqlite import SqliteDatabase
+
+    path = sqlite_path(store, state)
+    make_folder(os.path.dirname(path))
+    database = SqliteDatabase(path, clock)
+    migrate(database, "sqlite", clock.now_ms())
+    return SqlStore(database, witness)
+
+
+def open_ledger(store: str | None, state: str, clock: Clock) -> LedgerReader:
+    """The ledger for reading only; leaves no trace, also where there is none yet."""
+    from kfm.store.migrations import applied, check, migrate
+    from kfm.store.reading import Ledger
+
+    if store is not None and store.startswith(POSTGRES):
+        from kfm.store.postgres import PostgresDatabase
+
+        server = PostgresDatabase(store, read_only=True)
+        if server.is_empty():
+            server.close()
+        else:
+            check(applied(server.session))
+            return Ledger(server)
+    else:
+        from kfm.store.sqlite import SqliteReader
+
+        path = sqlite_path(store, state)
+        if os.path.exists(path) and os.path.getsize(path) > 0:
+            reader = SqliteReader(path, clock)
+            check(applied(reader.session))
+            return Ledger(reader)
+    from kfm.store.memory import MemoryDatabase
+
+    nothing = MemoryDatabase(clock)
+    migrate(nothing, "sqlite", clock.now_ms())
+    return Ledger(nothing)
+
+
+def sqlite_path(store: str | None, state: str) -> str:
+    if store is None:
+        return os.path.join(state, "kfm.db")
+    if not store.startswith("sqlite:"):
+        raise ConfigError(
+            f"The store {store.partition(':')[0]} is not known.", remedy="Write sqlite:PATH or postgresql://…"
+        )
+    return os.path.join(os.path.dirname(state), store.removeprefix("sqlite:"))
+
+
+def make_folder(path: str) -> None:
+    try:
+        os.makedirs(path, mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise BackendUnavailable(
+            f"The folder {path} for the state can't be made: {(error.strerror or str(error)).lower()}.",
+            remedy="Name a folder that can be made and written, with `state:` or `store:`.",
+        ) from None
+
+
+def system_clock() -> Clock:
+    return SystemClock()
+
+
+def require_local_disk(path: str) -> str | None:
+    """The type of the file system under a path; StoreUnsafe if SQLite can't live on it."""
+    from kfm.store.safety import check_local_disk, file_system_type
+
+    kind = file_system_type(path)
+    check_local_disk(path, kind)
+    return kind
