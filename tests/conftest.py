@@ -60,6 +60,12 @@ def s3_bucket(s3_endpoint: str) -> Iterator[str]:
         yield name
 
 
+@pytest.fixture(scope="session")
+def promtool() -> Iterator[str]:
+    """The path of Prometheus' rule checker."""
+    yield from _serve("promtool")
+
+
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     skipped: Counter[str] = Counter()
     for report in terminalreporter.stats.get("skipped", []):

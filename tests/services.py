@@ -1,4 +1,5 @@
-"""Real servers for the tests: PostgreSQL and an S3 emulator, both from the pinned test requirements.
+"""Real servers for the tests: PostgreSQL and an S3 emulator, both from the pinned test requirements;
+and Prometheus' rule checker, from the system's packages.
 
 Each is started at most once per test process, on a free port of 127.0.0.1, and
 ends with that process, also if it is killed. `ServiceUnavailable` says why one
@@ -272,9 +273,25 @@ def _serve_s3() -> None:
     server.stop()
 
 
+# --- Prometheus ----------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def promtool() -> Iterator[str]:
+    """The path of Prometheus' own checker. It is a program, not a server: nothing is started."""
+    path = shutil.which("promtool")
+    if path is None:
+        raise ServiceUnavailable("promtool is not installed (Debian package `prometheus`)")
+    yield path
+
+
 # --- what is had, what is required ---------------------------------------------------
 
-STARTERS: dict[str, Callable[[], contextlib.AbstractContextManager[str]]] = {"postgres": postgres, "s3": s3}
+STARTERS: dict[str, Callable[[], contextlib.AbstractContextManager[str]]] = {
+    "postgres": postgres,
+    "s3": s3,
+    "promtool": promtool,
+}
 
 
 def required(environment: str) -> frozenset[str]:

@@ -9,9 +9,13 @@ from typing import Any
 
 import msgspec
 
-from kfm.core import records
+from kfm.audit import shapes
+from kfm.cli.logs import LogLine
+from kfm.core import audit, evidence, records
 from kfm.core.settings import Settings
 from kfm.engine.artifacts import LogEvent, RunEvent
+from kfm.release.attestation import Statement
+from kfm.telemetry import documents
 
 FOLDER = Path(__file__).resolve().parent.parent / "src" / "kfm" / "contracts" / "schemas"
 MADE_FROM: dict[str, Any] = {
@@ -26,7 +30,44 @@ MADE_FROM: dict[str, Any] = {
     "settings": Settings,
     "run-event": RunEvent,
     "event-log": LogEvent,
+    "log-line": LogLine,
+    "audit-link": audit.CopiedLink,
+    "audit-anchor": audit.Anchor,
+    "audit-export": shapes.Export,
+    "pipeline-retry-log": shapes.RetryLog,
+    "versioning-ledger": shapes.VersioningLedger,
+    "postmortems": shapes.Postmortems,
+    "reviews": shapes.Reviews,
+    "attempt": evidence.Attempt,
+    "retry": evidence.Retry,
 }
+# Documents that always have all their fields, and numbers with a fraction.
+WHOLE: dict[str, Any] = {
+    "telemetry-updater": documents.UpdaterTelemetry,
+    "telemetry-patterns": documents.PatternsTelemetry,
+    "telemetry-focus": documents.FocusTelemetry,
+    "telemetry-nodd-sns": documents.IngestTelemetry,
+    "energy": documents.EnergyAccount,
+    "carbon": documents.CarbonAccount,
+    "release-attestation": Statement,
+}
+MADE_FROM |= WHOLE
+MAY_BE_LEFT_OUT = {"Material"}
+
+
+def whole(schema: Any) -> Any:
+    """Every field required, and decimals as the numbers that they are printed as."""
+    if isinstance(schema, list):
+        return [whole(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if schema.get("format") == "decimal":
+        rest = {key: value for key, value in schema.items() if key != "format"}
+        return rest | {"type": "number", "minimum": 0}
+    made = {key: whole(value) for key, value in schema.items()}
+    if made.get("type") == "object" and "properties" in made and made.get("title") not in MAY_BE_LEFT_OUT:
+        made["required"] = sorted(made["properties"])
+    return made
 
 
 def schema_text(name: str) -> str:
@@ -35,6 +76,7 @@ def schema_text(name: str) -> str:
         "$id": f"urn:kfm:schema:{name}",
         **msgspec.json.schema(MADE_FROM[name]),
     }
+    schema = whole(schema) if name in WHOLE else schema
     return json.dumps(schema, indent=2, ensure_ascii=False, sort_keys=True) + "\n"
 
 

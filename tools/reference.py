@@ -192,6 +192,52 @@ def settings_page() -> str:
     return "\n".join(parts)
 
 
+# --- metrics and spans ---------------------------------------------------------------
+
+TOLD_BY = {
+    "ledger": "`kfm metrics`",
+    "otlp": "OTLP",
+    "ingest": "the ingest worker",
+}
+
+
+def metrics_page() -> str:
+    from kfm.telemetry.catalogue import metrics, spans
+
+    parts = [
+        NOTICE,
+        "# Metrics and spans\n",
+        "Every metric that kfm tells, from `contracts/metrics.json`; every span, from "
+        "`contracts/spans.json`. Datasets that must not be named in public are masked in labels and "
+        "attributes. "
+        "[How to watch kfm](../how-to/monitor.md) shows how to get at them.\n",
+        "## Metrics\n",
+        "The first name is the one of OpenTelemetry; Prometheus reads the second. *Told by* `kfm metrics` "
+        "means computed from the ledger, so that it survives processes; *OTLP* means sent by the process "
+        "that does the work; *the ingest worker* will tell those that count units of its write-ahead "
+        "ledger.\n",
+    ]
+    for metric in metrics().values():
+        labels = ", ".join(f"`{label}`" for label in metric.labels) or "none"
+        told = ", ".join(TOLD_BY[origin] for origin in metric.origins)
+        rows = [f"### `{metric.name}`\n", f"`{metric.exposed}`: {metric.help}\n"]
+        rows.append(f"{metric.kind}, unit `{metric.unit}`; labels: {labels}; told by {told}.")
+        if metric.buckets:
+            rows.append(f"Buckets: {', '.join(f'{bound:g}' for bound in metric.buckets)}.")
+        parts.append("\n".join(rows) + "\n")
+    parts.append("## Spans\n")
+    parts.append(
+        "One trace per attempt of a run. Its id is the id of the attempt's lineage run without dashes, so "
+        "that trace, OpenLineage events and log lines lead to each other. An error is told by its code or "
+        "class, never by its message.\n"
+    )
+    for span in spans().values():
+        rows = [f"### `{span.name}`\n", f"{span.help}\n", "| attribute | meaning |", "|---|---|"]
+        rows += [f"| `{each.name}` | {each.help} |" for each in span.attributes]
+        parts.append("\n".join(rows) + "\n")
+    return "\n".join(parts)
+
+
 # --- decisions -----------------------------------------------------------------------
 
 
@@ -221,6 +267,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "cli.md": cli_page,
     "errors.md": errors_page,
     "settings.md": settings_page,
+    "metrics.md": metrics_page,
     "../decisions/index.md": decisions_page,
 }
 

@@ -37,7 +37,7 @@ VARIABLES = {
     "KFM_LIMITS_CALL_TIMEOUT_MS": "limits.call_timeout_ms",
     "KFM_LIMITS_VERSIONS_KEPT": "limits.versions_kept",
 }
-OTHER_VARIABLES = ("KFM_CONFIG", "KFM_TOKEN")
+OTHER_VARIABLES = ("KFM_CONFIG", "KFM_TOKEN", "KFM_LOG_FORMAT")
 COMPLETE_VARIABLE = "_KFM_COMPLETE"
 
 
@@ -376,6 +376,16 @@ def wants_colour(choice: str, is_tty: bool, environ: Mapping[str, str] = os.envi
     return is_tty and environ.get("TERM") != "dumb"
 
 
+def token(environ: Mapping[str, str] = os.environ) -> str | None:
+    """What callers of our own servers must show."""
+    return environ.get("KFM_TOKEN") or None
+
+
+def log_format(environ: Mapping[str, str] = os.environ) -> str | None:
+    """The form of messages on stderr; `--log-format` beats it."""
+    return environ.get("KFM_LOG_FORMAT") or None
+
+
 def pager(environ: Mapping[str, str] = os.environ) -> str | None:
     return environ.get("PAGER") or None
 
@@ -395,6 +405,18 @@ def actor() -> str:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
         return f"uid-{os.getuid()}"
+
+
+def source_date_epoch_ms(environ: Mapping[str, str] = os.environ) -> int | None:
+    """The time that reproducible builds are told to use, where one is told."""
+    text = environ.get("SOURCE_DATE_EPOCH", "")
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit() and int(text) <= 253_402_300_799):
+        raise UsageError(
+            f"SOURCE_DATE_EPOCH must be seconds since 1970, not `{text[:40]}`.", remedy="Correct or unset it."
+        )
+    return int(text) * 1000
 
 
 def cache_folder(environ: Mapping[str, str] = os.environ) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from kfm import __version__
 from kfm.config import Loaded, OpenLineage, openlineage
@@ -61,7 +61,15 @@ def make_witness(loaded: Loaded, key: MaskKey, environment: OpenLineage | None =
             dataset_id, True
         ),  # of what is not configured we know no rights
         mask=key.mask,
+        hide=lambda text: loaded.discretion.hide(text),
+        check=_require_valid,
     )
+
+
+def _require_valid(event: dict[str, Any]) -> None:
+    from kfm.publish.trace import require_valid
+
+    require_valid("openlineage-event", event)
 
 
 def dataset_homes(loaded: Loaded, dataset_id: str) -> Sequence[tuple[str, str]]:

@@ -384,6 +384,9 @@ class LedgerReader(Protocol):
     def governance(
         self, *, kind: str | None = None, subject: str | None = None, limit: int = 50
     ) -> list[GovernanceEntry]: ...
+    def links(self, subject: str, limit: int = 50) -> list[Link]:
+        """The governance ledger's entries about one subject with their places in the chain, newest first."""
+
     def projected(self) -> dict[tuple[str, str], int]:
         """(dataset_id, target) → last sequence known to be shown there."""
 

@@ -68,6 +68,8 @@ class Actions:
         before = provider.state(source, window)
         process.facts |= {"plan": plan, "full": False, "fence": None}
         report = Updating(kernel, subject, force=force, artifacts_dir=None, plan=plan).run()
+        watched: Any = kernel.telemetry
+        require(all(span.ended for span in watched.spans), "what is watched ends with the call")
         process.facts["plan"] = None
         self._world.outcomes.append(report.outcome)
         steady = before if before == provider.state(source, window) else None

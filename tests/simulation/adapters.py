@@ -43,6 +43,20 @@ class SimRng:
         return self._rng.random()
 
 
+class SimMeter:
+    """Every step costs the same. Some machines have a counter of energy, which begins anew now and then."""
+
+    def __init__(self, scheduler: Scheduler, *, has_counter: bool) -> None:
+        self._scheduler = scheduler
+        self._has_counter = has_counter
+
+    def cpu_us(self) -> int:
+        return self._scheduler.steps * 137
+
+    def package_uj(self) -> int | None:
+        return self._scheduler.steps * 911 % 1_000_000 if self._has_counter else None
+
+
 class SimIds:
     """Ids that tell their time, as real ones do: leftovers are judged by it."""
 
@@ -346,6 +360,10 @@ class SimPolicies:
     """Allows everything but what the world has declared a violation."""
 
     bundle_id = "sha256:simulated"
+    texts: Mapping[str, str] = {
+        f"{gate}.simulated": "forbid (principal, action, resource);"
+        for gate in ("care", "sovereignty", "licence")
+    }
 
     def __init__(self, violated: Callable[[str, str], str | None]) -> None:
         self._violated = violated

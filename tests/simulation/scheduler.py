@@ -13,7 +13,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 STEPS_MAX = 60_000
 # Where a stall hurts most: what was read before may be stale by the time of the write.
@@ -52,8 +52,14 @@ def closed_gate() -> threading.Lock:
 CALM = Chances(switch=0.0, crash=0.0, stall=0.0, jump=0.0, fail_before=0.0, fail_after=0.0)
 
 
+class Baton(Protocol):
+    """As much of a scheduler as a process needs."""
+
+    baton: threading.Lock
+
+
 class Process:
-    def __init__(self, scheduler: Scheduler, name: str, body: Callable[[Process], None]) -> None:
+    def __init__(self, scheduler: Baton, name: str, body: Callable[[Process], None]) -> None:
         self.scheduler = scheduler
         self.name = name
         self.dead = False
@@ -106,6 +112,7 @@ class Scheduler:
         self.steps = 0
         self.counts: Counter[str] = Counter()
         self.on_power_cut: Callable[[], None] = lambda: None
+        self.beside: Callable[[], None] = lambda: None  # others, who take no time and have their own dice
         self._trace = hashlib.sha256()
 
     @property
@@ -143,6 +150,7 @@ class Scheduler:
         if self.steps > STEPS_MAX:
             raise Runaway(label)
         self.note(f"{process.name} {label} {self.now_ms}\n")
+        self.beside()
         rng, chances = self.rng, self.chances
         self.now_ms += rng.randrange(1, 20)
         throw = rng.random()

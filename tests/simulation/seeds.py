@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import tempfile
 from collections import Counter
@@ -12,8 +13,11 @@ from kfm.store.memory import MemoryDatabase
 from kfm.store.migrations import migrate
 from kfm.store.sqlite import SqliteDatabase
 from tests.simulation.checks import Violation
+from tests.simulation.mail import State
 from tests.simulation.scheduler import Chances
 from tests.simulation.world import World
+
+DELIVERYS = {("outbox", column) for column in ("tries", "not_before_ms", "delivered_at_ms")}
 
 
 class FixedClock:
@@ -36,21 +40,32 @@ class Verdict:
     steps: int
     outcomes: Counter[str] = field(default_factory=Counter)
     violation: BaseException | None = None
+    ledger: str = ""  # a digest of all that the kernel has written down
+    delivered: int = 0
 
 
-def live(seed: int, *, real_sqlite: bool = False, chances: Chances | None = None) -> Verdict:
+def live(
+    seed: int,
+    *,
+    real_sqlite: bool = False,
+    chances: Chances | None = None,
+    collector: State | None = None,
+) -> Verdict:
     """Run one seed to its end. A broken promise is in the verdict, not raised."""
     folder = tempfile.mkdtemp(prefix="kfm-sim-", dir=_memory_disk()) if real_sqlite else None
     database: Any
     database = SqliteDatabase(f"{folder}/kfm.db", FixedClock()) if folder else MemoryDatabase(FixedClock())
     migrate(database, "sqlite", 0)
-    world = World(seed, database, chances)
+    world = World(seed, database, chances, collector)
     violation: BaseException | None = None
+    ledger = ""
     try:
         world.live()
+        ledger = _ledger(database)
     except (Exception, Violation) as error:
         violation = error
     finally:
+        world.mail.lane.end()
         for process in world.scheduler.processes:
             process.dead = True
             if not process.done:
@@ -62,9 +77,25 @@ def live(seed: int, *, real_sqlite: bool = False, chances: Chances | None = None
         seed=seed,
         trace=world.scheduler.trace,
         steps=world.scheduler.steps,
-        outcomes=Counter(world.outcomes) + world.scheduler.counts,
+        outcomes=Counter(world.outcomes) + world.scheduler.counts + world.mail.lane.counts,
         violation=violation,
+        ledger=ledger,
+        delivered=len(world.mail.arrived),
     )
+
+
+def _ledger(database: Any) -> str:
+    """Every row but what delivery notes on its letters."""
+    execute, digest = database._connection.execute, hashlib.sha256()
+    tables = [
+        name for (name,) in execute("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name")
+    ]
+    for table in tables:
+        columns = [row[1] for row in execute(f"PRAGMA table_info({table})")]
+        shown = ", ".join(column for column in columns if (table, column) not in DELIVERYS)
+        for row in execute(f"SELECT {shown} FROM {table} ORDER BY {shown}"):
+            digest.update(f"{table} {row!r}\n".encode())
+    return digest.hexdigest()
 
 
 def _memory_disk() -> str | None:

@@ -11,17 +11,20 @@ from typing import Any
 
 from kfm.calls.guard import guarded
 from kfm.core.gates import freeze_span_ms
+from kfm.core.masking import is_masked, mask
 from kfm.core.records import Window
-from kfm.core.settings import Source
+from kfm.core.settings import Settings, Source
 from kfm.engine import collecting
 from kfm.engine.kernel import Kernel
 from kfm.engine.projecting import project
+from kfm.lineage.witness import LineageWitness
 from kfm.objects.local import LocalObjects
 from kfm.objects.scratch import ScratchObjects
 from kfm.ports import Projection, Store
 from kfm.publish.projections.registry import Surroundings, build
 from kfm.sources.sync import SyncSource
 from kfm.store.ledger import SqlStore
+from kfm.telemetry.recording import Recording
 from tests.power import FolderNode
 from tests.simulation.actions import SCOPES, Actions
 from tests.simulation.adapters import (
@@ -32,6 +35,7 @@ from tests.simulation.adapters import (
     SimHeart,
     SimIds,
     SimLiveness,
+    SimMeter,
     SimPolicies,
     SimRng,
     SimUpstream,
@@ -39,6 +43,7 @@ from tests.simulation.adapters import (
 from tests.simulation.cast import cast
 from tests.simulation.checks import Checks
 from tests.simulation.drawn import settings_of
+from tests.simulation.mail import Mail, State
 from tests.simulation.pipelines import pipeline
 from tests.simulation.provider import WINDOWS, Provider
 from tests.simulation.scheduler import CALM, Chances, Process, Scheduler
@@ -47,7 +52,9 @@ MINUTE_MS = 60_000
 
 
 class World:
-    def __init__(self, seed: int, database: Any, chances: Chances | None = None) -> None:
+    def __init__(
+        self, seed: int, database: Any, chances: Chances | None = None, collector: State | None = None
+    ) -> None:
         rng = random.Random(seed)
         self.seed = seed
         self.slow = rng.random() < 0.25  # hours pass, work takes minutes
@@ -72,6 +79,9 @@ class World:
         self.violated: dict[str, tuple[str, str]] = {}  # dataset → action, gate
         self.workers: dict[str, Process] = {}
         self.remote: set[str] = set()  # workers of another machine: their death is not seen here
+        self.witness = witness_of(self.settings)
+        self.mail = Mail(self, collector)
+        self.scheduler.beside = self.mail.lane.turn
         self.checks = Checks(self)
         self.actions = Actions(self)
         self.scheduler.on_power_cut = self.cut_power
@@ -123,6 +133,8 @@ class World:
             load_pipeline=lambda _reference: pipeline(self, process),
             runs_folder="/state/runs",
             heart=SimHeart(scheduler, process, self.store) if self.has_heart else None,
+            meter=SimMeter(scheduler, has_counter=self.can_link),
+            telemetry=Recording(),
         )
 
     def files(self, process: Process) -> SimFiles:
@@ -132,7 +144,8 @@ class World:
 
     def store(self, process: Process) -> Store:
         clock = SimClock(self.scheduler, process)
-        return SqlStore(SimDatabase(self.database, self.scheduler, process, clock, self.checks.on_commit))
+        database = SimDatabase(self.database, self.scheduler, process, clock, self.checks.on_commit)
+        return SqlStore(database, self.witness)
 
     def _projections(self, process: Process, files: SimFiles, objects: Any, ids: SimIds) -> list[Projection]:
         """Every process is a job of its own for the CI target: its output can only be appended to."""
@@ -185,6 +198,7 @@ class World:
         files = self.files(self.scheduler.processes[0])
         for process in self.scheduler.processes:
             process.die()
+        self.mail.lane.die()
         survived = files.cut()
         self.root.synced, self.root.pending = survived.root.synced, []
         self.checks.after_power_cut()
@@ -202,6 +216,7 @@ class World:
                         self.actions.one(kernel, process)
 
                 self.start(body)
+            self.mail.employ()
             self.scheduler.run()
             if self.slow:
                 self.scheduler.now_ms += self.rng.choice((0, 10, 90, 400)) * MINUTE_MS
@@ -246,6 +261,19 @@ class World:
         self.start(body, "final")
         self.scheduler.run()
         self.checks.at_the_end()
+        self.mail.at_the_end()
+
+
+def witness_of(settings: Settings) -> LineageWitness:
+    """The real one: every event of every world is the one that users get."""
+    masked = {dataset.id: is_masked(dataset) for dataset in settings.datasets}
+    return LineageWitness(
+        namespace="kfm.sim",
+        producer_version="0.0.0",
+        outputs=lambda dataset_id: [("file", f"/published/{dataset_id}")],
+        masked=masked.__getitem__,
+        mask=lambda name: mask(name, "simulated"),
+    )
 
 
 class Nobody:

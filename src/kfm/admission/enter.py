@@ -189,7 +189,10 @@ class Door:
         if outcome == "refused":
             kinds = ["gate-refused", "review"] if halts else ["gate-refused"]
             entries = [
-                self._entry(kind, subject.dataset.id, subject, {"reason": error.message}) for kind in kinds
+                self._entry(
+                    kind, subject.dataset.id, subject, {"reason": error.message, "policies": self._policies}
+                )
+                for kind in kinds
             ]
         # Somebody who found another at work did nothing that needs a witness.
         known = self._known(subject, gates, run.revision if run else 0) if outcome != "busy" else None

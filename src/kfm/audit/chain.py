@@ -13,7 +13,9 @@ PAGE_ROWS = 1000
 PHASE = "checking the chain"
 
 
-def links(ledger: LedgerReader, progress: Progress | None = None, through: int | None = None) -> Iterator[Link]:
+def links(
+    ledger: LedgerReader, progress: Progress | None = None, through: int | None = None
+) -> Iterator[Link]:
     """Every link in order; those after the row `through` are left out."""
     after = 0
     while page := ledger.chain(after=after, limit=PAGE_ROWS):
@@ -53,7 +55,9 @@ def newest(
     top: int | None = None  # the first page may find rows that were added just now
     while end > 0 and len(found) < limit:
         after = max(0, end - PAGE_ROWS)
-        page = [one for one in ledger.chain(after=after, limit=2 * PAGE_ROWS) if top is None or one.number <= top]
+        page = [
+            one for one in ledger.chain(after=after, limit=2 * PAGE_ROWS) if top is None or one.number <= top
+        ]
         found += [one for one in reversed(page) if wanted(one)]
         end = top = after
     return found[:limit]

@@ -68,7 +68,7 @@ class Curtain:
         named = entry.details.get("dataset_id")
         if isinstance(named, str):
             return named
-        if isinstance(entry.subject, str) and entry.subject.startswith("dataset:"):
+        if entry.subject.startswith("dataset:"):
             return entry.subject.removeprefix("dataset:")
         run = self._ledger.run(entry.subject)
         return run.dataset_id if run is not None else None

@@ -85,7 +85,7 @@ class VersionRow(Record, frozen=True):
     run_id: str
     policy_epoch: int
     promoted_at: str
-    governance_entry: int | None  # the row of the chain that records it
+    governance_entry: int | None  # the row of the chain that records it; None: it is beyond its end
 
 
 class DatasetVersions(Record, frozen=True):

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import click
 
+from kfm.cli.options import log_option
+
 SHELLS = ("bash", "zsh", "fish")
 
 
 @click.command()
 @click.argument("shell", type=click.Choice(SHELLS), metavar="SHELL")
+@log_option
 def command(shell: str) -> None:
     """Print a completion script for SHELL: bash, zsh or fish.
 

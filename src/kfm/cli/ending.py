@@ -12,7 +12,7 @@ from kfm.cli.streams import forgiving
 
 def guarded(run: Callable[[], int], arguments: Sequence[str]) -> int:
     discretion.begin()
-    with forgiving() as out:
+    with forgiving(_log_format(arguments)) as out:
         code = _ended(run, arguments)
         out.flush()
         # Nobody reads a closed pipe, and that is their choice; a full disk has lost what somebody wanted.
@@ -21,10 +21,22 @@ def guarded(run: Callable[[], int], arguments: Sequence[str]) -> int:
     return code
 
 
+def _log_format(arguments: Sequence[str]) -> str:
+    from kfm.config import log_format
+
+    wish = log_format()
+    if wish is None and not any(argument.startswith("--log-format") for argument in arguments):
+        return "text"  # the usual case imports nothing
+    from kfm.cli.logs import wanted_log_format
+
+    return wanted_log_format(arguments, wish)
+
+
 def _ended(run: Callable[[], int], arguments: Sequence[str]) -> int:
     try:
         release()
         _require_text(arguments)
+        _require_log_format()
         return run()
     except (KeyboardInterrupt, Exception) as problem:  # noqa: BLE001 - the last place where it can be told
         hold()
@@ -55,6 +67,17 @@ def _require_text(arguments: Sequence[str]) -> None:
             raise UsageError(
                 f"An argument is not valid UTF-8: {ascii(shown)[1:]}.", remedy="Write it in UTF-8."
             ) from None
+
+
+def _require_log_format() -> None:
+    from kfm.config import log_format
+
+    if log_format() not in (None, "text", "json"):
+        from kfm.core.errors import UsageError
+
+        raise UsageError(
+            "KFM_LOG_FORMAT is neither text nor json.", remedy="Set it to one of them, or unset it."
+        )
 
 
 def _unwritten(lost: OSError) -> Exception:

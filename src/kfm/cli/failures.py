@@ -75,7 +75,7 @@ def annotate(error: KfmError, title: str | None = None) -> None:
     """An annotation in a GitHub Actions log. It is read from stderr too, so stdout stays data."""
     from kfm.config import github
 
-    if github() is None:
+    if github() is None or getattr(sys.stderr, "is_json", False):  # an annotation is no JSON
         return
     facts = {"title": title or error.code, **_place(error)}
     properties = ",".join(f"{name}={_escape(str(value), ':,')}" for name, value in facts.items())

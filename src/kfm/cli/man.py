@@ -8,11 +8,13 @@ import re
 import click
 
 from kfm import __version__
+from kfm.cli.options import log_option
 from kfm.core.errors import UsageError
 
 
 @click.command()
 @click.argument("folder")
+@log_option
 def command(folder: str) -> None:
     """Write a manual page for each command into FOLDER.
 

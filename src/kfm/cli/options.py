@@ -11,6 +11,13 @@ import click
 from kfm.cli.output import FORMATS
 from kfm.cli.session import Session
 
+log_option = click.option(  # read by `kfm.cli.ending` before the parser sees it
+    "--log-format",
+    type=click.Choice(("text", "json")),
+    expose_value=False,
+    help="Form of messages on stderr; else KFM_LOG_FORMAT.",
+)
+
 _OPTIONS = (
     click.option("-c", "--config", metavar="FILE", help="Configuration; else KFM_CONFIG, else ./kfm.yml."),
     click.option(
@@ -23,6 +30,7 @@ _OPTIONS = (
     ),
     click.option("--json", "as_json", is_flag=True, help="Short for --output json."),
     click.option("-v", "--verbose", is_flag=True, help="Say more, on stderr."),
+    log_option,
     click.option("--yes", is_flag=True, help="Answer every question with yes."),
     click.option("--no-input", is_flag=True, help="Never ask; fail instead."),
     click.option(

@@ -8,6 +8,9 @@ from typing import Any
 
 import msgspec
 
+from kfm.core import wording
+
+duration = wording.duration
 FORMATS = ("text", "json", "jsonl")
 SHORT_ID_CHARS = 13
 
@@ -68,16 +71,6 @@ def retry_command(run: Any) -> str:
         (instant(at_ms) or "").replace(".000Z", "Z") for at_ms in (run.window_start_ms, run.window_end_ms)
     )
     return f"kfm run --source {run.source_id} --window {start}/{end}"
-
-
-def duration(ms: int) -> str:
-    if ms < 1000:
-        return f"{ms} ms"
-    if ms < 60_000:
-        return f"{ms / 1000:.1f} s"
-    minutes, seconds = divmod(ms // 1000, 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds} s"
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

@@ -12,6 +12,7 @@ import click
 from kfm.cli.failures import annotate, error_lines
 from kfm.cli.output import duration, instant, one_line, short_id
 from kfm.cli.session import Session
+from kfm.core.errors import KfmError
 from kfm.core.wording import span
 
 # With several sources the worst ending decides, in this order: something is wrong with us, with a
@@ -86,6 +87,28 @@ def tell(session: Session, lineup: Lineup, report: Any) -> None:
 
 def remark(session: Session, report: Any) -> None:
     """Why it ended like this, and the way out: on stderr."""
+    from kfm.telemetry.correlation import saying
+
+    with saying(**_ids(report)):
+        _remark(session, report)
+
+
+def _ids(report: Any) -> dict[str, Any]:
+    """What messages about this result can be found by."""
+    ids = {"dataset": report.dataset_id, "source": report.source_id}
+    if report.run is None:
+        return ids
+    from kfm.core.keys import attempt_id
+
+    run_id, attempt = report.run.run_id, report.run.attempts
+    try:
+        trace_id = attempt_id(run_id, attempt).replace("-", "")
+    except KfmError:  # not an id of ours
+        trace_id = None
+    return {**ids, "run_id": run_id, "attempt": attempt, "trace_id": trace_id}
+
+
+def _remark(session: Session, report: Any) -> None:
     if report.error is not None:
         for line in failure_lines(report):
             session.note(line)

@@ -14,13 +14,19 @@ from kfm.cli.discretion import clean_line
 class Stream:
     """A stream to which writing always succeeds; `lost` says why nothing arrives any more."""
 
-    def __init__(self, stream: Any, clean: Callable[[str], str] | None = None) -> None:
+    def __init__(
+        self, stream: Any, clean: Callable[[str], str] | None = None, *, is_json: bool = False
+    ) -> None:
         self._stream = stream
         self._clean = clean
+        self.is_json = is_json  # then it is for programs: no bars, no colours, no questions
         self.lost: Exception | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
+
+    def isatty(self) -> bool:
+        return not self.is_json and bool(self._stream.isatty())
 
     def write(self, text: str) -> int:
         try:
@@ -47,18 +53,27 @@ class Stream:
 
 
 @contextmanager
-def forgiving() -> Iterator[Stream]:
+def forgiving(log_format: str = "text") -> Iterator[Stream]:
     """Both standard streams, forgiving; yields the one for results."""
     before = (sys.stdout, sys.stderr)
     if None in (sys.stdin, *before):
         _fill_gaps()
     out, err = (open(os.devnull, "w") if each is None else each for each in before)  # noqa: SIM115
-    out, err = Stream(out), Stream(err, clean_line)
+    out, plain = Stream(out), err
+    if log_format == "json":
+        from kfm.cli.logs import JsonLog
+        from kfm.wiring import system_clock
+
+        log = JsonLog(system_clock().now_ms)
+        err, rest = Stream(plain, log, is_json=True), log.rest
+    else:
+        err, rest = Stream(plain, clean_line), str
     sys.stdout, sys.stderr = out, err
     try:
         yield out
     finally:
         out.flush()
+        Stream(plain).write(rest())
         err.flush()
         sys.stdout, sys.stderr = before
 

@@ -54,12 +54,12 @@ class CopiedLink(Record, frozen=True, omit_defaults=True):
 
 
 class Finding(Record, frozen=True):
-    """The first row that is not as it was written, and what is wrong with it."""
+    """The first row that does not fit, and what is wrong with it."""
 
     number: int
     problem: Problem
     detail: str
-    since: int  # the first row that may have been changed
+    since: int  # from this row on, up to that one, no anchor vouches for what is there
 
 
 class Verdict(Record, frozen=True):
@@ -145,15 +145,16 @@ def verify(
     `head` is where the ledger itself says that it ends. It must have been read before the links:
     a chain that has grown since is fine.
     """
-    walk = _Walk(anchors, head)
+    walk = Walk(anchors, head)
     for one in links:
-        finding = walk.step(one)
-        if finding is not None:
-            return walk.verdict(finding)
-    return walk.verdict(walk.end())
+        if walk.step(one) is not None:
+            break
+    return walk.verdict()
 
 
-class _Walk:
+class Walk:
+    """A check of one link after the other, for those who do something with them on the way."""
+
     def __init__(self, anchors: Iterable[Anchor], head: tuple[int, str] | None) -> None:
         self._anchors: dict[int, list[Anchor]] = {}
         for anchor in anchors:
@@ -161,12 +162,15 @@ class _Walk:
         self._ledger_head = head if head is not None and head[0] > 0 else None
         self._rows = self._number = self._agree = self._anchored = self._withheld = self._unchained = 0
         self._hash = ZEROS
+        self._found: Finding | None = None
 
     def step(self, one: Link | CopiedLink) -> Finding | None:
+        """What is wrong with it, if it is the next row; nothing may follow after that."""
         expected = self._rows + 1
         wrong = self._place(one, expected) or self._value(one, expected) or self._kept(one, expected)
         if wrong is None:
             self._rows = expected
+        self._found = wrong
         return wrong
 
     def _place(self, one: Link | CopiedLink, expected: int) -> Finding | None:
@@ -203,17 +207,17 @@ class _Walk:
         for anchor in self._anchors.pop(expected, ()):
             if anchor.hash != one.hash:
                 said = f"it is not the row that was anchored at {anchor.at}"
-                return self._finding(expected, "anchor", said, since=self._anchored + 1)
+                return self._finding(expected, "anchor", said)
             self._agree += 1
             self._anchored = expected
         if self._ledger_head is not None and expected == self._ledger_head[0]:
             if one.hash != self._ledger_head[1]:
                 said = "it is not the row that the ledger's own head names"
-                return self._finding(expected, "anchor", said, since=self._anchored + 1)
+                return self._finding(expected, "anchor", said)
             self._ledger_head = None
         return None
 
-    def end(self) -> Finding | None:
+    def _end(self) -> Finding | None:
         """Does it reach as far as it is known to have reached?"""
         first = self._rows + 1
         beyond = [number for number in self._anchors if number > self._rows]
@@ -229,10 +233,12 @@ class _Walk:
             return self._finding(first, "truncated", said)
         return None
 
-    def _finding(self, number: int, problem: Problem, detail: str, since: int | None = None) -> Finding:
-        return Finding(number=number, problem=problem, detail=detail, since=since or number)
+    def _finding(self, number: int, problem: Problem, detail: str) -> Finding:
+        # Whoever makes hashes anew for some rows is found only where he stopped, or at an anchor.
+        return Finding(number=number, problem=problem, detail=detail, since=self._anchored + 1)
 
-    def verdict(self, finding: Finding | None) -> Verdict:
+    def verdict(self) -> Verdict:
+        """There is no more."""
         return Verdict(
             rows=self._rows,
             head_number=self._number,
@@ -241,5 +247,5 @@ class _Walk:
             anchored_number=self._anchored,
             withheld=self._withheld,
             unchained=self._unchained,
-            finding=finding,
+            finding=self._found or self._end(),
         )

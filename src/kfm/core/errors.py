@@ -266,6 +266,18 @@ class SecretInData(Refused):
     remedy = "Replace the secret, and take it out of the data: with a pipeline, or where upstream repeats it."
 
 
+class ReleaseDiffers(Refused):
+    """This release is there already, with other content; it was not touched.
+
+    A release that somebody may have read is not changed unseen. The ledger has
+    gone on since it was made, or its files were edited: `kfm release --verify`
+    tells which.
+    """
+
+    code = "KFM310"
+    remedy = "Choose another version, or replace it with --replace --rationale TEXT."
+
+
 # --- 4xx: a backend is unavailable or refuses us -------------------------------------
 
 
@@ -420,6 +432,30 @@ class DryRunViolated(KfmError):
 
     code = "KFM608"
     remedy = "Look for a pipeline that writes without its publisher, or for another process at work."
+
+
+class ChainBroken(KfmError):
+    """The governance ledger is not as it was written.
+
+    Its entries are chained by their hashes, and one of them does not fit: it
+    was edited, deleted, moved or added by something other than kfm, or the
+    chain is not the one that was anchored. Whatever stands before the named
+    row is as it was.
+    """
+
+    code = "KFM609"
+    remedy = "Keep a copy of the database as it is now, then compare with a backup; `kfm audit verify` says more."
+
+
+class SigningFailed(KfmError):
+    """The signing command failed; nothing was made.
+
+    It is run without a shell, gets the attestation on its standard input, and
+    must print the signature on its standard output and end with 0.
+    """
+
+    code = "KFM610"
+    remedy = "Try the command by hand: COMMAND < attestation.intoto.json."
 
 
 class Cancelled(KfmError):

@@ -36,3 +36,14 @@ def span(start_ms: int, end_ms: int) -> str:
     if start.endswith(":00") and end.endswith(":00"):
         start, end = start[:-3], end[:-3]
     return f"{start} … {end} UTC"
+
+
+def duration(ms: int) -> str:
+    """1.5 s, 3 min 20 s, 2 h 5 min."""
+    if ms < 1000:
+        return f"{ms} ms"
+    if ms < 60_000:
+        return f"{ms / 1000:.1f} s"
+    minutes, seconds = divmod(ms // 1000, 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds} s"

@@ -10,12 +10,13 @@ import msgspec
 
 from kfm.admission.subject import Subject
 from kfm.core.canonical import canonical_bytes
-from kfm.core.keys import trigger_document, work_document
+from kfm.core.keys import attempt_id, trigger_document, work_document
 from kfm.core.records import Record, Run
 from kfm.core.redact import redact
 from kfm.core.times import rfc3339
 from kfm.ports import Clock, Files, Writer
 from kfm.publish.trace import require_valid
+from kfm.telemetry import correlation
 
 RunEventName = Literal["run.start", "run.metrics", "run.end"]
 Level = Literal["info", "warning", "error"]
@@ -28,6 +29,7 @@ class RunEvent(Record, frozen=True):
     event: RunEventName
     run_id: str
     attempt: int
+    trace_id: str  # of its spans; also its lineage run, without dashes
     dry_run: bool
     facts: dict[str, Any] = {}
 
@@ -37,6 +39,7 @@ class LogEvent(Record, frozen=True):
 
     at: str
     run_id: str
+    trace_id: str
     phase: str
     level: Level
     message: str
@@ -56,16 +59,22 @@ class RunLog:
         *,
         dry_run: bool,
         announce: Callable[[str], None],
+        dataset_id: str | None = None,
+        source_id: str | None = None,
     ) -> None:
         self.folder = folder
         self._files = files
         self._clock = clock
         self._run_id = run_id
         self._attempt = attempt
+        self._trace_id = attempt_id(run_id, attempt).replace("-", "")
         self._dry_run = dry_run
         self._announce = announce
         self._open: dict[str, Writer] = {}
         self.phase = "admit"
+        correlation.begin(
+            correlation.Correlation(run_id, attempt, self._trace_id, dataset_id, source_id, phase=self.phase)
+        )
         if folder is not None:
             files.make_dirs(folder)
             for name in ("run.jsonl", "event_log.jsonl", "publisher_trace.jsonl"):
@@ -100,6 +109,7 @@ class RunLog:
                 event=event,
                 run_id=self._run_id,
                 attempt=self._attempt,
+                trace_id=self._trace_id,
                 dry_run=self._dry_run,
                 facts=facts,
             ),
@@ -108,13 +118,16 @@ class RunLog:
     def step(self, phase: str, message: str, *, level: Level = "info", **facts: Any) -> None:
         self.phase = phase
         message = redact(message)
-        self._announce(f"{phase}: {message}")
+        correlation.begin(correlation.current()._replace(phase=phase))
+        with correlation.saying(level=level):
+            self._announce(f"{phase}: {message}")
         self._line(
             "event_log.jsonl",
             "event-log",
             LogEvent(
                 at=rfc3339(self._clock.now_ms()),
                 run_id=self._run_id,
+                trace_id=self._trace_id,
                 phase=phase,
                 level=level,
                 message=message,
@@ -138,6 +151,7 @@ class RunLog:
         self._files.rename(f"{self.folder}/idempotency.json.tmp", f"{self.folder}/idempotency.json")
 
     def close(self) -> None:
+        correlation.end()
         while self._open:
             self._open.popitem()[1].close()
 

@@ -63,6 +63,7 @@ class Kernel:
     announce: Callable[[str], None] = lambda _line: None
     meter: Meter = field(default_factory=Unmetered)
     telemetry: Telemetry = field(default_factory=Off)
+    public_name: Callable[[str], str] = lambda dataset_id: dataset_id  # what a dataset is called in public
     # Who hears of tries that failed while upstream is being discovered; None: nobody any more.
     listen: Callable[[Callable[[Retrying], None] | None], None] = lambda _hearer: None
 

@@ -19,6 +19,7 @@ from kfm.core.errors import KfmError, LostLease
 from kfm.core.evidence import Account, Attempt, Circumstances, Ending, Energy, Retry
 from kfm.core.records import Found, Invocation, Run
 from kfm.engine.kernel import Kernel
+from kfm.engine.watching import Watch
 from kfm.ports import Guard, Retrying
 
 T = TypeVar("T")
@@ -31,6 +32,7 @@ class Nodes(Protocol):
     def learn(self, **facts: Any) -> None:
         """Something about the node under way, and so about the run: fields of Circumstances."""
 
+    def fetched(self, objects: int, size: int) -> None: ...
     def guard(self, call: Callable[[int], T], *, on_retry: Callable[[Retrying], None] | None = None) -> T: ...
 
 
@@ -42,13 +44,18 @@ class Unrecorded:
 
     def begin(self, node: str, inputs_hash: str | None = None) -> None: ...
     def learn(self, **facts: Any) -> None: ...
+    def fetched(self, objects: int, size: int) -> None: ...
 
 
 class RecordedNodes:
     """Nodes as rows of the store."""
 
-    def __init__(self, kernel: Kernel, run: Run, invocation: Invocation, known: Circumstances) -> None:
+    def __init__(
+        self, kernel: Kernel, run: Run, invocation: Invocation, known: Circumstances, watch: Watch
+    ) -> None:
         self._kernel = kernel
+        self._watch = watch
+        self._ending: tuple[Account, ...] = ()
         self._run = run
         self._invocation = invocation
         self._known = known  # about the run as a whole
@@ -94,13 +101,16 @@ class RecordedNodes:
         self._cpu_us = self._kernel.meter.cpu_us()
         self._package_uj = self._kernel.meter.package_uj()
         self._span.close()
-        self._span.enter_context(
-            self._kernel.telemetry.span("kfm.node", run_id=run.run_id, node=node, attempt=run.attempts)
-        )
+        if closes is not None:
+            self._watch.ended(closes.attempt, self._invocation.trigger_type)
+        self._span.enter_context(self._watch.node(run, node))
 
     def learn(self, **facts: Any) -> None:
         self._of_node = replace(self._of_node, **facts)
         self._known = replace(self._known, **facts)
+
+    def fetched(self, objects: int, size: int) -> None:
+        self._watch.fetched(objects, size)
 
     def discovered(self, fingerprint: str, found: tuple[Found, ...]) -> None:
         """Kept with the next transaction, whatever becomes of the run."""
@@ -122,18 +132,23 @@ class RecordedNodes:
             if on_retry is not None:
                 on_retry(retrying)
 
-        with kernel.telemetry.span("kfm.call", run_id=self._run.run_id, call=number) as span:
+        node = self._open.node if self._open else ""
+        with self._watch.call(self._run, node, number) as span:
             try:
                 return kernel.guard(call, on_retry=told)
             except Exception as error:
                 kind = str(error.facts.get("error_class", "")) if isinstance(error, KfmError) else ""
-                span.note(**{"error.type": kind or type(error).__name__})
+                kind = kind or type(error).__name__
+                span.note(error_type=kind, tries=tried + 1)
                 if tried:
-                    self._note(number, tried + 1, 0, kind or type(error).__name__, "gave-up")
+                    self._note(number, tried + 1, 0, kind, "gave-up")
+                    self._watch.gave_up(node, kind)
                 raise
 
     def retried(self, retrying: Retrying, call: int = 0) -> None:
-        self._note(call, retrying.attempt, retrying.delay_ms, retrying.error_class or "unknown", "retried")
+        kind = retrying.error_class or "unknown"
+        self._note(call, retrying.attempt, retrying.delay_ms, kind, "retried")
+        self._watch.retried(self._open.node if self._open else "", kind, retrying.delay_ms)
 
     def _note(self, call: int, number: int, delay_ms: int, error_class: str, outcome: Any) -> None:
         node = self._open.node if self._open else ""
@@ -152,7 +167,6 @@ class RecordedNodes:
                 at_ms=self._kernel.store.now_ms(),
             )
         )
-        self._kernel.telemetry.add("kfm.call.retries_total", node=node, error_class=error_class)
 
     # --- for the transaction that ends the run ---------------------------------------------
 
@@ -176,7 +190,8 @@ class RecordedNodes:
             **error,
         )
         closes.append(Account(attempt=whole, known=self._known))
-        return {"closes": tuple(closes), "retries": tuple(self._retries)}
+        self._ending = tuple(closes)
+        return {"closes": self._ending, "retries": tuple(self._retries)}
 
     def unsaved(self) -> dict[str, Any]:
         """What was discovered and has not been kept yet."""
@@ -184,6 +199,8 @@ class RecordedNodes:
 
     def close(self) -> None:
         self._span.close()
+        for account in self._ending:
+            self._watch.ended(account.attempt, self._invocation.trigger_type)
 
     def _closed(self, attempt: Attempt, ending: Ending, now_ms: int, **error: Any) -> Account:
         report = self._of_node.report

@@ -39,6 +39,8 @@ def preview(kernel: Kernel, subject: Subject, *, force: bool, artifacts_dir: str
         run.attempts,
         dry_run=True,
         announce=kernel.announce,
+        dataset_id=run.dataset_id,
+        source_id=run.source_id,
     )
 
     def report(outcome: str, word: str, reason: str, **more: object) -> RunReport:

@@ -21,6 +21,7 @@ from kfm.engine.nodes import RecordedNodes
 from kfm.engine.preview import make_plan, trace_of
 from kfm.engine.requests import RunReport
 from kfm.engine.settling import unsettled
+from kfm.engine.watching import Watch
 from kfm.ports import Source as Upstream
 from kfm.publish.manifest import diff
 from kfm.publish.plan import Plan, compare
@@ -48,12 +49,18 @@ class Updating:
         self._artifacts_dir = artifacts_dir
         self._plan = plan
         self._end = Endings(kernel, subject)
+        self._watch = Watch(kernel, subject)
         self._upstream: Upstream | None = None
         self._discovered: work.Discovered | None = None
 
     # --- the way in ------------------------------------------------------------------
 
     def run(self) -> RunReport:
+        report = self._answer()
+        self._watch.answered(self._subject.trigger.type, report.outcome)
+        return report
+
+    def _answer(self) -> RunReport:
         kernel = self._kernel
         kernel.liveness.claim(kernel.worker_id)
         sweep(kernel.store, kernel.liveness, kernel.announce)
@@ -97,7 +104,13 @@ class Updating:
             )
             return self._end.projected(report)
         self._subject = self._end.subject = answer.subject
-        return self._work(answer)
+        with self._watch.run(answer.run, answer.invocation.trigger_type) as span:
+            report = self._work(answer)
+            endings = {"success": "complete", "failed": "fail"}
+            span.note(outcome=endings.get(report.outcome, "abort"))
+            if report.error is not None:
+                span.note(error_type=report.error.code)
+            return report
 
     def _refuse_drift(self, door: Door) -> None:
         """A plan that can't come true any more is refused at the door: no run, no key."""
@@ -170,6 +183,8 @@ class Updating:
             run.attempts,
             dry_run=False,
             announce=kernel.announce,
+            dataset_id=run.dataset_id,
+            source_id=run.source_id,
         )
 
     def _nodes(self, entered: Entered) -> RecordedNodes:
@@ -184,7 +199,7 @@ class Updating:
             },
             code=work.code_of(subject),
         )
-        return RecordedNodes(kernel, run, entered.invocation, known)
+        return RecordedNodes(kernel, run, entered.invocation, known, self._watch)
 
     def _attempt(self, entered: Entered, log: RunLog, nodes: RecordedNodes) -> RunReport:
         kernel, run, subject = self._kernel, entered.run, self._subject

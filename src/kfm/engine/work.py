@@ -87,9 +87,9 @@ def prepare(
         check=check,
     )
     kernel.progress.done()
-    log.run_event(
-        "run.metrics", objects=len(fetched), bytes=sum(each.size for each in fetched), phase="fetch"
-    )
+    fetched_bytes = sum(each.size for each in fetched)
+    log.run_event("run.metrics", objects=len(fetched), bytes=fetched_bytes, phase="fetch")
+    nodes.fetched(len(fetched), fetched_bytes)
 
     seen = tuple(replace(each.found, checksum=f"sha256:{each.sha256}", size=each.size) for each in fetched)
     nodes.learn(inputs=seen)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from kfm.core.errors import CollectorRefused, KfmError
+from kfm.core.errors import BackendUnavailable, CollectorRefused, KfmError
 from kfm.core.evidence import Letter
 from kfm.core.records import Record
 from kfm.core.redact import redact
@@ -125,7 +125,7 @@ class _Pass:
                     left = self._park(left)
                     continue
                 if arrived <= 0:
-                    return False
+                    raise BackendUnavailable("The collector took nothing.")
                 self._store.letters_delivered([letter.number for letter in left[:arrived]])
                 self._sent += arrived
                 self._progress(self._sent)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
 
@@ -40,10 +41,11 @@ MESSAGE_CHARS_MAX = 2000
 TEXT_CHARS_MAX = 1000
 
 # Members of the documents behind keys. Anything else stays at home.
-_TEXTS = (
-    "kfm trigger_type source_id dataset_id partition output_version pipeline_version code_sha "
-    "window_start window_end request_uuid message_id source_uri content_tag correction"
-).split()
+_OWN_TEXTS = frozenset({"kfm", "trigger_type", "source_id", "dataset_id", "window_start", "window_end"})
+_GIVEN_TEXTS = frozenset(
+    "partition output_version pipeline_version code_sha request_uuid message_id source_uri content_tag "
+    "correction".split()
+)
 _NUMBERS = ("revision", "force")
 _SPANS = ("window", "period")
 # What may come with a trigger besides its key: hashes and verdicts, never the payload.
@@ -56,6 +58,7 @@ def instant(ms: int) -> str:
     return text if "." in text else f"{text[:-1]}.000Z"
 
 
+@lru_cache(1024)  # a run says the same of itself when it begins and when it ends
 def short(text: str, chars_max: int = TEXT_CHARS_MAX) -> str:
     """Text that may be shown: redacted, bounded."""
     text = redact(text)
@@ -275,7 +278,9 @@ def key_document(document: Any) -> Facet:
         return {"complete": False, "document": {}}
     told: Facet = {}
     for name, value in document.items():
-        if name in _TEXTS and (value is None or isinstance(value, str)):
+        if name in _OWN_TEXTS and (value is None or isinstance(value, str)):
+            told[name] = None if value is None else value[:TEXT_CHARS_MAX]
+        elif name in _GIVEN_TEXTS and (value is None or isinstance(value, str)):
             told[name] = _address(value) if name == "source_uri" and value else _plain(value)
         elif name in _NUMBERS and type(value) is int:
             told[name] = value

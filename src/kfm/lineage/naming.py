@@ -47,7 +47,7 @@ def dataset_name(uri: str) -> tuple[str, str]:
 def below(dataset: tuple[str, str], path: str) -> tuple[str, str]:
     """The name of a file of a dataset."""
     namespace, name = dataset
-    return _bounded(namespace, f"{name.rstrip('/')}/{path}")
+    return _bounded(namespace, f"{name.rstrip('/')}/{path}" if name else path)
 
 
 def source_uri(namespace: str) -> str:

@@ -40,7 +40,7 @@ def veiled_call(invocation: Invocation, mask: Mask) -> Invocation:
         idempotency_key=mask(invocation.idempotency_key),
         actor=mask(invocation.actor),
         ticket=None,
-        reason=None,
+        reason="Withheld: the dataset is masked.",
         gates=_veiled_gates(invocation.gates, mask),
     )
 

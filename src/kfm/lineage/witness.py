@@ -8,11 +8,12 @@ from typing import Any
 from kfm.core.canonical import INT_MAX, canonical_bytes
 from kfm.core.errors import UnhashableInput
 from kfm.core.evidence import Attempt, Circumstances, Testimony
-from kfm.core.keys import uuid5
+from kfm.core.keys import turned_away_id, uuid5
 from kfm.core.records import Invocation, Run
+from kfm.core.redact import within
 from kfm.lineage.events import ENDINGS, EventType, Name, Scribe
 from kfm.lineage.facets import Facets
-from kfm.lineage.veil import veiled, veiled_attempt, veiled_call, veiled_run
+from kfm.lineage.veil import Mask, veiled, veiled_attempt, veiled_call, veiled_run
 
 TOPIC = "openlineage"
 
@@ -28,13 +29,19 @@ class LineageWitness:
         outputs: Callable[[str], Sequence[Name]] = lambda _dataset_id: (),
         masked: Callable[[str], bool] = lambda _dataset_id: False,
         mask: Callable[[str], str] = lambda text: text,
+        hide: Callable[[str], str] = lambda text: text,
+        check: Callable[[dict[str, Any]], None] = lambda _event: None,
     ) -> None:
-        """`outputs` names a dataset's homes; `masked` tells whether it must not be named at all."""
+        """`outputs` names a dataset's homes; `masked` tells whether it must not be named at all;
+        `hide` takes the secrets out that this process knows; `check` raises at a start that is not
+        valid. Ends are not checked: an attempt must be closed whatever is wrong with its words."""
         self._scribe = Scribe(
             namespace, Facets(f"urn:kfm:producer:{producer_version}", producer_version), outputs
         )
         self._masked = masked
-        self._mask = mask
+        self._mask: Mask = lambda text: mask(_writable(text))
+        self._hide = hide
+        self._check = check
 
     def started(self, attempt: Attempt, run: Run, known: Circumstances) -> Testimony:
         return self._attempt("START", attempt, run, known)
@@ -45,7 +52,7 @@ class LineageWitness:
     def turned_away(self, invocation: Invocation, known: Circumstances, at_ms: int) -> tuple[Testimony, ...]:
         if invocation.outcome not in ("refused", "failed"):
             return ()
-        lineage_id = uuid5(invocation.invocation_id, "0")
+        lineage_id = turned_away_id(invocation.invocation_id)
         subject = invocation.run_id or invocation.invocation_id
         if self._masked(invocation.dataset_id):
             known, invocation = veiled(known, self._mask), veiled_call(invocation, self._mask)
@@ -53,14 +60,25 @@ class LineageWitness:
         asked_ms = min(invocation.requested_at_ms, at_ms)
         start = self._scribe.call("START", lineage_id, invocation, Circumstances(), asked_ms)
         over = self._scribe.call(end, lineage_id, invocation, known, at_ms)
-        return (_sealed("START", lineage_id, subject, start), _sealed(end, lineage_id, subject, over))
+        return (
+            self._sealed("START", lineage_id, subject, start),
+            self._sealed(end, lineage_id, subject, over),
+        )
 
     def _attempt(self, kind: EventType, attempt: Attempt, run: Run, known: Circumstances) -> Testimony:
         mask = self._mask if self._masked(run.dataset_id) else None
         if mask is not None:
             attempt, run, known = veiled_attempt(attempt), veiled_run(run, mask), veiled(known, mask)
         event = self._scribe.attempt(kind, attempt, run, known, mask)
-        return _sealed(kind, attempt.lineage_id, run.run_id, event)
+        if kind == "START":
+            self._check(event)
+        return self._sealed(kind, attempt.lineage_id, run.run_id, event)
+
+    def _sealed(self, kind: EventType, lineage_id: str, subject: str, event: dict[str, Any]) -> Testimony:
+        body = _body(event)
+        if self._hide(body) != body:  # looked for in one go; masked in each text, so that it stays JSON
+            body = _body(within(event, self._hide))
+        return Testimony(event_id=uuid5(lineage_id, kind), topic=TOPIC, subject=subject, body=body)
 
 
 class SilentWitness:
@@ -77,15 +95,12 @@ class SilentWitness:
         return ()
 
 
-def _sealed(kind: EventType, lineage_id: str, subject: str, event: dict[str, Any]) -> Testimony:
+def _body(event: dict[str, Any]) -> str:
     try:
-        body = canonical_bytes(event)
+        return canonical_bytes(event).decode("utf-8")
     except UnhashableInput:
         # A file's name may hold bytes that are no text: that must not cost a run its evidence.
-        body = canonical_bytes(_writable(event))
-    return Testimony(
-        event_id=uuid5(lineage_id, kind), topic=TOPIC, subject=subject, body=body.decode("utf-8")
-    )
+        return canonical_bytes(_writable(event)).decode("utf-8")
 
 
 def _writable(value: Any) -> Any:

@@ -75,13 +75,21 @@ class Journal:
     def end(
         self, session: Session, accounts: Sequence[Account], retries: Iterable[Retry], run: Run, now_ms: int
     ) -> None:
-        """The end of a run: of the node that was under way, if any, and then of the run itself."""
+        """The end of a run: of the node that is under way, if any, and then of the run itself.
+
+        The rows decide what is under way: whoever lost the answer to a step does not know of its node.
+        """
         self.keep(session, retries)
-        for account in accounts:
-            self.close(session, replace(account, attempt=replace(account.attempt, ended_at_ms=now_ms)), run)
-        for row in session.all("attempts.under_way", run_id=run.run_id):  # what ended has nothing open
-            attempt = evidence_rows.attempt_from(row)
-            self.close(session, Account(attempt=_ended_with(attempt, run, now_ms)), run)
+        said = {(account.attempt.attempt, account.attempt.node): account for account in accounts}
+        whole = said.get((run.attempts, ""))
+        for row in session.all("attempts.under_way", run_id=run.run_id):
+            begun = evidence_rows.attempt_from(row)
+            account = said.get((begun.attempt, begun.node))
+            if account is None:
+                account = Account(attempt=_ended_with(begun, run, whole.attempt if whole else None, now_ms))
+            else:
+                account = replace(account, attempt=_begun_as(account.attempt, begun, now_ms))
+            self.close(session, account, run)
 
     def abandon(self, session: Session, run_id: str, code: str, message: str, now_ms: int) -> None:
         """Close whatever a process that is gone has left open, nodes before their run."""
@@ -138,7 +146,19 @@ class Journal:
         )
 
 
-def _ended_with(attempt: Attempt, run: Run, now_ms: int) -> Attempt:
+def _begun_as(ended: Attempt, begun: Attempt, now_ms: int) -> Attempt:
+    """What is told at the end names the same beginning as what was told then."""
+    return replace(
+        ended,
+        lineage_id=begun.lineage_id,
+        invocation_id=begun.invocation_id,
+        started_at_ms=begun.started_at_ms,
+        delay_ms=begun.delay_ms,
+        ended_at_ms=now_ms,
+    )
+
+
+def _ended_with(attempt: Attempt, run: Run, whole: Attempt | None, now_ms: int) -> Attempt:
     """As its run ended."""
     if run.status == "success":
         return replace(
@@ -147,10 +167,12 @@ def _ended_with(attempt: Attempt, run: Run, now_ms: int) -> Attempt:
     return replace(
         attempt,
         ended_at_ms=now_ms,
-        ending="fail",
+        ending=whole.ending if whole else "fail",
         outcome="failed" if attempt.node else None,
         error_code=run.error_code,
+        error_class=whole.error_class if whole else None,
         error_message=run.error_message,
+        retryable=whole.retryable if whole else None,
     )
 
 

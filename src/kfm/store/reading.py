@@ -120,6 +120,10 @@ class Ledger:
         found = self._session.all("governance.list", kind=kind or "", subject=subject or "", row_limit=limit)
         return [rows.entry_from(row) for row in found]
 
+    def links(self, subject: str, limit: int = 50) -> list[Link]:
+        found = self._session.all("governance.of_subject", subject=subject, row_limit=limit)
+        return [rows.link_from(row) for row in found]
+
     def projected(self) -> dict[tuple[str, str], int]:
         return {(dataset, target): seq for dataset, target, seq in self._session.all("projections.list")}
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from kfm.core.evidence import Attempt, Retry
 from kfm.core.records import Invocation, Record, Run
@@ -70,6 +70,11 @@ class Names(Record, frozen=True):
             version_id=None,
         )
 
+    def of_attempt(self, attempt: Attempt, run: Run) -> Attempt:
+        """The attempt without its words; of a hidden dataset also without what identifies its content."""
+        told = replace(attempt, error_message=None)
+        return replace(told, inputs_hash=None, code_sha=None) if self.hidden(run.dataset_id) else told
+
 
 class Visitor(Protocol):
     """Whoever wants to see what the ledger holds. Runs come with the names that may be told."""
@@ -101,9 +106,9 @@ def visit(ledger: LedgerReader, bounds: Bounds, names: Names, *visitors: Visitor
 
     for attempt, run in _attempts(ledger):
         if bounds.hold(attempt.started_at_ms):
-            told = names.of_run(run)
+            told, told_run = names.of_attempt(attempt, run), names.of_run(run)
             for visitor in visitors:
-                visitor.attempt(replace(attempt, error_message=None), told)
+                visitor.attempt(told, told_run)
     for retry in _retries(ledger):
         known = run_of(retry.run_id) if bounds.hold(retry.at_ms) else None
         if known is not None:
@@ -208,7 +213,7 @@ class Aggregates:
             period=self.period,
             total=self._all.figures(),
             datasets=tuple(
-                DatasetRuns(dataset_id=name, **_fields(tally)) for name, tally in _sorted(self._datasets)
+                DatasetRuns(dataset_id=name, runs=tally.figures()) for name, tally in _sorted(self._datasets)
             ),
         )
 
@@ -309,10 +314,6 @@ class Aggregates:
             "energy.json": self.energy(),
             "carbon.json": self.carbon(),
         }
-
-
-def _fields(tally: RunTally) -> dict[str, Any]:
-    return asdict(tally.figures())
 
 
 def _sorted(things: dict[str, _T]) -> list[tuple[str, _T]]:

@@ -102,19 +102,20 @@ class Runs(Record, frozen=True):
     retry_cost: Cost  # the part of it that attempts after the first have
 
 
-class DatasetRuns(Runs, frozen=True):
+class DatasetRuns(Record, frozen=True):
     dataset_id: str
+    runs: Runs
 
 
-class UpdaterTelemetry(Record, frozen=True):
+class UpdaterTelemetry(Record, frozen=True, kw_only=True):
     """How the runs went."""
 
+    schema: Literal["urn:kfm:schema:telemetry-updater"] = "urn:kfm:schema:telemetry-updater"
     release: str
     environment: str
     period: Period
     total: Runs
     datasets: tuple[DatasetRuns, ...]
-    schema: Literal["urn:kfm:schema:telemetry-updater"] = "urn:kfm:schema:telemetry-updater"
 
 
 class Writes(Record, frozen=True):
@@ -142,15 +143,15 @@ class DatasetNodes(Record, frozen=True):
     nodes: tuple[NodeWrites, ...]
 
 
-class PatternsTelemetry(Record, frozen=True):
+class PatternsTelemetry(Record, frozen=True, kw_only=True):
     """What was written about nodes, and what nodes cost."""
 
+    schema: Literal["urn:kfm:schema:telemetry-patterns"] = "urn:kfm:schema:telemetry-patterns"
     release: str
     environment: str
     period: Period
     nodes: tuple[NodeWrites, ...]
     datasets: tuple[DatasetNodes, ...]
-    schema: Literal["urn:kfm:schema:telemetry-patterns"] = "urn:kfm:schema:telemetry-patterns"
 
 
 class Try(Record, frozen=True):
@@ -204,16 +205,16 @@ class Sequence(Record, frozen=True):
     compliance: Compliance
 
 
-class FocusTelemetry(Record, frozen=True):
+class FocusTelemetry(Record, frozen=True, kw_only=True):
     """Every retry sequence."""
 
+    schema: Literal["urn:kfm:schema:telemetry-focus"] = "urn:kfm:schema:telemetry-focus"
     release: str
     environment: str
     period: Period
     sequences: tuple[Sequence, ...]
     error_classes: dict[str, Count]
     cost: Cost  # of attempts of runs after the first
-    schema: Literal["urn:kfm:schema:telemetry-focus"] = "urn:kfm:schema:telemetry-focus"
 
 
 class UnitCounts(Record, frozen=True):
@@ -231,9 +232,10 @@ class DatasetUnits(Record, frozen=True):
     replay_mismatch_total: Count
 
 
-class IngestTelemetry(Record, frozen=True):
+class IngestTelemetry(Record, frozen=True, kw_only=True):
     """Units of the write-ahead ledger. `source` says where the figures are from."""
 
+    schema: Literal["urn:kfm:schema:telemetry-nodd-sns"] = "urn:kfm:schema:telemetry-nodd-sns"
     release: str
     environment: str
     period: Period
@@ -244,7 +246,6 @@ class IngestTelemetry(Record, frozen=True):
     wal_attempts_histogram: dict[str, Count]  # attempts → units
     datasets: tuple[DatasetUnits, ...]
     cost: Cost
-    schema: Literal["urn:kfm:schema:telemetry-nodd-sns"] = "urn:kfm:schema:telemetry-nodd-sns"
 
 
 class EnergyOf(Record, frozen=True):
@@ -254,9 +255,10 @@ class EnergyOf(Record, frozen=True):
     nodes_wh: dict[str, Amount]
 
 
-class EnergyAccount(Record, frozen=True):
+class EnergyAccount(Record, frozen=True, kw_only=True):
     """The energy of runs; that of their nodes is within it, as is that of attempts after the first."""
 
+    schema: Literal["urn:kfm:schema:energy"] = "urn:kfm:schema:energy"
     release: str
     environment: str
     period: Period
@@ -268,7 +270,6 @@ class EnergyAccount(Record, frozen=True):
     datasets: tuple[EnergyOf, ...]
     package_wh: Amount | None = None  # read off the processor, whatever else ran on it; None: it did not tell
     method: Literal["modelled"] = "modelled"
-    schema: Literal["urn:kfm:schema:energy"] = "urn:kfm:schema:energy"
 
 
 class CarbonOf(Record, frozen=True):
@@ -278,9 +279,10 @@ class CarbonOf(Record, frozen=True):
     nodes_g: dict[str, Amount]
 
 
-class CarbonAccount(Record, frozen=True):
+class CarbonAccount(Record, frozen=True, kw_only=True):
     """Grams of CO2 equivalent that go with the energy, by the declared intensity of the grid."""
 
+    schema: Literal["urn:kfm:schema:carbon"] = "urn:kfm:schema:carbon"
     release: str
     environment: str
     period: Period
@@ -291,4 +293,3 @@ class CarbonAccount(Record, frozen=True):
     unmetered: Count
     datasets: tuple[CarbonOf, ...]
     method: Literal["modelled"] = "modelled"
-    schema: Literal["urn:kfm:schema:carbon"] = "urn:kfm:schema:carbon"

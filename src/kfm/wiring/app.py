@@ -13,6 +13,7 @@ from kfm.core.settings import Source
 from kfm.engine.requests import ProjectionReport, RunReport, RunRequest
 from kfm.ports import (
     Bucket,
+    Clock,
     Guard,
     LedgerReader,
     Objects,
@@ -20,6 +21,7 @@ from kfm.ports import (
     Projection,
     Retrying,
     Store,
+    Telemetry,
 )
 from kfm.ports import Source as Upstream
 from kfm.system import FlockLiveness, PosixFiles, ProcessMeter, SystemClock, SystemIds, SystemRng
@@ -56,7 +58,7 @@ class App:
         self.loaded = loaded
         self.settings = loaded.settings
         self.read_only = read_only
-        self.clock = SystemClock()
+        self.clock: Clock = SystemClock()
         self.ids = SystemIds()
         self.rng = SystemRng()
         self.files = PosixFiles()
@@ -91,6 +93,8 @@ class App:
         if not self._holds_a_lock():
             self.liveness.close()
         # Otherwise the sign of life stays until the process ends: then everybody sees that it is dead.
+        if "telemetry" in self.__dict__:
+            self.telemetry.close()
         self.ledger.close()
 
     def _holds_a_lock(self) -> bool:
@@ -221,6 +225,30 @@ class App:
         )
 
     @cached_property
+    def telemetry(self) -> Telemetry:
+        """Spans and metrics on their way to a collector, where one is named. A dry-run sends nothing."""
+        from kfm.config import otlp
+        from kfm.telemetry.choice import choose
+
+        named = otlp(self.settings.telemetry)
+        if named is None or self.read_only:
+            return choose(None)
+        return choose(
+            named.endpoint,
+            headers={name: self.loaded.secret(value) for name, value in named.headers.items()},
+            service=named.service,
+            environment=self.settings.environment,
+            instance=self.ids.new(),
+            announce=lambda line: self.announce(line),
+        )
+
+    @cached_property
+    def public_name(self) -> Callable[[str], str]:
+        from kfm.telemetry.public_names import PublicNames
+
+        return PublicNames(self.settings, self.ledger)
+
+    @cached_property
     def kernel(self) -> Kernel:
         from kfm.engine.kernel import Kernel
 
@@ -246,6 +274,8 @@ class App:
             heart=None if self.read_only else ThreadHeart(self._own_store, self._tell),
             announce=self._tell,
             meter=ProcessMeter(),
+            telemetry=self.telemetry,
+            public_name=self.public_name,
             listen=self._listen,
         )
 

@@ -6,7 +6,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from kfm.core.records import GateResult, GovernanceEntry, Holder, Invocation, Lock, Promotion, Run, Switch
+from kfm.core.evidence import Attempt, Letter, Link, Retry
+from kfm.core.records import (
+    Found,
+    GateResult,
+    GovernanceEntry,
+    Holder,
+    Invocation,
+    Lock,
+    Promotion,
+    Run,
+    Switch,
+)
 from kfm.engine.requests import ProjectionReport, RunReport, RunRequest
 
 NOW_MS = 1_767_312_000_000  # 2026-01-02T00:00:00Z
@@ -169,6 +180,34 @@ class FakeLedger:
 
     def governance(self, **_: Any) -> list[GovernanceEntry]:
         return self._all("governance")
+
+    # What `explain` asks for beyond that.
+
+    def links(self, subject: str, limit: int = 50) -> list[Link]:
+        entries = [entry for entry in self._all("governance") if entry.subject == subject][:limit]
+        return [
+            Link(number=number, entry=entry, previous="0" * 64, hash="1" * 64)
+            for number, entry in enumerate(entries, 7)
+        ]
+
+    def invocation(self, invocation_id: str) -> Invocation | None:
+        calls = self._all("invocations")
+        return next((call for call in calls if call.invocation_id == invocation_id), None)
+
+    def attempts(self, run_id: str) -> list[Attempt]:
+        return [row for row in self._all("attempts") if row.run_id == run_id]
+
+    def retries(self, run_id: str) -> list[Retry]:
+        return [row for row in self._all("retries") if row.run_id == run_id]
+
+    def inputs(self, fingerprint: str) -> tuple[Found, ...] | None:
+        return dict(self.lists.get("inputs", {})).get(fingerprint)
+
+    def policy_texts(self, bundle_id: str) -> dict[str, str] | None:
+        return dict(self.lists.get("policies", {})).get(bundle_id)
+
+    def letters(self, subject: str) -> list[Letter]:
+        return [letter for letter in self._all("letters") if letter.subject == subject]
 
 
 class FakeApp:

@@ -22,7 +22,9 @@ _THEIRS = (
     (r"auto-[0-9a-f]{16}", "PIPELINE"),
     (r"\b[0-9a-f]{8}-[0-9a-f]{4}(-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})?\b", "RUN"),
     (r"(?<!like )\b\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d)?Z?", "TIME"),
+    (r"sha256:[0-9a-f]{12}\b", "HASH"),
     (r"\b\d+(\.\d+)? (ms|s)\b", "DURATION"),
+    (r"\b[\d,]+ µ(Wh|g)\b", "COST"),
     (r" +", " "),
 )
 

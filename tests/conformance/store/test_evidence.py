@@ -69,6 +69,20 @@ def test_a_failed_run_ends_its_open_node_first(store: SqlStore, desk: Desk) -> N
     assert (whole.error_code, fetch.error_code, fetch.outcome) == ("KFM601", "KFM601", "failed")
 
 
+def test_a_node_whose_opening_got_no_answer_ends_before_its_run(store: SqlStore, desk: Desk) -> None:
+    """Who fails without knowing that a node was opened ends it all the same, as the run ends, and before it."""
+    run = desk.admitted("one")
+    fetch = opened(store, run, "fetch")
+    done = replace(fetch, ending="complete", outcome="success", ended_at_ms=ledgers.START_MS + 5)
+    unheard = Step(run=run, closes=Account(attempt=done), opens=Account(attempt=node(run, "transform")))
+    assert store.step(unheard)
+    over = {"ending": "abort", "error_code": "KFM301", "error_class": "policy", "ended_at_ms": ledgers.START_MS}
+    closes = tuple(Account(attempt=node(run, name, **over)) for name in ("fetch", ""))
+    assert desk.fail(run, closes=closes, outcome="refused")
+    assert told(store, run)[2:] == ["COMPLETE fetch", "START transform", "ABORT transform", "ABORT"]
+    assert [one.ending for one in store.attempts(run.run_id)] == ["abort", "complete", "abort"]
+
+
 def test_a_process_that_is_gone_is_testified_by_whoever_finds_it(store: SqlStore, desk: Desk) -> None:
     """A killed process can't end its attempt: the reaper does, once, nodes before their run."""
     run = desk.admitted("one")

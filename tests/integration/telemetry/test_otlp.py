@@ -125,8 +125,8 @@ def test_metrics_arrive_by_their_documented_names() -> None:
     energy = collector.metric("kfm.updater.energy_wh_total")
     assert (energy.unit, energy.sum.data_points[0].as_double) == ("Wh", 1.5)
     (duration,) = collector.metric("kfm.updater.run_duration_seconds").histogram.data_points
-    assert list(duration.explicit_bounds)[:3] == [0.1, 0.25, 0.5]
-    assert list(duration.bucket_counts)[:4] == [0, 0, 1, 0]
+    assert list(duration.explicit_bounds)[:3] == [0.01, 0.05, 0.1]
+    assert list(duration.bucket_counts)[:6] == [0, 0, 0, 0, 1, 0]
 
 
 def test_what_the_catalogue_does_not_know_is_passed_over() -> None:

@@ -34,6 +34,13 @@ SELECT
 FROM governance g WHERE g.number > :after_number
 ORDER BY g.number LIMIT :row_limit
 
+-- name: governance.of_subject
+SELECT
+  g.number, g.kind, g.subject, g.actor, g.recorded_at_ms, g.rationale, g.ticket, g.details,
+  (SELECT p.hash FROM governance p WHERE p.number = g.number - 1), g.hash
+FROM governance g WHERE g.subject = :subject
+ORDER BY g.number DESC LIMIT :row_limit
+
 -- name: governance.strays
 SELECT
   g.number, g.kind, g.subject, g.actor, g.recorded_at_ms, g.rationale, g.ticket, g.details, NULL, g.hash

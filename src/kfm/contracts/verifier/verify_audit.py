@@ -12,6 +12,7 @@ The chain: one JSON object a line, in RFC 8785 form (keys sorted, no white space
   hash      SHA-256 of {"content": .., "kfm": "audit-link/1", "number": .., "previous": ..}
   entry     what was recorded; absent where it is withheld, which the hashes allow
 An anchor is a line {"at": .., "environment": .., "hash": .., "number": ..} that was kept elsewhere.
+The other files of an export are compared with export.json, and their rows with the chain.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ ZEROS = "0" * 64
 INT_MAX = 2**53 - 1
 ENTRY_FIELDS = {"kind", "subject", "actor", "recorded_at_ms", "rationale", "ticket", "details"}
 LINK_FIELDS = {"number", "previous", "content", "hash"}
+SCALAR = json.JSONEncoder(ensure_ascii=False).encode
 
 
 class Bad(Exception):
@@ -43,7 +45,7 @@ def canonical(value: Any) -> str:
         return "[" + ",".join(map(canonical, value)) + "]"
     if isinstance(value, float) or (isinstance(value, int) and abs(value) > INT_MAX):
         raise Bad("it holds a number that is never recorded")
-    return json.dumps(value, ensure_ascii=False)
+    return SCALAR(value)
 
 
 def digest(document: dict[str, Any]) -> str:
@@ -92,8 +94,15 @@ def check_link(link: dict[str, Any], number: int, previous: str) -> None:
         raise Bad("its hash is not the one that was recorded")
 
 
-def verify(lines: Iterable[bytes], anchors: Iterable[dict[str, Any]] = ()) -> dict[str, Any]:
-    """What chain and anchors say together: `sound`, and `row` and `problem` if it is not."""
+def verify(
+    lines: Iterable[bytes],
+    anchors: Iterable[dict[str, Any]] = (),
+    seen: dict[int, dict[str, Any]] | None = None,
+) -> dict[str, Any]:
+    """What chain and anchors say together: `sound`, and `row` and `problem` if it is not.
+
+    `seen` is filled with the links that are sound.
+    """
     kept: dict[int, list[dict[str, Any]]] = {}
     for anchor in anchors:
         kept.setdefault(anchor["number"], []).append(anchor)
@@ -116,6 +125,8 @@ def verify(lines: Iterable[bytes], anchors: Iterable[dict[str, Any]] = ()) -> di
                 report["anchored"], report["anchors"] = number, report["anchors"] + 1
             report["rows"], report["hash"] = number, link["hash"]
             report["withheld"] += "entry" not in link
+            if seen is not None:
+                seen[number] = link
         if kept:
             anchor = kept[max(kept)][0]
             raise Bad(f"the chain ends before it, but row {max(kept)} was anchored at {anchor['at']}")
@@ -124,6 +135,85 @@ def verify(lines: Iterable[bytes], anchors: Iterable[dict[str, Any]] = ()) -> di
         report["row"], report["problem"] = report["rows"] + 1, str(problem)
     report["unanchored_since"] = report["anchored"] + 1 if report["anchored"] < report["rows"] else None
     return report
+
+
+# --- the other files -------------------------------------------------------------------
+
+
+def load(folder: str, name: str) -> Any:
+    with open(os.path.join(folder, name), "rb") as file:
+        return json.loads(file.read().decode("utf-8"))
+
+
+def file_problems(folder: str, report: dict[str, Any]) -> Iterable[str]:
+    """Files that are not the ones that export.json lists."""
+    export = load(folder, "export.json")
+    if export["chain"] != {"number": report["rows"], "hash": report["hash"]}:
+        yield "export.json: it was made with another chain"
+    for listed in export["files"]:
+        path = os.path.join(folder, os.path.basename(listed["name"]))
+        if not os.path.exists(path):
+            yield f"{listed['name']}: it is missing"
+            continue
+        with open(path, "rb") as file:
+            if hashlib.sha256(file.read()).hexdigest() != listed["sha256"]:
+                yield f"{listed['name']}: it is not the file that was exported"
+
+
+def version_problems(ledger: Any, seen: dict[int, dict[str, Any]]) -> Iterable[str]:
+    """Versions whose row of the chain records something else."""
+    for dataset in ledger["datasets"]:
+        for version in dataset["versions"]:
+            number = version["governance_entry"]
+            if number is None:
+                continue
+            link = seen.get(number)
+            entry = link.get("entry") if link else None
+            recorded = entry and (entry["kind"], entry["subject"], entry["details"].get("version_id"))
+            if link is None or (
+                entry and recorded != ("promotion", version["run_id"], version["version_id"])
+            ):
+                yield (
+                    f"versioning_ledger.json: version {version['sequence']} of {dataset['dataset_id']} "
+                    f"is not what row {number} of the chain records"
+                )
+
+
+def extract_problems(
+    name: str, kinds: set[str], ledger: Any, seen: dict[int, dict[str, Any]]
+) -> Iterable[str]:
+    """Entries that differ from their rows of the chain, or that were left out."""
+    for one in ledger["entries"]:
+        link = seen.get(one["number"])
+        entry = link.get("entry") if link else None
+        facts = ("kind", "subject", "actor", "rationale", "ticket", "details")
+        differs = entry and not one["withheld"] and any(one.get(fact) != entry[fact] for fact in facts)
+        if link is None or link["hash"] != one["hash"] or differs:
+            yield f"{name}: it differs from row {one['number']} of the chain"
+    told = {one["number"] for one in ledger["entries"]}
+    for number, link in seen.items():
+        if "entry" in link and link["entry"]["kind"] in kinds and number not in told:
+            yield f"{name}: row {number} of the chain is not in it"
+
+
+def ledger_problems(folder: str, report: dict[str, Any], seen: dict[int, dict[str, Any]]) -> list[str]:
+    """What is wrong with the files beside the chain."""
+    try:
+        return [
+            *file_problems(folder, report),
+            *version_problems(load(folder, "versioning_ledger.json"), seen),
+            *extract_problems("postmortems.json", {"postmortem"}, load(folder, "postmortems.json"), seen),
+            *extract_problems(
+                "reviews.json", {"review", "halt-review", "halt"}, load(folder, "reviews.json"), seen
+            ),
+        ]
+    except OSError as error:
+        return [f"{os.path.basename(str(error.filename))}: it can't be read: {error.strerror}"]
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        return [f"a file is not as kfm writes it: {error!r}"]
+
+
+# --- the command -----------------------------------------------------------------------
 
 
 def read_anchors(path: str) -> list[dict[str, Any]]:
@@ -151,7 +241,7 @@ def told(report: dict[str, Any], source: str) -> Iterable[str]:
     if report["withheld"]:
         yield f"withheld: {report['withheld']} entries are not shown; their places in the chain are proven"
     if report["anchors"]:
-        yield f"anchored: {report['anchors']} anchors agree, up to row {report['anchored']} ({source})"
+        yield f"anchored: up to row {report['anchored']}; anchors that agree: {report['anchors']} ({source})"
     if report["unanchored_since"]:
         yield (
             f"unanchored since row {report['unanchored_since']}: from there on, a cut end or a chain that "
@@ -166,20 +256,31 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     inside = os.path.join(options.folder, "anchors.jsonl")
     source = options.anchors or inside
+    seen: dict[int, dict[str, Any]] = {}
     try:
         anchors = read_anchors(source) if options.anchors or os.path.exists(inside) else []
         with open(os.path.join(options.folder, "audit-chain.jsonl"), "rb") as chain:
-            report = verify(chain, anchors)
+            report = verify(chain, anchors, seen)
     except (OSError, ValueError) as error:
         sys.stderr.write(f"can't be read: {error}\n")
         return 2
     lines = list(told(report, source))
+    problems: list[str] = []
+    if not report["sound"]:
+        pass  # what it proves about other files is nothing
+    elif os.path.exists(os.path.join(options.folder, "export.json")):
+        problems = ledger_problems(options.folder, report, seen)
+        lines += [f"BROKEN {problem}" for problem in problems] or [
+            "sound: the other files agree with the chain"
+        ]
+    else:
+        lines.append("note: there is no export.json, so only the chain was checked")
     if anchors and not options.anchors:
         lines.append(
             "note: these anchors came with the export; use --anchors FILE with a copy kept elsewhere"
         )
     sys.stdout.write("\n".join(lines) + "\n")
-    return 0 if report["sound"] else 1
+    return 0 if report["sound"] and not problems else 1
 
 
 if __name__ == "__main__":

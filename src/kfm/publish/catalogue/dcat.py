@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from kfm.core.records import Asset, Item, Manifest
 from kfm.core.settings import Rights
 from kfm.core.times import rfc3339
-from kfm.publish.catalogue.stac import last_ms, license_url, stac_license
+from kfm.core.urns import run_urn
+from kfm.publish.catalogue.stac import last_ms, license_url, stac_license, told
 from kfm.publish.manifest import require_rights
 
 CONTEXT = {
     "dcat": "http://www.w3.org/ns/dcat#",
     "dcterms": "http://purl.org/dc/terms/",
+    "prov": "http://www.w3.org/ns/prov#",
     "odrs": "http://schema.theodi.org/odrs#",
     "skos": "http://www.w3.org/2004/02/skos/core#",
     "spdx": "http://spdx.org/rdf/terms#",
@@ -48,6 +52,7 @@ def dataset(manifest: Manifest, locate: Callable[[Asset], str]) -> dict[str, Any
             _distribution(one, asset, rights, locate) for one in manifest.items for asset in one.assets
         ],
     }
+    document.update(_provenance(manifest))
     if manifest.keywords:
         document["dcat:keyword"] = list(manifest.keywords)
     if rights.attribution:
@@ -65,6 +70,26 @@ def dataset(manifest: Manifest, locate: Callable[[Asset], str]) -> dict[str, Any
     if modified:
         document["dcterms:modified"] = _instant(max(modified))
     return document
+
+
+def _provenance(manifest: Manifest) -> dict[str, Any]:
+    """One statement for each run whose work is part of the version, and a link to what PROV documents tell."""
+    made = {
+        state.run_id: told(one.source_id, state)
+        for one in manifest.items
+        if not isinstance(state := one.run_state, msgspec.UnsetType)
+    }
+    if not made:
+        return {}
+    return {
+        "dcterms:provenance": [
+            {"@type": "dcterms:ProvenanceStatement", "dcterms:description": made[run_id]}
+            for run_id in sorted(made)
+        ],
+        "prov:wasGeneratedBy": [
+            {"@id": run_urn(run_id), "@type": "prov:Activity"} for run_id in sorted(made)
+        ],
+    }
 
 
 def _distribution(one: Item, asset: Asset, rights: Rights, locate: Callable[[Asset], str]) -> dict[str, Any]:

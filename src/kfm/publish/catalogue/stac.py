@@ -7,13 +7,17 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from kfm.core.records import Asset, Item, Manifest
+import msgspec
+
+from kfm.core.records import Asset, Item, Manifest, RunState
 from kfm.core.settings import Rights
 from kfm.core.times import rfc3339
+from kfm.core.wording import counted
 from kfm.publish.manifest import require_rights
 
 STAC_VERSION = "1.1.0"
 FILE_EXTENSION = "https://stac-extensions.github.io/file/v2.1.0/schema.json"
+PROCESSING_EXTENSION = "https://stac-extensions.github.io/processing/v1.2.0/schema.json"
 _SHA256_MULTIHASH = "1220"  # sha2-256, 32 bytes
 _IDENTIFIER = re.compile(r"[A-Za-z0-9.+-]+")
 _WORLD = [-180, -90, 180, 90]
@@ -81,6 +85,9 @@ def item(manifest: Manifest, one: Item, locate: Callable[[Asset], str]) -> dict[
     properties = document["properties"]
     if box:
         document["bbox"] = box
+    if not isinstance(one.run_state, msgspec.UnsetType):
+        document["stac_extensions"].append(PROCESSING_EXTENSION)
+        properties.update(run_fields(one.source_id, one.run_state))
     if one.partition is not None:
         properties["kfm:partition"] = one.partition
     modified = [asset.modified_ms for asset in one.assets if asset.modified_ms is not None]
@@ -89,6 +96,35 @@ def item(manifest: Manifest, one: Item, locate: Callable[[Asset], str]) -> dict[
     if rights.attribution:
         properties["providers"] = [{"name": rights.attribution, "roles": ["producer"]}]
     return document
+
+
+def run_fields(pipeline_id: str, state: RunState) -> dict[str, Any]:
+    """The run that made an item. Neither kfm's version nor a time: the same work keeps the same bytes.
+
+    There is no `processing:level` and no `processing:facility`: nobody told them.
+    """
+    return {
+        "kfm:run_state": msgspec.to_builtins(state),
+        "processing:lineage": told(pipeline_id, state),
+        "processing:software": {pipeline_id: state.code_sha},
+        "processing:version": state.code_sha,
+    }
+
+
+def told(pipeline_id: str, state: RunState) -> str:
+    """What happened, for people."""
+    summary = state.validation_summary
+    checks, failed = summary.get("checks", 0), summary.get("failed", 0)
+    if not checks:
+        contract = "no contract was declared"
+    elif failed:
+        contract = f"{failed} of {counted(checks, 'check')} of its contract failed"
+    else:
+        contract = f"its contract was kept ({counted(checks, 'check')})"
+    return (
+        f"Made by run {state.run_id} of pipeline {pipeline_id}, version {state.code_sha}, "
+        f"from the inputs {state.inputs_hash}; {contract}."
+    )
 
 
 def _asset(asset: Asset, locate: Callable[[Asset], str]) -> dict[str, Any]:

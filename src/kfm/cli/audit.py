@@ -1,0 +1,292 @@
+"""`kfm audit`: is the governance ledger as it was written, and how others can check that."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from kfm.cli.options import session_options
+from kfm.cli.output import instant, one_line, table
+from kfm.cli.session import Session
+from kfm.core.errors import ChainBroken, UsageError
+from kfm.core.wording import counted, moment
+
+LIMIT_MAX = 10_000
+ROWS_TOLD = 100_000
+UNSEEN = "from there on, a cut end or a chain that was written anew would not be seen"
+
+
+@click.group(name="audit")
+def command() -> None:
+    """Verify, anchor, list and export the governance ledger."""
+
+
+class Told:
+    """A line now and then, so that a long check does not look like a hang."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._count, self._total = 0, 0
+
+    def phase(self, name: str, total: int | None = None) -> None:  # noqa: ARG002 - there is only one
+        self._count, self._total = 0, total or 0
+
+    def advance(self, amount: int, note: str = "") -> None:  # noqa: ARG002 - rows have no names
+        before, self._count = self._count, self._count + amount
+        if before // ROWS_TOLD != self._count // ROWS_TOLD:
+            self._session.note(f"checked {self._count:,} of {max(self._total, self._count):,} rows")
+
+    def done(self) -> None: ...
+
+
+def _progress(session: Session) -> Any:
+    from kfm.cli.progress import Lines, watcher
+
+    drawn = watcher(is_tty=session.output == "text" and sys.stderr.isatty())
+    return Told(session) if isinstance(drawn, Lines) else drawn
+
+
+def _anchors(app: Any, named: Sequence[str]) -> tuple[list[str], list[Any], int]:
+    """The files that were read, this environment's anchors in them, and how many others there were."""
+    from kfm.audit import anchors
+
+    found, files = [], []
+    for path in named or (app.loaded.resolve(app.settings.audit.anchors),):
+        there = anchors.read(path)
+        if there is None:
+            if named:
+                raise UsageError(f"There is no file {path}.", remedy="Name the file that holds the anchors.")
+            continue
+        files.append(os.path.relpath(path) if path.startswith(os.getcwd() + "/") else path)
+        found += there
+    own = anchors.of_environment(found, app.settings.environment)
+    return files, own, len(found) - len(own)
+
+
+# --- verify ----------------------------------------------------------------------------
+
+
+@command.command(name="verify")
+@click.option(
+    "--anchors",
+    multiple=True,
+    metavar="FILE",
+    help="Anchors to compare with, kept elsewhere; may be repeated. Else the file of audit.anchors.",
+)
+@session_options
+def verify(session: Session, anchors: tuple[str, ...]) -> int:
+    """Check that the governance ledger is as it was written.
+
+    Every entry carries the hash of the one before it, so an edited, deleted, moved or added row is found
+    and named. That the end was cut off, or that everything was written anew, shows only against an anchor:
+    `kfm audit anchor` makes one, and the rows after the last are said to be unanchored.
+
+    Exit status 0 if the chain is sound, 1 if it is not.
+    """
+    from kfm.audit.chain import verify
+
+    with session.app(read_only=True) as app:
+        files, kept, others = _anchors(app, anchors)  # before the rows: none can be beyond their end
+        verdict = verify(app.ledger, kept, _progress(session))
+        environment = app.settings.environment
+    document = {
+        "environment": environment,
+        "sound": verdict.sound,
+        "rows": verdict.rows,
+        "head": {"number": verdict.head_number, "hash": verdict.head_hash},
+        "anchors": {
+            "files": files,
+            "agree": verdict.anchors,
+            "through": verdict.anchored_number,
+            "of_other_environments": others,
+        },
+        "unanchored_since": verdict.unanchored_since,
+        "unchained": verdict.unchained,
+        "finding": verdict.finding,
+    }
+    session.emit(document, _verdict_lines(verdict, files))
+    if others:
+        session.note(f"{counted(others, 'anchor')} of other environments: not compared")
+    if verdict.sound and verdict.unanchored_since is not None and verdict.head_number:
+        session.note("anchor it with: kfm audit anchor")
+    return 0 if verdict.sound else 1
+
+
+def _verdict_lines(verdict: Any, files: Sequence[str]) -> list[str]:
+    lines = []
+    if verdict.finding is not None:
+        found = verdict.finding
+        lines.append(click.style(f"BROKEN at row {found.number}: {one_line(found.detail)}", fg="red"))
+        if verdict.anchored_number:
+            lines.append(f"  rows 1 to {verdict.anchored_number} are as they were anchored")
+        if found.since < found.number:
+            lines.append(
+                f"  rows {found.since} to {found.number - 1} fit together; no anchor vouches for them"
+            )
+    elif not verdict.rows:
+        lines.append("sound: nothing has been recorded yet")
+    else:
+        end = f", head {verdict.head_number} with hash {verdict.head_hash}" if verdict.head_number else ""
+        lines.append(click.style(f"sound: {counted(verdict.rows, 'row')}{end}", fg="green"))
+    if verdict.unchained:
+        waiting = counted(verdict.unchained, "row")
+        lines.append(f"unchained: {waiting} from before the ledger was a chain; the next entry takes them in")
+    if verdict.anchors:
+        agree = "anchor agrees" if verdict.anchors == 1 else "anchors agree"
+        where = f"{verdict.anchors} {agree} ({', '.join(map(one_line, files))})"
+        lines.append(f"anchored: up to row {verdict.anchored_number}; {where}")
+    if verdict.unanchored_since is not None:
+        none = "" if verdict.anchors else "there is no anchor; "
+        lines.append(f"unanchored since row {verdict.unanchored_since}: {none}{UNSEEN}")
+    return lines
+
+
+# --- anchor ----------------------------------------------------------------------------
+
+
+@command.command(name="anchor")
+@click.option("--to", metavar="FILE", help="Add the anchor to FILE; else to the file of audit.anchors.")
+@session_options
+def anchor(session: Session, to: str | None) -> None:
+    """Write down where the ledger stands now, so that later changes to it can be proven.
+
+    The chain is verified first, against the anchors that there are; a broken one is not anchored. One line
+    is added to a file beside the configuration. Keep that file where whoever can change the database can't
+    change it, too: commit it to git and push, or send it to somebody.
+    """
+    from kfm.audit import anchors
+    from kfm.audit.chain import verify
+
+    with session.app(read_only=True) as app:
+        path = to or app.loaded.resolve(app.settings.audit.anchors)
+        _, kept, _ = _anchors(app, ())
+        if to is not None and os.path.exists(to):
+            kept += _anchors(app, (to,))[1]
+        verdict = verify(app.ledger, kept, _progress(session))
+        if verdict.finding is not None:
+            raise ChainBroken(
+                f"Row {verdict.finding.number}: {verdict.finding.detail}. Nothing was anchored."
+            )
+        made = None
+        if verdict.head_number:
+            made = anchors.made(verdict, app.settings.environment, app.clock.now_ms())
+    is_new = made is not None and (made.number, made.hash) not in {
+        (one.number, one.hash) for one in anchors.read(path) or () if one.environment == made.environment
+    }
+    if made is not None and is_new:
+        anchors.append(path, made)
+    document = {"anchor": made, "file": path, "added": is_new}
+    if made is None:
+        waiting = (
+            f"; {counted(verdict.unchained, 'old row')} wait for the next entry" if verdict.unchained else ""
+        )
+        session.emit(document, [f"nothing to anchor: the chain has no row yet{waiting}"])
+        return
+    word = "anchored" if is_new else "anchored already"
+    session.emit(document, [f"{word}: row {made.number} with hash {made.hash} in {path}"])
+    if is_new:
+        session.note(f"keep it elsewhere, too: git add {path} && git commit, then push")
+
+
+# --- list ------------------------------------------------------------------------------
+
+
+@command.command(name="list")
+@click.option("--kind", metavar="KIND", help="Only entries of this kind: force, switch, promotion, review, …")
+@click.option("--subject", metavar="ID", help="Only entries about this run, dataset or scope.")
+@click.option(
+    "--limit", type=click.IntRange(1, LIMIT_MAX), default=20, help="At most so many.", show_default=True
+)
+@session_options
+def list_entries(session: Session, kind: str | None, subject: str | None, limit: int) -> None:
+    """List what people and gates decided, newest first.
+
+    ROW is the entry's number in the chain. JSON output has everything that was recorded.
+    """
+    from kfm.audit.chain import newest
+
+    with session.app(read_only=True) as app:
+        found = newest(app.ledger, kind=kind, subject=subject, limit=limit + 1)
+    shown, more = found[:limit], len(found) > limit
+    header = ("ROW", "RECORDED (UTC)", "KIND", "SUBJECT", "BY", "WHY")
+    lines = table(header, [_row(one) for one in shown]) if shown else ["no entries"]
+    documents = [
+        {
+            "number": one.number,
+            "hash": one.hash,
+            "kind": one.entry.kind,
+            "subject": one.entry.subject,
+            "actor": one.entry.actor,
+            "recorded_at": instant(one.entry.recorded_at_ms),
+            "rationale": one.entry.rationale,
+            "ticket": one.entry.ticket,
+            "details": one.entry.details,
+        }
+        for one in shown
+    ]
+    session.emit({"entries": documents, "more": more}, lines, rows=documents)
+    if more and session.output == "text":
+        session.note(f"more entries are not shown: use --limit (now {limit})")
+
+
+def _row(one: Any) -> tuple[str, ...]:
+    why = one.entry.rationale or one.entry.details.get("reason") or "-"
+    return (
+        str(one.number),
+        moment(one.entry.recorded_at_ms).removesuffix(" UTC"),
+        one.entry.kind,
+        one.entry.subject,
+        one.entry.actor,
+        str(why),
+    )
+
+
+# --- export ----------------------------------------------------------------------------
+
+
+@command.command(name="export")
+@click.argument("folder", metavar="DIR")
+@click.option("--internal", is_flag=True, help="Mask and withhold nothing. Not for publishing.")
+@click.option("--anchors", multiple=True, metavar="FILE", help="Anchors to compare with and to add.")
+@session_options
+def export(session: Session, folder: str, internal: bool, anchors: tuple[str, ...]) -> None:
+    """Write the chain and its ledgers into DIR, with a script that checks them without kfm.
+
+    \b
+    audit-chain.jsonl        every link of the chain, and anchors.jsonl the anchors
+    pipeline_retry_log.json  runs that were tried again: attempts, delays, error classes, CARE labels
+    versioning_ledger.json   every promoted version, with its run and its row in the chain
+    postmortems.json         and reviews.json: what followed from halts
+    verify_audit.py          python DIR/verify_audit.py DIR [--anchors FILE]
+
+    Datasets whose CARE level is restricted or blocked, or whose people have not consented, are masked, and
+    entries about them are withheld: the chain still verifies. --internal shows everything.
+    """
+    from kfm.audit.export import export
+
+    with session.app(read_only=True) as app:
+        _, kept, _ = _anchors(app, anchors)
+        made = export(
+            app.ledger,
+            app.settings,
+            app.files,
+            folder,
+            kept,
+            internal=internal,
+            progress=_progress(session),
+        )
+    lines = [
+        f"{folder}: {counted(made.chain.number, 'row')} of the chain, {counted(len(made.files), 'file')}"
+    ]
+    if made.withheld:
+        lines.append(f"withheld: {counted(made.withheld, 'row')} about masked datasets or with secrets")
+    if made.unanchored_since is not None:
+        lines.append(f"unanchored since row {made.unanchored_since}: {UNSEEN}")
+    session.emit({"folder": folder, "export": made}, lines)
+    session.note(f"check it with: python {os.path.join(folder, 'verify_audit.py')} {folder}")
+    if internal:
+        session.note("this export masks nothing: do not publish it")

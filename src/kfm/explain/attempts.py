@@ -1,0 +1,101 @@
+"""How a run and its nodes were tried: endings, retries, and what they cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kfm.core.evidence import Attempt, Retry
+from kfm.core.records import Run
+from kfm.core.wording import counted, duration, moment
+from kfm.explain.sentences import Sentence, of_attempt, of_row, of_run
+
+SHOWN_MAX = 20
+TRIES_SHOWN_MAX = 10
+REAPED = ("WORKER_DIED", "LEASE_EXPIRED")
+
+
+def tried(run: Run, rows: Sequence[Attempt]) -> list[Sentence]:
+    """One sentence for each attempt at the run."""
+    whole = [row for row in rows if row.node == ""]
+    if not whole:
+        count = counted(run.attempts, "attempt")
+        return [of_run(f"No evidence of how it was tried: its row counts {count}, none is on record.", run)]
+    told = [of_row(attempt_text(row, rows), row) for row in whole[-SHOWN_MAX:]]
+    if len(whole) > SHOWN_MAX:
+        told.insert(0, of_run(f"{counted(len(whole) - SHOWN_MAX, 'earlier attempt')} not told here.", run))
+    return told
+
+
+def attempt_text(row: Attempt, rows: Sequence[Attempt] = ()) -> str:
+    """When it began, how it ended, and where."""
+    what = f"Node {row.node} of attempt {row.attempt}" if row.node else f"Attempt {row.attempt}"
+    waited = f", {duration(row.delay_ms)} after the one before had ended" if row.delay_ms else ""
+    return f"{what} began at {moment(row.started_at_ms)}{waited}{_ending(row, rows)}"
+
+
+def _ending(row: Attempt, rows: Sequence[Attempt]) -> str:
+    if row.ending is None or row.ended_at_ms is None:
+        return "; no evidence of its end yet."
+    took = f"after {duration(max(0, row.ended_at_ms - row.started_at_ms))}"
+    if row.ending == "complete":
+        skipped = ", skipped" if row.outcome == "skipped" else ""
+        return f" and completed {took}{skipped}."
+    nodes = [each.node for each in rows if each.attempt == row.attempt and each.node]
+    place = f" in node {nodes[-1]}" if row.node == "" and nodes else ""
+    code = row.error_code or "no code"
+    kind = f", class {row.error_class}" if row.error_class else ""
+    if row.error_code in REAPED:
+        cause = "its process was gone" if row.error_code == "WORKER_DIED" else "its lease had run out"
+        return f" and was killed{place}; the reaper ended it at {moment(row.ended_at_ms)}: {cause} ({code})."
+    word = "was stopped" if row.ending == "abort" else "failed"
+    return f" and {word} {took}{place}: {code}{kind}."
+
+
+def retried(run: Run, rows: Sequence[Attempt], retries: Sequence[Retry]) -> list[Sentence]:
+    """The call tier: one sentence for each call that met trouble."""
+    calls: dict[tuple[int, str, int], list[Retry]] = {}
+    for retry in retries:
+        calls.setdefault((retry.attempt, retry.node, retry.call), []).append(retry)
+    told = []
+    for (attempt, node, _), tries in list(calls.items())[:SHOWN_MAX]:
+        told.append(of_attempt(_tries_text(attempt, node, tries), run.run_id, attempt, node))
+    if len(calls) > SHOWN_MAX:
+        more = counted(len(calls) - SHOWN_MAX, "more call")
+        told.append(of_run(f"{more} met trouble.", run))
+    if not calls and rows:
+        told.append(of_run("No evidence of a call that was tried again.", run))
+    return told
+
+
+def _tries_text(attempt: int, node: str, tries: Sequence[Retry]) -> str:
+    again = [each for each in tries if each.outcome == "retried"]
+    shown = [
+        f"{each.error_class}, then {duration(each.delay_ms)} of waiting" for each in again[:TRIES_SHOWN_MAX]
+    ]
+    if len(again) > TRIES_SHOWN_MAX:
+        shown.append(f"and {len(again) - TRIES_SHOWN_MAX} more")
+    end = next((f"; it gave up on {each.error_class}" for each in tries if each.outcome == "gave-up"), "")
+    where = f"node {node}" if node else "the run"
+    times = counted(len(again), "time")
+    return f"In attempt {attempt}, {where}, a call was retried {times}: {'; '.join(shown)}{end}."
+
+
+def cost(run: Run, rows: Sequence[Attempt]) -> list[Sentence]:
+    """What each attempt used, as modelled."""
+    told = []
+    assumption = ""
+    for row in [each for each in rows if each.energy is not None][-SHOWN_MAX:]:
+        energy = row.energy
+        assert energy is not None
+        what = f"Node {row.node} of attempt {row.attempt}" if row.node else f"Attempt {row.attempt}"
+        said = (
+            f"{what} used {energy.cpu_us / 1_000_000:.3f} s of processor time; modelled cost "
+            f"{energy.energy_uwh:,} µWh and {energy.co2_ug:,} µg CO2e."
+        )
+        if energy.assumption != assumption:
+            assumption = energy.assumption
+            said += f" {assumption}"
+        told.append(of_row(said, row))
+    if not told and rows:
+        told.append(of_run("No evidence of what it cost.", run))
+    return told

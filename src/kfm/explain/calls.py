@@ -1,0 +1,144 @@
+"""Who asked, and what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+from kfm.core.evidence import Link
+from kfm.core.records import Invocation, Run
+from kfm.core.wording import counted, moment
+from kfm.explain import gates
+from kfm.explain.sentences import Account, Sentence, of_call, of_inputs, of_link, of_run, stopped
+from kfm.ports import LedgerReader
+
+SHOWN_MAX = 20
+READ_MAX = 1000
+_ANSWERS = {
+    "success": "and it succeeded",
+    "noop": "and nothing had to be done",
+    "refused": "and was refused",
+    "busy": "and found it busy",
+    "failed": "and it failed",
+}
+
+
+def account_of_call(ledger: LedgerReader, call: Invocation) -> Account:
+    """Of a call that started nothing: why it did not."""
+    run = ledger.run(call.run_id) if call.run_id else None
+    links = [
+        link
+        for link in ledger.links(call.dataset_id, limit=READ_MAX)
+        if link.entry.details.get("invocation_id") == call.invocation_id
+    ]
+    return Account(
+        kind="invocation",
+        id=call.invocation_id,
+        reason=call_reason(ledger, call, run, links),
+        chain=(*call_chain(ledger, call, run, links),),
+    )
+
+
+def call_reason(ledger: LedgerReader, call: Invocation, run: Run | None, links: Sequence[Link]) -> Sentence:
+    name = f"Call {call.invocation_id}"
+    said = stopped(call.reason or "no reason is recorded")
+    blockers = gates.refused(call.gates)
+    if call.outcome == "refused" and blockers:
+        bundle = gates.bundle_of(call, links)
+        texts = ledger.policy_texts(bundle) if bundle else None
+        return of_call(f"{name} was refused: {gates.blocker_text(blockers[0], texts)}", call)
+    if call.outcome == "noop" and run is not None and run.fingerprint and is_unchanged(call, run):
+        text = f"{name} did nothing: its inputs equal those of run {run.run_id}, both are {run.fingerprint}."
+        return of_inputs(text, run.fingerprint)
+    words = {
+        "noop": "did nothing",
+        "refused": "was refused",
+        "busy": "found somebody at work",
+        "failed": "failed",
+        "success": "ended well. Why it ran",
+        None: "is under way, or its end is not recorded. Why it began",
+    }
+    ways = {"busy": " `kfm status` shows who holds it and until when."}
+    return of_call(f"{name} {words[call.outcome]}: {said}{ways.get(call.outcome or '', '')}", call)
+
+
+def is_unchanged(call: Invocation, run: Run) -> bool:
+    """Was upstream compared, and found as it was when this run was done?"""
+    return call.reason == f"Upstream is unchanged since revision {run.revision}."
+
+
+def call_chain(
+    ledger: LedgerReader, call: Invocation, run: Run | None, links: Sequence[Link]
+) -> list[Sentence]:
+    told = [asked(call)]
+    told.append(of_call(f"It came as trigger {call.trigger_type}, with key {call.idempotency_key}.", call))
+    told += gates.refusals(ledger, call, links, told_first=call.outcome == "refused")
+    if run is None:
+        told.append(of_call(f"No evidence of a run: it was for source {call.source_id}.", call))
+    else:
+        told.append(of_run(f"It was answered with run {run.run_id}, which is {run.status}.", run))
+    return told + governed(links)
+
+
+def asked(call: Invocation) -> Sentence:
+    """Who, when, why, and how that ended."""
+    claimed = f", for {call.claimed_actor}" if call.claimed_actor else ""
+    ticket = f", ticket {call.ticket}" if call.ticket else ""
+    why = f" (rationale: {call.rationale}{ticket})" if call.rationale else ""
+    end = _ANSWERS.get(call.outcome or "", "how that ended is not recorded")
+    reason = f": {call.reason}" if call.reason else ""
+    if call.outcome == "success" and call.reason:
+        reason = f". Why it ran: {call.reason}"
+    who = f"At {moment(call.requested_at_ms)} {call.actor}{claimed}{why} asked for it"
+    return of_call(stopped(f"{who}, {end}{reason}"), call)
+
+
+def all_asked(run: Run, calls: Sequence[Invocation]) -> list[Sentence]:
+    """The calls of a run in order; neighbours that ended alike are told once."""
+    if not calls:
+        return [of_run("No evidence of a call that asked for it.", run)]
+
+    def alike(call: Invocation) -> tuple[object, ...]:
+        return call.outcome, call.reason, call.actor, call.claimed_actor, call.rationale, call.ticket
+
+    groups = [list(group) for _, group in groupby(calls, key=alike)]
+    told: list[Sentence] = []
+    for group in groups[:SHOWN_MAX]:
+        told.append(asked(group[0]))
+        if len(group) > 1:
+            often = "Once more" if len(group) == 2 else f"{len(group) - 1} more times"
+            told.append(of_call(f"{often} the same, last at {moment(group[-1].requested_at_ms)}.", group[-1]))
+    if len(groups) > SHOWN_MAX:
+        more = sum(map(len, groups[SHOWN_MAX:]))
+        told.append(of_run(f"{counted(more, 'further call')} recorded: `kfm show {run.run_id}`.", run))
+    return told
+
+
+def repeated(run: Run, calls: Sequence[Invocation]) -> Sentence:
+    """That it acts once is claimed only where somebody asked again and nothing was done."""
+    same = [c for c in calls if c.outcome == "noop" and c.idempotency_key == run.idempotency_key]
+    if not same:
+        return of_run(
+            f"Its idempotency key is {run.idempotency_key}. No evidence of a repeated request with that key.",
+            run,
+        )
+    return of_call(
+        f"It acted once: {counted(len(same), 'later call')} with its key {run.idempotency_key} "
+        "started nothing.",
+        same[-1],
+    )
+
+
+def governed(links: Sequence[Link]) -> list[Sentence]:
+    """What the governance ledger holds beyond promotions and refusals, oldest first."""
+    told = []
+    for link in sorted(links, key=lambda link: link.number):
+        entry = link.entry
+        if entry.kind in ("promotion", "gate-refused"):
+            continue  # told with the promotion and the calls
+        ticket = f" Ticket {entry.ticket}." if entry.ticket else ""
+        why = f" because: {stopped(entry.rationale)}" if entry.rationale else "; no evidence of why."
+        what = {"force": "forced it", "governed-retry": "had it retried past its budget"}.get(entry.kind)
+        said = f"{entry.actor} {what}" if what else f"Governance recorded {entry.kind} by {entry.actor}"
+        told.append(of_link(f"{said} at {moment(entry.recorded_at_ms)}{why}{ticket}", link))
+    return told

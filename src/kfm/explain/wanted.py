@@ -1,0 +1,174 @@
+"""From what a person typed to what he means, and to its account."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+
+from kfm.core.errors import UsageError
+from kfm.core.records import Invocation, Run
+from kfm.core.wording import moment
+from kfm.explain.calls import account_of_call
+from kfm.explain.nodes import account_of_attempt
+from kfm.explain.runs import READ_MAX, account_of_run, newest
+from kfm.explain.sentences import Account, Ref, Sentence, of_link, of_promotion, stopped
+from kfm.ports import LedgerReader
+
+PREFIX_CHARS_MIN = 4
+NAMED_MAX = 3
+_PLACE = re.compile(r"(?P<run>[0-9A-Za-z-]+)(?:#(?P<attempt>[0-9]{1,6}))?(?:/(?P<node>[a-z_-]+))?")
+
+
+def explain(
+    ledger: LedgerReader,
+    wanted: str,
+    now_ms: int,
+    *,
+    datasets: Collection[str] = (),
+    sources: Collection[str] = (),
+) -> Account:
+    """The account of a run, an attempt, a node, a call, a dataset or a source. Reads only."""
+    place = _PLACE.fullmatch(wanted)
+    if place and (place["attempt"] or place["node"]):
+        run = _one_run(ledger, place["run"])
+        number = int(place["attempt"]) if place["attempt"] else None
+        return account_of_attempt(ledger, run, number, place["node"] or "")
+    run_found = ledger.run(wanted)
+    if run_found is not None:
+        return account_of_run(ledger, run_found, now_ms)
+    call = ledger.invocation(wanted)
+    if call is not None:
+        return _of_call(ledger, call, now_ms)
+    known = _now(ledger, wanted, now_ms, datasets, sources)
+    if known is not None:
+        return known
+    found = _beginning_with(ledger, wanted)
+    return (
+        account_of_run(ledger, found, now_ms) if isinstance(found, Run) else _of_call(ledger, found, now_ms)
+    )
+
+
+def _of_call(ledger: LedgerReader, call: Invocation, now_ms: int) -> Account:
+    """A call that began an attempt is told with its run; any other by itself."""
+    began = call.run_id and any(
+        row.invocation_id == call.invocation_id for row in ledger.attempts(call.run_id)
+    )
+    run = ledger.run(call.run_id) if call.run_id and began else None
+    if run is None:
+        return account_of_call(ledger, call)
+    told = account_of_run(ledger, run, now_ms)
+    return Account(kind="invocation", id=call.invocation_id, reason=told.reason, chain=told.chain)
+
+
+# --- a dataset or a source, now --------------------------------------------------------
+
+
+def _now(
+    ledger: LedgerReader, wanted: str, now_ms: int, datasets: Collection[str], sources: Collection[str]
+) -> Account | None:
+    """Why it is as it is: by the newest call or run."""
+    of_dataset = wanted in datasets
+    calls = [
+        call
+        for call in ledger.invocations(limit=READ_MAX)
+        if wanted == call.source_id or wanted == call.dataset_id
+    ]
+    runs = ledger.runs(source_id=wanted, limit=1) or ledger.runs(dataset_id=wanted, limit=1)
+    if not calls and not runs and not of_dataset and wanted not in sources:
+        return None
+    of_dataset = of_dataset or wanted in {call.dataset_id for call in calls} | {
+        run.dataset_id for run in runs
+    }
+    ref = Ref(type="dataset" if of_dataset else "source", id=wanted)
+    run = newest(runs)
+    if calls and (run is None or calls[0].requested_at_ms >= run.start_time_ms):
+        told = _of_call(ledger, calls[0], now_ms)
+    elif run is not None:
+        told = account_of_run(ledger, run, now_ms)
+    else:
+        option = "" if of_dataset else f" --source {wanted}"
+        way = f"Whoever runs kfm does with `kfm run{option}`."
+        text = f"No evidence of {wanted}: nobody has asked for it yet. {way}"
+        return Account(
+            kind=ref.type,  # type: ignore[arg-type]
+            id=wanted,
+            reason=Sentence(text=text, record=ref),
+            chain=(),
+        )
+    dataset_id = wanted if of_dataset else calls[0].dataset_id if calls else run.dataset_id if run else wanted
+    return Account(
+        kind=ref.type,  # type: ignore[arg-type]
+        id=wanted,
+        reason=told.reason,
+        chain=(*_shown(ledger, dataset_id), *_switched(ledger, dataset_id), *told.chain),
+    )
+
+
+def _shown(ledger: LedgerReader, dataset_id: str) -> list[Sentence]:
+    head = ledger.promotions(dataset_id, 1)
+    if not head:
+        text = f"No evidence of a version of {dataset_id}: readers see nothing."
+        return [Sentence(text=text, record=Ref(type="dataset", id=dataset_id))]
+    last = head[0]
+    when = f"promoted at {moment(last.promoted_at_ms)} by run {last.run_id}"
+    text = f"Readers see version {last.sequence}, {when}."
+    return [of_promotion(text, last)]
+
+
+def _switched(ledger: LedgerReader, dataset_id: str) -> list[Sentence]:
+    """Kill switches that stand now, on everything or on this dataset."""
+    told = []
+    for switch in ledger.switches():
+        if switch.position == "running" or switch.scope not in ("all", f"dataset:{dataset_id}"):
+            continue
+        since = f"{switch.scope} is {switch.position} since {moment(switch.set_at_ms)} by {switch.actor}"
+        text = stopped(f"A kill switch stands now: {since}: {switch.rationale}")
+        links = ledger.links(switch.scope, limit=1)
+        record = Ref(type="dataset", id=dataset_id)
+        told.append(of_link(text, links[0]) if links else Sentence(text=text, record=record))
+    return told
+
+
+# --- beginnings of ids -------------------------------------------------------------------
+
+
+def _beginning_with(ledger: LedgerReader, wanted: str) -> Run | Invocation:
+    _require_telling(wanted)
+    start = wanted.lower()
+    runs = [run for run in ledger.runs(limit=READ_MAX) if run.run_id.startswith(start)]
+    calls = [call for call in ledger.invocations(limit=READ_MAX) if call.invocation_id.startswith(start)]
+    found: list[Run | Invocation] = [*runs, *calls]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        names = [each.run_id if isinstance(each, Run) else each.invocation_id for each in found[:NAMED_MAX]]
+        more = f" and {len(found) - NAMED_MAX} more" if len(found) > NAMED_MAX else ""
+        what = "runs" if not calls else "calls" if not runs else "runs and calls"
+        raise UsageError(
+            f"Several {what} begin with `{wanted}`: {', '.join(names)}{more}.", remedy="Give more of the id."
+        )
+    raise UsageError(
+        f"There is no run, call, dataset or source `{wanted}`.",
+        remedy="`kfm runs` lists runs, `kfm status` datasets; `kfm show RUN --json` has the ids of calls.",
+    )
+
+
+def _one_run(ledger: LedgerReader, wanted: str) -> Run:
+    run = ledger.run(wanted)
+    if run is None:
+        _require_telling(wanted)
+        found = [each for each in ledger.runs(limit=READ_MAX) if each.run_id.startswith(wanted.lower())]
+        if len(found) != 1:
+            why = "Several runs begin" if found else "No run begins"
+            raise UsageError(f"{why} with `{wanted}`.", remedy="`kfm runs` lists them.")
+        run = found[0]
+    return run
+
+
+def _require_telling(wanted: str) -> None:
+    if len(wanted) < PREFIX_CHARS_MIN:
+        code = f" For the error code: `kfm explain KFM{wanted}`." if re.fullmatch(r"\d{3}", wanted) else ""
+        raise UsageError(
+            f"`{wanted}` is too short for a run: give at least {PREFIX_CHARS_MIN} characters of its id.",
+            remedy=code.strip() or "`kfm runs` lists them.",
+        )

@@ -1,0 +1,430 @@
+#!/usr/bin/env python3
+"""Check a bundle of evidence about one run: offline, with nothing but Python's standard library.
+
+    python3 verify.py [FOLDER|FILE.zip] [--expect DIGEST]
+
+Exit code 0: everything agrees. 1: something does not, and each finding is printed. 2: there is no bundle.
+
+It finds damage and contradictions. A forger who writes all files anew is found only by comparing the
+digest that is printed with one that you got by another way.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+import uuid
+import zipfile
+from typing import IO, Any
+
+CHECKSUMS = "checksums.sha256"
+METADATA = "ro-crate-metadata.json"
+FORMAT = "kfm-evidence/1"
+PROFILE = "https://w3id.org/ro/crate/1."
+TERMINAL = {"complete": "COMPLETE", "fail": "FAIL", "abort": "ABORT"}
+FILES_MAX = 10_000
+DOCUMENT_BYTES_MAX = 256 * 1024 * 1024
+FINDINGS_MAX = 1000
+NEEDED = (METADATA, "README.md", "verify.py", "evidence.json", "prov.jsonld", "ledger/run.json",
+          "ledger/invocations.jsonl", "ledger/attempts.jsonl", "ledger/retries.jsonl",
+          "ledger/promotions.jsonl")  # fmt: skip
+
+
+class NoBundle(Exception):
+    """There is nothing here that could be checked."""
+
+
+# --- reading ------------------------------------------------------------------------------
+
+
+class Folder:
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def names(self) -> list[str]:
+        found = []
+        for folder, folders, files in os.walk(self._path):
+            folders[:] = [name for name in folders if name != "__pycache__"]
+            for name in [*files, *(each for each in folders if os.path.islink(os.path.join(folder, each)))]:
+                path = os.path.relpath(os.path.join(folder, name), self._path)
+                found.append(path.replace(os.sep, "/"))
+                if len(found) > FILES_MAX:
+                    raise NoBundle(f"more than {FILES_MAX} files")
+        return sorted(found)
+
+    def open(self, name: str) -> IO[bytes]:
+        path = os.path.join(self._path, *name.split("/"))
+        if os.path.islink(path) or not os.path.isfile(path):
+            raise OSError("it is not a plain file")
+        return open(path, "rb")
+
+
+class Archive:
+    def __init__(self, path: str) -> None:
+        self._zip = zipfile.ZipFile(path)
+
+    def names(self) -> list[str]:
+        names = [one.filename for one in self._zip.infolist() if not one.is_dir()]
+        if len(names) > FILES_MAX:
+            raise NoBundle(f"more than {FILES_MAX} files")
+        return sorted(names)
+
+    def open(self, name: str) -> IO[bytes]:
+        return self._zip.open(name)
+
+
+class Findings(list):  # type: ignore[type-arg]
+    """What is wrong, in sentences."""
+
+    def expect(self, right: object, sentence: str) -> bool:
+        if not right and len(self) < FINDINGS_MAX:
+            self.append(sentence)
+        return bool(right)
+
+
+class Bundle:
+    def __init__(self, source: Folder | Archive, findings: Findings) -> None:
+        self.source = source
+        self.findings = findings
+        self.names = source.names()
+        self.sums: dict[str, tuple[str, int]] = {}
+
+    def data(self, name: str) -> bytes:
+        if name not in self.names:
+            return b""
+        with self.source.open(name) as file:
+            data = file.read(DOCUMENT_BYTES_MAX + 1)
+        self.findings.expect(len(data) <= DOCUMENT_BYTES_MAX, f"{name} is too large to be looked into")
+        return data[:DOCUMENT_BYTES_MAX]
+
+    def document(self, name: str) -> dict[str, Any]:
+        found = self._parsed(name, self.data(name) or b"{}")
+        return found if isinstance(found, dict) else {}
+
+    def rows(self, name: str) -> list[dict[str, Any]]:
+        data = self.data(name)
+        self.findings.expect(not data or data.endswith(b"\n"), f"{name} was cut short")
+        rows = [self._parsed(name, line) for line in data.split(b"\n") if line]
+        return [row for row in rows if isinstance(row, dict)]
+
+    def _parsed(self, name: str, data: bytes) -> Any:
+        try:
+            found = json.loads(data)
+        except ValueError as error:
+            self.findings.expect(False, f"{name} is not JSON: {error}")
+            return {}
+        self.findings.expect(isinstance(found, dict), f"{name} holds something else than objects")
+        return found
+
+
+# --- every file is there, and as it was ----------------------------------------------------
+
+
+def check_files(bundle: Bundle) -> str:
+    """The digest of the whole bundle."""
+    expect = bundle.findings.expect
+    raw = bundle.data(CHECKSUMS)
+    listed: dict[str, str] = {}
+    for line in raw.decode("utf-8", "replace").splitlines():
+        digest, _, name = line.partition("  ")
+        if expect(len(digest) == 64 and name and name not in listed, f"{CHECKSUMS}: {line[:80]!r} is no entry"):
+            listed[name] = digest
+    as_written = "".join(f"{listed[name]}  {name}\n" for name in sorted(listed)).encode()
+    expect(raw == as_written, f"{CHECKSUMS} is not in the form in which it is written")
+    expect(len(set(bundle.names)) == len(bundle.names), "a name stands twice in the archive")
+    for name in sorted(listed.keys() - set(bundle.names)):
+        expect(False, f"{name} is missing")
+    for name in bundle.names:
+        if name == CHECKSUMS:
+            continue
+        if not expect(name in listed, f"{name} does not belong to the bundle"):
+            continue
+        digest, size = hashlib.sha256(), 0
+        try:
+            with bundle.source.open(name) as file:
+                while chunk := file.read(1 << 20):
+                    digest.update(chunk)
+                    size += len(chunk)
+        except (OSError, zipfile.BadZipFile, RuntimeError) as error:
+            expect(False, f"{name} can't be read: {error}")
+            continue
+        bundle.sums[name] = (digest.hexdigest(), size)
+        expect(digest.hexdigest() == listed[name], f"{name} is not the file that was written")
+    for name in NEEDED:
+        expect(name in listed, f"{name} belongs to every bundle")
+    return "sha256:" + hashlib.sha256(raw).hexdigest()
+
+
+def check_crate(bundle: Bundle) -> None:
+    expect = bundle.findings.expect
+    graph = bundle.document(METADATA).get("@graph")
+    things = {thing.get("@id"): thing for thing in graph or [] if isinstance(thing, dict)}
+    profile = (things.get(METADATA, {}).get("conformsTo") or {}).get("@id", "")
+    expect(str(profile).startswith(PROFILE), f"{METADATA} does not say that it is an RO-Crate")
+    root = things.get("./", {})
+    expect(root.get("identifier") == f"urn:kfm:run:{run_id(bundle)}", f"{METADATA} is about another run")
+    licence = things.get((root.get("license") or {}).get("@id"), {})
+    expect(licence.get("name"), f"{METADATA} names no licence")
+    expect(things.get("#care-label", {}).get("value"), f"{METADATA} has no CARE label")
+    from urllib.parse import unquote
+
+    parts = {unquote(str(part.get("@id"))): things.get(part.get("@id"), {}) for part in root.get("hasPart") or []}
+    here = {*bundle.sums, CHECKSUMS} - {METADATA}
+    for name in sorted(parts.keys() ^ here):
+        expect(False, f"{name} is in one of {METADATA} and the bundle, but not in the other")
+    for name in sorted(parts.keys() & bundle.sums.keys()):
+        digest, size = bundle.sums[name]
+        right = (parts[name].get("sha256"), parts[name].get("contentSize")) == (digest, str(size))
+        expect(right, f"{METADATA} has another checksum or size for {name}")
+
+
+def run_id(bundle: Bundle) -> str:
+    return str(bundle.document("ledger/run.json").get("run_id"))
+
+
+# --- the ledger's rows agree -----------------------------------------------------------------
+
+
+def uuid5(namespace: str, name: str) -> str:
+    try:
+        return str(uuid.uuid5(uuid.UUID(namespace), name))
+    except ValueError:
+        return ""
+
+
+def check_ledger(bundle: Bundle) -> None:
+    expect = bundle.findings.expect
+    mine = run_id(bundle)
+    run = bundle.document("ledger/run.json")
+    calls = bundle.rows("ledger/invocations.jsonl")
+    attempts = bundle.rows("ledger/attempts.jsonl")
+    about = bundle.document("evidence.json")
+    expect(about.get("format") == FORMAT, "evidence.json has a format that is not known here")
+    expect(about.get("run_id") == mine, "evidence.json is about another run")
+    for name in ("invocations", "attempts", "retries", "promotions"):
+        for row in bundle.rows(f"ledger/{name}.jsonl"):
+            expect(row.get("run_id") == mine, f"ledger/{name}.jsonl speaks of run {row.get('run_id')}")
+    ids = {call.get("invocation_id") for call in calls}
+    seen: set[tuple[Any, Any]] = set()
+    for one in attempts:
+        number, node = one.get("attempt"), one.get("node")
+        what = f"attempt {number}{f' at {node}' if node else ''}"
+        expect((number, node) not in seen, f"{what} stands twice")
+        seen.add((number, node))
+        whole = uuid5(mine, str(number))
+        expect(one.get("lineage_id") == (uuid5(whole, str(node)) if node else whole), f"{what} has a foreign id")
+        expect(not calls or one.get("invocation_id") in ids, f"{what} was asked for by a call that is not here")
+        expect((one.get("ending") is None) == (one.get("ended_at_ms") is None), f"{what} has half an end")
+        expect(not node or (number, "") in {(each.get("attempt"), each.get("node")) for each in attempts},
+               f"{what} belongs to no attempt at the run")  # fmt: skip
+    if attempts:
+        highest = max(int(one.get("attempt") or 0) for one in attempts)
+        expect(run.get("attempts") == highest, "ledger/run.json counts other attempts than there are")
+    for row in bundle.rows("ledger/promotions.jsonl"):
+        expect(row.get("version_id") == run.get("version_id"), "the promotion is of another version")
+
+
+# --- lineage and provenance -------------------------------------------------------------------
+
+
+def check_lineage(bundle: Bundle) -> None:
+    """One start and one end for each lineage run; no end while the attempt is under way."""
+    expect = bundle.findings.expect
+    events = bundle.rows("openlineage.jsonl")
+    if "openlineage.jsonl" not in bundle.names:
+        return
+    heard: dict[str, list[dict[str, Any]]] = {}
+    for event in events:
+        heard.setdefault(str((event.get("run") or {}).get("runId")), []).append(event)
+    attempts = {one.get("lineage_id"): one for one in bundle.rows("ledger/attempts.jsonl")}
+    away = {uuid5(str(c.get("invocation_id")), "0"): c for c in bundle.rows("ledger/invocations.jsonl")}
+    for name in sorted(heard.keys() - attempts.keys() - away.keys()):
+        expect(False, f"openlineage.jsonl tells of {name}, which is no attempt at this run")
+    for name, one in attempts.items():
+        kinds = [event.get("eventType") for event in heard.get(str(name), [])]
+        ending = TERMINAL.get(str(one.get("ending")))
+        wanted = ["START"] if ending is None else ["START", ending]
+        expect(kinds == wanted, f"lineage run {name} has the events {kinds}, not {wanted}")
+    for name in heard.keys() & away.keys():
+        kinds = [event.get("eventType") for event in heard[name]]
+        expect(kinds in (["START", "ABORT"], ["START", "FAIL"]), f"lineage run {name} has the events {kinds}")
+    for name, told in heard.items():
+        times = [str(event.get("eventTime") or "") for event in told]
+        expect(times == sorted(times), f"lineage run {name} ends before it starts")
+
+
+def instant(value: Any) -> str:
+    return str(value.get("@value")) if isinstance(value, dict) else ""
+
+
+def rfc3339(ms: Any) -> str:
+    from datetime import datetime, timedelta, timezone
+
+    at = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(milliseconds=int(ms))  # noqa: UP017
+    text = at.strftime("%Y-%m-%dT%H:%M:%S").rjust(19, "0")
+    return f"{text}.{ms % 1000:03d}Z" if ms % 1000 else f"{text}Z"
+
+
+def check_provenance(bundle: Bundle) -> None:
+    expect = bundle.findings.expect
+    graph = bundle.document("prov.jsonld").get("@graph")
+    things = {str(thing.get("@id")): thing for thing in graph or [] if isinstance(thing, dict)}
+    mine = f"urn:kfm:run:{run_id(bundle)}"
+    runs = [name for name, thing in things.items() if "kfm:Run" in (thing.get("@type") or [])]
+    expect(runs == [mine], "prov.jsonld is about another run")
+    run = bundle.document("ledger/run.json")
+    told = things.get(mine, {})
+    for member, field in (("kfm:status", "status"), ("kfm:idempotencyKey", "idempotency_key"),
+                          ("kfm:workKey", "work_key"), ("kfm:pipelineVersion", "pipeline_version")):  # fmt: skip
+        expect(told.get(member) == run.get(field), f"prov.jsonld and ledger/run.json differ in {field}")
+    for one in bundle.rows("ledger/attempts.jsonl"):
+        name = f"urn:kfm:attempt:{one.get('lineage_id')}"
+        thing = things.get(name, {})
+        expect(thing.get("kfm:ending") == one.get("ending"), f"prov.jsonld tells another end of {name}")
+        start = one.get("started_at_ms")
+        right = isinstance(start, int) and instant(thing.get("prov:startedAtTime")) == rfc3339(start)
+        expect(right, f"prov.jsonld tells another start of {name}")
+    check_published(bundle, things)
+    check_policies(bundle, things)
+
+
+def checksum_of(thing: dict[str, Any]) -> str:
+    return instant((thing.get("spdx:checksum") or {}).get("spdx:checksumValue"))
+
+
+def check_published(bundle: Bundle, things: dict[str, dict[str, Any]]) -> None:
+    expect = bundle.findings.expect
+    version = bundle.document("ledger/run.json").get("version_id")
+    for name, thing in things.items():
+        if "kfm:DatasetVersion" in (thing.get("@type") or []):
+            expect(f"sha256:{checksum_of(thing)}" == version, f"prov.jsonld tells of another version: {name}")
+    if "published/manifest.json" not in bundle.names:
+        return
+    digest = hashlib.sha256(bundle.data("published/manifest.json")).hexdigest()
+    expect(f"sha256:{digest}" == version, "published/manifest.json is not the version that the run ended with")
+    manifest = bundle.document("published/manifest.json")
+    items = {str(item.get("id")): item for item in manifest.get("items") or []}
+    sums = {asset.get("sha256") for item in items.values() for asset in item.get("assets") or []}
+    for name, thing in things.items():
+        if "kfm:Output" in (thing.get("@type") or []):
+            expect(checksum_of(thing) in sums, f"prov.jsonld tells of a file that was not published: {name}")
+    for name in bundle.names:
+        if not name.startswith("published/items/"):
+            continue
+        item = bundle.document(name)
+        assets = (items.get(str(item.get("id"))) or {}).get("assets") or []
+        wanted = {asset.get("path"): "1220" + str(asset.get("sha256")) for asset in assets}
+        found = {path: asset.get("file:checksum") for path, asset in (item.get("assets") or {}).items()}
+        expect(found == wanted, f"{name} has other files than the manifest")
+        expect(item.get("collection") == manifest.get("dataset_id"), f"{name} is of another dataset")
+    record = bundle.document("published/dcat.jsonld")
+    expect(record.get("dcterms:identifier") == manifest.get("dataset_id"), "dcat.jsonld is of another dataset")
+
+
+def check_policies(bundle: Bundle, things: dict[str, dict[str, Any]]) -> None:
+    expect = bundle.findings.expect
+    kept: dict[tuple[str, str], str] = {}
+    for name in bundle.names:
+        if name.startswith("policies/"):
+            document = bundle.document(name)
+            texts = document.get("policies")
+            for policy, text in texts.items() if isinstance(texts, dict) else ():
+                digest = hashlib.sha256(str(text).encode("utf-8", "replace")).hexdigest()
+                kept[(str(document.get("bundle_id")).removeprefix("sha256:"), policy)] = digest
+    told = {}
+    for thing in things.values():
+        if "kfm:Policy" in (thing.get("@type") or []):
+            plan = str((thing.get("dcterms:isPartOf") or {}).get("@id")).rpartition(":")[2]
+            told[(plan, str(thing.get("dcterms:identifier")))] = checksum_of(thing)
+    expect(not kept or told == kept, "prov.jsonld and policies/ differ about the policies in force")
+
+
+# --- governance --------------------------------------------------------------------------------
+
+
+def canonical(value: Any) -> str:
+    """RFC 8785 for documents without floats."""
+    if isinstance(value, dict):
+        names = sorted(value, key=lambda name: name.encode("utf-16-be", "surrogatepass"))
+        return "{" + ",".join(f"{canonical(name)}:{canonical(value[name])}" for name in names) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(canonical(member) for member in value) + "]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def hashed(document: dict[str, Any]) -> str:
+    return hashlib.sha256(canonical(document).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def check_governance(bundle: Bundle) -> None:
+    """Each link holds its entry, if it is shown, and the one before it."""
+    expect = bundle.findings.expect
+    before: dict[str, Any] | None = None
+    for link in bundle.rows("governance/links.jsonl"):
+        number = link.get("number")
+        if before is not None:
+            expect(number == before["number"] + 1, f"governance entry {before['number'] + 1} is missing")
+            expect(link.get("previous") == before["hash"], f"governance entry {number} does not follow on its predecessor")
+        if "entry" in link:
+            content = hashed({"kfm": "audit-entry/1", "entry": _whole(link["entry"])})
+            expect(content == link.get("content"), f"governance entry {number} is not the one that was recorded")
+        document = {"kfm": "audit-link/1", "previous": link.get("previous"), "number": number,
+                    "content": link.get("content")}  # fmt: skip
+        expect(link.get("hash") in ("", hashed(document)), f"the hash of governance entry {number} is wrong")
+        before = {"number": number if isinstance(number, int) else 0, "hash": link.get("hash")}
+
+
+def _whole(entry: Any) -> dict[str, Any]:
+    names = ("kind", "subject", "actor", "recorded_at_ms", "rationale", "ticket", "details")
+    return {name: entry.get(name) for name in names} if isinstance(entry, dict) else {}
+
+
+# --- all of it -----------------------------------------------------------------------------------
+
+
+def verify(path: str) -> tuple[str, int, list[str]]:
+    """The bundle's digest, how many files it has, and what is wrong with it."""
+    try:
+        source = Folder(path) if os.path.isdir(path) else Archive(path)
+        findings = Findings()
+        bundle = Bundle(source, findings)
+    except (OSError, zipfile.BadZipFile) as error:
+        raise NoBundle(str(error)) from None
+    if CHECKSUMS not in bundle.names:
+        raise NoBundle(f"there is no {CHECKSUMS}")
+    digest = check_files(bundle)
+    for check in (check_crate, check_ledger, check_lineage, check_provenance, check_governance):
+        try:
+            check(bundle)
+        except Exception as error:  # noqa: BLE001 - whatever a damaged file holds is a finding
+            findings.expect(False, f"{check.__name__} stopped: {type(error).__name__}: {error}")
+    return digest, len(bundle.names), list(findings)
+
+
+def main(arguments: list[str]) -> int:
+    wanted = ""
+    if "--expect" in arguments:
+        place = arguments.index("--expect")
+        wanted = (arguments[place + 1 :] or [""])[0]
+        del arguments[place : place + 2]
+    if len(arguments) > 1 or any(each.startswith("-") for each in arguments):
+        sys.stderr.write(f"{__doc__}\n")
+        return 0 if arguments in (["-h"], ["--help"]) else 2
+    path = arguments[0] if arguments else os.path.dirname(os.path.abspath(__file__))
+    try:
+        digest, files, findings = verify(path)
+    except NoBundle as error:
+        sys.stderr.write(f"{path}: {error}\n")
+        return 2
+    if wanted and wanted != digest:
+        findings.append(f"the digest is {digest}, not {wanted}")
+    for finding in findings:
+        sys.stdout.write(f"wrong: {finding}\n")
+    sys.stdout.write(f"{'not sound' if findings else 'sound'}: {files} files, {digest}\n")
+    return 1 if findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,127 @@
+"""What is installed of what kfm needs, as the installed packages declare it themselves."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
+
+from kfm.core.records import Record
+from kfm.release.markers import applies, here, normal_name, parse_requirement
+
+ROOT = "kfm"
+# An extra for people who work on kfm itself says nothing about what a release was made with.
+EXTRAS_LEFT_OUT = frozenset({"dev"})
+DISTRIBUTIONS_MAX = 5_000
+# What installers write beside the package's own files, different from one machine to the next.
+_INSTALLERS_OWN = ("/INSTALLER", "/REQUESTED", "/RECORD", "/direct_url.json")
+
+
+class Installed(Record, frozen=True):
+    """One installed distribution."""
+
+    name: str  # normalised
+    version: str
+    license: str | None  # as declared, in whatever words
+    expression: str | None  # an SPDX expression, where it was declared as one
+    summary: str | None
+    files: int  # how many files its RECORD lists with a hash
+    files_sha256: str | None  # over their names and hashes; None: it is installed in place, or lists nothing
+    needs: tuple[str, ...]  # names, sorted
+    may_use: tuple[str, ...] = ()  # what extras brought
+
+
+def installed(root: str = ROOT) -> list[Installed]:
+    """The root and all that it needs, sorted by name. Extras count where all their parts are there."""
+    environment = here()
+    found: dict[str, tuple[Distribution, set[str], set[str]]] = {}
+    waiting: list[tuple[str, frozenset[str]]] = [(normal_name(root), frozenset())]
+    done: set[tuple[str, frozenset[str]]] = set()
+    while waiting and len(done) < DISTRIBUTIONS_MAX:
+        asked = waiting.pop()
+        name, extras = asked
+        dist = None if asked in done else _distribution(name)
+        done.add(asked)
+        if dist is None:
+            continue
+        _, needs, may_use = found.setdefault(name, (dist, set(), set()))
+        optional = _whole_extras(dist, environment) if name == normal_name(root) else frozenset[str]()
+        for text in dist.requires or ():
+            needed, wanted, marker = parse_requirement(text)
+            plain = applies(marker, environment, extras)
+            if not needed or not (plain or (optional and applies(marker, environment, optional))):
+                continue
+            if _distribution(needed) is not None:
+                (needs if plain else may_use).add(needed)
+                waiting.append((needed, wanted))
+    return [_described(name, *found[name]) for name in sorted(found)]
+
+
+def _whole_extras(dist: Distribution, environment: dict[str, str]) -> frozenset[str]:
+    """The extras of which every part is installed."""
+    offered = {normal_name(extra) for extra in dist.metadata.get_all("Provides-Extra") or ()}
+    whole = set()
+    for extra in offered - EXTRAS_LEFT_OUT:
+        parts = [
+            needed
+            for needed, _, marker in map(parse_requirement, dist.requires or ())
+            if not applies(marker, environment) and applies(marker, environment, frozenset({extra}))
+        ]
+        if parts and all(_distribution(part) is not None for part in parts):
+            whole.add(extra)
+    return frozenset(whole)
+
+
+def _distribution(name: str) -> Distribution | None:
+    try:
+        return distribution(name)
+    except (PackageNotFoundError, ValueError):
+        return None
+
+
+def _described(name: str, dist: Distribution, needs: set[str], may_use: set[str]) -> Installed:
+    metadata = dist.metadata
+    expression = _said(dist, "License-Expression")
+    classifiers = [
+        line.rpartition(" :: ")[2]
+        for line in metadata.get_all("Classifier") or ()
+        if line.startswith("License :: ")
+    ]
+    words = _said(dist, "License") or ""
+    # Some packages put the whole text of their licence there.
+    declared = (
+        expression or (words if words and "\n" not in words else None) or "; ".join(classifiers) or None
+    )
+    files, digest = _files(dist)
+    return Installed(
+        name=name,
+        version=dist.version,
+        license=declared,
+        expression=expression,
+        summary=_said(dist, "Summary"),
+        files=files,
+        files_sha256=digest,
+        needs=tuple(sorted(needs)),
+        may_use=tuple(sorted(may_use - needs)),
+    )
+
+
+def _said(dist: Distribution, field: str) -> str | None:
+    """A field of the metadata, or None; some packages write UNKNOWN where they have nothing to say."""
+    values = dist.metadata.get_all(field) or [""]
+    text = str(values[0]).strip()
+    return text if text and text != "UNKNOWN" else None
+
+
+def _files(dist: Distribution) -> tuple[int, str | None]:
+    """Count and digest of the files that RECORD lists: the same wheel gives the same, wherever it went."""
+    if json.loads(dist.read_text("direct_url.json") or "{}").get("dir_info", {}).get("editable"):
+        return 0, None
+    rows = sorted(
+        f"{path.hash.mode}={path.hash.value}  {path.as_posix()}\n"
+        for path in dist.files or ()
+        if path.hash is not None
+        and not path.as_posix().startswith("../")
+        and not path.as_posix().endswith(_INSTALLERS_OWN)
+    )
+    return len(rows), hashlib.sha256("".join(rows).encode()).hexdigest() if rows else None

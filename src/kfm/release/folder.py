@@ -1,0 +1,137 @@
+"""Files of a release on a disk: written whole, shown at once, compared by their bytes."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import zipfile
+from collections.abc import Iterator, Mapping
+from hashlib import sha256
+from typing import BinaryIO
+
+from kfm.core.errors import BackendUnavailable
+from kfm.release.names import CHECKSUMS, SIGNATURE
+
+CHUNK = 1024 * 1024
+_EPOCH_OF_ZIP = (1980, 1, 1, 0, 0, 0)
+_FILE_MODE = 0o644 << 16
+_UNIX = 3
+
+
+def write_file(path: str, data: bytes) -> None:
+    with durable(path) as file:
+        file.write(data)
+
+
+@contextlib.contextmanager
+def durable(path: str) -> Iterator[BinaryIO]:
+    """A new file whose bytes are on the disk once it is closed."""
+    with open(path, "xb") as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def file_sha256(path: str) -> str:
+    with open(path, "rb") as file:
+        return stream_sha256(file)
+
+
+def stream_sha256(file: BinaryIO) -> str:
+    digest = sha256()
+    while chunk := file.read(CHUNK):
+        digest.update(chunk)
+    return digest.hexdigest()
+
+
+def checksum_lines(digests: Mapping[str, str]) -> bytes:
+    """As `sha256sum --check` reads it."""
+    return "".join(f"{digests[name]}  {name}\n" for name in sorted(digests)).encode()
+
+
+def write_zip(path: str, members: Mapping[str, str]) -> None:
+    """Name in the archive → file, sorted, stored, with the same time everywhere: equal files, equal bytes.
+
+    Stored, because compressors differ in what they make of the same bytes.
+    """
+    digests = {name: file_sha256(source) for name, source in members.items()}
+    with durable(path) as out, zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as archive:
+        archive.writestr(_member(CHECKSUMS), checksum_lines(digests))
+        for name in sorted(members):
+            info = _member(name)
+            info.file_size = os.path.getsize(members[name])
+            with open(members[name], "rb") as file, archive.open(info, "w") as target:
+                shutil.copyfileobj(file, target, CHUNK)
+
+
+def _member(name: str) -> zipfile.ZipInfo:
+    info = zipfile.ZipInfo(name, _EPOCH_OF_ZIP)
+    info.create_system = _UNIX
+    info.external_attr = _FILE_MODE
+    return info
+
+
+def digests_of(folder: str) -> dict[str, str]:
+    """File name → sha256 of everything in a folder but a signature, which differs each time it is made."""
+    found = {}
+    for name in sorted(os.listdir(folder)):
+        path = os.path.join(folder, name)
+        if os.path.islink(path) or not os.path.isfile(path):
+            found[name] = "not a file"
+        elif name != SIGNATURE:
+            found[name] = file_sha256(path)
+    return found
+
+
+@contextlib.contextmanager
+def workplace(parent: str, version: str, unique: str) -> Iterator[str]:
+    """A hidden folder beside the place where the release will be; gone again, whatever happens."""
+    folder = os.path.join(parent, f".{version}.{unique}")
+    try:
+        os.makedirs(parent, exist_ok=True)
+        os.mkdir(folder)
+    except OSError as error:
+        raise BackendUnavailable(
+            f"The folder {parent} can't be written: {(error.strerror or str(error)).lower()}.",
+            remedy="Name another one with --to.",
+        ) from None
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def show(made: str, target: str) -> bool:
+    """Give a finished folder its name, at once. False: somebody else's has it."""
+    fsync_folder(made)
+    try:
+        os.rename(made, target)
+    except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+            return False
+        raise
+    fsync_folder(os.path.dirname(target))
+    return True
+
+
+def exchange(made: str, target: str, aside: str) -> None:
+    """Put a finished folder where another one is, which is put back if that fails."""
+    os.rename(target, aside)
+    try:
+        if not show(made, target):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.rename(aside, target)
+        raise
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def fsync_folder(path: str) -> None:
+    descriptor = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,201 @@
+"""Make a release: one pass over the ledger, every file, then the folder appears, whole."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Literal
+
+import msgspec
+
+from kfm.core.errors import RationaleRequired, ReleaseDiffers
+from kfm.core.evidence import Link
+from kfm.core.records import GovernanceEntry, Record
+from kfm.core.times import rfc3339
+from kfm.ports import LedgerReader, Store
+from kfm.release import exports, folder
+from kfm.release.attestation import Origin, Parameters, statement
+from kfm.release.distributions import installed
+from kfm.release.names import ATTESTATION, LEDGER, MANIFEST, SBOM, SIGNATURE
+from kfm.release.sbom import sbom
+from kfm.telemetry.aggregates import Aggregates, Bounds, Names, visit
+from kfm.telemetry.documents import document_bytes
+
+ENTRY = "release"  # the kind of its governance entries
+CHAIN_PAGE = 1000
+
+
+State = Literal["made", "replaced", "signed", "unchanged"]
+
+
+class Wanted(Record, frozen=True):
+    """What was asked for."""
+
+    version: str
+    parent: str  # the folder that holds releases
+    bounds: Bounds
+    actor: str
+    unique: str  # names what is hidden until it is finished
+    epoch_ms: int | None = None  # SOURCE_DATE_EPOCH
+    replace: bool = False
+    rationale: str | None = None
+
+
+class Made(Record, frozen=True):
+    state: State
+    version: str
+    path: str
+    digest: str  # sha256:<hex> of the attestation, which names all other files by theirs
+    signed: bool
+    files: dict[str, str]  # name → sha256 hex
+
+
+def make(
+    wanted: Wanted,
+    ledger: LedgerReader,
+    store: Store,
+    names: Names,
+    origin: Origin,
+    sign: Callable[[bytes], bytes] | None = None,
+) -> Made:
+    """Make it, or find that it is there already. The making is recorded in the governance ledger."""
+    if wanted.replace and not (wanted.rationale or "").strip():
+        raise RationaleRequired("Replacing a release needs --rationale TEXT.")
+    target = os.path.join(wanted.parent, wanted.version)
+    with folder.workplace(wanted.parent, wanted.version, wanted.unique) as work:
+        made = os.path.join(work, "release")
+        os.mkdir(made)
+        _write_all(wanted, ledger, names, origin, work, made)
+        digests = folder.digests_of(made)
+        attested = _read(os.path.join(made, ATTESTATION))
+        state: State
+        state, before = _compared(wanted, target, digests)
+        already = os.path.lexists(os.path.join(target, SIGNATURE))
+        if sign is not None and not (state == "unchanged" and already):
+            signature = sign(attested)
+            state = _signed(state, signature, work, made, target)
+        if state == "made" and not folder.show(made, target):
+            state, before = _compared(wanted, target, digests)
+        if state == "replaced":
+            folder.exchange(made, target, os.path.join(work, "before"))
+    result = Made(
+        state=state,
+        version=wanted.version,
+        path=target,
+        digest=f"sha256:{digests[ATTESTATION]}",
+        signed=os.path.lexists(os.path.join(target, SIGNATURE)),
+        files=digests,
+    )
+    _record(result, wanted, store, before)
+    return result
+
+
+def _signed(state: State, signature: bytes, work: str, made: str, target: str) -> State:
+    if state != "unchanged":
+        folder.write_file(os.path.join(made, SIGNATURE), signature)
+        return state
+    fresh = os.path.join(work, SIGNATURE)
+    folder.write_file(fresh, signature)
+    os.rename(fresh, os.path.join(target, SIGNATURE))
+    folder.fsync_folder(target)
+    return "signed"
+
+
+def _compared(wanted: Wanted, target: str, digests: dict[str, str]) -> tuple[State, str | None]:
+    """What is to be done about what is there; and what was attested there before."""
+    if not os.path.lexists(target):
+        return "made", None
+    there = folder.digests_of(target) if os.path.isdir(target) and not os.path.islink(target) else {}
+    before = there.get(ATTESTATION)
+    if there == digests:
+        return "unchanged", before
+    if not wanted.replace:
+        differing = sorted(name for name in {*there, *digests} if there.get(name) != digests.get(name))
+        raise ReleaseDiffers(
+            f"{target} differs in {', '.join(differing[:10]) or 'everything'}.", files=differing
+        )
+    return "replaced", before
+
+
+def _write_all(
+    wanted: Wanted,
+    ledger: LedgerReader,
+    names: Names,
+    origin: Origin,
+    work: str,
+    made: str,
+) -> None:
+    chain = last_link(ledger, wanted.bounds)
+    aggregates = Aggregates(wanted.version, origin.environment, wanted.bounds)
+    members: dict[str, str] = {}
+    with ExitStack() as stack:
+        streams = {}
+        for name in (exports.RUNS, exports.ATTEMPTS, exports.RETRIES, exports.CALLS):
+            members[LEDGER + name] = os.path.join(work, name)
+            streams[name] = stack.enter_context(folder.durable(members[LEDGER + name]))
+        exporter = exports.Exporter(streams)
+        visit(ledger, wanted.bounds, names, aggregates, exporter)
+    for name, document in aggregates.documents().items():
+        folder.write_file(os.path.join(made, name), document_bytes(document))
+    # The last time that the ledger knows of, so that making it again tomorrow makes the same.
+    last_ms = max(aggregates.last_ms or 0, chain.entry.recorded_at_ms if chain else 0)
+    created_ms = last_ms if wanted.epoch_ms is None else wanted.epoch_ms
+    bill = msgspec.json.encode(sbom(installed(), created_ms, origin.kfm_version))
+    folder.write_file(os.path.join(made, SBOM), msgspec.json.format(bill, indent=2) + b"\n")
+    members |= {name: os.path.join(made, name) for name in os.listdir(made)}
+    folder.write_zip(os.path.join(made, MANIFEST), members)
+    asked = Parameters(
+        version=wanted.version, since=_text(wanted.bounds.since_ms), until=_text(wanted.bounds.until_ms)
+    )
+    told = statement(asked, origin, chain, exporter.pipelines, folder.digests_of(made))
+    folder.write_file(os.path.join(made, ATTESTATION), document_bytes(told))
+
+
+def last_link(ledger: LedgerReader, bounds: Bounds) -> Link | None:
+    """The last entry of the governance ledger within the bounds that is not itself about a release.
+
+    Making a release is recorded: if that counted, no release could be made twice alike.
+    """
+    end, _ = ledger.chain_head()
+    while end > 0:
+        start = max(0, end - CHAIN_PAGE)
+        for link in reversed(ledger.chain(start, end - start)):
+            before_end = bounds.until_ms is None or link.entry.recorded_at_ms < bounds.until_ms
+            if link.entry.kind != ENTRY and before_end:
+                return link
+        end = start
+    return None
+
+
+def _record(made: Made, wanted: Wanted, store: Store, before: str | None) -> None:
+    """Once for each content and each signature, also if an earlier call could show it but not record it."""
+    told = store.governance(kind=ENTRY, subject=made.version, limit=1)
+    same = bool(told) and told[0].details.get("digest") == made.digest
+    if same and made.state == "unchanged" and told[0].details.get("signed") == made.signed:
+        return
+    store.append_governance(
+        [
+            GovernanceEntry(
+                kind=ENTRY,
+                subject=made.version,
+                actor=wanted.actor,
+                recorded_at_ms=store.now_ms(),
+                rationale=wanted.rationale,
+                details={
+                    "digest": made.digest,
+                    "replaced": f"sha256:{before}" if before and made.state == "replaced" else None,
+                    "signed": made.signed,
+                },
+            )
+        ]
+    )
+
+
+def _read(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def _text(at_ms: int | None) -> str | None:
+    return None if at_ms is None else rfc3339(at_ms)

@@ -1,0 +1,125 @@
+"""Patches that break the evidence: each must be caught, as those of the protocol."""
+
+from __future__ import annotations
+
+from tests.simulation.scheduler import Chances
+from tests.simulation.weather import CRASHES, QUIET, STALLS, Patch
+
+LOST_ANSWERS = Chances(crash=0.0, stall=0.0, jump=0.0, fail_before=0.0, fail_after=0.04)
+
+EVIDENCE = (
+    Patch(
+        "an end is told whether or not the row was open",
+        "kfm.store.evidence",
+        (
+            (
+                "closing_parameters(attempt)) and self._witness:",
+                "closing_parameters(attempt)) or self._witness:",
+            ),
+            (
+                "        self.keep(session, retries)\n        said",
+                "        self.keep(session, retries)\n"
+                "        for account in accounts:\n"
+                "            self.close(session, account, run)\n"
+                "        said",
+            ),
+        ),
+        chances=LOST_ANSWERS,
+    ),
+    Patch(
+        "a run's end is told in a transaction of its own",
+        "kfm.store.promotion",
+        (("    journal.end(", "    (lambda *_: None)("),),
+        also=(
+            (
+                "kfm.store.ledger",
+                "            return self._database.write("
+                "lambda session: promotion.promote(session, request, self._journal))\n",
+                "            answer = self._database.write("
+                "lambda session: promotion.promote(session, request, self._journal))\n"
+                '            if answer.answer in ("promoted", "unchanged"):\n'
+                "                self._database.write(lambda session: self._journal.end("
+                "session, request.closes, request.retries, self.run(request.run_id), session.now_ms()))\n"
+                "            return answer\n",
+            ),
+        ),
+        chances=CRASHES,
+    ),
+    Patch(
+        "a node is opened by a run that has passed to another",
+        "kfm.store.evidence",
+        (('if session.one("runs.held", run_id=run.run_id, fence=run.fence) is None:', "if False:"),),
+        chances=STALLS,
+    ),
+    Patch(
+        "what a dead process began is not ended",
+        "kfm.store.leases",
+        (("    journal.abandon(session, lock.holder.run_id, code, GONE, now_ms)\n", ""),),
+        chances=CRASHES,
+    ),
+    Patch(
+        "a node may end after its run",
+        "kfm.store.evidence",
+        (
+            (
+                'session.all("attempts.under_way", run_id=run.run_id):\n',
+                'session.all("attempts.under_way", run_id=run.run_id)[::-1]:\n',
+            ),
+        ),
+        chances=QUIET,
+    ),
+    Patch(
+        "the end of an attempt knows nothing of its beginning",
+        "kfm.store.evidence",
+        (("attempt=_begun_as(account.attempt, begun, now_ms)", "attempt=account.attempt"),),
+        chances=Chances(crash=0.0, stall=0.0, jump=0.02, fail_before=0.0, fail_after=0.0),
+    ),
+    Patch(
+        "a refused call leaves no evidence",
+        "kfm.store.ledger",
+        (("            if known is not None:\n", "            if False:\n"),),
+        chances=QUIET,
+    ),
+    Patch(
+        "the chain's head stays where it was",
+        "kfm.store.governance",
+        (("    advanced = session.one(\n", "    advanced = (1,) or session.one(\n"),),
+        chances=QUIET,
+    ),
+    Patch(
+        "a link does not name the one before it",
+        "kfm.store.governance",
+        (("audit.link(previous, number, rows.stored", "audit.link(audit.ZEROS, number, rows.stored"),),
+        chances=QUIET,
+    ),
+    Patch(
+        "a letter is marked before it is sent",
+        "kfm.lineage.delivery",
+        (
+            (
+                "                    arrived = collector.deliver(left)\n",
+                "                    self._store.letters_delivered([letter.number for letter in left])\n"
+                "                    arrived = collector.deliver(left)\n",
+            ),
+        ),
+        chances=QUIET,
+    ),
+    Patch(
+        "what a collector did not take is offered again at once",
+        "kfm.lineage.delivery",
+        (("self._store.now_ms() + delay_ms", "self._store.now_ms()"),),
+        chances=QUIET,
+    ),
+    Patch(
+        "letters are handed over in any order",
+        "kfm.store.evidence",
+        (("key=lambda letter: letter.number", "key=lambda letter: -letter.number"),),
+        chances=QUIET,
+    ),
+    Patch(
+        "an event names what is masked",
+        "kfm.lineage.witness",
+        (("        if mask is not None:\n", "        if False:\n"),),
+        chances=QUIET,
+    ),
+)

@@ -1,0 +1,107 @@
+"""Our events, checked with the schemas that OpenLineage publishes. Skipped where they are not at hand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import jsonschema_rs
+import pytest
+
+from kfm.core.evidence import Circumstances
+from kfm.lineage.facets import PUBLIC, PUBLIC_SCHEMAS
+from tests.unit.lineage.samples import (
+    START_MS,
+    attempt,
+    ended,
+    event,
+    everything,
+    found,
+    invocation,
+    report,
+    run,
+    specs,
+    witness,
+)
+
+FOLDER = specs()
+pytestmark = pytest.mark.skipif(
+    FOLDER is None, reason="the public OpenLineage schemas are not at hand (KFM_SPECS names their folder)"
+)
+
+
+def _varieties() -> Iterator[dict[str, Any]]:
+    for said in (witness(), witness(masked=lambda _: True, mask=lambda _: "masked-0123456789ab")):
+        for node in ("", "fetch", "validate", "publish"):
+            yield event(said.started(attempt(node), run(), everything()))
+            yield event(said.started(attempt(node), run(), Circumstances()))
+            for ending in ("complete", "fail", "abort"):
+                yield event(said.ended(ended(ending, node), run(), everything()))
+                yield event(said.ended(ended(ending, node), run(), Circumstances()))
+            yield event(said.ended(ended("fail", node), run(), Circumstances(report=report(failed=3))))
+        many = everything(inputs=tuple(map(found, range(600))))
+        yield event(said.ended(ended("complete"), run(), many))
+        for outcome in ("refused", "failed"):
+            call = invocation(outcome=outcome, reason="No.", run_id=None)
+            yield from map(event, said.turned_away(call, everything(), START_MS))
+
+
+@cache
+def _validators() -> tuple[Any, dict[str, Any]]:
+    """One for events, and one for each standard facet, with no way to the network."""
+    assert FOLDER is not None
+    documents = {
+        document["$id"]: document
+        for path in (FOLDER / "OpenLineage.json", *sorted((FOLDER / "facets").glob("*.json")))
+        for document in [json.loads(path.read_text(encoding="utf-8"))]
+    }
+    registry = jsonschema_rs.Registry(list(documents.items()))
+
+    def validator(reference: str) -> Any:
+        assert reference.partition("#")[0] in documents, f"{reference} is not the version that is at hand"
+        return jsonschema_rs.Draft202012Validator(
+            {"$ref": reference}, registry=registry, validate_formats=True
+        )
+
+    run_event = next(address for address in documents if address.endswith("/OpenLineage.json"))
+    return validator(f"{run_event}#/$defs/RunEvent"), {
+        name: validator(f"{PUBLIC}/{where}") for name, where in PUBLIC_SCHEMAS.items()
+    }
+
+
+def _facets(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    yield from document["run"]["facets"].items()
+    yield from document["job"]["facets"].items()
+    for dataset in document["inputs"] + document["outputs"]:
+        for kind in ("facets", "inputFacets", "outputFacets"):
+            yield from dataset.get(kind, {}).items()
+
+
+@pytest.mark.req("UPD-15", "TRG-8")
+def test_every_variety_of_event_follows_the_public_schemas() -> None:
+    """Each event is an OpenLineage RunEvent, and each standard facet follows its own schema."""
+    whole, standard = _validators()
+    met = set()
+    for document in _varieties():
+        whole.validate(document)
+        for name, facet in _facets(document):
+            if name in standard:
+                standard[name].validate(facet)
+                assert facet["_schemaURL"] == f"{PUBLIC}/{PUBLIC_SCHEMAS[name]}"
+            else:
+                assert name.startswith("kfm")
+            met.add(name)
+    assert met >= PUBLIC_SCHEMAS.keys()
+
+
+def test_the_schemas_would_notice() -> None:
+    """A facet that lacks a member, and a run without an id, are found."""
+    whole, standard = _validators()
+    document = event(witness().started(attempt(), run(), Circumstances()))
+    del document["run"]["runId"]
+    assert not whole.is_valid(document)
+    facet = document["run"]["facets"]["parent"]
+    del facet["job"]
+    assert not standard["parent"].is_valid(facet)
