@@ -19,6 +19,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
 from kfm.core.errors import KfmError  # noqa: E402 - the line above makes it importable from a checkout
 from tools.vector_cases import (  # noqa: E402
+    auditing,
     costs,
     documents,
     failures,
@@ -34,7 +35,7 @@ from tools.vector_cases.shape import Case, Family  # noqa: E402
 FOLDER = ROOT / "vectors"
 FAMILIES: list[Family] = [
     family
-    for module in (documents, identity, units, times, machines, retrying, failures, signing, costs)
+    for module in (documents, identity, units, times, machines, retrying, failures, signing, costs, auditing)
     for family in module.FAMILIES
 ]
 CASES_MIN = 25

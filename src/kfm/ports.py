@@ -22,6 +22,7 @@ from kfm.core.records import (
     Window,
     Work,
 )
+from kfm.core.sealing import Seal
 from kfm.core.settings import Dataset
 
 
@@ -419,6 +420,12 @@ class LedgerReader(Protocol):
     def chain_head(self) -> tuple[int, str]:
         """Where the governance ledger says that it ends: the number and hash of its last row."""
 
+    def events_between(self, first: int, last: int, limit: int = 1000) -> list[Letter]:
+        """Rows of the outbox by their numbers, both included."""
+
+    def events_posted(self, after: int = 0) -> int:
+        """How many rows the outbox has above that number."""
+
     def mark(self, name: str) -> str | None:
         """A value that the environment was given once."""
 
@@ -449,6 +456,12 @@ class Store(LedgerReader, Protocol):
 
     def letters_delivered(self, numbers: Sequence[int]) -> None: ...
     def letters_put_back(self, numbers: Sequence[int], not_before_ms: int) -> None: ...
+    def hasten_letters(self, topic: str) -> None:
+        """All that wait are due now, also those that are claimed: somebody wants them sent."""
+
+    def seal(self, actor: str, limit: int = 1000) -> Seal | None:
+        """Enter one root for the events that no seal covers yet; None if there are none."""
+
     def ensure_mark(self, name: str, value: str) -> str:
         """The value that the environment has; this one, if it had none."""
 

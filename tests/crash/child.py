@@ -22,7 +22,18 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-PHASES = ("start", "admit", "discover", "fetch", "pipeline", "validate", "promote", "project", "end")
+PHASES = (
+    "start",
+    "admit",
+    "discover",
+    "fetch",
+    "pipeline",
+    "validate",
+    "promote",
+    "project",
+    "deliver",
+    "end",
+)
 
 # Those that change something are watched on both sides, the others before.
 CHANGING = ("write", "fsync", "rename", "link", "symlink", "mkdir", "unlink", "rmdir", "utime")
@@ -171,8 +182,10 @@ def watch_network(meter: Meter) -> None:
 
 def watch_phases(meter: Meter) -> None:
     from kfm.engine import artifacts, run, work
+    from kfm.wiring.app import App
 
     update, step, validate = run.Updating.run, artifacts.RunLog.step, work._validate
+    deliver = App.deliver
 
     def updating(self: run.Updating) -> Any:
         meter.enter("admit")
@@ -189,6 +202,14 @@ def watch_phases(meter: Meter) -> None:
         meter.enter("validate")  # its line in the event log is written when it is done
         return validate(*args, **options)
 
+    def delivering(self: App) -> Any:
+        meter.enter("deliver")
+        try:
+            return deliver(self)
+        finally:
+            meter.enter("end")
+
+    App.deliver = delivering  # type: ignore[method-assign]
     run.Updating.run = updating  # type: ignore[method-assign]
     artifacts.RunLog.step = stepping  # type: ignore[method-assign]
     work._validate = validating

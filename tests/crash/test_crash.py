@@ -29,9 +29,10 @@ def outcomes() -> list[Outcome]:
 
 
 @pytest.mark.slow
-@pytest.mark.req("UPD-2", "UPD-5", "UPD-8", "TRG-4")
+@pytest.mark.req("UPD-2", "UPD-5", "UPD-8", "TRG-4", "TRG-8", "GOV-2")
 def test_interrupted_work_is_published_once_and_whole(outcomes: list[Outcome]) -> None:
-    """Whenever a process dies or stalls, its successor publishes what an undisturbed run would have."""
+    """Whenever a process dies or stalls, its successor publishes what an undisturbed run would have; and
+    the evidence is whole: one start and one end for each attempt, an unbroken chain, no event lost."""
     told = [
         f"{o.plan.kind}-{o.plan.number} in {o.hit} ({o.where}): {o.problems}" for o in outcomes if o.problems
     ]

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from tests.crash import evidence
 from tests.crash.child import PHASES
 from tests.crash.project import Ended, Project, differences, finish
 from tests.crash.scenarios import KILL, LEASE_SECONDS, RUN, STOP, Scenario, child_command
@@ -24,10 +25,11 @@ STRIKE_TIMEOUT_SECONDS = 60.0
 # A successor that has not ended by then waits for a transaction in which the other was stopped.
 SUCCESSOR_SECONDS = 10.0
 SUCCESSOR_WAITS_SECONDS = 1.0  # where that is known beforehand
-# How often each phase is aimed at, in twenty: short ones as often as long ones.
+# How often each phase is aimed at, in 23: short ones as often as long ones.
 AIMS = (
     *("admit",) * 3, *("discover",) * 2, *("fetch",) * 3, *("pipeline",) * 2,
-    *("validate",) * 2, *("promote",) * 3, *("project",) * 3, "start", "end",
+    *("validate",) * 2, *("promote",) * 3, *("project",) * 3,
+    *("deliver",) * 3, "start", "end",
 )  # fmt: skip
 INSIDE = PHASES[1:-1]
 
@@ -66,7 +68,7 @@ def plan_trial(seed: int, kind: Kind, number: int, scenarios: list[str], clock_e
         kind=kind,
         approach="clock" if clock_every and number % clock_every == clock_every - 1 else "operation",
         scenario=scenarios[rng.randrange(len(scenarios))],
-        # 7 and 20 share no divisor, so all aims come round; the shift lets them meet both approaches.
+        # 7 and 23 share no divisor, so all aims come round; the shift lets them meet both approaches.
         phase=AIMS[(number * 7 + number // len(AIMS) + seed) % len(AIMS)],
         tick_share=rng.random(),
         delay_share=rng.random(),
@@ -164,7 +166,7 @@ def seen_phase(project: Project, known: set[Path]) -> str:
     if not fresh:
         return "admit" if list(project.state.glob("workers/*.alive")) else "start"
     if b'"run.end"' in fresh[-1].with_name("run.jsonl").read_bytes():
-        return "end"
+        return "deliver"
     lines = fresh[-1].read_bytes().split(b"\n")[:-1]
     return str(json.loads(lines[-1])["phase"]) if lines else "admit"
 
@@ -232,6 +234,7 @@ def _inspect(scenario: Scenario, project: Project, outcome: Outcome) -> None:
         problems.append(f"{promoted} promotions, not {scenario.runs}")
     undecided = project.rows("SELECT invocation_id FROM invocations WHERE outcome IS NULL")
     problems += [f"call {one} has no outcome" for (one,) in undecided]
+    problems += evidence.problems(project)
     sound = project.rows("PRAGMA integrity_check")
     if sound != [("ok",)]:
         problems.append(f"the database: {sound}")

@@ -7,7 +7,7 @@ import pytest
 from tests.simulation.scheduler import Chances
 from tests.simulation.seeds import live
 
-SEEDS = range(12)
+SEEDS = range(8)
 ROUGH = Chances(crash=0.006, stall=0.006, jump=0.002, fail_before=0.01, fail_after=0.01)
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.broken import PATCHES, Patch, applied
+from tests.simulation.broken import PATCHES, applied
 from tests.simulation.seeds import live
+from tests.simulation.weather import Patch
 
 SEEDS_PER_TEST = 40
 HUNT_SEEDS_MAX = 1_500

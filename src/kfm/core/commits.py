@@ -9,7 +9,17 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from kfm.core.evidence import Account, Circumstances, Retry
-from kfm.core.records import Found, GateResult, GovernanceEntry, Invocation, Lock, Manifest, Record, Run, Switch
+from kfm.core.records import (
+    Found,
+    GateResult,
+    GovernanceEntry,
+    Invocation,
+    Lock,
+    Manifest,
+    Record,
+    Run,
+    Switch,
+)
 
 
 class Admit(Record, frozen=True):

@@ -103,6 +103,14 @@ class Discretion:
         """A document with known secrets masked."""
         return within(value, self.redactor) if self.redactor.secrets else value
 
+    def leaks(self, value: Any) -> bool:
+        """Does a document tell a known secret?"""
+        if isinstance(value, str):
+            return self.redactor(value) != value
+        if isinstance(value, dict):
+            return any(self.leaks(name) or self.leaks(each) for name, each in value.items())
+        return isinstance(value, list | tuple) and any(map(self.leaks, value))
+
 
 def within(value: Any, clean: Callable[[str], str]) -> Any:
     """A document (of dicts, lists, scalars) in which every text, names included, was cleaned."""

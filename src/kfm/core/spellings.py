@@ -6,9 +6,9 @@ import base64
 import binascii
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
 from kfm.core.secret_names import is_secret_name
@@ -114,15 +114,24 @@ def _basic_parts(word: str) -> set[str]:
 
 
 def _json_parts(secret: str) -> set[str]:
-    """The secret fields of a key file, such as those of cloud providers."""
+    """The secret fields of a key file or a transport's settings."""
     try:
-        fields = json.loads(secret)
+        document = json.loads(secret)
     except (ValueError, RecursionError):
         return set()
-    if not isinstance(fields, dict):
-        return set()
-    named = {v for k, v in fields.items() if isinstance(v, str) and is_secret_name(k) and v != secret}
-    return {part for value in named for part in (value, *value.splitlines()) if len(part) >= PART_CHARS_MIN}
+    parts = (part for value in _secret_fields(document) for part in (value, *value.splitlines()))
+    return {part for part in parts if len(part) >= PART_CHARS_MIN}
+
+
+def _secret_fields(document: Any) -> Iterator[str]:
+    if isinstance(document, dict):
+        for name, value in document.items():
+            if isinstance(value, str) and is_secret_name(name):
+                yield value
+            yield from _secret_fields(value)
+    elif isinstance(document, list):
+        for value in document:
+            yield from _secret_fields(value)
 
 
 def _fixed(secret: str, data: bytes) -> set[str]:

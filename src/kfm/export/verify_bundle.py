@@ -17,13 +17,21 @@ import os
 import sys
 import uuid
 import zipfile
+from datetime import datetime, timedelta, timezone
 from typing import IO, Any
+from urllib.parse import unquote
 
 CHECKSUMS = "checksums.sha256"
 METADATA = "ro-crate-metadata.json"
 FORMAT = "kfm-evidence/1"
 PROFILE = "https://w3id.org/ro/crate/1."
 TERMINAL = {"complete": "COMPLETE", "fail": "FAIL", "abort": "ABORT"}
+PROV_FIELDS = {
+    "kfm:status": "status",
+    "kfm:idempotencyKey": "idempotency_key",
+    "kfm:workKey": "work_key",
+    "kfm:pipelineVersion": "pipeline_version",
+}
 FILES_MAX = 10_000
 DOCUMENT_BYTES_MAX = 256 * 1024 * 1024
 FINDINGS_MAX = 1000
@@ -129,7 +137,8 @@ def check_files(bundle: Bundle) -> str:
     listed: dict[str, str] = {}
     for line in raw.decode("utf-8", "replace").splitlines():
         digest, _, name = line.partition("  ")
-        if expect(len(digest) == 64 and name and name not in listed, f"{CHECKSUMS}: {line[:80]!r} is no entry"):
+        good = len(digest) == 64 and name and name not in listed
+        if expect(good, f"{CHECKSUMS}: {line[:80]!r} is no entry"):
             listed[name] = digest
     as_written = "".join(f"{listed[name]}  {name}\n" for name in sorted(listed)).encode()
     expect(raw == as_written, f"{CHECKSUMS} is not in the form in which it is written")
@@ -141,17 +150,17 @@ def check_files(bundle: Bundle) -> str:
             continue
         if not expect(name in listed, f"{name} does not belong to the bundle"):
             continue
-        digest, size = hashlib.sha256(), 0
+        whole, size = hashlib.sha256(), 0
         try:
             with bundle.source.open(name) as file:
                 while chunk := file.read(1 << 20):
-                    digest.update(chunk)
+                    whole.update(chunk)
                     size += len(chunk)
         except (OSError, zipfile.BadZipFile, RuntimeError) as error:
             expect(False, f"{name} can't be read: {error}")
             continue
-        bundle.sums[name] = (digest.hexdigest(), size)
-        expect(digest.hexdigest() == listed[name], f"{name} is not the file that was written")
+        bundle.sums[name] = (whole.hexdigest(), size)
+        expect(whole.hexdigest() == listed[name], f"{name} is not the file that was written")
     for name in NEEDED:
         expect(name in listed, f"{name} belongs to every bundle")
     return "sha256:" + hashlib.sha256(raw).hexdigest()
@@ -168,9 +177,8 @@ def check_crate(bundle: Bundle) -> None:
     licence = things.get((root.get("license") or {}).get("@id"), {})
     expect(licence.get("name"), f"{METADATA} names no licence")
     expect(things.get("#care-label", {}).get("value"), f"{METADATA} has no CARE label")
-    from urllib.parse import unquote
-
-    parts = {unquote(str(part.get("@id"))): things.get(part.get("@id"), {}) for part in root.get("hasPart") or []}
+    named = [str(part.get("@id")) for part in root.get("hasPart") or []]
+    parts = {unquote(name): things.get(name, {}) for name in named}
     here = {*bundle.sums, CHECKSUMS} - {METADATA}
     for name in sorted(parts.keys() ^ here):
         expect(False, f"{name} is in one of {METADATA} and the bundle, but not in the other")
@@ -214,8 +222,9 @@ def check_ledger(bundle: Bundle) -> None:
         expect((number, node) not in seen, f"{what} stands twice")
         seen.add((number, node))
         whole = uuid5(mine, str(number))
-        expect(one.get("lineage_id") == (uuid5(whole, str(node)) if node else whole), f"{what} has a foreign id")
-        expect(not calls or one.get("invocation_id") in ids, f"{what} was asked for by a call that is not here")
+        own = uuid5(whole, str(node)) if node else whole
+        expect(one.get("lineage_id") == own, f"{what} has a foreign id")
+        expect(not calls or one.get("invocation_id") in ids, f"{what} was asked for by an unknown call")
         expect((one.get("ending") is None) == (one.get("ended_at_ms") is None), f"{what} has half an end")
         expect(not node or (number, "") in {(each.get("attempt"), each.get("node")) for each in attempts},
                f"{what} belongs to no attempt at the run")  # fmt: skip
@@ -238,12 +247,12 @@ def check_lineage(bundle: Bundle) -> None:
     heard: dict[str, list[dict[str, Any]]] = {}
     for event in events:
         heard.setdefault(str((event.get("run") or {}).get("runId")), []).append(event)
-    attempts = {one.get("lineage_id"): one for one in bundle.rows("ledger/attempts.jsonl")}
+    attempts = {str(one.get("lineage_id")): one for one in bundle.rows("ledger/attempts.jsonl")}
     away = {uuid5(str(c.get("invocation_id")), "0"): c for c in bundle.rows("ledger/invocations.jsonl")}
     for name in sorted(heard.keys() - attempts.keys() - away.keys()):
         expect(False, f"openlineage.jsonl tells of {name}, which is no attempt at this run")
     for name, one in attempts.items():
-        kinds = [event.get("eventType") for event in heard.get(str(name), [])]
+        kinds = [event.get("eventType") for event in heard.get(name, [])]
         ending = TERMINAL.get(str(one.get("ending")))
         wanted = ["START"] if ending is None else ["START", ending]
         expect(kinds == wanted, f"lineage run {name} has the events {kinds}, not {wanted}")
@@ -260,8 +269,6 @@ def instant(value: Any) -> str:
 
 
 def rfc3339(ms: Any) -> str:
-    from datetime import datetime, timedelta, timezone
-
     at = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(milliseconds=int(ms))  # noqa: UP017
     text = at.strftime("%Y-%m-%dT%H:%M:%S").rjust(19, "0")
     return f"{text}.{ms % 1000:03d}Z" if ms % 1000 else f"{text}Z"
@@ -276,8 +283,7 @@ def check_provenance(bundle: Bundle) -> None:
     expect(runs == [mine], "prov.jsonld is about another run")
     run = bundle.document("ledger/run.json")
     told = things.get(mine, {})
-    for member, field in (("kfm:status", "status"), ("kfm:idempotencyKey", "idempotency_key"),
-                          ("kfm:workKey", "work_key"), ("kfm:pipelineVersion", "pipeline_version")):  # fmt: skip
+    for member, field in PROV_FIELDS.items():
         expect(told.get(member) == run.get(field), f"prov.jsonld and ledger/run.json differ in {field}")
     for one in bundle.rows("ledger/attempts.jsonl"):
         name = f"urn:kfm:attempt:{one.get('lineage_id')}"
@@ -303,7 +309,7 @@ def check_published(bundle: Bundle, things: dict[str, dict[str, Any]]) -> None:
     if "published/manifest.json" not in bundle.names:
         return
     digest = hashlib.sha256(bundle.data("published/manifest.json")).hexdigest()
-    expect(f"sha256:{digest}" == version, "published/manifest.json is not the version that the run ended with")
+    expect(f"sha256:{digest}" == version, "published/manifest.json is not the run's version")
     manifest = bundle.document("published/manifest.json")
     items = {str(item.get("id")): item for item in manifest.get("items") or []}
     sums = {asset.get("sha256") for item in items.values() for asset in item.get("assets") or []}
@@ -320,7 +326,7 @@ def check_published(bundle: Bundle, things: dict[str, dict[str, Any]]) -> None:
         expect(found == wanted, f"{name} has other files than the manifest")
         expect(item.get("collection") == manifest.get("dataset_id"), f"{name} is of another dataset")
     record = bundle.document("published/dcat.jsonld")
-    expect(record.get("dcterms:identifier") == manifest.get("dataset_id"), "dcat.jsonld is of another dataset")
+    expect(record.get("dcterms:identifier") == manifest.get("dataset_id"), "dcat.jsonld is about another one")
 
 
 def check_policies(bundle: Bundle, things: dict[str, dict[str, Any]]) -> None:
@@ -366,10 +372,10 @@ def check_governance(bundle: Bundle) -> None:
         number = link.get("number")
         if before is not None:
             expect(number == before["number"] + 1, f"governance entry {before['number'] + 1} is missing")
-            expect(link.get("previous") == before["hash"], f"governance entry {number} does not follow on its predecessor")
+            expect(link.get("previous") == before["hash"], f"governance entry {number} is not chained")
         if "entry" in link:
             content = hashed({"kfm": "audit-entry/1", "entry": _whole(link["entry"])})
-            expect(content == link.get("content"), f"governance entry {number} is not the one that was recorded")
+            expect(content == link.get("content"), f"governance entry {number} is not as recorded")
         document = {"kfm": "audit-link/1", "previous": link.get("previous"), "number": number,
                     "content": link.get("content")}  # fmt: skip
         expect(link.get("hash") in ("", hashed(document)), f"the hash of governance entry {number} is wrong")

@@ -154,7 +154,7 @@ class ObstoreBucket:
             raise BackendUnavailable(f"{self._name}: {self._said(error)}", **facts) from None
 
     def _said(self, error: Exception) -> str:
-        return redact(str(error).split("\n")[0][:500], self._secrets)
+        return redact(str(error).split("\n")[0], self._secrets)[:500]
 
 
 def _stat(meta: Any) -> ObjectStat:

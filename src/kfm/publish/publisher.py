@@ -103,9 +103,10 @@ class Publisher(ABC):
 class _Collecting(Publisher):
     """What both publishers share: checks, bounds, the trace, and the collection."""
 
-    def __init__(self, trace: Trace, *, limits: Limits | None = None) -> None:
+    def __init__(self, trace: Trace, *, limits: Limits | None = None, leaks: Leaks | None = None) -> None:
         self._trace = trace
         self._limits = limits or Limits()
+        self._leaks = leaks or (lambda _value: False)
         self._assets: dict[str, Asset] = {}
         self._events: list[Event] = []
         self._states: dict[str, Any] = {}
@@ -139,6 +140,7 @@ class _Collecting(Publisher):
     def _asset(self, path: str, data: Data, metadata: Mapping[str, Any] | None) -> Asset:
         path = safe_path(path, WRITTEN_PATH_REMEDY)
         details = _details(data, metadata)
+        self._require_discretion("The name of a file or its metadata tells it.", path, metadata)
         if path in self._assets:
             raise PathConflict(f"{path} was written twice by one run.")
         if len(self._assets) >= self._limits.objects_per_run_max:
@@ -158,12 +160,14 @@ class _Collecting(Publisher):
 
     def emit_event(self, event_type: str, payload: Mapping[str, Any]) -> None:
         self._require_open("emit_event")
+        self._require_discretion("An event tells it.", event_type, payload)
         digest = payload_hash(payload)
         self._events.append(Event(event_type=event_type, payload=dict(payload)))
         self._trace.record("emit_event", self._outcome, event_type=event_type, payload_sha256=digest)
 
     def update_state(self, state_key: str, value: Any) -> None:
         self._require_open("update_state")
+        self._require_discretion("A state tells it.", state_key, value)
         digest = payload_hash({"value": value})
         self._states[state_key] = value
         self._trace.record("update_state", self._outcome, state_key=state_key, payload_sha256=digest)
@@ -172,6 +176,7 @@ class _Collecting(Publisher):
         self._require_open("publish_release")
         if self._release is not None:
             raise IllegalTransition("A run publishes one release.")
+        self._require_discretion("The release's metadata tell it.", release_metadata)
         digest = payload_hash(release_metadata)
         self._release = dict(release_metadata)
         self._trace.record("publish_release", self._outcome, payload_sha256=digest)
@@ -196,6 +201,10 @@ class _Collecting(Publisher):
     def _require_open(self, operation: str) -> None:
         if self._closed:
             raise IllegalTransition(f"{operation} was called after the run had ended.")
+
+    def _require_discretion(self, detail: str, *told: Any) -> None:
+        if any(self._leaks(dict(each) if isinstance(each, Mapping) else each) for each in told):
+            raise SecretInData(detail)
 
     def _chunks(self, data: bytes | Readable) -> Iterator[bytes]:
         """The data in bounded pieces; stops a file that is larger than allowed while it arrives."""
@@ -233,8 +242,10 @@ class StagingPublisher(_Collecting):
 
     dry_run = False
 
-    def __init__(self, objects: Objects, trace: Trace, *, limits: Limits | None = None) -> None:
-        super().__init__(trace, limits=limits)
+    def __init__(
+        self, objects: Objects, trace: Trace, *, limits: Limits | None = None, leaks: Leaks | None = None
+    ) -> None:
+        super().__init__(trace, limits=limits, leaks=leaks)
         self._objects = objects
 
     def _take(self, data: Data) -> tuple[str, int]:
@@ -265,8 +276,9 @@ class NoopPublisher(_Collecting):
         scratch: Objects | None = None,
         witness: Callable[[], object] | None = None,
         limits: Limits | None = None,
+        leaks: Leaks | None = None,
     ) -> None:
-        super().__init__(trace, limits=limits)
+        super().__init__(trace, limits=limits, leaks=leaks)
         self._scratch = scratch
         self._witness = witness
         self._before = witness() if witness else None

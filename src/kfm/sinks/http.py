@@ -32,18 +32,23 @@ class HttpCollector:
         self._transport = _transport(transport, timeout_ms)
         self._url = urljoin(self._transport.url, self._transport.endpoint)
         self._shown = redact_url(self._url)
+        self._trouble: tuple[int, BackendUnavailable] | None = None  # met after something had arrived
 
     def deliver(self, letters: Sequence[Letter]) -> int:
+        trouble, self._trouble = self._trouble, None
+        if trouble is not None and letters and letters[0].number == trouble[0]:
+            raise trouble[1]
         until_ms = self._clock.monotonic_ms() + CALL_MS
         for number, letter in enumerate(letters):
             if number and self._clock.monotonic_ms() >= until_ms:
                 return number
             try:
                 self._post(letter)
-            except BackendUnavailable:
+            except BackendUnavailable as error:
                 if not number:
                     raise
-                return number  # the next call meets the same trouble, and tells
+                self._trouble = (letter.number, error)  # what has arrived is told first
+                return number
         return len(letters)
 
     def close(self) -> None:
@@ -124,7 +129,8 @@ def _reason(error: Exception) -> str:
     """In few words: requests quotes addresses, and whatever stands in them."""
     import requests
 
-    if isinstance(error, requests.Timeout):
+    cause = getattr(error.args[0], "reason", None) if error.args else None
+    if isinstance(error, requests.Timeout) or "Timeout" in type(cause).__name__:
         return "It did not answer in time."
     if isinstance(error, requests.exceptions.SSLError):
         return "Its certificate can't be verified."

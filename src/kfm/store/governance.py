@@ -58,6 +58,11 @@ def append(session: Session, entries: Iterable[GovernanceEntry]) -> None:
     assert advanced is not None, "the head is ours inside this transaction"
 
 
+def hold(session: Session) -> None:
+    """Nobody else appends until this transaction ends."""
+    _held_head(session)
+
+
 def _held_head(session: Session) -> tuple[int, str]:
     row = session.one("chain_heads.get_for_update")
     assert row is not None, "the migration makes it"

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from kfm.core.commits import Admit, Admitted, Fail, Promote, Promoted, Reaped, Step
 from kfm.core.evidence import Circumstances, Letter
 from kfm.core.records import GovernanceEntry, Invocation, Lock, Switch
+from kfm.core.sealing import Seal
 from kfm.ports import Witness
-from kfm.store import admission, evidence, governance, leases, promotion, rows
+from kfm.store import admission, evidence, governance, leases, promotion, rows, sealing
 from kfm.store.reading import Ledger
 from kfm.store.session import Database, Session
 
@@ -186,6 +187,15 @@ class SqlStore(Ledger):
                 session.all("outbox.put_back", number=number, not_before_ms=not_before_ms)
 
         self._database.write(change)
+
+    def seal(self, actor: str, limit: int = 1000) -> Seal | None:
+        """Enter one root for the events that no seal covers yet; None if there are none."""
+        return self._database.write(lambda session: sealing.seal(session, actor, limit))
+
+    def hasten_letters(self, topic: str) -> None:
+        self._database.write(
+            lambda session: session.all("outbox.hasten", topic=topic, now_ms=session.now_ms())
+        )
 
     def ensure_mark(self, name: str, value: str) -> str:
         def change(session: Session) -> str:

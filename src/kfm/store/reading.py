@@ -194,6 +194,14 @@ class Ledger:
         assert row is not None, "the migration makes it"
         return row[0], row[1]
 
+    def events_between(self, first: int, last: int, limit: int = 1000) -> list[Letter]:
+        found = self._session.all("outbox.between", first_number=first, last_number=last, row_limit=limit)
+        return [evidence_rows.letter_from(row) for row in found]
+
+    def events_posted(self, after: int = 0) -> int:
+        row = self._session.one("outbox.count", after_number=after)
+        return int(row[0]) if row else 0
+
     def mark(self, name: str) -> str | None:
         row = self._session.one("marks.get", name=name)
         return row[0] if row else None

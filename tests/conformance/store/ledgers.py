@@ -51,9 +51,7 @@ class Recorder:
         assert attempt.ending is not None
         return self._say(attempt.lineage_id, attempt.ending.upper(), run.run_id, attempt.node)
 
-    def turned_away(
-        self, invocation: Invocation, known: Circumstances, at_ms: int
-    ) -> tuple[Testimony, ...]:
+    def turned_away(self, invocation: Invocation, known: Circumstances, at_ms: int) -> tuple[Testimony, ...]:
         lineage_id, subject = keys.turned_away_id(invocation.invocation_id), invocation.invocation_id
         return tuple(self._say(lineage_id, word, subject, "") for word in ("START", "ABORT"))
 

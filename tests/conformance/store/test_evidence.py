@@ -76,7 +76,12 @@ def test_a_node_whose_opening_got_no_answer_ends_before_its_run(store: SqlStore,
     done = replace(fetch, ending="complete", outcome="success", ended_at_ms=ledgers.START_MS + 5)
     unheard = Step(run=run, closes=Account(attempt=done), opens=Account(attempt=node(run, "transform")))
     assert store.step(unheard)
-    over = {"ending": "abort", "error_code": "KFM301", "error_class": "policy", "ended_at_ms": ledgers.START_MS}
+    over = {
+        "ending": "abort",
+        "error_code": "KFM301",
+        "error_class": "policy",
+        "ended_at_ms": ledgers.START_MS,
+    }
     closes = tuple(Account(attempt=node(run, name, **over)) for name in ("fetch", ""))
     assert desk.fail(run, closes=closes, outcome="refused")
     assert told(store, run)[2:] == ["COMPLETE fetch", "START transform", "ABORT transform", "ABORT"]
@@ -181,7 +186,10 @@ def test_what_is_known_of_an_attempt_comes_back(store: SqlStore, desk: Desk) -> 
     assert store.inputs("sha256:aa") == found
     assert store.inputs("sha256:bb") is None
     numbered = store.attempts_since(0)
-    assert [(attempt.node, of.run_id) for _, attempt, of in numbered] == [("", run.run_id), ("fetch", run.run_id)]
+    assert [(attempt.node, of.run_id) for _, attempt, of in numbered] == [
+        ("", run.run_id),
+        ("fetch", run.run_id),
+    ]
     assert store.attempts_since(numbered[-1][0]) == []
     assert [each for _, each in store.retries_since(0)] == [retry]
 

@@ -20,7 +20,7 @@ from tests.unit.lineage.outbox import bodies, deliver, make_store, post
 
 pytest.importorskip("openlineage.client", reason="openlineage-python is not installed (extra `lineage`)")
 
-from kfm.sinks.http import HttpCollector  # noqa: E402
+from kfm.sinks.http import HttpCollector
 
 Answer = Callable[[int], int]  # number of the request → status; 0 hangs up without an answer, after reading
 

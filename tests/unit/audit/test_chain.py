@@ -80,12 +80,12 @@ def test_the_record_has_no_field_that_is_not_hashed() -> None:
     assert set(audit.entry_document(entry())) == verifier().ENTRY_FIELDS
 
 
+texts = st.text(st.characters(exclude_categories=["Cs"]))
 documents = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**53) + 1, 2**53 - 1) | st.text(st.characters(exclude_categories=["Cs"])),
-    lambda inner: st.lists(inner, max_size=4)
-    | st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), inner, max_size=4),
+    st.none() | st.booleans() | st.integers(-(2**53) + 1, 2**53 - 1) | texts,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(texts, inner, max_size=4),
     max_leaves=12,
-)  # fmt: skip
+)
 
 
 @settings(max_examples=300, deadline=None, derandomize=True)
@@ -100,7 +100,10 @@ verifier_module = verifier()
 
 def test_the_script_imports_nothing_of_ours() -> None:
     """It runs where only Python is: isolated, without site packages."""
-    code = f"import runpy, sys; runpy.run_path({str(SCRIPT)!r}); print([m for m in sys.modules if m.split('.')[0] in ('kfm', 'msgspec', 'orjson', 'rfc8785')])"
+    code = (
+        f"import runpy, sys; runpy.run_path({str(SCRIPT)!r}); "
+        "print([m for m in sys.modules if m.split('.')[0] in ('kfm', 'msgspec', 'orjson', 'rfc8785')])"
+    )
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True
     )

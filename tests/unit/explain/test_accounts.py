@@ -205,7 +205,8 @@ def test_nothing_happened_yet():
     """A source that nobody asked for is explained with the command that does."""
     account = explain(FakeLedger(), "daily", NOW_MS, sources=["daily"])
     assert account.reason.text == (
-        "No evidence of daily: nobody has asked for it yet. Whoever runs kfm does with `kfm run --source daily`."
+        "No evidence of daily: nobody has asked for it yet. "
+        "Whoever runs kfm does with `kfm run --source daily`."
     )
 
 

@@ -45,7 +45,9 @@ def busy_ledger() -> ListLedger:
     ledger.add_attempt("a", node="publish", took_ms=60, outcome="skipped", cpu_us=0)
     ledger.add_attempt("b", 1, took_ms=200, ending="fail", error_class="HTTP_503", retryable=True)
     ledger.add_attempt("c", took_ms=300, ending="fail", error_code="KFM605", error_message=f"{SECRET} is wet")
-    ledger.add_attempt("b", 2, took_ms=250, ending="abort", error_code="WORKER_DIED", energy=None, delay_ms=700)
+    ledger.add_attempt(
+        "b", 2, took_ms=250, ending="abort", error_code="WORKER_DIED", energy=None, delay_ms=700
+    )
     ledger.add_attempt("d", took_ms=None)
     ledger.add_attempt("b", 3, took_ms=50, delay_ms=900, cpu_us=720_000)
     ledger.add_retry("a", 1)

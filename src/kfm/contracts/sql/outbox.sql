@@ -22,9 +22,20 @@ UPDATE outbox SET delivered_at_ms = :delivered_at_ms WHERE number = :number AND 
 -- name: outbox.put_back
 UPDATE outbox SET not_before_ms = :not_before_ms WHERE number = :number AND delivered_at_ms IS NULL
 
+-- name: outbox.hasten
+UPDATE outbox SET not_before_ms = 0
+WHERE topic = :topic AND delivered_at_ms IS NULL AND not_before_ms > :now_ms
+
 -- name: outbox.of_subject
 SELECT number, event_id, topic, subject, body, recorded_at_ms, tries, not_before_ms, delivered_at_ms
 FROM outbox WHERE subject = :subject ORDER BY number
 
 -- name: outbox.backlog
 SELECT COUNT(*), MIN(recorded_at_ms) FROM outbox WHERE topic = :topic AND delivered_at_ms IS NULL
+
+-- name: outbox.between
+SELECT number, event_id, topic, subject, body, recorded_at_ms, tries, not_before_ms, delivered_at_ms
+FROM outbox WHERE number >= :first_number AND number <= :last_number ORDER BY number LIMIT :row_limit
+
+-- name: outbox.count
+SELECT COUNT(*) FROM outbox WHERE number > :after_number

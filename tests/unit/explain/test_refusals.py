@@ -14,7 +14,7 @@ from tests.acceptance.cli.fakes import NOW_MS, FakeLedger, make_call, make_switc
 pytestmark = pytest.mark.req("RS-12", "CLI-1")
 
 BUNDLE = "sha256:" + "5" * 64
-TEXT = '@id("care.x")\n@lift("A reviewer approves it with `kfm approve`.")\nforbid (principal, action, resource);'
+TEXT = '@id("care.x")\n@lift("A reviewer approves it with `kfm approve`.")\nforbid (principal, action, r);'
 
 
 def rule(gate: str, reason: str = "levels: Not allowed. A reviewer approves it with `kfm approve`."):

@@ -1,0 +1,111 @@
+"""`kfm export RUN`: what is on record of a run, as one bundle that a stranger can check."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import click
+
+from kfm.cli.lookup import find_run
+from kfm.cli.options import session_options
+from kfm.cli.output import one_line
+from kfm.cli.session import Session
+from kfm.core.errors import UsageError
+from kfm.core.wording import counted, readable_size
+
+
+@click.command()
+@click.argument("run", required=False)
+@click.option(
+    "--to", metavar="PATH", help="A folder, or a file that ends in .zip (default: evidence-RUN.zip here)."
+)
+@click.option(
+    "--internal", is_flag=True, help="Do not mask the names of a masked dataset. Not for passing on."
+)
+@click.option("--verify", metavar="PATH", help="Check a bundle instead of making one.")
+@click.option("--expect", metavar="DIGEST", help="With --verify: the digest that the bundle must have.")
+@session_options
+def command(
+    session: Session,
+    run: str | None,
+    to: str | None,
+    internal: bool,
+    verify: str | None,
+    expect: str | None,
+) -> int:
+    """Bundle everything that is on record of a run, or check such a bundle.
+
+    RUN is a run's id, or the beginning of one. The bundle is an RO-Crate: ledger rows, attempts, lineage,
+    provenance, governance entries, policies, catalogue records and the files that the run left, with their
+    checksums and a verify.py that needs nothing but Python. What is missing is said in it. The data itself
+    is not part of it.
+
+    Exit code of --verify: 0 if everything agrees, 1 if something does not, 2 if there is no bundle.
+    """
+    if verify is not None:
+        if run is not None or to is not None or internal:
+            raise UsageError("--verify takes a bundle and nothing else.")
+        return _check(session, verify, expect)
+    if run is None or expect is not None:
+        raise UsageError("Name the run: kfm export RUN.", remedy="`kfm runs` lists them.")
+    with session.app(read_only=True) as app:
+        document = _write(app, find_run(app.ledger, run).run_id, to, internal)
+    lines = [
+        f"{one_line(document['path'])}: {counted(document['files'], 'file')}, {readable_size(document['size'])}",
+        f"digest {document['digest']}",
+    ]
+    session.emit(document, lines)
+    for sentence in document["missing"]:
+        session.note(f"not in it: {one_line(sentence)}")
+    if internal:
+        session.note("for internal use: names are not masked")
+    return 0
+
+
+def _write(app: Any, run_id: str, to: str | None, internal: bool) -> dict[str, Any]:
+    from kfm.engine.exporting import export_run
+
+    path = os.path.abspath(to or f"evidence-{run_id}.zip")
+    try:
+        bundle = export_run(
+            app.ledger,
+            app.files,
+            app.settings,
+            run_id,
+            path,
+            runs_folder=f"{app.state}/runs",
+            internal=internal,
+            hide=app.loaded.discretion.hide,
+        )
+    except OSError as error:
+        place = f" ({error.filename})" if error.filename else ""
+        raise UsageError(
+            f"{to or path} can't be written: {error.strerror or error}{place}.",
+            remedy="Name a place that can be written with --to.",
+        ) from None
+    return {"run_id": run_id, "internal": internal, **bundle._asdict(), "missing": list(bundle.missing)}
+
+
+def _check(session: Session, path: str, expect: str | None) -> int:
+    from kfm.export.verify_bundle import NoBundle, verify
+
+    try:
+        digest, files, findings = verify(path)
+    except NoBundle as error:
+        raise UsageError(f"{path} is no bundle of evidence: {error}.") from None
+    if expect is not None and expect != digest:
+        findings = [*findings, f"the digest is {digest}, not {expect}"]
+    code = 1 if findings else 0
+    document = {
+        "path": os.path.abspath(path),
+        "digest": digest,
+        "files": files,
+        "sound": not findings,
+        "findings": findings,
+        "exit_code": code,
+    }
+    lines = [f"wrong: {one_line(finding)}" for finding in findings]
+    lines.append(f"{'not sound' if findings else 'sound'}: {counted(files, 'file')}, {digest}")
+    session.emit(document, lines)
+    return code

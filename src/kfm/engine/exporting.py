@@ -1,0 +1,105 @@
+"""Bundle what is on record of one run, for people who have no access to the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from kfm.core.evidence import Link
+from kfm.core.masking import is_masked, mask
+from kfm.core.settings import Dataset, Rights, Settings
+from kfm.export import verify_bundle
+from kfm.export.contents import Contents, View, concerns, contents
+from kfm.export.crate import Subject
+from kfm.export.package import Bundle, find_artifacts, write_bundle
+from kfm.lineage.gathering import RunEvidence, gather
+from kfm.lineage.veil import Mask, veiled_run
+from kfm.ports import Files, LedgerReader
+from kfm.publish.catalogue import documents, in_data_folder
+from kfm.publish.manifest import require_rights
+
+MASK_KEY = "mask_key"
+LINKS_MAX = 100_000
+PAGE = 1000
+
+
+def export_run(
+    ledger: LedgerReader,
+    files: Files,
+    settings: Settings,
+    run_id: str,
+    path: str,
+    *,
+    runs_folder: str,
+    internal: bool = False,
+    hide: Callable[[str], str] = lambda text: text,
+) -> Bundle:
+    """Write the bundle. Names of a masked dataset are masked, unless it is for internal use."""
+    evidence = gather(ledger, run_id)
+    dataset = _dataset(settings, evidence)
+    rights = require_rights(evidence.run.dataset_id, dataset.rights)
+    hidden = _mask(ledger) if is_masked(dataset) and not internal else None
+    view = View(mask=hidden, hide=hide, environment=settings.environment, internal=internal)
+    links, cut = _links(ledger, evidence)
+    found = contents(evidence, links, lambda manifest: documents(manifest, in_data_folder), view)
+    if cut:
+        found.missing.append(f"Only {LINKS_MAX} entries of the governance ledger are in it.")
+    artifacts = []
+    if hidden is not None:
+        found.missing.append("The files that a run for a masked dataset left are withheld.")
+    else:
+        artifacts = find_artifacts(files, f"{runs_folder}/{run_id}", found.missing)
+    subject = _subject(evidence, rights, hidden, internal=internal)
+    return write_bundle(files, path, subject, _ordered(found), artifacts, verifier())
+
+
+def verifier() -> bytes:
+    """The script that goes with every bundle."""
+    return Path(verify_bundle.__file__).read_bytes()
+
+
+def _ordered(found: Contents) -> Contents:
+    return Contents(found.documents, sorted(set(found.missing)))
+
+
+def _dataset(settings: Settings, evidence: RunEvidence) -> Dataset:
+    """As it is configured now; what was published under stricter rights stays under them."""
+    dataset_id = evidence.run.dataset_id
+    configured = next((one for one in settings.datasets if one.id == dataset_id), None)
+    published = Dataset(id=dataset_id, rights=evidence.manifest.rights if evidence.manifest else None)
+    if configured is None or (evidence.manifest is not None and is_masked(published)):
+        return published
+    return configured
+
+
+def _mask(ledger: LedgerReader) -> Mask:
+    key = ledger.mark(MASK_KEY)
+    # Without a key nothing may be told apart: any name would be a guess that can be checked.
+    return lambda name: "masked" if key is None else mask(name, key)
+
+
+def _links(ledger: LedgerReader, evidence: RunEvidence) -> tuple[list[Link], bool]:
+    """The governance ledger from the first entry that concerns the run to its end."""
+    links: list[Link] = []
+    after = 0
+    while page := ledger.chain(after=after, limit=PAGE):
+        for link in page:
+            if links or concerns(link, evidence.run.run_id, evidence.invocations):
+                links.append(link)
+        if len(links) > LINKS_MAX:
+            return links[:LINKS_MAX], True
+        if page[-1].number <= after:
+            break
+        after = page[-1].number
+    return links, False
+
+
+def _subject(evidence: RunEvidence, rights: Rights, hidden: Mask | None, *, internal: bool) -> Subject:
+    run = evidence.run if hidden is None else veiled_run(evidence.run, hidden)
+    times = [run.start_time_ms, run.end_time_ms or 0]
+    times += [one.ended_at_ms or one.started_at_ms for one in evidence.attempts]
+    if evidence.promotion is not None:
+        times.append(evidence.promotion.promoted_at_ms)
+    producers = [evidence.heard.get(one.lineage_id) for one in evidence.attempts if not one.node]
+    last = next((told.producer for told in reversed(producers) if told), None)
+    return Subject(run=run, rights=rights, producer=last, at_ms=max(times), internal=internal)

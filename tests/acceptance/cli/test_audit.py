@@ -1,0 +1,230 @@
+"""`kfm audit` on a real project: from the first entry to a forged database."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from tests.acceptance.cli.conftest import Called
+
+pytestmark = pytest.mark.req("GOV-2", "CLI-1")
+
+Kfm = Callable[..., Called]
+Valid = Callable[[str, Any], None]
+UNSEEN = "from there on, a cut end or a chain that was written anew would not be seen"
+
+
+@pytest.fixture
+def begun(kfm: Kfm, project: Path) -> Path:
+    """A project in which something was published, and a switch was set twice."""
+    (project / "incoming" / "levels.csv").write_text("station,level\na,1\n")
+    assert kfm("run", "--source", "daily").code == 0
+    for position in ("paused", "running"):
+        assert kfm("switch", "set", position, "--all", "--rationale", f"{position} for a test").code == 0
+    return project
+
+
+def shell(project: Path, *statements: str) -> None:
+    """What somebody with the database in his hands would do."""
+    connection = apsw.Connection(str(project / ".kfm" / "kfm.db"))
+    for sql in statements:
+        connection.execute(sql)
+    connection.close()
+
+
+def test_nothing_recorded_yet(kfm: Kfm, project: Path, valid: Valid) -> None:
+    """A new project has a sound, empty chain, nothing to anchor, and no state folder after being asked."""
+    called = kfm("audit", "verify")
+    assert (called.code, called.out) == (0, "sound: nothing has been recorded yet\n")
+    valid("audit-verify", kfm("audit", "verify", "--json").document)
+    anchored = kfm("audit", "anchor", "--json")
+    valid("audit-anchor", anchored.document)
+    assert (anchored.code, anchored.document["added"]) == (0, False)
+    assert kfm("audit", "list").out == "no entries\n"
+    assert not (project / ".kfm").exists()
+    assert not (project / "audit-anchors.jsonl").exists()
+
+
+def test_without_an_anchor_it_is_said_plainly(kfm: Kfm, begun: Path, valid: Valid) -> None:
+    """Sound, how many rows, the head, since where it is unanchored, and the command that helps."""
+    called = kfm("audit", "verify")
+    document = kfm("audit", "verify", "--json").document
+    valid("audit-verify", document)
+    assert called.out.splitlines() == [
+        f"sound: 3 rows, head 3 with hash {document['head']['hash']}",
+        f"unanchored since row 1: there is no anchor; {UNSEEN}",
+    ]
+    assert called.err == "anchor it with: kfm audit anchor\n"
+    assert (document["sound"], document["unanchored_since"], document["finding"]) == (True, 1, None)
+
+
+def test_an_anchor_is_kept_beside_the_configuration(kfm: Kfm, begun: Path, valid: Valid) -> None:
+    """One line with number, hash, environment and time; a second call adds none; later rows are unanchored."""
+    called = kfm("audit", "anchor", "--json")
+    valid("audit-anchor", called.document)
+    assert called.document["added"] is True
+    (line,) = (begun / "audit-anchors.jsonl").read_text().splitlines()
+    assert json.loads(line) == called.document["anchor"]
+    assert sorted(json.loads(line)) == ["at", "environment", "hash", "number"]
+    assert "keep it elsewhere, too: git add" in called.err
+    again = kfm("audit", "anchor")
+    assert again.out.startswith("anchored already: row 3 ")
+    assert len((begun / "audit-anchors.jsonl").read_text().splitlines()) == 1
+    assert "anchored: up to row 3; 1 anchor agrees (audit-anchors.jsonl)" in kfm("audit", "verify").out
+    assert "unanchored" not in kfm("audit", "verify").out
+    kfm("switch", "set", "paused", "--all", "--rationale", "again")
+    assert f"unanchored since row 4: {UNSEEN}" in kfm("audit", "verify").out
+
+
+@pytest.mark.parametrize(
+    ("statement", "row"),
+    [
+        ("UPDATE governance SET rationale = 'nothing happened' WHERE number = 2", 2),
+        ("DELETE FROM governance WHERE number = 2", 2),
+        ("DELETE FROM governance WHERE number = 3", 3),
+        ("UPDATE governance SET details = '{}' WHERE number = 1", 1),
+    ],
+)
+def test_a_forged_row_is_named(kfm: Kfm, begun: Path, valid: Valid, statement: str, row: int) -> None:
+    """Exit status 1, the first row that does not fit, and no anchor and no export of such a chain."""
+    shell(begun, statement)
+    called = kfm("audit", "verify")
+    assert called.code == 1
+    assert called.out.startswith(f"BROKEN at row {row}: ")
+    told = kfm("audit", "verify", "--json")
+    valid("audit-verify", told.document)
+    assert (told.code, told.document["finding"]["number"]) == (1, row)
+    for arguments in (("anchor",), ("export", "out")):
+        refused = kfm("audit", *arguments)
+        assert refused.code == 1
+        assert f"error KFM609: The governance ledger is not as it was written. Row {row}: " in refused.err
+    assert not (begun / "audit-anchors.jsonl").exists()
+    assert not (begun / "out").exists()
+
+
+def test_a_cut_end_is_found_against_the_anchor(kfm: Kfm, begun: Path) -> None:
+    """A forger who knows the head row too is found by the line in the file, and by nothing else."""
+    kfm("audit", "anchor", "--to", "kept.jsonl")
+    second = kfm("audit", "list", "--json").document["entries"][1]
+    shell(
+        begun,
+        "DELETE FROM governance WHERE number = 3",
+        f"UPDATE chain_heads SET number = 2, hash = '{second['hash']}'",
+    )
+    alone = kfm("audit", "verify")
+    assert alone.code == 0
+    assert "unanchored since row 1: there is no anchor" in alone.out
+    called = kfm("audit", "verify", "--anchors", "kept.jsonl")
+    assert called.code == 1
+    assert called.out.startswith("BROKEN at row 3: the chain ends before it, but row 3 was anchored at ")
+
+
+def test_anchors_of_another_environment_do_not_count(kfm: Kfm, begun: Path) -> None:
+    """One file may serve several; the others' lines are mentioned, and not compared."""
+    other = {"number": 2, "hash": "f" * 64, "environment": "elsewhere", "at": "2026-01-01T00:00:00Z"}
+    (begun / "audit-anchors.jsonl").write_text(json.dumps(other) + "\n")
+    called = kfm("audit", "verify")
+    assert called.code == 0
+    assert "1 anchor of other environments: not compared" in called.err
+    assert "there is no anchor" in called.out
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(None, "There is no file kept.jsonl."), ("nonsense\n", "kept.jsonl:1: this is no anchor")],
+)
+def test_anchors_that_cannot_be_read_are_an_error(
+    kfm: Kfm, begun: Path, content: str | None, said: str
+) -> None:
+    """Checking less than was asked for would look like success."""
+    if content is not None:
+        (begun / "kept.jsonl").write_text(content)
+    called = kfm("audit", "verify", "--anchors", "kept.jsonl")
+    assert called.code == 2
+    assert said in called.err
+
+
+def test_entries_are_listed_newest_first(kfm: Kfm, begun: Path, valid: Valid) -> None:
+    """With their rows; filtered by kind and subject; more are announced."""
+    listed = kfm("audit", "list", "--json")
+    valid("audit-list", listed.document)
+    assert [(one["number"], one["kind"]) for one in listed.document["entries"]] == [
+        (3, "switch"), (2, "switch"), (1, "promotion"),
+    ]  # fmt: skip
+    run_id = listed.document["entries"][2]["subject"]
+    for arguments in (("--kind", "promotion"), ("--subject", run_id)):
+        (one,) = kfm("audit", "list", "--json", *arguments).document["entries"]
+        assert one["number"] == 1
+    short = kfm("audit", "list", "--limit", "1")
+    assert "running for a test" in short.out
+    assert "more entries are not shown: use --limit (now 1)" in short.err
+    lines = kfm("audit", "list", "-o", "jsonl").out.splitlines()
+    assert [json.loads(line)["number"] for line in lines] == [3, 2, 1]
+
+
+@pytest.mark.req("RET-9")
+def test_an_export_can_be_checked_by_anybody(kfm: Kfm, begun: Path, valid: Valid) -> None:
+    """The chain, its anchors, the ledgers and the script; a changed byte in any of them is found."""
+    kfm("audit", "anchor")
+    called = kfm("audit", "export", "out", "--json")
+    assert called.code == 0
+    valid("audit-export", called.document)
+    assert {path.name for path in (begun / "out").iterdir()} == {
+        "audit-chain.jsonl", "anchors.jsonl", "pipeline_retry_log.json", "versioning_ledger.json",
+        "postmortems.json", "reviews.json", "export.json", "verify_audit.py",
+    }  # fmt: skip
+    versions = json.loads((begun / "out" / "versioning_ledger.json").read_text())
+    (version,) = versions["datasets"][0]["versions"]
+    assert (versions["datasets"][0]["dataset_id"], version["governance_entry"]) == ("levels", 1)
+
+    def check() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-I", "out/verify_audit.py", "out", "--anchors", "audit-anchors.jsonl"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    assert check().returncode == 0
+    for path in (begun / "out").iterdir():
+        if path.suffix == ".py":
+            continue  # who brings his own script is past help
+        before = path.read_bytes()
+        path.write_bytes(before.replace(b"1", b"2", 1))
+        if path.name != "anchors.jsonl":  # export.json lists it all the same
+            assert check().returncode == 1, path.name
+        path.write_bytes(before)
+    assert check().returncode == 0
+    assert kfm("audit", "export", "out").code == 2
+    internal = kfm("audit", "export", "all", "--internal")
+    assert "this export masks nothing: do not publish it" in internal.err
+
+
+def test_old_ledgers_are_taken_in(kfm: Kfm, begun: Path) -> None:
+    """Rows from before the chain are said to be unchained until the next entry."""
+    shell(
+        begun,
+        "UPDATE governance SET hash = ''",
+        f"UPDATE chain_heads SET number = 0, hash = '{'0' * 64}'",
+    )
+    called = kfm("audit", "verify")
+    assert called.code == 0
+    assert "unchained: 3 rows from before the ledger was a chain; the next entry takes them in" in called.out
+    assert "3 old rows wait for the next entry" in kfm("audit", "anchor").out
+    assert "rows from before it was a chain" in kfm("audit", "export", "out").err
+    kfm("switch", "set", "paused", "--all", "--rationale", "x")
+    assert kfm("audit", "verify").out.startswith("sound: 4 rows, head 4 ")
+
+
+def test_help_teaches(kfm: Kfm, project: Path) -> None:
+    """Each command says what it is for and what it can't do."""
+    assert "only against an anchor" in " ".join(kfm("audit", "verify", "--help").out.split())
+    assert "commit it to git" in " ".join(kfm("audit", "anchor", "--help").out.split())
+    assert "verify_audit.py" in kfm("audit", "export", "--help").out
