@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 NAMES = ("kfm.yml", "kfm.yaml", "kfm.json")
 CONFIG_BYTES_MAX = 1024 * 1024
 SECRET_BYTES_MAX = 64 * 1024
-ENVIRONMENT_SECRET_CHARS_MIN = 8  # nobody said that they are secrets: a short one may be an ordinary word
 
 # Environment variable → dotted field.
 VARIABLES = {
@@ -59,24 +58,19 @@ class Loaded:
     def discretion(self) -> Discretion:
         """Keeps what this process knows of secrets out of whatever it says and writes."""
         if self._discretion is None:
+            from kfm.configuration.references import environment_secrets
             from kfm.core.redact import Discretion
 
-            self._discretion = Discretion(lambda: (*self.referenced_secrets(), *environment_secrets()))
+            self._discretion = Discretion(
+                lambda: (*self.referenced_secrets(), *environment_secrets(os.environ))
+            )
         return self._discretion
 
     def referenced_secrets(self) -> list[str]:
         """What the references of the configuration stand for, where it is there."""
-        from kfm.configuration.references import secret_references
+        from kfm.configuration.references import resolved_secrets
 
-        found = []
-        for reference in secret_references(self.settings):
-            try:
-                value = self.secret(reference)
-            except SecretNotFound:
-                continue
-            if not value.startswith("sqlite:"):
-                found.append(value)
-        return found
+        return resolved_secrets(self.settings, self.secret)
 
     @property
     def origins(self) -> dict[str, str]:
@@ -267,20 +261,6 @@ def resolve_secret(value: str, folder: str = ".", environ: Mapping[str, str] = o
     if not text:
         raise SecretNotFound(f"The file {place} is empty.")
     return text
-
-
-def environment_secrets(environ: Mapping[str, str] = os.environ) -> list[str]:
-    """Values of variables whose name tells that they are secrets, whoever set them and for whom."""
-    from kfm.core.secret_names import is_secret_name
-
-    named = [
-        value
-        for name, value in environ.items()
-        if is_secret_name(name) and len(value) >= ENVIRONMENT_SECRET_CHARS_MIN and not value.startswith("/")
-    ]
-    headers = environ.get("OTEL_EXPORTER_OTLP_HEADERS", "")
-    sent = [pair.partition("=")[2].strip() for pair in headers.split(",")]
-    return [*named, *(value for value in sent if len(value) >= ENVIRONMENT_SECRET_CHARS_MIN)]
 
 
 # --- what else the environment tells -------------------------------------------------

@@ -61,6 +61,7 @@ def make_witness(loaded: Loaded, key: MaskKey, environment: OpenLineage | None =
             dataset_id, True
         ),  # of what is not configured we know no rights
         mask=key.mask,
+        folder=loaded.folder,
         hide=lambda text: loaded.discretion.hide(text),
         check=_require_valid,
     )
@@ -121,8 +122,8 @@ def make_collector(app: Surroundings, environment: OpenLineage | None = None) ->
     return HttpCollector(transport, app.clock, timeout_ms=REQUEST_TIMEOUT_MS)
 
 
-def describe_collector(app: Surroundings, environment: OpenLineage | None = None) -> str:
-    """Where events go, in words that may be shown."""
+def describe_collector(app: Surroundings, environment: OpenLineage | None = None) -> str | None:
+    """Where events go, in words that may be shown; None: nowhere."""
     from kfm.core.redact import redact_url
 
     given = environment or openlineage()
@@ -132,15 +133,31 @@ def describe_collector(app: Surroundings, environment: OpenLineage | None = None
         return app.loaded.resolve(path or f"{app.state}/lineage/openlineage.jsonl")
     if export == "http":
         return redact_url(str(given.transport.get("url") or app.settings.lineage.url or ""))
-    return "nowhere"
+    return None
 
 
-def deliver(app: Surroundings, *, deadline_ms: int = RUN_DELIVERY_MS) -> Delivered:
+def ignored_transport(environment: OpenLineage | None = None) -> str | None:
+    """The kind of transport that the environment asks for and that is not ours."""
+    return (environment or openlineage()).ignored
+
+
+def deliver(
+    app: Surroundings,
+    *,
+    deadline_ms: int = RUN_DELIVERY_MS,
+    progress: Callable[[int], None] = lambda _sent: None,
+) -> Delivered:
     """One bounded pass over what waits. Never raises: a collector's trouble is told, not thrown."""
     if app.store is None:
         return Delivered()
     return deliver_letters(
-        app.store, lambda: make_collector(app), app.clock, topic=TOPIC, batch=BATCH, deadline_ms=deadline_ms
+        app.store,
+        lambda: make_collector(app),
+        app.clock,
+        topic=TOPIC,
+        batch=BATCH,
+        deadline_ms=deadline_ms,
+        progress=progress,
     )
 
 

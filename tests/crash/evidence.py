@@ -101,7 +101,7 @@ def _lines(project: Project, path: Path, condition: str, *, whole: bool) -> list
     found = [f"{path.name} ends in half a line"] if torn and whole else []
     # A line that was written by a process that died before it noted so comes twice, and the same.
     there = {line.decode() for line in lines}
-    bodies = project.rows(f"SELECT body FROM outbox WHERE {condition}")  # noqa: S608
+    bodies = project.rows(f"SELECT body FROM outbox WHERE {condition}")
     posted = {body for (body,) in project.rows("SELECT body FROM outbox")}
     found += [f"a delivered event is not in {path.name}" for (body,) in bodies if body not in there][:1]
     return found + [f"{path.name} holds what was never posted: {line[:80]}" for line in there - posted]

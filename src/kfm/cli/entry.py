@@ -27,6 +27,7 @@ COMMANDS = {
     "gc": ("kfm.cli.gc", "Remove stored bytes that no kept version needs."),
     "export": ("kfm.cli.export", "Bundle the evidence of a run, or check such a bundle."),
     "audit": ("kfm.cli.audit", "Verify, anchor, list and export the governance ledger."),
+    "lineage": ("kfm.cli.lineage", "Show, deliver and count OpenLineage events."),
     "gate": ("kfm.cli.gate", "Test policies against fixtures."),
     "release": ("kfm.cli.release", "Make a release: telemetry, SBOM, manifest, attestation."),
     "config": ("kfm.cli.config", "Show or check the configuration."),

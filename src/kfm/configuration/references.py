@@ -2,10 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from kfm.configuration.inline_secrets import is_reference, names_secret
+from kfm.core.errors import SecretNotFound
+from kfm.core.secret_names import is_secret_name
 from kfm.core.settings import Settings
+
+ENVIRONMENT_SECRET_CHARS_MIN = 8  # nobody said that they are secrets: a short one may be an ordinary word
+
+
+def resolved_secrets(settings: Settings, resolve: Callable[[str], str]) -> list[str]:
+    """What the references stand for. One that leads nowhere is told when it is used."""
+    found = []
+    for reference in secret_references(settings):
+        try:
+            value = resolve(reference)
+        except SecretNotFound:
+            continue
+        if not value.startswith("sqlite:"):
+            found.append(value)
+    return found
+
+
+def environment_secrets(environ: Mapping[str, str]) -> list[str]:
+    """Values of variables whose name tells that they are secrets, whoever set them and for whom."""
+    named = [
+        value
+        for name, value in environ.items()
+        if (is_secret_name(name) or name.startswith("OPENLINEAGE__TRANSPORT__AUTH"))
+        and not ("CREDENTIALS" in name and value.startswith("/"))  # the path of a file
+    ]
+    headers = environ.get("OTEL_EXPORTER_OTLP_HEADERS", "")
+    sent = [pair.partition("=")[2].strip() for pair in headers.split(",")]
+    return [value for value in (*named, *sent) if len(value) >= ENVIRONMENT_SECRET_CHARS_MIN]
 
 
 def secret_references(settings: Settings) -> Iterator[str]:

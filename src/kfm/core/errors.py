@@ -444,7 +444,9 @@ class ChainBroken(KfmError):
     """
 
     code = "KFM609"
-    remedy = "Keep a copy of the database as it is now, then compare with a backup; `kfm audit verify` says more."
+    remedy = (
+        "Keep a copy of the database as it is now, then compare with a backup; `kfm audit verify` says more."
+    )
 
 
 class SigningFailed(KfmError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -103,6 +104,8 @@ def _chunks(files: Files, path: str) -> Iterator[bytes]:
 class Sink(Protocol):
     def put(self, name: str, chunks: Iterable[bytes]) -> None: ...
     def close(self) -> None: ...
+    def discard(self) -> None:
+        """Remove what was written so far."""
 
 
 class FolderSink:
@@ -110,13 +113,17 @@ class FolderSink:
         self._files = files
         self._folder = folder
         self._made: set[str] = set()
+        self._written: list[str] = []
 
     def put(self, name: str, chunks: Iterable[bytes]) -> None:
-        folder = f"{self._folder}/{name}".rpartition("/")[0]
-        if folder not in self._made:
-            self._files.make_dirs(folder)
-            self._made.add(folder)
+        parts = name.split("/")[:-1]
+        folders = [self._folder, *("/".join((self._folder, *parts[:n])) for n in range(1, len(parts) + 1))]
+        for folder in folders:
+            if folder not in self._made:
+                self._files.make_dirs(folder)
+                self._made.add(folder)
         writer = self._files.create(f"{self._folder}/{name}")
+        self._written.append(f"{self._folder}/{name}")
         try:
             for chunk in chunks:
                 writer.write(chunk)
@@ -127,6 +134,12 @@ class FolderSink:
     def close(self) -> None:
         for folder in sorted(self._made, reverse=True):
             self._files.fsync_dir(folder)
+
+    def discard(self) -> None:
+        for path in self._written:
+            self._files.unlink(path)
+        for folder in sorted(self._made, reverse=True):
+            self._files.rmdir(folder)
 
 
 class _Stream:
@@ -146,6 +159,8 @@ class ZipSink:
     """Not compressed: two releases of a compressor may differ in their bytes."""
 
     def __init__(self, files: Files, path: str) -> None:
+        self._files = files
+        self._path = path
         self._writer = files.create(path)
         self._zip = zipfile.ZipFile(cast(IO[bytes], _Stream(self._writer)), "w", zipfile.ZIP_STORED)
 
@@ -161,6 +176,13 @@ class ZipSink:
         self._zip.close()
         self._writer.fsync()
         self._writer.close()
+
+    def discard(self) -> None:
+        with contextlib.suppress(OSError, ValueError):  # its writer may have failed already
+            self._zip.close()
+        with contextlib.suppress(OSError):
+            self._writer.close()
+        self._files.unlink(self._path)
 
 
 def write_bundle(
@@ -188,11 +210,16 @@ def write_bundle(
     files.make_dirs(parent or ".")
     sink: Sink = ZipSink(files, partial) if path.endswith(".zip") else FolderSink(files, partial)
     by_name = {one.name: one for one in artifacts}
-    for name in sorted(digests):
-        sink.put(name, _same(files, by_name[name]) if name in by_name else [documents[name]])
-    sink.put(CHECKSUMS, [last])
-    sink.close()
-    files.rename(partial, path)
+    try:
+        for name in sorted(digests):
+            sink.put(name, _same(files, by_name[name]) if name in by_name else [documents[name]])
+        sink.put(CHECKSUMS, [last])
+        sink.close()
+        files.rename(partial, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            sink.discard()
+        raise
     files.fsync_dir(parent or ".")
     size = sum(map(len, documents.values())) + sum(one.size for one in artifacts) + len(last)
     digest = "sha256:" + hashlib.sha256(last).hexdigest()

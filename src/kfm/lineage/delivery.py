@@ -109,7 +109,7 @@ class _Pass:
             sent=self._sent,
             waiting=waiting,
             refused=self._refused,
-            trouble=None if error is None else redact(str(error) or type(error).__name__),
+            trouble=None if error is None else _words(error),
             error=error if isinstance(error, KfmError) else None,
         )
 
@@ -152,6 +152,11 @@ class _Pass:
             )
         except Exception as error:  # noqa: BLE001 - their claim lapses
             self.note(error)
+
+
+def _words(error: Exception) -> str:
+    told = error.detail if isinstance(error, KfmError) else str(error)
+    return redact(told or str(error) or type(error).__name__).rstrip(".")
 
 
 def _close(collector: Collector) -> None:

@@ -31,8 +31,12 @@ class Datasets(NamedTuple):
 class Scribe:
     """Writes events for the jobs of one namespace."""
 
-    def __init__(self, namespace: str, facets: Facets, outputs: Callable[[str], Sequence[Name]]) -> None:
+    def __init__(
+        self, namespace: str, facets: Facets, outputs: Callable[[str], Sequence[Name]], folder: str
+    ) -> None:
+        """Files of the project that are named by relative paths are seen from `folder`."""
         self._namespace = namespace
+        self._folder = folder
         self._facets = facets
         self._outputs = outputs
 
@@ -138,7 +142,9 @@ class Scribe:
         facets = self._facets
         inputs, named = [], known.inputs[:NAMED_MAX]
         for found in named:
-            inputs.append(self._dataset(dataset_name(found.uri), {"kfmContent": facets.content(found)}))
+            inputs.append(
+                self._dataset(dataset_name(found.uri, self._folder), {"kfmContent": facets.content(found)})
+            )
         more = {"inputs": len(known.inputs) - len(named)}
         written = bool(known.outputs) or known.version_id is not None
         homes = self._homes(dataset_id) if written or known.report is not None else []

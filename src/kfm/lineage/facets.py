@@ -230,8 +230,12 @@ class Facets:
         return self._public("jobType", processingType="BATCH", integration="KFM", jobType=kind)
 
     def code(self, code: Code) -> Facet:
-        address = f"file:{quote(code.path, safe='/', errors='replace')}"
-        return self._public("sourceCodeLocation", type="file", url=address, path=code.path, version=code.sha)
+        path, _, function = code.path.rpartition(":")
+        path = path or code.path
+        address = f"file:{quote(path, safe='/', errors='replace')}"
+        if path != code.path:
+            address += f"#{quote(function, safe='', errors='replace')}"
+        return self._public("sourceCodeLocation", type="file", url=address, path=path, version=code.sha)
 
     # --- of datasets ------------------------------------------------------------------
 

@@ -204,9 +204,18 @@ def _inputs(
     seen = {one.uri: one.checksum for one in fetched if one.checksum}
     told = _checksums(events)
     return tuple(
-        one if one.checksum else replace(one, checksum=seen.get(one.uri) or told.get(dataset_name(one.uri)))
+        one if one.checksum else replace(one, checksum=seen.get(one.uri) or _told(told, one.uri))
         for one in found
     ), True
+
+
+def _told(told: dict[tuple[str, str], str | None], uri: str) -> str | None:
+    """What events say of a URI. They name files by whole paths, discovery by paths within the project."""
+    namespace, name = dataset_name(uri)
+    if namespace != "file" or name.startswith("/"):
+        return told.get((namespace, name))
+    found = {sum_ for (place, path), sum_ in told.items() if place == "file" and path.endswith(f"/{name}")}
+    return found.pop() if len(found) == 1 else None
 
 
 def _checksums(events: Iterable[dict[str, Any]]) -> dict[tuple[str, str], str | None]:

@@ -20,8 +20,8 @@ _ALIASES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "postgresql": "postgres"}
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)\Z", re.DOTALL)
 
 
-def dataset_name(uri: str) -> tuple[str, str]:
-    """Namespace and name of what a URI leads to."""
+def dataset_name(uri: str, folder: str = "") -> tuple[str, str]:
+    """Namespace and name of what a URI leads to. Relative files are seen from a folder."""
     match = _SCHEME.match(uri)
     if match is None:
         return _bounded("file" if uri.startswith("/") else "kfm", redact(uri) or "/")
@@ -33,7 +33,8 @@ def dataset_name(uri: str) -> tuple[str, str]:
     except ValueError:  # no address at all, such as a bracket that is never closed
         return _bounded("kfm", redact(uri))
     if scheme == "file":
-        return _bounded("file", unquote(parts.path) or "/")
+        path = unquote(parts.path) or "/"
+        return _bounded("file", f"{folder}/{path}" if folder and not path.startswith("/") else path)
     if not authority:
         rest = match[2].partition("?")[0].partition("#")[0]
         return _bounded(scheme, redact(rest) or "/")

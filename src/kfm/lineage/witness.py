@@ -29,14 +29,16 @@ class LineageWitness:
         outputs: Callable[[str], Sequence[Name]] = lambda _dataset_id: (),
         masked: Callable[[str], bool] = lambda _dataset_id: False,
         mask: Callable[[str], str] = lambda text: text,
+        folder: str = "",
         hide: Callable[[str], str] = lambda text: text,
         check: Callable[[dict[str, Any]], None] = lambda _event: None,
     ) -> None:
         """`outputs` names a dataset's homes; `masked` tells whether it must not be named at all;
-        `hide` takes the secrets out that this process knows; `check` raises at a start that is not
-        valid. Ends are not checked: an attempt must be closed whatever is wrong with its words."""
+        relative paths are seen from `folder`; `hide` takes the secrets out that this process knows;
+        `check` raises at a start that is not valid. Ends are not checked: an attempt must be closed
+        whatever is wrong with its words."""
         self._scribe = Scribe(
-            namespace, Facets(f"urn:kfm:producer:{producer_version}", producer_version), outputs
+            namespace, Facets(f"urn:kfm:producer:{producer_version}", producer_version), outputs, folder
         )
         self._masked = masked
         self._mask: Mask = lambda text: mask(_writable(text))

@@ -20,6 +20,7 @@ from kfm.core.errors import (
     LimitExceeded,
     PathConflict,
     SchemaViolation,
+    SecretInData,
 )
 from kfm.core.records import Asset, Fetched, Record
 from kfm.core.settings import Limits
@@ -36,6 +37,7 @@ class Readable(Protocol):
 
 
 Data = bytes | Readable | Fetched  # Fetched: the bytes are staged already
+Leaks = Callable[[Any], bool]  # does a document tell a secret of the configuration?
 
 
 class FileMetadata(Record, frozen=True):

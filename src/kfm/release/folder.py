@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import shutil
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -18,6 +19,8 @@ CHUNK = 1024 * 1024
 _EPOCH_OF_ZIP = (1980, 1, 1, 0, 0, 0)
 _FILE_MODE = 0o644 << 16
 _UNIX = 3
+LEFTOVER_MS = 24 * 3_600_000
+_WORKPLACE = re.compile(r"\..+\.([0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12})")
 
 
 def write_file(path: str, data: bytes) -> None:
@@ -87,10 +90,15 @@ def digests_of(folder: str) -> dict[str, str]:
 
 @contextlib.contextmanager
 def workplace(parent: str, version: str, unique: str) -> Iterator[str]:
-    """A hidden folder beside the place where the release will be; gone again, whatever happens."""
+    """A hidden folder beside the place where the release will be; gone again, whatever happens.
+
+    `unique` is a UUIDv7: it tells when the folder was begun, so that what a killed process left a day
+    ago can be removed without asking a clock.
+    """
     folder = os.path.join(parent, f".{version}.{unique}")
     try:
         os.makedirs(parent, exist_ok=True)
+        _sweep(parent, _begun_ms(unique) - LEFTOVER_MS)
         os.mkdir(folder)
     except OSError as error:
         raise BackendUnavailable(
@@ -101,6 +109,17 @@ def workplace(parent: str, version: str, unique: str) -> Iterator[str]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _sweep(parent: str, before_ms: int) -> None:
+    for name in os.listdir(parent):
+        match = _WORKPLACE.fullmatch(name)
+        if match and _begun_ms(match[1]) < before_ms:
+            shutil.rmtree(os.path.join(parent, name), ignore_errors=True)
+
+
+def _begun_ms(unique: str) -> int:
+    return int(unique.replace("-", "")[:12], 16)
 
 
 def show(made: str, target: str) -> bool:

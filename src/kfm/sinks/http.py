@@ -81,19 +81,21 @@ class HttpCollector:
         except (requests.RequestException, OSError, RuntimeError, ValueError) as error:
             raise self._unavailable(_reason(error)) from None
         except Exception as error:  # noqa: BLE001 - urllib3 raises its own while an answer is read
-            raise self._unavailable(type(error).__name__) from None
+            raise self._unavailable(f"broke off: {type(error).__name__}.") from None
         if 200 <= status < 300:
             return
         words = redact(" ".join(bytes(told).decode("utf-8", "replace").split())[:300])
         if status in REFUSALS:
-            raise CollectorRefused(f"{self._shown} answered {status} to {letter.event_id}. {words}".strip())
+            raise CollectorRefused(
+                f"{self._shown} answered {status} to event {letter.event_id}. {words}".strip()
+            )
         if 300 <= status < 400:
             words = "Redirects are not followed: name the collector's final address."
         raise self._unavailable(f"answered {status}. {words}".strip())
 
     def _unavailable(self, reason: str) -> BackendUnavailable:
         return BackendUnavailable(
-            f"The lineage collector {self._shown}: {reason}",
+            f"The lineage collector {self._shown} {reason}",
             remedy="Nothing is lost: `kfm lineage deliver` sends what waits once it is back.",
         )
 
@@ -131,9 +133,9 @@ def _reason(error: Exception) -> str:
 
     cause = getattr(error.args[0], "reason", None) if error.args else None
     if isinstance(error, requests.Timeout) or "Timeout" in type(cause).__name__:
-        return "It did not answer in time."
+        return "did not answer in time."
     if isinstance(error, requests.exceptions.SSLError):
-        return "Its certificate can't be verified."
+        return "has a certificate that can't be verified."
     if isinstance(error, requests.ConnectionError):
-        return "It can't be reached."
-    return f"{type(error).__name__}."
+        return "can't be reached."
+    return f"can't be used: {type(error).__name__}."

@@ -107,7 +107,7 @@ class Folding:
 
     def _count_node(self, attempt: Attempt, run: Run) -> None:
         tallies, dataset, node = self.tallies, self._public(run.dataset_id), attempt.node
-        outcome = attempt.outcome or ("aborted" if attempt.ending == "abort" else "failed")
+        outcome = "aborted" if attempt.ending == "abort" else attempt.outcome or "failed"
         tallies.add("kfm.pattern.node_writes_total", dataset=dataset, node=node, outcome=outcome)
         tallies.observe_ms(
             "kfm.pattern.node_duration_seconds", _duration_ms(attempt), node=node, outcome=outcome
@@ -122,7 +122,7 @@ class Folding:
         metric = "kfm.call.retries_total" if retry.outcome == "retried" else "kfm.call.gave_up_total"
         self.tallies.add(metric, node=retry.node, error_class=retry.error_class)
         if retry.outcome == "retried":
-            self.tallies.add("kfm.call.wait_seconds_total", retry.delay_ms, node=retry.node)
+            self.tallies.add("kfm.call.wait_seconds_total", retry.delay_ms * 1000, node=retry.node)
 
     def _count_call(self, call: Invocation) -> None:
         dataset = self._public(call.dataset_id)

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
+from importlib import import_module
 from types import TracebackType
 from typing import Any
 
@@ -82,7 +83,9 @@ class OpenTelemetry:
         )
         self._tracers.add_span_processor(
             BatchSpanProcessor(
-                OTLPSpanExporter(f"{address}/v1/traces", headers=sent, timeout=EXPORT_SECONDS_MAX),
+                OTLPSpanExporter(
+                    f"{address}/v1/traces", headers=sent, timeout=EXPORT_SECONDS_MAX, session=_session()
+                ),
                 max_queue_size=SPANS_WAITING_MAX,
                 max_export_batch_size=BATCH_SPANS_MAX,
                 schedule_delay_millis=EVERY_MS,
@@ -90,7 +93,9 @@ class OpenTelemetry:
         )
         self._tracer = self._tracers.get_tracer("kfm", __version__)
         reader = PeriodicExportingMetricReader(
-            OTLPMetricExporter(f"{address}/v1/metrics", headers=sent, timeout=EXPORT_SECONDS_MAX),
+            OTLPMetricExporter(
+                f"{address}/v1/metrics", headers=sent, timeout=EXPORT_SECONDS_MAX, session=_session()
+            ),
             export_interval_millis=EVERY_MS,
             export_timeout_millis=EXPORT_SECONDS_MAX * 1000,
         )
@@ -198,6 +203,22 @@ class _OpenSpan:
             contexts.detach(self._token)
         except Exception:  # noqa: BLE001 - never at the cost of the work
             return
+
+
+def _session() -> Any:
+    """Tries a connection twice, for it may have gone stale; the exporter itself would wait and try again."""
+    requests: Any = import_module("requests")
+
+    class Session(requests.Session):  # type: ignore[misc]
+        def request(self, *arguments: Any, **options: Any) -> Any:
+            for _ in range(2):
+                try:
+                    return super().request(*arguments, **options)
+                except requests.ConnectionError as error:
+                    away = error
+            raise OSError("the collector is away") from away
+
+    return Session()
 
 
 def _instrument(meter: Any, metric: Metric) -> Callable[[float, dict[str, str]], None]:

@@ -66,7 +66,7 @@ def test_without_an_anchor_it_is_said_plainly(kfm: Kfm, begun: Path, valid: Vali
 
 
 def test_an_anchor_is_kept_beside_the_configuration(kfm: Kfm, begun: Path, valid: Valid) -> None:
-    """One line with number, hash, environment and time; a second call adds none; later rows are unanchored."""
+    """One line with number, hash, environment and time; a second call adds none; later rows are not in it."""
     called = kfm("audit", "anchor", "--json")
     valid("audit-anchor", called.document)
     assert called.document["added"] is True
@@ -171,7 +171,7 @@ def test_entries_are_listed_newest_first(kfm: Kfm, begun: Path, valid: Valid) ->
 
 @pytest.mark.req("RET-9")
 def test_an_export_can_be_checked_by_anybody(kfm: Kfm, begun: Path, valid: Valid) -> None:
-    """The chain, its anchors, the ledgers and the script; a changed byte in any of them is found."""
+    """The chain, its anchors, the ledgers and the script; a changed byte in any ledger is found."""
     kfm("audit", "anchor")
     called = kfm("audit", "export", "out", "--json")
     assert called.code == 0
@@ -194,12 +194,11 @@ def test_an_export_can_be_checked_by_anybody(kfm: Kfm, begun: Path, valid: Valid
 
     assert check().returncode == 0
     for path in (begun / "out").iterdir():
-        if path.suffix == ".py":
-            continue  # who brings his own script is past help
+        if path.name in ("verify_audit.py", "export.json"):
+            continue  # the check itself, and the list of the others
         before = path.read_bytes()
-        path.write_bytes(before.replace(b"1", b"2", 1))
-        if path.name != "anchors.jsonl":  # export.json lists it all the same
-            assert check().returncode == 1, path.name
+        path.write_bytes(before.replace(b"e", b"a", 1))
+        assert check().returncode == 1, path.name
         path.write_bytes(before)
     assert check().returncode == 0
     assert kfm("audit", "export", "out").code == 2

@@ -104,7 +104,7 @@ def test_attempts_nodes_and_retries_are_counted(store: SqlStore, clock: FakeCloc
         assert after[series("kfm_updater_runs_total", **RUNS, outcome="fail")] == 0
         labels = {"dataset": DATASET, "outcome": "complete"}
         assert after[series("kfm_updater_run_duration_seconds_sum", **labels)] == 1.5
-        assert after[series("kfm_updater_run_duration_seconds_bucket", **labels, le="1.0")] == 0
+        assert after[series("kfm_updater_run_duration_seconds_bucket", **labels, le="1")] == 0
         assert after[series("kfm_updater_run_duration_seconds_bucket", **labels, le="2.5")] == 1
         assert after[series("kfm_updater_cpu_seconds_total", dataset=DATASET, retry="false")] == 1.5
         assert after[series("kfm_updater_energy_wh_total", dataset=DATASET, retry="false")] == 0.00025

@@ -172,6 +172,16 @@ def test_collector_that_is_away_delays_nothing(kind: str, capfd: pytest.CaptureF
     assert capfd.readouterr().err == ""
 
 
+def test_dead_collector_is_not_waited_for() -> None:
+    """A refused connection is an answer: closing does not wait for it to change."""
+    telemetry = OpenTelemetry(f"http://127.0.0.1:{free_port()}", close_seconds_max=GENEROUS_SECONDS * 10)
+    one_run(telemetry)
+    telemetry.add("kfm.updater.fetched_bytes_total", 5, dataset="rain")
+    begun = time.monotonic()
+    telemetry.close()
+    assert time.monotonic() - begun < otel.EXPORT_SECONDS_MAX
+
+
 def test_choice() -> None:
     """Without an endpoint there is no telemetry; with one there is."""
     assert isinstance(choose(None), Off)

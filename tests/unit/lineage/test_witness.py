@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kfm.core.canonical import canonical_bytes
-from kfm.core.evidence import Circumstances
+from kfm.core.evidence import Circumstances, Code
 from kfm.core.hashing import sha256_text
 from kfm.core.keys import attempt_id, uuid5
 from kfm.core.redact import redactor
@@ -279,6 +279,22 @@ def test_an_event_names_a_bounded_number_of_datasets() -> None:
     assert more["outputs"] == 10_000 - (NAMED_MAX - 2)  # two of those named are the dataset's homes
     statistics = document["outputs"][0]["outputFacets"]["outputStatistics"]
     assert (statistics["fileCount"], statistics["size"]) == (10_000, 100_000)
+
+
+@pytest.mark.req("TRG-8")
+def test_code_is_found_by_path_function_and_hash() -> None:
+    """The file of a pipeline, its function and the hash of its bytes are told apart."""
+    known = Circumstances(code=Code(path="pipelines/a b.py:publish", sha="sha256:5"))
+    told = event(witness().started(attempt("transform"), run(), known))["job"]["facets"]["sourceCodeLocation"]
+    assert (told["path"], told["version"]) == ("pipelines/a b.py", "sha256:5")
+    assert told["url"] == "file:pipelines/a%20b.py#publish"
+
+
+def test_files_of_a_project_have_whole_names() -> None:
+    """A relative path is seen from the project, so that two projects' files are not taken for one."""
+    known = everything(inputs=(found(uri="file:incoming/a%20b.csv"),))
+    document = event(witness(folder="/srv/project").ended(ended("complete"), run(), known))
+    assert document["inputs"][0]["name"] == "/srv/project/incoming/a b.csv"
 
 
 def test_a_dataset_without_a_home_goes_by_its_id() -> None:

@@ -125,3 +125,19 @@ def test_a_failed_exchange_puts_the_old_one_back(tmp_path: Path, monkeypatch: py
     with pytest.raises(OSError, match="No space"):
         folder.exchange(str(tmp_path / "made"), str(target), str(tmp_path / "aside"))
     assert (target / "file").read_text() == "old"
+
+
+def test_what_a_killed_process_left_goes_after_a_day(tmp_path: Path) -> None:
+    """A hidden folder of yesterday is removed with the next release; one of an hour ago may be at work."""
+
+    def begun(at_ms: int) -> str:
+        digits = f"{at_ms:012x}"
+        return f"{digits[:8]}-{digits[8:]}-7000-8000-000000000000"
+
+    now_ms = 1_767_225_600_000
+    old, young = tmp_path / f".v1.{begun(now_ms - 90_000_000)}", tmp_path / f".v1.{begun(now_ms - 3_600_000)}"
+    for one in (old, young, tmp_path / "v0", tmp_path / ".git"):
+        one.mkdir()
+    with folder.workplace(str(tmp_path), "v1", begun(now_ms)) as work:
+        assert os.path.isdir(work)
+    assert sorted(os.listdir(tmp_path)) == sorted([young.name, ".git", "v0"])

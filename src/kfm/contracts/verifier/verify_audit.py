@@ -150,6 +150,8 @@ def file_problems(folder: str, report: dict[str, Any]) -> Iterable[str]:
     export = load(folder, "export.json")
     if export["chain"] != {"number": report["rows"], "hash": report["hash"]}:
         yield "export.json: it was made with another chain"
+    if export["withheld"] != report["withheld"]:
+        yield "export.json: another number of entries was withheld"
     for listed in export["files"]:
         path = os.path.join(folder, os.path.basename(listed["name"]))
         if not os.path.exists(path):

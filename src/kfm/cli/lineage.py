@@ -1,0 +1,245 @@
+"""`kfm lineage`: the events that runs leave, and whether they have arrived."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from typing import Any
+
+import click
+import msgspec
+
+from kfm.cli.lookup import find_run
+from kfm.cli.options import session_options
+from kfm.cli.output import instant, one_line, table
+from kfm.cli.session import Session
+from kfm.core.errors import UsageError
+from kfm.core.wording import counted, moment
+
+PASS_MS = 60_000
+WAIT_STEP_MS = 1_000
+
+
+@click.group(name="lineage")
+def command() -> None:
+    """Show, deliver and count OpenLineage events."""
+
+
+# --- show ----------------------------------------------------------------------------
+
+
+@command.command(name="show")
+@click.argument("run")
+@click.option("--events", "raw", is_flag=True, help="Print the events themselves, byte for byte as stored.")
+@session_options
+def show(session: Session, run: str, raw: bool) -> None:
+    """Show the OpenLineage events of one run: each attempt of it and of its nodes.
+
+    RUN is a run's id, the beginning of one, or the id of a call that was turned away. With --events the
+    stored events are printed, one on each line; with --json as one array.
+    """
+    with session.app(read_only=True) as app:
+        letters = app.ledger.letters(run)
+        if not letters:
+            letters = app.ledger.letters(find_run(app.ledger, run).run_id)
+        now_ms = app.ledger.now_ms()
+    if raw:
+        _print_stored([letter.body for letter in letters], session.output)
+        return
+    documents = [_event_document(letter, now_ms) for letter in letters]
+    lines = _attempt_table(documents) if documents else ["no events: this run began without lineage"]
+    subject = letters[0].subject if letters else run
+    session.emit({"subject": subject, "events": documents}, lines, rows=documents)
+
+
+def _print_stored(bodies: list[str], output: str) -> None:
+    if output == "json":
+        sys.stdout.write("[" + ",\n".join(bodies) + "]\n")
+    else:
+        sys.stdout.write("".join(f"{body}\n" for body in bodies))
+
+
+def _event_document(letter: Any, now_ms: int) -> dict[str, Any]:
+    event = msgspec.json.decode(letter.body)
+    state = event["run"]["facets"]["kfmRunState"]
+    waits = letter.delivered_at_ms is None and letter.not_before_ms > now_ms
+    return {
+        "number": letter.number,
+        "event_id": letter.event_id,
+        "event_type": event["eventType"],
+        "event_time": event["eventTime"],
+        "lineage_id": event["run"]["runId"],
+        "job": event["job"]["name"],
+        "kind": state["kind"],
+        "attempt": state["attempt"],
+        "node": state.get("node", ""),
+        "tries": letter.tries,
+        "delivered_at": instant(letter.delivered_at_ms),
+        "not_before": instant(letter.not_before_ms) if waits else None,
+    }
+
+
+def _attempt_table(documents: list[dict[str, Any]]) -> list[str]:
+    """One line for each OpenLineage run, in the order in which they began."""
+    runs: dict[str, list[dict[str, Any]]] = {}
+    for document in documents:
+        runs.setdefault(document["lineage_id"], []).append(document)
+    header = ("ATTEMPT", "WHAT", "START (UTC)", "END (UTC)", "HOW", "DELIVERED", "OPENLINEAGE RUN")
+    return table(header, [_attempt_row(events) for events in runs.values()])
+
+
+def _attempt_row(events: list[dict[str, Any]]) -> tuple[str, ...]:
+    first = events[0]
+    end = next((event for event in events if event["event_type"] != "START"), None)
+    waiting = sum(event["delivered_at"] is None for event in events)
+    what = {"call": "call turned away", "run": "run"}.get(first["kind"], one_line(first["node"]))
+    return (
+        str(first["attempt"]) if first["attempt"] else "-",
+        what if first["kind"] != "node" else f"  {what}",
+        _clock_time(first["event_time"]),
+        _clock_time(end["event_time"]) if end else "-",
+        end["event_type"] if end else "under way",
+        "yes" if not waiting else f"{waiting} of {len(events)} wait",
+        first["lineage_id"],
+    )
+
+
+def _clock_time(event_time: str) -> str:
+    return event_time.replace("T", " ").removesuffix("Z")
+
+
+# --- deliver -------------------------------------------------------------------------
+
+
+@command.command(name="deliver")
+@click.option("--wait", is_flag=True, help="Keep trying until everything has arrived.")
+@click.option(
+    "--timeout",
+    "timeout_seconds",
+    type=click.IntRange(1, 86_400),
+    default=3600,
+    show_default=True,
+    metavar="SECONDS",
+    help="With --wait: give up after so long.",
+)
+@session_options
+def deliver(session: Session, wait: bool, timeout_seconds: int) -> int:
+    """Send the OpenLineage events that wait to their collector.
+
+    Runs send their own events when they end. Use this after a collector was down, or from a schedule. Events
+    that rest after a failure are tried at once. Exit code 4: the collector is down or refuses events; what
+    did not arrive stays in the outbox.
+    """
+    with session.app() as app:
+        from kfm.evidence_wiring import describe_collector
+
+        where = describe_collector(app)
+        if where is None:
+            raise UsageError(
+                "Lineage events go nowhere: lineage.export is none, or OPENLINEAGE_DISABLED is set.",
+                remedy="Set lineage.export to file or http.",
+            )
+        watch = _Watch(app.ledger.backlog(_topic()).waiting, session)
+        sent, last = _passes(app, session, watch, timeout_seconds * 1000 if wait else 0)
+        watch.done()
+    code = 0 if not last.waiting and last.trouble is None else 4
+    document = {
+        "to": where,
+        "sent": sent,
+        "waiting": last.waiting,
+        "refused": last.refused,
+        "trouble": last.trouble,
+        "exit_code": code,
+    }
+    session.emit(document, [_summary(sent, last.waiting, where)])
+    if last.trouble is not None:
+        error = last.error
+        session.note(f"error{f' {error.code}' if error else ''}: {one_line(last.trouble)}")
+        if error is not None:
+            session.note(f"fix: {error.way_out}")
+    elif last.waiting:
+        session.note("another process is sending the rest, or time ran out: run the command again")
+    return code
+
+
+def _summary(sent: int, waiting: int, where: str) -> str:
+    if not sent and not waiting:
+        return "nothing was waiting"
+    done = f"{counted(sent, 'event')} sent to {where}" if sent else "nothing sent"
+    return f"{done}; {counted(waiting, 'event')} waiting" if waiting else done
+
+
+def _passes(app: Any, session: Session, watch: _Watch, wait_ms: int) -> tuple[int, Any]:
+    from kfm.evidence_wiring import deliver as deliver_once
+
+    until_ms = app.clock.monotonic_ms() + wait_ms
+    app.store.hasten_letters(_topic())
+    sent, told = 0, None
+    while True:
+        result = deliver_once(app, deadline_ms=PASS_MS, progress=partial(watch.reached, sent))
+        sent += result.sent
+        left_ms = until_ms - app.clock.monotonic_ms()
+        if not result.waiting or result.refused or left_ms <= 0:
+            return sent, result
+        if result.trouble is not None and result.trouble != told:
+            session.note(f"waiting: {one_line(result.trouble)}")
+            told = result.trouble
+        app.clock.sleep_ms(min(WAIT_STEP_MS, left_ms))
+
+
+class _Watch:
+    """How far it is, for people at a terminal."""
+
+    def __init__(self, total: int, session: Session) -> None:
+        self._reached = 0
+        self._progress: Any = None
+        if total and session.output == "text" and sys.stderr.isatty():
+            from kfm.cli.progress import watcher
+
+            self._progress = watcher(is_tty=True)
+            self._progress.phase("send events", total)
+
+    def reached(self, before: int, sent: int) -> None:
+        if self._progress is not None:
+            self._progress.advance(before + sent - self._reached)
+        self._reached = before + sent
+
+    def done(self) -> None:
+        if self._progress is not None:
+            self._progress.done()
+
+
+# --- status --------------------------------------------------------------------------
+
+
+@command.command(name="status")
+@session_options
+def status(session: Session) -> None:
+    """Where events go, how many wait, and since when."""
+    with session.app(read_only=True) as app:
+        from kfm.evidence_wiring import describe_collector, ignored_transport
+
+        backlog = app.ledger.backlog(_topic())
+        document = {
+            "to": describe_collector(app),
+            "waiting": backlog.waiting,
+            "oldest": instant(backlog.oldest_ms),
+            "ignored": ignored_transport(),
+        }
+    lines = [f"events go to {document['to']}" if document["to"] else "events go nowhere"]
+    if backlog.waiting:
+        since = f", the oldest since {moment(backlog.oldest_ms)}" if backlog.oldest_ms is not None else ""
+        lines.append(f"{counted(backlog.waiting, 'event')} waiting{since}")
+    else:
+        lines.append("nothing is waiting")
+    session.emit(document, lines)
+    if document["ignored"]:
+        session.note(f"OPENLINEAGE__TRANSPORT__TYPE={document['ignored']} is not for us: only http is")
+    if backlog.waiting and session.output == "text":
+        session.note("send them with `kfm lineage deliver`")
+
+
+def _topic() -> str:
+    from kfm.lineage.witness import TOPIC
+
+    return TOPIC
