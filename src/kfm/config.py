@@ -19,6 +19,9 @@ from kfm.core.settings import Settings, Telemetry
 if TYPE_CHECKING:
     from kfm.core.redact import Discretion
 
+if TYPE_CHECKING:
+    from kfm.configuration.collector import Otlp
+
 NAMES = ("kfm.yml", "kfm.yaml", "kfm.json")
 CONFIG_BYTES_MAX = 1024 * 1024
 SECRET_BYTES_MAX = 64 * 1024
@@ -279,70 +282,11 @@ def github(environ: Mapping[str, str] = os.environ) -> GitHub | None:
     return GitHub(environ.get("GITHUB_OUTPUT") or None, environ.get("GITHUB_STEP_SUMMARY") or None)
 
 
-class Otlp(NamedTuple):
-    """Where spans and metrics are sent. Header values may be references."""
-
-    endpoint: str
-    headers: dict[str, str]
-    service: str
-
-
 def otlp(settings: Telemetry, environ: Mapping[str, str] = os.environ) -> Otlp | None:
-    """The collector: OpenTelemetry's own variables, then the file; None if neither names one."""
-    endpoint = environ.get("OTEL_EXPORTER_OTLP_ENDPOINT") or settings.otlp
-    if not endpoint or environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
-        return None
-    headers = dict(settings.headers)
-    if environ.get("OTEL_EXPORTER_OTLP_ENDPOINT"):
-        # Another collector than the file's: the file's credentials are not for it.
-        headers = {}
-    from urllib.parse import unquote
+    """The collector of spans and metrics: OpenTelemetry's own variables, then the file."""
+    from kfm.configuration.collector import collector
 
-    for pair in environ.get("OTEL_EXPORTER_OTLP_HEADERS", "").split(","):
-        name, equals, value = pair.partition("=")
-        if equals and name.strip():
-            headers[unquote(name.strip())] = unquote(value.strip())
-    return Otlp(endpoint, headers, environ.get("OTEL_SERVICE_NAME") or settings.service)
-
-
-class OpenLineage(NamedTuple):
-    """What the variables of OpenLineage's own clients say about where events go."""
-
-    transport: dict[str, Any]  # empty: they name no collector that we could use
-    disabled: bool = False
-    ignored: str | None = None  # a kind of transport that is not ours
-
-
-def openlineage(environ: Mapping[str, str] = os.environ) -> OpenLineage:
-    """OPENLINEAGE_URL, _ENDPOINT, _API_KEY and _DISABLED, and OPENLINEAGE__TRANSPORT__* above them."""
-    transport: dict[str, Any] = {}
-    if environ.get("OPENLINEAGE_URL"):
-        transport["url"] = environ["OPENLINEAGE_URL"]
-        if environ.get("OPENLINEAGE_ENDPOINT"):
-            transport["endpoint"] = environ["OPENLINEAGE_ENDPOINT"]
-        if environ.get("OPENLINEAGE_API_KEY"):
-            transport["auth"] = {"type": "api_key", "apiKey": environ["OPENLINEAGE_API_KEY"]}
-    prefix = "OPENLINEAGE__TRANSPORT__"
-    nested = {name.removeprefix(prefix): text for name, text in environ.items() if name.startswith(prefix)}
-    for name in sorted(nested):
-        place, steps = transport, name.lower().split("__")
-        for step in steps[:-1]:
-            inner = place.get(step)
-            place[step] = place = dict(inner) if isinstance(inner, dict) else {}
-        place[steps[-1]] = _json_or_text(nested[name])
-    kind = transport.pop("type", "http")
-    if kind not in ("http", "noop"):
-        return OpenLineage({}, ignored=str(kind))  # meant for another program of this machine
-    off = kind == "noop" or environ.get("OPENLINEAGE_DISABLED", "").strip().lower() == "true"
-    return OpenLineage({} if off else transport, off)
-
-
-def _json_or_text(text: str) -> Any:
-    """Values may be JSON, as OpenLineage's clients read them; anything else is the text itself."""
-    try:
-        return msgspec.json.decode(text)
-    except msgspec.DecodeError:
-        return text
+    return collector(settings, environ)
 
 
 def wants_colour(choice: str, is_tty: bool, environ: Mapping[str, str] = os.environ) -> bool:

@@ -56,7 +56,9 @@ def newest(
     while end > 0 and len(found) < limit:
         after = max(0, end - PAGE_ROWS)
         page = [
-            one for one in ledger.chain(after=after, limit=2 * PAGE_ROWS) if top is None or one.number <= top
+            one
+            for one in ledger.chain(after=after, limit=2 * PAGE_ROWS)
+            if top is None or (isinstance(one.number, int) and one.number <= top)
         ]
         found += [one for one in reversed(page) if wanted(one)]
         end = top = after

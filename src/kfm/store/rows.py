@@ -196,15 +196,17 @@ def stored_entry(parameters: dict[str, Any]) -> GovernanceEntry:
 
 
 def entry_of_link(row: Row) -> GovernanceEntry:
-    """An entry whose every value counts. Details that nobody of us wrote like this are kept as they
-    stand, so that they can't pass for what they mean: more spaces, one key twice."""
-    *facts, text = row
-    try:
-        details = value_of(text)
-        as_written = text_of(details) == text
-    except (StoreCorrupt, UnhashableInput, TypeError):
-        as_written = False
-    kind, subject, actor, recorded_at_ms, rationale, ticket = facts
+    """An entry whose every byte counts: what none of us wrote like this must not pass for what it means.
+
+    More spaces, one key twice, text where a number belongs: it is kept beside a mark that no entry has.
+    """
+    kind, subject, actor, recorded_at_ms, rationale, ticket, text = row
+    details = _as_written(text)
+    words = [kind, subject, actor, rationale or "", ticket or ""]
+    if details is None or type(recorded_at_ms) is not int or not all(type(word) is str for word in words):
+        details = {"$unreadable": repr(row)}
+        kind, subject, actor = str(kind), str(subject), str(actor)
+        recorded_at_ms, rationale, ticket = 0, None, None
     return GovernanceEntry(
         kind=kind,
         subject=subject,
@@ -212,8 +214,17 @@ def entry_of_link(row: Row) -> GovernanceEntry:
         recorded_at_ms=recorded_at_ms,
         rationale=rationale,
         ticket=ticket,
-        details=details if as_written else {"$unreadable": text},
+        details=details,
     )
+
+
+def _as_written(text: Any) -> dict[str, Any] | None:
+    """The details, if this is exactly how they are written."""
+    try:
+        details = value_of(text)
+        return details if type(details) is dict and text_of(details) == text else None
+    except (StoreCorrupt, UnhashableInput, TypeError):
+        return None
 
 
 def link_from(row: Row) -> Link:

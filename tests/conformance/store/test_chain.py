@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from kfm.audit.chain import newest
 from kfm.core import audit
 from kfm.core.errors import StoreCorrupt
 from kfm.store import governance, migrations
@@ -22,6 +25,8 @@ from tests.conformance.store import ledgers
 from tests.conformance.store.ledgers import Desk, entry
 
 pytestmark = pytest.mark.req("GOV-2")
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def execute(store: SqlStore, sql: str) -> None:
@@ -137,6 +142,7 @@ TAMPERING = {
     "a key twice": ('UPDATE governance SET details = \'{"n":4,"n":3}\' WHERE number = 3', 3),
     "details that are no JSON": ("UPDATE governance SET details = 'oops' WHERE number = 3", 3),
     "a number that is none of ours": ("UPDATE governance SET details = '{\"n\":3.5}' WHERE number = 3", 3),
+    "details that are a list": ("UPDATE governance SET details = '[]' WHERE number = 3", 3),
     "an edited hash": (f"UPDATE governance SET hash = '{'ab' * 32}' WHERE number = 3", 3),
     "a removed hash": ("UPDATE governance SET hash = '' WHERE number = 3", 3),
     "the first hash removed": ("UPDATE governance SET hash = '' WHERE number = 1", 1),
@@ -170,6 +176,32 @@ def test_what_a_shell_does_to_it_is_found(store: SqlStore, case: str) -> None:
     found = verdict(store).finding
     assert found is not None
     assert found.number == row, found
+
+
+@pytest.mark.parametrize(
+    ("sql", "row"),
+    [
+        ("UPDATE governance SET recorded_at_ms = 'soon' WHERE number = 3", 3),
+        ("UPDATE governance SET recorded_at_ms = 1.5 WHERE number = 3", 3),
+        ("UPDATE governance SET subject = x'ff00' WHERE number = 3", 3),
+        ("UPDATE governance SET details = x'ff00' WHERE number = 3", 3),
+        ("UPDATE governance SET rationale = x'' WHERE number = 3", 3),
+        ("UPDATE governance SET number = 3.5 WHERE number = 3", 3),
+        ("UPDATE governance SET number = 'three' WHERE number = 3", 3),
+        ("UPDATE governance SET number = -1e300 WHERE number = 1", 1),
+        ("UPDATE governance SET hash = x'00' WHERE number = 3", 3),
+    ],
+)
+def test_values_of_other_types_are_found(tmp_path: Path, sql: str, row: int) -> None:
+    """SQLite takes any value in any column; the check names the row, and the list can still be shown."""
+    store = ledgers.sqlite_store(str(tmp_path / "kfm.db"), SystemClock())
+    store.append_governance([entry("k", details={"n": number}) for number in range(1, 6)])
+    execute(store, sql)
+    found = verdict(store).finding
+    assert found is not None
+    assert found.number == row, found
+    assert len(newest(store, limit=2)) == 2
+    store.close()
 
 
 def test_two_rows_that_change_places_are_found(store: SqlStore) -> None:
@@ -276,6 +308,100 @@ def test_numbers_follow_commits_whoever_writes(opened: Callable[[], SqlStore]) -
             second.number == first.number + 1 for first, second in zip(own[::2], own[1::2], strict=True)
         )
     assert verdict(stores[0]).rows == 180
+
+
+def test_processes_side_by_side(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """Not only threads: processes that know nothing of each other number one chain."""
+    for where in (str(tmp_path / "kfm.db"), request.getfixturevalue("postgres_schema")()):
+        postgres = where.startswith("postgresql://")
+        store = ledgers.postgres_store(where) if postgres else ledgers.sqlite_store(where, SystemClock())
+        opening = "ledgers.postgres_store(w)" if postgres else "ledgers.sqlite_store(w, SystemClock())"
+        code = (
+            "import sys; from kfm.system import SystemClock; from tests.conformance.store import ledgers\n"
+            f"w = sys.argv[1]; s = {opening}\n"
+            "for n in range(20): s.append_governance([ledgers.entry('k', sys.argv[2], details={'n': n})])\n"
+        )
+        writers = [
+            subprocess.Popen([sys.executable, "-c", code, where, f"p{number}"], cwd=ROOT)
+            for number in range(3)
+        ]
+        assert [writer.wait(60) for writer in writers] == [0, 0, 0]
+        links = store.chain()
+        assert [one.number for one in links] == list(range(1, 61))
+        for number in range(3):
+            own = [one.entry.details["n"] for one in links if one.entry.subject == f"p{number}"]
+            assert own == list(range(20))
+        assert verdict(store).sound
+        store.close()
+
+
+def test_whoever_holds_the_head_waits_for_nobody(
+    postgres_schema: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs that promote, fail and pause their dataset, switches and notes at once: no deadlock, one chain."""
+    from kfm.store import postgres
+
+    races: list[str] = []
+    is_lost_race = postgres._is_lost_race
+
+    def counted(error: BaseException | None) -> bool:
+        lost = is_lost_race(error)
+        if lost:
+            races.append(str(error))
+        return lost
+
+    monkeypatch.setattr(postgres, "_is_lost_race", counted)
+    dsn, troubles = postgres_schema(), list[BaseException]()
+    ledgers.postgres_store(dsn).close()
+
+    def runs(store: SqlStore, name: str) -> None:
+        desk = Desk(store)
+        desk.calls = abs(hash(name)) % 10_000_000
+        for turn in range(12):
+            scope = f"dataset:{name}"
+            answer = desk.admit(
+                ledgers.new_run(f"{name} {turn}", dataset_id=name),
+                scope=scope,
+                entries=(entry("force", name),),
+            )
+            if answer.answer != "admitted" or answer.run is None:
+                continue  # a switch was quicker
+            if turn % 2:
+                desk.fail(answer.run, scope=scope, entries=(entry("review", name),), pause=ledgers.switch())
+            elif desk.promote(
+                answer.run,
+                f"{name} {turn}",
+                scope=scope,
+                entries=(entry("promotion", name),),
+                states=(("k", turn),),
+            ).answer in ("epoch-moved", "head-moved"):
+                desk.fail(answer.run, scope=scope, entries=(entry("gate-refused", name),))
+
+    def notes(store: SqlStore, name: str) -> None:
+        for _ in range(20):
+            store.set_switch(ledgers.switch("running"), entry("switch", name))
+            store.append_governance([entry("note", name)])
+
+    def guarded(work: Any, name: str) -> None:
+        store = ledgers.postgres_store(dsn)
+        try:
+            work(store, name)
+        except BaseException as trouble:
+            troubles.append(trouble)
+        finally:
+            store.close()
+
+    work = [(runs, "a"), (runs, "b"), (runs, "c"), (notes, "d"), (notes, "e")]
+    threads = [threading.Thread(target=guarded, args=one) for one in work]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert (troubles, races) == ([], [])
+    store = ledgers.postgres_store(dsn)
+    assert verdict(store).sound
+    assert verdict(store).rows > 80
+    store.close()
 
 
 def test_a_reader_beside_writers_sees_a_sound_chain(opened: Callable[[], SqlStore]) -> None:

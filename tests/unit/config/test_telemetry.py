@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kfm.config import Otlp, log_format, otlp, token
+from kfm.config import log_format, otlp, token
+from kfm.configuration.collector import Otlp
 from kfm.core.settings import Telemetry
 
 
