@@ -17,10 +17,9 @@ from kfm.core.errors import ConfigError, ConfigNotFound, SecretNotFound, UsageEr
 from kfm.core.settings import Settings, Telemetry
 
 if TYPE_CHECKING:
-    from kfm.core.redact import Discretion
-
-if TYPE_CHECKING:
     from kfm.configuration.collector import Otlp
+    from kfm.configuration.openlineage import OpenLineage
+    from kfm.core.redact import Discretion
 
 NAMES = ("kfm.yml", "kfm.yaml", "kfm.json")
 CONFIG_BYTES_MAX = 1024 * 1024
@@ -287,6 +286,13 @@ def otlp(settings: Telemetry, environ: Mapping[str, str] = os.environ) -> Otlp |
     from kfm.configuration.collector import collector
 
     return collector(settings, environ)
+
+
+def openlineage(environ: Mapping[str, str] = os.environ) -> OpenLineage:
+    """The collector of lineage events, as OpenLineage's own variables name it."""
+    from kfm.configuration.openlineage import transport
+
+    return transport(environ)
 
 
 def wants_colour(choice: str, is_tty: bool, environ: Mapping[str, str] = os.environ) -> bool:

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from kfm import __version__
-from kfm.config import Loaded, OpenLineage, openlineage
+from kfm.config import Loaded, openlineage
+from kfm.configuration.openlineage import OpenLineage
 from kfm.core.errors import ConfigError
 from kfm.core.masking import is_masked, mask
 from kfm.core.settings import Settings, Target
@@ -117,8 +118,9 @@ def make_collector(app: Surroundings, environment: OpenLineage | None = None) ->
                 remedy="Set lineage.url, or OPENLINEAGE_URL.",
             )
         transport["url"] = lineage.url
-    if lineage.token is not None and "auth" not in transport:
-        transport["auth"] = {"type": "api_key", "apiKey": app.loaded.secret(lineage.token)}
+        # A token of the file is for the file's collector, not for one that the environment names.
+        if lineage.token is not None:
+            transport["auth"] = {"type": "api_key", "apiKey": app.loaded.secret(lineage.token)}
     return HttpCollector(transport, app.clock, timeout_ms=REQUEST_TIMEOUT_MS)
 
 

@@ -175,6 +175,7 @@ class Actions:
         )
         self._world.outcomes.append("collected" if removed.objects else "nothing to collect")
         self._world.checks.store.after_collection()
+        kernel.store.seal("sim", limit=20)
 
     def throw_switch(self, kernel: Kernel) -> None:
         """Thrown, and mostly lifted again after a while."""

@@ -195,11 +195,11 @@ class SimSession:
         self._clock = clock
         self._pause = pause
 
-    def all(self, name: str, **parameters: Any) -> list[Row]:
+    def all(self, name: str, /, **parameters: Any) -> list[Row]:
         self._pause(name)
         return self._inner.all(name, **parameters)
 
-    def one(self, name: str, **parameters: Any) -> Row | None:
+    def one(self, name: str, /, **parameters: Any) -> Row | None:
         self._pause(name)
         return self._inner.one(name, **parameters)
 

@@ -12,6 +12,7 @@ from kfm.core.gates import freeze_span_ms
 from kfm.core.records import Run
 from kfm.store.reading import Ledger
 from tests.power import PowerCutFiles
+from tests.simulation.checks_chain import ChainChecks
 from tests.simulation.checks_evidence import EvidenceChecks
 from tests.simulation.checks_job import JobChecks
 from tests.simulation.checks_store import StoreChecks
@@ -47,6 +48,7 @@ class Checks:
         self.store = StoreChecks(world, self._ledger)
         self.job = JobChecks(world, self._ledger)
         self.evidence = EvidenceChecks(world, self._ledger)
+        self.chain = ChainChecks(world, self._ledger)
 
     # --- at every effect -------------------------------------------------------------
 
@@ -82,6 +84,7 @@ class Checks:
                 self._sequences[head.dataset_id] = head.sequence
                 self._on_promotion(head, process)
         self.evidence.on_commit()
+        self.chain.on_commit()
         self.look()
         for (dataset, target), sequence in self._ledger.projected().items():
             shown = {"local": self._shown, "s3": self._bucket_shown}.get(target, self._sequences)
@@ -275,6 +278,7 @@ class Checks:
                 self._final_content(source.id, source.dataset)
         require(ledger.head("orphan") is None, "nothing is published without rights")
         self.evidence.at_the_end()
+        self.chain.at_the_end()
         self.store.objects_hold()
         self.store.nothing_torn()
         for (dataset, target), sequence in ledger.projected().items():

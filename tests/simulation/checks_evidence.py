@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 import kfm
-from kfm.core import audit, keys
+from kfm.core import keys
 from kfm.core.evidence import Attempt
 from kfm.core.masking import is_masked
 from kfm.core.records import Run
@@ -69,7 +69,6 @@ class EvidenceChecks:
             if is_masked(dataset)
             for word in (f'"{dataset.id}"', f"{dataset.id}/", str(dataset.title or dataset.id))
         ]
-        self._links: list[Any] = []
         self._is_sampled = (Path(kfm.__path__[0]) / f"contracts/schemas/{SCHEMA}.schema.json").exists()
 
     def _rows(self, sql: str, *values: Any) -> list[Any]:
@@ -90,7 +89,6 @@ class EvidenceChecks:
         if fresh:
             self._agree()
         self._belong()
-        self._grow()
 
     def _on_event(self, event_id: str, subject: str, body: str) -> None:
         event = _EVENT.decode(body)
@@ -135,26 +133,6 @@ class EvidenceChecks:
         )
         require(not strays, "nothing is under way in a run that is over", strays=strays)
 
-    def _grow(self) -> None:
-        """The chain only grows, link by link."""
-        fresh = self._ledger.chain(len(self._links))
-        if not fresh:
-            return
-        self._links += fresh
-        for link in fresh:
-            same = audit.link(link.previous, link.number, link.entry) == link
-            require(same, "a link is what its entry makes it", number=link.number)
-        if len(self._links) > len(fresh):
-            before = self._links[-len(fresh) - 1]
-            require(fresh[0].previous == before.hash, "a link follows on the one before", before=before)
-        numbers = [link.number for link in self._links[-len(fresh) - 1 :]]
-        steady = numbers == list(range(numbers[0], numbers[0] + len(numbers)))
-        require(steady, "the chain has no gap", numbers=numbers)
-        head = self._ledger.chain_head()
-        require(
-            head == (len(self._links), self._links[-1].hash), "the chain's head is its last link", head=head
-        )
-
     # --- when everything is at rest ------------------------------------------------------------
 
     def at_the_end(self) -> None:
@@ -179,9 +157,6 @@ class EvidenceChecks:
             if end is not None:
                 expected.add(lineage_id)
         require(set(self._over) == expected, "nothing is told of what did not happen")
-        fresh = audit.verify(self._ledger.chain(0, EVERYTHING), head=self._ledger.chain_head())
-        require(fresh.sound and fresh.unchained == 0, "the chain verifies", finding=fresh.finding)
-        require(fresh.rows == len(self._links), "no link is lost", rows=fresh.rows)
         self._kept()
 
     def _as_told(self, attempt: Attempt, run: Run) -> None:

@@ -256,6 +256,8 @@ class World:
                     self.scheduler.now_ms += 20 * MINUTE_MS
                     collecting.carry_out(kernel, objects, actor="sim", rationale="end", grace_ms=0)
                 self.checks.store.after_collection(complete=True)
+            self.checks.chain.seal(kernel)
+            self.checks.chain.export(kernel)
 
         self.outcomes += [f"interrupted {run.error_code}" for run in self.checks.runs() if run.attempts > 1]
         self.start(body, "final")

@@ -66,6 +66,7 @@ class Door:
         unsettled: Callable[[Run], str | None],
         force: bool,
         policies: str,
+        redact: Callable[[str], str],
     ) -> None:
         self._store = store
         self._liveness = liveness
@@ -78,6 +79,7 @@ class Door:
         self._unsettled = unsettled
         self._force = force
         self._policies = policies  # the bundle in force
+        self._redact = redact
 
     def enter(self, subject: Subject) -> Entered | Answered:
         for _ in range(ROUNDS_MAX):
@@ -184,14 +186,13 @@ class Door:
         gates: tuple[GateResult, ...] = (),
         halts: bool = False,
     ) -> NoReturn:
-        invocation = self._invocation(subject, outcome, run, error.message, gates)
+        reason = self._redact(error.message)
+        invocation = self._invocation(subject, outcome, run, reason, gates)
         entries = []
         if outcome == "refused":
             kinds = ["gate-refused", "review"] if halts else ["gate-refused"]
             entries = [
-                self._entry(
-                    kind, subject.dataset.id, subject, {"reason": error.message, "policies": self._policies}
-                )
+                self._entry(kind, subject.dataset.id, subject, {"reason": reason, "policies": self._policies})
                 for kind in kinds
             ]
         # Somebody who found another at work did nothing that needs a witness.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from kfm.core import audit
 from kfm.core.evidence import Link
@@ -55,11 +56,12 @@ def newest(
     top: int | None = None  # the first page may find rows that were added just now
     while end > 0 and len(found) < limit:
         after = max(0, end - PAGE_ROWS)
-        page = [
-            one
-            for one in ledger.chain(after=after, limit=2 * PAGE_ROWS)
-            if top is None or (isinstance(one.number, int) and one.number <= top)
-        ]
+        page = [one for one in ledger.chain(after=after, limit=2 * PAGE_ROWS) if _is_within(one.number, top)]
         found += [one for one in reversed(page) if wanted(one)]
         end = top = after
     return found[:limit]
+
+
+def _is_within(number: Any, top: int | None) -> bool:
+    """A forged row may have anything for a number."""
+    return top is None or (isinstance(number, int) and number <= top)

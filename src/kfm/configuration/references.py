@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 
 from kfm.configuration.inline_secrets import is_reference, names_secret
@@ -31,7 +32,7 @@ def environment_secrets(environ: Mapping[str, str]) -> list[str]:
         value
         for name, value in environ.items()
         if (is_secret_name(name) or name.startswith("OPENLINEAGE__TRANSPORT__AUTH"))
-        and not ("CREDENTIALS" in name and value.startswith("/"))  # the path of a file
+        and not (value.startswith("/") and os.path.exists(value))  # it only says where one is kept
     ]
     headers = environ.get("OTEL_EXPORTER_OTLP_HEADERS", "")
     sent = [pair.partition("=")[2].strip() for pair in headers.split(",")]

@@ -9,10 +9,10 @@ from typing import Any, Literal
 import msgspec
 
 from kfm.admission.subject import Subject
-from kfm.core.canonical import canonical_bytes
+from kfm.core.canonical import INT_MAX, canonical_bytes
 from kfm.core.keys import attempt_id, trigger_document, work_document
 from kfm.core.records import Record, Run
-from kfm.core.redact import redact
+from kfm.core.redact import Discretion, within
 from kfm.core.times import rfc3339
 from kfm.ports import Clock, Files, Writer
 from kfm.publish.trace import require_valid
@@ -59,10 +59,12 @@ class RunLog:
         *,
         dry_run: bool,
         announce: Callable[[str], None],
+        redact: Discretion,
         dataset_id: str | None = None,
         source_id: str | None = None,
     ) -> None:
         self.folder = folder
+        self._redact = redact
         self._files = files
         self._clock = clock
         self._run_id = run_id
@@ -111,13 +113,13 @@ class RunLog:
                 attempt=self._attempt,
                 trace_id=self._trace_id,
                 dry_run=self._dry_run,
-                facts=facts,
+                facts=self._kept(facts),
             ),
         )
 
     def step(self, phase: str, message: str, *, level: Level = "info", **facts: Any) -> None:
         self.phase = phase
-        message = redact(message)
+        phase, message = _text(phase), self._redact(_text(message))
         correlation.begin(correlation.current()._replace(phase=phase))
         with correlation.saying(level=level):
             self._announce(f"{phase}: {message}")
@@ -131,9 +133,13 @@ class RunLog:
                 phase=phase,
                 level=level,
                 message=message,
-                facts=facts,
+                facts=self._kept(facts),
             ),
         )
+
+    def _kept(self, facts: dict[str, Any]) -> dict[str, Any]:
+        kept: dict[str, Any] = within(_loggable(facts), self._redact)
+        return kept
 
     def trace_line(self, line: bytes) -> None:
         """The sink of the publisher's trace."""
@@ -154,6 +160,24 @@ class RunLog:
         correlation.end()
         while self._open:
             self._open.popitem()[1].close()
+
+
+def _text(text: str) -> str:
+    """Half a surrogate pair is no text, and no strict reader would take it."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _loggable(value: Any) -> Any:
+    """Anything as a value that every reader of JSON takes: what is none becomes its text."""
+    if isinstance(value, dict):
+        return {_text(str(name)): _loggable(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_loggable(each) for each in value]
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int) and abs(value) <= INT_MAX:
+        return int(value)
+    return _text(str(value))
 
 
 def fresh_file(files: Files, path: str) -> Writer:

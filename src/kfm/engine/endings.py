@@ -26,7 +26,7 @@ from kfm.core.errors import (
 from kfm.core.evidence import Ending
 from kfm.core.gates import GateDecision, refusal
 from kfm.core.records import Check, GateResult, GovernanceEntry, Run, Switch, ValidationReport
-from kfm.core.redact import redact
+from kfm.core.redact import Discretion
 from kfm.engine.artifacts import RunLog
 from kfm.engine.kernel import Kernel
 from kfm.engine.nodes import RecordedNodes
@@ -97,7 +97,7 @@ class Endings:
     ) -> RunReport:
         """End the run without a promotion, unless it turns out to have been promoted after all."""
         kernel, run = self._kernel, entered.run
-        error = _as_error(problem, log)
+        error = _as_error(problem, log, kernel.redact)
         advice = advise(run, error, kernel.store.now_ms())
         log.step(log.phase, error.message, level="error", code=error.code, error_class=advice.error_class)
         decided = problem.decision.results if isinstance(problem, Denied) else ()
@@ -123,7 +123,7 @@ class Endings:
         return self.report(
             outcome,
             word,
-            redact(error.message),
+            kernel.redact(error.message),
             invocation_id=entered.invocation.invocation_id,
             run=kernel.store.run(run.run_id),
             error=error,
@@ -142,7 +142,7 @@ class Endings:
             lineage_ending(error),
             error_code=code,
             error_class=kind.error_class,
-            error_message=redact(error.message),
+            error_message=self._kernel.redact(error.message),
             retryable=kind.retryable,
         )
         return Fail(
@@ -150,7 +150,7 @@ class Endings:
             scope=self.subject.scope,
             fence=run.fence,
             error_code=code,
-            error_message=redact(error.message),
+            error_message=self._kernel.redact(error.message),
             invocation_id=entered.invocation.invocation_id,
             outcome="refused" if isinstance(error, Refused) else "failed",
             gates=gates,
@@ -161,7 +161,12 @@ class Endings:
         )
 
     def _failure_entries(self, run: Run, error: KfmError) -> tuple[GovernanceEntry, ...]:
-        facts = {"dataset_id": run.dataset_id, "code": error.code, "reason": redact(error.message)}
+        facts = {
+            "dataset_id": run.dataset_id,
+            "code": error.code,
+            "reason": self._kernel.redact(error.message),
+            "policies": self._kernel.policies.bundle_id,
+        }
         if isinstance(error, Halted):
             return tuple(self.entry(kind, run.run_id, facts) for kind in ("halt", "review", "postmortem"))
         if isinstance(error, Refused):
@@ -174,7 +179,7 @@ class Endings:
         return Switch(
             scope=f"dataset:{self.subject.dataset.id}",
             position="paused",
-            rationale=redact(error.message)[:500],
+            rationale=self._kernel.redact(error.message)[:500],
             actor="kfm",
             set_at_ms=self._kernel.store.now_ms(),
         )
@@ -200,7 +205,7 @@ def ending(error: KfmError) -> tuple[Outcome, str]:
     return "failed", "failed"
 
 
-def _as_error(problem: BaseException, log: RunLog) -> KfmError:
+def _as_error(problem: BaseException, log: RunLog, redact: Discretion) -> KfmError:
     """What went wrong, as an error of ours; the traceback of anything unexpected is in the event log."""
     if isinstance(problem, Denied):
         return refusal(problem.decision, in_flight=True)

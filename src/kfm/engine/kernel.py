@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kfm.core.records import Window
+from kfm.core.redact import Discretion
 from kfm.core.settings import Settings, Source
 from kfm.ports import (
     Clock,
@@ -61,6 +62,7 @@ class Kernel:
     writer: Store | None = None  # None in a dry-run: there is nothing to write with
     heart: Heart | None = None
     announce: Callable[[str], None] = lambda _line: None
+    redact: Discretion = field(default_factory=Discretion)  # what is kept or said passes it first
     meter: Meter = field(default_factory=Unmetered)
     telemetry: Telemetry = field(default_factory=Off)
     public_name: Callable[[str], str] = lambda dataset_id: dataset_id  # what a dataset is called in public

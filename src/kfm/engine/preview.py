@@ -39,6 +39,7 @@ def preview(kernel: Kernel, subject: Subject, *, force: bool, artifacts_dir: str
         run.attempts,
         dry_run=True,
         announce=kernel.announce,
+        redact=kernel.redact,
         dataset_id=run.dataset_id,
         source_id=run.source_id,
     )
@@ -113,7 +114,10 @@ def _plan(
 ) -> tuple[plans.Plan, GateDecision, tuple[Check, ...]]:
     objects = kernel.scratch()
     publisher = NoopPublisher(
-        trace_of(kernel, subject, log, run, dry_run=True), scratch=objects, limits=kernel.settings.limits
+        trace_of(kernel, subject, log, run, dry_run=True),
+        scratch=objects,
+        limits=kernel.settings.limits,
+        leaks=kernel.redact.leaks,
     )
     try:
         prepared = work.prepare(

@@ -78,6 +78,7 @@ class Updating:
             unsettled=lambda run: unsettled(kernel.ledger, self._subject, run),
             force=self._force,
             policies=kernel.policies.bundle_id,
+            redact=kernel.redact,
         )
         try:
             self._refuse_drift(door)
@@ -85,7 +86,7 @@ class Updating:
         except TurnedAway as away:
             return self._end.report(
                 *ending(away.error),
-                away.error.message,
+                kernel.redact(away.error.message),
                 invocation_id=away.invocation.invocation_id,
                 run=away.run,
                 error=away.error,
@@ -183,6 +184,7 @@ class Updating:
             run.attempts,
             dry_run=False,
             announce=kernel.announce,
+            redact=kernel.redact,
             dataset_id=run.dataset_id,
             source_id=run.source_id,
         )
@@ -211,7 +213,9 @@ class Updating:
 
         lease = HeldLease(kernel, subject.scope, run.fence, entered.policy_epoch, on_epoch)
         trace = trace_of(kernel, subject, log, run, dry_run=False)
-        publisher = StagingPublisher(kernel.objects, trace, limits=kernel.settings.limits)
+        publisher = StagingPublisher(
+            kernel.objects, trace, limits=kernel.settings.limits, leaks=kernel.redact.leaks
+        )
         try:
             with lease.beating():
                 nodes.begin("fetch")

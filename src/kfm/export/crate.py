@@ -33,7 +33,16 @@ ABOUT = {
     "published/manifest.json": "The version that the run ended with; its SHA-256 is the version's id",
     "published/dcat.jsonld": "The DCAT record as published",
     "published/collection.json": "The STAC collection as published",
+    METADATA: "This description (RO-Crate)",
     CHECKSUMS: "SHA-256 of every other file",
+}
+LEFT = {
+    "run.jsonl": "Changes of state of one attempt",
+    "event_log.jsonl": "What one attempt did, step by step",
+    "publisher_trace.jsonl": "What one attempt asked the publisher to do",
+    "idempotency.json": "The run's row as it stood after one attempt, and what its keys were made of",
+    "plan.jsonl": "The plan that one attempt was held to",
+    "prov.jsonld": "Provenance as it stood after one attempt",
 }
 _TYPES = {
     "json": "application/json",
@@ -124,13 +133,13 @@ def _file(part: Part) -> dict[str, Any]:
 def _about(path: str) -> str:
     if path in ABOUT:
         return ABOUT[path]
-    folder = path.partition("/")[0]
-    words = {
-        "artifacts": "A file that an attempt left",
+    folder, name = path.partition("/")[0], path.rpartition("/")[2]
+    if folder == "artifacts":
+        return LEFT.get(name, "A file that an attempt left")
+    return {
         "policies": "Policies that were in force, word for word",
-        "published": "A STAC item as published",
-    }
-    return f"{words.get(folder, 'A file')}: {path}"
+        "published": "The STAC item as published",
+    }.get(folder, "A file of the bundle")
 
 
 def _action(subject: Subject, name: str) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from kfm.ports import LedgerReader
 
 INVOCATIONS_MAX = 1000
 ENTRIES_MAX = 1000
-PROMOTIONS_MAX = 100_000
+PROMOTIONS = (1, 100, 100_000)
 TOPIC = "openlineage"
 # Entries by which a person answers for what the rules alone would not have let pass.
 APPROVALS = ("force", "correction", "governed-retry", "approval", "release")
@@ -65,10 +65,12 @@ def gather(
     policies: str | None = None,
     producer: str | None = None,
     fetched: Sequence[Found] = (),
+    manifest: Manifest | None = None,
 ) -> RunEvidence:
     """Read it all. What the engine knows at the end of an attempt may be given: it fills gaps only.
 
-    `policies` and `producer` are those of the last attempt, `fetched` its inputs with their checksums.
+    `policies` and `producer` are those of the last attempt, `fetched` its inputs with their checksums,
+    `manifest` is the version that it ended with: large ones need not be read again.
     """
     run = ledger.run(run_id)
     if run is None:
@@ -83,8 +85,9 @@ def gather(
         if one.attempt == last:
             told = Heard(policies=told.policies or policies, producer=told.producer or producer)
         heard[one.lineage_id] = told
-    manifest = ledger.manifest(run.version_id) if run.version_id else None
-    promotion, before = _promotions(ledger, run)
+    if manifest is None and run.version_id:
+        manifest = ledger.manifest(run.version_id)
+    promotion, before = _promotions(ledger, run) if run.version_id else (None, None)
     inputs, known = _inputs(ledger, run, attempts, events, fetched)
     entries = ledger.governance(subject=run_id, limit=ENTRIES_MAX)
     bundles = {one.policies for one in heard.values() if one.policies} | _bundles(entries)
@@ -241,8 +244,12 @@ def _item(manifest: Manifest | None, run: Run) -> Item | None:
 
 
 def _promotions(ledger: LedgerReader, run: Run) -> tuple[Promotion | None, Promotion | None]:
-    """The run's promotion and the one before it."""
-    for promotion in ledger.promotions(run.dataset_id, limit=PROMOTIONS_MAX):
-        if promotion.run_id == run.run_id:
-            return promotion, ledger.promotion(run.dataset_id, promotion.sequence - 1)
+    """The run's promotion and the one before it; the newest are asked for most."""
+    for limit in PROMOTIONS:
+        found = ledger.promotions(run.dataset_id, limit=limit)
+        for promotion in found:
+            if promotion.run_id == run.run_id:
+                return promotion, ledger.promotion(run.dataset_id, promotion.sequence - 1)
+        if len(found) < limit:
+            break
     return None, None

@@ -18,7 +18,7 @@ from kfm.core.canonical import canonical_bytes
 from kfm.core.errors import UnhashableInput
 from kfm.core.evidence import Attempt
 from kfm.core.keys import turned_away_id
-from kfm.core.records import Found, Invocation
+from kfm.core.records import Found, Invocation, Manifest
 from kfm.lineage import parties
 from kfm.lineage.entities import Entities, dataset
 from kfm.lineage.gathering import CallEvidence, Heard, RunEvidence, gather, gather_call
@@ -38,9 +38,12 @@ def prov_of(
     policies: str | None = None,
     producer: str | None = None,
     fetched: Sequence[Found] = (),
+    manifest: Manifest | None = None,
 ) -> dict[str, Any]:
-    """The document of a run, read from the ledger. For the last three see `gather`."""
-    evidence = gather(ledger, run_id, policies=policies, producer=producer, fetched=fetched)
+    """The document of a run, read from the ledger. For the last four see `gather`."""
+    evidence = gather(
+        ledger, run_id, policies=policies, producer=producer, fetched=fetched, manifest=manifest
+    )
     return prov_document(evidence, mask=mask, environment=environment)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -25,9 +25,16 @@ _PASSING = re.compile(
 
 
 def open_bucket(
-    url: str, options: Mapping[str, str] | None = None, *, timeout_ms: int = 60_000
+    url: str,
+    options: Mapping[str, str] | None = None,
+    *,
+    timeout_ms: int = 60_000,
+    discreet: Callable[[str], str] = redact,
 ) -> ObstoreBucket:
-    """A bucket by its address: s3://name, gs://name, az://name, file:///folder, memory:///."""
+    """A bucket by its address: s3://name, gs://name, az://name, file:///folder, memory:///.
+
+    What it says in errors is cut; `discreet` masks the secrets that others gave us before that.
+    """
     try:
         from obstore import store as stores
     except ImportError:
@@ -46,18 +53,24 @@ def open_bucket(
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # noqa: BLE001 - it has no common class for what it refuses, and panics
-        reason = redact(str(error).split("\n")[0], given.values())
+        reason = redact(discreet(str(error).split("\n")[0]), given.values())
         raise ConfigError(f"The bucket {redact(url)} can't be opened: {reason}") from None
-    return ObstoreBucket(
-        store, redact(url), tuple(value for name, value in given.items() if is_secret_name(name))
-    )
+    secrets = tuple(value for name, value in given.items() if is_secret_name(name))
+    return ObstoreBucket(store, redact(url), secrets, discreet)
 
 
 class ObstoreBucket:
-    def __init__(self, store: Any, name: str, secrets: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        store: Any,
+        name: str,
+        secrets: tuple[str, ...] = (),
+        discreet: Callable[[str], str] = redact,
+    ) -> None:
         self._store = store
         self._name = name
         self._secrets = secrets
+        self._discreet = discreet
 
     def get(self, key: str) -> tuple[bytes, str] | None:
         from obstore.exceptions import NotFoundError
@@ -154,7 +167,7 @@ class ObstoreBucket:
             raise BackendUnavailable(f"{self._name}: {self._said(error)}", **facts) from None
 
     def _said(self, error: Exception) -> str:
-        return redact(str(error).split("\n")[0], self._secrets)[:500]
+        return redact(self._discreet(str(error).split("\n")[0]), self._secrets)[:500]
 
 
 def _stat(meta: Any) -> ObjectStat:

@@ -6,18 +6,16 @@ from collections.abc import Iterable, Iterator
 
 from kfm import ports
 from kfm.core.errors import SecretInData
-from kfm.core.spellings import Redactor
+from kfm.core.spellings import Redactor, parts_of
 
 NEEDLE_CHARS_MIN = 8  # shorter ones are found in any large file by chance
 
 
 def needles(secrets: Iterable[str]) -> tuple[bytes, ...]:
     """The spellings that are looked for in data."""
-    return tuple(
-        core.encode(errors="surrogatepass")
-        for core in Redactor(secrets).cores
-        if len(core) >= NEEDLE_CHARS_MIN
-    )
+    long = [part for secret in secrets for part in parts_of(secret) if len(part) >= NEEDLE_CHARS_MIN]
+    cores = Redactor(long).cores
+    return tuple(core.encode(errors="surrogatepass") for core in cores if len(core) >= NEEDLE_CHARS_MIN)
 
 
 class WatchedObjects:

@@ -202,7 +202,12 @@ class App:
         from kfm.objects.bucket import open_bucket
 
         resolved = {name: self.loaded.secret(value) for name, value in options.items()}
-        return open_bucket(address, resolved, timeout_ms=self.settings.limits.call_timeout_ms)
+        return open_bucket(
+            address,
+            resolved,
+            timeout_ms=self.settings.limits.call_timeout_ms,
+            discreet=self.loaded.discretion,
+        )
 
     @cached_property
     def projections(self) -> list[Projection]:
@@ -273,6 +278,7 @@ class App:
             runs_folder=f"{self.state}/runs",
             heart=None if self.read_only else ThreadHeart(self._own_store, self._tell),
             announce=self._tell,
+            redact=self.loaded.discretion,
             meter=ProcessMeter(),
             telemetry=self.telemetry,
             public_name=self.public_name,

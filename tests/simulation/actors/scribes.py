@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from datetime import datetime
 from urllib.parse import quote
 from zoneinfo import ZoneInfo
@@ -47,7 +48,15 @@ def write_down(scene: Scene) -> None:
         require(secret not in text, "no secret is written down", template=template)
         require(plain in text, "and the rest stays readable", template=template, text=text)
     known = "pa ss/" + "".join(rng.choice(LETTERS) for _ in range(8))
-    for shown in (known, quote(known, safe=""), quote(known)):
+    data = known.encode()
+    encoded = (base64.b64encode(data), base64.urlsafe_b64encode(data), base64.b64encode(b"x" + data + b"y"))
+    for shown in (
+        known,
+        quote(known, safe=""),
+        quote(known),
+        data.hex(),
+        *(text.decode() for text in encoded),
+    ):
         hidden = redact(f"it said {shown} aloud", [known, "abc"])
         require(shown not in hidden and "aloud" in hidden, "a known secret is hidden in every spelling")
     if rng.random() < 0.2:

@@ -97,7 +97,8 @@ def test_the_text_of_the_policy_that_was_in_force():
     *_, last = refusals(ledger, call, [link(invocation_id="call-1", policies=BUNDLE)])
     assert last.text.startswith('Policy care.x says: @id("care.x") @lift(')
     assert (last.record.type, last.record.id) == ("policy", f"{BUNDLE}/care.x")
-    *_, lost = refusals(FakeLedger(), call, [link(invocation_id="call-1", policies=BUNDLE)])
-    assert lost.text == "The text of policy care.x is not kept."
+    for kept in ({}, {BUNDLE: {"care.other": TEXT}}):
+        *_, lost = refusals(FakeLedger(policies=kept), call, [link(invocation_id="call-1", policies=BUNDLE)])
+        assert lost.text == "The text of policy care.x is not kept."
     *_, unknown = refusals(ledger, call, [link(invocation_id="another", policies=BUNDLE)])
     assert unknown.text.startswith("No evidence of which text policy care.x had")

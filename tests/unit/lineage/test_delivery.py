@@ -113,6 +113,7 @@ def test_a_refused_letter_waits_with_its_subject_and_hinders_no_other() -> None:
     assert (told.sent, told.refused, told.waiting) == (4, 1, 2)
     assert isinstance(told.error, CollectorRefused)
     assert collector.taken == bodies(store, [ids[0], ids[2]])
+    assert {letter.not_before_ms for letter in store.letters(ids[1])} == {clock.now_ms() + PARKED_MS}
     collector.before = lambda _letter: None
     assert deliver(store, collector, clock).sent == 0
     clock.passed_ms += PARKED_MS
