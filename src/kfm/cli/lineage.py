@@ -22,7 +22,7 @@ WAIT_STEP_MS = 1_000
 
 @click.group(name="lineage")
 def command() -> None:
-    """Show, deliver and count OpenLineage events."""
+    """Show, deliver and count OpenLineage events; print provenance."""
 
 
 # --- show ----------------------------------------------------------------------------
@@ -50,6 +50,25 @@ def show(session: Session, run: str, raw: bool) -> None:
     lines = _attempt_table(documents) if documents else ["no events: this run began without lineage"]
     subject = letters[0].subject if letters else run
     session.emit({"subject": subject, "events": documents}, lines, rows=documents)
+
+
+@command.command(name="prov")
+@click.argument("run")
+@click.option(
+    "--internal", is_flag=True, help="Do not mask the names of a masked dataset. Not for passing on."
+)
+@session_options
+def prov(session: Session, run: str, internal: bool) -> None:
+    """Print the provenance of one run: PROV-O as JSON-LD, one document.
+
+    RUN is a run's id, the beginning of one, or the id of a call that was turned away. The SHACL shapes that
+    it keeps to are in kfm/contracts/shapes/prov.ttl.
+    """
+    with session.app(read_only=True) as app:
+        if app.ledger.invocation(run) is None:
+            run = find_run(app.ledger, run).run_id
+        document = app.provenance(run, internal=internal)
+    sys.stdout.write(document.decode())
 
 
 def _print_stored(bodies: list[str], output: str) -> None:
@@ -131,7 +150,7 @@ def deliver(session: Session, wait: bool, timeout_seconds: int) -> int:
     did not arrive stays in the outbox.
     """
     with session.app() as app:
-        from kfm.evidence_wiring import describe_collector
+        from kfm.wiring.evidence import describe_collector
 
         where = describe_collector(app)
         if where is None:
@@ -170,7 +189,7 @@ def _summary(sent: int, waiting: int, where: str) -> str:
 
 
 def _passes(app: Any, session: Session, watch: _Watch, wait_ms: int) -> tuple[int, Any]:
-    from kfm.evidence_wiring import deliver as deliver_once
+    from kfm.wiring.evidence import deliver as deliver_once
 
     until_ms = app.clock.monotonic_ms() + wait_ms
     app.store.hasten_letters(_topic())
@@ -217,7 +236,7 @@ class _Watch:
 def status(session: Session) -> None:
     """Where events go, how many wait, and since when."""
     with session.app(read_only=True) as app:
-        from kfm.evidence_wiring import describe_collector, ignored_transport
+        from kfm.wiring.evidence import describe_collector, ignored_transport
 
         backlog = app.ledger.backlog(_topic())
         document = {

@@ -47,7 +47,7 @@ def command(session: Session, version: str | None, verify: str | None, **options
         return _verify(session, verify)
     since, until = options.pop("since"), options.pop("until")
     with session.app() as app:
-        from kfm.release_wiring import make_release
+        from kfm.wiring.releases import make_release
         from kfm.telemetry.aggregates import Bounds
 
         bounds = Bounds(since_ms=_moment(since, "--since"), until_ms=_moment(until, "--until"))
@@ -62,7 +62,7 @@ def command(session: Session, version: str | None, verify: str | None, **options
 
 
 def _verify(session: Session, folder: str) -> int:
-    from kfm.release_wiring import verify_release
+    from kfm.wiring.releases import verify_release
 
     found = verify_release(folder)
     good = not found.findings

@@ -53,14 +53,19 @@ def command(session: Session, force: bool, **wish: Any) -> int:
             session.emit({"results": documents, "exit_code": code}, ())
         summarise(reports)
         if not wish["dry_run"]:
-            hand_over(session, app)
+            hand_over(session, app, reports)
     return code
 
 
-def hand_over(session: Session, app: Any) -> None:
+def hand_over(session: Session, app: Any, reports: Sequence[Any]) -> None:
     """Send the events that wait, now that the work is done and told. What can't go stays in the outbox."""
     try:
+        for report in reports:
+            app.leave_provenance(report)
         delivered = app.deliver()
+    except OSError as error:
+        session.note(f"artifacts: {as_error(error).message}")
+        return
     except KeyboardInterrupt:
         return  # nothing is lost, and the work has its own exit code
     if delivered.trouble:

@@ -55,7 +55,7 @@ def sealed(stream: str, before: Seal | None, letters: Sequence[Letter]) -> Seal:
     high = max(old_high, numbers[-1])
     holes_before = before.holes if before else ()
     open_before = [number for first, last in holes_before for number in range(first, last + 1)]
-    skipped = []
+    skipped: list[int] = []
     for here, following in zip((old_high, *numbers), numbers, strict=False):
         skipped += range(max(here + 1, following - HOLES_MAX, old_high + 1), following)
     found = set(numbers)

@@ -119,7 +119,7 @@ class RunLog:
 
     def step(self, phase: str, message: str, *, level: Level = "info", **facts: Any) -> None:
         self.phase = phase
-        phase, message = _text(phase), self._redact(_text(message))
+        phase, message = self._redact(_text(phase)), self._redact(_text(message))
         correlation.begin(correlation.current()._replace(phase=phase))
         with correlation.saying(level=level):
             self._announce(f"{phase}: {message}")

@@ -191,7 +191,7 @@ def _require_unique(items: tuple[Item, ...]) -> None:
 
 
 def diff(old: Manifest | None, new: Manifest) -> list[Change]:
-    """Every difference, fields first, then items, then files by path. Empty means: the same version."""
+    """Every difference, fields first, then items, then files by path. Which run made an item is none."""
     return [*_field_changes(old, new), *_item_changes(old, new), *_asset_changes(old, new)]
 
 

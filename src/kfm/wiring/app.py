@@ -76,7 +76,7 @@ class App:
 
     def _testifying_store(self) -> Store:
         """The ledger, with a witness that posts an event for whatever it changes."""
-        from kfm.evidence_wiring import MaskKey, make_witness
+        from kfm.wiring.evidence import MaskKey, make_witness
 
         key = MaskKey()
         store = open_store(self.loaded.store, self.state, self.clock, make_witness(self.loaded, key))
@@ -85,9 +85,21 @@ class App:
 
     def deliver(self) -> Delivered:
         """Hand over the events that wait, for a bounded time."""
-        from kfm.evidence_wiring import deliver
+        from kfm.wiring.evidence import deliver
 
         return deliver(self)
+
+    def provenance(self, wanted: str, *, internal: bool = False) -> bytes:
+        """The PROV-O document of a run, or of a call that never became one."""
+        from kfm.wiring.evidence import provenance
+
+        return provenance(self, wanted, internal=internal)
+
+    def leave_provenance(self, report: RunReport) -> None:
+        from kfm.wiring.evidence import leave_provenance
+
+        if report.run is not None and report.artifacts_dir is not None:
+            leave_provenance(self, report.run.run_id, report.artifacts_dir)
 
     def close(self) -> None:
         if not self._holds_a_lock():

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from kfm import __version__
 from kfm.config import Loaded, openlineage
 from kfm.configuration.openlineage import OpenLineage
-from kfm.core.errors import ConfigError
+from kfm.core.errors import ConfigError, UsageError
 from kfm.core.masking import is_masked, mask
 from kfm.core.settings import Settings, Target
 from kfm.lineage.delivery import Delivered, deliver_letters
@@ -45,7 +45,7 @@ class MaskKey:
 
     def take(self, store: Store, settings: Settings, fresh: Callable[[], str]) -> None:
         """Read it, or make it, where there is something to mask."""
-        if settings.lineage.export != "none" and any(is_masked(dataset) for dataset in settings.datasets):
+        if any(is_masked(dataset) for dataset in settings.datasets):
             self.value = store.mark(MASK_KEY) or store.ensure_mark(MASK_KEY, fresh())
 
 
@@ -91,6 +91,35 @@ def _place(loaded: Loaded, target: Target) -> tuple[str, str] | None:
         namespace, name = dataset_name(target.url)
         return namespace, "" if name == "/" else name
     return None if target.path is None else ("file", os.path.normpath(loaded.resolve(target.path)))
+
+
+# --- provenance ----------------------------------------------------------------------
+
+
+def provenance(app: Surroundings, wanted: str, *, internal: bool = False) -> bytes:
+    """The PROV-O document of a run, or of a call that never became one."""
+    from kfm.lineage.prov import prov_bytes, prov_of, prov_of_call
+
+    run = app.ledger.run(wanted)
+    call = None if run else app.ledger.invocation(wanted)
+    about = run or call
+    if about is None:
+        raise UsageError(f"There is no run and no call `{wanted}`.", remedy="`kfm runs` lists runs.")
+    settings = app.settings
+    hidden = {dataset.id: is_masked(dataset) for dataset in settings.datasets}.get(about.dataset_id, True)
+    key = MaskKey()
+    key.value = app.ledger.mark(MASK_KEY)
+    veil = key.mask if hidden and not internal else None
+    make = prov_of if run else prov_of_call
+    return prov_bytes(make(app.ledger, wanted, mask=veil, environment=settings.environment))
+
+
+def leave_provenance(app: Surroundings, run_id: str, folder: str) -> None:
+    """Beside the other files of a run, for those who look there. The ledger can tell it again."""
+    path = f"{folder}/prov.jsonld"
+    with open(f"{path}.tmp", "wb") as file:
+        file.write(provenance(app, run_id, internal=True))
+    os.replace(f"{path}.tmp", path)
 
 
 # --- delivery ------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from kfm.config import Loaded, load
 from kfm.configuration.openlineage import OpenLineage
 from kfm.core.errors import ConfigError
 from kfm.core.masking import mask
-from kfm.evidence_wiring import (
+from kfm.wiring.evidence import (
     MASK_KEY,
     MaskKey,
     dataset_homes,
