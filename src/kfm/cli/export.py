@@ -41,6 +41,9 @@ def command(
     checksums and a verify.py that needs nothing but Python. What is missing is said in it. The data itself
     is not part of it.
 
+    RUN may also be the id of a call. Of one that was turned away and became no run there is a single
+    document: its provenance.
+
     Exit code of --verify: 0 if everything agrees, 1 if something does not, 2 if there is no bundle.
     """
     if verify is not None:
@@ -50,12 +53,9 @@ def command(
     if run is None or expect is not None:
         raise UsageError("Name the run: kfm export RUN.", remedy="`kfm runs` lists them.")
     with session.app(read_only=True) as app:
-        document = _write(app, find_run(app.ledger, run).run_id, to, internal)
-    lines = [
-        f"{one_line(document['path'])}: {counted(document['files'], 'file')}, {readable_size(document['size'])}",
-        f"digest {document['digest']}",
-    ]
-    session.emit(document, lines)
+        document = _write(app, run, to, internal)
+    written = f"{counted(document['files'], 'file')}, {readable_size(document['size'])}"
+    session.emit(document, [f"{one_line(document['path'])}: {written}", f"digest {document['digest']}"])
     for sentence in document["missing"]:
         session.note(f"not in it: {one_line(sentence)}")
     if internal:
@@ -63,28 +63,37 @@ def command(
     return 0
 
 
-def _write(app: Any, run_id: str, to: str | None, internal: bool) -> dict[str, Any]:
-    from kfm.engine.exporting import export_run
+def _write(app: Any, wanted: str, to: str | None, internal: bool) -> dict[str, Any]:
+    from kfm.engine.exporting import export_call, export_run
 
-    path = os.path.abspath(to or f"evidence-{run_id}.zip")
+    call = app.ledger.invocation(wanted)
+    turned_away = call is not None and call.run_id is None
+    name = wanted if turned_away else find_run(app.ledger, call.run_id if call else wanted).run_id
+    path = os.path.abspath(to or f"evidence-{name}.{'jsonld' if turned_away else 'zip'}")
+    about = (app.ledger, app.files, app.settings, name, path)
     try:
-        bundle = export_run(
-            app.ledger,
-            app.files,
-            app.settings,
-            run_id,
-            path,
-            runs_folder=f"{app.state}/runs",
-            internal=internal,
-            hide=app.loaded.discretion.hide,
-        )
+        if turned_away:
+            bundle = export_call(*about, internal=internal)
+        else:
+            bundle = export_run(
+                *about,
+                runs_folder=f"{app.state}/runs",
+                internal=internal,
+                hide=app.loaded.discretion.hide,
+            )
     except OSError as error:
         place = f" ({error.filename})" if error.filename else ""
         raise UsageError(
             f"{to or path} can't be written: {error.strerror or error}{place}.",
             remedy="Name a place that can be written with --to.",
         ) from None
-    return {"run_id": run_id, "internal": internal, **bundle._asdict(), "missing": list(bundle.missing)}
+    return {
+        "run_id": None if turned_away else name,
+        "invocation_id": name if turned_away else None,
+        "internal": internal,
+        **bundle._asdict(),
+        "missing": list(bundle.missing),
+    }
 
 
 def _check(session: Session, path: str, expect: str | None) -> int:

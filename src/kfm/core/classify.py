@@ -80,7 +80,12 @@ def failure_of(error: BaseException) -> Failure:
 
 
 def _http_status(error: BaseException) -> int | None:
-    for holder in (getattr(error, "response", None), error):
+    response = getattr(error, "response", None)
+    if isinstance(response, dict):  # botocore's shape; its code, where known, was asked before
+        answer = response.get("ResponseMetadata")
+        value = answer.get("HTTPStatusCode") if isinstance(answer, dict) else None
+        return value if type(value) is int and 100 <= value <= 599 else None
+    for holder in (response, error):
         for field in ("status_code", "status"):
             value = getattr(holder, field, None)
             if type(value) is int and 100 <= value <= 599:

@@ -348,6 +348,32 @@ class CollectorRefused(BackendUnavailable):
     remedy = "Read the collector's log; `kfm lineage show RUN --events` prints the event."
 
 
+class CircuitOpen(BackendUnavailable):
+    """The provider failed again and again, so it is left alone for a while.
+
+    After three failures in a row nobody calls the provider for 300 seconds;
+    then a single call tries whether it is well again. A call that is refused
+    here was not made and counts as no attempt. `not_before_ms` says when the
+    next one may be made.
+    """
+
+    code = "KFM408"
+    remedy = "Come back at the time that is named; nothing is gained by trying earlier."
+
+
+class CallTimedOut(BackendUnavailable, TimeoutError):
+    """A call took longer than it may.
+
+    The limit is the call's own `timeout=` or `attempt_timeout=`, or what was
+    left to the call around it; the message says which. Code in a process of
+    its own was killed. Code in a thread can't be: it was abandoned, runs on
+    until it ends by itself, and the call is not tried again.
+    """
+
+    code = "KFM409"
+    remedy = "Give the call more time, or find out why the other side is slow."
+
+
 # --- 5xx: busy -----------------------------------------------------------------------
 
 

@@ -9,7 +9,9 @@ TERMS = "urn:kfm:terms#"  # kfm's own words in linked data
 
 
 def _urn(kind: str, *parts: str) -> str:
-    return NAMESPACE + ":".join((kind, *(quote(part, safe="@+=,;!~*'()/") for part in parts)))
+    return NAMESPACE + ":".join(
+        (kind, *(quote(part, safe="@+=,;!~*'()/", errors="replace") for part in parts))
+    )
 
 
 def run_urn(run_id: str) -> str:

@@ -7,12 +7,14 @@ from pathlib import Path
 
 from kfm.core.evidence import Link
 from kfm.core.masking import is_masked, mask
+from kfm.core.records import Manifest
 from kfm.core.settings import Dataset, Rights, Settings
 from kfm.export import verify_bundle
 from kfm.export.contents import Contents, View, concerns, contents
 from kfm.export.crate import Subject
-from kfm.export.package import Bundle, find_artifacts, write_bundle
-from kfm.lineage.gathering import RunEvidence, gather
+from kfm.export.package import Bundle, find_artifacts, write_bundle, write_document
+from kfm.lineage.gathering import RunEvidence, gather, gather_call
+from kfm.lineage.prov import call_document, prov_bytes
 from kfm.lineage.veil import Mask, veiled_run
 from kfm.ports import Files, LedgerReader
 from kfm.publish.catalogue import documents, in_data_folder
@@ -36,10 +38,10 @@ def export_run(
 ) -> Bundle:
     """Write the bundle. Names of a masked dataset are masked, unless it is for internal use."""
     evidence = gather(ledger, run_id)
-    dataset = _dataset(settings, evidence)
+    dataset = _dataset(settings, evidence.run.dataset_id, evidence.manifest)
     rights = require_rights(evidence.run.dataset_id, dataset.rights)
     hidden = _mask(ledger) if is_masked(dataset) and not internal else None
-    view = View(mask=hidden, hide=hide, environment=settings.environment, internal=internal)
+    view = View(mask=hidden, hide=hide, environment=settings.environment, rights=rights)
     links, cut = _links(ledger, evidence)
     found = contents(evidence, links, lambda manifest: documents(manifest, in_data_folder), view)
     if cut:
@@ -53,6 +55,25 @@ def export_run(
     return write_bundle(files, path, subject, _ordered(found), artifacts, verifier())
 
 
+def export_call(
+    ledger: LedgerReader,
+    files: Files,
+    settings: Settings,
+    invocation_id: str,
+    path: str,
+    *,
+    internal: bool = False,
+) -> Bundle:
+    """A call that never became a run leaves one document: its provenance."""
+    evidence = gather_call(ledger, invocation_id)
+    dataset = _dataset(settings, evidence.invocation.dataset_id)
+    rights = require_rights(dataset.id, dataset.rights)
+    hidden = _mask(ledger) if is_masked(dataset) and not internal else None
+    document = call_document(evidence, mask=hidden, environment=settings.environment, rights=rights)
+    missing = ["The call was turned away: there is no run, and so nothing else."]
+    return write_document(files, path, prov_bytes(document), missing)
+
+
 def verifier() -> bytes:
     """The script that goes with every bundle."""
     return Path(verify_bundle.__file__).read_bytes()
@@ -62,12 +83,11 @@ def _ordered(found: Contents) -> Contents:
     return Contents(found.documents, sorted(set(found.missing)))
 
 
-def _dataset(settings: Settings, evidence: RunEvidence) -> Dataset:
+def _dataset(settings: Settings, dataset_id: str, manifest: Manifest | None = None) -> Dataset:
     """As it is configured now; what was published under stricter rights stays under them."""
-    dataset_id = evidence.run.dataset_id
     configured = next((one for one in settings.datasets if one.id == dataset_id), None)
-    published = Dataset(id=dataset_id, rights=evidence.manifest.rights if evidence.manifest else None)
-    if configured is None or (evidence.manifest is not None and is_masked(published)):
+    published = Dataset(id=dataset_id, rights=manifest.rights if manifest else None)
+    if configured is None or (manifest is not None and is_masked(published)):
         return published
     return configured
 

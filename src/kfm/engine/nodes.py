@@ -133,9 +133,21 @@ class RecordedNodes:
                 on_retry(retrying)
 
         node = self._open.node if self._open else ""
+
+        def timed(timeout_ms: int) -> T:
+            began_ms, succeeded = kernel.clock.monotonic_ms(), False
+            try:
+                answer = call(timeout_ms)
+                succeeded = True
+            finally:
+                self._watch.tried(node, kernel.clock.monotonic_ms() - began_ms, succeeded=succeeded)
+            return answer
+
         with self._watch.call(self._run, node, number) as span:
             try:
-                return kernel.guard(call, on_retry=told)
+                answer = kernel.guard(timed, on_retry=told)
+                span.note(outcome="success", tries=tried + 1)
+                return answer
             except Exception as error:
                 kind = str(error.facts.get("error_class", "")) if isinstance(error, KfmError) else ""
                 kind = kind or type(error).__name__

@@ -59,6 +59,10 @@ class Watch:
     def gave_up(self, node: str, error_class: str) -> None:
         self._telemetry.add("kfm.call.gave_up_total", node=node, error_class=error_class)
 
+    def tried(self, node: str, took_ms: int, *, succeeded: bool) -> None:
+        outcome = "success" if succeeded else "failed"
+        self._telemetry.observe("kfm.call.duration_seconds", took_ms / 1000, node=node, outcome=outcome)
+
     def fetched(self, objects: int, size: int) -> None:
         self._telemetry.add("kfm.updater.fetched_objects_total", objects, dataset=self.dataset)
         self._telemetry.add("kfm.updater.fetched_bytes_total", size, dataset=self.dataset)

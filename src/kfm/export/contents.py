@@ -10,11 +10,12 @@ from msgspec.structs import replace
 
 from kfm.core.audit import copied
 from kfm.core.canonical import canonical_bytes
-from kfm.core.errors import UnhashableInput
 from kfm.core.evidence import Link
 from kfm.core.records import Invocation, Manifest, Record
 from kfm.core.redact import redact, redact_url
+from kfm.core.settings import Rights
 from kfm.lineage.gathering import RunEvidence
+from kfm.lineage.linked import written
 from kfm.lineage.prov import prov_bytes, prov_document
 from kfm.lineage.veil import Mask, veiled_attempt, veiled_call, veiled_run
 
@@ -30,7 +31,7 @@ class View(NamedTuple):
     mask: Mask | None  # set: the dataset must not be named
     hide: Hide  # takes known secrets out of text
     environment: str
-    internal: bool
+    rights: Rights
 
 
 class Contents(NamedTuple):
@@ -101,11 +102,7 @@ def _ledger(found: Contents, evidence: RunEvidence, view: View) -> None:
 
 
 def _line(record: Record, view: View) -> bytes:
-    plain = _told(msgspec.to_builtins(record), view.hide)
-    try:
-        return canonical_bytes(plain) + b"\n"
-    except UnhashableInput:  # text that has no canonical form is replaced, not lost
-        return canonical_bytes(_writable(plain)) + b"\n"
+    return written(_told(msgspec.to_builtins(record), view.hide))
 
 
 def _lines(records: Iterable[Record], view: View) -> bytes:
@@ -122,21 +119,11 @@ def _told(value: Any, hide: Hide) -> Any:
     return value
 
 
-def _writable(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode()
-    if isinstance(value, dict):
-        return {_writable(name): _writable(member) for name, member in value.items()}
-    if isinstance(value, list):
-        return [_writable(member) for member in value]
-    return value
-
-
 # --- lineage ------------------------------------------------------------------------------
 
 
 def _lineage(found: Contents, evidence: RunEvidence, view: View) -> None:
-    document = prov_document(evidence, mask=view.mask, environment=view.environment)
+    document = prov_document(evidence, mask=view.mask, environment=view.environment, rights=view.rights)
     found.documents["prov.jsonld"] = prov_bytes(document)
     bodies = [letter.body for letter in evidence.letters]
     if not bodies:

@@ -194,19 +194,12 @@ def write_bundle(
     verifier: bytes,
 ) -> Bundle:
     """Into a folder, or into one file if the name ends in `.zip`. What is there already is never touched."""
-    if files.exists(path):
-        raise UsageError(f"{path} is already there.", remedy="Name another place with --to.")
+    _require_free(files, path)
     documents = _documents(subject, found, artifacts, verifier)
     digests = {name: hashlib.sha256(data).hexdigest() for name, data in documents.items()}
     digests |= {one.name: one.sha256 for one in artifacts}
     last = checksums(digests)
-    partial = f"{path}.partial"
-    if files.exists(partial):
-        raise UsageError(
-            f"{partial} is there: an export was interrupted, or is under way.",
-            remedy="Remove it if nobody is writing it.",
-        )
-    parent = path.rpartition("/")[0]
+    partial, parent = f"{path}.partial", path.rpartition("/")[0]
     files.make_dirs(parent or ".")
     sink: Sink = ZipSink(files, partial) if path.endswith(".zip") else FolderSink(files, partial)
     by_name = {one.name: one for one in artifacts}
@@ -224,6 +217,27 @@ def write_bundle(
     size = sum(map(len, documents.values())) + sum(one.size for one in artifacts) + len(last)
     digest = "sha256:" + hashlib.sha256(last).hexdigest()
     return Bundle(path, digest, len(digests) + 1, size, tuple(found.missing))
+
+
+def write_document(files: Files, path: str, data: bytes, missing: Sequence[str]) -> Bundle:
+    """One document where there is not enough for a bundle."""
+    _require_free(files, path)
+    parent, name = path.rpartition("/")[::2]
+    files.make_dirs(parent or ".")
+    FolderSink(files, parent or ".").put(f"{name}.partial", [data])
+    files.rename(f"{path}.partial", path)
+    files.fsync_dir(parent or ".")
+    return Bundle(path, "sha256:" + hashlib.sha256(data).hexdigest(), 1, len(data), tuple(missing))
+
+
+def _require_free(files: Files, path: str) -> None:
+    if files.exists(path):
+        raise UsageError(f"{path} is already there.", remedy="Name another place with --to.")
+    if files.exists(f"{path}.partial"):
+        raise UsageError(
+            f"{path}.partial is there: an export was interrupted, or is under way.",
+            remedy="Remove it if nobody is writing it.",
+        )
 
 
 def _documents(

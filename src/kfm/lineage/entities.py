@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from kfm.core import urns
 from kfm.core.records import Asset, Found
+from kfm.core.settings import Rights
 from kfm.lineage.gathering import RunEvidence
 from kfm.lineage.linked import Thing, address, checksum, instant, is_sha256, known, ref, refs, whole
 from kfm.lineage.veil import Mask
@@ -19,16 +19,16 @@ NO_BYTES = "Its bytes were not seen by the run: it is known by what discovery to
 class Entities:
     """Inputs and outputs of one run. With a mask their names stay at home."""
 
-    def __init__(self, evidence: RunEvidence, mask: Mask | None) -> None:
+    def __init__(self, evidence: RunEvidence, mask: Mask | None, rights: Rights | None) -> None:
         self._evidence = evidence
         self._mask = mask
+        self._rights = evidence.manifest.rights if evidence.manifest else rights
         dataset_id = evidence.run.dataset_id
         self._dataset_id = dataset_id if mask is None else mask(dataset_id)
         self._name = urns.run_urn(evidence.run.run_id)
 
     def dataset(self) -> Thing:
-        manifest = self._evidence.manifest
-        return dataset(self._dataset_id, masked=self._mask is not None, rights=manifest and manifest.rights)
+        return dataset(self._dataset_id, masked=self._mask is not None, rights=self._rights)
 
     def _input_name(self, found: Found) -> str:
         if self._mask is not None:
@@ -126,7 +126,7 @@ class Entities:
         return things
 
 
-def dataset(dataset_id: str, *, masked: bool, rights: Any = None) -> Thing:
+def dataset(dataset_id: str, *, masked: bool, rights: Rights | None = None) -> Thing:
     thing = {
         "@id": urns.dataset_urn(dataset_id),
         "@type": ["prov:Entity", "kfm:Dataset"],

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 from urllib.parse import quote
 
+from kfm.core.canonical import canonical_bytes
+from kfm.core.errors import UnhashableInput
 from kfm.core.redact import redact_url
 from kfm.core.times import MS_MAX, MS_MIN, rfc3339
 from kfm.core.urns import TERMS, bare_hex
@@ -74,3 +76,21 @@ def known(**members: Any) -> Thing:
         for name, value in members.items()
         if value is not None and value != [] and value != ""
     }
+
+
+def written(document: Any) -> bytes:
+    """One canonical line. What is no text (half characters, from a name upstream) is replaced, not refused."""
+    try:
+        return canonical_bytes(document) + b"\n"
+    except UnhashableInput:
+        return canonical_bytes(_writable(document)) + b"\n"
+
+
+def _writable(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {_writable(name): _writable(member) for name, member in value.items()}
+    if isinstance(value, list | tuple):
+        return [_writable(member) for member in value]
+    return value

@@ -10,19 +10,17 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
 from kfm.core import urns
-from kfm.core.canonical import canonical_bytes
-from kfm.core.errors import UnhashableInput
 from kfm.core.evidence import Attempt
 from kfm.core.keys import turned_away_id
 from kfm.core.records import Found, Invocation, Manifest
+from kfm.core.settings import Rights
 from kfm.lineage import parties
 from kfm.lineage.entities import Entities, dataset
 from kfm.lineage.gathering import CallEvidence, Heard, RunEvidence, gather, gather_call
-from kfm.lineage.linked import CONTEXT, Thing, flag, instant, known, ref, whole
+from kfm.lineage.linked import CONTEXT, Thing, flag, instant, known, ref, whole, written
 from kfm.lineage.veil import Mask, veiled_call, veiled_run
 from kfm.ports import LedgerReader
 
@@ -35,16 +33,20 @@ def prov_of(
     *,
     mask: Mask | None = None,
     environment: str | None = None,
+    rights: Rights | None = None,
     policies: str | None = None,
     producer: str | None = None,
     fetched: Sequence[Found] = (),
     manifest: Manifest | None = None,
 ) -> dict[str, Any]:
-    """The document of a run, read from the ledger. For the last four see `gather`."""
+    """The document of a run, read from the ledger. For the last four see `gather`.
+
+    `rights` are told where the run published nothing that would have them.
+    """
     evidence = gather(
         ledger, run_id, policies=policies, producer=producer, fetched=fetched, manifest=manifest
     )
-    return prov_document(evidence, mask=mask, environment=environment)
+    return prov_document(evidence, mask=mask, environment=environment, rights=rights)
 
 
 def prov_of_call(
@@ -53,38 +55,43 @@ def prov_of_call(
     *,
     mask: Mask | None = None,
     environment: str | None = None,
+    rights: Rights | None = None,
     policies: str | None = None,
     producer: str | None = None,
 ) -> dict[str, Any]:
     """The document of a call that was refused, or failed at the door."""
     evidence = gather_call(ledger, invocation_id, policies=policies, producer=producer)
-    return call_document(evidence, mask=mask, environment=environment)
+    return call_document(evidence, mask=mask, environment=environment, rights=rights)
 
 
 def prov_bytes(document: dict[str, Any]) -> bytes:
     """As it is written: one canonical line."""
-    try:
-        return canonical_bytes(document) + b"\n"
-    except UnhashableInput:  # a name from upstream that is no text
-        plain = msgspec.json.decode(msgspec.json.encode(document).decode("utf-8", "replace"))
-        return canonical_bytes(plain) + b"\n"
+    return written(document)
 
 
 def prov_document(
-    evidence: RunEvidence, *, mask: Mask | None = None, environment: str | None = None
+    evidence: RunEvidence,
+    *,
+    mask: Mask | None = None,
+    environment: str | None = None,
+    rights: Rights | None = None,
 ) -> dict[str, Any]:
     """A run with its attempts, nodes, calls, inputs, outputs, agents and plans."""
-    return {"@context": CONTEXT, "@graph": _Account(evidence, mask, environment).graph()}
+    return {"@context": CONTEXT, "@graph": _Account(evidence, mask, environment, rights).graph()}
 
 
 def call_document(
-    evidence: CallEvidence, *, mask: Mask | None = None, environment: str | None = None
+    evidence: CallEvidence,
+    *,
+    mask: Mask | None = None,
+    environment: str | None = None,
+    rights: Rights | None = None,
 ) -> dict[str, Any]:
     call = evidence.invocation if mask is None else veiled_call(evidence.invocation, mask)
     things = [
         _turned_away(call, evidence.heard, None, environment),
         _invocation(call),
-        dataset(call.dataset_id, masked=mask is not None),
+        dataset(call.dataset_id, masked=mask is not None, rights=rights),
         *parties.agents([_unclaimed(call, mask)], (), [evidence.heard.producer]),
         *parties.plans([evidence.heard.policies], evidence.policies, named=mask is None),
         *parties.roles(),
@@ -95,7 +102,9 @@ def call_document(
 class _Account:
     """One run, told in the order in which it happened."""
 
-    def __init__(self, evidence: RunEvidence, mask: Mask | None, environment: str | None) -> None:
+    def __init__(
+        self, evidence: RunEvidence, mask: Mask | None, environment: str | None, rights: Rights | None
+    ) -> None:
         self._evidence = evidence
         self._mask = mask
         self._environment = environment
@@ -106,7 +115,7 @@ class _Account:
         ]
         self._by_id = {call.invocation_id: call for call in self._calls}
         self._name = urns.run_urn(self._run.run_id)
-        self._entities = Entities(evidence, mask)
+        self._entities = Entities(evidence, mask, rights)
         self._approvers = sorted(
             {entry.actor if mask is None else mask(entry.actor) for entry in evidence.approvals}
         )

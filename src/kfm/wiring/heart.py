@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import threading
 from collections.abc import Callable
 
@@ -31,7 +32,8 @@ class ThreadHeart:
             if store is not None:
                 store.close()
 
-        thread = threading.Thread(target=beating, name="kfm-heart", daemon=True)
+        own = contextvars.copy_context()  # so that what it says names the run, too
+        thread = threading.Thread(target=lambda: own.run(beating), name="kfm-heart", daemon=True)
         thread.start()
 
         def finish() -> None:

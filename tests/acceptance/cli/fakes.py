@@ -19,6 +19,7 @@ from kfm.core.records import (
     Switch,
 )
 from kfm.engine.requests import ProjectionReport, RunReport, RunRequest
+from kfm.lineage.delivery import Delivered
 
 NOW_MS = 1_767_312_000_000  # 2026-01-02T00:00:00Z
 DAY_MS = 86_400_000
@@ -212,6 +213,14 @@ class FakeLedger:
 
 class FakeApp:
     """Keeps what it was asked; answers with `answers`, an exception among them is raised."""
+
+    delivered = Delivered()
+
+    def deliver(self) -> Delivered:
+        return self.delivered
+
+    def leave_provenance(self, report: RunReport) -> None:
+        """There is no ledger to tell it from."""
 
     def __init__(self, **lists: Any) -> None:
         self.ledger = FakeLedger(**lists)

@@ -222,6 +222,15 @@ def test_old_ledgers_are_taken_in(kfm: Kfm, begun: Path) -> None:
     assert kfm("audit", "verify").out.startswith("sound: 4 rows, head 4 ")
 
 
+def test_a_long_chain_is_watched(kfm: Kfm, begun: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Progress goes to stderr, so that the result stays alone on stdout."""
+    monkeypatch.setattr("kfm.audit.chain.PAGE_ROWS", 1)
+    monkeypatch.setattr("kfm.cli.audit.ROWS_TOLD", 2)
+    called = kfm("audit", "verify", "--json")
+    assert called.document["rows"] == 3
+    assert called.err.startswith("checked 2 of 3 rows\n")
+
+
 def test_help_teaches(kfm: Kfm, project: Path) -> None:
     """Each command says what it is for and what it can't do."""
     assert "only against an anchor" in " ".join(kfm("audit", "verify", "--help").out.split())

@@ -13,7 +13,6 @@ import pyshacl
 import pytest
 import rdflib
 
-from kfm.lineage.prov import prov_of_call
 from tests.acceptance.cli.conftest import Called
 
 pytestmark = pytest.mark.req("RS-8", "TRG-8")
@@ -180,22 +179,22 @@ def test_a_run_that_is_killed_and_reaped(
     assert {(1, "", "abort"), (2, "", "complete")} <= set(endings(folder))
 
 
-def test_a_call_that_is_refused(kfm: Kfm, laid_out: Callable[..., None]) -> None:
+def test_a_call_that_is_refused(kfm: Kfm, laid_out: Callable[..., None], valid: Valid) -> None:
     """A refusal at the door leaves no run, and still a valid document of its own."""
     laid_out()
     assert kfm("switch", "set", "paused", "--all", "--rationale", "flood").code == 0
     called = kfm("run", *WINDOW, "--json")
     assert called.code == 3
     invocation = called.document["results"][0]["invocation_id"]
-    from kfm.config import load
-    from kfm.wiring import open_app
-
-    with open_app(load(None, {}), read_only=True) as app:
-        document = prov_of_call(app.ledger, invocation, environment="test")
-    text = json.dumps(document)
+    exported = kfm("export", invocation, "--json")
+    valid("export", exported.document)
+    assert exported.document["run_id"] is None
+    text = Path(exported.document["path"]).read_text()
     assert problems(text) == ""
     assert "noEvidence" not in text
-    assert '"kfm:ending": "abort"' in text
+    assert '"kfm:ending":"abort"' in text
+    assert "CC0-1.0" in text
+    assert kfm("export", invocation).code == 2  # it is there already
 
 
 @pytest.mark.req("RS-13")

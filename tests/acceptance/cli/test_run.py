@@ -23,6 +23,7 @@ from kfm.core.errors import (
 from kfm.core.gates import combine, contract_gate, refusal
 from kfm.core.records import Check, ValidationReport
 from kfm.engine.requests import ProjectionReport
+from kfm.lineage.delivery import Delivered
 from tests.acceptance.cli.conftest import Called
 from tests.acceptance.cli.fakes import RUN_ID, FakeApp, make_run
 
@@ -387,3 +388,13 @@ def test_a_file_that_is_no_plan(kfm: Kfm, app: FakeApp, project: Path, content: 
     assert called.code == 2
     assert called.err.startswith("error KFM209: The plan file can't be used.")
     assert app.requests == []
+
+
+@pytest.mark.req("TRG-8")
+def test_a_dead_collector_is_told_and_changes_nothing(kfm: Kfm, app: FakeApp) -> None:
+    """Events that can't be delivered stay, one line says so, and the exit code is that of the work."""
+    app.delivered = Delivered(waiting=8, trouble="the collector can't be reached; 8 events wait")
+    called = kfm("run")
+    assert called.code == 0
+    assert "lineage: the collector can't be reached; 8 events wait" in called.err
+    assert "kfm lineage deliver" in called.err

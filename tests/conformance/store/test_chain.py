@@ -150,6 +150,11 @@ TAMPERING = {
         "VALUES (0, 'force', 's', 'a', 1, '{}', 'x')",
         1,
     ),
+    "a row far below the first": (
+        "INSERT INTO governance (number, kind, subject, actor, recorded_at_ms, details, hash) "
+        "VALUES (-7, 'force', 's', 'a', 1, '{}', 'x')",
+        1,
+    ),
     "a row after the last": (
         "INSERT INTO governance (number, kind, subject, actor, recorded_at_ms, details, hash) "
         "VALUES (6, 'force', 's', 'a', 1, '{}', 'x')",

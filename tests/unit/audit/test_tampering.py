@@ -63,7 +63,7 @@ def judged(rows: list[Row], anchors: list[audit.Anchor]) -> list[dict[str, Any]]
 @pytest.fixture(scope="module")
 def chains() -> list[list[Row]]:
     rng = random.Random(20260101)
-    return [some_rows(rng, rng.randrange(3, 10)) for _ in range(60)]
+    return [some_rows(rng, rng.randrange(3, 8)) for _ in range(60)]
 
 
 def test_untouched_chains_are_sound(chains: list[list[Row]]) -> None:
@@ -147,6 +147,30 @@ def _split(data: bytes) -> list[bytes]:
     return [line + b"\n" for line in data.split(b"\n")[:-1]] + (
         [data.split(b"\n")[-1]] if data[-1:] != b"\n" else []
     )
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"", b"\n", b"\xff\n", b"null\n", b"[]\n", b"{}\n", b'"x"\n', b"[" * 100_000 + b"\n",
+        b"9" * 5000 + b"\n", b'{"number":1.0}\n', b'{"number":NaN}\n', b'{"a":1,"a":1}\n',
+        b'"\\ud800"\n', b"\xef\xbb\xbf{}\n",
+    ],
+)  # fmt: skip
+def test_the_script_does_not_fall_over_nonsense(line: bytes) -> None:
+    """Whatever stands in the file, the row is named."""
+    report = SCRIPTED.verify([line])
+    assert (report["sound"], report["row"]) == (False, 1)
+
+
+def test_a_copy_must_name_the_row_before(chains: list[list[Row]]) -> None:
+    """An edited `previous` is found, though the hashes could be checked without it."""
+    rows = msgspec.json.decode(msgspec.json.encode(chains[0]))
+    rows[2]["previous"] = "f" * 64
+    finding = audit.verify(copies(rows)).finding
+    assert finding is not None
+    assert (finding.number, finding.problem) == (3, "previous")
+    assert SCRIPTED.verify(lines(rows))["row"] == 3
 
 
 def test_withheld_entries_leave_a_chain_that_verifies() -> None:

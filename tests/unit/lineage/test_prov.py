@@ -11,6 +11,7 @@ from typing import Any
 import pyshacl
 import pytest
 import rdflib
+from msgspec.structs import replace
 
 from kfm.core.keys import turned_away_id
 from kfm.core.masking import mask
@@ -249,3 +250,17 @@ def test_nothing_private_is_told(kind: str) -> None:
         "1" * 64,
     ):
         assert name not in masked
+
+
+@pytest.mark.parametrize("name", ['Jörg <x> "y"', "a/b:c#d?e", "\ud800half", " ", "%41", "x" * 300, "日本"])
+def test_any_name_can_be_told(problems: Judge, name: str) -> None:
+    """Names come from anywhere: whatever they hold, the document can be written, read and judged."""
+    ledger = stories.retried()
+    ledger.calls = [replace(call, actor=name, claimed_actor=name) for call in ledger.calls]
+    ledger.kept_inputs = {
+        stories.FINGERPRINT: tuple(
+            replace(found, uri=f"s3://b/{name}/{found.path}") for found in stories.FOUND
+        )
+    }
+    document = json.loads(prov_bytes(prov_of(ledger, stories.RUN_ID)))
+    assert problems(document) == ""

@@ -29,7 +29,7 @@ ZEROS = "0" * 64
 INT_MAX = 2**53 - 1
 ENTRY_FIELDS = {"kind", "subject", "actor", "recorded_at_ms", "rationale", "ticket", "details"}
 LINK_FIELDS = {"number", "previous", "content", "hash"}
-SCALAR = json.JSONEncoder(ensure_ascii=False).encode
+PLAIN = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode
 
 
 class Bad(Exception):
@@ -38,14 +38,26 @@ class Bad(Exception):
 
 def canonical(value: Any) -> str:
     """RFC 8785 text of text, whole numbers, true, false, null, lists and objects."""
+    text = PLAIN(value)
+    # Python sorts keys by code points, RFC 8785 by UTF-16: they differ only beyond U+FFFF.
+    return text if max(text) <= "\uffff" else sorted_text(value)
+
+
+def sorted_text(value: Any) -> str:
     if isinstance(value, dict):
         keys = sorted(value, key=lambda key: key.encode("utf-16-be", "surrogatepass"))
-        return "{" + ",".join(canonical(key) + ":" + canonical(value[key]) for key in keys) + "}"
+        return "{" + ",".join(PLAIN(key) + ":" + sorted_text(value[key]) for key in keys) + "}"
     if isinstance(value, list):
-        return "[" + ",".join(map(canonical, value)) + "]"
-    if isinstance(value, float) or (isinstance(value, int) and abs(value) > INT_MAX):
-        raise Bad("it holds a number that is never recorded")
-    return SCALAR(value)
+        return "[" + ",".join(map(sorted_text, value)) + "]"
+    return PLAIN(value)
+
+
+def refused(text: str) -> Any:
+    raise Bad(f"it holds the number {text[:32]}, which kfm never records")
+
+
+def whole(text: str) -> int:
+    return int(text) if len(text) < 20 and abs(int(text)) <= INT_MAX else refused(text)
 
 
 def digest(document: dict[str, Any]) -> str:
@@ -63,7 +75,7 @@ def link_hash(previous: str, number: int, content: str) -> str:
 def parse(line: bytes) -> dict[str, Any]:
     """One line of the chain; it must be written in exactly one way."""
     try:
-        link = json.loads(line.decode("utf-8"))
+        link = json.loads(line.decode("utf-8"), parse_int=whole, parse_float=refused, parse_constant=refused)
         same = canonical(link).encode("utf-8") == line.rstrip(b"\n")
     except (ValueError, RecursionError):
         raise Bad("it is not JSON as kfm writes it") from None

@@ -1,0 +1,51 @@
+"""What hooks, and whoever catches the error in the end, are told about tries that failed."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Literal
+
+import msgspec
+
+_MARK = "__kfm_handed_up__"
+
+Outcome = Literal["retry", "gave-up", "recovered"]
+
+
+class FailedTry(msgspec.Struct, frozen=True, kw_only=True):
+    """One failed try. A recovery repeats the last one that failed before the success."""
+
+    call: str  # the function's name
+    provider: str | None
+    attempt: int  # of this try, from 1
+    outcome: Outcome
+    reason: str  # retry, or why there is no further try
+    error_class: str
+    retryable: bool  # by its class, whatever was decided
+    delay_ms: int
+    not_before_ms: int | None
+    circuit_open: bool
+    error: Exception
+
+
+class HandedUp(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a call gave up, for the tier above. `not_before_ms` is when trying again makes sense."""
+
+    call: str
+    provider: str | None
+    attempts: int
+    reason: str
+    error_class: str
+    retryable: bool
+    not_before_ms: int | None
+
+
+def handed_up(error: BaseException) -> HandedUp | None:
+    """What the call tier says of an error that it let through; None if it never saw it."""
+    found = getattr(error, _MARK, None)
+    return found if isinstance(found, HandedUp) else None
+
+
+def mark(error: BaseException, handed: HandedUp) -> None:
+    with contextlib.suppress(AttributeError, TypeError):  # an exception with slots keeps its secret
+        setattr(error, _MARK, handed)

@@ -1,0 +1,249 @@
+"""Which loops are retries: a failure leads to the same work again, a success leads out.
+
+A consumer, a server or a poller goes round whether or not something failed; a loop over alternatives
+does other work each time. Neither is a retry.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import NamedTuple
+
+from kfm.lint.answers import is_failure, is_success
+from kfm.lint.exceptions import NO_FAILURE, WAITED_TOO_LONG, caught
+from kfm.lint.flow import AGAIN, BREAK, NEXT, RAISE, RETURN, after, flow, is_true, own
+from kfm.lint.names import is_remark, is_sleep, last
+from kfm.lint.outline import TRYING, Function, Loop, Module, Trying, assigned_in, calls_in, inside, names_in
+
+COUNTER = re.compile(r"(?i)attempt|retr|tries|(^|_)try|count|^_?(n|i|k|_)$|num_|fail|error|delay|backoff|wait")
+_SCHEDULE = re.compile(r"(?i)delay|backoff|attempt|retr(y|ies)|tries|wait|sleep|interval|pause")
+_POLLS = frozenset(
+    "get get_nowait recv recvfrom recv_into read readline accept poll select wait wait_for receive result "
+    "get_message join next_event popleft pop blpop brpop fetch_message acquire __next__ next anext".split()
+)
+_ASKS = frozenset("input getpass prompt ask confirm raw_input readline choice".split())
+_CONVERSIONS = frozenset(
+    "int float bool str bytes len next iter getattr setattr isinstance range loads dumps decode encode pop "
+    "index remove strptime fromisoformat list dict tuple set sorted open_new split strip "
+    "group match import_module __import__ ord chr".split()
+)
+
+
+class Failure(NamedTuple):
+    """One way in which a turn of the loop fails and is tried again."""
+
+    node: ast.ExceptHandler | ast.If
+    body: list[ast.stmt]  # the branch itself
+    then: list[ast.stmt]  # what runs after it, before the next turn
+    types: list[str]  # exceptions by name; empty for everything, or for an answer
+
+
+class Retry(NamedTuple):
+    """A loop that retries."""
+
+    loop: Loop
+    function: Function | None
+    work: list[ast.stmt]  # what is attempted
+    failures: list[Failure]
+
+    @property
+    def is_blanket(self) -> bool:
+        return any(isinstance(each.node, ast.ExceptHandler) and not each.types for each in self.failures)
+
+
+def retries(module: Module) -> list[Retry]:
+    return [
+        found
+        for loop, function in module.loops
+        if (found := _as_retry(module, loop, function)) is not None
+    ]
+
+
+def _as_retry(module: Module, loop: Loop, function: Function | None) -> Retry | None:
+    if isinstance(loop, ast.AsyncFor):
+        return None
+    statements = own(loop)
+    tries = [node for node in statements if isinstance(node, TRYING) and node.handlers]
+    answers = [node for node in statements if isinstance(node, ast.If)]
+    if not tries and not answers:
+        return None
+    if isinstance(loop, ast.For) and not _counts(module, loop):
+        return None
+    work: list[ast.stmt] = []
+    failures: list[Failure] = []
+    for node in tries:
+        for failure in _from_handlers(module, loop, node):
+            failures.append(failure)
+            if not work:
+                work = node.body
+    answered = [failure for node in answers if (failure := _from_answer(module, loop, node, statements))]
+    if answered and not work:
+        work = loop.body
+    failures += answered
+    return Retry(loop, function, work, failures) if failures else None
+
+
+# --- loops over attempts -------------------------------------------------------------
+
+
+def _counts(module: Module, loop: ast.For) -> bool:
+    """Does this loop count attempts, rather than go through different things?"""
+    name = module.names.called(loop.iter) if isinstance(loop.iter, ast.Call) else ""
+    counted = name in ("range", "itertools.count", "itertools.repeat", "six.moves.range", "xrange", "trange")
+    targets = {node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
+    if any(re.search(r"(?i)attempt|retr(y|ies)|tries|(^|_)try(_|$)", target) for target in targets):
+        return True
+    if not counted:
+        words = names_in([loop.iter]) | targets
+        slept = [call for call in calls_in(loop.body) if is_sleep(module.names.called(call))]
+        uses = any(targets & names_in(list(call.args)) for call in slept)
+        return uses or any(_SCHEDULE.search(word) for word in words) and not _uses(module, loop, targets)
+    return targets == {"_"} or not _uses(module, loop, targets)
+
+
+def _uses(module: Module, loop: ast.For, targets: set[str]) -> bool:
+    """Is the loop's variable an argument of the work? Then each turn does something else."""
+    for call in calls_in(loop.body):
+        name = module.names.called(call)
+        if is_remark(name) or is_sleep(name) or last(name) in ("uniform", "randint", "pow", "exp", "ldexp"):
+            continue
+        if targets & names_in([*call.args, *(each.value for each in call.keywords)]):
+            return True
+    return any(
+        isinstance(node, ast.Subscript) and targets & names_in([node.slice]) for node in inside(loop.body)
+    )
+
+
+# --- exceptions ----------------------------------------------------------------------
+
+
+def _from_handlers(module: Module, loop: Loop, node: Trying) -> list[Failure]:
+    if not _is_work(module, node.body):
+        return []
+    rest = after(loop, node)
+    if rest is None:
+        return []
+    success = node.body + node.orelse + rest
+    if not _success_leads_out(module, loop, node, success):
+        return []
+    found = []
+    for handler in node.handlers:
+        types = caught(module.names, handler)
+        if types and all(last(each) in NO_FAILURE for each in types):
+            continue
+        if _only_polls(module, node, types) or _does_other_work(module, handler, node):
+            continue
+        ends = flow(handler.body)
+        then = node.finalbody + rest if NEXT in ends else []
+        if NEXT in ends:
+            ends = (ends - {NEXT}) | flow(then)
+        if ends & AGAIN:
+            found.append(Failure(handler, handler.body, then, types))
+    return found
+
+
+def _is_work(module: Module, body: list[ast.stmt]) -> bool:
+    """Is there a call in it that could fail today and succeed tomorrow?"""
+    names = [module.names.called(call) for call in calls_in(body)]
+    if any(last(name) in _ASKS for name in names):
+        return False
+    return any(not is_remark(name) and not is_sleep(name) and last(name) not in _CONVERSIONS for name in names)
+
+
+def _success_leads_out(module: Module, loop: Loop, node: Trying, success: list[ast.stmt]) -> bool:
+    ends = flow(success)
+    if not ends & {BREAK, RETURN} and not _ends_the_test(loop, node, success):
+        return False
+    if not ends & AGAIN or _ends_the_test(loop, node, success):
+        return True
+    # The way out is conditional. If success waits as failure does, the loop polls for something else.
+    guards = [each for each in _guarded(success) if flow(each.body) & {BREAK, RETURN}]
+    if any(is_success(module.names, each.test) for each in guards):
+        return True
+    straight = [each for each in success if not isinstance(each, ast.If)]
+    if any(is_sleep(module.names.called(call)) for call in calls_in(straight)):
+        return False
+    return _nothing_after_exit(module, success)
+
+
+def _guarded(block: list[ast.stmt]) -> list[ast.If]:
+    return [each for each in inside(block) if isinstance(each, ast.If)]
+
+
+def _nothing_after_exit(module: Module, success: list[ast.stmt]) -> bool:
+    """After the conditional way out, is there no work left in this turn?"""
+    for index, node in enumerate(success):
+        if isinstance(node, ast.If | ast.With | ast.AsyncWith) and flow([node]) & {BREAK, RETURN}:
+            calls = calls_in(success[index + 1 :])
+            return all(
+                is_remark(name) or is_sleep(name) for name in (module.names.called(call) for call in calls)
+            )
+    return False
+
+
+def _ends_the_test(loop: Loop, node: Trying, success: list[ast.stmt]) -> bool:
+    """`while not done:` … `done = True`: the flag is set by success, and by nothing else."""
+    if not isinstance(loop, ast.While) or is_true(loop.test):
+        return False
+    watched = {each for each in names_in([loop.test]) if not COUNTER.search(each)}
+    done: set[str] = set()
+    for each in inside(success):
+        if isinstance(each, ast.Assign):
+            for target in each.targets:
+                done |= names_in([target]) - {"self"}
+    spoiled = set().union(*(assigned_in(handler.body) for handler in node.handlers))
+    return bool((watched & done) - spoiled)
+
+
+def _only_polls(module: Module, node: Trying, types: list[str]) -> bool:
+    """`except Empty: continue` around `queue.get(timeout=1)` is how one waits."""
+    if not types or not all(last(each) in WAITED_TOO_LONG for each in types):
+        return False
+    names = [last(module.names.called(call)) for call in calls_in(node.body)]
+    return any(name in _POLLS for name in names)
+
+
+def _does_other_work(module: Module, handler: ast.ExceptHandler, node: Trying) -> bool:
+    """Does the handler change an argument of the work? Then the next turn tries something else."""
+    changed = {
+        each.id
+        for each in inside(handler.body)
+        if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store) and not COUNTER.search(each.id)
+    }
+    if not changed:
+        return False
+    for call in calls_in(node.body):
+        if is_remark(module.names.called(call)):
+            continue
+        if changed & names_in([*call.args, *(each.value for each in call.keywords)]):
+            return True
+    return False
+
+
+# --- answers -------------------------------------------------------------------------
+
+
+def _from_answer(module: Module, loop: Loop, node: ast.If, statements: list[ast.stmt]) -> Failure | None:
+    """`if response.status_code == 429: sleep(…); continue`"""
+    rest = after(loop, node)
+    if rest is None:
+        return None
+    if is_failure(module.names, node.test):
+        ends = flow(node.body)
+        then = rest if NEXT in ends else []
+        leads_out = flow(node.orelse + rest) & {BREAK, RETURN}
+        body = node.body
+    elif is_success(module.names, node.test) and flow(node.body) <= {BREAK, RETURN}:
+        body, then = node.orelse, rest
+        ends, leads_out = flow(node.orelse), {RETURN}
+    else:
+        return None
+    if NEXT in ends:
+        ends = (ends - {NEXT}) | flow(then)
+    waits = any(is_sleep(module.names.called(call)) for call in calls_in([*body, *then]))
+    if not leads_out or not ends & AGAIN or RAISE in ends and not waits:
+        return None
+    if not waits and not any(isinstance(each, ast.Continue) for each in body):
+        return None
+    return Failure(node, body, then, [])

@@ -1,0 +1,75 @@
+"""KFM108: a handler for everything that does nothing."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from kfm.lint.exceptions import BROAD, caught
+from kfm.lint.findings import Mark
+from kfm.lint.loops import Retry
+from kfm.lint.names import last
+from kfm.lint.outline import TRYING, Function, Module, Trying, inside
+
+# Tidying up goes on whatever happens; an error there would hide the one that matters.
+_TIDYING = frozenset(
+    "close aclose shutdown disconnect release unlink remove rmtree rmdir kill terminate cancel rollback stop "
+    "join cleanup clear flush quit logout detach unregister unsubscribe deregister dispose destroy __exit__ "
+    "__aexit__ server_close wait_closed delete_file removedirs killpg unbind restore abort cancel_scope "
+    "settimeout setblocking setsockopt exception warning error info debug critical log print print_exc "
+    "dispose_orm close_all discard free uninstall end_session wait disable drop reset".split()
+)
+
+
+def check_swallowed(module: Module, retries: list[Retry]) -> Iterator[Mark]:
+    retried = {id(failure.node) for retry in retries for failure in retry.failures}
+    for trying, function in module.tries:
+        for handler in trying.handlers:
+            if caught(module.names, handler) or id(handler) in retried or not _is_silent(handler):
+                continue
+            if not _is_excused(module, trying, function):
+                yield Mark("KFM108", handler, "Any error is dropped here: not handled, not logged, not passed on.")
+    for node in module.withs:
+        yield from _suppressed(module, node)
+
+
+def _is_silent(handler: ast.ExceptHandler) -> bool:
+    return all(
+        isinstance(node, ast.Pass | ast.Continue)
+        or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
+        for node in handler.body
+    )
+
+
+def _is_excused(module: Module, trying: Trying, function: Function | None) -> bool:
+    if function is not None and function.name in ("__del__", "__exit__", "__aexit__", "__repr__", "__str__"):
+        return True
+    if any(isinstance(node, ast.Import | ast.ImportFrom) for node in trying.body):
+        return True
+    if _tidies(module, trying.body):
+        return True
+    # A block that ends in a way out after success falls through to a second way: a fallback.
+    return False
+
+
+def _tidies(module: Module, body: list[ast.stmt]) -> bool:
+    """Is this only tidying up, or telling about something?"""
+    calls = []
+    for node in inside(list(body)):
+        if isinstance(node, ast.Call):
+            calls.append(last(module.names.called(node)))
+        elif isinstance(node, ast.Return | ast.Yield):
+            return False
+        elif isinstance(node, TRYING) and node.orelse:
+            return False
+    return any(name in _TIDYING for name in calls[:1]) or bool(calls) and all(name in _TIDYING for name in calls)
+
+
+def _suppressed(module: Module, node: ast.With | ast.AsyncWith) -> Iterator[Mark]:
+    for item in node.items:
+        call = item.context_expr
+        if not isinstance(call, ast.Call) or module.names.called(call) not in ("contextlib.suppress", "suppress"):
+            continue
+        if any(last(module.names.dotted(each)) in BROAD for each in call.args) and not _tidies(module, node.body):
+            if not any(isinstance(each, ast.Import | ast.ImportFrom) for each in node.body):
+                yield Mark("KFM108", call, "Any error is dropped here: not handled, not logged, not passed on.")
