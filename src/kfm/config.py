@@ -55,18 +55,24 @@ class Loaded:
         self._lines = lines
         self._said = said
         self._discretion: Discretion | None = None
+        self._known: list[str] | None = None
 
     @property
     def discretion(self) -> Discretion:
         """Keeps what this process knows of secrets out of whatever it says and writes."""
         if self._discretion is None:
-            from kfm.configuration.references import environment_secrets
             from kfm.core.redact import Discretion
 
-            self._discretion = Discretion(
-                lambda: (*self.referenced_secrets(), *environment_secrets(os.environ))
-            )
+            self._discretion = Discretion(self.known_secrets)
         return self._discretion
+
+    def known_secrets(self) -> list[str]:
+        """Read when first asked for. Most commands know none, and are spared the search."""
+        if self._known is None:
+            from kfm.configuration.references import environment_secrets
+
+            self._known = [*self.referenced_secrets(), *environment_secrets(os.environ)]
+        return self._known
 
     def referenced_secrets(self) -> list[str]:
         """What the references of the configuration stand for, where it is there."""

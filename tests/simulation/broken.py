@@ -28,7 +28,7 @@ PATCHES = (
             ),
         ),
         chances=STALLS,
-        first=76,
+        first=256,
     ),
     Patch(
         "a takeover does not raise the fence",
@@ -46,7 +46,7 @@ PATCHES = (
         "kfm.store.promotion",
         (("if governance.held_epoch(session) != request.policy_epoch:", "if False:"),),
         chances=STALLS,
-        first=154,
+        first=180,
     ),
     Patch(
         "a promotion leaves its run running",
@@ -99,13 +99,14 @@ PATCHES = (
             ("if shown is not None and sequence_of(shown) >= promotion.sequence:", "if False:"),
         ),
         chances=SHOWN,
-        first=329,
+        first=26,
     ),
     Patch(
         "a projector does not remove the tickets of others",
         "kfm.publish.projections.local",
         (("            self._kill_others(folder, ticket)\n", "            pass\n"),),
         chances=STALLS,
+        first=138,
     ),
     Patch(
         "a version is built where readers look",
@@ -122,7 +123,7 @@ PATCHES = (
         "kfm.publish.projections.s3",
         (("return self._bucket.put(key, body, if_match=etag)", "return self._bucket.put(key, body)"),),
         chances=SHOWN,
-        first=14,
+        first=41,
     ),
     Patch(
         "a target is recorded as up to date before it is",
@@ -167,6 +168,7 @@ PATCHES = (
         "kfm.engine.run",
         (("        if drift:\n", "        if False:\n"),),
         chances=QUIET,
+        first=49,
     ),
     Patch(
         "a force passes every gate",
@@ -184,6 +186,7 @@ PATCHES = (
         "kfm.engine.gating",
         (("freeze_gate(kernel.settings.freezes,", "freeze_gate((),"),),
         chances=QUIET,
+        first=42,
     ),
     Patch(
         "a dry-run stages where runs do",

@@ -8,7 +8,7 @@ from kfm.core import merkle
 from kfm.core.evidence import Link
 from kfm.core.records import Record
 from kfm.core.sealing import Seal, from_details, leaf
-from kfm.ports import LedgerReader
+from kfm.ports import LedgerReader, Store
 
 KIND = "seal"
 STREAM = "outbox"
@@ -28,6 +28,18 @@ class SealsVerdict(Record, frozen=True):
     @property
     def sound(self) -> bool:
         return self.broken_seal is None
+
+
+def seal_all(store: Store, actor: str, minimum: int = 1) -> list[Seal]:
+    """Seal what no seal covers yet, if it is that much."""
+    newest = next(iter(store.governance(kind=KIND, subject=STREAM, limit=1)), None)
+    high = from_details(STREAM, newest.details).high if newest else 0
+    if store.events_posted(after=high) < minimum:
+        return []
+    made = []
+    while (one := store.seal(actor)) is not None:
+        made.append(one)
+    return made
 
 
 def verify_seals(ledger: LedgerReader, links: Iterable[Link]) -> SealsVerdict:

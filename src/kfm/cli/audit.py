@@ -22,7 +22,7 @@ UNSEEN = "from there on, a cut end or a chain that was written anew would not be
 
 @click.group(name="audit")
 def command() -> None:
-    """Verify, anchor, list and export the governance ledger."""
+    """Verify, seal, anchor, list and export the governance ledger."""
 
 
 class Told:
@@ -83,15 +83,18 @@ def verify(session: Session, anchors: tuple[str, ...]) -> int:
 
     Every entry carries the hash of the one before it, so an edited, deleted, moved or added row is found
     and named. That the end was cut off, or that everything was written anew, shows only against an anchor:
-    `kfm audit anchor` makes one, and the rows after the last are said to be unanchored.
+    `kfm audit anchor` makes one, and the rows after the last are said to be unanchored. The events that runs
+    posted are checked against the seals in the chain; those that came after the last seal are counted.
 
-    Exit status 0 if the chain is sound, 1 if it is not.
+    Exit status 0 if everything is sound, 1 if it is not.
     """
-    from kfm.audit.chain import verify
+    from kfm.audit.chain import links, verify
+    from kfm.audit.seals import SealsVerdict, verify_seals
 
     with session.app(read_only=True) as app:
         files, kept, others = _anchors(app, anchors)  # before the rows: none can be beyond their end
         verdict = verify(app.ledger, kept, _progress(session))
+        seals = verify_seals(app.ledger, links(app.ledger)) if verdict.sound else SealsVerdict()
         environment = app.settings.environment
     document = {
         "environment": environment,
@@ -107,13 +110,27 @@ def verify(session: Session, anchors: tuple[str, ...]) -> int:
         "unanchored_since": verdict.unanchored_since,
         "unchained": verdict.unchained,
         "finding": verdict.finding,
+        "events": seals if verdict.sound else None,
     }
-    session.emit(document, _verdict_lines(verdict, files))
+    lines = _verdict_lines(verdict, files)
+    session.emit(document, [*lines, *_seal_lines(seals)] if verdict.sound else lines)
     if others:
         session.note(f"{counted(others, 'anchor')} of other environments: not compared")
     if verdict.sound and verdict.unanchored_since is not None and verdict.head_number:
         session.note("anchor it with: kfm audit anchor")
-    return 0 if verdict.sound else 1
+    return 0 if verdict.sound and seals.sound else 1
+
+
+def _seal_lines(seals: Any) -> list[str]:
+    if not seals.sound:
+        return [click.style(f"BROKEN seal in row {seals.broken_seal}: {one_line(seals.detail)}", fg="red")]
+    lines = []
+    if seals.seals:
+        lines.append(f"sealed: {counted(seals.sealed, 'event')} by {counted(seals.seals, 'seal')}")
+    if seals.unsealed:
+        since = f" since event {seals.unsealed_since}" if seals.unsealed_since else ""
+        lines.append(f"unsealed: {counted(seals.unsealed, 'event')}{since}; `kfm audit seal` seals them")
+    return lines
 
 
 def _verdict_lines(verdict: Any, files: Sequence[str]) -> list[str]:
@@ -143,6 +160,28 @@ def _verdict_lines(verdict: Any, files: Sequence[str]) -> list[str]:
         none = "" if verdict.anchors else "there is no anchor; "
         lines.append(f"unanchored since row {verdict.unanchored_since}: {none}{UNSEEN}")
     return lines
+
+
+# --- seal ------------------------------------------------------------------------------
+
+
+@command.command(name="seal")
+@session_options
+def seal(session: Session) -> None:
+    """Seal the events that were posted since the last seal.
+
+    One entry of the chain vouches for many events by the root of their hashes: a later change to one of
+    them is found. Runs do this by themselves when enough events have come together; before an anchor, or a
+    release, it is worth doing by hand.
+    """
+    from kfm.config import actor
+
+    with session.app() as app:
+        made = app.seal(actor=actor())
+    count = sum(one.count for one in made)
+    document = {"events": count, "seals": len(made), "root": made[-1].root if made else None}
+    line = f"sealed: {counted(count, 'event')}" if made else "nothing to seal: no event since the last seal"
+    session.emit(document, [line])
 
 
 # --- anchor ----------------------------------------------------------------------------

@@ -21,12 +21,12 @@ def begin(loaded: Loaded | None = None) -> None:
 
 
 def clean(text: str) -> str:
-    return text if _loaded is None else _loaded.discretion.hide(text)
+    return _loaded.discretion.hide(text) if _loaded is not None and _loaded.known_secrets() else text
 
 
 def cleaned(document: Any) -> Any:
     """A document for a program: plain values, every text in them clean."""
-    if _loaded is None or not _loaded.discretion.redactor.secrets:
+    if _loaded is None or not _loaded.known_secrets():
         return document
     import msgspec
 

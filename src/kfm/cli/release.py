@@ -47,8 +47,8 @@ def command(session: Session, version: str | None, verify: str | None, **options
         return _verify(session, verify)
     since, until = options.pop("since"), options.pop("until")
     with session.app() as app:
-        from kfm.wiring.releases import make_release
         from kfm.telemetry.aggregates import Bounds
+        from kfm.wiring.releases import make_release
 
         bounds = Bounds(since_ms=_moment(since, "--since"), until_ms=_moment(until, "--until"))
         if None not in (bounds.since_ms, bounds.until_ms) and bounds.since_ms >= bounds.until_ms:  # type: ignore[operator]

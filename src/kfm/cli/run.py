@@ -17,6 +17,8 @@ from kfm.cli.selection import make_requests, selection_options
 from kfm.cli.session import Session
 from kfm.core.errors import Cancelled, KfmError, RationaleRequired
 
+SEAL_EVENTS_MIN = 500  # so many events are worth an entry in the chain
+
 
 @click.command()
 @selection_options
@@ -63,6 +65,7 @@ def hand_over(session: Session, app: Any, reports: Sequence[Any]) -> None:
         for report in reports:
             app.leave_provenance(report)
         delivered = app.deliver()
+        app.seal(actor="kfm", minimum=SEAL_EVENTS_MIN)
     except OSError as error:
         session.note(f"artifacts: {as_error(error).message}")
         return

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 
-from kfm.configuration.inline_secrets import is_reference, names_secret
 from kfm.core.errors import SecretNotFound
-from kfm.core.secret_names import is_secret_name
 from kfm.core.settings import Settings
 
 ENVIRONMENT_SECRET_CHARS_MIN = 8  # nobody said that they are secrets: a short one may be an ordinary word
+# Every name that tells of a secret holds one of these: most variables need no closer look.
+_WORDS = ("token", "secret", "pass", "pwd", "key", "cred", "auth", "sig", "sas")
 
 
 def resolved_secrets(settings: Settings, resolve: Callable[[str], str]) -> list[str]:
@@ -31,12 +31,19 @@ def environment_secrets(environ: Mapping[str, str]) -> list[str]:
     named = [
         value
         for name, value in environ.items()
-        if (is_secret_name(name) or name.startswith("OPENLINEAGE__TRANSPORT__AUTH"))
+        if any(word in name.lower() for word in _WORDS)
+        and _tells(name)
         and not (value.startswith("/") and os.path.exists(value))  # it only says where one is kept
     ]
     headers = environ.get("OTEL_EXPORTER_OTLP_HEADERS", "")
     sent = [pair.partition("=")[2].strip() for pair in headers.split(",")]
     return [value for value in (*named, *sent) if len(value) >= ENVIRONMENT_SECRET_CHARS_MIN]
+
+
+def _tells(name: str) -> bool:
+    from kfm.core.secret_names import is_secret_name
+
+    return is_secret_name(name) or name.startswith("OPENLINEAGE__TRANSPORT__AUTH")
 
 
 def secret_references(settings: Settings) -> Iterator[str]:
@@ -57,8 +64,22 @@ def secret_references(settings: Settings) -> Iterator[str]:
 
 
 def _all(values: Mapping[str, str]) -> Iterator[str]:
-    return (value for value in values.values() if is_reference(value))
+    return (value for value in values.values() if _is_reference(value))
 
 
 def _named(values: Mapping[str, str]) -> Iterator[str]:
-    return (value for name, value in values.items() if is_reference(value) and names_secret(name))
+    return (value for name, value in values.items() if _is_reference(value) and _names_secret(name))
+
+
+def _is_reference(value: str) -> bool:
+    if not value.startswith(("env:", "file:")):
+        return False
+    from kfm.configuration.inline_secrets import is_reference
+
+    return is_reference(value)
+
+
+def _names_secret(name: str) -> bool:
+    from kfm.configuration.inline_secrets import names_secret
+
+    return names_secret(name)

@@ -79,7 +79,7 @@ def known(**members: Any) -> Thing:
 
 
 def written(document: Any) -> bytes:
-    """One canonical line. What is no text (half characters, from a name upstream) is replaced, not refused."""
+    """One canonical line. Half characters, such as a name from upstream may hold, are replaced."""
     try:
         return canonical_bytes(document) + b"\n"
     except UnhashableInput:

@@ -20,7 +20,7 @@ _VALIDATES = re.compile(
     r"^(validate|model_validate\w*|parse_obj|validate_(python|json|schema|record|contract|document|data|payload)"
     r"|check_(schema|care|contract|consent|licen[cs]e)|assert_valid\w*|enforce_(schema|contract|care))$"
 )
-_RETRY_AFTER = re.compile(r"retry[-_ ]?after|retryafter|x-ratelimit-reset|ratelimit_reset")
+RETRY_AFTER = re.compile(r"retry[-_ ]?after|retryafter|x-ratelimit-reset|ratelimit_reset")
 
 
 def check_loops(module: Module, found: list[Retry]) -> Iterator[Mark]:
@@ -216,7 +216,7 @@ def _ignores_retry_after(module: Module, retry: Retry) -> Iterator[Mark]:
             ]
         else:
             asked = [failure.node.test] if _asks_to_wait(module, failure.node.test) else []
-        if asked and not _RETRY_AFTER.search(module.text_of(retry.function or retry.loop)):
+        if asked and not RETRY_AFTER.search(module.text_of(retry.function or retry.loop)):
             yield Mark("KFM105", asked[0], "The other side says when to come back (Retry-After); this does not ask.")  # type: ignore[arg-type]
             return
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from kfm.config import Loaded
     from kfm.core.gates import GateDecision
     from kfm.core.records import Run, Switch
+    from kfm.core.sealing import Seal
     from kfm.engine.kernel import Kernel
     from kfm.lineage.delivery import Delivered
     from kfm.objects.local import LocalObjects
@@ -88,6 +89,12 @@ class App:
         from kfm.wiring.evidence import deliver
 
         return deliver(self)
+
+    def seal(self, *, actor: str, minimum: int = 1) -> list[Seal]:
+        """Seal the events that were posted since the last seal, if there are that many."""
+        from kfm.audit.seals import seal_all
+
+        return seal_all(self.kernel.store, actor, minimum)
 
     def provenance(self, wanted: str, *, internal: bool = False) -> bytes:
         """The PROV-O document of a run, or of a call that never became one."""

@@ -219,6 +219,9 @@ class FakeApp:
     def deliver(self) -> Delivered:
         return self.delivered
 
+    def seal(self, *, actor: str, minimum: int = 1) -> list[Any]:
+        return []
+
     def leave_provenance(self, report: RunReport) -> None:
         """There is no ledger to tell it from."""
 

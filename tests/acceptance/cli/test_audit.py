@@ -60,6 +60,7 @@ def test_without_an_anchor_it_is_said_plainly(kfm: Kfm, begun: Path, valid: Vali
     assert called.out.splitlines() == [
         f"sound: 3 rows, head 3 with hash {document['head']['hash']}",
         f"unanchored since row 1: there is no anchor; {UNSEEN}",
+        "unsealed: 10 events since event 1; `kfm audit seal` seals them",
     ]
     assert called.err == "anchor it with: kfm audit anchor\n"
     assert (document["sound"], document["unanchored_since"], document["finding"]) == (True, 1, None)
@@ -236,3 +237,20 @@ def test_help_teaches(kfm: Kfm, project: Path) -> None:
     assert "only against an anchor" in " ".join(kfm("audit", "verify", "--help").out.split())
     assert "commit it to git" in " ".join(kfm("audit", "anchor", "--help").out.split())
     assert "verify_audit.py" in kfm("audit", "export", "--help").out
+
+
+def test_events_are_sealed_and_a_changed_one_is_found(kfm: Kfm, begun: Path, valid: Valid) -> None:
+    """`audit seal` covers what runs posted; verify counts what is sealed and names a seal that is broken."""
+    before = kfm("audit", "verify", "--json").document["events"]
+    assert (before["sealed"], before["unsealed"], before["unsealed_since"]) == (0, 10, 1)
+    sealed = kfm("audit", "seal", "--json").document
+    valid("audit-seal", sealed)
+    assert (sealed["events"], sealed["seals"]) == (10, 1)
+    assert kfm("audit", "seal").out == "nothing to seal: no event since the last seal\n"
+    after = kfm("audit", "verify", "--json").document
+    valid("audit-verify", after)
+    assert (after["sound"], after["events"]["sealed"], after["events"]["unsealed"]) == (True, 10, 0)
+    shell(begun, "UPDATE outbox SET body = body || ' ' WHERE number = 4")
+    called = kfm("audit", "verify")
+    assert called.code == 1
+    assert "BROKEN seal in row 4" in called.out

@@ -145,6 +145,8 @@ def test_a_call_that_is_refused(project: Inside, reader: Reader) -> None:
 def test_a_run_that_is_killed(project: Inside, upstream: Upstream, reader: Reader) -> None:
     """Who dies leaves an attempt that whoever comes next ends with ABORT, before its own begins."""
     project.configure(source=http_source(upstream))
+    written = (project.folder / "kfm.yml").read_text()
+    project.write("kfm.yml", written.replace("lease: {seconds: 1}", "lease: {seconds: 60}"))
     upstream.hold.clear()
     first = project.start(*RUN)
     assert upstream.began.wait(20)

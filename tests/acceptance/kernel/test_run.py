@@ -181,7 +181,7 @@ def test_artifacts_are_valid(project: Inside, valid: Valid, tmp_path: Path) -> N
     events = [json.loads(line)["event"] for line in (folder / "run.jsonl").read_text().splitlines()]
     assert (events[0], events[-1]) == ("run.start", "run.end")
     assert sorted(path.name for path in folder.iterdir()) == [
-        "event_log.jsonl", "idempotency.json", "publisher_trace.jsonl", "run.jsonl",
+        "event_log.jsonl", "idempotency.json", "prov.jsonld", "publisher_trace.jsonl", "run.jsonl",
     ]  # fmt: skip
 
 

@@ -39,7 +39,7 @@ runs = st.builds(
     idempotency_key=texts, work_key=texts, work_base=texts,
     revision=numbers, trigger_type=triggers, window_spec=texts, window_start_ms=numbers,
     window_end_ms=numbers, partition=maybe_text, pipeline_version=texts, status=st.just("running"),
-    attempts=numbers, fence=st.just(0), start_time_ms=numbers, end_time_ms=maybe_number,
+    attempts=st.integers(1, 2**53 - 1), fence=st.just(0), start_time_ms=numbers, end_time_ms=maybe_number,
     fingerprint=maybe_text, version_id=maybe_text, error_code=maybe_text, error_message=maybe_text,
     force=numbers, correction=maybe_text,
 )  # fmt: skip
@@ -86,7 +86,7 @@ def test_runs(desk: Desk, run: Run) -> None:
     """A run."""
     own = f" {desk.calls}"
     keys = {name: getattr(run, name) + own for name in ("idempotency_key", "work_key", "work_base")}
-    run = replace(run, run_id=own, **keys)
+    run = replace(run, run_id=f"00000000-0000-8000-8000-{desk.calls:012x}", **keys)
     admitted = desk.admit(run, scope=f"dataset:{run.run_id}").run
     assert admitted == replace(run, fence=1)
     assert desk.store.run(run.run_id) == desk.store.run_by_key(run.idempotency_key) == admitted

@@ -169,7 +169,10 @@ def test_an_older_ledger_is_read_as_if_it_were_migrated(
 
     _ledger(tmp_path / "kfm.db", "one")
     before = _tree(tmp_path)
-    later = (*migration_files(), (2, "later", "UPDATE governance SET kind = 'renamed';"))
+    later = (
+        *migration_files(),
+        (len(migration_files()) + 1, "later", "UPDATE governance SET kind = 'renamed';"),
+    )
     monkeypatch.setattr(migrations, "migration_files", lambda: later)
     assert _kinds(tmp_path / "kfm.db") == ["renamed"]
     assert _tree(tmp_path) == before

@@ -1,0 +1,6 @@
+from kfm.calls.deadlines import deadline as deadline, within as within
+from kfm.calls.declare import call as call
+from kfm.calls.tried import handed_up as handed_up
+from kfm.core.errors import CallTimedOut as CallTimedOut, CircuitOpen as CircuitOpen
+
+__version__: str

@@ -1,0 +1,113 @@
+"""`kfm.call`: one external call with a limit, retries, full jitter and a breaker.
+
+@kfm.call(provider="usgs", timeout=10, idempotent=True)
+def fetch(url, timeout): ...                              # async def alike
+
+kfm.call(fetch, url, provider="usgs", idempotent=True)    # await it, if fetch is async
+
+for attempt in kfm.call(provider="usgs", timeout=10, idempotent=True):
+    with attempt:                                         # async for, async with
+        ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from types import TracebackType
+from typing import Any, ParamSpec, TypeVar, Unpack, cast, overload
+
+from kfm.calls.loops import Attempt, attempts, attempts_async
+from kfm.calls.plan import Options, Plan, handing_for, plan_for
+from kfm.calls.tries import Tries
+from kfm.calls.wrappers import wrap, wrap_async
+from kfm.core.errors import UsageError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Call:
+    """A declaration: a decorator, or something to loop over, or (for a single try) a context."""
+
+    __slots__ = ("_attempt", "_options", "_plan")
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._plan = plan_for(options.get("provider") or "the block", options)
+        self._attempt: Attempt | None = None
+
+    def __call__(self, fn: Callable[P, T], /) -> Callable[P, T]:
+        import inspect
+
+        name = getattr(fn, "__qualname__", None) or type(fn).__name__
+        if not callable(fn) or isinstance(fn, type):
+            raise UsageError(f"kfm.call is for functions, not for {fn!r}.")
+        if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
+            raise UsageError(f"{name} is a generator: it does its work only after the call has ended.")
+        plan = plan_for(name, self._options)
+        handing = handing_for(fn, self._options.get("pass_timeout"))
+        if not _is_async(fn):
+            return wrap(fn, plan, handing)
+        if plan.isolation is not None:
+            raise UsageError(f"{name} is async and is cut short by itself; isolation= is for other code.")
+        return cast(Callable[P, T], wrap_async(cast(Any, fn), plan, handing))
+
+    def __iter__(self) -> Iterator[Attempt]:
+        return attempts(self._block())
+
+    def __aiter__(self) -> AsyncIterator[Attempt]:
+        return attempts_async(self._block())
+
+    def __enter__(self) -> Attempt:
+        if self._plan.idempotent:
+            raise UsageError(
+                "A with block can't be run again, so idempotent=True promises too much.",
+                remedy="Write `for attempt in kfm.call(…): with attempt: …`, or leave idempotent= away.",
+            )
+        if self._attempt is not None:
+            raise UsageError("A with block needs a kfm.call(…) of its own.")
+        tries = Tries(self._block())
+        tries.open()
+        self._attempt = Attempt(tries)
+        return self._attempt.__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        attempt, self._attempt = self._attempt, None
+        if attempt is None:
+            raise AssertionError("entered before it is left")
+        return attempt.__exit__(kind, error, trace)
+
+    def _block(self) -> Plan:
+        for option in ("isolation", "pass_timeout", "check"):
+            if self._options.get(option):
+                raise UsageError(f"{option}= is for functions; a block of code has nothing to apply it to.")
+        return self._plan
+
+
+def _is_async(fn: Callable[..., Any]) -> bool:
+    import inspect
+
+    return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None))  # noqa: B004
+
+
+@overload
+def call(**options: Unpack[Options]) -> Call: ...
+@overload
+def call(fn: Callable[..., T], /, *args: Any, **options: Any) -> T: ...
+def call(fn: Callable[..., Any] | None = None, /, *args: Any, **options: Any) -> Any:
+    """Declare a call, or make one at once. Options are listed in docs/reference/calls.md.
+
+    With a function, options that kfm.call does not know go to the function.
+    """
+    if fn is None:
+        return Call(cast(Options, options))
+    own = {name: value for name, value in options.items() if name in Options.__annotations__}
+    if not own:
+        raise UsageError(
+            "kfm.call needs to be told something, such as provider= or idempotent=.",
+            remedy="As a decorator it has parentheses: @kfm.call(provider=…).",
+        )
+    rest = {name: value for name, value in options.items() if name not in own}
+    return Call(cast(Options, own))(fn)(*args, **rest)

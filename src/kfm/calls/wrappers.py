@@ -1,0 +1,183 @@
+"""What stands around a function once it is declared. Everything that can be decided then, is.
+
+The wrapper for the commonest case (no limit asked for, none around, the circuit quiet) adds two
+looks to the function's own call; all else is behind them, in `carry_on` and `carry_on_async`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Coroutine
+from typing import Any, ParamSpec, TypeVar
+
+from kfm.calls.deadlines import DEADLINE_MS
+from kfm.calls.plan import Handing, Plan
+from kfm.calls.surroundings import HERE
+from kfm.calls.tries import Tries
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+Invoke = Callable[[Tries, tuple[Any, ...], dict[str, Any]], Any]
+
+
+def wrap(fn: Callable[P, T], plan: Plan, handing: Handing | None) -> Callable[P, T]:
+    """A synchronous function."""
+    invoke = _invocation(fn, plan, handing)
+    if plan.timed or handing is not None:
+
+        @functools.wraps(fn)
+        def timed(*args: P.args, **kwargs: P.kwargs) -> T:
+            answer: T = carry_on(Tries(plan), invoke, args, kwargs)
+            return answer
+
+        return timed
+
+    line, around = plan.line, DEADLINE_MS.get
+    direct = _checked(fn, plan)
+
+    @functools.wraps(fn)
+    def plain(*args: P.args, **kwargs: P.kwargs) -> T:
+        answer: T
+        if not line.circuit.quiet or around() is not None:
+            answer = carry_on(Tries(plan), invoke, args, kwargs)
+            return answer
+        try:
+            answer = direct(*args, **kwargs)
+        except Exception as error:
+            tries = Tries(plan)  # the limit counts from here: what failed could not have been cut short
+            tries.attempt = 1
+            delay_ms = tries.failed(error)
+            if delay_ms is None:
+                raise
+        else:
+            if line.circuit.quiet:
+                return answer
+            line.circuit.after(True)  # another thread's failure was counted meanwhile
+            return answer
+        HERE.clock.sleep_ms(delay_ms)
+        answer = carry_on(tries, invoke, args, kwargs)
+        return answer
+
+    return plain
+
+
+def carry_on(tries: Tries, invoke: Invoke, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Try until one succeeds or it is decided that none will. An error is never raised inside another's."""
+    while True:
+        tries.open()
+        token = DEADLINE_MS.set(tries.until_ms)
+        try:
+            answer = invoke(tries, args, kwargs)
+        except Exception as error:
+            delay_ms = tries.failed(error)
+            if delay_ms is None:
+                raise
+        else:
+            tries.succeeded()
+            return answer
+        finally:
+            DEADLINE_MS.reset(token)
+        HERE.clock.sleep_ms(delay_ms)
+
+
+def wrap_async(
+    fn: Callable[P, Coroutine[Any, Any, T]], plan: Plan, handing: Handing | None
+) -> Callable[P, Coroutine[Any, Any, T]]:
+    """A coroutine function: always limited, because a coroutine can always be cut short."""
+
+    @functools.wraps(fn)
+    async def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
+        answer: T = await carry_on_async(Tries(plan), fn, handing, args, kwargs)
+        return answer
+
+    return wrapper
+
+
+async def carry_on_async(
+    tries: Tries,
+    fn: Callable[..., Coroutine[Any, Any, Any]],
+    handing: Handing | None,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    """As `carry_on`, and cut short at the limit. Cancellation is no error: nothing here catches it."""
+    check = tries.plan.check
+    while True:
+        tries.open()
+        token = DEADLINE_MS.set(tries.until_ms)
+        try:
+            if handing is None:
+                answer = await _cut_short(tries, fn(*args, **kwargs))
+            else:
+                handed, named = handing.into(args, kwargs, tries.limit_ms)
+                answer = await _cut_short(tries, fn(*handed, **named))
+            if check is not None:
+                check(answer)
+        except Exception as error:
+            delay_ms = tries.failed(error)
+            if delay_ms is None:
+                raise
+        else:
+            tries.succeeded()
+            return answer
+        finally:
+            DEADLINE_MS.reset(token)
+        await HERE.pause(delay_ms)
+
+
+async def _cut_short(tries: Tries, work: Coroutine[Any, Any, T]) -> T:
+    from asyncio import timeout
+
+    limit = timeout(tries.limit_ms / 1000)
+    try:
+        async with limit:
+            return await work
+    except TimeoutError:
+        if limit.expired():
+            raise tries.timed_out("it was cut short") from None
+        raise  # the function's own
+
+
+def _invocation(fn: Callable[..., Any], plan: Plan, handing: Handing | None) -> Invoke:
+    """How one try is made, with the limit where the function takes it."""
+    run, check = _room(plan), plan.check
+
+    def invoke(tries: Tries, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if handing is not None:
+            args, kwargs = handing.into(args, kwargs, tries.limit_ms)
+        answer = run(tries, fn, args, kwargs)
+        if check is not None:
+            check(answer)
+        return answer
+
+    return invoke
+
+
+def _room(plan: Plan) -> Callable[[Tries, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]:
+    if plan.isolation == "thread":
+        from kfm.calls.isolation import in_thread
+
+        return in_thread
+    if plan.isolation == "process":
+        from kfm.calls.isolation import in_process
+
+        return in_process
+    return _here
+
+
+def _here(_: Tries, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return fn(*args, **kwargs)
+
+
+def _checked(fn: Callable[P, T], plan: Plan) -> Callable[P, T]:
+    check = plan.check
+    if check is None:
+        return fn
+
+    def checked(*args: P.args, **kwargs: P.kwargs) -> T:
+        answer = fn(*args, **kwargs)
+        check(answer)
+        return answer
+
+    return checked

@@ -1,0 +1,97 @@
+"""One file in, findings out. Whatever the file holds, this returns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from kfm.lint.effects import check_effects
+from kfm.lint.findings import Finding, Mark
+from kfm.lint.growth import check_growth
+from kfm.lint.libraries import check_libraries
+from kfm.lint.loop_rules import check_loops
+from kfm.lint.loops import retries
+from kfm.lint.outline import Module, outline
+from kfm.lint.reading import Source, Unreadable, parse
+from kfm.lint.rules import CODES
+from kfm.lint.swallowed import check_swallowed
+from kfm.lint.tasks import check_tasks
+from kfm.lint.waivers import apply, waivers
+
+FINDINGS_PER_FILE_MAX = 1_000
+
+
+class Checked(NamedTuple):
+    """What came of one file."""
+
+    findings: list[Finding]
+    waived: list[Finding]
+
+
+def check(data: bytes, path: str = "<string>", codes: frozenset[str] = CODES) -> Checked:
+    """Check one file's bytes against the rules in `codes`."""
+    try:
+        return check_source(parse(data, path), codes)
+    except Unreadable as problem:
+        return _unreadable(path, str(problem), problem.line, problem.column, codes)
+    except RecursionError:
+        return _unreadable(path, "nested too deeply", 1, 1, codes)
+
+
+def check_source(source: Source, codes: frozenset[str] = CODES) -> Checked:
+    found = {_placed(source, mark) for mark in _marks(outline(source)) if mark.code in codes}
+    findings = sorted(found)[:FINDINGS_PER_FILE_MAX]
+    said = waivers(source.text, CODES)
+    kept, lifted = apply(source.path, findings, [each for each in said if not each.codes or codes.issuperset(each.codes)])
+    if "KFM100" not in codes:
+        kept = [finding for finding in kept if finding.code != "KFM100"]
+    return Checked(sorted(kept), lifted)
+
+
+def _marks(module: Module) -> Iterator[Mark]:
+    text = module.source.text
+    if module.loops or module.tries:
+        found = retries(module)
+        yield from check_loops(module, found)
+        for retry in found:
+            yield from check_effects(module, retry.work, retry.function or retry.loop)
+        yield from check_growth(module)
+        yield from check_swallowed(module, found)
+    elif "suppress" in text:
+        yield from check_swallowed(module, [])
+    yield from check_libraries(module)
+    yield from check_tasks(module)
+
+
+def _placed(source: Source, mark: Mark) -> Finding:
+    """Columns in the tree count bytes; people and editors count characters."""
+    node = mark.node
+    end_line, end_byte = node.end_lineno or node.lineno, node.end_col_offset or node.col_offset
+    if end_line != node.lineno:  # a handler or a call over several lines: its first line is the place
+        end_line, end_byte = node.lineno, len(_line(source, node.lineno).rstrip().encode("utf-8", "replace"))
+    return Finding(
+        source.path,
+        node.lineno,
+        _column(source, node.lineno, node.col_offset),
+        end_line,
+        max(_column(source, end_line, end_byte), _column(source, node.lineno, node.col_offset)),
+        mark.code,
+        mark.message,
+    )
+
+
+def _line(source: Source, number: int) -> str:
+    return source.lines[number - 1] if number <= len(source.lines) else ""
+
+
+def _column(source: Source, number: int, byte: int) -> int:
+    line = _line(source, number)
+    if line.isascii():
+        return byte + 1
+    return len(line.encode("utf-8", "replace")[:byte].decode("utf-8", "ignore")) + 1
+
+
+def _unreadable(path: str, problem: str, line: int, column: int, codes: frozenset[str]) -> Checked:
+    if "KFM109" not in codes:
+        return Checked([], [])
+    return Checked([Finding(path, line, column, line, column, "KFM109", f"This file can't be checked: {problem}.")], [])

@@ -1,0 +1,90 @@
+"""Retries that a library does: which calls declare one, and what their arguments say."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from kfm.lint.findings import Mark
+from kfm.lint.names import Names, last
+from kfm.lint.outline import Module
+
+ATTEMPTS_MAX = 100  # more than this is no limit: at one a minute it is most of two hours
+
+
+class Declared(NamedTuple):
+    """One call of a library, with its arguments by name."""
+
+    names: Names
+    call: ast.Call
+    name: str  # resolved: `tenacity.retry`
+    given: dict[str, ast.expr]
+    is_open: bool  # `**options`: what is missing may be in there
+
+    def value(self, name: str) -> object:
+        """A literal argument; `...` if it is missing or not literal."""
+        node = self.given.get(name)
+        return literal(node) if node is not None else ...
+
+    def lacks(self, *names: str) -> bool:
+        return not self.is_open and not any(name in self.given for name in names)
+
+
+def literal(node: ast.expr) -> object:
+    """The value of a plain literal, `...` for anything else."""
+    if isinstance(node, ast.Constant):
+        return node.value
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
+        value = node.operand.value
+        return -value if isinstance(value, int | float) else ...
+    if isinstance(node, ast.Name | ast.Attribute) and (getattr(node, "attr", "") or getattr(node, "id", "")) == "inf":
+        return float("inf")
+    return ...
+
+
+def declared(names: Names, call: ast.Call, positional: tuple[str, ...]) -> Declared:
+    given = {each.arg: each.value for each in call.keywords if each.arg}
+    is_open = any(each.arg is None for each in call.keywords)
+    for name, node in zip(positional, call.args, strict=False):
+        if isinstance(node, ast.Starred):
+            is_open = True
+            break
+        given.setdefault(name, node)
+    return Declared(names, call, names.called(call), given, is_open)
+
+
+def is_endless(value: object) -> bool:
+    """None, infinity, or a number that nobody will live to see."""
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool) and value >= ATTEMPTS_MAX)
+
+
+Check = Callable[[Declared], Iterator[Mark]]
+# Words without which a file needs no search for declarations, however much it imports.
+WORDS = ("tenacity", "backoff", "stamina", "retrying", "urllib3", "max_retries", "retries", "aiohttp_retry", "Retry")
+
+
+def check_libraries(module: Module) -> Iterator[Mark]:
+    from kfm.lint import decorators, transports
+
+    roots = decorators.ROOTS | transports.ROOTS
+    if not (roots & module.names.modules) or not any(word in module.source.text for word in WORDS):
+        return
+    for node in ast.walk(module.source.tree):
+        if isinstance(node, ast.Call):
+            yield from _check(module, node, decorators.CALLS, transports.CALLS)
+    yield from decorators.check_bare(module)
+
+
+def _check(module: Module, node: ast.Call, *tables: dict[tuple[str, str], tuple[tuple[str, ...], Check]]) -> Iterator[Mark]:
+    name = module.names.called(node)
+    root = name.partition(".")[0]
+    if root == name:
+        return
+    if root in ("requests", "pip") and ".urllib3." in name:  # requests.packages.urllib3.util.retry.Retry
+        root = "urllib3"
+    for table in tables:
+        found = table.get((root, last(name)))
+        if found is not None:
+            positional, check = found
+            yield from check(declared(module.names, node, positional))
