@@ -1,4 +1,4 @@
-"""The life of a dataset in seven scenes, each of which is verified: `make demo`.
+"""The life of a dataset in eight scenes, each of which is verified: `make demo`.
 
 Every command is really run, in `examples/demo/.work`, against a server on this machine that misbehaves
 on purpose. A scene that does not do what it claims ends the demo with exit code 1. Another folder than
@@ -192,6 +192,35 @@ class Demo:
         )
         teller.say("Why it matters: who stopped what, when and why is on record, and so is who lifted it.")
 
+    def evidence(self) -> None:
+        teller, project = self.teller, self.project
+        teller.heading("Evidence: what a stranger can check")
+        killed = project.runs("rainfall")[0]["run_id"]
+        project.run("lineage", "show", killed[:13])
+        ends: dict[str, list[str]] = {}
+        for line in (project.folder / ".kfm/lineage/openlineage.jsonl").read_text().splitlines():
+            event = json.loads(line)
+            ends.setdefault(event["run"]["runId"], []).append(event["eventType"])
+        teller.verify(
+            f"{len(ends)} attempts of runs and nodes: each began once and ended once, the killed one too",
+            all(len(told) == 2 and told[0] == "START" != told[1] for told in ends.values())
+            and any(told[1] == "ABORT" for told in ends.values()),
+        )
+        project.run("audit", "seal")
+        project.run("audit", "anchor")
+        project.run("audit", "verify")
+        project.run("export", killed, "--to", "evidence")
+        project.python("evidence/verify.py", "evidence")
+        teller.aside("somebody changes one date in evidence/prov.jsonld:")
+        prov = project.folder / "evidence/prov.jsonld"
+        prov.write_bytes(prov.read_bytes().replace(b"2026-03-15", b"2026-03-16", 1))
+        project.python("evidence/verify.py", "evidence", expect=1)
+        teller.verify(
+            "the ledger is a sound chain; a bundle with one changed date is found out, without kfm",
+            project.ask("audit", "verify")["sound"],
+        )
+        teller.say("Why it matters: nobody has to believe you, and you have to believe nobody.")
+
     def the_end(self) -> None:
         teller, project = self.teller, self.project
         teller.section("Where everything stands")
@@ -244,7 +273,7 @@ def play(teller: Teller, folder: Path) -> None:
     provider = Provider()
     with alone(folder), serving(provider) as address:
         project = Project(folder, address, teller)
-        teller.line("kfm, in seven scenes", "bold")
+        teller.line("kfm, in eight scenes", "bold")
         teller.output(f"project   {seen_from(folder)}, made anew each time; its kfm.yml is worth reading")
         teller.output(f"upstream  {address}, invented data from a server that misbehaves on purpose")
         teller.output(f"commands  are run in the project's folder; kfm is {seen_from(project.kfm[0])}")
@@ -257,6 +286,7 @@ def play(teller: Teller, folder: Path) -> None:
             demo.plan_and_apply,
             demo.killed,
             demo.governance,
+            demo.evidence,
         ):
             scene()
         demo.the_end()

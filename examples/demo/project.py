@@ -81,10 +81,15 @@ class Project:
         self._teller.typed(shlex.join(["kfm", *arguments]))
         self._shown([*self.kfm, *arguments], expect)
 
-    def shell(self, *words: str) -> None:
+    def shell(self, *words: str, expect: int = 0) -> None:
         """Any other command."""
         self._teller.typed(shlex.join(words))
-        self._shown(list(words), 0)
+        self._shown(list(words), expect)
+
+    def python(self, *words: str, expect: int = 0) -> None:
+        """A script, by the Python that runs this."""
+        self._teller.typed(shlex.join(["python", *words]))
+        self._shown([sys.executable, *words], expect)
 
     def _shown(self, command: list[str], expect: int) -> None:
         with self._started(command) as process:

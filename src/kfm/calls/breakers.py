@@ -85,7 +85,10 @@ class LocalBreakers:
 class NoCircuit:
     """For calls that name no provider."""
 
-    quiet = True
+    __slots__ = ("quiet",)  # in the instance, where it is read fastest
+
+    def __init__(self) -> None:
+        self.quiet = True
 
     def before(self) -> int | None:
         return None

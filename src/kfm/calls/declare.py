@@ -40,7 +40,7 @@ class Call:
         import inspect
 
         name = getattr(fn, "__qualname__", None) or type(fn).__name__
-        if not callable(fn) or isinstance(fn, type):
+        if isinstance(fn, type):
             raise UsageError(f"kfm.call is for functions, not for {fn!r}.")
         if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
             raise UsageError(f"{name} is a generator: it does its work only after the call has ended.")

@@ -7,7 +7,7 @@ the few that hide what the table needs, found by the name of the package that ma
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from kfm.calls.guard import classify_call
@@ -131,9 +131,10 @@ def _header(error: BaseException) -> Any:
         headers = answer.get("HTTPHeaders") if isinstance(answer, dict) else None
     else:
         headers = getattr(response, "headers", None) or getattr(error, "headers", None)
-    if isinstance(headers, Mapping) or hasattr(headers, "get_all"):
+    ask = getattr(headers, "get", None)
+    if callable(ask):
         for name in ("retry-after", "Retry-After"):
-            value = headers.get(name)
+            value = ask(name)
             if value is not None:
                 return value
     return getattr(error, "retry_after", None)

@@ -1,4 +1,4 @@
-"""A time limit for code that takes none: in a thread, which can only be abandoned, or a process, which is killed."""
+"""A time limit for code that takes none: a thread can only be abandoned, a process is killed."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def plan_for(name: str, options: Options) -> Plan:
         hint = f"; did you mean {near[0]}=?" if near else ""
         raise UsageError(f"kfm.call takes no {unknown[0]}={hint}", remedy="See docs/reference/calls.md.")
     provider = options.get("provider")
-    if provider is not None and not (isinstance(provider, str) and provider):
+    if provider is not None and (type(provider) is not str or not provider):
         raise UsageError("provider= is the name of whoever is called, as text.")
     isolation = options.get("isolation")
     if isolation not in (None, "thread", "process"):

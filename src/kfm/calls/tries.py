@@ -26,7 +26,7 @@ _WHY = {
     "attempts-spent": "Not tried again: {attempts} attempts were made.",
     "deadline-spent": "Not tried again: the next try would begin after the deadline{asked}.",
     "retry-after-for-run-tier": "Not tried again now{asked}, which is too long to wait inside a step.",
-    "circuit-open": "Not tried again now: {provider} failed three times in a row and is left alone for a while.",
+    "circuit-open": "Not tried again now: {provider} failed three times in a row and is left alone.",
     "retried-inside": "Not tried again: a call inside {call} has done so already.",
     "abandoned": "Not tried again: the try that was abandoned may still be running.",
 }
@@ -122,13 +122,13 @@ class Tries:
                 hear(self._last)
         return self._last.delay_ms if retry else None
 
-    def timed_out(self, how: str, **facts: object) -> CallTimedOut:
+    def timed_out(self, how: str, *, abandoned: bool = False) -> CallTimedOut:
         """The error of a limit that was reached, naming whose limit it was."""
         plan = self.plan
         if plan.attempt_timeout_ms is not None and self.limit_ms == plan.attempt_timeout_ms:
             cause, whose = (
                 "attempt-timeout",
-                f"the limit of one attempt, {plan.attempt_timeout_ms / 1000:g} s",
+                f"the limit of one try, {plan.attempt_timeout_ms / 1000:g} s",
             )
         elif self._outer:
             cause, whose = "outer-deadline", "what was left to the code around it"
@@ -140,7 +140,7 @@ class Tries:
             provider=plan.line.provider,
             expired=cause,
             limit_ms=self.limit_ms,
-            **facts,
+            abandoned=abandoned,
         )
 
     def _tell_circuit(self, error: Exception, kind: Classification) -> int:

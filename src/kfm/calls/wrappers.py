@@ -39,23 +39,23 @@ def wrap(fn: Callable[P, T], plan: Plan, handing: Handing | None) -> Callable[P,
     @functools.wraps(fn)
     def plain(*args: P.args, **kwargs: P.kwargs) -> T:
         answer: T
-        if not line.circuit.quiet or around() is not None:
-            answer = carry_on(Tries(plan), invoke, args, kwargs)
-            return answer
-        try:
-            answer = direct(*args, **kwargs)
-        except Exception as error:
-            tries = Tries(plan)  # the limit counts from here: what failed could not have been cut short
-            tries.attempt = 1
-            delay_ms = tries.failed(error)
-            if delay_ms is None:
-                raise
-        else:
-            if line.circuit.quiet:
+        if line.circuit.quiet and around() is None:
+            try:
+                answer = direct(*args, **kwargs)
+            except Exception as error:
+                tries = Tries(plan)  # the limit counts from here: what failed could not be cut short
+                tries.attempt = 1
+                delay_ms = tries.failed(error)
+                if delay_ms is None:
+                    raise
+            else:
+                circuit = line.circuit
+                if not circuit.quiet:  # another thread's failure was counted meanwhile
+                    circuit.after(True)
                 return answer
-            line.circuit.after(True)  # another thread's failure was counted meanwhile
-            return answer
-        HERE.clock.sleep_ms(delay_ms)
+            HERE.clock.sleep_ms(delay_ms)
+        else:
+            tries = Tries(plan)
         answer = carry_on(tries, invoke, args, kwargs)
         return answer
 

@@ -13,6 +13,7 @@ from kfm.export import verify_bundle
 from kfm.export.contents import Contents, View, concerns, contents
 from kfm.export.crate import Subject
 from kfm.export.package import Bundle, find_artifacts, write_bundle, write_document
+from kfm.export.proofs import prove, seals_any
 from kfm.lineage.gathering import RunEvidence, gather, gather_call
 from kfm.lineage.prov import call_document, prov_bytes
 from kfm.lineage.veil import Mask, veiled_run
@@ -43,7 +44,8 @@ def export_run(
     hidden = _mask(ledger) if is_masked(dataset) and not internal else None
     view = View(mask=hidden, hide=hide, environment=settings.environment, rights=rights)
     links, cut = _links(ledger, evidence)
-    found = contents(evidence, links, lambda manifest: documents(manifest, in_data_folder), view)
+    proofs = prove(ledger, links, evidence.letters)
+    found = contents(evidence, links, proofs, lambda manifest: documents(manifest, in_data_folder), view)
     if cut:
         found.missing.append(f"Only {LINKS_MAX} entries of the governance ledger are in it.")
     artifacts = []
@@ -104,7 +106,11 @@ def _links(ledger: LedgerReader, evidence: RunEvidence) -> tuple[list[Link], boo
     after = 0
     while page := ledger.chain(after=after, limit=PAGE):
         for link in page:
-            if links or concerns(link, evidence.run.run_id, evidence.invocations):
+            if (
+                links
+                or concerns(link, evidence.run.run_id, evidence.invocations)
+                or seals_any(link, evidence.letters)
+            ):
                 links.append(link)
         if len(links) > LINKS_MAX:
             return links[:LINKS_MAX], True

@@ -14,6 +14,8 @@ from kfm.core.evidence import Link
 from kfm.core.records import Invocation, Manifest, Record
 from kfm.core.redact import redact, redact_url
 from kfm.core.settings import Rights
+from kfm.core.wording import counted
+from kfm.export.proofs import Proof, seals_any
 from kfm.lineage.gathering import RunEvidence
 from kfm.lineage.linked import written
 from kfm.lineage.prov import prov_bytes, prov_document
@@ -44,13 +46,14 @@ class Contents(NamedTuple):
 def contents(
     evidence: RunEvidence,
     links: Sequence[Link],
+    proofs: Sequence[Proof],
     render: Callable[[Manifest], dict[str, bytes]],
     view: View,
 ) -> Contents:
     """Everything but the artifacts. `links` are those from the first that concerns the run on."""
     found = Contents({}, [])
     _ledger(found, evidence, view)
-    _lineage(found, evidence, view)
+    _lineage(found, evidence, proofs, view)
     _governance(found, evidence, links, view)
     _published(found, evidence, render, view)
     _policies(found, evidence, view)
@@ -122,7 +125,7 @@ def _told(value: Any, hide: Hide) -> Any:
 # --- lineage ------------------------------------------------------------------------------
 
 
-def _lineage(found: Contents, evidence: RunEvidence, view: View) -> None:
+def _lineage(found: Contents, evidence: RunEvidence, proofs: Sequence[Proof], view: View) -> None:
     document = prov_document(evidence, mask=view.mask, environment=view.environment, rights=view.rights)
     found.documents["prov.jsonld"] = prov_bytes(document)
     bodies = [letter.body for letter in evidence.letters]
@@ -132,6 +135,12 @@ def _lineage(found: Contents, evidence: RunEvidence, view: View) -> None:
         found.missing.append("The lineage is withheld: it names the dataset, which was not masked then.")
     else:
         found.documents["openlineage.jsonl"] = "".join(f"{body}\n" for body in bodies).encode()
+        if proofs:
+            found.documents["openlineage.proofs.jsonl"] = b"".join(
+                written(msgspec.to_builtins(proof)) for proof in proofs
+            )
+        if len(proofs) < len(bodies):
+            found.missing.append(f"{counted(len(bodies) - len(proofs), 'event')} not sealed yet.")
 
 
 def _names(texts: Iterable[str], evidence: RunEvidence) -> bool:
@@ -155,7 +164,8 @@ def _governance(found: Contents, evidence: RunEvidence, links: Sequence[Link], v
         return
     lines = []
     for link in links:
-        shown = view.mask is None and concerns(link, evidence.run.run_id, evidence.invocations)
+        about_it = view.mask is None and concerns(link, evidence.run.run_id, evidence.invocations)
+        shown = about_it or seals_any(link, evidence.letters)  # a seal holds numbers and a hash, no names
         lines.append(canonical_bytes(msgspec.to_builtins(copied(link, withhold=not shown))) + b"\n")
     found.documents["governance/links.jsonl"] = b"".join(lines)
     if view.mask is not None:

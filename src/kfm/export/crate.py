@@ -23,6 +23,7 @@ ABOUT = {
     "evidence.json": "Which run, for whose eyes, and what is missing",
     "prov.jsonld": "Provenance of the run (PROV-O)",
     "openlineage.jsonl": "OpenLineage events of the run, as they were sent",
+    "openlineage.proofs.jsonl": "That these events are sealed in the governance chain",
     "ledger/run.json": "The run's row of the idempotency ledger",
     "ledger/invocations.jsonl": "The calls that asked for the run",
     "ledger/attempts.jsonl": "Every attempt at the run and at its nodes",

@@ -382,6 +382,32 @@ def check_governance(bundle: Bundle) -> None:
         before = {"number": number if isinstance(number, int) else 0, "hash": link.get("hash")}
 
 
+def node_hash(left: bytes, right: bytes) -> bytes:
+    return hashlib.sha256(b"\x01" + left + right).digest()
+
+
+def check_seals(bundle: Bundle) -> None:
+    """Each proof leads from its event to the root that a shown entry of the chain holds."""
+    expect = bundle.findings.expect
+    events = bundle.data("openlineage.jsonl").decode("utf-8", "replace").split("\n")
+    links = {link.get("number"): link for link in bundle.rows("governance/links.jsonl")}
+    for proof in bundle.rows("openlineage.proofs.jsonl"):
+        line, index, last = proof["line"], proof["index"], proof["size"] - 1
+        names = ("number", "event_id", "topic", "subject", "recorded_at_ms")
+        row = {"kfm": "sealed-row/1", "body": events[line - 1], **{name: proof[name] for name in names}}
+        reached = hashlib.sha256(b"\x00" + canonical(row).encode("utf-8", "surrogatepass")).digest()
+        steps = [bytes.fromhex(step) for step in proof["path"]]
+        while last > 0 and (steps or not (index % 2 or index < last)):
+            if index % 2 or index < last:  # else it is the odd one out, carried up as it is
+                beside = steps.pop(0)
+                reached = node_hash(beside, reached) if index % 2 else node_hash(reached, beside)
+            index, last = index // 2, last // 2
+        entry = (links.get(proof["link"]) or {}).get("entry") or {}
+        root = (entry.get("details") or {}).get("root") if entry.get("kind") == "seal" else None
+        right = last == 0 and not steps and reached.hex() == root
+        expect(right, f"event {line} of openlineage.jsonl is not what was sealed")
+
+
 def _whole(entry: Any) -> dict[str, Any]:
     names = ("kind", "subject", "actor", "recorded_at_ms", "rationale", "ticket", "details")
     return {name: entry.get(name) for name in names} if isinstance(entry, dict) else {}
@@ -401,7 +427,8 @@ def verify(path: str) -> tuple[str, int, list[str]]:
     if CHECKSUMS not in bundle.names:
         raise NoBundle(f"there is no {CHECKSUMS}")
     digest = check_files(bundle)
-    for check in (check_crate, check_ledger, check_lineage, check_provenance, check_governance):
+    checks = (check_crate, check_ledger, check_lineage, check_provenance, check_governance, check_seals)
+    for check in checks:
         try:
             check(bundle)
         except Exception as error:  # noqa: BLE001 - whatever a damaged file holds is a finding

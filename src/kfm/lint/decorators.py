@@ -27,6 +27,8 @@ def _tenacity(said: Declared) -> Iterator[Mark]:
         isinstance(node, ast.Call) and last(said.names.called(node)) in ASKS for node in ast.walk(predicate)
     )
     stop, wait = said.given.get("stop"), said.given.get("wait")
+    if isinstance(stop, ast.Call) and stop.args and literal(stop.args[0]) == 1:
+        return  # one attempt is no retry
     if not polls:
         if said.lacks("stop") or (stop is not None and last(_name(said.names, stop)) == "stop_never"):
             yield Mark("KFM101", said.call, FOREVER)

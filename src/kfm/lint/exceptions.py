@@ -26,6 +26,8 @@ _PERMANENT = re.compile(
     rf"^_?\w*{_ABOUT}\w*{_VERDICT}$|^{_VERDICT}{_ABOUT}\w*$|^Invalid(Schema|Document|Record|Payload)\w*$"
     r"|^(GateDenied|PolicyDenied|PolicyViolation\w*|UnprocessableEntity\w*|HTTPUnprocessableEntity)$"
 )
+# Somebody else was quicker. Looking again at once, with fresh eyes, is the right answer.
+_RACE = re.compile(r"(?i)duplicate|conflict|integrity|alreadyexists|stale|concurrent|optimistic|precondition|race")
 _TEMPORARY = re.compile(r"(?i)timeout|unavailable|stale|conflict|connection|registry")
 _THROTTLED = re.compile(r"(?i)(toomanyrequests|ratelimit|throttl|slowdown)")
 
@@ -51,3 +53,7 @@ def is_permanent(name: str) -> bool:
 
 def is_throttled(name: str) -> bool:
     return _THROTTLED.search(last(name)) is not None
+
+
+def is_race(name: str) -> bool:
+    return _RACE.search(last(name)) is not None

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from kfm.lint.answers import ASKS_TO_WAIT, PERMANENT, statuses
-from kfm.lint.exceptions import caught, is_permanent, is_throttled
+from kfm.lint.exceptions import caught, is_permanent, is_race, is_throttled
 from kfm.lint.findings import Mark, head
 from kfm.lint.flow import BREAK, RAISE, RETURN, flow, is_true, own
 from kfm.lint.loops import Failure, Retry
@@ -144,7 +144,8 @@ def _waiting(module: Module, retry: Retry, failure: Failure) -> Iterator[Mark]:
     slept = [call for call in calls_in(retry.loop.body) if is_sleep(module.names.called(call))]
     waits = [call for call in slept if not _is_nothing(call)]
     if not waits:
-        if not _acts(module, retry, failure) and not (slept and len(slept) != len([c for c in slept if _is_nothing(c)])):
+        raced = bool(failure.types) and all(map(is_race, failure.types))
+        if not raced and not _acts(module, retry, failure):
             where = failure.node if isinstance(failure.node, ast.ExceptHandler) else failure.node.test
             what = "fails" if isinstance(failure.node, ast.ExceptHandler) else "is refused"
             yield Mark("KFM102", where, f"What {what} here is tried again at once, without any wait.")

@@ -22,7 +22,10 @@ _POLLS = frozenset(
     "get get_nowait recv recvfrom recv_into read readline accept poll select wait wait_for receive result "
     "get_message join next_event popleft pop blpop brpop fetch_message acquire __next__ next anext".split()
 )
-_ASKS = frozenset("input getpass prompt ask confirm raw_input readline choice".split())
+_ASKS = frozenset("input getpass prompt ask confirm raw_input readline choice getkey getch".split())
+_WAITS_FOR = re.compile(r"(?i)(^|_)(wait|poll|await|until|ready|readiness|watch|monitor|keep_?alive|heartbeat|probe|listen)")
+_READY = re.compile(r"(?i)health|/ready|readyz|livez|is_ready|is_alive|is_up\b")
+_NOT_NOW = frozenset("EINTR EAGAIN EWOULDBLOCK EADDRINUSE EINPROGRESS ENOENT EEXIST EINVAL ESRCH".split())
 _CONVERSIONS = frozenset(
     "int float bool str bytes len next iter getattr setattr isinstance range loads dumps decode encode pop "
     "index remove strptime fromisoformat list dict tuple set sorted open_new split strip "
@@ -70,6 +73,8 @@ def _as_retry(module: Module, loop: Loop, function: Function | None) -> Retry | 
         return None
     if isinstance(loop, ast.For) and not _counts(module, loop):
         return None
+    if _is_wait(module, loop, function):
+        return None
     work: list[ast.stmt] = []
     failures: list[Failure] = []
     for node in tries:
@@ -82,6 +87,19 @@ def _as_retry(module: Module, loop: Loop, function: Function | None) -> Retry | 
         work = loop.body
     failures += answered
     return Retry(loop, function, work, failures) if failures else None
+
+
+def _is_wait(module: Module, loop: Loop, function: Function | None) -> bool:
+    """Waiting for something to come up, or for a person to type, is no retry of work."""
+    if function is not None and _WAITS_FOR.search(function.name):
+        return True
+    if any(last(module.names.called(call)) in _ASKS for call in calls_in(loop.body)):
+        return True
+    return any(
+        isinstance(node, ast.Constant) and isinstance(node.value, str) and _READY.search(node.value)
+        or isinstance(node, ast.Attribute) and _READY.search(node.attr)
+        for node in inside(loop.body)
+    )
 
 
 # --- loops over attempts -------------------------------------------------------------
@@ -104,6 +122,9 @@ def _counts(module: Module, loop: ast.For) -> bool:
 
 def _uses(module: Module, loop: ast.For, targets: set[str]) -> bool:
     """Is the loop's variable an argument of the work? Then each turn does something else."""
+    for node in inside(loop.body):
+        if isinstance(node, ast.Assign) and targets & names_in([node.value]):
+            targets = targets | {each for each in assigned_in([node]) if not COUNTER.search(each)}
     for call in calls_in(loop.body):
         name = module.names.called(call)
         if is_remark(name) or is_sleep(name) or last(name) in ("uniform", "randint", "pow", "exp", "ldexp"):
@@ -134,6 +155,8 @@ def _from_handlers(module: Module, loop: Loop, node: Trying) -> list[Failure]:
             continue
         if _only_polls(module, node, types) or _does_other_work(module, handler, node):
             continue
+        if names_in(handler.body) & _NOT_NOW:  # the kernel asks for the call again, or for another one
+            continue
         ends = flow(handler.body)
         then = node.finalbody + rest if NEXT in ends else []
         if NEXT in ends:
@@ -146,8 +169,6 @@ def _from_handlers(module: Module, loop: Loop, node: Trying) -> list[Failure]:
 def _is_work(module: Module, body: list[ast.stmt]) -> bool:
     """Is there a call in it that could fail today and succeed tomorrow?"""
     names = [module.names.called(call) for call in calls_in(body)]
-    if any(last(name) in _ASKS for name in names):
-        return False
     return any(not is_remark(name) and not is_sleep(name) and last(name) not in _CONVERSIONS for name in names)
 
 
@@ -161,7 +182,7 @@ def _success_leads_out(module: Module, loop: Loop, node: Trying, success: list[a
     guards = [each for each in _guarded(success) if flow(each.body) & {BREAK, RETURN}]
     if any(is_success(module.names, each.test) for each in guards):
         return True
-    straight = [each for each in success if not isinstance(each, ast.If)]
+    straight = [each for each in success + loop.body if not isinstance(each, ast.If | ast.Try | ast.TryStar)]
     if any(is_sleep(module.names.called(call)) for call in calls_in(straight)):
         return False
     return _nothing_after_exit(module, success)
@@ -187,6 +208,8 @@ def _ends_the_test(loop: Loop, node: Trying, success: list[ast.stmt]) -> bool:
     if not isinstance(loop, ast.While) or is_true(loop.test):
         return False
     watched = {each for each in names_in([loop.test]) if not COUNTER.search(each)}
+    if any(NEXT in flow(handler.body) for handler in node.handlers):
+        success = node.body + node.orelse  # what follows is done after a failure, too
     done: set[str] = set()
     for each in inside(success):
         if isinstance(each, ast.Assign):
@@ -207,18 +230,29 @@ def _only_polls(module: Module, node: Trying, types: list[str]) -> bool:
 def _does_other_work(module: Module, handler: ast.ExceptHandler, node: Trying) -> bool:
     """Does the handler change an argument of the work? Then the next turn tries something else."""
     changed = {
-        each.id
-        for each in inside(handler.body)
-        if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store) and not COUNTER.search(each.id)
+        each
+        for each in assigned_in(handler.body) | _filled(handler.body)
+        if not COUNTER.search(each) and each not in ("self", "cls")
     }
     if not changed:
         return False
     for call in calls_in(node.body):
         if is_remark(module.names.called(call)):
             continue
-        if changed & names_in([*call.args, *(each.value for each in call.keywords)]):
+        given = [*call.args, *(each.value for each in call.keywords)]
+        plain = {each.id for node in given for each in ast.walk(node) if isinstance(each, ast.Name)}
+        if changed & plain:
             return True
     return False
+
+
+def _filled(block: list[ast.stmt]) -> set[str]:
+    """`groups[:] = groups[:-1]`, `options["size"] //= 2`, `hosts.pop()`"""
+    found = set()
+    for node in inside(block):
+        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store | ast.Del):
+            found |= names_in([node.value])
+    return found
 
 
 # --- answers -------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from kfm.lint.exceptions import BROAD, caught
@@ -12,22 +13,22 @@ from kfm.lint.names import last
 from kfm.lint.outline import TRYING, Function, Module, Trying, inside
 
 # Tidying up goes on whatever happens; an error there would hide the one that matters.
-_TIDYING = frozenset(
-    "close aclose shutdown disconnect release unlink remove rmtree rmdir kill terminate cancel rollback stop "
-    "join cleanup clear flush quit logout detach unregister unsubscribe deregister dispose destroy __exit__ "
-    "__aexit__ server_close wait_closed delete_file removedirs killpg unbind restore abort cancel_scope "
-    "settimeout setblocking setsockopt exception warning error info debug critical log print print_exc "
-    "dispose_orm close_all discard free uninstall end_session wait disable drop reset".split()
+_TIDYING = re.compile(
+    r"_*(a?close|shutdown|disconnect|release|unlink|remove|rm|kill|terminate|cancel|rollback|stop|join|clean|clear"
+    r"|flush|quit|logout|detach|un(register|subscribe|bind|install|lock)|deregister|dispose|destroy|__a?exit__|restore"
+    r"|abort|delete|discard|free|end_|wait|disable|drop|reset|set(timeout|blocking|sockopt)|exception|warn|error"
+    r"|info|debug|critical|log|print|server_close|teardown|tear_down|finali[sz]e|purge|evict|expire|invalidate)"
 )
 
 
 def check_swallowed(module: Module, retries: list[Retry]) -> Iterator[Mark]:
     retried = {id(failure.node) for retry in retries for failure in retry.failures}
+    aside = _within_handlers(module)
     for trying, function in module.tries:
         for handler in trying.handlers:
             if caught(module.names, handler) or id(handler) in retried or not _is_silent(handler):
                 continue
-            if not _is_excused(module, trying, function):
+            if id(trying) not in aside and not _is_excused(module, trying, function):
                 yield Mark("KFM108", handler, "Any error is dropped here: not handled, not logged, not passed on.")
     for node in module.withs:
         yield from _suppressed(module, node)
@@ -46,10 +47,18 @@ def _is_excused(module: Module, trying: Trying, function: Function | None) -> bo
         return True
     if any(isinstance(node, ast.Import | ast.ImportFrom) for node in trying.body):
         return True
-    if _tidies(module, trying.body):
-        return True
-    # A block that ends in a way out after success falls through to a second way: a fallback.
-    return False
+    return _tidies(module, trying.body)
+
+
+def _within_handlers(module: Module) -> set[int]:
+    """Attempts made while another error is being handled: that one is told, this one would hide it."""
+    return {
+        id(node)
+        for trying, _ in module.tries
+        for block in [*(handler.body for handler in trying.handlers), trying.finalbody]
+        for node in inside(block)
+        if isinstance(node, TRYING)
+    }
 
 
 def _tidies(module: Module, body: list[ast.stmt]) -> bool:
@@ -62,7 +71,7 @@ def _tidies(module: Module, body: list[ast.stmt]) -> bool:
             return False
         elif isinstance(node, TRYING) and node.orelse:
             return False
-    return any(name in _TIDYING for name in calls[:1]) or bool(calls) and all(name in _TIDYING for name in calls)
+    return any(_TIDYING.match(name) for name in calls[:1]) or bool(calls) and all(map(_TIDYING.match, calls))
 
 
 def _suppressed(module: Module, node: ast.With | ast.AsyncWith) -> Iterator[Mark]:

@@ -116,8 +116,20 @@ def test_a_run_that_succeeds(kfm: Kfm, laid_out: Callable[..., None], valid: Val
     assert state["run_id"] == run_id(kfm)
     prov = (folder / "prov.jsonld").read_text()
     assert "noEvidence" not in prov
-    assert json.loads((folder / "evidence.json").read_text())["missing"] == []
+    missing = json.loads((folder / "evidence.json").read_text())["missing"]
+    assert [sentence for sentence in missing if "sealed" not in sentence] == []
     assert list((folder / "artifacts").rglob("run.jsonl"))
+
+
+@pytest.mark.req("GOV-2")
+def test_sealed_events_come_with_their_proofs(kfm: Kfm, laid_out: Callable[..., None], valid: Valid) -> None:
+    """Once the events are sealed, the bundle proves of each that the governance chain holds it."""
+    laid_out()
+    assert kfm("run", *WINDOW).code == 0
+    assert kfm("audit", "seal").code == 0
+    folder = exported(kfm, valid)
+    assert len(rows(folder, "openlineage.proofs.jsonl")) == len(rows(folder, "openlineage.jsonl")) > 0
+    assert json.loads((folder / "evidence.json").read_text())["missing"] == []
 
 
 def test_the_same_run_again_is_the_same_bundle(kfm: Kfm, laid_out: Callable[..., None], valid: Valid) -> None:

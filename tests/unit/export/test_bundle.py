@@ -19,6 +19,7 @@ from rocrate.rocrate import ROCrate
 from kfm.core.audit import chained
 from kfm.core.errors import ChecksumMismatch, RightsMissing, UsageError
 from kfm.core.records import GovernanceEntry
+from kfm.core.sealing import details, sealed
 from kfm.core.settings import Care, Dataset, Rights, Settings
 from kfm.engine.exporting import export_run
 from kfm.export import verify_bundle
@@ -57,6 +58,8 @@ def ledger(kind: str = "retried") -> KeyedLedger:
     """A run of that kind, with a chain in which others have their say, too."""
     story = stories.EVERY[kind]()
     story.__class__ = KeyedLedger
+    half = story.all_letters[: len(story.all_letters) // 2]  # the others are not sealed yet
+    seal = [entry("seal", "outbox", **details(sealed("outbox", None, half)))] if half else []
     story.links = list(
         chained(
             [
@@ -64,6 +67,7 @@ def ledger(kind: str = "retried") -> KeyedLedger:
                 entry("governed-retry", stories.RUN_ID, revision=0, words=["x", True, None]),
                 entry("promotion", stories.OTHER_RUN, dataset_id="secret-thing"),
                 entry("gate-refused", "levels", invocation_id=stories.CALLS[1]),
+                *seal,
                 entry("gc", "objects"),
             ]
         )
@@ -282,6 +286,16 @@ FORGERIES: dict[str, tuple[str, Callable[[bytes], bytes], str]] = {
         lambda data: data.replace(b'"number":3', b'"number":33'),
         "is missing",
     ),
+    "a sealed event is reworded": (
+        "openlineage.jsonl",
+        lambda data: data.replace(b"kfm.test", b"kfm.fake", 1),
+        "not what was sealed",
+    ),
+    "a proof is bent": (
+        "openlineage.proofs.jsonl",
+        lambda data: data.replace(b'"index":0', b'"index":1', 1),
+        "not what was sealed",
+    ),
     "a published file is another": (
         "published/manifest.json",
         lambda data: data.replace(b"made.csv", b"fake.csv"),
@@ -310,6 +324,14 @@ def test_files_that_contradict_each_other_are_found(tmp_path: Path, forgery: str
     assert any(words in finding for finding in resealed(folder, name, change(data)))
 
 
+def test_sealed_events_are_proven_and_others_are_counted(tmp_path: Path) -> None:
+    """An event that the chain vouches for comes with its proof; how many do not is said."""
+    bundle = export(tmp_path)
+    proofs = (Path(bundle.path) / "openlineage.proofs.jsonl").read_text().splitlines()
+    assert 0 < len(proofs) < len((Path(bundle.path) / "openlineage.jsonl").read_text().splitlines())
+    assert any("not sealed yet" in sentence for sentence in bundle.missing)
+
+
 def test_a_digest_from_elsewhere_settles_it(tmp_path: Path) -> None:
     """A bundle that was written anew as a whole is found by its digest alone."""
     bundle = export(tmp_path)
@@ -325,6 +347,10 @@ def test_a_masked_dataset_stays_masked(tmp_path: Path) -> None:
     """No name, address or word of a restricted dataset is in a bundle for others; its rights are."""
     story = ledger()
     story.all_letters = stories.letters(story.all_attempts, dataset="masked-0")
+    seal = entry("seal", "outbox", **details(sealed("outbox", None, story.all_letters)))
+    story.links = list(
+        chained([*(link.entry for link in story.links[:4]), replace(seal, actor="x", rationale=None)])
+    )
     bundle = export(tmp_path, settings=CLOSED, ledger=story)
     found = files_of(Path(bundle.path))
     for name, data in found.items():

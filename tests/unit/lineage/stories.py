@@ -259,6 +259,9 @@ class PaperLedger:
     def letters(self, subject: str) -> list[Letter]:
         return [one for one in self.all_letters if one.subject == subject]
 
+    def events_between(self, first: int, last: int, limit: int = 500) -> list[Letter]:
+        return [one for one in self.all_letters if first <= one.number <= last][:limit]
+
     def inputs(self, fingerprint: str) -> tuple[Found, ...] | None:
         return self.kept_inputs.get(fingerprint)
 
