@@ -40,8 +40,14 @@ def gather(app: Any) -> dict[str, Any]:
         "locks": [_lock(lock, now_ms, lock.scope in gone) for lock in locks],
         "switches": [switch_document(switch) for switch in switches],
         "pending_projections": pending,
+        "lineage": _lineage(ledger),
     }
     return {"headline": _headline(settings, switches, document, now_ms), **document}
+
+
+def _lineage(ledger: Any) -> dict[str, Any]:
+    backlog = ledger.backlog("openlineage")
+    return {"waiting": backlog.waiting, "oldest": instant(backlog.oldest_ms)}
 
 
 # --- the first line ------------------------------------------------------------------
@@ -236,6 +242,7 @@ def render(document: dict[str, Any]) -> list[str]:
         ("locks", _lock_rows(document)),
         ("switches", _switch_rows(document)),
         ("not shown yet", _pending_rows(document)),
+        ("not delivered yet", _lineage_rows(document)),
     ):
         if rows:
             lines += ["", f"{title}:", *rows]
@@ -302,6 +309,14 @@ def _switch_rows(document: dict[str, Any]) -> list[str]:
         f"by {one_line(switch['actor'])}: {one_line(switch['rationale'])}"
         for switch in document["switches"]
     ]
+
+
+def _lineage_rows(document: dict[str, Any]) -> list[str]:
+    waiting, oldest = document["lineage"]["waiting"], document["lineage"]["oldest"]
+    if not waiting:
+        return []
+    events = f"{waiting} lineage event{'s' if waiting != 1 else ''}"
+    return [f"  {events} since {utc(oldest)}; send with `kfm lineage deliver`"]
 
 
 def _pending_rows(document: dict[str, Any]) -> list[str]:

@@ -46,8 +46,10 @@ class Journal:
             delay_ms=delay_ms,
             code_sha=run.pipeline_version,
         )
-        known = replace(request.known, invocation=request.invocation)
-        self._open(session, Account(attempt=attempt, known=known), run)
+        known = NOTHING_KNOWN
+        if self._witness:
+            known = replace(request.known, invocation=request.invocation)
+        self._open(session, attempt, known, run)
 
     def step(self, session: Session, request: Step) -> bool:
         run = request.run
@@ -58,7 +60,7 @@ class Journal:
         if request.closes is not None:
             self.close(session, request.closes, run)
         if request.opens is not None:
-            self._open(session, request.opens, run)
+            self._open(session, request.opens.attempt, request.opens.known, run)
         return True
 
     def discovered(self, session: Session, fingerprint: str | None, inputs: Sequence[Found]) -> None:
@@ -116,11 +118,10 @@ class Journal:
         for retry in retries:
             session.all("retries.append", **evidence_rows.retry_parameters(retry))
 
-    def _open(self, session: Session, account: Account, run: Run) -> None:
-        attempt = account.attempt
-        session.all("attempts.open", **evidence_rows.attempt_parameters(attempt))
+    def _open(self, session: Session, attempt: Attempt, known: Circumstances, run: Run) -> None:
+        session.all("attempts.open", **evidence_rows.opening_parameters(attempt))
         if self._witness:
-            self._post(session, self._witness.started(attempt, run, account.known), attempt.started_at_ms)
+            self._post(session, self._witness.started(attempt, run, known), attempt.started_at_ms)
 
     # --- calls that became none ----------------------------------------------------------
 

@@ -22,22 +22,40 @@ _TEXTS = msgspec.json.Decoder(dict[str, str])
 _COMPACT = msgspec.json.Encoder(order="deterministic")
 
 
-def attempt_parameters(attempt: Attempt) -> dict[str, Any]:
-    parameters = msgspec.structs.asdict(attempt)
-    parameters["retryable"] = None if attempt.retryable is None else int(attempt.retryable)
-    parameters["validation"] = _encoded(attempt.validation)
-    parameters["energy"] = _encoded(attempt.energy)
-    if attempt.error_message is not None:
-        parameters["error_message"] = rows.storable(attempt.error_message)
-    return parameters
+def opening_parameters(attempt: Attempt) -> dict[str, Any]:
+    """What is known when it begins."""
+    return {
+        "run_id": attempt.run_id,
+        "attempt": attempt.attempt,
+        "node": attempt.node,
+        "lineage_id": attempt.lineage_id,
+        "invocation_id": attempt.invocation_id,
+        "started_at_ms": attempt.started_at_ms,
+        "delay_ms": attempt.delay_ms,
+        "inputs_hash": attempt.inputs_hash,
+        "code_sha": attempt.code_sha,
+    }
 
 
 def closing_parameters(attempt: Attempt) -> dict[str, Any]:
-    """Without what was said when it began."""
-    parameters = attempt_parameters(attempt)
-    for name in ("lineage_id", "invocation_id", "started_at_ms", "delay_ms"):
-        del parameters[name]
-    return parameters
+    """What was learnt since."""
+    message = attempt.error_message
+    return {
+        "run_id": attempt.run_id,
+        "attempt": attempt.attempt,
+        "node": attempt.node,
+        "ended_at_ms": attempt.ended_at_ms,
+        "ending": attempt.ending,
+        "outcome": attempt.outcome,
+        "error_code": attempt.error_code,
+        "error_class": attempt.error_class,
+        "error_message": None if message is None else rows.storable(message),
+        "retryable": None if attempt.retryable is None else int(attempt.retryable),
+        "inputs_hash": attempt.inputs_hash,
+        "validation": _encoded(attempt.validation),
+        "code_sha": attempt.code_sha,
+        "energy": _encoded(attempt.energy),
+    }
 
 
 def attempt_from(row: Row) -> Attempt:

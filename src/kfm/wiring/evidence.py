@@ -11,7 +11,7 @@ from kfm.config import Loaded, openlineage
 from kfm.configuration.openlineage import OpenLineage
 from kfm.core.errors import ConfigError, UsageError
 from kfm.core.masking import is_masked, mask
-from kfm.core.settings import Settings, Target
+from kfm.core.settings import Dataset, Rights, Settings, Target
 from kfm.lineage.delivery import Delivered, deliver_letters
 from kfm.lineage.naming import below, dataset_name
 from kfm.lineage.witness import TOPIC, LineageWitness, SilentWitness
@@ -105,13 +105,22 @@ def provenance(app: Surroundings, wanted: str, *, internal: bool = False) -> byt
     about = run or call
     if about is None:
         raise UsageError(f"There is no run and no call `{wanted}`.", remedy="`kfm runs` lists runs.")
-    settings = app.settings
-    hidden = {dataset.id: is_masked(dataset) for dataset in settings.datasets}.get(about.dataset_id, True)
+    rights, hidden = _rights_of(app, about.dataset_id)
     key = MaskKey()
     key.value = app.ledger.mark(MASK_KEY)
     veil = key.mask if hidden and not internal else None
     make = prov_of if run else prov_of_call
-    return prov_bytes(make(app.ledger, wanted, mask=veil, environment=settings.environment))
+    document = make(app.ledger, wanted, mask=veil, environment=app.settings.environment, rights=rights)
+    return prov_bytes(document)
+
+
+def _rights_of(app: Surroundings, dataset_id: str) -> tuple[Rights | None, bool]:
+    """A dataset's rights now, and whether its name is masked: what was published under restriction stays so."""
+    configured = next((one for one in app.settings.datasets if one.id == dataset_id), None)
+    head = app.ledger.head(dataset_id)
+    published = Dataset(id=dataset_id, rights=head[1].rights) if head else None
+    known = [one for one in (configured, published) if one is not None]
+    return (known[0].rights if known else None), not known or any(map(is_masked, known))
 
 
 def leave_provenance(app: Surroundings, run_id: str, folder: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from kfm.core.evidence import Attempt, Letter, Link, Retry
+from kfm.core.evidence import Attempt, Backlog, Letter, Link, Retry
 from kfm.core.records import (
     Found,
     GateResult,
@@ -135,6 +135,11 @@ class FakeLiveness:
 
 
 class FakeLedger:
+    waiting = Backlog(waiting=0, oldest_ms=None)
+
+    def backlog(self, topic: str) -> Backlog:
+        return self.waiting
+
     def __init__(self, **lists: Any) -> None:
         self.lists = lists
 

@@ -10,6 +10,7 @@ import pytest
 
 from kfm.cli.entry import run_command_line
 from kfm.cli.quick import quick_status, read_session
+from kfm.core.evidence import Backlog
 from tests.acceptance.cli.conftest import Called
 from tests.acceptance.cli.fakes import DAY_MS, NOW_MS, PROMOTION, FakeApp, make_lock, make_run, make_switch
 
@@ -35,6 +36,18 @@ def test_all_clear(kfm: Kfm, app: FakeApp, valid: Valid) -> None:
     document = kfm("status", "--json").document
     valid("status", document)
     assert document["datasets"][0]["version"] == 3
+
+
+@pytest.mark.req("UPD-15")
+def test_events_that_wait_are_told(kfm: Kfm, app: FakeApp, valid: Valid) -> None:
+    """A collector that is down is seen: how many events wait, since when, and what sends them."""
+    app.ledger.waiting = Backlog(waiting=3, oldest_ms=NOW_MS)
+    called = kfm("status")
+    assert "not delivered yet:" in called.out
+    assert "3 lineage events since 2" in called.out
+    document = kfm("status", "--json").document
+    valid("status", document)
+    assert document["lineage"]["waiting"] == 3
 
 
 @pytest.mark.req("GOV-1", "CLI-1")

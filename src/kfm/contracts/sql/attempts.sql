@@ -1,10 +1,8 @@
 -- name: attempts.open
 INSERT INTO attempts (
-  run_id, attempt, node, lineage_id, invocation_id, started_at_ms, delay_ms, ended_at_ms, ending, outcome,
-  error_code, error_class, error_message, retryable, inputs_hash, validation, code_sha, energy
+  run_id, attempt, node, lineage_id, invocation_id, started_at_ms, delay_ms, inputs_hash, code_sha
 ) VALUES (
-  :run_id, :attempt, :node, :lineage_id, :invocation_id, :started_at_ms, :delay_ms, :ended_at_ms, :ending, :outcome,
-  :error_code, :error_class, :error_message, :retryable, :inputs_hash, :validation, :code_sha, :energy
+  :run_id, :attempt, :node, :lineage_id, :invocation_id, :started_at_ms, :delay_ms, :inputs_hash, :code_sha
 )
 
 -- name: attempts.close

@@ -73,7 +73,7 @@ def dataset(manifest: Manifest, locate: Callable[[Asset], str]) -> dict[str, Any
 
 
 def _provenance(manifest: Manifest) -> dict[str, Any]:
-    """One statement for each run whose work is part of the version, and a link to what PROV documents tell."""
+    """One statement for each run whose work is part of the version, and its name in PROV documents."""
     made = {
         state.run_id: told(one.source_id, state)
         for one in manifest.items
