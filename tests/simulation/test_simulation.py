@@ -39,7 +39,8 @@ def test_the_worlds_are_rough() -> None:
     """The seeds of these tests contain what they claim: crashes, cuts, takeovers, refusals, collections."""
     seen = sum((live(seed).outcomes for seed in range(40)), start=live(40).outcomes)
     kinds = ("crash", "stall", "power cut", "beat", "refused", "busy", "noop", "success", "failed")
-    for kind in (*kinds, "collected", "preview planned", "drifted"):
+    delivery = ("delivered early", "delivery troubled", "deliverer crash", "deliverer stall", "arrived again")
+    for kind in (*kinds, *delivery, "collected", "preview planned", "drifted"):
         assert seen[kind] > 0, kind
     assert any(name.startswith("interrupted") for name in seen)
 

@@ -145,10 +145,11 @@ def handing_for(fn: Callable[..., Any], pass_timeout: str | bool | None) -> Hand
         return None
     import inspect
 
+    parameters, told = [], True
     try:
         parameters = list(inspect.signature(fn).parameters.values())
     except (TypeError, ValueError):  # some built-in functions have none
-        parameters = []
+        told = False
     named = {
         each.name: (index if each.kind is each.POSITIONAL_OR_KEYWORD else None)
         for index, each in enumerate(parameters)
@@ -158,7 +159,7 @@ def handing_for(fn: Callable[..., Any], pass_timeout: str | bool | None) -> Hand
         if name in named:
             return Handing(name=name, position=named[name], in_ms=name.endswith("_ms"))
     if isinstance(pass_timeout, str):
-        if not parameters or any(each.kind is each.VAR_KEYWORD for each in parameters):
+        if not told or any(each.kind is each.VAR_KEYWORD for each in parameters):
             return Handing(name=pass_timeout, position=None, in_ms=pass_timeout.endswith("_ms"))
         raise UsageError(f"pass_timeout={pass_timeout!r}: the function takes no such argument.")
     if pass_timeout is True:

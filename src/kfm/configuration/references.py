@@ -33,6 +33,7 @@ def environment_secrets(environ: Mapping[str, str]) -> list[str]:
         for name, value in environ.items()
         if any(word in name.lower() for word in _WORDS)
         and _tells(name)
+        and name not in ("PWD", "OLDPWD")  # the shell's working directories
         and not (value.startswith("/") and os.path.exists(value))  # it only says where one is kept
     ]
     headers = environ.get("OTEL_EXPORTER_OTLP_HEADERS", "")
