@@ -117,7 +117,8 @@ class Side:
     def _run(self) -> None:
         self.day += 1
         start = datetime(2020, 1, 1, tzinfo=UTC) + timedelta(days=self.day)
-        report = self.app.run(RunRequest(source_id="notes", window_spec=f"{start:%Y-%m-%d}/P1D", actor="bench"))
+        window = f"{start:%Y-%m-%d}/P1D"
+        report = self.app.run(RunRequest(source_id="notes", window_spec=window, actor="bench"))
         assert report.word == "published", report
 
 

@@ -45,18 +45,29 @@ def _attempts(project: Project) -> list[str]:
         "SELECT r.run_id FROM runs r JOIN attempts a ON a.run_id = r.run_id AND a.attempt = r.attempts"
         " WHERE r.status = 'success' AND a.ending <> 'complete'"
     )
-    return found + [f"run {run_id} succeeded, but not all of it" for (run_id,) in succeeded]
+    found += [f"run {run_id} succeeded, but not all of it" for (run_id,) in succeeded]
+    overlapping = project.rows(
+        "SELECT a.run_id, a.attempt, a.ending FROM attempts a JOIN runs r ON r.run_id = a.run_id"
+        " WHERE a.node = '' AND a.attempt < r.attempts AND a.ending = 'complete'"
+    )
+    return found + [f"attempt {place} ended well, and was followed by another" for place in overlapping]
 
 
 def _events(project: Project) -> list[str]:
     """Each lineage run in the outbox: one start, then one end; and one for each attempt there was."""
     kinds: dict[str, list[str]] = {}
     ids: Counter[str] = Counter()
-    for event_id, body in project.rows("SELECT event_id, body FROM outbox ORDER BY number"):
+    attempts: dict[str, int] = {}  # run → the attempt that was told of last
+    found = []
+    for event_id, subject, body in project.rows("SELECT event_id, subject, body FROM outbox ORDER BY number"):
         event = json.loads(body)
         ids[event_id] += 1
         kinds.setdefault(event["run"]["runId"], []).append(event["eventType"])
-    found = [f"event {event_id} is there {count} times" for event_id, count in ids.items() if count > 1]
+        number = event["run"]["facets"]["kfmRunState"]["attempt"] or 0
+        if number < attempts.get(subject, 0):
+            found.append(f"attempt {number} of {subject} is told of after its successor began")
+        attempts[subject] = max(number, attempts.get(subject, 0))
+    found += [f"event {event_id} is there {count} times" for event_id, count in ids.items() if count > 1]
     for lineage_id, told in kinds.items():
         if len(told) != 2 or told[0] != "START" or told[1] not in ("COMPLETE", "FAIL", "ABORT"):
             found.append(f"{lineage_id} is told as {told}")

@@ -33,7 +33,7 @@ class Call:
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._plan = plan_for(options.get("provider") or "the block", options)
+        self._plan = plan_for(options.get("provider") or "the block", options, takes_limit=True)
         self._attempt: Attempt | None = None
 
     def __call__(self, fn: Callable[P, T], /) -> Callable[P, T]:
@@ -44,9 +44,9 @@ class Call:
             raise UsageError(f"kfm.call is for functions, not for {fn!r}.")
         if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
             raise UsageError(f"{name} is a generator: it does its work only after the call has ended.")
-        plan = plan_for(name, self._options)
-        handing = handing_for(fn, self._options.get("pass_timeout"))
-        if not _is_async(fn):
+        handing, is_async = handing_for(fn, self._options.get("pass_timeout")), _is_async(fn)
+        plan = plan_for(name, self._options, takes_limit=is_async or handing is not None)
+        if not is_async:
             return wrap(fn, plan, handing)
         if plan.isolation is not None:
             raise UsageError(f"{name} is async and is cut short by itself; isolation= is for other code.")

@@ -69,7 +69,12 @@ def _neo4j(error: BaseException) -> Classification | None:
 _STATUS = re.compile(r"non-2xx status code: (\d{3})\b")
 _CODE = re.compile(r"<Code>(\w{1,80})</Code>")
 _KIND = re.compile(r"\bHttpError \{\s+kind: (\w+)")
-_TRANSPORT = {"Timeout": "TimeoutError", "Connect": "ConnectError", "Interrupted": "ReadError"}
+_TRANSPORT = {
+    "Timeout": "TimeoutError",
+    "Connect": "ConnectError",
+    "Interrupted": "ReadError",
+    "Request": "RemoteProtocolError",  # the connection was closed before there was an answer
+}
 _OBSTORE_CHARS_MAX = 20_000
 
 

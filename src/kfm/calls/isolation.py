@@ -141,9 +141,14 @@ def _child(pipe: Any, errand: bytes, limit_ms: int) -> None:
     try:
         fn, args, kwargs = _unpack(errand)
         with within(limit_ms / 1000):
-            answer = pickle.dumps(("value", fn(*args, **kwargs)))
+            value = fn(*args, **kwargs)
     except BaseException as error:  # noqa: BLE001 (raised again in the parent)
         answer = _as_answer(error)
+    else:
+        try:
+            answer = pickle.dumps(("value", value))
+        except Exception as error:  # noqa: BLE001 (whatever a value's own methods raise)
+            answer = pickle.dumps(("told", f"its answer can't be sent back: {error}"[:_TOLD_CHARS_MAX]))
     pipe.send_bytes(answer)
 
 

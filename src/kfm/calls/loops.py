@@ -40,7 +40,7 @@ class Attempt:
     @property
     def timeout(self) -> float:
         """Seconds that this attempt may still take: what to hand to a library."""
-        return max(1, self._tries.until_ms - HERE.clock.monotonic_ms()) / 1000
+        return max(1, (self._tries.until_ms or 0) - HERE.clock.monotonic_ms()) / 1000
 
     def __enter__(self) -> Attempt:
         if self.state != "new":

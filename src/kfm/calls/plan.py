@@ -48,12 +48,17 @@ class Handing(msgspec.Struct, frozen=True, kw_only=True):
     in_ms: bool
 
     def into(self, args: tuple[Any, ...], kwargs: dict[str, Any], limit_ms: int) -> Any:
-        """Arguments with the limit in them; a shorter one that the caller gave stays."""
-        limit: float = max(1, limit_ms) if self.in_ms else max(1, limit_ms) / 1000
-        if self.position is not None and len(args) > self.position:
-            given = _shorter(args[self.position], limit)
-            return (*args[: self.position], given, *args[self.position + 1 :]), kwargs
-        return args, {**kwargs, self.name: _shorter(kwargs.get(self.name), limit)}
+        """Arguments with the limit in them; a shorter one that the caller gave stays.
+
+        `kwargs` is the wrapper's own and is written to. A later try only ever has a shorter limit.
+        """
+        limit: float = limit_ms if self.in_ms else limit_ms / 1000
+        position = self.position
+        if position is None or len(args) <= position:
+            given = kwargs.get(self.name)
+            kwargs[self.name] = limit if given is None else _shorter(given, limit)
+            return args, kwargs
+        return (*args[:position], _shorter(args[position], limit), *args[position + 1 :]), kwargs
 
 
 def _shorter(given: Any, limit: float) -> Any:
@@ -79,8 +84,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     on_give_up: Hook | None
 
 
-def plan_for(name: str, options: Options) -> Plan:
-    """Check the options and fill in what was not said."""
+def plan_for(name: str, options: Options, *, takes_limit: bool) -> Plan:
+    """Check the options and fill in what was not said. `takes_limit`: there is something to hand a limit to."""
     unknown = [option for option in options if option not in Options.__annotations__]
     if unknown:
         near = difflib.get_close_matches(unknown[0], Options.__annotations__, n=1)
@@ -98,7 +103,7 @@ def plan_for(name: str, options: Options) -> Plan:
         line=HERE.line(provider),
         policy=_policy(options),
         timeout_ms=TIMEOUT_MS if timeout is None else _ms("timeout", timeout),
-        timed=timeout is not None or attempt_timeout is not None or isolation is not None,
+        timed=takes_limit or timeout is not None or attempt_timeout is not None or isolation is not None,
         attempt_timeout_ms=None if attempt_timeout is None else _ms("attempt_timeout", attempt_timeout),
         idempotent=options.get("idempotent", False) is True,
         retry_on=_retry_on(options.get("retry_on", ())),

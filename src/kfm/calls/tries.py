@@ -6,6 +6,10 @@ in nothing else; what they decide is decided here.
 
 from __future__ import annotations
 
+from typing import NoReturn
+
+from msgspec.structs import replace
+
 from kfm.calls.deadlines import DEADLINE_MS
 from kfm.calls.foreign import classify_error, retry_after_ms
 from kfm.calls.plan import Plan
@@ -35,33 +39,45 @@ _WHY = {
 class Tries:
     """The state of one call. `open` before each try, then `succeeded` or `failed`."""
 
-    __slots__ = ("_deadline_ms", "_fence", "_last", "_outer", "attempt", "limit_ms", "plan", "until_ms")
+    __slots__ = ("_deadline_ms", "_fence", "_last", "_outer_ms", "attempt", "limit_ms", "plan", "until_ms")
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, began_ms: int | None = None, outer_ms: int | None = None) -> None:
+        """From now on, or (after a first try that was made without us) from when that began."""
         self.plan = plan
         self.attempt = 0
-        self.limit_ms = 0  # what this try may take
-        self.until_ms = 0  # the same as a monotonic time
+        if began_ms is None:
+            began_ms, outer_ms = HERE.clock.monotonic_ms(), DEADLINE_MS.get()
+        else:
+            self.attempt = 1
+        self.limit_ms = plan.timeout_ms  # what this try may take
+        self.until_ms = outer_ms  # the deadline of everything inside
+        self._outer_ms = outer_ms
         self._fence: int | None = None
         self._last: FailedTry | None = None
-        outer_ms = DEADLINE_MS.get()
-        own_ms = HERE.clock.monotonic_ms() + plan.timeout_ms
-        self._outer = outer_ms is not None and outer_ms < own_ms
-        self._deadline_ms = outer_ms if outer_ms is not None and outer_ms < own_ms else own_ms
+        self._deadline_ms = _earlier(began_ms + plan.timeout_ms, outer_ms) if plan.timed else outer_ms
 
     def open(self) -> None:
         """Begin a try: there must be time left, and the circuit must let it pass."""
         plan = self.plan
-        left_ms = self._deadline_ms - HERE.clock.monotonic_ms()
-        self.limit_ms = left_ms
-        if left_ms <= 0:
-            raise self.timed_out("nothing was left of its time, so it was not made")
-        if plan.attempt_timeout_ms is not None and plan.attempt_timeout_ms < left_ms:
-            self.limit_ms = plan.attempt_timeout_ms
-        self.until_ms = self._deadline_ms - left_ms + self.limit_ms
+        if self._deadline_ms is not None:
+            now_ms = HERE.clock.monotonic_ms()
+            self.limit_ms = self._deadline_ms - now_ms
+            if self.limit_ms <= 0:
+                self._refuse(
+                    self.timed_out("nothing was left of its time, so it was not made"), "deadline-spent"
+                )
+            if plan.attempt_timeout_ms is not None and plan.attempt_timeout_ms < self.limit_ms:
+                self.limit_ms = plan.attempt_timeout_ms
+            if plan.timed:
+                self.until_ms = now_ms + self.limit_ms
         circuit = plan.line.circuit
-        if not circuit.quiet:
-            self._fence = circuit.before()
+        if circuit.quiet:
+            self._fence = None
+        else:
+            try:
+                self._fence = circuit.before()
+            except CircuitOpen as error:
+                self._refuse(error, "circuit-open")
         self.attempt += 1
 
     def succeeded(self) -> None:
@@ -69,7 +85,7 @@ class Tries:
         if not circuit.quiet:
             circuit.after(True, self._fence)
         if self._last is not None and HERE.hearer is not None:
-            HERE.hearer(_with_outcome(self._last, "recovered"))
+            HERE.hearer(_with_outcome(self._last, "recovered", "recovered"))
 
     def failed(self, error: Exception) -> int | None:
         """After a try failed: how long to wait, in ms; None if the error is to be raised."""
@@ -79,12 +95,16 @@ class Tries:
             kind = Classification(retryable=True, error_class="declared")
         now_ms = HERE.clock.now_ms()
         asked_ms = retry_after_ms(error, now_ms)
+        monotonic_ms = HERE.clock.monotonic_ms()
+        if self._deadline_ms is None or (self.attempt == 1 and not plan.timed):
+            # What takes no limit could not have been cut short, so its limit counts from the first failure.
+            self._deadline_ms = _earlier(monotonic_ms + plan.timeout_ms, self._outer_ms)
         open_ms = self._tell_circuit(error, kind)
         decision = decide_call_retry(
             kind,
             plan.policy,
             self.attempt,
-            now_ms + self._deadline_ms - HERE.clock.monotonic_ms(),
+            now_ms + self._deadline_ms - monotonic_ms,
             now_ms,
             HERE.rng.unit(),
             asked_ms,
@@ -130,7 +150,7 @@ class Tries:
                 "attempt-timeout",
                 f"the limit of one try, {plan.attempt_timeout_ms / 1000:g} s",
             )
-        elif self._outer:
+        elif self._outer_ms is not None and self._deadline_ms == self._outer_ms:
             cause, whose = "outer-deadline", "what was left to the code around it"
         else:
             cause, whose = "timeout", f"its limit, {plan.timeout_ms / 1000:g} s"
@@ -142,6 +162,16 @@ class Tries:
             limit_ms=self.limit_ms,
             abandoned=abandoned,
         )
+
+    def _refuse(self, error: CallTimedOut | CircuitOpen, reason: str) -> NoReturn:
+        """A try is not made. If others were made before it, their story ends here."""
+        if self._last is None:
+            raise error
+        ending = _with_outcome(self._last, "gave-up", reason, error.facts.get("not_before_ms"))
+        for hear in (self.plan.on_give_up, HERE.hearer):
+            if hear is not None:
+                hear(ending)
+        raise error from self._last.error
 
     def _tell_circuit(self, error: Exception, kind: Classification) -> int:
         """Blame or thank the provider; what is neither (a defect of ours, say) is not told.
@@ -193,7 +223,11 @@ class Tries:
         )
 
 
-def _with_outcome(tried: FailedTry, outcome: Outcome) -> FailedTry:
-    from msgspec.structs import replace
+def _with_outcome(
+    tried: FailedTry, outcome: Outcome, reason: str, not_before_ms: int | None = None
+) -> FailedTry:
+    return replace(tried, outcome=outcome, reason=reason, delay_ms=0, not_before_ms=not_before_ms)
 
-    return replace(tried, outcome=outcome, reason=outcome, delay_ms=0, not_before_ms=None)
+
+def _earlier(own_ms: int, outer_ms: int | None) -> int:
+    return own_ms if outer_ms is None else min(own_ms, outer_ms)

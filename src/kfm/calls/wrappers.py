@@ -24,15 +24,21 @@ Invoke = Callable[[Tries, tuple[Any, ...], dict[str, Any]], Any]
 def wrap(fn: Callable[P, T], plan: Plan, handing: Handing | None) -> Callable[P, T]:
     """A synchronous function."""
     invoke = _invocation(fn, plan, handing)
-    if plan.timed or handing is not None:
+    if plan.isolation is not None:
 
         @functools.wraps(fn)
-        def timed(*args: P.args, **kwargs: P.kwargs) -> T:
+        def isolated(*args: P.args, **kwargs: P.kwargs) -> T:
             answer: T = carry_on(Tries(plan), invoke, args, kwargs)
             return answer
 
-        return timed
+        return isolated
+    if plan.timed:
+        return _timed(fn, plan, handing, invoke)
+    return _plain(fn, plan, invoke)
 
+
+def _plain(fn: Callable[P, T], plan: Plan, invoke: Invoke) -> Callable[P, T]:
+    """Without a limit of its own: the clock is not read and nothing is set unless something fails."""
     line, around = plan.line, DEADLINE_MS.get
     direct = _checked(fn, plan)
 
@@ -43,8 +49,8 @@ def wrap(fn: Callable[P, T], plan: Plan, handing: Handing | None) -> Callable[P,
             try:
                 answer = direct(*args, **kwargs)
             except Exception as error:
-                tries = Tries(plan)  # the limit counts from here: what failed could not be cut short
-                tries.attempt = 1
+                # The limit counts from here: what failed could not have been cut short.
+                tries = Tries(plan, HERE.clock.monotonic_ms())
                 delay_ms = tries.failed(error)
                 if delay_ms is None:
                     raise
@@ -60,6 +66,45 @@ def wrap(fn: Callable[P, T], plan: Plan, handing: Handing | None) -> Callable[P,
         return answer
 
     return plain
+
+
+def _timed(fn: Callable[P, T], plan: Plan, handing: Handing | None, invoke: Invoke) -> Callable[P, T]:
+    """With a limit, which the function may take, and which everything inside can see."""
+    line, around, enter, leave = plan.line, DEADLINE_MS.get, DEADLINE_MS.set, DEADLINE_MS.reset
+    limit_ms = min(plan.timeout_ms, plan.attempt_timeout_ms or plan.timeout_ms)
+    direct: Callable[..., T] = _checked(fn, plan)
+
+    @functools.wraps(fn)
+    def timed(*args: P.args, **kwargs: P.kwargs) -> T:
+        answer: T
+        began_ms, outer_ms = HERE.clock.monotonic_ms(), around()
+        until_ms = began_ms + limit_ms
+        if line.circuit.quiet and (outer_ms is None or until_ms <= outer_ms):
+            handed: Any = args, kwargs
+            if handing is not None:
+                handed = handing.into(args, kwargs, limit_ms)
+            token = enter(until_ms)
+            try:
+                answer = direct(*handed[0], **handed[1])
+            except Exception as error:
+                tries = Tries(plan, began_ms, outer_ms)
+                delay_ms = tries.failed(error)
+                if delay_ms is None:
+                    raise
+            else:
+                circuit = line.circuit
+                if not circuit.quiet:  # another thread's failure was counted meanwhile
+                    circuit.after(True)
+                return answer
+            finally:
+                leave(token)
+            HERE.clock.sleep_ms(delay_ms)
+        else:
+            tries = Tries(plan)
+        answer = carry_on(tries, invoke, args, kwargs)
+        return answer
+
+    return timed
 
 
 def carry_on(tries: Tries, invoke: Invoke, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

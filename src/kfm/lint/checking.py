@@ -9,7 +9,7 @@ from kfm.lint.effects import check_effects
 from kfm.lint.findings import Finding, Mark
 from kfm.lint.growth import check_growth
 from kfm.lint.libraries import check_libraries
-from kfm.lint.loop_rules import check_loops
+from kfm.lint.loop_rules import check_loops, refused
 from kfm.lint.loops import retries
 from kfm.lint.outline import Module, outline
 from kfm.lint.reading import Source, Unreadable, parse
@@ -54,7 +54,8 @@ def _marks(module: Module) -> Iterator[Mark]:
         found = retries(module)
         yield from check_loops(module, found)
         for retry in found:
-            yield from check_effects(module, retry.work, retry.function or retry.loop)
+            if not refused(module, retry):
+                yield from check_effects(module, retry.work, retry.function or retry.loop)
         yield from check_growth(module)
         yield from check_swallowed(module, found)
     elif "suppress" in text:

@@ -15,10 +15,11 @@ NO_FAILURE = frozenset(
     "UnicodeDecodeError UnicodeEncodeError ZeroDivisionError Empty Full QueueEmpty QueueFull ValueError "
     "TypeError SystemExit ChildProcessError ProcessLookupError EOFError NoSuchProcess RecursionError "
     "CancelledError EndOfStream WouldBlock SyntaxError DoesNotExist FileNotFoundError "
-    "NotADirectoryError IsADirectoryError OverflowError".split()
+    "NotADirectoryError IsADirectoryError OverflowError SSLWantReadError SSLWantWriteError WantReadError "
+    "WantWriteError".split()
 )
 WAITED_TOO_LONG = frozenset(
-    "Empty Full QueueEmpty TimeoutError timeout BlockingIOError TimeoutExpired Timeout ReadTimeout".split()
+    "Empty Full QueueEmpty TimeoutError timeout BlockingIOError TimeoutExpired Timeout ReadTimeout TIMEOUT".split()
 )
 _ABOUT = r"(Validation|Schema|Contract|CARE|Care|Sovereignty|Consent|Governance|Licen[cs]e)"
 _VERDICT = r"(Error|Exception|Violation|Violated|Failure|Denied|Failed|Broken|Invalid|Refused|Mismatch)"
@@ -27,7 +28,7 @@ _PERMANENT = re.compile(
     r"|^(GateDenied|PolicyDenied|PolicyViolation\w*|UnprocessableEntity\w*|HTTPUnprocessableEntity)$"
 )
 # Somebody else was quicker. Looking again at once, with fresh eyes, is the right answer.
-_RACE = re.compile(r"(?i)duplicate|conflict|integrity|alreadyexists|stale|concurrent|optimistic|precondition|race")
+_RACE = re.compile(r"(?i)duplicate|conflict|integrity|alreadyexists|stale|concurrent|optimistic|precondition|race|notfound|doesnotexist")
 _TEMPORARY = re.compile(r"(?i)timeout|unavailable|stale|conflict|connection|registry")
 _THROTTLED = re.compile(r"(?i)(toomanyrequests|ratelimit|throttl|slowdown)")
 
@@ -57,3 +58,8 @@ def is_throttled(name: str) -> bool:
 
 def is_race(name: str) -> bool:
     return _RACE.search(last(name)) is not None
+
+
+def is_not_yet(name: str) -> bool:
+    """`NotReadyError`, `JobStillRunning`: the other side works, and we wait for it."""
+    return re.search(r"(?i)not_?(yet|ready|finished|available)|still|pending|inprogress", last(name)) is not None

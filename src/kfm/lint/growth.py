@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from kfm.lint.answers import is_failure
+from kfm.lint.exceptions import NO_FAILURE, caught
 from kfm.lint.findings import Mark
 from kfm.lint.names import last
 from kfm.lint.outline import LOOPS, Module, calls_in, inside
@@ -16,7 +17,7 @@ _WIDTH = re.compile(
     r"|consumers|prefetch|max_connections|batch_width)"
 )
 _TALLY = re.compile(
-    r"(?i)fail|error|dead|lost|restart|crash|exit|done|finish|stop|idle|bad|miss|skip|retr|count$|_id$|timeout"
+    r"(?i)fail|error|dead|lost|restart|crash|exit|done|finish|stop|idle|bad|miss|skip|retr|count|_id$|timeout"
     r"|delay|seen|busy|class|name|_at$|time|index|exc|_ready|active|running|thread_?local"
 )
 _SPAWNS = frozenset(
@@ -34,7 +35,9 @@ _TROUBLE = re.compile(r"(?i)(fail|error|timed?_?out|exception|throttl|reject)")
 def check_growth(module: Module) -> Iterator[Mark]:
     for trying, _ in module.tries:
         for handler in trying.handlers:
-            yield from _grows(module, handler.body)
+            types = caught(module.names, handler)
+            if not types or any(last(each) not in NO_FAILURE for each in types):
+                yield from _grows(module, handler.body)
     for loop, _ in module.loops:
         for node in inside(loop.body):
             if isinstance(node, ast.If) and _is_trouble(module, node.test):

@@ -10,9 +10,9 @@ from kfm.lint.answers import ASKS_TO_WAIT, PERMANENT, statuses
 from kfm.lint.exceptions import caught, is_permanent, is_race, is_throttled
 from kfm.lint.findings import Mark, head
 from kfm.lint.flow import BREAK, RAISE, RETURN, flow, is_true, own
-from kfm.lint.loops import Failure, Retry
+from kfm.lint.loops import COUNTER, Failure, Retry
 from kfm.lint.names import is_remark, is_sleep, last
-from kfm.lint.outline import Module, assigned_in, calls_in, inside, names_in
+from kfm.lint.outline import LOOPS, Module, assigned_in, calls_in, inside, names_in
 
 _STOPS = re.compile(r"(?i)stop|shut|clos|running|alive|cancel|exit|quit|deadline|timeout|elapsed|expire|enabled")
 _WAITS = re.compile(r"(?i)sleep|backoff|back_off|wait|delay|pause|throttle|cool|^join$|^select$|^poll$|retry_after")
@@ -20,7 +20,7 @@ _VALIDATES = re.compile(
     r"^(validate|model_validate\w*|parse_obj|validate_(python|json|schema|record|contract|document|data|payload)"
     r"|check_(schema|care|contract|consent|licen[cs]e)|assert_valid\w*|enforce_(schema|contract|care))$"
 )
-RETRY_AFTER = re.compile(r"retry[-_ ]?after|retryafter|x-ratelimit-reset|ratelimit_reset")
+RETRY_AFTER = re.compile(r"retry[-_ ]?after|retryafter|ratelimit[-_]reset")
 
 
 def check_loops(module: Module, found: list[Retry]) -> Iterator[Mark]:
@@ -34,6 +34,17 @@ def check_loops(module: Module, found: list[Retry]) -> Iterator[Mark]:
         yield from _loses_the_last(module, retry)
 
 
+def refused(module: Module, retry: Retry) -> bool:
+    """Is it repeated only after answers which say that it was not done (409, 429)?"""
+    for failure in retry.failures:
+        if isinstance(failure.node, ast.ExceptHandler):
+            return False
+        answers = statuses(module.names, failure.node.test)
+        if not answers or any(not isinstance(op, ast.Eq | ast.In) or max(said) >= 500 for op, said in answers):
+            return False
+    return True
+
+
 # --- 101 -----------------------------------------------------------------------------
 
 
@@ -44,18 +55,23 @@ def _unbounded(module: Module, retry: Retry) -> Iterator[Mark]:
             return
     elif not (isinstance(loop.iter, ast.Call) and _endless(module, loop.iter)):
         return
-    guards = [node for node in inside(loop.body) if isinstance(node, ast.If | ast.While)]
-    if any(flow(each.body) & {RAISE, RETURN, BREAK} and _is_limit(module, retry, each.test) for each in guards):
+    guards = [
+        node.test
+        for node in inside(loop.body)
+        if isinstance(node, ast.Assert) or (isinstance(node, ast.If) and flow([node]) - {"next"})
+    ]
+    if _may_end(retry) and any(_is_limit(module, retry, test) for test in guards):
         return
-    if any(
-        flow(each.orelse) & {RAISE, RETURN, BREAK} and _is_limit(module, retry, each.test)
-        for each in guards
-        if each.orelse
-    ):
-        return
-    if any(_steps(module, node) for node in inside(loop.body)):
+    if any(_steps(module, retry, node) for node in inside(loop.body)):
         return
     yield Mark("KFM101", head(loop), "This retries for ever: nothing limits the attempts or the time.")  # type: ignore[arg-type]
+
+
+def _may_end(retry: Retry) -> bool:
+    """Is there a way out of the loop other than success?"""
+    return any(flow(each.body + each.then) & {RAISE, RETURN, BREAK} for each in retry.failures) or any(
+        isinstance(node, ast.Raise | ast.Assert | ast.Break | ast.Return) for node in own(retry.loop)
+    )
 
 
 def _endless(module: Module, call: ast.Call) -> bool:
@@ -69,17 +85,22 @@ def _limits(module: Module, retry: Retry, test: ast.expr) -> bool:
         return True
     if any(isinstance(node, ast.Call) for node in ast.walk(test)):
         return True
-    words = names_in([test])
+    words = names_in([test]) - {"self", "cls"}
     if any(_STOPS.search(word) for word in words):
         return True
-    counted = {
+    paths = [node for failure in retry.failures for node in failure.body + failure.then]
+    if words - assigned_in(retry.loop.body) or words & assigned_in(paths) or words & _counted(retry):
+        return True
+    return any(words & names_in([call]) for call in calls_in(paths) if not is_remark(module.names.called(call)))
+
+
+def _counted(retry: Retry) -> set[str]:
+    """What is counted up or down in the loop."""
+    return {
         node.target.id if isinstance(node.target, ast.Name) else getattr(node.target, "attr", "")
         for node in inside(retry.loop.body)
         if isinstance(node, ast.AugAssign)
     }
-    return bool(words & counted) or bool(
-        words & set().union(*(assigned_in(failure.body + failure.then) for failure in retry.failures))
-    )
 
 
 def _orders(node: ast.Compare) -> bool:
@@ -88,26 +109,24 @@ def _orders(node: ast.Compare) -> bool:
 
 def _is_limit(module: Module, retry: Retry, test: ast.expr) -> bool:
     """A guard limits the loop unless it looks at the failure, or at the answer, alone."""
-    about: set[str] = {"isinstance", "str", "repr", "args", "errno", "code", "status_code", "status", "response"}
+    about: set[str] = {"isinstance", "hasattr", "getattr", "len", "any", "all", "type", "bool", "str", "repr", "args", "errno", "code", "status_code", "status", "response"}
     for failure in retry.failures:
         if isinstance(failure.node, ast.ExceptHandler) and failure.node.name:
             about.add(failure.node.name)
             about |= {failure.node.name, *_derived(failure.body, failure.node.name)}
-    for each in retry.failures:
-        if each.node is test or (isinstance(each.node, ast.If) and each.node.test is test):
-            return False
-    if any(isinstance(node, ast.Compare) and _orders(node) for node in ast.walk(test)):
-        roots = {node.id for node in ast.walk(test) if isinstance(node, ast.Name)}
-        return not roots <= about or bool(roots & assigned_in(retry.loop.body) - about)
+    if names_in([test]) & _counted(retry):
+        return True
+    if any(isinstance(each.node, ast.If) and each.node.test is test for each in retry.failures):
+        return False
     roots = {node.id for node in ast.walk(test) if isinstance(node, ast.Name)}
     if roots <= about:
         return False
+    if any(isinstance(node, ast.Compare) and _orders(node) for node in ast.walk(test)):
+        return True
+    if any(_STOPS.search(word) for word in names_in([test])):
+        return True
     produced = assigned_in(retry.work)
-    changed = assigned_in(retry.loop.body) - produced - about
-    words = names_in([test])
-    return bool((roots - about) & changed) or any(_STOPS.search(word) for word in words) or bool(
-        roots - about - produced - {"self", "cls"} - set(module.names.modules) - _constants(roots)
-    )
+    return bool(roots - about - produced - {"self", "cls"} - module.names.modules - _constants(roots))
 
 
 def _constants(names: set[str]) -> set[str]:
@@ -122,10 +141,15 @@ def _derived(block: list[ast.stmt], name: str) -> set[str]:
     return found
 
 
-def _steps(module: Module, node: ast.AST) -> bool:
-    """`delay = next(delays)`, `attempts.increment()`: somebody counts, though not in sight."""
+def _steps(module: Module, retry: Retry, node: ast.AST) -> bool:
+    """`delay = next(delays)`, `helper(error)`: somebody counts, or decides, though not in sight."""
     if not isinstance(node, ast.Call):
         return False
+    caught_as = {each.node.name for each in retry.failures if isinstance(each.node, ast.ExceptHandler)}
+    given = {each.id for argument in [*node.args, *(each.value for each in node.keywords)]
+             for each in ast.walk(argument) if isinstance(each, ast.Name)}
+    if given & caught_as and not is_remark(module.names.called(node)):
+        return True
     name = module.names.called(node)
     if last(name) in ("next", "anext", "__next__"):
         return True
@@ -150,8 +174,9 @@ def _waiting(module: Module, retry: Retry, failure: Failure) -> Iterator[Mark]:
             what = "fails" if isinstance(failure.node, ast.ExceptHandler) else "is refused"
             yield Mark("KFM102", where, f"What {what} here is tried again at once, without any wait.")
         return
+    inner = {id(call) for node in inside(path) if isinstance(node, LOOPS) for call in calls_in(node.body)}
     for call in calls_in(path):
-        if call in waits and _is_fixed(module, retry, failure, call):
+        if id(call) not in inner and call in waits and _is_fixed(module, retry, failure, call):
             wait = ast.unparse(call.args[0]) if call.args else ""
             yield Mark("KFM103", call, f"Every retry waits the same time ({wait}): clients that fail together return together.")
 
@@ -174,15 +199,14 @@ def _acts(module: Module, retry: Retry, failure: Failure) -> bool:
     if any(isinstance(node, ast.Yield | ast.YieldFrom) for node in inside(failure.body)):
         return True
     return any(
-        isinstance(node, ast.Assign) and not isinstance(node.value, ast.Name | ast.Constant)
-        and any(isinstance(target, ast.Attribute) for target in node.targets)
+        isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and not COUNTER.search(node.attr)
         for node in inside(failure.body)
     )
 
 
 def _is_fixed(module: Module, retry: Retry, failure: Failure, call: ast.Call) -> bool:
     """Is the time the same at each attempt? A call in it may say anything: then we are silent."""
-    if not call.args or last(module.names.called(call)) not in ("sleep", "_sleep", "async_sleep"):
+    if len(call.args) != 1 or last(module.names.called(call)) not in ("sleep", "_sleep", "async_sleep"):
         return False
     value = call.args[0]
     if any(isinstance(node, ast.Call | ast.Await | ast.IfExp | ast.Subscript) for node in ast.walk(value)):
@@ -230,8 +254,9 @@ def _asks_to_wait(module: Module, test: ast.expr) -> bool:
 
 def _permanent(module: Module, failure: Failure) -> Iterator[Mark]:
     if isinstance(failure.node, ast.ExceptHandler):
+        mends = any(isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store) for node in inside(failure.body))
         for name in failure.types:
-            if is_permanent(name):
+            if is_permanent(name) and not mends:
                 yield Mark("KFM106", failure.node, f"{last(name)} is retried: the same data will break the same rule.")
                 return
         return

@@ -11,7 +11,7 @@ import re
 from typing import NamedTuple
 
 from kfm.lint.answers import is_failure, is_success
-from kfm.lint.exceptions import NO_FAILURE, WAITED_TOO_LONG, caught
+from kfm.lint.exceptions import NO_FAILURE, WAITED_TOO_LONG, caught, is_not_yet
 from kfm.lint.flow import AGAIN, BREAK, NEXT, RAISE, RETURN, after, flow, is_true, own
 from kfm.lint.names import is_remark, is_sleep, last
 from kfm.lint.outline import TRYING, Function, Loop, Module, Trying, assigned_in, calls_in, inside, names_in
@@ -20,12 +20,15 @@ COUNTER = re.compile(r"(?i)attempt|retr|tries|(^|_)try|count|^_?(n|i|k|_)$|num_|
 _SCHEDULE = re.compile(r"(?i)delay|backoff|attempt|retr(y|ies)|tries|wait|sleep|interval|pause")
 _POLLS = frozenset(
     "get get_nowait recv recvfrom recv_into read readline accept poll select wait wait_for receive result "
-    "get_message join next_event popleft pop blpop brpop fetch_message acquire __next__ next anext".split()
+    "get_message join next_event popleft pop blpop brpop fetch_message acquire __next__ next anext expect flock "
+    "lockf lock".split()
 )
-_ASKS = frozenset("input getpass prompt ask confirm raw_input readline choice getkey getch".split())
+_ASKS = re.compile(r"(?i)^(a|raw_|\w*_)?input$|prompt|getpass|getkey|getch$|^ask(_|$)|^confirm$|^pause$")
 _WAITS_FOR = re.compile(r"(?i)(^|_)(wait|poll|await|until|ready|readiness|watch|monitor|keep_?alive|heartbeat|probe|listen)")
-_READY = re.compile(r"(?i)health|/ready|readyz|livez|is_ready|is_alive|is_up\b")
-_NOT_NOW = frozenset("EINTR EAGAIN EWOULDBLOCK EADDRINUSE EINPROGRESS ENOENT EEXIST EINVAL ESRCH".split())
+_READY = re.compile(r"(?i)health|/ready|readyz|livez|is_?ready|is_?alive|is_?up\b|^ready$")
+_POLLING = re.compile(r"(?i)poll|poke")
+_FRESH = re.compile(r"(?i)rand|free|unused|next|uuid|gen|new|choice|pop|candidate|pick|resolve|mktemp")
+_NOT_NOW = frozenset("EINTR EAGAIN EWOULDBLOCK EADDRINUSE EINPROGRESS ENOENT EEXIST EINVAL ESRCH EBADF".split())
 _CONVERSIONS = frozenset(
     "int float bool str bytes len next iter getattr setattr isinstance range loads dumps decode encode pop "
     "index remove strptime fromisoformat list dict tuple set sorted open_new split strip "
@@ -93,11 +96,18 @@ def _is_wait(module: Module, loop: Loop, function: Function | None) -> bool:
     """Waiting for something to come up, or for a person to type, is no retry of work."""
     if function is not None and _WAITS_FOR.search(function.name):
         return True
-    if any(last(module.names.called(call)) in _ASKS for call in calls_in(loop.body)):
-        return True
+    for call in calls_in(loop.body):
+        name = module.names.called(call)
+        if _ASKS.search(last(name)):
+            return True
+        if is_sleep(name) and any(_POLLING.search(word) for word in names_in(list(call.args))):
+            return True
+        if last(name) in _POLLS and any(each.arg == "timeout" for each in call.keywords) and "." in name:
+            return True
     return any(
         isinstance(node, ast.Constant) and isinstance(node.value, str) and _READY.search(node.value)
         or isinstance(node, ast.Attribute) and _READY.search(node.attr)
+        or isinstance(node, ast.Name) and _READY.search(node.id)
         for node in inside(loop.body)
     )
 
@@ -110,13 +120,14 @@ def _counts(module: Module, loop: ast.For) -> bool:
     name = module.names.called(loop.iter) if isinstance(loop.iter, ast.Call) else ""
     counted = name in ("range", "itertools.count", "itertools.repeat", "six.moves.range", "xrange", "trange")
     targets = {node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
-    if any(re.search(r"(?i)attempt|retr(y|ies)|tries|(^|_)try(_|$)", target) for target in targets):
-        return True
     if not counted:
         words = names_in([loop.iter]) | targets
         slept = [call for call in calls_in(loop.body) if is_sleep(module.names.called(call))]
-        uses = any(targets & names_in(list(call.args)) for call in slept)
-        return uses or any(_SCHEDULE.search(word) for word in words) and not _uses(module, loop, targets)
+        if any(targets & names_in(list(call.args)) for call in slept):
+            return True
+        return any(_SCHEDULE.search(word) for word in words) and not _uses(module, loop, targets)
+    if any(re.search(r"(?i)attempt|retr(y|ies)|tries|(^|_)try(_|$)", target) for target in targets):
+        return True
     return targets == {"_"} or not _uses(module, loop, targets)
 
 
@@ -153,17 +164,54 @@ def _from_handlers(module: Module, loop: Loop, node: Trying) -> list[Failure]:
         types = caught(module.names, handler)
         if types and all(last(each) in NO_FAILURE for each in types):
             continue
-        if _only_polls(module, node, types) or _does_other_work(module, handler, node):
+        if types and all(is_not_yet(each) for each in types):
+            continue
+        if _only_polls(module, node, types) or _does_other_work(module, loop, handler, node):
             continue
         if names_in(handler.body) & _NOT_NOW:  # the kernel asks for the call again, or for another one
             continue
         ends = flow(handler.body)
         then = node.finalbody + rest if NEXT in ends else []
+        if then and _decides_later(handler, then):
+            continue
         if NEXT in ends:
             ends = (ends - {NEXT}) | flow(then)
         if ends & AGAIN:
             found.append(Failure(handler, handler.body, then, types))
     return found
+
+
+def _decides_later(handler: ast.ExceptHandler, then: list[ast.stmt]) -> bool:
+    """`except E: result = None` … `if result is None: break`: the failure leads out after all."""
+    for node in inside(handler.body):
+        if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Name):
+            continue
+        name = node.targets[0].id
+        for guard in then:
+            if not isinstance(guard, ast.If) or name not in names_in([guard.test]):
+                continue
+            held = _holds(guard.test, name, node.value)
+            if held is None or flow(guard.body if held else guard.orelse) & {BREAK, RETURN, RAISE}:
+                return True
+    return False
+
+
+def _holds(test: ast.expr, name: str, value: ast.expr) -> bool | None:
+    """Is the test true if the name has this value? None if that can't be told."""
+    if not isinstance(value, ast.Constant):
+        return None
+    if isinstance(test, ast.Name) and test.id == name:
+        return bool(value.value)
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        inner = _holds(test.operand, name, value)
+        return None if inner is None else not inner
+    if isinstance(test, ast.Compare) and isinstance(test.left, ast.Name) and test.left.id == name:
+        other = test.comparators[0]
+        if isinstance(other, ast.Constant) and isinstance(test.ops[0], ast.Is | ast.Eq):
+            return value.value is other.value or bool(value.value == other.value)
+        if isinstance(other, ast.Constant) and isinstance(test.ops[0], ast.IsNot | ast.NotEq):
+            return not (value.value is other.value or value.value == other.value)
+    return None
 
 
 def _is_work(module: Module, body: list[ast.stmt]) -> bool:
@@ -180,12 +228,18 @@ def _success_leads_out(module: Module, loop: Loop, node: Trying, success: list[a
         return True
     # The way out is conditional. If success waits as failure does, the loop polls for something else.
     guards = [each for each in _guarded(success) if flow(each.body) & {BREAK, RETURN}]
-    if any(is_success(module.names, each.test) for each in guards):
+    if any(is_success(module.names, each.test) and _hands_over(each) for each in guards):
         return True
     straight = [each for each in success + loop.body if not isinstance(each, ast.If | ast.Try | ast.TryStar)]
     if any(is_sleep(module.names.called(call)) for call in calls_in(straight)):
         return False
     return _nothing_after_exit(module, success)
+
+
+def _hands_over(guard: ast.If) -> bool:
+    """`if r.ok: return r` was after the answer; `if r.ok: return True` waited for a server to come up."""
+    exits = [each for each in guard.body if isinstance(each, ast.Return)]
+    return any(each.value is not None and not isinstance(each.value, ast.Constant) for each in exits)
 
 
 def _guarded(block: list[ast.stmt]) -> list[ast.If]:
@@ -227,23 +281,38 @@ def _only_polls(module: Module, node: Trying, types: list[str]) -> bool:
     return any(name in _POLLS for name in names)
 
 
-def _does_other_work(module: Module, handler: ast.ExceptHandler, node: Trying) -> bool:
-    """Does the handler change an argument of the work? Then the next turn tries something else."""
-    changed = {
-        each
-        for each in assigned_in(handler.body) | _filled(handler.body)
-        if not COUNTER.search(each) and each not in ("self", "cls")
-    }
+def _does_other_work(module: Module, loop: Loop, handler: ast.ExceptHandler, node: Trying) -> bool:
+    """Is something else tried next? Because the handler changes an argument or a condition of the work,
+    or because each turn makes its argument anew."""
+    changed = {each for each in assigned_in(handler.body) | _filled(handler.body) if not COUNTER.search(each)}
+    for each in loop.body:
+        if isinstance(each, ast.Assign) and any(
+            _FRESH.search(last(module.names.called(call))) for call in calls_in([each])
+        ):
+            changed |= assigned_in([each])
+    changed -= {"self", "cls"}
+    if isinstance(loop, ast.For):
+        changed |= {each.id for each in ast.walk(loop.target) if isinstance(each, ast.Name)}
     if not changed:
         return False
-    for call in calls_in(node.body):
-        if is_remark(module.names.called(call)):
-            continue
-        given = [*call.args, *(each.value for each in call.keywords)]
-        plain = {each.id for node in given for each in ast.walk(node) if isinstance(each, ast.Name)}
-        if changed & plain:
-            return True
+    for each in inside(node.body):
+        if isinstance(each, ast.If | ast.IfExp):
+            branch = each.body if isinstance(each, ast.If) else [each.body]
+            if changed & names_in([each.test]) and not all(
+                is_sleep(name) or is_remark(name) for name in map(module.names.called, calls_in(branch))  # type: ignore[arg-type]
+            ):
+                return True
+        elif isinstance(each, ast.Call) and not is_remark(module.names.called(each)):
+            given = [*each.args, *(keyword.value for keyword in each.keywords)]
+            if isinstance(loop, ast.While) and changed & names_in(given):
+                return True
+            if isinstance(loop, ast.For) and (changed - _targets(loop)) & names_in(given):
+                return True
     return False
+
+
+def _targets(loop: ast.For) -> set[str]:
+    return {each.id for each in ast.walk(loop.target) if isinstance(each, ast.Name)}
 
 
 def _filled(block: list[ast.stmt]) -> set[str]:

@@ -17,6 +17,8 @@ def _urllib3(said: Declared) -> Iterator[Mark]:
     counts = {name: said.value(name) for name in _COUNTS if name in said.given}
     if any(value in (0, False) and value is not None for name, value in counts.items() if name == "total"):
         return  # no retries at all
+    if not said.given:
+        return  # a default to read from, or a type to compare with
     limited = [value for value in counts.values() if value is not None]
     if "total" in counts and counts["total"] is None and not limited and not said.is_open:
         yield Mark("KFM101", said.call, FOREVER)

@@ -77,7 +77,7 @@ def test_only_one_probes(kfm_time: DrivenTime) -> None:
 @pytest.mark.parametrize("error", [ValueError, lambda: UpstreamUnavailable("no", status=404)])
 def test_errors_that_are_not_the_providers_fault_do_not_count(error: Any, kfm_time: DrivenTime) -> None:
     """Neither our own defects nor answers that we don't like open a circuit."""
-    fetch, calls = failing(9, error)
+    fetch, _ = failing(9, error)
     call = kfm.call(provider="usgs", idempotent=True)(fetch)
     for _ in range(9):
         with pytest.raises((ValueError, UpstreamUnavailable)):

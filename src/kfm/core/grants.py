@@ -1,0 +1,140 @@
+"""How often a run may still be tried, and what becomes of it after a failure. Pure.
+
+Attempts are counted per grant: the first start of a run is one, and so is each retry past the budget
+that somebody answers for. What an automatic retry may do is kept beside the run, so that a restart
+forgets nothing and every process of the environment sees the same.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec.structs import replace
+
+from kfm.core.classify import Classification
+from kfm.core.records import Record, Run
+from kfm.core.retry import budget_state, decide_retry, policy_for
+from kfm.core.retry_rules import retry_rules
+
+Fate = Literal["retry", "spent", "quarantine"]
+
+REAPED = Classification(retryable=True, error_class="lease")  # the process is gone, the work may be fine
+
+
+class RetryState(Record, frozen=True):
+    """What was decided about a run when one of its attempts ended."""
+
+    run_id: str
+    attempt: int  # the attempt that had ended
+    grants: int
+    grant_attempts: int  # of the present grant, as far as they count
+    granted_at_ms: int  # the budget counts from here
+    not_before_ms: int | None  # of the next automatic attempt
+    fate: Fate
+    error_class: str
+    reason: str  # retry | granted | non-retryable | attempts-spent | budget-spent | not-idempotent | …
+    updated_at_ms: int
+
+
+class Standing(Record, frozen=True):
+    """What the present grant has been used for."""
+
+    grants: int
+    attempts: int
+    since_ms: int
+
+
+class Waiting(Record, frozen=True):
+    """A run with an automatic attempt ahead of it."""
+
+    state: RetryState
+    run: Run
+
+
+def standing(run: Run, state: RetryState | None) -> Standing:
+    """Attempts that nobody judged, because their process died, count."""
+    if state is None:
+        return Standing(grants=1, attempts=run.attempts, since_ms=run.start_time_ms)
+    return Standing(
+        grants=state.grants,
+        attempts=state.grant_attempts + run.attempts - state.attempt,
+        since_ms=state.granted_at_ms,
+    )
+
+
+def is_spent(run: Run, state: RetryState | None, now_ms: int) -> bool:
+    """Does the next attempt need somebody who answers for it?"""
+    now = standing(run, state)
+    return budget_state(now.attempts, now.since_ms, now_ms, policy_for(run.trigger_type)) != "free"
+
+
+def may_be_granted(run: Run, state: RetryState | None) -> bool:
+    """Grants are few: after the last one only a new revision goes on."""
+    return standing(run, state).grants < retry_rules().grants_max
+
+
+def granted(run: Run, state: RetryState | None, now_ms: int) -> RetryState:
+    """A new grant for a run that has ended: its attempts and its time begin anew, and it is due at once."""
+    return RetryState(
+        run_id=run.run_id,
+        attempt=run.attempts,
+        grants=standing(run, state).grants + 1,
+        grant_attempts=0,
+        granted_at_ms=now_ms,
+        not_before_ms=now_ms,
+        fate="retry",
+        error_class=state.error_class if state else "unknown",
+        reason="granted",
+        updated_at_ms=now_ms,
+    )
+
+
+def judge(
+    run: Run,
+    kind: Classification,
+    prior: RetryState | None,
+    *,
+    now_ms: int,
+    unit_random: float,
+    asked_ms: int | None = None,
+    idempotent: bool = True,
+    counts: bool = True,
+    stopped: bool = False,
+) -> RetryState:
+    """What becomes of a run whose attempt has just ended without success.
+
+    `asked_ms`: how long upstream wants us to wait. `counts`: False where a breaker refused the call, so
+    that nothing was tried. `stopped`: somebody ended it on purpose; nobody but a person starts it again.
+    """
+    now = standing(run, prior)
+    attempts = now.attempts if counts else now.attempts - 1
+    decision = decide_retry(
+        kind, policy_for(run.trigger_type), attempts, now.since_ms, now_ms, unit_random, asked_ms
+    )
+    fate: Fate = "retry" if decision.retry else "spent"
+    reason = decision.reason
+    if stopped:
+        fate, reason = "spent", "stopped"
+    elif not kind.retryable:
+        fate = "quarantine"
+    elif not idempotent:
+        fate, reason = "spent", "not-idempotent"
+    elif fate == "spent" and now.grants >= retry_rules().grants_max:
+        fate = "quarantine"
+    return RetryState(
+        run_id=run.run_id,
+        attempt=run.attempts,
+        grants=now.grants,
+        grant_attempts=attempts,
+        granted_at_ms=now.since_ms,
+        not_before_ms=decision.not_before_ms,
+        fate=fate,
+        error_class=kind.error_class,
+        reason=reason,
+        updated_at_ms=now_ms,
+    )
+
+
+def given_up(state: RetryState, reason: str, now_ms: int) -> RetryState:
+    """An automatic attempt that will not be made after all."""
+    return replace(state, fate="spent", reason=reason, updated_at_ms=now_ms)
