@@ -85,7 +85,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan_for(name: str, options: Options, *, takes_limit: bool) -> Plan:
-    """Check the options and fill in what was not said. `takes_limit`: there is something to hand a limit to."""
+    """Check the options and fill in what was not said. `takes_limit`: a limit can be handed to it."""
     unknown = [option for option in options if option not in Options.__annotations__]
     if unknown:
         near = difflib.get_close_matches(unknown[0], Options.__annotations__, n=1)

@@ -181,6 +181,8 @@ def _ended_with(attempt: Attempt, run: Run, whole: Attempt | None, now_ms: int) 
 
 
 def claim(session: Session, topic: str, limit: int, claim_ms: int) -> list[Letter]:
+    """One claimer at a time: two at once would not see each other's claims, and part a subject's letters."""
+    session.all("outbox.hold")
     now_ms = session.now_ms()
     found = session.all(
         "outbox.claim", topic=topic, now_ms=now_ms, until_ms=now_ms + claim_ms, row_limit=limit

@@ -1,32 +1,16 @@
-"""The composition root: settings → adapters → engine. The only importer of adapters."""
+"""What the commands can ask for."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
-from kfm.core.errors import KfmError, PlanError, UsageError
-from kfm.core.records import Window
+from kfm.core.errors import PlanError
 from kfm.core.settings import Source
 from kfm.engine.requests import ProjectionReport, RunReport, RunRequest
-from kfm.ports import (
-    Bucket,
-    Clock,
-    Guard,
-    LedgerReader,
-    Objects,
-    Progress,
-    Projection,
-    Retrying,
-    Store,
-    Telemetry,
-)
-from kfm.ports import Source as Upstream
-from kfm.system import FlockLiveness, PosixFiles, ProcessMeter, SystemClock, SystemIds, SystemRng
-from kfm.wiring.heart import ThreadHeart
-from kfm.wiring.stores import make_folder, open_ledger, open_store
+from kfm.ports import Progress
+from kfm.wiring.adapters import Adapters
 
 if TYPE_CHECKING:
     from kfm.admission.subject import Subject
@@ -34,293 +18,14 @@ if TYPE_CHECKING:
     from kfm.core.gates import GateDecision
     from kfm.core.records import Run, Switch
     from kfm.core.sealing import Seal
-    from kfm.engine.kernel import Kernel
     from kfm.lineage.delivery import Delivered
-    from kfm.objects.local import LocalObjects
-    from kfm.policy.cedar import CedarPolicies
     from kfm.policy.fixtures import FixtureResult
     from kfm.publish.collect import Collected, Collection
     from kfm.publish.plan import Plan
-    from kfm.sources.registry import Tools
 
 
-class Quiet:
-    """Nobody watches."""
-
-    def phase(self, name: str, total: int | None = None) -> None: ...
-    def advance(self, amount: int, note: str = "") -> None: ...
-    def done(self) -> None: ...
-
-
-class App:
+class App(Adapters):
     """What the commands talk to."""
-
-    def __init__(self, loaded: Loaded, *, read_only: bool, progress: Progress | None) -> None:
-        self.loaded = loaded
-        self.settings = loaded.settings
-        self.read_only = read_only
-        self.clock: Clock = SystemClock()
-        self.ids = SystemIds()
-        self.rng = SystemRng()
-        self.files = PosixFiles()
-        self.state = loaded.resolve(self.settings.state).rstrip("/")
-        self.progress = progress or Quiet()
-        self.announce: Callable[[str], None] = lambda _line: None
-        self._hearer: Callable[[Retrying], None] | None = None
-        self.liveness = FlockLiveness(f"{self.state}/workers")
-        self.store: Store | None = None
-        if read_only:
-            self.ledger: LedgerReader = open_ledger(loaded.store, self.state, self.clock)
-        else:
-            make_folder(self.state)
-            self.store = self.ledger = self._testifying_store()
-
-    def _testifying_store(self) -> Store:
-        """The ledger, with a witness that posts an event for whatever it changes."""
-        from kfm.wiring.evidence import MaskKey, make_witness
-
-        key = MaskKey()
-        store = open_store(self.loaded.store, self.state, self.clock, make_witness(self.loaded, key))
-        key.take(store, self.settings, lambda: self.ids.new() + self.ids.new())
-        return store
-
-    def deliver(self) -> Delivered:
-        """Hand over the events that wait, for a bounded time."""
-        from kfm.wiring.evidence import deliver
-
-        return deliver(self)
-
-    def seal(self, *, actor: str, minimum: int = 1) -> list[Seal]:
-        """Seal the events that were posted since the last seal, if there are that many."""
-        from kfm.audit.seals import seal_all
-
-        return seal_all(self.kernel.store, actor, minimum)
-
-    def provenance(self, wanted: str, *, internal: bool = False) -> bytes:
-        """The PROV-O document of a run, or of a call that never became one."""
-        from kfm.wiring.evidence import provenance
-
-        return provenance(self, wanted, internal=internal)
-
-    def leave_provenance(self, report: RunReport) -> None:
-        from kfm.wiring.evidence import leave_provenance
-
-        if report.run is not None and report.artifacts_dir is not None:
-            leave_provenance(self, report.run.run_id, report.artifacts_dir)
-
-    def close(self) -> None:
-        if not self._holds_a_lock():
-            self.liveness.close()
-        # Otherwise the sign of life stays until the process ends: then everybody sees that it is dead.
-        if "telemetry" in self.__dict__:
-            self.telemetry.close()
-        self.ledger.close()
-
-    def _holds_a_lock(self) -> bool:
-        if "kernel" not in self.__dict__ or self.store is None:
-            return False
-        try:
-            holders = [lock.holder for lock in self.store.locks()]
-        except KfmError:
-            return True
-        return any(holder is not None and holder.worker_id == self.kernel.worker_id for holder in holders)
-
-    # --- adapters, made when first needed --------------------------------------------
-
-    @cached_property
-    def policies(self) -> CedarPolicies:
-        from kfm.policy.cedar import CedarPolicies
-
-        return CedarPolicies(self.settings.policies, self.loaded.folder)
-
-    @cached_property
-    def objects(self) -> Objects:
-        if self.settings.objects is not None:
-            from kfm.objects.remote import RemoteObjects
-
-            return RemoteObjects(self._bucket(self.settings.objects, self.settings.objects_options))
-        from kfm.objects.local import LocalObjects
-
-        return LocalObjects(self.files, f"{self.state}/objects", self.ids)
-
-    @property
-    def _collectable(self) -> LocalObjects:
-        from kfm.objects.local import LocalObjects
-
-        if not isinstance(self.objects, LocalObjects):
-            raise UsageError(
-                "Objects in a bucket are not collected.",
-                remedy="Remove what is old with the bucket's own rules.",
-            )
-        return self.objects
-
-    def _scratch(self) -> Objects:
-        from kfm.objects.scratch import ScratchObjects
-
-        return self._watched(ScratchObjects())
-
-    def _watched(self, objects: Objects) -> Objects:
-        """Objects that take in none of the configuration's secrets."""
-        secrets = self.loaded.referenced_secrets()
-        if not secrets:
-            return objects
-        from kfm.objects.watched import WatchedObjects, needles
-
-        return WatchedObjects(objects, needles(secrets))
-
-    def _tell(self, line: str) -> None:
-        self.announce(self.loaded.discretion(line))
-
-    def _discreet(self, text: str | None) -> str | None:
-        """What a person gave us to keep, without the secrets that we know."""
-        return text and self.loaded.discretion.hide(text)
-
-    def _upstream(self, source: Source, _window: Window) -> Upstream:
-        from kfm.sources.registry import make_source
-
-        made = make_source(source, self.settings, self._source_tools)
-        if not self.loaded.discretion.redactor.secrets:
-            return made
-        from kfm.sources.discreet import DiscreetSource
-
-        return DiscreetSource(made, self.loaded.discretion.hide)
-
-    @cached_property
-    def _source_tools(self) -> Tools:
-        from kfm.http.client import HttpxClient
-        from kfm.sources.registry import Tools
-
-        return Tools(
-            http=HttpxClient(),
-            guard=self._guard,
-            clock=self.clock,
-            open_bucket=self._bucket,
-            resolve_secret=self.loaded.secret,
-            resolve_path=self.loaded.resolve,
-            limits=self.settings.limits,
-        )
-
-    @cached_property
-    def _guard(self) -> Guard:
-        from kfm.calls.guard import guarded, retry_text
-
-        def told(retrying: Retrying) -> None:
-            self._tell(retry_text(retrying))
-            if self._hearer is not None:
-                self._hearer(retrying)
-
-        return partial(
-            guarded,
-            clock=self.clock,
-            rng=self.rng,
-            timeout_ms=self.settings.limits.call_timeout_ms,
-            on_retry=told,
-        )
-
-    def _bucket(self, address: str, options: Mapping[str, str]) -> Bucket:
-        from kfm.objects.bucket import open_bucket
-
-        resolved = {name: self.loaded.secret(value) for name, value in options.items()}
-        return open_bucket(
-            address,
-            resolved,
-            timeout_ms=self.settings.limits.call_timeout_ms,
-            discreet=self.loaded.discretion,
-        )
-
-    @cached_property
-    def projections(self) -> list[Projection]:
-        from kfm.config import github
-        from kfm.publish.projections.registry import Surroundings, build
-
-        job = github()
-        return build(
-            self.settings.publish,
-            Surroundings(
-                root=self.loaded.folder,
-                files=self.files,
-                objects=self.objects,
-                ids=self.ids,
-                bucket=lambda address, options: (self._bucket(address, options), ""),
-                append=_append,
-                github_output=job.output if job else None,
-                github_summary=job.step_summary if job else None,
-            ),
-        )
-
-    @cached_property
-    def telemetry(self) -> Telemetry:
-        """Spans and metrics on their way to a collector, where one is named. A dry-run sends nothing."""
-        from kfm.config import otlp
-        from kfm.telemetry.choice import choose
-
-        named = otlp(self.settings.telemetry)
-        if named is None or self.read_only:
-            return choose(None)
-        return choose(
-            named.endpoint,
-            headers={name: self.loaded.secret(value) for name, value in named.headers.items()},
-            service=named.service,
-            environment=self.settings.environment,
-            instance=self.ids.new(),
-            announce=lambda line: self.announce(line),
-        )
-
-    @cached_property
-    def public_name(self) -> Callable[[str], str]:
-        from kfm.telemetry.public_names import PublicNames
-
-        return PublicNames(self.settings, self.ledger)
-
-    @cached_property
-    def kernel(self) -> Kernel:
-        from kfm.engine.kernel import Kernel
-
-        return Kernel(
-            settings=self.settings,
-            ledger=self.ledger,
-            writer=self.store,
-            clock=self.clock,
-            ids=self.ids,
-            files=self.files,
-            objects=self._watched(self.objects),
-            scratch=self._scratch,
-            upstream=self._upstream,
-            guard=self._guard,
-            policies=self.policies,
-            projections=self.projections,
-            liveness=self.liveness,
-            worker_id=self.ids.new(),
-            progress=self.progress,
-            read_project=self._read,
-            load_pipeline=self._pipeline,
-            runs_folder=f"{self.state}/runs",
-            heart=None if self.read_only else ThreadHeart(self._own_store, self._tell),
-            announce=self._tell,
-            redact=self.loaded.discretion,
-            meter=ProcessMeter(),
-            telemetry=self.telemetry,
-            public_name=self.public_name,
-            listen=self._listen,
-        )
-
-    def _listen(self, hearer: Callable[[Retrying], None] | None) -> None:
-        self._hearer = hearer
-
-    def _own_store(self) -> Store:
-        return open_store(self.loaded.store, self.state, SystemClock())
-
-    def _read(self, path: str) -> bytes:
-        with open(self.loaded.resolve(path), "rb") as file:
-            return file.read()
-
-    def _pipeline(self, reference: str) -> Callable[[Any], None]:
-        from kfm.runs.loading import load_function
-
-        path, _, name = reference.rpartition(":")
-        return load_function(self.loaded.resolve(path), name)
-
-    # --- what a command can ask for ---------------------------------------------------
 
     def run(self, request: RunRequest) -> RunReport:
         from kfm.engine.run import Updating
@@ -463,10 +168,31 @@ class App:
         store.set_switch(switch, entry)
         return switch
 
+    # --- evidence ----------------------------------------------------------------------
 
-def _append(path: str, data: bytes) -> None:
-    with open(path, "ab") as file:
-        file.write(data)
+    def deliver(self) -> Delivered:
+        """Hand over the events that wait, for a bounded time."""
+        from kfm.wiring.evidence import deliver
+
+        return deliver(self)
+
+    def seal(self, *, actor: str, minimum: int = 1) -> list[Seal]:
+        """Seal the events that were posted since the last seal, if there are that many."""
+        from kfm.audit.seals import seal_all
+
+        return seal_all(self.kernel.store, actor, minimum)
+
+    def provenance(self, wanted: str, *, internal: bool = False) -> bytes:
+        """The PROV-O document of a run, or of a call that never became one."""
+        from kfm.wiring.evidence import provenance
+
+        return provenance(self, wanted, internal=internal)
+
+    def leave_provenance(self, report: RunReport) -> None:
+        from kfm.wiring.evidence import leave_provenance
+
+        if report.run is not None and report.artifacts_dir is not None:
+            leave_provenance(self, report.run.run_id, report.artifacts_dir)
 
 
 @contextmanager

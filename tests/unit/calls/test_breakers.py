@@ -143,6 +143,24 @@ def test_a_refusal_inside_is_neither_retried_nor_blamed_on_the_outer_provider(kf
     assert kfm_time.tried[-1].reason == "retry-after-for-run-tier"
 
 
+def test_a_circuit_that_opens_during_the_wait_ends_the_call(kfm_time: DrivenTime) -> None:
+    """The refusal names the error that was being waited out, and the story has an end."""
+    circuit = HERE.breakers.circuit("usgs")
+
+    def meanwhile(_: object) -> None:
+        circuit.after(False)
+        circuit.after(False)
+
+    fetch, calls = failing(9, ConnectionResetError)
+    with pytest.raises(CircuitOpen) as caught:
+        kfm.call(fetch, provider="usgs", idempotent=True, on_retry=meanwhile)
+    assert isinstance(caught.value.__cause__, ConnectionResetError)
+    assert len(calls) == 1
+    ending = kfm_time.tried[-1]
+    assert (ending.outcome, ending.reason) == ("gave-up", "circuit-open")
+    assert ending.not_before_ms == caught.value.facts["not_before_ms"]
+
+
 def test_another_kind_of_breakers_can_take_over(kfm_time: DrivenTime) -> None:
     """Calls that were declared before ask the new ones, and the old ones again afterwards."""
     asked: list[str] = []

@@ -125,6 +125,24 @@ def test_nothing_is_begun_after_the_deadline(own: dict[str, float], kfm_time: Dr
 
 
 @pytest.mark.req("RET-4")
+def test_a_function_that_takes_no_limit_sees_the_one_around_it(kfm_time: DrivenTime) -> None:
+    """The default limit, which can't be kept there, is not made up: at no try, in no state of the circuit."""
+    seen: list[float | None] = []
+
+    @kfm.call(provider="usgs", idempotent=True)
+    def fetch() -> None:
+        seen.append(kfm.deadline())
+        kfm_time.advance(100)
+        if len(seen) in (1, 3):
+            raise ConnectionResetError
+
+    fetch()
+    with kfm.within(600):
+        fetch()
+    assert seen == [None, None, 600.0, pytest.approx(499.75)]
+
+
+@pytest.mark.req("RET-4")
 def test_a_wider_limit_inside_has_no_effect(kfm_time: DrivenTime) -> None:
     """Limits only get nearer on the way in."""
     with kfm.within(5), kfm.within(50):

@@ -2,6 +2,9 @@
 INSERT INTO outbox (event_id, topic, subject, body, recorded_at_ms, tries, not_before_ms, delivered_at_ms)
 VALUES (:event_id, :topic, :subject, :body, :recorded_at_ms, 0, 0, NULL)
 
+-- name: outbox.hold
+SELECT 1
+
 -- name: outbox.claim
 UPDATE outbox SET not_before_ms = :until_ms, tries = tries + 1
 WHERE number IN (
@@ -9,7 +12,7 @@ WHERE number IN (
   WHERE o.topic = :topic AND o.delivered_at_ms IS NULL AND o.not_before_ms <= :now_ms
     AND NOT EXISTS (
       SELECT 1 FROM outbox e
-      WHERE e.subject = o.subject AND e.topic = o.topic AND e.delivered_at_ms IS NULL
+      WHERE e.subject = o.subject AND e.topic || '' = o.topic AND e.delivered_at_ms IS NULL
         AND e.number < o.number AND e.not_before_ms > :now_ms
     )
   ORDER BY o.number LIMIT :row_limit

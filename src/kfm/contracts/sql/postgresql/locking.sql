@@ -7,6 +7,9 @@ SELECT scope, fence, worker_id, run_id, acquired_at_ms, lease_until_ms FROM lock
 -- name: policy.epoch_for_share
 SELECT value FROM counters WHERE name = 'policy_epoch' FOR SHARE
 
+-- name: outbox.hold
+SELECT pg_advisory_xact_lock(4900148)
+
 -- name: outbox.claim
 UPDATE outbox SET not_before_ms = :until_ms, tries = tries + 1
 WHERE number IN (
