@@ -134,9 +134,9 @@ def benchmarks() -> list[Benchmark]:
         Benchmark(
             name="call_sync_timeout_vs_try",
             kind="cost",
-            goal=16.0,
+            goal=6.0,
             rounds=25,
             **_timed(_bare, pass_timeout=False),
         ),
-        Benchmark(name="call_sync_handed_vs_try", kind="cost", goal=24.0, rounds=25, **_timed(_bare)),
+        Benchmark(name="call_sync_handed_vs_try", kind="cost", goal=9.0, rounds=25, **_timed(_bare)),
     ]

@@ -6,8 +6,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import AbstractContextManager
 from typing import Any, Literal, Protocol, TypeVar
 
-from kfm.core.commits import Admit, Admitted, Fail, Promote, Promoted, Reaped, Step
+from kfm.core.breaker import Breaker
+from kfm.core.commits import Admit, Admitted, Approve, Fail, Judge, Promote, Promoted, Reaped, Step
 from kfm.core.evidence import Attempt, Backlog, Circumstances, Letter, Link, Retry, Testimony
+from kfm.core.holding import Approval, Held, RetryState, Waiting
 from kfm.core.records import (
     Found,
     GateResult,
@@ -64,9 +66,7 @@ class Witness(Protocol):
 
     def started(self, attempt: Attempt, run: Run, known: Circumstances) -> Testimony | None: ...
     def ended(self, attempt: Attempt, run: Run, known: Circumstances) -> Testimony | None: ...
-    def turned_away(
-        self, invocation: Invocation, known: Circumstances, at_ms: int
-    ) -> tuple[Testimony, ...]:
+    def turned_away(self, invocation: Invocation, known: Circumstances, at_ms: int) -> tuple[Testimony, ...]:
         """For a call that was refused or failed before there was an attempt: a start and an end."""
 
 
@@ -253,6 +253,16 @@ class Guard(Protocol):
     ) -> T: ...
 
 
+class Providers(Protocol):
+    """Whether those whom work calls are left alone just now."""
+
+    def ask(self, providers: Sequence[str]) -> None:
+        """Raises CircuitOpen if one is. Where a probe is due, it is this process's from now on."""
+
+    def give_back(self) -> None:
+        """Let others make the probes that were asked for and not made."""
+
+
 class Http(Protocol):
     """Reading over HTTP. There is no way to send anything but GET and HEAD."""
 
@@ -380,6 +390,10 @@ class LedgerReader(Protocol):
     def lock(self, scope: str) -> Lock | None: ...
     def locks(self) -> list[Lock]: ...
     def switches(self) -> list[Switch]: ...
+    def breaker(self, provider: str) -> Breaker:
+        """The provider's breaker, closed if nobody had trouble with it."""
+
+    def breakers(self) -> list[Breaker]: ...
     def policy_epoch(self) -> int: ...
     def forces(self, work_base: str) -> int: ...
     def governance(
@@ -426,6 +440,31 @@ class LedgerReader(Protocol):
     def events_posted(self, after: int = 0) -> int:
         """How many rows the outbox has above that number."""
 
+    def retry_state(self, run_id: str) -> RetryState | None: ...
+    def waiting(self, until_ms: int, limit: int = 100) -> list[Waiting]:
+        """Failed runs whose automatic attempt is due by then, the earliest first."""
+
+    def unjudged(self, limit: int = 100) -> list[Run]:
+        """Runs whose process died before anybody decided what becomes of them."""
+
+    def held(
+        self,
+        *,
+        state: str | None = None,
+        kind: str | None = None,
+        dataset_id: str | None = None,
+        subject: str | None = None,
+        limit: int = 50,
+    ) -> list[Held]:
+        """Newest first."""
+
+    def held_one(self, held_id: str) -> Held | None: ...
+    def approval(self, request_id: str) -> Approval | None: ...
+    def approvals(
+        self, *, state: str | None = None, subject: str | None = None, limit: int = 50
+    ) -> list[Approval]:
+        """Newest first."""
+
     def mark(self, name: str) -> str | None:
         """A value that the environment was given once."""
 
@@ -471,8 +510,24 @@ class Store(LedgerReader, Protocol):
     def promote(self, request: Promote) -> Promoted: ...
     def fail(self, request: Fail) -> bool: ...
     def reap(self, dead: Callable[[str], bool]) -> list[Reaped]: ...
+    def judge(self, request: Judge) -> bool:
+        """Decide about a run that has ended already; False if the world has moved."""
+
+    def request_approval(self, approval: Approval, entry: GovernanceEntry) -> None: ...
+    def approve(self, request: Approve) -> bool:
+        """Approve a release and carry it out; False if it is not as it was asked for, or used already."""
+
     def raise_projected(self, dataset_id: str, target: str, sequence: int) -> None: ...
     def begin_collection(self, worker_id: str, lease_ms: int, dead: Callable[[str], bool]) -> int | Lock: ...
     def end_collection(self, fence: int, entry: GovernanceEntry) -> None: ...
+    def change_breaker(
+        self,
+        provider: str,
+        decide: Callable[[Breaker, int], Breaker],
+        entries: Iterable[GovernanceEntry] = (),
+    ) -> tuple[Breaker, Breaker]:
+        """Compare and set: what was found, and what stands now. `decide` is pure and gets the time that
+        leases live by; it may be asked more than once."""
+
     def set_switch(self, switch: Switch, entry: GovernanceEntry) -> int: ...
     def append_governance(self, entries: Iterable[GovernanceEntry]) -> None: ...

@@ -36,6 +36,7 @@ _ALLOWED = {
         "-closed",
         "closed-open",
         "open-half_open",
+        "open-closed",
         "half_open-half_open",
         "half_open-closed",
         "half_open-open",

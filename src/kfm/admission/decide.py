@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
+from kfm.core.grants import is_spent, may_be_granted, standing
+from kfm.core.holding import RetryState
 from kfm.core.records import Lock, Record, Run, Trigger
-from kfm.core.retry import budget_state, policy_for
 from kfm.core.times import rfc3339
 
 
@@ -31,7 +32,9 @@ def is_live(lock: Lock | None, run: Run, now_ms: int, dead: bool) -> bool:
     )
 
 
-def decide(run: Run | None, trigger: Trigger, *, live: bool, now_ms: int) -> Verdict:
+def decide(
+    run: Run | None, trigger: Trigger, *, live: bool, now_ms: int, state: RetryState | None = None
+) -> Verdict:
     if run is None:
         return Verdict(kind="start", reason="This work has not been done yet.")
     if run.status == "running" and live:
@@ -45,7 +48,7 @@ def decide(run: Run | None, trigger: Trigger, *, live: bool, now_ms: int) -> Ver
     if run.status == "success":
         reason = f"Done as revision {run.revision}."
         return Verdict(kind="compare", run=run, revision=run.revision, reason=reason)
-    return _again(run, trigger, now_ms)
+    return _again(run, trigger, now_ms, state)
 
 
 def _next(run: Run, why: str) -> Verdict:
@@ -54,18 +57,16 @@ def _next(run: Run, why: str) -> Verdict:
     return Verdict(kind="start", run=run, revision=number, reason=f"{why}: revision {number} opens.")
 
 
-def _again(run: Run, trigger: Trigger, now_ms: int) -> Verdict:
+def _again(run: Run, trigger: Trigger, now_ms: int, state: RetryState | None) -> Verdict:
     """A failed run, or one whose worker is gone: within budget freely, past it answered for."""
     why = (
         f"Attempt {run.attempts} failed with {run.error_code}."
         if run.status == "failed"
         else f"Attempt {run.attempts} was interrupted."
     )
-    policy = policy_for(run.trigger_type)
-    spent = budget_state(run.attempts, run.start_time_ms, now_ms, policy) != "free"
-    if not spent:
+    if not is_spent(run, state, now_ms):
         return Verdict(kind="restart", run=run, revision=run.revision, reason=why)
-    if trigger.rationale and trigger.ticket:
+    if trigger.rationale and trigger.ticket and may_be_granted(run, state):
         return Verdict(
             kind="restart",
             run=run,
@@ -73,9 +74,8 @@ def _again(run: Run, trigger: Trigger, now_ms: int) -> Verdict:
             governed=True,
             reason=f"{why} Retried past its budget by {trigger.actor} ({trigger.ticket}).",
         )
-    return Verdict(
-        kind="stop",
-        run=run,
-        revision=run.revision,
-        reason=f"{why} {run.attempts} attempts since {rfc3339(run.start_time_ms)} have used up its budget.",
-    )
+    used = standing(run, state)
+    spent = f"{why} {used.attempts} attempts since {rfc3339(used.since_ms)} have used up its budget."
+    if not may_be_granted(run, state):
+        spent += f" It was granted {used.grants} times; only a new revision (--force) goes on."
+    return Verdict(kind="stop", run=run, revision=run.revision, reason=spent)

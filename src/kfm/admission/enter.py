@@ -12,6 +12,8 @@ from kfm.core.commits import Admit
 from kfm.core.errors import BudgetSpent, Busy, KfmError, LockHeld, Refused
 from kfm.core.evidence import Circumstances
 from kfm.core.gates import GateDecision
+from kfm.core.grants import granted
+from kfm.core.holding import Waiting
 from kfm.core.records import GateResult, GovernanceEntry, Invocation, InvocationOutcome, Lock, Record, Run
 from kfm.core.run_transitions import retried, taken_over
 from kfm.core.times import rfc3339
@@ -67,7 +69,9 @@ class Door:
         force: bool,
         policies: str,
         redact: Callable[[str], str],
+        due: Waiting | None = None,
     ) -> None:
+        self._due = due  # an automatic attempt: of this run, after this attempt, or not at all
         self._store = store
         self._liveness = liveness
         self._worker_id = worker_id
@@ -101,6 +105,7 @@ class Door:
         if verdict.kind == "busy":
             assert verdict.run is not None
             self._away(subject, "busy", LockHeld(self._holder(subject.scope)), run=verdict.run)
+        self._refuse_overtaken(subject, verdict)
         decision = self._gates(subject)
         if not decision.allowed:
             self._away(
@@ -120,6 +125,15 @@ class Door:
                 return self._answered(subject, verdict.run, decision, unchanged(verdict.run))
             verdict = reopened(verdict.run, why)
         return self._admit(subject, verdict, decision, epoch)
+
+    def _refuse_overtaken(self, subject: Subject, verdict: Verdict) -> None:
+        """What was due is due once: whoever comes later finds another attempt, and leaves it alone."""
+        if self._due is None:
+            return
+        run, seen = verdict.run, self._due.run
+        if run is None or (run.run_id, run.attempts, run.status) != (seen.run_id, seen.attempts, "failed"):
+            error = Busy(f"Somebody else has tried run {seen.run_id} again.", remedy="Nothing is left to do.")
+            self._away(subject, "busy", error, run=run)
 
     def _compared(self, subject: Subject, run: Run) -> str:
         """Upstream's fingerprint now; that it can't be had is an answer that goes on record, too."""
@@ -141,6 +155,9 @@ class Door:
             seen, run = None, subject.new_run(verdict.revision, now_ms)
         invocation = self._invocation(subject, None, run, verdict.reason, decision.results)
         entries = self._entries(subject, run, verdict, decision)
+        grant = None
+        if verdict.governed and seen is not None:
+            grant = granted(seen, self._store.retry_state(seen.run_id), now_ms)
         admitted = self._store.admit(
             Admit(
                 run=run,
@@ -152,6 +169,7 @@ class Door:
                 policy_epoch=epoch,
                 entries=entries,
                 known=self._known(subject, decision.results, run.revision),
+                grant=grant,
             ),
             self._liveness.is_dead,
         )
@@ -280,7 +298,8 @@ def look(store: LedgerReader, liveness: Liveness, subject: Subject) -> Verdict:
         for lock in store.locks()  # under whichever scope it began: the setting may have changed since
         if lock.holder is not None and lock.holder.run_id == run.run_id
     )
-    return decide(run, subject.trigger, live=live, now_ms=now_ms)
+    state = store.retry_state(run.run_id) if run is not None and run.status != "success" else None
+    return decide(run, subject.trigger, live=live, now_ms=now_ms, state=state)
 
 
 def reopened(run: Run, why: str) -> Verdict:

@@ -7,6 +7,7 @@ repeats the block, the context judges how it ended.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from contextvars import Token
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -53,7 +54,8 @@ class Attempt:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
         if self._token is not None:
-            DEADLINE_MS.reset(self._token)
+            with suppress(ValueError):  # a generator may be closed in another context than it ran in
+                DEADLINE_MS.reset(self._token)
         self.state = "done"
         if error is None:
             self._tries.succeeded()

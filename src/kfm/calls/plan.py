@@ -97,6 +97,8 @@ def plan_for(name: str, options: Options, *, takes_limit: bool) -> Plan:
     isolation = options.get("isolation")
     if isolation not in (None, "thread", "process"):
         raise UsageError(f'isolation= is "thread" or "process", not {isolation!r}.')
+    if not isinstance(options.get("idempotent", False), bool):
+        raise UsageError("idempotent= is True or False: a promise has no third value.")
     timeout, attempt_timeout = options.get("timeout"), options.get("attempt_timeout")
     return Plan(
         name=name,
@@ -105,7 +107,7 @@ def plan_for(name: str, options: Options, *, takes_limit: bool) -> Plan:
         timeout_ms=TIMEOUT_MS if timeout is None else _ms("timeout", timeout),
         timed=takes_limit or timeout is not None or attempt_timeout is not None or isolation is not None,
         attempt_timeout_ms=None if attempt_timeout is None else _ms("attempt_timeout", attempt_timeout),
-        idempotent=options.get("idempotent", False) is True,
+        idempotent=options.get("idempotent", False),
         retry_on=_retry_on(options.get("retry_on", ())),
         isolation=isolation,
         check=options.get("check"),

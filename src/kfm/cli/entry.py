@@ -28,6 +28,7 @@ COMMANDS = {
     "export": ("kfm.cli.export", "Bundle the evidence of a run, or check such a bundle."),
     "audit": ("kfm.cli.audit", "Verify, anchor, list and export the governance ledger."),
     "lineage": ("kfm.cli.lineage", "Show, deliver and count OpenLineage events."),
+    "lint": ("kfm.cli.lint", "Find forbidden retry behaviour in Python code."),
     "gate": ("kfm.cli.gate", "Test policies against fixtures."),
     "release": ("kfm.cli.release", "Make a release: telemetry, SBOM, manifest, attestation."),
     "config": ("kfm.cli.config", "Show or check the configuration."),

@@ -34,7 +34,7 @@ def gather(app: Any) -> dict[str, Any]:
         "environment": settings.environment,
         "at": instant(now_ms),
         "datasets": datasets,
-        "needs_attention": [_needing(run, now_ms) for run in attention[:ATTENTION_MAX]],
+        "needs_attention": [_needing(run, ledger, now_ms) for run in attention[:ATTENTION_MAX]],
         "needs_attention_more": max(len(attention) - ATTENTION_MAX, 0),
         "running": [_running(run, alive, now_ms) for run in running],
         "locks": [_lock(lock, now_ms, lock.scope in gone) for lock in locks],
@@ -156,11 +156,11 @@ def _work(run: Any) -> tuple[Any, ...]:
     return (run.source_id, run.window_start_ms, run.window_end_ms, run.partition)
 
 
-def _needing(run: Any, now_ms: int) -> dict[str, Any]:
-    from kfm.core.retry import budget_state, policy_for
+def _needing(run: Any, ledger: Any, now_ms: int) -> dict[str, Any]:
+    from kfm.core.grants import is_spent
 
-    state = budget_state(run.attempts, run.start_time_ms, now_ms, policy_for(run.trigger_type))
-    reasons = "" if state == "free" else " --rationale TEXT --ticket ID"
+    spent = is_spent(run, ledger.retry_state(run.run_id), now_ms)
+    reasons = " --rationale TEXT --ticket ID" if spent else ""
     return {
         "dataset_id": run.dataset_id,
         **_brief(run),

@@ -1,7 +1,12 @@
-"""The circuit breaker of one provider: closed, open, half-open. Pure; the store shares it."""
+"""The circuit breaker of one provider: closed, open, half-open. Pure; the store shares it.
+
+What piled up during an outage is released at the pace at which it came in: see `release_at_ms`.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import math
 from typing import Literal
 
 import msgspec
@@ -13,6 +18,8 @@ from kfm.core.states import check_transition
 FAILURES_MAX = 3
 COOLDOWN_MS = 300_000
 PROBE_LEASE_MS = 60_000
+RECOVERY_STRETCH = 1.25  # what waited comes back at 1 / 1.25 of the rate at which it piled up
+RECOVERY_MAX_MS = 86_400_000
 
 BreakerState = Literal["closed", "open", "half-open"]
 Permission = Literal["call", "probe", "refuse"]
@@ -25,6 +32,8 @@ class Breaker(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     opened_at_ms: int | None = None
     probe_until_ms: int | None = None
     fence: int = 0  # rises with every probe
+    tripped_at_ms: int | None = None  # when the outage began; kept until what waited has been released
+    closed_at_ms: int | None = None  # when the last outage ended
 
 
 def may_call(breaker: Breaker, now_ms: int) -> Permission:
@@ -52,14 +61,51 @@ def probe_started(breaker: Breaker, now_ms: int, lease_ms: int = PROBE_LEASE_MS)
     return replace(breaker, state="half-open", probe_until_ms=now_ms + lease_ms, fence=breaker.fence + 1)
 
 
-def on_success(breaker: Breaker, fence: int | None = None) -> Breaker:
-    """A call went well. While open or half-open only the probe's own result counts."""
+def probe_renewed(breaker: Breaker, now_ms: int, fence: int, lease_ms: int = PROBE_LEASE_MS) -> Breaker:
+    """The prober is still at it. Nothing changes if the probe has passed to another."""
+    if breaker.state != "half-open" or fence != breaker.fence:
+        return breaker
+    return replace(breaker, probe_until_ms=now_ms + lease_ms)
+
+
+def probe_given_up(breaker: Breaker, now_ms: int, fence: int) -> Breaker:
+    """The prober will not call after all: the next one may at once."""
+    if breaker.state != "half-open" or fence != breaker.fence:
+        return breaker
+    return replace(breaker, probe_until_ms=now_ms)
+
+
+def reset(breaker: Breaker, now_ms: int) -> Breaker:
+    """A person says that the provider is well. A probe that is under way does not count any more."""
+    if breaker.state == "closed":
+        return replace(breaker, failures=0) if breaker.failures else breaker
+    check_transition("breaker", breaker.state, "closed", "reset")
+    return replace(_closed(breaker, now_ms), fence=breaker.fence + 1)
+
+
+def on_success(breaker: Breaker, fence: int | None = None, now_ms: int | None = None) -> Breaker:
+    """A call went well. While open or half-open only the probe's own result counts.
+
+    Without a time nobody knows when the outage ended, and what waited for it is not spread.
+    """
     if breaker.state == "closed":
         return replace(breaker, failures=0) if breaker.failures else breaker
     if breaker.state == "open" or fence != breaker.fence:
         return breaker
     check_transition("breaker", breaker.state, "closed", "probe_succeeded")
-    return replace(breaker, state="closed", failures=0, opened_at_ms=None, probe_until_ms=None)
+    return _closed(breaker, now_ms)
+
+
+def _closed(breaker: Breaker, now_ms: int | None) -> Breaker:
+    return replace(
+        breaker,
+        state="closed",
+        failures=0,
+        opened_at_ms=None,
+        probe_until_ms=None,
+        tripped_at_ms=None if now_ms is None else breaker.tripped_at_ms,
+        closed_at_ms=now_ms,
+    )
 
 
 def on_failure(breaker: Breaker, now_ms: int, fence: int | None = None) -> Breaker:
@@ -69,10 +115,54 @@ def on_failure(breaker: Breaker, now_ms: int, fence: int | None = None) -> Break
         if failures < FAILURES_MAX:
             return replace(breaker, failures=failures)
         check_transition("breaker", "closed", "open", "tripped")
-        return replace(breaker, state="open", failures=failures, opened_at_ms=now_ms)
+        again = now_ms < recovered_at_ms(breaker)  # work of the last outage still waits: it is the same one
+        return replace(
+            breaker,
+            state="open",
+            failures=failures,
+            opened_at_ms=now_ms,
+            tripped_at_ms=breaker.tripped_at_ms if again else now_ms,
+            closed_at_ms=None,
+        )
     if breaker.state == "open" or fence != breaker.fence:
         return breaker
     check_transition("breaker", breaker.state, "open", "probe_failed")
     return replace(
         breaker, state="open", failures=breaker.failures + 1, opened_at_ms=now_ms, probe_until_ms=None
     )
+
+
+# --- after an outage -----------------------------------------------------------------
+
+
+def recovered_at_ms(breaker: Breaker) -> int:
+    """When all that waited for the last outage has been released; 0 if there was none."""
+    if breaker.tripped_at_ms is None or breaker.closed_at_ms is None:
+        return 0
+    return breaker.closed_at_ms + _spread_ms(breaker.tripped_at_ms, breaker.closed_at_ms)
+
+
+def release_at_ms(breaker: Breaker, due_ms: int, share: float, now_ms: int) -> int:
+    """When work of this provider that fell due at `due_ms` may begin. Not for what a person starts.
+
+    While the provider is left alone: when to look again. After an outage what fell due in it begins in
+    the same order, over a span a quarter longer than the outage was: so, whatever the usual rate is,
+    the backlog adds four fifths of it, and together they stay under twice the usual rate. Work that
+    was late already when the outage began has its place by `share`, in [0, 1).
+    """
+    if breaker.state != "closed":
+        return max(due_ms, now_ms + wait_ms(breaker, now_ms))
+    tripped_ms, closed_ms = breaker.tripped_at_ms, breaker.closed_at_ms
+    if tripped_ms is None or closed_ms is None or due_ms >= closed_ms or closed_ms <= tripped_ms:
+        return due_ms
+    place = (due_ms - tripped_ms) / (closed_ms - tripped_ms) if due_ms > tripped_ms else share
+    return closed_ms + math.floor(place * _spread_ms(tripped_ms, closed_ms))
+
+
+def share_of(name: str) -> float:
+    """A number in [0, 1) that is the same for the same piece of work, and even over many."""
+    return int.from_bytes(hashlib.sha256(name.encode("utf-8", "replace")).digest()[:6]) / 2**48
+
+
+def _spread_ms(tripped_ms: int, closed_ms: int) -> int:
+    return min(RECOVERY_MAX_MS, math.floor(RECOVERY_STRETCH * max(0, closed_ms - tripped_ms)))

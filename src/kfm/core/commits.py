@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from kfm.core.evidence import Account, Circumstances, Retry
+from kfm.core.holding import Held, RetryState
 from kfm.core.records import (
     Found,
     GateResult,
@@ -34,6 +35,7 @@ class Admit(Record, frozen=True):
     policy_epoch: int
     entries: tuple[GovernanceEntry, ...] = ()
     known: Circumstances = Circumstances()
+    grant: RetryState | None = None  # a new one, for a retry past the budget that somebody answers for
 
 
 class Admitted(Record, frozen=True):
@@ -97,6 +99,30 @@ class Fail(Record, frozen=True):
     retries: tuple[Retry, ...] = ()
     fingerprint: str | None = None  # with the inputs that it was made of, if they were discovered
     inputs: tuple[Found, ...] = ()
+    retry: RetryState | None = None  # what becomes of the run
+    held: Held | None = None  # with all that a replay needs, where nobody tries it again by himself
+
+
+class Judge(Record, frozen=True):
+    """A decision about a run that has ended already: its process died, or its time ran out."""
+
+    run: Run
+    seen: RetryState | None
+    retry: RetryState
+    held: Held | None = None
+    entries: tuple[GovernanceEntry, ...] = ()
+
+
+class Approve(Record, frozen=True):
+    """A second person's yes, and what it lets happen, together or not at all."""
+
+    request_id: str
+    held_id: str
+    digest: str  # of what is held, as it was when the release was asked for
+    approved_by: str
+    rationale: str
+    grant: RetryState | None = None
+    entries: tuple[GovernanceEntry, ...] = ()
 
 
 class Reaped(Record, frozen=True):

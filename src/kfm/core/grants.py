@@ -7,33 +7,15 @@ forgets nothing and every process of the environment sees the same.
 
 from __future__ import annotations
 
-from typing import Literal
-
 from msgspec.structs import replace
 
 from kfm.core.classify import Classification
+from kfm.core.holding import Fate, RetryState
 from kfm.core.records import Record, Run
 from kfm.core.retry import budget_state, decide_retry, policy_for
 from kfm.core.retry_rules import retry_rules
 
-Fate = Literal["retry", "spent", "quarantine"]
-
 REAPED = Classification(retryable=True, error_class="lease")  # the process is gone, the work may be fine
-
-
-class RetryState(Record, frozen=True):
-    """What was decided about a run when one of its attempts ended."""
-
-    run_id: str
-    attempt: int  # the attempt that had ended
-    grants: int
-    grant_attempts: int  # of the present grant, as far as they count
-    granted_at_ms: int  # the budget counts from here
-    not_before_ms: int | None  # of the next automatic attempt
-    fate: Fate
-    error_class: str
-    reason: str  # retry | granted | non-retryable | attempts-spent | budget-spent | not-idempotent | …
-    updated_at_ms: int
 
 
 class Standing(Record, frozen=True):
@@ -42,13 +24,6 @@ class Standing(Record, frozen=True):
     grants: int
     attempts: int
     since_ms: int
-
-
-class Waiting(Record, frozen=True):
-    """A run with an automatic attempt ahead of it."""
-
-    state: RetryState
-    run: Run
 
 
 def standing(run: Run, state: RetryState | None) -> Standing:

@@ -67,7 +67,9 @@ class Source(Strict, frozen=True):
     contract: str | None = None
     pipeline: str | None = None  # "path/to/file.py:function"
     mode: Literal["merge", "replace"] = "merge"
+    idempotent: bool = True  # False: the pipeline acts on the outside by itself, so it is not retried
     path: str | None = None  # template of the published path, see the reference
+    provider: str | None = None  # whose circuit its calls pass; None: by the address
     # files
     folder: str | None = None
     pattern: str = "**/*"

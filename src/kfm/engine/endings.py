@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from kfm.admission.enter import Entered
 from kfm.admission.subject import Subject
-from kfm.core.classify import classify_exception
 from kfm.core.commits import Fail
 from kfm.core.errors import (
     BackendUnavailable,
@@ -25,6 +24,8 @@ from kfm.core.errors import (
 )
 from kfm.core.evidence import Ending
 from kfm.core.gates import GateDecision, refusal
+from kfm.core.giving_up import facts_of, held_run
+from kfm.core.holding import Held, RetryState
 from kfm.core.records import Check, GateResult, GovernanceEntry, Run, Switch, ValidationReport
 from kfm.core.redact import Discretion
 from kfm.engine.artifacts import RunLog
@@ -32,7 +33,7 @@ from kfm.engine.kernel import Kernel
 from kfm.engine.nodes import RecordedNodes
 from kfm.engine.projecting import project
 from kfm.engine.requests import Outcome, RunReport
-from kfm.recovery.failures import advise
+from kfm.recovery.failures import advise, judged, kind_of
 
 
 class Denied(Exception):
@@ -98,13 +99,14 @@ class Endings:
         """End the run without a promotion, unless it turns out to have been promoted after all."""
         kernel, run = self._kernel, entered.run
         error = _as_error(problem, log, kernel.redact)
-        advice = advise(run, error, kernel.store.now_ms())
+        state = self._judged(run, error)
+        advice = advise(run, state, kernel.store.now_ms())
         log.step(log.phase, error.message, level="error", code=error.code, error_class=advice.error_class)
         decided = problem.decision.results if isinstance(problem, Denied) else ()
         gates = (*entered.invocation.gates, *decided)
         if not isinstance(error, LostLease):
             nodes.learn(gates=gates)
-            landed = kernel.store.fail(self._fail(entered, error, gates, nodes))
+            landed = kernel.store.fail(self._fail(entered, error, gates, nodes, state))
             stored = kernel.store.run(run.run_id)
             if not landed and stored is not None and stored.status == "success" and stored.fence == run.fence:
                 # The promotion had been committed before its answer was lost.
@@ -132,12 +134,29 @@ class Endings:
             failed_checks=problem.failed_checks if isinstance(problem, Denied) else (),
         )
 
+    def _judged(self, run: Run, error: KfmError) -> RetryState:
+        kernel = self._kernel
+        return judged(
+            run,
+            error,
+            kernel.store.retry_state(run.run_id),
+            idempotent=self.subject.source.idempotent,
+            now_ms=kernel.store.now_ms(),
+            unit_random=kernel.rng.unit(),
+        )
+
     def _fail(
-        self, entered: Entered, error: KfmError, gates: tuple[GateResult, ...], nodes: RecordedNodes
+        self,
+        entered: Entered,
+        error: KfmError,
+        gates: tuple[GateResult, ...],
+        nodes: RecordedNodes,
+        state: RetryState,
     ) -> Fail:
         run = entered.run
         code = "CANCELLED" if isinstance(error, Cancelled) else error.code
-        kind = classify_exception(error)
+        kind = kind_of(error)
+        held = self._held(run, state, nodes, code, self._kernel.redact(error.message))
         testimony = nodes.ending(
             lineage_ending(error),
             error_code=code,
@@ -154,11 +173,41 @@ class Endings:
             invocation_id=entered.invocation.invocation_id,
             outcome="refused" if isinstance(error, Refused) else "failed",
             gates=gates,
-            entries=self._failure_entries(run, error),
+            entries=(*self._failure_entries(run, error), *self._holding_entries(run, held)),
             pause=self._pause(error),
+            retry=state,
+            held=held,
             **testimony,
             **nodes.unsaved(),
         )
+
+    def _held(
+        self, run: Run, state: RetryState, nodes: RecordedNodes, code: str, message: str
+    ) -> Held | None:
+        """With all that a replay needs."""
+        if state.fate == "retry":
+            return None
+        before = [
+            attempt.error_class
+            for attempt in self._kernel.store.attempts(run.run_id)
+            if not attempt.node and attempt.error_class
+        ]
+        payload_hash, inputs = nodes.payload()
+        return held_run(
+            run,
+            state,
+            payload_hash=payload_hash,
+            inputs=inputs,
+            error_classes=(*before, state.error_class),
+            error_code=code,
+            error_message=message,
+        )
+
+    def _holding_entries(self, run: Run, held: Held | None) -> tuple[GovernanceEntry, ...]:
+        if held is None:
+            return ()
+        rights = self.subject.dataset.rights
+        return (self.entry(held.kind, run.run_id, facts_of(held, rights.care.label if rights else None)),)
 
     def _failure_entries(self, run: Run, error: KfmError) -> tuple[GovernanceEntry, ...]:
         facts = {

@@ -23,6 +23,7 @@ from kfm.ports import (
     Progress,
     Projection,
     Retrying,
+    Rng,
     Store,
     Telemetry,
 )
@@ -38,6 +39,13 @@ class Unmetered:
 
     def package_uj(self) -> int | None:
         return None
+
+
+class Midway:
+    """No chance: every delay is its nominal one."""
+
+    def unit(self) -> float:
+        return 0.5
 
 
 @dataclass(frozen=True)
@@ -65,6 +73,7 @@ class Kernel:
     redact: Discretion = field(default_factory=Discretion)  # what is kept or said passes it first
     meter: Meter = field(default_factory=Unmetered)
     telemetry: Telemetry = field(default_factory=Off)
+    rng: Rng = field(default_factory=Midway)  # the jitter of retries
     public_name: Callable[[str], str] = lambda dataset_id: dataset_id  # what a dataset is called in public
     # Who hears of tries that failed while upstream is being discovered; None: nobody any more.
     listen: Callable[[Callable[[Retrying], None] | None], None] = lambda _hearer: None

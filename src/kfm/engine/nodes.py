@@ -205,6 +205,10 @@ class RecordedNodes:
         self._ending = tuple(closes)
         return {"closes": self._ending, "retries": tuple(self._retries)}
 
+    def payload(self) -> tuple[str | None, tuple[Found, ...]]:
+        """The fingerprint of what was discovered, and what that was."""
+        return self._inputs_hash, self._known.inputs
+
     def unsaved(self) -> dict[str, Any]:
         """What was discovered and has not been kept yet."""
         return {"fingerprint": self._fingerprint, "inputs": self._found}

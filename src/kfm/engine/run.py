@@ -11,6 +11,7 @@ from kfm.core.commits import Promote
 from kfm.core.errors import Busy, LostLease, PlanDrifted
 from kfm.core.evidence import Circumstances
 from kfm.core.gates import refusal
+from kfm.core.holding import Waiting
 from kfm.core.records import GateResult, GovernanceEntry
 from kfm.engine import gating, work
 from kfm.engine.artifacts import RunLog
@@ -42,12 +43,14 @@ class Updating:
         force: bool,
         artifacts_dir: str | None,
         plan: Plan | None,
+        due: Waiting | None = None,
     ) -> None:
         self._kernel = kernel
         self._subject = subject
         self._force = force
         self._artifacts_dir = artifacts_dir
         self._plan = plan
+        self._due = due
         self._end = Endings(kernel, subject)
         self._watch = Watch(kernel, subject)
         self._upstream: Upstream | None = None
@@ -79,6 +82,7 @@ class Updating:
             force=self._force,
             policies=kernel.policies.bundle_id,
             redact=kernel.redact,
+            due=self._due,
         )
         try:
             self._refuse_drift(door)

@@ -83,10 +83,9 @@ class Watch:
         telemetry.add("kfm.pattern.node_writes_total", dataset=self.dataset, node=node, outcome=outcome)
         telemetry.observe("kfm.pattern.node_duration_seconds", seconds, node=node, outcome=outcome)
         if attempt.energy is not None:
-            used, labels = attempt.energy, {"dataset": self.dataset, "node": node}
-            telemetry.add("kfm.pattern.node_cpu_seconds_total", used.cpu_us, **labels)
-            telemetry.add("kfm.pattern.node_energy_wh_total", used.energy_uwh, **labels)
-            telemetry.add("kfm.pattern.node_co2_g_total", used.co2_ug, **labels)
+            # Energy and carbon of a node follow from this figure; the ledger's own metrics have them, too.
+            used_us = attempt.energy.cpu_us
+            telemetry.add("kfm.pattern.node_cpu_seconds_total", used_us, dataset=self.dataset, node=node)
 
     def _run_ended(self, attempt: Attempt, seconds: float, trigger: TriggerType) -> None:
         telemetry, ending = self._telemetry, str(attempt.ending)

@@ -81,7 +81,7 @@ def _ledger(found: Contents, evidence: RunEvidence, view: View) -> None:
             correction=None if run.correction is None else mask(run.correction),
         )
         calls = tuple(replace(veiled_call(call, mask), claimed_actor=None, rationale=None) for call in calls)
-        attempts = tuple(replace(veiled_attempt(one), code_sha=None) for one in attempts)
+        attempts = tuple(map(veiled_attempt, attempts))
     put = found.documents
     put["ledger/run.json"] = _line(run, view)
     put["ledger/invocations.jsonl"] = _lines(calls, view)

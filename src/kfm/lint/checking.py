@@ -33,16 +33,18 @@ def check(data: bytes, path: str = "<string>", codes: frozenset[str] = CODES) ->
     try:
         return check_source(parse(data, path), codes)
     except Unreadable as problem:
-        return _unreadable(path, str(problem), problem.line, problem.column, codes)
+        return unreadable(path, str(problem), problem.line, problem.column, codes)
     except RecursionError:
-        return _unreadable(path, "nested too deeply", 1, 1, codes)
+        return unreadable(path, "nested too deeply", codes=codes)
 
 
 def check_source(source: Source, codes: frozenset[str] = CODES) -> Checked:
     found = {_placed(source, mark) for mark in _marks(outline(source)) if mark.code in codes}
     findings = sorted(found)[:FINDINGS_PER_FILE_MAX]
     said = waivers(source.text, CODES)
-    kept, lifted = apply(source.path, findings, [each for each in said if not each.codes or codes.issuperset(each.codes)])
+    kept, lifted = apply(
+        source.path, findings, [each for each in said if not each.codes or codes.issuperset(each.codes)]
+    )
     if "KFM100" not in codes:
         kept = [finding for finding in kept if finding.code != "KFM100"]
     return Checked(sorted(kept), lifted)
@@ -92,7 +94,10 @@ def _column(source: Source, number: int, byte: int) -> int:
     return len(line.encode("utf-8", "replace")[:byte].decode("utf-8", "ignore")) + 1
 
 
-def _unreadable(path: str, problem: str, line: int, column: int, codes: frozenset[str]) -> Checked:
+def unreadable(
+    path: str, problem: str, line: int = 1, column: int = 1, codes: frozenset[str] = CODES
+) -> Checked:
     if "KFM109" not in codes:
         return Checked([], [])
-    return Checked([Finding(path, line, column, line, column, "KFM109", f"This file can't be checked: {problem}.")], [])
+    told = f"This file can't be checked: {problem.rstrip('.')}."
+    return Checked([Finding(path, line, column, line, column, "KFM109", told)], [])

@@ -40,7 +40,9 @@ def _tenacity(said: Declared) -> Iterator[Mark]:
         elif wait is not None:
             yield from _tenacity_wait(said.names, wait)
     if predicate is not None:
-        yield from _permanent_types(said.names, predicate, ("retry_if_exception_type", "retry_if_exception_cause_type"))
+        yield from _permanent_types(
+            said.names, predicate, ("retry_if_exception_type", "retry_if_exception_cause_type")
+        )
     callback = said.given.get("retry_error_callback")
     if isinstance(callback, ast.Lambda) and isinstance(callback.body, ast.Constant):
         yield Mark("KFM108", callback, "When the last attempt fails, the error is dropped for a constant.")
@@ -90,7 +92,9 @@ def _backoff(said: Declared) -> Iterator[Mark]:
     if exceptions is not None and "giveup" not in said.given:
         yield from permanent(said.names, exceptions)
     if said.value("raise_on_giveup") is False:
-        yield Mark("KFM108", said.given["raise_on_giveup"], "When the last attempt fails, the error is dropped.")
+        yield Mark(
+            "KFM108", said.given["raise_on_giveup"], "When the last attempt fails, the error is dropped."
+        )
 
 
 def _stamina(said: Declared) -> Iterator[Mark]:
@@ -99,7 +103,9 @@ def _stamina(said: Declared) -> Iterator[Mark]:
     first, most = said.value("wait_initial"), said.value("wait_max")
     if most == 0 or (first == 0 and said.value("wait_jitter") == 0):
         yield Mark("KFM102", said.call, AT_ONCE)
-    elif said.value("wait_jitter") == 0 and (said.value("wait_exp_base") == 1 or (first == most and first is not ...)):
+    elif said.value("wait_jitter") == 0 and (
+        said.value("wait_exp_base") == 1 or (first == most and first is not ...)
+    ):
         yield Mark("KFM103", said.call, SAME)
     if "on" in said.given:
         yield from permanent(said.names, said.given["on"])
@@ -155,7 +161,9 @@ def check_decorated(module: Module, function: Function, decorator: ast.expr) -> 
     if _takes_everything(module.names, decorator):
         yield from validations(module, function.body)
     if _waits_its_own_time(module, decorator) and not RETRY_AFTER.search(module.text_of(function)):
-        yield Mark("KFM105", decorator, "The other side says when to come back (Retry-After); this does not ask.")
+        yield Mark(
+            "KFM105", decorator, "The other side says when to come back (Retry-After); this does not ask."
+        )
 
 
 def _takes_everything(names: Names, decorator: ast.expr) -> bool:
@@ -168,7 +176,9 @@ def _takes_everything(names: Names, decorator: ast.expr) -> bool:
         return False
     if name.startswith(("tenacity.", "retrying.")):
         return not any(key and key.startswith("retry") and key != "retry_error_callback" for key in given)
-    kinds = given.get("on") or given.get("exception") or (decorator.args[1] if len(decorator.args) > 1 else None)
+    kinds = (
+        given.get("on") or given.get("exception") or (decorator.args[1] if len(decorator.args) > 1 else None)
+    )
     return kinds is not None and last(names.dotted(kinds)) == "Exception" and "giveup" not in given
 
 
@@ -177,16 +187,23 @@ def _waits_its_own_time(module: Module, decorator: ast.expr) -> bool:
     if not isinstance(decorator, ast.Call):
         return False
     throttled = any(
-        is_throttled(module.names.dotted(node)) for node in ast.walk(decorator) if isinstance(node, ast.Name | ast.Attribute)
+        is_throttled(module.names.dotted(node))
+        for node in ast.walk(decorator)
+        if isinstance(node, ast.Name | ast.Attribute)
     )
     for node in ast.walk(decorator):
         if isinstance(node, ast.Compare):
             throttled = throttled or any(
-                isinstance(op, ast.Eq | ast.In) and numbers & ASKS_TO_WAIT for op, numbers in statuses(module.names, node)
+                isinstance(op, ast.Eq | ast.In) and numbers & ASKS_TO_WAIT
+                for op, numbers in statuses(module.names, node)
             )
-    waits = [each.value for each in decorator.keywords if each.arg in ("wait", "wait_gen")] + decorator.args[:1]
+    waits = [each.value for each in decorator.keywords if each.arg in ("wait", "wait_gen")] + decorator.args[
+        :1
+    ]
     known = [last(_name(module.names, each)) for each in waits]
-    return throttled and any(name.startswith("wait_") or name in ("expo", "constant", "fibo") for name in known)
+    return throttled and any(
+        name.startswith("wait_") or name in ("expo", "constant", "fibo") for name in known
+    )
 
 
 def permanent_statuses(node: ast.expr) -> list[int]:

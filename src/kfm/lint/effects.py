@@ -23,10 +23,14 @@ _METHODS = frozenset(
     "produce send_and_wait run_instances start_execution create_payment charge transfer chat_postmessage "
     "create_charge place_order submit_order publish_batch bulk_create bulk_insert_mappings".split()
 )
-_HTTP = re.compile(r"(?i)^(requests|httpx|aiohttp|\w*session\w*|\w*client\w*|\w*http\w*|conn|connection|api|self|s|c|\(\))$")
+_HTTP = re.compile(
+    r"(?i)^(requests|httpx|aiohttp|\w*session\w*|\w*client\w*|\w*http\w*|conn|connection|api|self|s|c|\(\))$"
+)
 _ASKS_A_MODEL = re.compile(r"prompt|embedding|text2vec|completion|max_tokens|inference")
 _INSERT = re.compile(r"(?is)^\s*insert\s+into\b")
-_SEARCH = re.compile(r"(?i)search|query|graphql|token|oauth|auth|login|predict|embedding|completion|lookup|batchget|refresh")
+_SEARCH = re.compile(
+    r"(?i)search|query|graphql|token|oauth|auth|login|predict|embedding|completion|lookup|batchget|refresh"
+)
 
 
 def effects(names: Names, body: list[ast.stmt]) -> Iterator[tuple[ast.Call, str]]:
@@ -70,10 +74,15 @@ def _verb(call: ast.Call) -> str:
 def _reads_only(call: ast.Call) -> bool:
     """Searches, queries and token requests are POSTs that change nothing."""
     words = [
-        node.value if isinstance(node, ast.Constant) else node.attr if isinstance(node, ast.Attribute) else node.id
+        node.value
+        if isinstance(node, ast.Constant)
+        else node.attr
+        if isinstance(node, ast.Attribute)
+        else node.id
         for argument in [*call.args, *(each.value for each in call.keywords if each.arg == "url")]
         for node in ast.walk(argument)
-        if isinstance(node, ast.Attribute | ast.Name) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
+        if isinstance(node, ast.Attribute | ast.Name)
+        or (isinstance(node, ast.Constant) and isinstance(node.value, str))
     ]
     return any(_SEARCH.search(str(word)) for word in words)
 

@@ -28,7 +28,9 @@ _PERMANENT = re.compile(
     r"|^(GateDenied|PolicyDenied|PolicyViolation\w*|UnprocessableEntity\w*|HTTPUnprocessableEntity)$"
 )
 # Somebody else was quicker. Looking again at once, with fresh eyes, is the right answer.
-_RACE = re.compile(r"(?i)duplicate|conflict|integrity|alreadyexists|stale|concurrent|optimistic|precondition|race|notfound|doesnotexist")
+_RACE = re.compile(
+    r"(?i)duplicate|conflict|integrity|alreadyexists|stale|concurrent|optimistic|precondition|race|notfound|doesnotexist"
+)
 _TEMPORARY = re.compile(r"(?i)timeout|unavailable|stale|conflict|connection|registry")
 _THROTTLED = re.compile(r"(?i)(toomanyrequests|ratelimit|throttl|slowdown)")
 
@@ -62,4 +64,6 @@ def is_race(name: str) -> bool:
 
 def is_not_yet(name: str) -> bool:
     """`NotReadyError`, `JobStillRunning`: the other side works, and we wait for it."""
-    return re.search(r"(?i)not_?(yet|ready|finished|available)|still|pending|inprogress", last(name)) is not None
+    return (
+        re.search(r"(?i)not_?(yet|ready|finished|available)|still|pending|inprogress", last(name)) is not None
+    )

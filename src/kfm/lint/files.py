@@ -6,6 +6,8 @@ import os
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatch
 
+from kfm.lint.reading import FILE_BYTES_MAX
+
 SKIPPED = (
     ".venv", "venv", ".env", "node_modules", "build", "dist", "site-packages", "__pycache__", ".git", ".hg",
     ".svn", ".tox", ".nox", ".eggs", "*.egg-info", ".mypy_cache", ".ruff_cache", ".pytest_cache", "__pypackages__",
@@ -25,6 +27,12 @@ def python_files(paths: Sequence[str], exclude: Sequence[str] = ()) -> Iterator[
                 yield key
                 if len(seen) >= FILES_MAX:
                     return
+
+
+def read_bounded(path: str) -> bytes:
+    """At most one byte more than is checked: enough to see that it is too much."""
+    with open(path, "rb") as file:
+        return file.read(FILE_BYTES_MAX + 1)
 
 
 def _below(folder: str, exclude: Sequence[str]) -> Iterator[str]:

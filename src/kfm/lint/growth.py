@@ -99,7 +99,10 @@ def _is_larger(node: ast.AST) -> bool:
     if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Add | ast.Mult | ast.LShift):
         return False
     sides = [node.left, node.right]
-    if any(isinstance(each, ast.Constant) and isinstance(each.value, int | float) and each.value <= 0 for each in sides):
+    if any(
+        isinstance(each, ast.Constant) and isinstance(each.value, int | float) and each.value <= 0
+        for each in sides
+    ):
         return False
     shrinks = any(
         isinstance(each, ast.Constant) and isinstance(each.value, float) and each.value < 1 for each in sides
@@ -112,11 +115,18 @@ def _widens(call: ast.Call) -> bool:
     if any(each.arg and _WIDTH.search(each.arg) and _is_larger(each.value) for each in call.keywords):
         return True
     name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-    if not re.search(r"(?i)executor$|^pool$|semaphore$|limiter$|^set_\w*(worker|concurrency|parallel|pool)\w*$|^resize$", name):
+    if not re.search(
+        r"(?i)executor$|^pool$|semaphore$|limiter$|^set_\w*(worker|concurrency|parallel|pool)\w*$|^resize$",
+        name,
+    ):
         return False
     return any(
-        isinstance(each, ast.BinOp) and isinstance(each.op, ast.Add | ast.Mult | ast.LShift)
-        and not any(isinstance(side, ast.Constant) and isinstance(side.value, float) and side.value < 1 for side in (each.left, each.right))
+        isinstance(each, ast.BinOp)
+        and isinstance(each.op, ast.Add | ast.Mult | ast.LShift)
+        and not any(
+            isinstance(side, ast.Constant) and isinstance(side.value, float) and side.value < 1
+            for side in (each.left, each.right)
+        )
         for each in call.args[:1]
     )
 

@@ -35,10 +35,17 @@ def literal(node: ast.expr) -> object:
     """The value of a plain literal, `...` for anything else."""
     if isinstance(node, ast.Constant):
         return node.value
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
+    if (
+        isinstance(node, ast.UnaryOp)
+        and isinstance(node.op, ast.USub)
+        and isinstance(node.operand, ast.Constant)
+    ):
         value = node.operand.value
         return -value if isinstance(value, int | float) else ...
-    if isinstance(node, ast.Name | ast.Attribute) and (getattr(node, "attr", "") or getattr(node, "id", "")) == "inf":
+    if (
+        isinstance(node, ast.Name | ast.Attribute)
+        and (getattr(node, "attr", "") or getattr(node, "id", "")) == "inf"
+    ):
         return float("inf")
     return ...
 
@@ -56,12 +63,24 @@ def declared(names: Names, call: ast.Call, positional: tuple[str, ...]) -> Decla
 
 def is_endless(value: object) -> bool:
     """None, infinity, or a number that nobody will live to see."""
-    return value is None or (isinstance(value, int | float) and not isinstance(value, bool) and value >= ATTEMPTS_MAX)
+    return value is None or (
+        isinstance(value, int | float) and not isinstance(value, bool) and value >= ATTEMPTS_MAX
+    )
 
 
 Check = Callable[[Declared], Iterator[Mark]]
 # Words without which a file needs no search for declarations, however much it imports.
-WORDS = ("tenacity", "backoff", "stamina", "retrying", "urllib3", "max_retries", "retries", "aiohttp_retry", "Retry")
+WORDS = (
+    "tenacity",
+    "backoff",
+    "stamina",
+    "retrying",
+    "urllib3",
+    "max_retries",
+    "retries",
+    "aiohttp_retry",
+    "Retry",
+)
 
 
 def check_libraries(module: Module) -> Iterator[Mark]:
@@ -76,7 +95,9 @@ def check_libraries(module: Module) -> Iterator[Mark]:
     yield from decorators.check_bare(module)
 
 
-def _check(module: Module, node: ast.Call, *tables: dict[tuple[str, str], tuple[tuple[str, ...], Check]]) -> Iterator[Mark]:
+def _check(
+    module: Module, node: ast.Call, *tables: dict[tuple[str, str], tuple[tuple[str, ...], Check]]
+) -> Iterator[Mark]:
     name = module.names.called(node)
     root = name.partition(".")[0]
     if root == name:

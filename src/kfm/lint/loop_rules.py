@@ -14,8 +14,12 @@ from kfm.lint.loops import COUNTER, Failure, Retry
 from kfm.lint.names import is_remark, is_sleep, last
 from kfm.lint.outline import LOOPS, Module, assigned_in, calls_in, inside, names_in
 
-_STOPS = re.compile(r"(?i)stop|shut|clos|running|alive|cancel|exit|quit|deadline|timeout|elapsed|expire|enabled")
-_WAITS = re.compile(r"(?i)sleep|backoff|back_off|wait|delay|pause|throttle|cool|^join$|^select$|^poll$|retry_after")
+_STOPS = re.compile(
+    r"(?i)stop|shut|clos|running|alive|cancel|exit|quit|deadline|timeout|elapsed|expire|enabled"
+)
+_WAITS = re.compile(
+    r"(?i)sleep|backoff|back_off|wait|delay|pause|throttle|cool|^join$|^select$|^poll$|retry_after"
+)
 _VALIDATES = re.compile(
     r"^(validate|model_validate\w*|parse_obj|validate_(python|json|schema|record|contract|document|data|payload)"
     r"|check_(schema|care|contract|consent|licen[cs]e)|assert_valid\w*|enforce_(schema|contract|care))$"
@@ -40,7 +44,9 @@ def refused(module: Module, retry: Retry) -> bool:
         if isinstance(failure.node, ast.ExceptHandler):
             return False
         answers = statuses(module.names, failure.node.test)
-        if not answers or any(not isinstance(op, ast.Eq | ast.In) or max(said) >= 500 for op, said in answers):
+        if not answers or any(
+            not isinstance(op, ast.Eq | ast.In) or max(said) >= 500 for op, said in answers
+        ):
             return False
     return True
 
@@ -76,7 +82,9 @@ def _may_end(retry: Retry) -> bool:
 
 def _endless(module: Module, call: ast.Call) -> bool:
     name = module.names.called(call)
-    return name == "itertools.count" or (name == "itertools.repeat" and len(call.args) + len(call.keywords) == 1)
+    return name == "itertools.count" or (
+        name == "itertools.repeat" and len(call.args) + len(call.keywords) == 1
+    )
 
 
 def _limits(module: Module, retry: Retry, test: ast.expr) -> bool:
@@ -91,7 +99,9 @@ def _limits(module: Module, retry: Retry, test: ast.expr) -> bool:
     paths = [node for failure in retry.failures for node in failure.body + failure.then]
     if words - assigned_in(retry.loop.body) or words & assigned_in(paths) or words & _counted(retry):
         return True
-    return any(words & names_in([call]) for call in calls_in(paths) if not is_remark(module.names.called(call)))
+    return any(
+        words & names_in([call]) for call in calls_in(paths) if not is_remark(module.names.called(call))
+    )
 
 
 def _counted(retry: Retry) -> set[str]:
@@ -109,7 +119,24 @@ def _orders(node: ast.Compare) -> bool:
 
 def _is_limit(module: Module, retry: Retry, test: ast.expr) -> bool:
     """A guard limits the loop unless it looks at the failure, or at the answer, alone."""
-    about: set[str] = {"isinstance", "hasattr", "getattr", "len", "any", "all", "type", "bool", "str", "repr", "args", "errno", "code", "status_code", "status", "response"}
+    about: set[str] = {
+        "isinstance",
+        "hasattr",
+        "getattr",
+        "len",
+        "any",
+        "all",
+        "type",
+        "bool",
+        "str",
+        "repr",
+        "args",
+        "errno",
+        "code",
+        "status_code",
+        "status",
+        "response",
+    }
     for failure in retry.failures:
         if isinstance(failure.node, ast.ExceptHandler) and failure.node.name:
             about.add(failure.node.name)
@@ -146,8 +173,12 @@ def _steps(module: Module, retry: Retry, node: ast.AST) -> bool:
     if not isinstance(node, ast.Call):
         return False
     caught_as = {each.node.name for each in retry.failures if isinstance(each.node, ast.ExceptHandler)}
-    given = {each.id for argument in [*node.args, *(each.value for each in node.keywords)]
-             for each in ast.walk(argument) if isinstance(each, ast.Name)}
+    given = {
+        each.id
+        for argument in [*node.args, *(each.value for each in node.keywords)]
+        for each in ast.walk(argument)
+        if isinstance(each, ast.Name)
+    }
     if given & caught_as and not is_remark(module.names.called(node)):
         return True
     name = module.names.called(node)
@@ -155,9 +186,15 @@ def _steps(module: Module, retry: Retry, node: ast.AST) -> bool:
         return True
     if is_remark(name) and last(name) not in ("increment", "incr", "inc"):
         return False
-    return re.search(r"(?i)increment|should_retry|can_retry|max_?(retries|attempts)|give_?up|raise_for_attempts"
-                     r"|is_retryable|check_(deadline|timeout|attempts)|sleep_for_retry|handle_\w*(err|exc|fail)"
-                     r"|_retry$|backoff|deadline", last(name)) is not None
+    return (
+        re.search(
+            r"(?i)increment|should_retry|can_retry|max_?(retries|attempts)|give_?up|raise_for_attempts"
+            r"|is_retryable|check_(deadline|timeout|attempts)|sleep_for_retry|handle_\w*(err|exc|fail)"
+            r"|_retry$|backoff|deadline",
+            last(name),
+        )
+        is not None
+    )
 
 
 # --- 102 and 103 ---------------------------------------------------------------------
@@ -178,7 +215,11 @@ def _waiting(module: Module, retry: Retry, failure: Failure) -> Iterator[Mark]:
     for call in calls_in(path):
         if id(call) not in inner and call in waits and _is_fixed(module, retry, failure, call):
             wait = ast.unparse(call.args[0]) if call.args else ""
-            yield Mark("KFM103", call, f"Every retry waits the same time ({wait}): clients that fail together return together.")
+            yield Mark(
+                "KFM103",
+                call,
+                f"Every retry waits the same time ({wait}): clients that fail together return together.",
+            )
 
 
 def _is_nothing(call: ast.Call) -> bool:
@@ -217,7 +258,9 @@ def _is_fixed(module: Module, retry: Retry, failure: Failure, call: ast.Call) ->
     if isinstance(failure.node, ast.ExceptHandler) and failure.node.name:
         changing.add(failure.node.name)
     words = names_in([value])
-    if words & changing or any(re.search(r"(?i)attempt|tries|retry_count|retry_after|jitter|random|next", each) for each in words):
+    if words & changing or any(
+        re.search(r"(?i)attempt|tries|retry_count|retry_after|jitter|random|next", each) for each in words
+    ):
         return False
     return not any(isinstance(node, ast.Attribute) and _is_method_of_state(node) for node in ast.walk(value))
 
@@ -237,41 +280,59 @@ def _ignores_retry_after(module: Module, retry: Retry) -> Iterator[Mark]:
             asked += [
                 node.test
                 for node in inside(failure.body)
-                if isinstance(node, ast.If) and _asks_to_wait(module, node.test) and flow(node.body) - {RAISE, RETURN}
+                if isinstance(node, ast.If)
+                and _asks_to_wait(module, node.test)
+                and flow(node.body) - {RAISE, RETURN}
             ]
         else:
             asked = [failure.node.test] if _asks_to_wait(module, failure.node.test) else []
         if asked and not RETRY_AFTER.search(module.text_of(retry.function or retry.loop)):
-            yield Mark("KFM105", asked[0], "The other side says when to come back (Retry-After); this does not ask.")  # type: ignore[arg-type]
+            yield Mark(
+                "KFM105", asked[0], "The other side says when to come back (Retry-After); this does not ask."
+            )  # type: ignore[arg-type]
             return
 
 
 def _asks_to_wait(module: Module, test: ast.expr) -> bool:
     return any(
-        isinstance(op, ast.Eq | ast.In) and numbers & ASKS_TO_WAIT for op, numbers in statuses(module.names, test)
+        isinstance(op, ast.Eq | ast.In) and numbers & ASKS_TO_WAIT
+        for op, numbers in statuses(module.names, test)
     )
 
 
 def _permanent(module: Module, failure: Failure) -> Iterator[Mark]:
     if isinstance(failure.node, ast.ExceptHandler):
-        mends = any(isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store) for node in inside(failure.body))
+        mends = any(
+            isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)
+            for node in inside(failure.body)
+        )
         for name in failure.types:
             if is_permanent(name) and not mends:
-                yield Mark("KFM106", failure.node, f"{last(name)} is retried: the same data will break the same rule.")
+                yield Mark(
+                    "KFM106",
+                    failure.node,
+                    f"{last(name)} is retried: the same data will break the same rule.",
+                )
                 return
         return
     for op, numbers in statuses(module.names, failure.node.test):
         refused = sorted(numbers & PERMANENT)
         if refused and isinstance(op, ast.Eq | ast.In):
             told = ", ".join(map(str, refused))
-            yield Mark("KFM106", failure.node.test, f"Answer {told} is retried: the same request gets the same answer.")
+            yield Mark(
+                "KFM106",
+                failure.node.test,
+                f"Answer {told} is retried: the same request gets the same answer.",
+            )
 
 
 def _validates(module: Module, retry: Retry) -> Iterator[Mark]:
     """A check of data inside a block whose every failure is retried."""
     if not retry.is_blanket:
         return
-    owner = next(each for each in retry.failures if isinstance(each.node, ast.ExceptHandler) and not each.types)
+    owner = next(
+        each for each in retry.failures if isinstance(each.node, ast.ExceptHandler) and not each.types
+    )
     for node in own(retry.loop):
         if isinstance(node, ast.Try | ast.TryStar) and owner.node in node.handlers:
             spared = [each for each in node.handlers if each.type is not None and each is not owner.node]
@@ -286,7 +347,11 @@ def validations(module: Module, body: list[ast.stmt]) -> Iterator[Mark]:
     for call in calls_in(body):
         name = last(module.names.called(call))
         if _VALIDATES.match(name):
-            yield Mark("KFM106", call, f"`{name}` stands inside what is retried on any error: bad data is retried too.")
+            yield Mark(
+                "KFM106",
+                call,
+                f"`{name}` stands inside what is retried on any error: bad data is retried too.",
+            )
             return
 
 
@@ -296,11 +361,25 @@ def validations(module: Module, body: list[ast.stmt]) -> Iterator[Mark]:
 def _loses_the_last(module: Module, retry: Retry) -> Iterator[Mark]:
     """After the last attempt, nobody hears of the failure."""
     loop, function = retry.loop, retry.function
-    if function is None or loop is not function.body[-1] or loop.orelse or isinstance(loop, ast.While) and is_true(loop.test):
+    if (
+        function is None
+        or loop is not function.body[-1]
+        or loop.orelse
+        or isinstance(loop, ast.While)
+        and is_true(loop.test)
+    ):
         return
     for failure in retry.failures:
         if not isinstance(failure.node, ast.ExceptHandler) or failure.types:
             continue
         calls = [module.names.called(call) for call in calls_in(failure.body)]
-        if all(is_sleep(name) for name in calls) and not assigned_in(failure.body) and flow(failure.body) <= {"next", "continue"}:
-            yield Mark("KFM108", failure.node, "When the last attempt fails, the error is dropped and the caller thinks all is well.")
+        if (
+            all(is_sleep(name) for name in calls)
+            and not assigned_in(failure.body)
+            and flow(failure.body) <= {"next", "continue"}
+        ):
+            yield Mark(
+                "KFM108",
+                failure.node,
+                "When the last attempt fails, the error is dropped and the caller thinks all is well.",
+            )

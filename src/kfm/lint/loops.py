@@ -16,7 +16,9 @@ from kfm.lint.flow import AGAIN, BREAK, NEXT, RAISE, RETURN, after, flow, is_tru
 from kfm.lint.names import is_remark, is_sleep, last
 from kfm.lint.outline import TRYING, Function, Loop, Module, Trying, assigned_in, calls_in, inside, names_in
 
-COUNTER = re.compile(r"(?i)attempt|retr|tries|(^|_)try|count|^_?(n|i|k|_)$|num_|fail|error|delay|backoff|wait")
+COUNTER = re.compile(
+    r"(?i)attempt|retr|tries|(^|_)try|count|^_?(n|i|k|_)$|num_|fail|error|delay|backoff|wait"
+)
 _SCHEDULE = re.compile(r"(?i)delay|backoff|attempt|retr(y|ies)|tries|wait|sleep|interval|pause")
 _POLLS = frozenset(
     "get get_nowait recv recvfrom recv_into read readline accept poll select wait wait_for receive result "
@@ -24,11 +26,15 @@ _POLLS = frozenset(
     "lockf lock".split()
 )
 _ASKS = re.compile(r"(?i)^(a|raw_|\w*_)?input$|prompt|getpass|getkey|getch$|^ask(_|$)|^confirm$|^pause$")
-_WAITS_FOR = re.compile(r"(?i)(^|_)(wait|poll|await|until|ready|readiness|watch|monitor|keep_?alive|heartbeat|probe|listen)")
+_WAITS_FOR = re.compile(
+    r"(?i)(^|_)(wait|poll|await|until|ready|readiness|watch|monitor|keep_?alive|heartbeat|probe|listen)"
+)
 _READY = re.compile(r"(?i)health|/ready|readyz|livez|is_?ready|is_?alive|is_?up\b|^ready$")
 _POLLING = re.compile(r"(?i)poll|poke")
 _FRESH = re.compile(r"(?i)rand|free|unused|next|uuid|gen|new|choice|pop|candidate|pick|resolve|mktemp")
-_NOT_NOW = frozenset("EINTR EAGAIN EWOULDBLOCK EADDRINUSE EINPROGRESS ENOENT EEXIST EINVAL ESRCH EBADF".split())
+_NOT_NOW = frozenset(
+    "EINTR EAGAIN EWOULDBLOCK EADDRINUSE EINPROGRESS ENOENT EEXIST EINVAL ESRCH EBADF".split()
+)
 _CONVERSIONS = frozenset(
     "int float bool str bytes len next iter getattr setattr isinstance range loads dumps decode encode pop "
     "index remove strptime fromisoformat list dict tuple set sorted open_new split strip "
@@ -60,15 +66,15 @@ class Retry(NamedTuple):
 
 def retries(module: Module) -> list[Retry]:
     return [
-        found
-        for loop, function in module.loops
-        if (found := _as_retry(module, loop, function)) is not None
+        found for loop, function in module.loops if (found := _as_retry(module, loop, function)) is not None
     ]
 
 
 def _as_retry(module: Module, loop: Loop, function: Function | None) -> Retry | None:
     if isinstance(loop, ast.AsyncFor):
         return None
+    if isinstance(loop, ast.While) and _is_sleep_statement(module, loop.body[0]):
+        return None  # something that happens every so often
     statements = own(loop)
     tries = [node for node in statements if isinstance(node, TRYING) and node.handlers]
     answers = [node for node in statements if isinstance(node, ast.If)]
@@ -92,6 +98,12 @@ def _as_retry(module: Module, loop: Loop, function: Function | None) -> Retry | 
     return Retry(loop, function, work, failures) if failures else None
 
 
+def _is_sleep_statement(module: Module, node: ast.stmt) -> bool:
+    value = node.value if isinstance(node, ast.Expr) else None
+    value = value.value if isinstance(value, ast.Await) else value
+    return isinstance(value, ast.Call) and is_sleep(module.names.called(value))
+
+
 def _is_wait(module: Module, loop: Loop, function: Function | None) -> bool:
     """Waiting for something to come up, or for a person to type, is no retry of work."""
     if function is not None and _WAITS_FOR.search(function.name):
@@ -105,9 +117,13 @@ def _is_wait(module: Module, loop: Loop, function: Function | None) -> bool:
         if last(name) in _POLLS and any(each.arg == "timeout" for each in call.keywords) and "." in name:
             return True
     return any(
-        isinstance(node, ast.Constant) and isinstance(node.value, str) and _READY.search(node.value)
-        or isinstance(node, ast.Attribute) and _READY.search(node.attr)
-        or isinstance(node, ast.Name) and _READY.search(node.id)
+        isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and _READY.search(node.value)
+        or isinstance(node, ast.Attribute)
+        and _READY.search(node.attr)
+        or isinstance(node, ast.Name)
+        and _READY.search(node.id)
         for node in inside(loop.body)
     )
 
@@ -151,7 +167,7 @@ def _uses(module: Module, loop: ast.For, targets: set[str]) -> bool:
 
 
 def _from_handlers(module: Module, loop: Loop, node: Trying) -> list[Failure]:
-    if not _is_work(module, node.body):
+    if not is_work(module, node.body):
         return []
     rest = after(loop, node)
     if rest is None:
@@ -214,10 +230,12 @@ def _holds(test: ast.expr, name: str, value: ast.expr) -> bool | None:
     return None
 
 
-def _is_work(module: Module, body: list[ast.stmt]) -> bool:
+def is_work(module: Module, body: list[ast.stmt]) -> bool:
     """Is there a call in it that could fail today and succeed tomorrow?"""
     names = [module.names.called(call) for call in calls_in(body)]
-    return any(not is_remark(name) and not is_sleep(name) and last(name) not in _CONVERSIONS for name in names)
+    return any(
+        not is_remark(name) and not is_sleep(name) and last(name) not in _CONVERSIONS for name in names
+    )
 
 
 def _success_leads_out(module: Module, loop: Loop, node: Trying, success: list[ast.stmt]) -> bool:
@@ -299,7 +317,8 @@ def _does_other_work(module: Module, loop: Loop, handler: ast.ExceptHandler, nod
         if isinstance(each, ast.If | ast.IfExp):
             branch = each.body if isinstance(each, ast.If) else [each.body]
             if changed & names_in([each.test]) and not all(
-                is_sleep(name) or is_remark(name) for name in map(module.names.called, calls_in(branch))  # type: ignore[arg-type]
+                is_sleep(name) or is_remark(name)
+                for name in map(module.names.called, calls_in(branch))  # type: ignore[arg-type]
             ):
                 return True
         elif isinstance(each, ast.Call) and not is_remark(module.names.called(each)):

@@ -30,6 +30,7 @@ class Module(NamedTuple):
     loops: list[tuple[Loop, Function | None]]
     tries: list[tuple[Trying, Function | None]]
     withs: list[ast.With | ast.AsyncWith]
+    following: dict[int, ast.stmt]  # what stands after an attempt in its block, by the attempt's id
 
     def text_of(self, node: ast.AST | None) -> str:
         """The lines of a node with its comments, in lower case; of the whole file if there is none."""
@@ -40,13 +41,17 @@ class Module(NamedTuple):
 
 
 def outline(source: Source) -> Module:
-    module = Module(source, Names(), [], [], [], [], [])
+    module = Module(source, Names(), [], [], [], [], [], {})
     waiting: list[tuple[list[ast.stmt], Function | None]] = [(source.tree.body, None)]
     rebound: list[ast.Assign] = []
     while waiting:
         block, function = waiting.pop()
+        before: ast.stmt | None = None
         for node in block:
             kind = type(node)
+            if before is not None:
+                module.following[id(before)] = node
+                before = None
             if kind is ast.Expr or kind is ast.Return:
                 continue
             if kind is ast.Assign:
@@ -57,6 +62,7 @@ def outline(source: Source) -> Module:
                 waiting.append((node.body, node))  # type: ignore[attr-defined, arg-type]
             else:
                 _visit(module, node, function, waiting)
+                before = node if kind is ast.Try else None
     for assignment in rebound:
         module.names.rebind(assignment)
     return module

@@ -8,16 +8,16 @@ from collections.abc import Iterator
 
 from kfm.lint.exceptions import BROAD, caught
 from kfm.lint.findings import Mark
-from kfm.lint.loops import Retry
+from kfm.lint.loops import Retry, is_work
 from kfm.lint.names import last
-from kfm.lint.outline import TRYING, Function, Module, Trying, inside
+from kfm.lint.outline import TRYING, Function, Module, Trying, calls_in, inside
 
 # Tidying up goes on whatever happens; an error there would hide the one that matters.
 _TIDYING = re.compile(
-    r"_*(a?close|shutdown|disconnect|release|unlink|remove|rm|kill|terminate|cancel|rollback|stop|join|clean|clear"
+    r"_*(force_|safe_)?(a?close|shutdown|disconnect|release|unlink|remove|rm|kill|terminate|cancel|rollback|stop|join|clean|clear"
     r"|flush|quit|logout|detach|un(register|subscribe|bind|install|lock)|deregister|dispose|destroy|__a?exit__|restore"
     r"|abort|delete|discard|free|end_|wait|disable|drop|reset|set(timeout|blocking|sockopt)|exception|warn|error"
-    r"|info|debug|critical|log|print|server_close|teardown|tear_down|finali[sz]e|purge|evict|expire|invalidate)"
+    r"|info|debug|critical|log|print|server_close|teardown|tear_down|finali[sz]e|purge|evict|expire|invalidate|record_|track_|set_on_)"
 )
 
 
@@ -28,8 +28,12 @@ def check_swallowed(module: Module, retries: list[Retry]) -> Iterator[Mark]:
         for handler in trying.handlers:
             if caught(module.names, handler) or id(handler) in retried or not _is_silent(handler):
                 continue
-            if id(trying) not in aside and not _is_excused(module, trying, function):
-                yield Mark("KFM108", handler, "Any error is dropped here: not handled, not logged, not passed on.")
+            if id(trying) in aside or _has_other_ways(module, trying, handler):
+                continue
+            if not _is_excused(module, trying, function):
+                yield Mark(
+                    "KFM108", handler, "Any error is dropped here: not handled, not logged, not passed on."
+                )
     for node in module.withs:
         yield from _suppressed(module, node)
 
@@ -47,7 +51,17 @@ def _is_excused(module: Module, trying: Trying, function: Function | None) -> bo
         return True
     if any(isinstance(node, ast.Import | ast.ImportFrom) for node in trying.body):
         return True
-    return _tidies(module, trying.body)
+    return not is_work(module, trying.body) or _tidies(module, trying.body)
+
+
+def _has_other_ways(module: Module, trying: Trying, handler: ast.ExceptHandler) -> bool:
+    """Success leads out and failure leads to the next way of doing it: `return a()`, else `return b()`."""
+    if not any(isinstance(node, ast.Return) for node in inside(trying.body)):
+        return False
+    if isinstance(handler.body[-1], ast.Continue):
+        return True
+    then = module.following.get(id(trying))
+    return isinstance(then, TRYING) or (isinstance(then, ast.Return | ast.Assign) and bool(calls_in([then])))
 
 
 def _within_handlers(module: Module) -> set[int]:
@@ -77,8 +91,15 @@ def _tidies(module: Module, body: list[ast.stmt]) -> bool:
 def _suppressed(module: Module, node: ast.With | ast.AsyncWith) -> Iterator[Mark]:
     for item in node.items:
         call = item.context_expr
-        if not isinstance(call, ast.Call) or module.names.called(call) not in ("contextlib.suppress", "suppress"):
+        if not isinstance(call, ast.Call) or module.names.called(call) not in (
+            "contextlib.suppress",
+            "suppress",
+        ):
             continue
-        if any(last(module.names.dotted(each)) in BROAD for each in call.args) and not _tidies(module, node.body):
+        if any(last(module.names.dotted(each)) in BROAD for each in call.args) and not _tidies(
+            module, node.body
+        ):
             if not any(isinstance(each, ast.Import | ast.ImportFrom) for each in node.body):
-                yield Mark("KFM108", call, "Any error is dropped here: not handled, not logged, not passed on.")
+                yield Mark(
+                    "KFM108", call, "Any error is dropped here: not handled, not logged, not passed on."
+                )

@@ -21,7 +21,9 @@ FOREVER = "max_retries=None: Celery retries this for ever."
 
 
 def check_tasks(module: Module) -> Iterator[Mark]:
-    if not any(word in module.source.text for word in ("autoretry_for", "max_retries", ".retry(", "retry_delay")):
+    if not any(
+        word in module.source.text for word in ("autoretry_for", "max_retries", ".retry(", "retry_delay")
+    ):
         return
     for function in module.functions:
         for node in function.decorator_list:
@@ -32,7 +34,10 @@ def check_tasks(module: Module) -> Iterator[Mark]:
                 yield from _options(declared(module.names, node, ()), node)
             yield from _body(module, function, node)
     for each in module.classes:
-        if any(last(module.names.dotted(base)).endswith("Task") for base in each.bases) and "celery" in module.source.text:
+        if (
+            any(last(module.names.dotted(base)).endswith("Task") for base in each.bases)
+            and "celery" in module.source.text
+        ):
             given = {
                 node.targets[0].id: node.value
                 for node in each.body
@@ -40,7 +45,9 @@ def check_tasks(module: Module) -> Iterator[Mark]:
             }
             if _OPTIONS & given.keys():
                 call = ast.Call(func=ast.Name("Task", ast.Load()), args=[], keywords=[])
-                yield from _options(Declared(module.names, call, "Task", given, False), next(iter(given.values())))
+                yield from _options(
+                    Declared(module.names, call, "Task", given, False), next(iter(given.values()))
+                )
 
 
 def _is_airflow(module: Module) -> bool:
@@ -51,17 +58,25 @@ def _options(said: Declared, where: ast.expr) -> Iterator[Mark]:
     more = said.given.get("retry_kwargs")
     inner = {}
     if isinstance(more, ast.Dict):
-        inner = {literal(key): value for key, value in zip(more.keys, more.values, strict=True) if key is not None}
+        inner = {
+            literal(key): value for key, value in zip(more.keys, more.values, strict=True) if key is not None
+        }
     for name, node in [*said.given.items(), *((str(key), value) for key, value in inner.items())]:
         if name == "max_retries" and is_endless(literal(node)):
-            yield Mark("KFM101", node, FOREVER if literal(node) is None else f"{literal(node)} retries are no limit.")
+            yield Mark(
+                "KFM101", node, FOREVER if literal(node) is None else f"{literal(node)} retries are no limit."
+            )
     delay = inner.get("countdown") or said.given.get("default_retry_delay")
     if delay is not None and literal(delay) == 0:
         yield Mark("KFM102", delay, "Celery retries this at once, without any wait.")
     elif "autoretry_for" in said.given and not said.is_open:
         backoff = said.given.get("retry_backoff")
         if (backoff is None or literal(backoff) is False) and not _is_computed(delay):
-            yield Mark("KFM103", delay or said.given["autoretry_for"], "Without retry_backoff Celery waits the same time before every retry.")
+            yield Mark(
+                "KFM103",
+                delay or said.given["autoretry_for"],
+                "Without retry_backoff Celery waits the same time before every retry.",
+            )
     if "autoretry_for" in said.given and "dont_autoretry_for" not in said.given:
         yield from permanent(said.names, said.given["autoretry_for"])
 
@@ -74,11 +89,18 @@ def _body(module: Module, function: Function, decorator: ast.expr) -> Iterator[M
     calls = [
         node
         for node in inside(list(function.body))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "retry"
-        and isinstance(node.func.value, ast.Name) and node.func.value.id in ("self", "task", function.name)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "retry"
+        and isinstance(node.func.value, ast.Name)
+        and node.func.value.id in ("self", "task", function.name)
     ]
     for call in calls:
-        yield from _retry_call(declared(module.names, call, ("args", "kwargs", "exc", "throw", "eta", "countdown", "max_retries")))
+        yield from _retry_call(
+            declared(
+                module.names, call, ("args", "kwargs", "exc", "throw", "eta", "countdown", "max_retries")
+            )
+        )
     for trying, owner in module.tries:
         if owner is function:
             for handler in trying.handlers:
@@ -86,15 +108,28 @@ def _body(module: Module, function: Function, decorator: ast.expr) -> Iterator[M
                 if held and handler.type is not None:
                     for name in types_in(module.names, handler.type):
                         if is_permanent(name):
-                            yield Mark("KFM106", handler, f"{last(name)} is retried: the same data will break the same rule.")
+                            yield Mark(
+                                "KFM106",
+                                handler,
+                                f"{last(name)} is retried: the same data will break the same rule.",
+                            )
                 if held and (handler.type is None or last(module.names.dotted(handler.type)) in BROAD):
-                    if not any(is_permanent(name) for each in trying.handlers if each is not handler and each.type for name in types_in(module.names, each.type)):
+                    if not any(
+                        is_permanent(name)
+                        for each in trying.handlers
+                        if each is not handler and each.type
+                        for name in types_in(module.names, each.type)
+                    ):
                         yield from validations(module, trying.body)
     given = {each.arg: each.value for each in decorator.keywords} if isinstance(decorator, ast.Call) else {}
     if calls or "autoretry_for" in given:
         yield from check_effects(module, function.body, function)
     kinds = given.get("autoretry_for")
-    if kinds is not None and "dont_autoretry_for" not in given and "Exception" in types_in(module.names, kinds):
+    if (
+        kinds is not None
+        and "dont_autoretry_for" not in given
+        and "Exception" in types_in(module.names, kinds)
+    ):
         yield from validations(module, function.body)
 
 
@@ -105,4 +140,8 @@ def _retry_call(said: Declared) -> Iterator[Mark]:
     if wait == 0:
         yield Mark("KFM102", said.given["countdown"], "Celery retries this at once, without any wait.")
     elif isinstance(wait, int | float):
-        yield Mark("KFM103", said.given["countdown"], "Every retry waits the same time: tasks that fail together return together.")
+        yield Mark(
+            "KFM103",
+            said.given["countdown"],
+            "Every retry waits the same time: tasks that fail together return together.",
+        )

@@ -27,7 +27,11 @@ def _urllib3(said: Declared) -> Iterator[Mark]:
     if said.lacks("backoff_factor") or said.value("backoff_factor") == 0:
         yield Mark("KFM102", said.call, "backoff_factor is 0 here: urllib3 retries without any wait.")
     if said.value("respect_retry_after_header") is False:
-        yield Mark("KFM105", said.given["respect_retry_after_header"], "The Retry-After of the other side is switched off.")
+        yield Mark(
+            "KFM105",
+            said.given["respect_retry_after_header"],
+            "The Retry-After of the other side is switched off.",
+        )
     for name in ("allowed_methods", "method_whitelist"):
         yield from _methods(said, name)
     if "status_forcelist" in said.given:
@@ -39,19 +43,33 @@ def _methods(said: Declared, name: str) -> Iterator[Mark]:
     if node is None:
         return
     if literal(node) in (None, False) and literal(node) is not ...:
-        yield Mark("KFM104", node, "Every method is retried, POST and PATCH too, and nothing says that this is harmless.")
+        yield Mark(
+            "KFM104",
+            node,
+            "Every method is retried, POST and PATCH too, and nothing says that this is harmless.",
+        )
         return
-    verbs = {leaf.value for leaf in ast.walk(node) if isinstance(leaf, ast.Constant) and isinstance(leaf.value, str)}
+    verbs = {
+        leaf.value
+        for leaf in ast.walk(node)
+        if isinstance(leaf, ast.Constant) and isinstance(leaf.value, str)
+    }
     risky = sorted(verb.upper() for verb in verbs if verb.upper() in ("POST", "PATCH"))
     if risky:
-        yield Mark("KFM104", node, f"{' and '.join(risky)} is retried, and nothing says that doing it twice is harmless.")
+        yield Mark(
+            "KFM104",
+            node,
+            f"{' and '.join(risky)} is retried, and nothing says that doing it twice is harmless.",
+        )
 
 
 def _statuses(said: Declared, name: str) -> Iterator[Mark]:
     refused = permanent_statuses(said.given[name])
     if refused:
         told = ", ".join(map(str, refused))
-        yield Mark("KFM106", said.given[name], f"Answer {told} is retried: the same request gets the same answer.")
+        yield Mark(
+            "KFM106", said.given[name], f"Answer {told} is retried: the same request gets the same answer."
+        )
 
 
 def _adapter(said: Declared) -> Iterator[Mark]:

@@ -64,7 +64,11 @@ def apply(path: str, findings: list[Finding], said: list[Waiver]) -> tuple[list[
     kept, lifted = [], []
     for finding in findings:
         owner = next(
-            (each for each in said if not each.problem and finding.code in each.codes and covers[each.line] == finding.line),
+            (
+                each
+                for each in said
+                if not each.problem and finding.code in each.codes and covers[each.line] == finding.line
+            ),
             None,
         )
         if owner is None:
@@ -74,7 +78,9 @@ def apply(path: str, findings: list[Finding], said: list[Waiver]) -> tuple[list[
             lifted.append(finding)
     for each in said:
         unused = [code for code in each.codes if (each.line, code) not in used]
-        problem = each.problem or (f"This waiver lifts nothing: {', '.join(unused)} is not found here." if unused else "")
+        problem = each.problem or (
+            f"This waiver lifts nothing: {', '.join(unused)} is not found here." if unused else ""
+        )
         if problem:
             kept.append(Finding(path, each.line, each.column, each.line, each.end_column, "KFM100", problem))
     return kept, lifted

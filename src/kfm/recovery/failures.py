@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from kfm.core.classify import classify_exception
-from kfm.core.errors import KfmError
+from kfm.calls.guard import classify_call
+from kfm.core.classify import CAUSES_MAX, UNKNOWN, Classification, classify_exception
+from kfm.core.errors import Cancelled, CircuitOpen, KfmError, PlanDrifted, SwitchThrown
+from kfm.core.grants import judge, standing
+from kfm.core.holding import RetryState
 from kfm.core.records import Record, Run
 from kfm.core.retry import policy_for
 from kfm.core.times import rfc3339
 from kfm.core.wording import counted, moment
+
+STOPPED = (Cancelled, SwitchThrown, PlanDrifted)  # somebody ended it on purpose
+CIRCUIT_OPEN = Classification(retryable=True, error_class="circuit-open")
 
 
 class Advice(Record, frozen=True):
@@ -20,25 +26,92 @@ class Advice(Record, frozen=True):
     sentence: str
 
 
-def advise(run: Run, error: KfmError, now_ms: int) -> Advice:
-    kind = classify_exception(error)
+def kind_of(error: BaseException) -> Classification:
+    """Is it worth another attempt? What an adapter saw of upstream's answer says most."""
+    for each in _causes(error):
+        if isinstance(each, CircuitOpen):
+            return CIRCUIT_OPEN
+        if isinstance(each, KfmError) and {"transient", "status"} & each.facts.keys():
+            return classify_call(each)
+        if classify_exception(each) != UNKNOWN:
+            break
+    return classify_exception(error)
+
+
+def judged(
+    run: Run, error: KfmError, prior: RetryState | None, *, idempotent: bool, now_ms: int, unit_random: float
+) -> RetryState:
+    """What becomes of a run whose attempt has just ended with this error."""
+    return judge(
+        run,
+        kind_of(error),
+        prior,
+        now_ms=now_ms,
+        unit_random=unit_random,
+        asked_ms=_asked_ms(error, now_ms),
+        idempotent=idempotent,
+        counts=not any(isinstance(each, CircuitOpen) for each in _causes(error)),
+        stopped=isinstance(error, STOPPED),
+    )
+
+
+def advise(run: Run, state: RetryState, now_ms: int) -> Advice:
+    """What happens next by itself, and what a person can do."""
     policy = policy_for(run.trigger_type)
-    left = max(0, policy.attempts_max - run.attempts)
-    ends_ms = run.start_time_ms + policy.budget_ms
-    free = left > 0 and now_ms < ends_ms
-    attempts = f"{counted(left, 'attempt')} {'is' if left == 1 else 'are'}"
-    if free and kind.retryable:
-        sentence = f"The same command tries again; {attempts} free until {moment(ends_ms)}."
-    elif free:
+    used = standing(run, state)
+    left = max(0, policy.attempts_max - used.attempts)
+    ends_ms = used.since_ms + policy.budget_ms
+    free = f"{counted(left, 'attempt')} {'is' if left == 1 else 'are'} free until {moment(ends_ms)}"
+    if left == 0 or now_ms >= ends_ms:
+        sentence = "The budget is used up: the next attempt needs --rationale and --ticket."
+    elif state.fate == "retry":
         sentence = (
-            f"Trying again will not help before the cause is gone; {attempts} free until {moment(ends_ms)}."
+            f"The next automatic attempt is due at {moment(state.not_before_ms or now_ms)}: "
+            f"`kfm retry --due` makes it then. The same command tries again at once; {free}."
         )
     else:
-        sentence = "The budget is used up: the next attempt needs --rationale and --ticket."
+        sentence = f"{_WHY_NOT.get(state.reason, _WHY_NOT[''])}; {free}."
     return Advice(
-        retryable=kind.retryable,
-        error_class=kind.error_class,
+        retryable=state.fate == "retry",
+        error_class=state.error_class,
         attempts_left=left,
         free_until=rfc3339(ends_ms),
         sentence=sentence,
     )
+
+
+_WHY_NOT = {
+    "non-retryable": (
+        "Trying again will not help before the cause is gone, so nothing does by itself, and it is held "
+        "(`kfm quarantine list`)"
+    ),
+    "stopped": "It was stopped, so nothing tries it again by itself; the same command does",
+    "not-idempotent": (
+        "Its source is declared `idempotent: false`, so nothing tries it again by itself: see what the "
+        "attempt has done on the outside, then use the same command"
+    ),
+    "retry-after-exceeds-budget": (
+        "Upstream asks for more time than the budget has, so it is held as a dead letter; the same command "
+        "tries again"
+    ),
+    "": "Nothing tries it again by itself, and it is held as a dead letter; the same command tries again",
+}
+
+
+def _asked_ms(error: BaseException, now_ms: int) -> int | None:
+    """How long upstream, or its breaker, wants us to stay away."""
+    for each in _causes(error):
+        at_ms = each.facts.get("not_before_ms") if isinstance(each, KfmError) else None
+        if isinstance(at_ms, int):
+            return max(0, at_ms - now_ms)
+    return None
+
+
+def _causes(error: BaseException) -> list[BaseException]:
+    """The error and what it was raised from."""
+    found: list[BaseException] = []
+    current: BaseException | None = error
+    while current is not None and len(found) < CAUSES_MAX:
+        found.append(current)
+        current = current.__cause__ or (None if current.__suppress_context__ else current.__context__)
+    return found

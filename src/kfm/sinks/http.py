@@ -7,6 +7,7 @@ write other bytes than the ones that were stored. Its retries are off: the outbo
 from __future__ import annotations
 
 import gzip
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urljoin
@@ -55,6 +56,42 @@ class HttpCollector:
         self._transport.close()
 
     def _post(self, letter: Letter) -> None:
+        status, told = self._answer(letter)
+        if 200 <= status < 300:
+            return
+        words = redact(" ".join(told.decode("utf-8", "replace").split())[:300])
+        if status in REFUSALS:
+            raise CollectorRefused(
+                f"{self._shown} answered {status} to event {letter.event_id}. {words}".strip()
+            )
+        if 300 <= status < 400:
+            words = "Redirects are not followed: name the collector's final address."
+        raise self._unavailable(f"answered {status}. {words}".strip())
+
+    def _answer(self, letter: Letter) -> tuple[int, bytes]:
+        """The status and the first words of what is answered, in a bounded time.
+
+        The transport's timeout is for each read. A collector that answers a byte at a time would hold us for
+        as long as it likes, so the whole has that time, too; a thread that is left behind ends with us.
+        """
+        outcome: list[tuple[int, bytes] | BackendUnavailable] = []
+
+        def ask() -> None:
+            try:
+                outcome.append(self._exchange(letter))
+            except BackendUnavailable as error:
+                outcome.append(error)
+
+        asking = threading.Thread(target=ask, name="kfm-lineage-post", daemon=True)
+        asking.start()
+        asking.join(self._transport.timeout)
+        if not outcome:
+            raise self._unavailable("did not answer in time.")
+        if isinstance(outcome[0], BackendUnavailable):
+            raise outcome[0]
+        return outcome[0]
+
+    def _exchange(self, letter: Letter) -> tuple[int, bytes]:
         import requests
 
         transport = self._transport
@@ -77,21 +114,11 @@ class HttpCollector:
                 stream=True,
             ) as answer:
                 told = answer.raw.read(ANSWER_BYTES_MAX, decode_content=True)
-                status = int(answer.status_code)
+                return int(answer.status_code), bytes(told)
         except (requests.RequestException, OSError, RuntimeError, ValueError) as error:
             raise self._unavailable(_reason(error)) from None
         except Exception as error:  # noqa: BLE001 - urllib3 raises its own while an answer is read
             raise self._unavailable(f"broke off: {type(error).__name__}.") from None
-        if 200 <= status < 300:
-            return
-        words = redact(" ".join(bytes(told).decode("utf-8", "replace").split())[:300])
-        if status in REFUSALS:
-            raise CollectorRefused(
-                f"{self._shown} answered {status} to event {letter.event_id}. {words}".strip()
-            )
-        if 300 <= status < 400:
-            words = "Redirects are not followed: name the collector's final address."
-        raise self._unavailable(f"answered {status}. {words}".strip())
 
     def _unavailable(self, reason: str) -> BackendUnavailable:
         return BackendUnavailable(

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from kfm.core.commits import Admit, Admitted
 from kfm.core.records import Run
 from kfm.core.states import check_transition
-from kfm.store import governance, leases, rows
+from kfm.store import governance, leases, retry_states, rows
 from kfm.store.evidence import Journal
 from kfm.store.session import Session
 
@@ -43,6 +43,7 @@ def admit(session: Session, request: Admit, dead: leases.Dead, journal: Journal)
     if request.seen is not None:
         journal.abandon(session, stored.run_id, leases.LEASE_EXPIRED, leases.GONE, now_ms)
     journal.admitted(session, request, stored, now_ms)
+    retry_states.put(session, request.grant)
     governance.append(session, request.entries)
     return Admitted(answer="admitted", run=stored)
 

@@ -4,12 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from kfm.core.commits import Admit, Admitted, Fail, Promote, Promoted, Reaped, Step
+from kfm.core.breaker import Breaker
+from kfm.core.commits import Admit, Admitted, Approve, Fail, Judge, Promote, Promoted, Reaped, Step
 from kfm.core.evidence import Circumstances, Letter
+from kfm.core.holding import Approval
 from kfm.core.records import GovernanceEntry, Invocation, Lock, Switch
 from kfm.core.sealing import Seal
 from kfm.ports import Witness
-from kfm.store import admission, evidence, governance, leases, promotion, rows, sealing
+from kfm.store import (
+    admission,
+    approvals,
+    breakers,
+    evidence,
+    governance,
+    leases,
+    promotion,
+    retry_states,
+    rows,
+    sealing,
+)
 from kfm.store.reading import Ledger
 from kfm.store.session import Database, Session
 
@@ -94,6 +107,7 @@ class SqlStore(Ledger):
                 assert row is not None
                 self._journal.discovered(session, request.fingerprint, request.inputs)
                 self._journal.end(session, request.closes, request.retries, rows.run_from(row), now_ms)
+                retry_states.ended(session, request.retry, request.held, now_ms)
                 if request.pause is not None:
                     governance.set_switch(session, request.pause)
                 session.all("locks.release", scope=request.scope, fence=request.fence)
@@ -113,6 +127,40 @@ class SqlStore(Ledger):
         def change(session: Session) -> list[Reaped]:
             reaped, _ = leases.sweep(session, session.now_ms(), dead, self._journal)
             return reaped
+
+        return self._database.write(change)
+
+    def judge(self, request: Judge) -> bool:
+        """Decide about a run that has ended already; False if the world has moved."""
+        return self._database.write(lambda session: retry_states.judge(session, request))
+
+    def request_approval(self, approval: Approval, entry: GovernanceEntry) -> None:
+        def change(session: Session) -> None:
+            session.all("approvals.insert", **approvals.approval_parameters(approval))
+            governance.append(session, [entry])
+
+        self._database.write(change)
+
+    def approve(self, request: Approve) -> bool:
+        """Approve a release and carry it out; False if it is not as it was asked for, or used already."""
+        return self._database.write(lambda session: approvals.release(session, request))
+
+    # --- breakers --------------------------------------------------------------------
+
+    def change_breaker(
+        self, provider: str, decide: breakers.Change, entries: Iterable[GovernanceEntry] = ()
+    ) -> tuple[Breaker, Breaker]:
+        """What was found, and what stands now. What changes nothing takes no transaction."""
+        provider, kept = rows.storable(provider), tuple(entries)
+        if not kept:
+            seen = self.breaker(provider)
+            if decide(seen, self.now_ms()) == seen:
+                return seen, seen
+
+        def change(session: Session) -> tuple[Breaker, Breaker]:
+            answer = breakers.change(session, provider, decide)
+            governance.append(session, kept)
+            return answer
 
         return self._database.write(change)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kfm.core.commits import Promote, Promoted
-from kfm.store import governance, rows
+from kfm.store import governance, retry_states, rows
 from kfm.store.evidence import Journal
 from kfm.store.session import Session
 
@@ -76,6 +76,7 @@ def promote(session: Session, request: Promote, journal: Journal) -> Promoted:
     row = session.one("runs.by_id", run_id=request.run_id)
     assert row is not None
     journal.end(session, request.closes, request.retries, rows.run_from(row), now_ms)
+    retry_states.succeeded(session, request.run_id, now_ms)
     governance.append(session, request.entries)  # last: the head of the chain is one row for all
     return Promoted(answer="promoted" if request.manifest is not None else "unchanged", sequence=sequence)
 

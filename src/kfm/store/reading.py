@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from kfm.core.breaker import Breaker
 from kfm.core.evidence import Attempt, Backlog, Letter, Link, Retry
+from kfm.core.holding import Approval, Held, RetryState, Waiting
 from kfm.core.records import (
     Found,
     GovernanceEntry,
@@ -16,7 +18,7 @@ from kfm.core.records import (
     Switch,
     Work,
 )
-from kfm.store import evidence_rows, rows
+from kfm.store import approvals, breakers, evidence_rows, holding, retry_states, rows
 from kfm.store.session import Database, Session
 
 
@@ -103,6 +105,12 @@ class Ledger:
 
     def switches(self) -> list[Switch]:
         return [rows.switch_from(row) for row in self._session.all("switches.list")]
+
+    def breaker(self, provider: str) -> Breaker:
+        return breakers.read(self._session, rows.storable(provider))
+
+    def breakers(self) -> list[Breaker]:
+        return [rows.breaker_from(row) for row in self._session.all("breakers.list")]
 
     def policy_epoch(self) -> int:
         row = self._session.one("policy.epoch")
@@ -201,6 +209,56 @@ class Ledger:
     def events_posted(self, after: int = 0) -> int:
         row = self._session.one("outbox.count", after_number=after)
         return int(row[0]) if row else 0
+
+    # --- retries -----------------------------------------------------------------------
+
+    def retry_state(self, run_id: str) -> RetryState | None:
+        row = self._session.one("retry_states.get", run_id=run_id)
+        return retry_states.state_from(row) if row else None
+
+    def waiting(self, until_ms: int, limit: int = 100) -> list[Waiting]:
+        """Failed runs whose automatic attempt is due by then, the earliest first."""
+        found = self._session.all("retry_states.waiting", until_ms=until_ms, row_limit=limit)
+        return [retry_states.waiting_from(row) for row in found]
+
+    def unjudged(self, limit: int = 100) -> list[Run]:
+        """Runs whose process died before anybody decided what becomes of them."""
+        return [rows.run_from(row) for row in self._session.all("runs.unjudged", row_limit=limit)]
+
+    def held(
+        self,
+        *,
+        state: str | None = None,
+        kind: str | None = None,
+        dataset_id: str | None = None,
+        subject: str | None = None,
+        limit: int = 50,
+    ) -> list[Held]:
+        found = self._session.all(
+            "held.list",
+            state=state or "",
+            kind=kind or "",
+            dataset_id=dataset_id or "",
+            subject=subject or "",
+            row_limit=limit,
+        )
+        return [holding.held_from(row) for row in found]
+
+    def held_one(self, held_id: str) -> Held | None:
+        row = self._session.one("held.get", held_id=held_id)
+        return holding.held_from(row) if row else None
+
+    def approval(self, request_id: str) -> Approval | None:
+        row = self._session.one("approvals.get", request_id=request_id)
+        return approvals.approval_from(row) if row else None
+
+    def approvals(
+        self, *, state: str | None = None, subject: str | None = None, limit: int = 50
+    ) -> list[Approval]:
+        found = self._session.all("approvals.list", state=state or "", subject=subject or "", row_limit=limit)
+        return [approvals.approval_from(row) for row in found]
+
+    # --- the environment -----------------------------------------------------------------
 
     def mark(self, name: str) -> str | None:
         row = self._session.one("marks.get", name=name)

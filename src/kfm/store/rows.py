@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from kfm.core.breaker import Breaker
 from kfm.core.errors import StoreCorrupt, UnhashableInput
 from kfm.core.evidence import Link
 from kfm.core.records import (
@@ -27,6 +28,7 @@ T = TypeVar("T")
 _RUN_FIELDS = Run.__struct_fields__
 _PROMOTION_FIELDS = Promotion.__struct_fields__
 _SWITCH_FIELDS = Switch.__struct_fields__
+_BREAKER_FIELDS = Breaker.__struct_fields__
 _GATES = msgspec.json.Decoder(tuple[GateResult, ...])
 _MANIFEST = msgspec.json.Decoder(Manifest)
 _ANY = msgspec.json.Decoder()
@@ -44,7 +46,7 @@ def storable(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8").replace("\0", "\N{SYMBOL FOR NULL}")
 
 
-def _with_storable(parameters: dict[str, Any], free: tuple[str, ...]) -> dict[str, Any]:
+def with_storable(parameters: dict[str, Any], free: tuple[str, ...]) -> dict[str, Any]:
     for name in free:
         text = parameters[name]
         if text is not None and (not text.isascii() or "\0" in text):
@@ -59,7 +61,7 @@ def text_of(value: Any) -> str:
     return canonical_bytes(msgspec.to_builtins(value)).decode()
 
 
-def _prose_of(value: Any) -> str:
+def prose_of(value: Any) -> str:
     """The same for documents that carry messages: text that has no canonical form is made storable."""
     try:
         return text_of(value)
@@ -88,7 +90,7 @@ def _decoded(decoder: msgspec.json.Decoder[T], text: str) -> T:
         raise StoreCorrupt(f"A stored document can't be read: {error}.") from error
 
 
-def _converted(fields: tuple[str, ...], row: Row, kind: type[T]) -> T:
+def converted(fields: tuple[str, ...], row: Row, kind: type[T]) -> T:
     """A record, its values checked on the way: that costs less than keyword arguments do."""
     try:
         return msgspec.convert(dict(zip(fields, row, strict=True)), kind)
@@ -100,7 +102,7 @@ def _converted(fields: tuple[str, ...], row: Row, kind: type[T]) -> T:
 
 
 def run_from(row: Row) -> Run:
-    return _converted(_RUN_FIELDS, row, Run)
+    return converted(_RUN_FIELDS, row, Run)
 
 
 def run_parameters(run: Run) -> dict[str, Any]:
@@ -133,7 +135,7 @@ def invocation_from(row: Row) -> Invocation:
 def invocation_parameters(invocation: Invocation) -> dict[str, Any]:
     parameters = msgspec.structs.asdict(invocation)
     parameters["gates"] = gates_text(invocation.gates)
-    return _with_storable(parameters, ("actor", "claimed_actor", "rationale", "ticket", "reason"))
+    return with_storable(parameters, ("actor", "claimed_actor", "rationale", "ticket", "reason"))
 
 
 def gates_text(gates: tuple[GateResult, ...]) -> str:
@@ -141,7 +143,7 @@ def gates_text(gates: tuple[GateResult, ...]) -> str:
         encoded = _SORTED.encode(gates)
         if encoded.isascii() and b"\\" not in encoded:
             return encoded.decode()  # of such text there is only one JSON form
-    return _prose_of(gates)
+    return prose_of(gates)
 
 
 # --- locks, promotions, governance ---------------------------------------------------
@@ -156,7 +158,7 @@ def lock_from(row: Row) -> Lock:
 
 
 def promotion_from(row: Row) -> Promotion:
-    return _converted(_PROMOTION_FIELDS, row, Promotion)
+    return converted(_PROMOTION_FIELDS, row, Promotion)
 
 
 def manifest_from(text: str) -> Manifest:
@@ -164,11 +166,15 @@ def manifest_from(text: str) -> Manifest:
 
 
 def switch_from(row: Row) -> Switch:
-    return _converted(_SWITCH_FIELDS, row, Switch)
+    return converted(_SWITCH_FIELDS, row, Switch)
 
 
 def switch_parameters(switch: Switch) -> dict[str, Any]:
-    return _with_storable(msgspec.structs.asdict(switch), ("rationale", "actor"))
+    return with_storable(msgspec.structs.asdict(switch), ("rationale", "actor"))
+
+
+def breaker_from(row: Row) -> Breaker:
+    return converted(_BREAKER_FIELDS, row, Breaker)
 
 
 def entry_from(row: Row) -> GovernanceEntry:
@@ -186,8 +192,8 @@ def entry_from(row: Row) -> GovernanceEntry:
 
 def entry_parameters(entry: GovernanceEntry) -> dict[str, Any]:
     parameters = msgspec.structs.asdict(entry)
-    parameters["details"] = _prose_of(entry.details)
-    return _with_storable(parameters, ("actor", "rationale", "ticket"))
+    parameters["details"] = prose_of(entry.details)
+    return with_storable(parameters, ("actor", "rationale", "ticket"))
 
 
 def stored_entry(parameters: dict[str, Any]) -> GovernanceEntry:

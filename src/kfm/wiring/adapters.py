@@ -266,6 +266,7 @@ class Adapters:
             redact=self.loaded.discretion,
             meter=ProcessMeter(),
             telemetry=self.telemetry,
+            rng=self.rng,
             public_name=self.public_name,
             listen=self._listen,
         )

@@ -70,7 +70,7 @@ def test_a_failed_run_ends_its_open_node_first(store: SqlStore, desk: Desk) -> N
 
 
 def test_a_node_whose_opening_got_no_answer_ends_before_its_run(store: SqlStore, desk: Desk) -> None:
-    """Who fails without knowing that a node was opened ends it all the same, as the run ends, and before it."""
+    """Who fails without knowing that a node was opened ends it all the same, as its run and before it."""
     run = desk.admitted("one")
     fetch = opened(store, run, "fetch")
     done = replace(fetch, ending="complete", outcome="success", ended_at_ms=ledgers.START_MS + 5)

@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import pytest
+
+from kfm.core.errors import StoreBusy
+from kfm.core.evidence import Letter
+from kfm.store import evidence
 from kfm.store.ledger import SqlStore
+from kfm.store.memory import MemoryDatabase
+from kfm.store.migrations import migrate
+from kfm.store.queries import queries
+from kfm.store.session import Session
+from kfm.system import SystemClock
+from tests.conformance.store import ledgers
 from tests.conformance.store.ledgers import Desk
 
 
@@ -18,3 +31,35 @@ def test_letters_at_rest_can_be_made_due_at_once(store: SqlStore, desk: Desk) ->
     assert store.claim_letters("openlineage", 10, 60_000) == []
     store.hasten_letters("openlineage")
     assert [letter.number for letter in store.claim_letters("openlineage", 10, 60_000)] == [second.number]
+
+
+@pytest.mark.req("TRG-8")
+def test_two_who_claim_at_once_do_not_part_the_letters_of_a_subject(
+    postgres_schema: Callable[[], str],
+) -> None:
+    """While one process claims, another gets nothing: it could not see which letters come before its own."""
+    dsn = postgres_schema()
+    first, second = ledgers.postgres_store(dsn), ledgers.postgres_store(dsn, wait_max_ms=100)
+    desk = Desk(first)
+    desk.promote(desk.admitted("one"))
+
+    def claimed(session: Session) -> list[Letter]:
+        mine = evidence.claim(session, "openlineage", 1, 60_000)
+        with pytest.raises(StoreBusy):
+            second.claim_letters("openlineage", 10, 60_000)
+        return mine
+
+    assert [letter.body for letter in first._database.write(claimed)] == ["START"]
+    assert second.claim_letters("openlineage", 10, 60_000) == []
+    first.close()
+    second.close()
+
+
+def test_a_claim_does_not_read_all_that_waits_for_each_letter() -> None:
+    """Whether something comes before a letter is looked up by its subject: the backlog may be long."""
+    database = MemoryDatabase(SystemClock())
+    migrate(database, "sqlite", 0)
+    statement = "EXPLAIN QUERY PLAN " + queries("sqlite")["outbox.claim"]
+    known = {"topic": "openlineage", "now_ms": 1, "until_ms": 2, "row_limit": 100}
+    plan = [row[3] for row in database._connection.execute(statement, known)]
+    assert "SEARCH e USING INDEX outbox_by_subject (subject=? AND rowid<?)" in plan

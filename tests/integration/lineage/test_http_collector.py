@@ -48,6 +48,8 @@ class Collector:
                     body = gzip.decompress(body)
                 if status == -1:
                     collector.release.wait(20)
+                if status == -2:
+                    collector.trickle(self.wfile)
                 if status <= 0:
                     if status == 0:
                         collector.accepted.append(body.decode())
@@ -72,6 +74,15 @@ class Collector:
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
         self.thread = threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True)
         self.thread.start()
+
+    def trickle(self, file: Any) -> None:
+        """A header that never ends, a byte at a time: no single read takes long."""
+        with contextlib.suppress(OSError):
+            file.write(b"HTTP/1.1 200 OK\r\nX-Slow: ")
+            for _ in range(1000):
+                if self.release.wait(0.02):
+                    return
+                file.write(b"y")
 
     def close(self) -> None:
         self.release.set()
@@ -119,6 +130,21 @@ def test_the_settings_of_openlineages_own_clients_count(there: Collector, clock:
     assert (there.requests[0][0], there.requests[0][1]["x-team"]) == ("/in", "water")
     assert there.accepted == bodies(store, ids)
     assert there.seen[0] != bodies(store, ids)[0].encode()
+
+
+@pytest.mark.req("UPD-15")
+def test_a_collector_that_answers_a_byte_at_a_time_holds_nobody(there: Collector, clock: FakeClock) -> None:
+    """The time for a request is for all of it: an answer that trickles in counts as none."""
+    store = make_store(clock)
+    post(store, 1)
+    there.answer = lambda _number: -2
+    asked = threading.Thread(target=there.release.wait, args=(20,), daemon=True)
+    asked.start()
+    told = deliver(store, client(there.url, clock, timeout_ms=200), clock)
+    assert asked.is_alive(), "the collector was still at it"
+    assert (told.sent, told.waiting) == (0, 2)
+    assert told.error is not None
+    assert "did not answer in time" in told.error.message
 
 
 @pytest.mark.req("UPD-15")

@@ -195,6 +195,25 @@ def test_another_kind_of_breakers_can_take_over(kfm_time: DrivenTime) -> None:
 
 
 @pytest.mark.req("RET-7")
+@pytest.mark.parametrize("kind", KINDS)
+def test_failures_between_successes_open_nothing(kind: str, kfm_time: DrivenTime) -> None:
+    """Three failures open the circuit only if they are in a row."""
+    calls: list[int] = []
+
+    def every_second() -> None:
+        calls.append(1)
+        if len(calls) % 2:
+            raise ConnectionResetError
+
+    call = declared(kind, every_second, provider="usgs")
+    for _ in range(5):
+        with pytest.raises(ConnectionResetError):
+            call()
+        call()
+    assert len(calls) == 10
+
+
+@pytest.mark.req("RET-7")
 def test_many_threads_count_right(kfm_time: DrivenTime) -> None:
     """Counting is not lost when threads fail at once."""
     circuit = HERE.breakers.circuit("usgs")

@@ -143,6 +143,27 @@ def test_a_function_that_takes_no_limit_sees_the_one_around_it(kfm_time: DrivenT
 
 
 @pytest.mark.req("RET-4")
+@pytest.mark.parametrize("outer", [None, 6000.0])
+def test_without_a_limit_the_tries_still_end(outer: float | None, kfm_time: DrivenTime) -> None:
+    """Sixty seconds after the first failure there is no further try, however much is left around it."""
+    began: list[float] = []
+
+    @kfm.call(idempotent=True)
+    def fetch() -> None:
+        began.append(kfm_time.passed)
+        kfm_time.advance(61)
+        raise ConnectionResetError
+
+    with pytest.raises(ConnectionResetError):
+        if outer is None:
+            fetch()
+        else:
+            with kfm.within(outer):
+                fetch()
+    assert began == [0.0, 61.25]
+
+
+@pytest.mark.req("RET-4")
 def test_a_wider_limit_inside_has_no_effect(kfm_time: DrivenTime) -> None:
     """Limits only get nearer on the way in."""
     with kfm.within(5), kfm.within(50):

@@ -89,6 +89,7 @@ def test_the_functions_own_arguments_reach_it(kfm_time: DrivenTime) -> None:
         ({"isolation": "fibre"}, "isolation="),
         ({"retry_on": Exception}, "would retry defects"),
         ({"retry_on": KeyboardInterrupt}, "exception classes"),
+        ({"idempotent": "yes"}, "True or False"),
         ({"idempotant": True}, "did you mean idempotent"),
     ],
 )

@@ -29,3 +29,16 @@ SELECT run_id FROM runs WHERE run_id = :run_id AND fence = :fence AND status = '
 
 -- name: chain_heads.get_for_update
 SELECT number, hash FROM chain_heads WHERE name = 'governance' FOR UPDATE
+
+-- name: runs.ended
+SELECT run_id FROM runs WHERE run_id = :run_id AND attempts = :attempts AND status = 'failed' FOR UPDATE
+
+-- name: held.get_for_update
+SELECT
+  held_id, kind, grain, subject, dataset_id, source_id, payload_hash, source_ids, code_sha, idempotency_key,
+  attempts, error_classes, error_code, error_message, reason, held_at_ms, state, released_at_ms, released_by
+FROM held WHERE held_id = :held_id AND state = 'held' FOR UPDATE
+
+-- name: breakers.get_for_update
+SELECT provider, state, failures, opened_at_ms, probe_until_ms, fence, tripped_at_ms, closed_at_ms
+FROM breakers WHERE provider = :provider FOR UPDATE

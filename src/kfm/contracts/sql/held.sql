@@ -1,0 +1,53 @@
+-- name: held.list
+SELECT
+  held_id, kind, grain, subject, dataset_id, source_id, payload_hash, source_ids, code_sha, idempotency_key,
+  attempts, error_classes, error_code, error_message, reason, held_at_ms, state, released_at_ms, released_by
+FROM held
+WHERE (:state = '' OR state = :state) AND (:kind = '' OR kind = :kind)
+  AND (:dataset_id = '' OR dataset_id = :dataset_id) AND (:subject = '' OR subject = :subject)
+ORDER BY number DESC LIMIT :row_limit
+
+-- name: held.get
+SELECT
+  held_id, kind, grain, subject, dataset_id, source_id, payload_hash, source_ids, code_sha, idempotency_key,
+  attempts, error_classes, error_code, error_message, reason, held_at_ms, state, released_at_ms, released_by
+FROM held WHERE held_id = :held_id ORDER BY number DESC LIMIT 1
+
+-- name: held.put
+INSERT INTO held (
+  held_id, kind, grain, subject, dataset_id, source_id, payload_hash, source_ids, code_sha, idempotency_key,
+  attempts, error_classes, error_code, error_message, reason, held_at_ms, state, released_at_ms, released_by
+) VALUES (
+  :held_id, :kind, :grain, :subject, :dataset_id, :source_id, :payload_hash, :source_ids, :code_sha,
+  :idempotency_key, :attempts, :error_classes, :error_code, :error_message, :reason, :held_at_ms, :state,
+  :released_at_ms, :released_by
+)
+ON CONFLICT (grain, subject) WHERE state = 'held' DO UPDATE SET
+  held_id = excluded.held_id, kind = excluded.kind, payload_hash = excluded.payload_hash,
+  source_ids = excluded.source_ids, code_sha = excluded.code_sha, attempts = excluded.attempts,
+  error_classes = excluded.error_classes, error_code = excluded.error_code,
+  error_message = excluded.error_message, reason = excluded.reason, held_at_ms = excluded.held_at_ms
+
+-- name: held.release
+UPDATE held SET state = 'released', released_at_ms = :released_at_ms, released_by = :released_by
+WHERE held_id = :held_id AND state = 'held'
+RETURNING held_id
+
+-- name: held.resolve
+UPDATE held SET state = 'resolved', released_at_ms = :released_at_ms, released_by = :released_by
+WHERE grain = 'run' AND subject = :subject AND state = 'held'
+
+-- name: held.resolve_work
+UPDATE held SET state = 'resolved', released_at_ms = :released_at_ms, released_by = :run_id
+WHERE state = 'held' AND grain = 'run' AND subject IN (
+  SELECT o.run_id FROM runs o JOIN runs r ON r.source_id = o.source_id
+    AND r.window_start_ms = o.window_start_ms AND r.window_end_ms = o.window_end_ms
+    AND COALESCE(r.partition_key, '') = COALESCE(o.partition_key, '')
+  WHERE r.run_id = :run_id
+)
+
+-- name: held.get_for_update
+SELECT
+  held_id, kind, grain, subject, dataset_id, source_id, payload_hash, source_ids, code_sha, idempotency_key,
+  attempts, error_classes, error_code, error_message, reason, held_at_ms, state, released_at_ms, released_by
+FROM held WHERE held_id = :held_id AND state = 'held'

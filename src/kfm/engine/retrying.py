@@ -1,0 +1,176 @@
+"""Automatic attempts: which are due, which are not to be made after all, and making them.
+
+They are made only when somebody asks for what is due; nothing here waits or loops by itself. The
+admission transaction decides who makes an attempt, so any number of processes may ask at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+from msgspec.structs import replace
+
+from kfm.admission.decide import is_live
+from kfm.admission.subject import Subject
+from kfm.core.commits import Judge
+from kfm.core.errors import CircuitOpen
+from kfm.core.giving_up import facts_of, held_run
+from kfm.core.grants import REAPED, given_up, is_spent, judge
+from kfm.core.holding import Held, RetryState, Waiting
+from kfm.core.records import GovernanceEntry, Record, Run
+from kfm.engine import gating
+from kfm.engine.kernel import Kernel
+from kfm.engine.requests import RunReport
+from kfm.engine.run import Updating
+from kfm.recovery.sweep import sweep
+
+BATCH_MAX = 100  # what one pass looks at
+EVER_MS = 2**53 - 1
+
+
+class Passed(Record, frozen=True):
+    """A due attempt that was not made now."""
+
+    run_id: str
+    source_id: str
+    dataset_id: str
+    word: Literal["given-up", "blocked", "busy"]
+    reason: str
+
+
+class Automatic:
+    """One pass over what is due."""
+
+    def __init__(self, kernel: Kernel, subject: Callable[[Run], Subject | None]) -> None:
+        self._kernel = kernel
+        self._subject = subject  # of a run, as the configuration describes its work now; None: no more
+
+    def settle(self) -> None:
+        """Decide about the runs whose process died: nobody was left to do it then."""
+        kernel = self._kernel
+        kernel.liveness.claim(kernel.worker_id)
+        sweep(kernel.store, kernel.liveness, kernel.announce)
+        for run in kernel.store.unjudged(BATCH_MAX):
+            seen = kernel.store.retry_state(run.run_id)
+            source = next((one for one in kernel.settings.sources if one.id == run.source_id), None)
+            state = judge(
+                run,
+                REAPED,
+                seen,
+                now_ms=kernel.store.now_ms(),
+                unit_random=kernel.rng.unit(),
+                idempotent=source is None or source.idempotent,
+            )
+            self._keep(run, seen, state)
+
+    def due(self) -> list[Waiting]:
+        store = self._kernel.store
+        return store.waiting(store.now_ms(), BATCH_MAX)
+
+    def attempt(self, waiting: Waiting) -> RunReport | Passed:
+        """Make one attempt, or say why not."""
+        run, kernel = waiting.run, self._kernel
+        subject = self._subject(run)
+        hopeless = self._hopeless(waiting, subject)
+        if hopeless is not None:
+            state = given_up(waiting.state, hopeless, kernel.store.now_ms())
+            self._keep(run, waiting.state, state)
+            return _passed(run, "given-up", GIVEN_UP[hopeless])
+        assert subject is not None
+        # Asked before the front door, where each refusal goes on record: we come back every few seconds.
+        if self._is_locked(subject):
+            return _passed(run, "busy", f"{subject.scope} is held by another run.")
+        decision = gating.at_admission(kernel, subject, dry_run=True)
+        if not decision.allowed:
+            denied = next(gate for gate in decision.results if not gate.allowed)
+            return _passed(run, "blocked", denied.reason)
+        report = Updating(
+            kernel, subject, force=False, artifacts_dir=None, plan=None, due=waiting
+        ).run()
+        if report.outcome == "busy":
+            return _passed(run, "busy", report.reason)
+        if isinstance(report.error, CircuitOpen):
+            self._postpone(waiting, report.error)
+        return report
+
+    def _hopeless(self, waiting: Waiting, subject: Subject | None) -> str | None:
+        """Why this attempt is never to be made, if so."""
+        store, run = self._kernel.store, waiting.run
+        if subject is None:
+            return "source-gone"
+        if subject.work_base != run.work_base:
+            return "code-changed"
+        latest = store.latest_run(run.work_base)
+        if latest is not None and latest.run_id != run.run_id:
+            return "superseded"
+        if not subject.source.idempotent:
+            return "not-idempotent"
+        if is_spent(run, waiting.state, store.now_ms()):
+            return "budget-spent"
+        return None
+
+    def _is_locked(self, subject: Subject) -> bool:
+        kernel = self._kernel
+        lock = kernel.store.lock(subject.scope)
+        if lock is None or lock.holder is None:
+            return False
+        holder = kernel.store.run(lock.holder.run_id)
+        dead = kernel.liveness.is_dead(lock.holder.worker_id)
+        return holder is not None and is_live(lock, holder, kernel.store.now_ms(), dead)
+
+    def _postpone(self, waiting: Waiting, error: CircuitOpen) -> None:
+        """The breaker says when: turned away at the door, the run is as it was."""
+        at_ms = error.facts.get("not_before_ms")
+        store, state = self._kernel.store, waiting.state
+        if isinstance(at_ms, int) and store.retry_state(state.run_id) == state:
+            later = replace(state, not_before_ms=at_ms, updated_at_ms=store.now_ms())
+            store.judge(Judge(run=waiting.run, seen=state, retry=later))
+
+    # --- what is written down ----------------------------------------------------------
+
+    def _keep(self, run: Run, seen: RetryState | None, state: RetryState) -> None:
+        """Somebody else may be faster; then his decision stands."""
+        held = None if state.reason == "superseded" else self._held(run, state)
+        entries = (self._entry(run, held),) if held is not None else ()
+        self._kernel.store.judge(Judge(run=run, seen=seen, retry=state, held=held, entries=entries))
+
+    def _held(self, run: Run, state: RetryState) -> Held | None:
+        store = self._kernel.store
+        attempts = [one for one in store.attempts(run.run_id) if not one.node]
+        payload_hash = next((one.inputs_hash for one in reversed(attempts) if one.inputs_hash), None)
+        return held_run(
+            run,
+            state,
+            payload_hash=payload_hash,
+            inputs=(store.inputs(payload_hash) if payload_hash else None) or (),
+            error_classes=[one.error_class for one in attempts if one.error_class],
+            error_code=run.error_code or "KFM601",
+            error_message=run.error_message or "",
+        )
+
+    def _entry(self, run: Run, held: Held) -> GovernanceEntry:
+        dataset = next((one for one in self._kernel.settings.datasets if one.id == run.dataset_id), None)
+        rights = dataset.rights if dataset else None
+        return GovernanceEntry(
+            kind=held.kind,
+            subject=run.run_id,
+            actor="kfm",
+            recorded_at_ms=self._kernel.store.now_ms(),
+            details=facts_of(held, rights.care.label if rights else None),
+        )
+
+
+GIVEN_UP = {
+    "source-gone": "Its source is not in the configuration any more.",
+    "code-changed": "Its pipeline has changed since: with the new code it is other work.",
+    "superseded": "A newer revision of the same work has begun.",
+    "not-idempotent": "Its source is declared `idempotent: false` now.",
+    "budget-spent": "The time of its budget is over.",
+}
+
+
+def _passed(run: Run, word: Literal["given-up", "blocked", "busy"], reason: str) -> Passed:
+    return Passed(
+        run_id=run.run_id, source_id=run.source_id, dataset_id=run.dataset_id, word=word, reason=reason
+    )
