@@ -14,6 +14,7 @@ from kfm.cli.logs import LogLine
 from kfm.core import audit, evidence, records
 from kfm.core.settings import Settings
 from kfm.engine.artifacts import LogEvent, RunEvent
+from kfm.lint.report import LintReport
 from kfm.release.attestation import Statement
 from kfm.telemetry import documents
 
@@ -50,6 +51,7 @@ WHOLE: dict[str, Any] = {
     "energy": documents.EnergyAccount,
     "carbon": documents.CarbonAccount,
     "release-attestation": Statement,
+    "cli-lint": LintReport,
 }
 MADE_FROM |= WHOLE
 MAY_BE_LEFT_OUT = {"Material"}

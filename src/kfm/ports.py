@@ -259,6 +259,10 @@ class Providers(Protocol):
     def ask(self, providers: Sequence[str]) -> None:
         """Raises CircuitOpen if one is. Where a probe is due, it is this process's from now on."""
 
+    def released_ms(self, providers: Sequence[str], name: str, due_ms: int = 0) -> int:
+        """When a piece of waiting work may begin: not while one is left alone, nor all at once after it.
+        `due_ms` is when it first fell due; without it its name gives it a place among those that wait."""
+
     def give_back(self) -> None:
         """Let others make the probes that were asked for and not made."""
 

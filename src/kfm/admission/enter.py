@@ -9,7 +9,7 @@ from kfm.admission.decide import Verdict, decide, is_live
 from kfm.admission.subject import Subject, forced
 from kfm.core import keys
 from kfm.core.commits import Admit
-from kfm.core.errors import BudgetSpent, Busy, KfmError, LockHeld, Refused
+from kfm.core.errors import BudgetSpent, Busy, CircuitOpen, KfmError, LockHeld, Refused
 from kfm.core.evidence import Circumstances
 from kfm.core.gates import GateDecision
 from kfm.core.grants import granted
@@ -69,6 +69,7 @@ class Door:
         force: bool,
         policies: str,
         redact: Callable[[str], str],
+        ask: Callable[[Subject], None] = lambda _subject: None,
         due: Waiting | None = None,
     ) -> None:
         self._due = due  # an automatic attempt: of this run, after this attempt, or not at all
@@ -84,6 +85,7 @@ class Door:
         self._force = force
         self._policies = policies  # the bundle in force
         self._redact = redact
+        self._ask = ask  # raises CircuitOpen where a provider is left alone
 
     def enter(self, subject: Subject) -> Entered | Answered:
         for _ in range(ROUNDS_MAX):
@@ -116,6 +118,7 @@ class Door:
         if verdict.kind == "done":
             assert verdict.run is not None
             return self._answered(subject, verdict.run, decision, verdict.reason)
+        self._require_providers(subject, verdict)
         if verdict.kind == "compare":
             assert verdict.run is not None
             why: str | None = "Upstream has changed."
@@ -131,9 +134,18 @@ class Door:
         if self._due is None:
             return
         run, seen = verdict.run, self._due.run
-        if run is None or (run.run_id, run.attempts, run.status) != (seen.run_id, seen.attempts, "failed"):
+        same = run is not None and (run.run_id, run.attempts) == (seen.run_id, seen.attempts)
+        if not same or verdict.kind not in ("restart", "stop"):
             error = Busy(f"Somebody else has tried run {seen.run_id} again.", remedy="Nothing is left to do.")
             self._away(subject, "busy", error, run=run)
+
+    def _require_providers(self, subject: Subject, verdict: Verdict) -> None:
+        """Nothing begins for a provider that is left alone: no run, no key, no attempt."""
+        try:
+            self._ask(subject)
+        except CircuitOpen as error:
+            same = verdict.kind in ("restart", "compare")
+            self._away(subject, "failed", error, run=verdict.run if same else None)
 
     def _compared(self, subject: Subject, run: Run) -> str:
         """Upstream's fingerprint now; that it can't be had is an answer that goes on record, too."""

@@ -9,6 +9,7 @@ from typing import Any
 from kfm.audit.shapes import CareOf
 from kfm.core.audit import entry_document
 from kfm.core.masking import PREFIX, is_masked, mask
+from kfm.core.providers import provider_of
 from kfm.core.records import GovernanceEntry
 from kfm.core.redact import redact
 from kfm.core.settings import Dataset, Rights, Settings
@@ -93,6 +94,8 @@ class Curtain:
         words = {dataset_id for dataset_id in known if self.hides(dataset_id)}
         words |= {source.id for source in settings.sources if self.hides(source.dataset)}
         words |= {one.title for one in settings.datasets if one.title and self.hides(one.id)}
+        called = {provider_of(source) for source in settings.sources if self.hides(source.dataset)}
+        words |= {provider for provider in called if provider is not None}
         if not words:
             return None
         anyone = "|".join(re.escape(word) for word in sorted(words, key=len, reverse=True))

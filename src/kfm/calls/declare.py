@@ -33,7 +33,7 @@ class Call:
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._plan = plan_for(options.get("provider") or "the block", options, takes_limit=True)
+        self._plan = plan_for(options.get("provider") or "the block", self, options, takes_limit=True)
         self._attempt: Attempt | None = None
 
     def __call__(self, fn: Callable[P, T], /) -> Callable[P, T]:
@@ -45,7 +45,7 @@ class Call:
         if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
             raise UsageError(f"{name} is a generator: it does its work only after the call has ended.")
         handing, is_async = handing_for(fn, self._options.get("pass_timeout")), _is_async(fn)
-        plan = plan_for(name, self._options, takes_limit=is_async or handing is not None)
+        plan = plan_for(name, fn, self._options, takes_limit=is_async or handing is not None)
         if not is_async:
             return wrap(fn, plan, handing)
         if plan.isolation is not None:
@@ -59,6 +59,22 @@ class Call:
         return attempts_async(self._block())
 
     def __enter__(self) -> Attempt:
+        return self._only_attempt().__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        return self._ended().__exit__(kind, error, trace)
+
+    async def __aenter__(self) -> Attempt:
+        return await self._only_attempt().__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        return await self._ended().__aexit__(kind, error, trace)
+
+    def _only_attempt(self) -> Attempt:
         if self._plan.idempotent:
             raise UsageError(
                 "A with block can't be run again, so idempotent=True promises too much.",
@@ -69,15 +85,13 @@ class Call:
         tries = Tries(self._block())
         tries.open()
         self._attempt = Attempt(tries)
-        return self._attempt.__enter__()
+        return self._attempt
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool:
+    def _ended(self) -> Attempt:
         attempt, self._attempt = self._attempt, None
         if attempt is None:
             raise AssertionError("entered before it is left")
-        return attempt.__exit__(kind, error, trace)
+        return attempt
 
     def _block(self) -> Plan:
         for option in ("isolation", "pass_timeout", "check"):

@@ -71,6 +71,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Everything about a call that is known before it is made."""
 
     name: str
+    origin: object  # what was declared: tells this call's errors from those of calls inside
     line: Line
     policy: CallPolicy
     timeout_ms: int
@@ -84,7 +85,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     on_give_up: Hook | None
 
 
-def plan_for(name: str, options: Options, *, takes_limit: bool) -> Plan:
+def plan_for(name: str, origin: object, options: Options, *, takes_limit: bool) -> Plan:
     """Check the options and fill in what was not said. `takes_limit`: a limit can be handed to it."""
     unknown = [option for option in options if option not in Options.__annotations__]
     if unknown:
@@ -102,6 +103,7 @@ def plan_for(name: str, options: Options, *, takes_limit: bool) -> Plan:
     timeout, attempt_timeout = options.get("timeout"), options.get("attempt_timeout")
     return Plan(
         name=name,
+        origin=origin,
         line=HERE.line(provider),
         policy=_policy(options),
         timeout_ms=TIMEOUT_MS if timeout is None else _ms("timeout", timeout),

@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 _MARK = "__kfm_handed_up__"
+_ORIGIN = "__kfm_handed_up_by__"
 
 Outcome = Literal["retry", "gave-up", "recovered"]
 
@@ -46,6 +47,13 @@ def handed_up(error: BaseException) -> HandedUp | None:
     return found if isinstance(found, HandedUp) else None
 
 
-def mark(error: BaseException, handed: HandedUp) -> None:
+def mark(error: BaseException, handed: HandedUp, origin: object) -> None:
     with contextlib.suppress(AttributeError, TypeError):  # an exception with slots keeps its secret
         setattr(error, _MARK, handed)
+        setattr(error, _ORIGIN, origin)
+
+
+def handed_up_inside(error: BaseException, origin: object) -> HandedUp | None:
+    """As `handed_up`, if another declaration did it: an error object that is raised again and again
+    may still bear the mark of an earlier call of the same one."""
+    return None if getattr(error, _ORIGIN, None) == origin else handed_up(error)

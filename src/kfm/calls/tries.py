@@ -14,7 +14,7 @@ from kfm.calls.deadlines import DEADLINE_MS
 from kfm.calls.foreign import classify_error, retry_after_ms
 from kfm.calls.plan import Plan
 from kfm.calls.surroundings import HERE
-from kfm.calls.tried import FailedTry, HandedUp, Outcome, handed_up, mark
+from kfm.calls.tried import FailedTry, HandedUp, Outcome, handed_up_inside, mark
 from kfm.core.classify import UNKNOWN, Classification
 from kfm.core.errors import CallTimedOut, CircuitOpen, KfmError
 from kfm.core.retry import decide_call_retry
@@ -179,7 +179,7 @@ class Tries:
         Returns how long the provider is now left alone. A refusal by the circuit itself is no news of it.
         """
         circuit = self.plan.line.circuit
-        if isinstance(error, CircuitOpen) or handed_up(error) is not None:
+        if isinstance(error, CircuitOpen) or handed_up_inside(error, self.plan.origin) is not None:
             return 0
         if kind.retryable:
             circuit.after(False, self._fence)
@@ -191,8 +191,8 @@ class Tries:
     def _retried_inside(self, error: Exception) -> bool:
         """Tiers are not multiplied: what another call has retried, or handed up, is not retried here."""
         for cause in (error, error.__cause__):
-            inner = handed_up(cause) if cause is not None else None
-            if inner is not None and inner.call != self.plan.name and inner.attempts > 1:
+            inner = handed_up_inside(cause, self.plan.origin) if cause is not None else None
+            if inner is not None and inner.attempts > 1:
                 return True
         return False
 
@@ -208,14 +208,14 @@ class Tries:
             retryable=last.retryable,
             not_before_ms=last.not_before_ms,
         )
-        mark(error, handed)
+        if last.reason != "retried-inside":  # else the mark of the call that did retry tells more
+            mark(error, handed, self.plan.origin)
         if isinstance(error, KfmError):
             error.facts["error_class"] = last.error_class
             if last.not_before_ms is not None:
                 error.facts["not_before_ms"] = last.not_before_ms
-        asked = (
-            "" if asked_ms is None else f"; {last.provider or 'the other side'} asks for {asked_ms // 1000} s"
-        )
+        who = last.provider or "the other side"
+        asked = "" if asked_ms is None else f"; {who} asks for {asked_ms // 1000} s"
         error.add_note(
             _WHY[last.reason].format(
                 call=last.call, provider=last.provider, attempts=self.attempt, asked=asked

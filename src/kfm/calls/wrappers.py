@@ -1,7 +1,7 @@
 """What stands around a function once it is declared. Everything that can be decided then, is.
 
 The wrapper for the commonest case (no limit asked for, none around, the circuit quiet) adds two
-looks to the function's own call; all else is behind them, in `carry_on` and `carry_on_async`.
+looks to the function's own call; all else is behind them, in `carry_on`.
 """
 
 from __future__ import annotations
@@ -130,58 +130,47 @@ def wrap_async(
     fn: Callable[P, Coroutine[Any, Any, T]], plan: Plan, handing: Handing | None
 ) -> Callable[P, Coroutine[Any, Any, T]]:
     """A coroutine function: always limited, because a coroutine can always be cut short."""
+    from asyncio import timeout  # here, because most programs that start kfm have no use for it
+
+    check = plan.check
+
+    async def once(tries: Tries, args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
+        """One try. Cancellation is no error: nothing here catches it."""
+        limit = timeout(tries.limit_ms / 1000)
+        try:
+            async with limit:
+                answer = await fn(*args, **kwargs)
+        except TimeoutError:
+            if limit.expired():
+                raise tries.timed_out("it was cut short") from None
+            raise  # the function's own
+        if check is not None:
+            check(answer)
+        return answer
 
     @functools.wraps(fn)
     async def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
-        answer: T = await carry_on_async(Tries(plan), fn, handing, args, kwargs)
-        return answer
+        tries = Tries(plan)
+        while True:
+            tries.open()
+            token = DEADLINE_MS.set(tries.until_ms)
+            try:
+                handed: Any = args, kwargs
+                if handing is not None:
+                    handed = handing.into(args, kwargs, tries.limit_ms)
+                answer = await once(tries, *handed)
+            except Exception as error:
+                delay_ms = tries.failed(error)
+                if delay_ms is None:
+                    raise
+            else:
+                tries.succeeded()
+                return answer
+            finally:
+                DEADLINE_MS.reset(token)
+            await HERE.pause(delay_ms)
 
     return wrapper
-
-
-async def carry_on_async(
-    tries: Tries,
-    fn: Callable[..., Coroutine[Any, Any, Any]],
-    handing: Handing | None,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-) -> Any:
-    """As `carry_on`, and cut short at the limit. Cancellation is no error: nothing here catches it."""
-    check = tries.plan.check
-    while True:
-        tries.open()
-        token = DEADLINE_MS.set(tries.until_ms)
-        try:
-            if handing is None:
-                answer = await _cut_short(tries, fn(*args, **kwargs))
-            else:
-                handed, named = handing.into(args, kwargs, tries.limit_ms)
-                answer = await _cut_short(tries, fn(*handed, **named))
-            if check is not None:
-                check(answer)
-        except Exception as error:
-            delay_ms = tries.failed(error)
-            if delay_ms is None:
-                raise
-        else:
-            tries.succeeded()
-            return answer
-        finally:
-            DEADLINE_MS.reset(token)
-        await HERE.pause(delay_ms)
-
-
-async def _cut_short(tries: Tries, work: Coroutine[Any, Any, T]) -> T:
-    from asyncio import timeout
-
-    limit = timeout(tries.limit_ms / 1000)
-    try:
-        async with limit:
-            return await work
-    except TimeoutError:
-        if limit.expired():
-            raise tries.timed_out("it was cut short") from None
-        raise  # the function's own
 
 
 def _invocation(fn: Callable[..., Any], plan: Plan, handing: Handing | None) -> Invoke:

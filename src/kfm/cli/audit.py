@@ -116,6 +116,8 @@ def verify(session: Session, anchors: tuple[str, ...]) -> int:
     session.emit(document, [*lines, *_seal_lines(seals)] if verdict.sound else lines)
     if others:
         session.note(f"{counted(others, 'anchor')} of other environments: not compared")
+    if not verdict.sound or not seals.sound:
+        session.note('what to do now: docs/how-to/audit.md, "When it is broken"')
     if verdict.sound and verdict.unanchored_since is not None and verdict.head_number:
         session.note("anchor it with: kfm audit anchor")
     return 0 if verdict.sound and seals.sound else 1
@@ -158,6 +160,8 @@ def _verdict_lines(verdict: Any, files: Sequence[str]) -> list[str]:
         lines.append(f"anchored: up to row {verdict.anchored_number}; {where}")
     if verdict.unanchored_since is not None:
         none = "" if verdict.anchors else "there is no anchor; "
+        if verdict.finding is not None and files and none:
+            none = "no anchor was reached before the break; "
         lines.append(f"unanchored since row {verdict.unanchored_since}: {none}{UNSEEN}")
     return lines
 
@@ -235,7 +239,11 @@ def anchor(session: Session, to: str | None) -> None:
 
 
 @command.command(name="list")
-@click.option("--kind", metavar="KIND", help="Only entries of this kind: force, switch, promotion, review, …")
+@click.option(
+    "--kind",
+    metavar="KIND",
+    help="Only entries of this kind: gate-refused, review, force, switch, promotion, seal, release, gc, …",
+)
 @click.option("--subject", metavar="ID", help="Only entries about this run, dataset or scope.")
 @click.option(
     "--limit", type=click.IntRange(1, LIMIT_MAX), default=20, help="At most so many.", show_default=True
@@ -250,6 +258,7 @@ def list_entries(session: Session, kind: str | None, subject: str | None, limit:
 
     with session.app(read_only=True) as app:
         found = newest(app.ledger, kind=kind, subject=subject, limit=limit + 1)
+        kinds = sorted({one.entry.kind for one in newest(app.ledger, limit=LIMIT_MAX)}) if not found else []
     shown, more = found[:limit], len(found) > limit
     header = ("ROW", "RECORDED (UTC)", "KIND", "SUBJECT", "BY", "WHY")
     lines = table(header, [_row(one) for one in shown]) if shown else ["no entries"]
@@ -268,6 +277,8 @@ def list_entries(session: Session, kind: str | None, subject: str | None, limit:
         for one in shown
     ]
     session.emit({"entries": documents, "more": more}, lines, rows=documents)
+    if kind is not None and kinds and kind not in kinds:
+        session.note(f"kinds on record: {', '.join(map(one_line, kinds))}")
     if more and session.output == "text":
         session.note(f"more entries are not shown: use --limit (now {limit})")
 

@@ -61,6 +61,10 @@ def _shortened(kind: str, name: str) -> str:
 
 
 def error_page(code: str) -> dict[str, Any]:
+    from kfm.lint.rules import page as rule_page
+
+    if (rule := rule_page(code)) is not None:
+        return rule
     for error in all_errors():
         if error.code == code:
             headline, _, rest = inspect.cleandoc(error.__doc__ or "").partition("\n")
@@ -77,7 +81,10 @@ def error_page(code: str) -> dict[str, Any]:
     from kfm.configuration.shape import nearest
 
     codes = [error.code for error in all_errors()]
-    raise UsageError(f"There is no error {code}{nearest(code, codes)}")
+    raise UsageError(
+        f"There is no error {code}{nearest(code, codes)}",
+        remedy="docs/reference/errors.md lists them all.",
+    )
 
 
 def page_lines(page: dict[str, Any]) -> list[str]:

@@ -7,11 +7,11 @@ from typing import Any
 
 import click
 
-from kfm.cli.lookup import find_run
+from kfm.cli.lookup import find_run_or_call
 from kfm.cli.options import session_options
 from kfm.cli.output import one_line
 from kfm.cli.session import Session
-from kfm.core.errors import UsageError
+from kfm.core.errors import BackendUnavailable, UsageError
 from kfm.core.wording import counted, readable_size
 
 
@@ -41,21 +41,29 @@ def command(
     checksums and a verify.py that needs nothing but Python. What is missing is said in it. The data itself
     is not part of it.
 
-    RUN may also be the id of a call. Of one that was turned away and became no run there is a single
-    document: its provenance.
+    RUN may also be a call, or the beginning of its id: `kfm run --json` and `kfm explain DATASET` tell it. Of
+    one that was turned away and became no run there is a single document: its provenance.
 
     Exit code of --verify: 0 if everything agrees, 1 if something does not, 2 if there is no bundle.
     """
     if verify is not None:
         if run is not None or to is not None or internal:
-            raise UsageError("--verify takes a bundle and nothing else.")
+            raise UsageError(
+                "--verify takes a bundle and nothing else.", remedy="`kfm export --verify BUNDLE`"
+            )
         return _check(session, verify, expect)
-    if run is None or expect is not None:
+    if expect is not None:
+        raise UsageError(
+            "--expect goes with --verify.", remedy="`kfm export --verify BUNDLE --expect DIGEST`"
+        )
+    if run is None:
         raise UsageError("Name the run: kfm export RUN.", remedy="`kfm runs` lists them.")
     with session.app(read_only=True) as app:
         document = _write(app, run, to, internal)
     written = f"{counted(document['files'], 'file')}, {readable_size(document['size'])}"
-    session.emit(document, [f"{one_line(document['path'])}: {written}", f"digest {document['digest']}"])
+    place = os.path.relpath(document["path"])
+    shown = document["path"] if place.startswith("..") else place
+    session.emit(document, [f"{one_line(shown)}: {written}", f"digest {document['digest']}"])
     for sentence in document["missing"]:
         session.note(f"not in it: {one_line(sentence)}")
     if internal:
@@ -66,25 +74,24 @@ def command(
 def _write(app: Any, wanted: str, to: str | None, internal: bool) -> dict[str, Any]:
     from kfm.engine.exporting import export_call, export_run
 
-    call = app.ledger.invocation(wanted)
-    turned_away = call is not None and call.run_id is None
-    name = wanted if turned_away else find_run(app.ledger, call.run_id if call else wanted).run_id
+    about = find_run_or_call(app.ledger, wanted)
+    turned_away = about.run_id is None  # of a call that became a run, the run is meant
+    name = about.invocation_id if turned_away else about.run_id
     path = os.path.abspath(to or f"evidence-{name}.{'jsonld' if turned_away else 'zip'}")
-    about = (app.ledger, app.files, app.settings, name, path)
+    to_write = (app.ledger, app.files, app.settings, name, path)
     try:
         if turned_away:
-            bundle = export_call(*about, internal=internal)
+            bundle = export_call(*to_write, internal=internal)
         else:
             bundle = export_run(
-                *about,
+                *to_write,
                 runs_folder=f"{app.state}/runs",
                 internal=internal,
                 hide=app.loaded.discretion.hide,
             )
     except OSError as error:
-        place = f" ({error.filename})" if error.filename else ""
-        raise UsageError(
-            f"{to or path} can't be written: {error.strerror or error}{place}.",
+        raise BackendUnavailable(
+            f"{to or path} can't be written: {(error.strerror or str(error)).lower()}.",
             remedy="Name a place that can be written with --to.",
         ) from None
     return {
@@ -99,10 +106,15 @@ def _write(app: Any, wanted: str, to: str | None, internal: bool) -> dict[str, A
 def _check(session: Session, path: str, expect: str | None) -> int:
     from kfm.export.verify_bundle import NoBundle, verify
 
+    if not os.path.lexists(path):
+        raise UsageError(f"There is no bundle {path}.", remedy="Name a folder or an archive of `kfm export`.")
     try:
         digest, files, findings = verify(path)
     except NoBundle as error:
-        raise UsageError(f"{path} is no bundle of evidence: {error}.") from None
+        raise UsageError(
+            f"{path} is no bundle of evidence: {error}.",
+            remedy="Name a folder or an archive of `kfm export`.",
+        ) from None
     if expect is not None and expect != digest:
         findings = [*findings, f"the digest is {digest}, not {expect}"]
     code = 1 if findings else 0

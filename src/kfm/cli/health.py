@@ -24,6 +24,8 @@ EXTRAS = {
     "objects": ("obstore", "buckets"),
     "postgres": ("psycopg", "PostgreSQL"),
     "parquet": ("arro3", "Parquet contracts"),
+    "lineage": ("openlineage", "lineage over HTTP"),
+    "otel": ("opentelemetry", "spans and metrics by OTLP"),
 }
 
 
@@ -237,6 +239,8 @@ def _extras(loaded: Any) -> Iterator[Finding]:
             s.kind == "bucket" and not (s.bucket or "").startswith("file:") for s in settings.sources
         ),
         "postgres": (settings.store or "").startswith(("postgres", "env:", "file:")),
+        "lineage": settings.lineage.export == "http",
+        "otel": settings.telemetry.otlp is not None,
     }
     for extra, (module, purpose) in EXTRAS.items():
         if find_spec(module) is not None:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 import msgspec
 
-from kfm.cli.lookup import find_run
+from kfm.cli.lookup import find_run_or_call
 from kfm.cli.options import session_options
 from kfm.cli.output import instant, one_line, table
 from kfm.cli.session import Session
@@ -35,20 +35,22 @@ def command() -> None:
 def show(session: Session, run: str, raw: bool) -> None:
     """Show the OpenLineage events of one run: each attempt of it and of its nodes.
 
-    RUN is a run's id, the beginning of one, or the id of a call that was turned away. With --events the
+    RUN is the id of a run, or of a call that was turned away, or the beginning of one. With --events the
     stored events are printed, one on each line; with --json as one array.
     """
     with session.app(read_only=True) as app:
-        letters = app.ledger.letters(run)
-        if not letters:
-            letters = app.ledger.letters(find_run(app.ledger, run).run_id)
+        about = find_run_or_call(app.ledger, run)
+        call_id = getattr(about, "invocation_id", None)
+        letters = app.ledger.letters(call_id) if call_id else []
+        if not letters and about.run_id is not None:  # a call that was answered with a run
+            letters = app.ledger.letters(about.run_id)
         now_ms = app.ledger.now_ms()
     if raw:
         _print_stored([letter.body for letter in letters], session.output)
         return
     documents = [_event_document(letter, now_ms) for letter in letters]
-    lines = _attempt_table(documents) if documents else ["no events: this run began without lineage"]
-    subject = letters[0].subject if letters else run
+    lines = _attempt_table(documents) if documents else ["no events: there was no lineage when it began"]
+    subject = letters[0].subject if letters else about.run_id or call_id
     session.emit({"subject": subject, "events": documents}, lines, rows=documents)
 
 
@@ -61,13 +63,12 @@ def show(session: Session, run: str, raw: bool) -> None:
 def prov(session: Session, run: str, internal: bool) -> None:
     """Print the provenance of one run: PROV-O as JSON-LD, one document.
 
-    RUN is a run's id, the beginning of one, or the id of a call that was turned away. The SHACL shapes that
+    RUN is the id of a run, or of a call that was turned away, or the beginning of one. The SHACL shapes that
     it keeps to are in kfm/contracts/shapes/prov.ttl.
     """
     with session.app(read_only=True) as app:
-        if app.ledger.invocation(run) is None:
-            run = find_run(app.ledger, run).run_id
-        document = app.provenance(run, internal=internal)
+        about = find_run_or_call(app.ledger, run)
+        document = app.provenance(getattr(about, "invocation_id", None) or about.run_id, internal=internal)
     sys.stdout.write(document.decode())
 
 
@@ -177,7 +178,12 @@ def deliver(session: Session, wait: bool, timeout_seconds: int) -> int:
         if error is not None:
             session.note(f"fix: {error.way_out}")
     elif last.waiting:
-        session.note("another process is sending the rest, or time ran out: run the command again")
+        why = (
+            "time is up"
+            if wait
+            else "another process is sending the rest, or there was too much for one pass"
+        )
+        session.note(f"{why}; nothing is lost: run the command again")
     return code
 
 

@@ -85,7 +85,7 @@ def _checked(
     paths: tuple[str, ...], codes: frozenset[str], exclude: tuple[str, ...]
 ) -> tuple[list[Finding], list[Finding], int]:
     from kfm.lint.checking import check, unreadable
-    from kfm.lint.files import read_bounded, python_files
+    from kfm.lint.files import python_files, read_bounded
 
     findings: list[Finding] = []
     waived: list[Finding] = []
@@ -107,6 +107,7 @@ def _tell(form: str, findings: list[Finding], waived: list[Finding], files: int)
     from kfm.cli.output import encode
     from kfm.lint import formats
 
+    _lines.cache_clear()  # files change between calls in one process
     if form == "sarif":
         sys.stdout.write(encode(formats.sarif(findings, waived, _line_of), "json"))
     elif form in ("json", "jsonl"):

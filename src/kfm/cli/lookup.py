@@ -1,4 +1,4 @@
-"""Find the run that a person means."""
+"""Find the run, or the call, that a person means."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from kfm.core.errors import UsageError
 
 PREFIX_CHARS_MIN = 4
 SEARCHED_MAX = 10_000
+NAMED_MAX = 3
 
 
 def find_run(ledger: Any, wanted: str) -> Any:
@@ -15,16 +16,43 @@ def find_run(ledger: Any, wanted: str) -> Any:
     run = ledger.run(wanted)
     if run is not None:
         return run
+    _require_telling(wanted)
+    found = [run for run in ledger.runs(limit=SEARCHED_MAX) if run.run_id.startswith(wanted.lower())]
+    if found:
+        return _only(wanted, "runs", found, [run.run_id for run in found])
+    raise UsageError(f"There is no run `{wanted}`.", remedy="`kfm runs` lists them.")
+
+
+def find_run_or_call(ledger: Any, wanted: str) -> Any:
+    """A run or a call, by its id or by the beginning of it: a call that was turned away became no run."""
+    known = ledger.run(wanted) or ledger.invocation(wanted)
+    if known is not None:
+        return known
+    _require_telling(wanted)
+    start = wanted.lower()
+    runs = [run for run in ledger.runs(limit=SEARCHED_MAX) if run.run_id.startswith(start)]
+    calls = [call for call in ledger.invocations(limit=SEARCHED_MAX) if call.invocation_id.startswith(start)]
+    if runs or calls:
+        what = "runs" if not calls else "calls" if not runs else "runs and calls"
+        ids = [run.run_id for run in runs] + [call.invocation_id for call in calls]
+        return _only(wanted, what, [*runs, *calls], ids)
+    raise UsageError(
+        f"There is no run and no call `{wanted}`.",
+        remedy="`kfm runs` lists runs; `kfm explain DATASET` names its newest call.",
+    )
+
+
+def _require_telling(wanted: str) -> None:
     if len(wanted) < PREFIX_CHARS_MIN:
         raise UsageError(
             f"`{wanted}` is too short for a run: give at least {PREFIX_CHARS_MIN} characters of its id.",
             remedy="`kfm runs` lists them.",
         )
-    found = [run for run in ledger.runs(limit=SEARCHED_MAX) if run.run_id.startswith(wanted.lower())]
+
+
+def _only(wanted: str, what: str, found: list[Any], ids: list[str]) -> Any:
     if len(found) == 1:
         return found[0]
-    if found:
-        more = f" and {len(found) - 3} more" if len(found) > 3 else ""
-        names = ", ".join(run.run_id for run in found[:3]) + more
-        raise UsageError(f"Several runs begin with `{wanted}`: {names}.", remedy="Give more of the id.")
-    raise UsageError(f"There is no run `{wanted}`.", remedy="`kfm runs` lists them.")
+    more = f" and {len(ids) - NAMED_MAX} more" if len(ids) > NAMED_MAX else ""
+    names = ", ".join(ids[:NAMED_MAX]) + more
+    raise UsageError(f"Several {what} begin with `{wanted}`: {names}.", remedy="Give more of the id.")

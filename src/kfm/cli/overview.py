@@ -39,10 +39,22 @@ def gather(app: Any) -> dict[str, Any]:
         "running": [_running(run, alive, now_ms) for run in running],
         "locks": [_lock(lock, now_ms, lock.scope in gone) for lock in locks],
         "switches": [switch_document(switch) for switch in switches],
+        "breakers": _breakers(ledger),
         "pending_projections": pending,
         "lineage": _lineage(ledger),
     }
     return {"headline": _headline(settings, switches, document, now_ms), **document}
+
+
+def _breakers(ledger: Any) -> list[dict[str, Any]]:
+    """The circuits that are not as usual."""
+    found = [each for each in ledger.breakers() if each.state != "closed" or each.closed_at_ms is not None]
+    if not found:
+        return []
+    from kfm.cli.breaker_lines import breaker_document
+
+    documents = [breaker_document(breaker, ledger.now_ms()) for breaker in found]
+    return [each for each in documents if each["state"] != "closed" or each["recovered_at"]]
 
 
 def _lineage(ledger: Any) -> dict[str, Any]:
@@ -67,6 +79,9 @@ def _headline(settings: Any, switches: list[Any], document: dict[str, Any], now_
                 sentence = f"blocked by a freeze window on dataset {dataset.id}: {cause}"
                 command = "kfm run --force --rationale TEXT --ticket ID"
                 return _line("blocked", sentence, "an operator", command)
+    for breaker in document["breakers"]:
+        if breaker["state"] != "closed":
+            return _breaker_headline(breaker)
     for last in document["needs_attention"]:
         sentence = (
             f"failing: dataset {last['dataset_id']}, run {short_id(last['run_id'])} ended with "
@@ -82,6 +97,14 @@ def _headline(settings: Any, switches: list[Any], document: dict[str, Any], now_
     if not any(dataset["last_run"] for dataset in document["datasets"]):
         return _line("empty", "nothing has run yet", "anyone who may run it", "kfm run")
     return _line("clear", "all clear", None, None)
+
+
+def _breaker_headline(breaker: dict[str, Any]) -> dict[str, Any]:
+    """It ends by itself; an operator may know better."""
+    from kfm.cli.breaker_lines import breaker_text
+
+    command = f"kfm breaker reset {breaker['provider']} --rationale TEXT"
+    return _line("blocked", f"blocked by a provider: {breaker_text(breaker)}", "an operator", command)
 
 
 def _switch_headline(switches: list[Any]) -> dict[str, Any]:
@@ -241,6 +264,7 @@ def render(document: dict[str, Any]) -> list[str]:
         ("running", _running_rows(document)),
         ("locks", _lock_rows(document)),
         ("switches", _switch_rows(document)),
+        ("providers", _breaker_rows(document)),
         ("not shown yet", _pending_rows(document)),
         ("not delivered yet", _lineage_rows(document)),
     ):
@@ -309,6 +333,14 @@ def _switch_rows(document: dict[str, Any]) -> list[str]:
         f"by {one_line(switch['actor'])}: {one_line(switch['rationale'])}"
         for switch in document["switches"]
     ]
+
+
+def _breaker_rows(document: dict[str, Any]) -> list[str]:
+    if not document["breakers"]:
+        return []
+    from kfm.cli.breaker_lines import breaker_text
+
+    return [f"  {breaker_text(breaker)}" for breaker in document["breakers"]]
 
 
 def _lineage_rows(document: dict[str, Any]) -> list[str]:

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from kfm.cli.options import session_options
+from kfm.cli.output import one_line
 from kfm.cli.session import Session
 from kfm.core.errors import UsageError
 from kfm.core.times import parse_rfc3339
@@ -66,11 +67,10 @@ def _verify(session: Session, folder: str) -> int:
 
     found = verify_release(folder)
     good = not found.findings
-    word = click.style("right" if good else "wrong", fg="green" if good else "red")
-    lines = [
-        f"{word}  {found.path}: {counted(found.files, 'file')}, {counted(len(found.findings), 'finding')}"
-    ]
-    session.emit(found, [*lines, *(f"  {one.file}: {one.problem}" for one in found.findings)])
+    word = click.style("sound" if good else "not sound", fg="green" if good else "red")
+    lines = [one_line(f"wrong: {one.file}: {one.problem}") for one in found.findings]
+    whole = f"{one_line(found.path)}, {counted(found.files, 'file')}, {found.digest or 'no attestation'}"
+    session.emit(found, [*lines, f"{word}: {whole}"])
     if good:
         tail = "the signature is for its maker's tool to check" if found.signed else "it is not signed"
         session.note(f"  checksums, attestation and schemas agree; {tail}")

@@ -60,7 +60,10 @@ def command(session: Session, force: bool, **wish: Any) -> int:
 
 
 def hand_over(session: Session, app: Any, reports: Sequence[Any]) -> None:
-    """Send the events that wait, now that the work is done and told. What can't go stays in the outbox."""
+    """Send the events that wait, now that the work is done and told. What can't go stays in the outbox.
+
+    Nothing of this may change how the work ended: trouble is a line, and the next run tries again.
+    """
     try:
         for report in reports:
             app.leave_provenance(report)
@@ -68,6 +71,11 @@ def hand_over(session: Session, app: Any, reports: Sequence[Any]) -> None:
         app.seal(actor="kfm", minimum=SEAL_EVENTS_MIN)
     except OSError as error:
         session.note(f"artifacts: {as_error(error).message}")
+        return
+    except KfmError as error:
+        session.note(
+            f"evidence: {error.message} The work is done; the next run, or `kfm audit seal`, goes on."
+        )
         return
     except KeyboardInterrupt:
         return  # nothing is lost, and the work has its own exit code

@@ -38,9 +38,8 @@ class Scrape:
             if world != self._world:
                 self._folding, self._world = Folding(), None  # names may be masked now that were not before
             datasets = [dataset.id for dataset in app.settings.datasets]
-            found = self._folding.fold(
-                app.ledger, PublicNames(app.settings, app.ledger), datasets, __version__
-            )
+            names = PublicNames(app.settings, app.ledger)
+            found = self._folding.fold(app.ledger, names, datasets, __version__, names.provider)
             self._world = world  # only now: a reading that broke off begins again
             return found
 

@@ -17,6 +17,7 @@ from kfm.configuration.shape import gathered, nearest
 from kfm.core.energy import FIGURE_MIN, FIGURES_MAX
 from kfm.core.errors import ConfigError, WindowError
 from kfm.core.own_output import own_places, takes_in
+from kfm.core.providers import PROVIDER_CHARS_MAX, is_provider_name
 from kfm.core.settings import Settings, Source, Target
 
 ID_RULE = "letters, digits, `.`, `_` and `-`, beginning with a letter or digit, at most 100"
@@ -127,6 +128,20 @@ def _sources(settings: Settings) -> Iterator[Problem]:
             if getattr(source, field) == "":
                 yield f"{path}.{field}", f"`{field}` must not be empty; leave it out instead"
         yield from _templates(source, path)
+        yield from _provider(source, path)
+
+
+def _provider(source: Source, path: str) -> Iterator[Problem]:
+    if source.provider is None:
+        return
+    if source.kind in ("files", "sync"):
+        why = "nobody outside is called" if source.kind == "files" else "its members call; give it to them"
+        yield f"{path}.provider", f"`provider` does not apply to a source of kind `{source.kind}`: {why}"
+    elif not is_provider_name(source.provider):
+        yield (
+            f"{path}.provider",
+            f"`provider` must be one word of plain characters, at most {PROVIDER_CHARS_MAX}",
+        )
 
 
 _PLAIN = Source(id="", dataset="", kind="")

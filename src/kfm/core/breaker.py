@@ -18,7 +18,7 @@ from kfm.core.states import check_transition
 FAILURES_MAX = 3
 COOLDOWN_MS = 300_000
 PROBE_LEASE_MS = 60_000
-RECOVERY_STRETCH = 1.25  # what waited comes back at 1 / 1.25 of the rate at which it piled up
+RECOVERY_STRETCH = 1.5  # what waited comes back at two thirds of the rate at which it piled up
 RECOVERY_MAX_MS = 86_400_000
 
 BreakerState = Literal["closed", "open", "half-open"]
@@ -146,8 +146,8 @@ def release_at_ms(breaker: Breaker, due_ms: int, share: float, now_ms: int) -> i
     """When work of this provider that fell due at `due_ms` may begin. Not for what a person starts.
 
     While the provider is left alone: when to look again. After an outage what fell due in it begins in
-    the same order, over a span a quarter longer than the outage was: so, whatever the usual rate is,
-    the backlog adds four fifths of it, and together they stay under twice the usual rate. Work that
+    the same order, over a span half as long again as the outage was: so, whatever the usual rate is,
+    the backlog adds two thirds of it, and together they stay under twice the usual rate. Work that
     was late already when the outage began has its place by `share`, in [0, 1).
     """
     if breaker.state != "closed":

@@ -278,6 +278,18 @@ class ReleaseDiffers(Refused):
     remedy = "Choose another version, or replace it with --replace --rationale TEXT."
 
 
+class NotApproved(Refused):
+    """This was not approved.
+
+    Whoever asks for a release does not approve it himself: a second account
+    does. An approval holds for exactly what was asked for, as it was then, and
+    only once.
+    """
+
+    code = "KFM311"
+    remedy = "`kfm quarantine show ID` says what is held and which requests are open."
+
+
 # --- 4xx: a backend is unavailable or refuses us -------------------------------------
 
 

@@ -15,6 +15,8 @@ from kfm.core.records import Found, Run
 
 SOURCE_IDS_MAX = 100  # the payload's hash stands for all of them
 REQUEST_TAG = "approval/1"
+# Not given up: somebody stopped it and knows, or a newer run has the work now.
+NOT_HELD = ("stopped", "superseded", "next-run")
 
 
 def held_run(
@@ -27,8 +29,8 @@ def held_run(
     error_code: str,
     error_message: str,
 ) -> Held | None:
-    """The row for a run that is given up; None if it is not, or was stopped by somebody who knows."""
-    if state.fate == "retry" or state.reason == "stopped":
+    """The row for a run that is given up; None if it is not."""
+    if state.fate == "retry" or state.reason in NOT_HELD:
         return None
     names = tuple(found.uri for found in inputs)[:SOURCE_IDS_MAX]
     return Held(

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from kfm.core.classify import Classification
 from kfm.core.holding import Fate, RetryState
 from kfm.core.records import Record, Run
-from kfm.core.retry import budget_state, decide_retry, policy_for
+from kfm.core.retry import before_next_run, budget_state, decide_retry, policy_for
 from kfm.core.retry_rules import retry_rules
 
 REAPED = Classification(retryable=True, error_class="lease")  # the process is gone, the work may be fine
@@ -75,17 +75,21 @@ def judge(
     idempotent: bool = True,
     counts: bool = True,
     stopped: bool = False,
+    next_run_ms: int | None = None,
+    lasts_ms: int = 0,
 ) -> RetryState:
     """What becomes of a run whose attempt has just ended without success.
 
     `asked_ms`: how long upstream wants us to wait. `counts`: False where a breaker refused the call, so
     that nothing was tried. `stopped`: somebody ended it on purpose; nobody but a person starts it again.
+    `next_run_ms`: when the schedule begins its next run, which takes over what is left.
     """
     now = standing(run, prior)
     attempts = now.attempts if counts else now.attempts - 1
     decision = decide_retry(
         kind, policy_for(run.trigger_type), attempts, now.since_ms, now_ms, unit_random, asked_ms
     )
+    decision = before_next_run(decision, next_run_ms, lasts_ms)
     fate: Fate = "retry" if decision.retry else "spent"
     reason = decision.reason
     if stopped:
@@ -94,7 +98,7 @@ def judge(
         fate = "quarantine"
     elif not idempotent:
         fate, reason = "spent", "not-idempotent"
-    elif fate == "spent" and now.grants >= retry_rules().grants_max:
+    elif fate == "spent" and reason != "next-run" and now.grants >= retry_rules().grants_max:
         fate = "quarantine"
     return RetryState(
         run_id=run.run_id,

@@ -96,6 +96,23 @@ def decide_retry(
     )
 
 
+def before_next_run(decision: Decision, next_run_ms: int | None, lasts_ms: int = 0) -> Decision:
+    """A schedule's retries end where its next run begins: that one takes over what is left.
+
+    `next_run_ms` is the schedule's next instant, `lasts_ms` how long an attempt is expected to take.
+    """
+    if not decision.retry or next_run_ms is None:
+        return decision
+    if (decision.not_before_ms or 0) + lasts_ms < next_run_ms:
+        return decision
+    return Decision(
+        retry=False,
+        reason="next-run",
+        error_class=decision.error_class,
+        not_before_ms=decision.not_before_ms,
+    )
+
+
 def decide_call_retry(
     failure: Failure | Classification,
     policy: CallPolicy,

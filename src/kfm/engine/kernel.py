@@ -22,6 +22,7 @@ from kfm.ports import (
     PolicyEngine,
     Progress,
     Projection,
+    Providers,
     Retrying,
     Rng,
     Store,
@@ -74,6 +75,7 @@ class Kernel:
     meter: Meter = field(default_factory=Unmetered)
     telemetry: Telemetry = field(default_factory=Off)
     rng: Rng = field(default_factory=Midway)  # the jitter of retries
+    providers: Providers | None = None  # None: nobody keeps account of who is left alone
     public_name: Callable[[str], str] = lambda dataset_id: dataset_id  # what a dataset is called in public
     # Who hears of tries that failed while upstream is being discovered; None: nobody any more.
     listen: Callable[[Callable[[Retrying], None] | None], None] = lambda _hearer: None

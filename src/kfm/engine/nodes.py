@@ -153,7 +153,8 @@ class RecordedNodes:
                 kind = kind or type(error).__name__
                 span.note(error_type=kind, tries=tried + 1)
                 if tried:
-                    self._note(number, tried + 1, 0, kind, "gave-up")
+                    opened = isinstance(error, KfmError) and bool(error.facts.get("circuit_open"))
+                    self._note(number, tried + 1, 0, kind, "gave-up", circuit_open=opened)
                     self._watch.gave_up(node, kind)
                 raise
 
@@ -162,7 +163,16 @@ class RecordedNodes:
         self._note(call, retrying.attempt, retrying.delay_ms, kind, "retried")
         self._watch.retried(self._open.node if self._open else "", kind, retrying.delay_ms)
 
-    def _note(self, call: int, number: int, delay_ms: int, error_class: str, outcome: Any) -> None:
+    def _note(
+        self,
+        call: int,
+        number: int,
+        delay_ms: int,
+        error_class: str,
+        outcome: Any,
+        *,
+        circuit_open: bool = False,
+    ) -> None:
         node = self._open.node if self._open else ""
         self._retries.append(
             Retry(
@@ -175,7 +185,7 @@ class RecordedNodes:
                 error_class=error_class,
                 retryable=True,
                 outcome=outcome,
-                circuit_open=False,
+                circuit_open=circuit_open,
                 at_ms=self._kernel.store.now_ms(),
             )
         )

@@ -14,11 +14,13 @@ from msgspec.structs import replace
 from kfm.admission.decide import is_live
 from kfm.admission.subject import Subject
 from kfm.core.commits import Judge
-from kfm.core.errors import CircuitOpen
+from kfm.core.errors import CircuitOpen, KfmError
 from kfm.core.giving_up import facts_of, held_run
 from kfm.core.grants import REAPED, given_up, is_spent, judge
 from kfm.core.holding import Held, RetryState, Waiting
+from kfm.core.providers import providers_of
 from kfm.core.records import GovernanceEntry, Record, Run
+from kfm.core.wording import moment
 from kfm.engine import gating
 from kfm.engine.kernel import Kernel
 from kfm.engine.requests import RunReport
@@ -71,7 +73,10 @@ class Automatic:
     def attempt(self, waiting: Waiting) -> RunReport | Passed:
         """Make one attempt, or say why not."""
         run, kernel = waiting.run, self._kernel
-        subject = self._subject(run)
+        try:
+            subject = self._subject(run)
+        except (KfmError, OSError) as error:  # a pipeline that can't be read is not the run's last word
+            return _passed(run, "blocked", kernel.redact(str(error)))
         hopeless = self._hopeless(waiting, subject)
         if hopeless is not None:
             state = given_up(waiting.state, hopeless, kernel.store.now_ms())
@@ -85,14 +90,23 @@ class Automatic:
         if not decision.allowed:
             denied = next(gate for gate in decision.results if not gate.allowed)
             return _passed(run, "blocked", denied.reason)
-        report = Updating(
-            kernel, subject, force=False, artifacts_dir=None, plan=None, due=waiting
-        ).run()
+        at_ms = self._released_ms(subject, run)
+        if at_ms > kernel.store.now_ms():
+            self._postpone(waiting, at_ms)
+            return _passed(run, "blocked", f"Its provider has trouble, or just had: due at {moment(at_ms)}.")
+        report = Updating(kernel, subject, force=False, artifacts_dir=None, plan=None, due=waiting).run()
         if report.outcome == "busy":
             return _passed(run, "busy", report.reason)
         if isinstance(report.error, CircuitOpen):
-            self._postpone(waiting, report.error)
+            self._postpone(waiting, report.error.facts.get("not_before_ms"))
         return report
+
+    def _released_ms(self, subject: Subject, run: Run) -> int:
+        """Not while a provider is left alone, and after an outage not all at once."""
+        kernel = self._kernel
+        if kernel.providers is None:
+            return 0
+        return kernel.providers.released_ms(providers_of(subject.source, kernel.settings.source), run.run_id)
 
     def _hopeless(self, waiting: Waiting, subject: Subject | None) -> str | None:
         """Why this attempt is never to be made, if so."""
@@ -101,6 +115,8 @@ class Automatic:
             return "source-gone"
         if subject.work_base != run.work_base:
             return "code-changed"
+        if subject.dataset.id != run.dataset_id:
+            return "dataset-changed"
         latest = store.latest_run(run.work_base)
         if latest is not None and latest.run_id != run.run_id:
             return "superseded"
@@ -119,9 +135,8 @@ class Automatic:
         dead = kernel.liveness.is_dead(lock.holder.worker_id)
         return holder is not None and is_live(lock, holder, kernel.store.now_ms(), dead)
 
-    def _postpone(self, waiting: Waiting, error: CircuitOpen) -> None:
-        """The breaker says when: turned away at the door, the run is as it was."""
-        at_ms = error.facts.get("not_before_ms")
+    def _postpone(self, waiting: Waiting, at_ms: object) -> None:
+        """The breaker says when: turned away before anything began, the run is as it was."""
         store, state = self._kernel.store, waiting.state
         if isinstance(at_ms, int) and store.retry_state(state.run_id) == state:
             later = replace(state, not_before_ms=at_ms, updated_at_ms=store.now_ms())
@@ -131,7 +146,7 @@ class Automatic:
 
     def _keep(self, run: Run, seen: RetryState | None, state: RetryState) -> None:
         """Somebody else may be faster; then his decision stands."""
-        held = None if state.reason == "superseded" else self._held(run, state)
+        held = self._held(run, state)
         entries = (self._entry(run, held),) if held is not None else ()
         self._kernel.store.judge(Judge(run=run, seen=seen, retry=state, held=held, entries=entries))
 
@@ -164,6 +179,7 @@ class Automatic:
 GIVEN_UP = {
     "source-gone": "Its source is not in the configuration any more.",
     "code-changed": "Its pipeline has changed since: with the new code it is other work.",
+    "dataset-changed": "Its source feeds another dataset now.",
     "superseded": "A newer revision of the same work has begun.",
     "not-idempotent": "Its source is declared `idempotent: false` now.",
     "budget-spent": "The time of its budget is over.",

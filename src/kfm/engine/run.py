@@ -12,6 +12,7 @@ from kfm.core.errors import Busy, LostLease, PlanDrifted
 from kfm.core.evidence import Circumstances
 from kfm.core.gates import refusal
 from kfm.core.holding import Waiting
+from kfm.core.providers import providers_of
 from kfm.core.records import GateResult, GovernanceEntry
 from kfm.engine import gating, work
 from kfm.engine.artifacts import RunLog
@@ -59,7 +60,11 @@ class Updating:
     # --- the way in ------------------------------------------------------------------
 
     def run(self) -> RunReport:
-        report = self._answer()
+        try:
+            report = self._answer()
+        finally:
+            if self._kernel.providers is not None:
+                self._kernel.providers.give_back()
         self._watch.answered(self._subject.trigger.type, report.outcome)
         return report
 
@@ -82,6 +87,7 @@ class Updating:
             force=self._force,
             policies=kernel.policies.bundle_id,
             redact=kernel.redact,
+            ask=self._ask,
             due=self._due,
         )
         try:
@@ -116,6 +122,11 @@ class Updating:
             if report.error is not None:
                 span.note(error_type=report.error.code)
             return report
+
+    def _ask(self, subject: Subject) -> None:
+        kernel = self._kernel
+        if kernel.providers is not None:
+            kernel.providers.ask(providers_of(subject.source, kernel.settings.source))
 
     def _refuse_drift(self, door: Door) -> None:
         """A plan that can't come true any more is refused at the door: no run, no key."""

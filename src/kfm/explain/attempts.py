@@ -29,7 +29,7 @@ def tried(run: Run, rows: Sequence[Attempt]) -> list[Sentence]:
 def attempt_text(row: Attempt, rows: Sequence[Attempt] = ()) -> str:
     """When it began, how it ended, and where."""
     what = f"Node {row.node} of attempt {row.attempt}" if row.node else f"Attempt {row.attempt}"
-    waited = f", {duration(row.delay_ms)} after the one before had ended" if row.delay_ms else ""
+    waited = f", {duration(row.delay_ms)} after the one before had ended," if row.delay_ms else ""
     return f"{what} began at {moment(row.started_at_ms)}{waited}{_ending(row, rows)}"
 
 

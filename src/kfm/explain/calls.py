@@ -85,9 +85,9 @@ def asked(call: Invocation) -> Sentence:
     claimed = f", for {call.claimed_actor}" if call.claimed_actor else ""
     ticket = f", ticket {call.ticket}" if call.ticket else ""
     why = f" (rationale: {call.rationale}{ticket})" if call.rationale else ""
-    end = _ANSWERS.get(call.outcome or "", "how that ended is not recorded")
+    end = _ANSWERS.get(call.outcome or "", "and how that ended is not recorded")
     reason = f": {call.reason}" if call.reason else ""
-    if call.outcome == "success" and call.reason:
+    if call.outcome in ("success", None) and call.reason:
         reason = f". Why it ran: {call.reason}"
     who = f"At {moment(call.requested_at_ms)} {call.actor}{claimed}{why} asked for it"
     return of_call(stopped(f"{who}, {end}{reason}"), call)
@@ -137,7 +137,8 @@ def governed(links: Sequence[Link]) -> list[Sentence]:
         if entry.kind in ("promotion", "gate-refused"):
             continue  # told with the promotion and the calls
         ticket = f" Ticket {entry.ticket}." if entry.ticket else ""
-        why = f" because: {stopped(entry.rationale)}" if entry.rationale else "; no evidence of why."
+        given = entry.rationale or entry.details.get("reason")
+        why = f" because: {stopped(str(given))}" if given else "; no evidence of why."
         what = {"force": "forced it", "governed-retry": "had it retried past its budget"}.get(entry.kind)
         said = f"{entry.actor} {what}" if what else f"Governance recorded {entry.kind} by {entry.actor}"
         told.append(of_link(f"{said} at {moment(entry.recorded_at_ms)}{why}{ticket}", link))

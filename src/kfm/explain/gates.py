@@ -53,7 +53,7 @@ def would_pass(gate: GateResult, texts: dict[str, str] | None) -> str:
     if gate.policy_ids:
         lifts = [stopped(lift) for lift in _lifts(gate, texts)]
         if lifts:
-            return f"Would pass if this was done: {' '.join(lifts)}"
+            return f"What would let it pass: {' '.join(lifts)}"
     elif gate.gate == "freeze" and remedy:
         end = _FROZEN.match(gate.reason)
         after = f"after {end[1]}" if end else "once the freeze is over"

@@ -140,7 +140,8 @@ def _lineage(found: Contents, evidence: RunEvidence, proofs: Sequence[Proof], vi
                 written(msgspec.to_builtins(proof)) for proof in proofs
             )
         if len(proofs) < len(bodies):
-            found.missing.append(f"{counted(len(bodies) - len(proofs), 'event')} not sealed yet.")
+            without = counted(len(bodies) - len(proofs), "event")
+            found.missing.append(f"A proof for {without}: not sealed yet when this was made.")
 
 
 def _names(texts: Iterable[str], evidence: RunEvidence) -> bool:

@@ -2,10 +2,3 @@
 
 This package knows nothing of the kernel and needs no configuration: it runs in editors and hooks.
 """
-
-from __future__ import annotations
-
-from kfm.lint.checking import check
-from kfm.lint.findings import Finding
-
-__all__ = ["Finding", "check"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-from kfm.lint.names import Names, last
+from kfm.lint.names import last
 
 _STATUS = re.compile(r"(?i)^(http_?)?status(_?code)?$|^code$|^resp(onse)?_(code|status)$|^httpstatuscode$")
 SYMBOLS = {
@@ -31,7 +31,7 @@ ASKS_TO_WAIT = frozenset((429, 503))
 PERMANENT = frozenset((400, 403, 405, 410, 415, 422, 451))
 
 
-def statuses(names: Names, test: ast.expr) -> list[tuple[ast.cmpop, set[int]]]:
+def statuses(test: ast.expr) -> list[tuple[ast.cmpop, set[int]]]:
     """(comparison, numbers) for each comparison of a status in this expression."""
     found = []
     for node in ast.walk(test):
@@ -68,9 +68,9 @@ def _is_status(node: ast.expr) -> bool:
     return _STATUS.match(name) is not None
 
 
-def is_failure(names: Names, test: ast.expr) -> bool:
+def is_failure(test: ast.expr) -> bool:
     """Is this true when the other side could not serve us?"""
-    for comparison, numbers in statuses(names, test):
+    for comparison, numbers in statuses(test):
         if isinstance(comparison, ast.Eq | ast.In | ast.GtE | ast.Gt) and min(numbers) >= 399:
             return True
         if isinstance(comparison, ast.NotEq | ast.NotIn) and all(200 <= each < 300 for each in numbers):
@@ -83,8 +83,8 @@ def is_failure(names: Names, test: ast.expr) -> bool:
     )
 
 
-def is_success(names: Names, test: ast.expr) -> bool:
-    for comparison, numbers in statuses(names, test):
+def is_success(test: ast.expr) -> bool:
+    for comparison, numbers in statuses(test):
         if isinstance(comparison, ast.Eq | ast.In) and all(200 <= each < 400 for each in numbers):
             return True
         if isinstance(comparison, ast.Lt | ast.LtE) and max(numbers) in (300, 399, 400, 499, 500):

@@ -41,10 +41,9 @@ def check(data: bytes, path: str = "<string>", codes: frozenset[str] = CODES) ->
 def check_source(source: Source, codes: frozenset[str] = CODES) -> Checked:
     found = {_placed(source, mark) for mark in _marks(outline(source)) if mark.code in codes}
     findings = sorted(found)[:FINDINGS_PER_FILE_MAX]
-    said = waivers(source.text, CODES)
-    kept, lifted = apply(
-        source.path, findings, [each for each in said if not each.codes or codes.issuperset(each.codes)]
-    )
+    # A waiver for a rule that was not asked for may be needed all the same.
+    said = [each for each in waivers(source.text, CODES) if each.problem or codes.issuperset(each.codes)]
+    kept, lifted = apply(source.path, findings, said)
     if "KFM100" not in codes:
         kept = [finding for finding in kept if finding.code != "KFM100"]
     return Checked(sorted(kept), lifted)
@@ -56,7 +55,7 @@ def _marks(module: Module) -> Iterator[Mark]:
         found = retries(module)
         yield from check_loops(module, found)
         for retry in found:
-            if not refused(module, retry):
+            if not refused(retry):
                 yield from check_effects(module, retry.work, retry.function or retry.loop)
         yield from check_growth(module)
         yield from check_swallowed(module, found)

@@ -27,14 +27,15 @@ def _tenacity(said: Declared) -> Iterator[Mark]:
         isinstance(node, ast.Call) and last(said.names.called(node)) in ASKS for node in ast.walk(predicate)
     )
     stop, wait = said.given.get("stop"), said.given.get("wait")
-    if isinstance(stop, ast.Call) and stop.args and literal(stop.args[0]) == 1:
+    stops = last(_name(said.names, stop)) if stop is not None else ""
+    attempts = literal(stop.args[0]) if isinstance(stop, ast.Call) and stop.args else ...
+    if stops == "stop_after_attempt" and attempts == 1:
         return  # one attempt is no retry
     if not polls:
-        if said.lacks("stop") or (stop is not None and last(_name(said.names, stop)) == "stop_never"):
+        if said.lacks("stop") or stops == "stop_never":
             yield Mark("KFM101", said.call, FOREVER)
-        elif isinstance(stop, ast.Call) and last(said.names.called(stop)) == "stop_after_attempt":
-            if stop.args and is_endless(literal(stop.args[0])):
-                yield Mark("KFM101", stop, FOREVER)
+        elif stops == "stop_after_attempt" and stop is not None and is_endless(attempts):
+            yield Mark("KFM101", stop, FOREVER)
         if said.lacks("wait"):
             yield Mark("KFM102", said.call, AT_ONCE)
         elif wait is not None:
@@ -149,11 +150,11 @@ def check_bare(module: Module) -> Iterator[Mark]:
                 yield Mark("KFM102", node, AT_ONCE)
             yield from check_decorated(module, function, node)
             break
-    for loop, function in module.loops:
+    for loop, owner in module.loops:
         if isinstance(loop, ast.For | ast.AsyncFor) and isinstance(loop.iter, ast.Call):
             name = module.names.called(loop.iter)
             if (name.partition(".")[0], last(name)) in CALLS:
-                yield from check_effects(module, loop.body, function or loop)
+                yield from check_effects(module, loop.body, loop if owner is None else owner)
 
 
 def check_decorated(module: Module, function: Function, decorator: ast.expr) -> Iterator[Mark]:
@@ -194,15 +195,14 @@ def _waits_its_own_time(module: Module, decorator: ast.expr) -> bool:
     for node in ast.walk(decorator):
         if isinstance(node, ast.Compare):
             throttled = throttled or any(
-                isinstance(op, ast.Eq | ast.In) and numbers & ASKS_TO_WAIT
-                for op, numbers in statuses(module.names, node)
+                isinstance(op, ast.Eq | ast.In) and numbers & ASKS_TO_WAIT for op, numbers in statuses(node)
             )
     waits = [each.value for each in decorator.keywords if each.arg in ("wait", "wait_gen")] + decorator.args[
         :1
     ]
-    known = [last(_name(module.names, each)) for each in waits]
+    known = [_name(module.names, each) for each in waits]
     return throttled and any(
-        name.startswith("wait_") or name in ("expo", "constant", "fibo") for name in known
+        name.startswith(("tenacity.wait_", "tenacity.wait.", "backoff.")) for name in known
     )
 
 

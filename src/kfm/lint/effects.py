@@ -12,7 +12,8 @@ from kfm.lint.outline import Module, calls_in
 
 # Anything that says that a second execution has no second effect.
 _DECLARED = re.compile(
-    r"idempot|dedup|client_?(request_?)?token|clientrequesttoken|on conflict|on duplicate key|upsert|merge into"
+    r"idempot|dedup|client_?(request_?)?token|clientrequesttoken|on conflict|on duplicate key|upsert"
+    r"|merge into"
     r"|insert or (ignore|replace)|if_none_match|if-none-match|if_match|if-match|ifnotexists|if not exists"
     r"|transactional_id|exactly.once|insert_id|insertid|row_ids|x-request-id|request_id|requestid|skip_duplicates"
     r"|ignore_conflicts|unique_key|message_id|msgid|nonce|external_id"

@@ -19,7 +19,8 @@ NO_FAILURE = frozenset(
     "WantWriteError".split()
 )
 WAITED_TOO_LONG = frozenset(
-    "Empty Full QueueEmpty TimeoutError timeout BlockingIOError TimeoutExpired Timeout ReadTimeout TIMEOUT".split()
+    "Empty Full QueueEmpty TimeoutError timeout BlockingIOError TimeoutExpired Timeout ReadTimeout "
+    "TIMEOUT".split()
 )
 _ABOUT = r"(Validation|Schema|Contract|CARE|Care|Sovereignty|Consent|Governance|Licen[cs]e)"
 _VERDICT = r"(Error|Exception|Violation|Violated|Failure|Denied|Failed|Broken|Invalid|Refused|Mismatch)"

@@ -8,10 +8,10 @@ from fnmatch import fnmatch
 
 from kfm.lint.reading import FILE_BYTES_MAX
 
-SKIPPED = (
-    ".venv", "venv", ".env", "node_modules", "build", "dist", "site-packages", "__pycache__", ".git", ".hg",
-    ".svn", ".tox", ".nox", ".eggs", "*.egg-info", ".mypy_cache", ".ruff_cache", ".pytest_cache", "__pypackages__",
-)  # fmt: skip
+SKIPPED = tuple(
+    ".venv venv .env node_modules build dist site-packages __pycache__ .git .hg .svn .tox .nox .eggs "
+    "*.egg-info .mypy_cache .ruff_cache .pytest_cache __pypackages__".split()
+)
 SUFFIXES = (".py", ".pyi", ".pyw")
 FILES_MAX = 100_000
 

@@ -21,8 +21,8 @@ _TALLY = re.compile(
     r"|delay|seen|busy|class|name|_at$|time|index|exc|_ready|active|running|thread_?local"
 )
 _SPAWNS = frozenset(
-    "submit create_task ensure_future spawn start_soon apply_async Thread Process start_new_thread run_in_executor "
-    "map_async delay send_task spawn_n".split()
+    "submit create_task ensure_future spawn start_soon apply_async Thread Process start_new_thread "
+    "run_in_executor map_async delay send_task spawn_n".split()
 )
 _SCALES = re.compile(
     r"(?i)^_*(scale_(up|out)|add_(more_)?(workers?|threads?|consumers?|process(es)?)"
@@ -40,13 +40,13 @@ def check_growth(module: Module) -> Iterator[Mark]:
                 yield from _grows(module, handler.body)
     for loop, _ in module.loops:
         for node in inside(loop.body):
-            if isinstance(node, ast.If) and _is_trouble(module, node.test):
+            if isinstance(node, ast.If) and _is_trouble(node.test):
                 yield from _grows(module, node.body)
 
 
-def _is_trouble(module: Module, test: ast.expr) -> bool:
+def _is_trouble(test: ast.expr) -> bool:
     """`if failed:`, `if response.status_code == 503:`, `if errors > 3:`, not `if not failed:`."""
-    if is_failure(module.names, test):
+    if is_failure(test):
         return True
     if isinstance(test, ast.UnaryOp):
         return False

@@ -11,19 +11,16 @@ import re
 from typing import NamedTuple
 
 from kfm.lint.answers import is_failure, is_success
+from kfm.lint.attempts import COUNTER, counts_attempts, does_other_work
 from kfm.lint.exceptions import NO_FAILURE, WAITED_TOO_LONG, caught, is_not_yet
 from kfm.lint.flow import AGAIN, BREAK, NEXT, RAISE, RETURN, after, flow, is_true, own
-from kfm.lint.names import is_remark, is_sleep, last
+from kfm.lint.names import is_passive, is_remark, is_sleep, last
 from kfm.lint.outline import TRYING, Function, Loop, Module, Trying, assigned_in, calls_in, inside, names_in
 
-COUNTER = re.compile(
-    r"(?i)attempt|retr|tries|(^|_)try|count|^_?(n|i|k|_)$|num_|fail|error|delay|backoff|wait"
-)
-_SCHEDULE = re.compile(r"(?i)delay|backoff|attempt|retr(y|ies)|tries|wait|sleep|interval|pause")
 _POLLS = frozenset(
     "get get_nowait recv recvfrom recv_into read readline accept poll select wait wait_for receive result "
-    "get_message join next_event popleft pop blpop brpop fetch_message acquire __next__ next anext expect flock "
-    "lockf lock".split()
+    "get_message join next_event popleft pop blpop brpop fetch_message acquire __next__ next anext expect "
+    "flock lockf lock".split()
 )
 _ASKS = re.compile(r"(?i)^(a|raw_|\w*_)?input$|prompt|getpass|getkey|getch$|^ask(_|$)|^confirm$|^pause$")
 _WAITS_FOR = re.compile(
@@ -31,14 +28,14 @@ _WAITS_FOR = re.compile(
 )
 _READY = re.compile(r"(?i)health|/ready|readyz|livez|is_?ready|is_?alive|is_?up\b|^ready$")
 _POLLING = re.compile(r"(?i)poll|poke")
-_FRESH = re.compile(r"(?i)rand|free|unused|next|uuid|gen|new|choice|pop|candidate|pick|resolve|mktemp")
 _NOT_NOW = frozenset(
     "EINTR EAGAIN EWOULDBLOCK EADDRINUSE EINPROGRESS ENOENT EEXIST EINVAL ESRCH EBADF".split()
 )
 _CONVERSIONS = frozenset(
     "int float bool str bytes len next iter getattr setattr isinstance range loads dumps decode encode pop "
     "index remove strptime fromisoformat list dict tuple set sorted open_new split strip "
-    "group match import_module __import__ ord chr".split()
+    "group match import_module __import__ ord chr append items keys values join extend copy update "
+    "setdefault".split()
 )
 
 
@@ -80,18 +77,17 @@ def _as_retry(module: Module, loop: Loop, function: Function | None) -> Retry | 
     answers = [node for node in statements if isinstance(node, ast.If)]
     if not tries and not answers:
         return None
-    if isinstance(loop, ast.For) and not _counts(module, loop):
+    if isinstance(loop, ast.For) and not counts_attempts(module, loop):
         return None
     if _is_wait(module, loop, function):
         return None
     work: list[ast.stmt] = []
     failures: list[Failure] = []
     for node in tries:
-        for failure in _from_handlers(module, loop, node):
-            failures.append(failure)
-            if not work:
-                work = node.body
-    answered = [failure for node in answers if (failure := _from_answer(module, loop, node, statements))]
+        found = _from_handlers(module, loop, node)
+        failures += found
+        work = work or (node.body if found else [])
+    answered = [each for node in answers if (each := _from_answer(module, loop, node)) is not None]
     if answered and not work:
         work = loop.body
     failures += answered
@@ -114,52 +110,13 @@ def _is_wait(module: Module, loop: Loop, function: Function | None) -> bool:
             return True
         if is_sleep(name) and any(_POLLING.search(word) for word in names_in(list(call.args))):
             return True
-        if last(name) in _POLLS and any(each.arg == "timeout" for each in call.keywords) and "." in name:
+        if _is_poll(name, call) and any(each.arg == "timeout" for each in call.keywords) and "." in name:
             return True
     return any(
-        isinstance(node, ast.Constant)
-        and isinstance(node.value, str)
-        and _READY.search(node.value)
-        or isinstance(node, ast.Attribute)
-        and _READY.search(node.attr)
-        or isinstance(node, ast.Name)
-        and _READY.search(node.id)
+        (isinstance(node, ast.Constant) and isinstance(node.value, str) and _READY.search(node.value))
+        or (isinstance(node, ast.Attribute) and _READY.search(node.attr))
+        or (isinstance(node, ast.Name) and _READY.search(node.id))
         for node in inside(loop.body)
-    )
-
-
-# --- loops over attempts -------------------------------------------------------------
-
-
-def _counts(module: Module, loop: ast.For) -> bool:
-    """Does this loop count attempts, rather than go through different things?"""
-    name = module.names.called(loop.iter) if isinstance(loop.iter, ast.Call) else ""
-    counted = name in ("range", "itertools.count", "itertools.repeat", "six.moves.range", "xrange", "trange")
-    targets = {node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
-    if not counted:
-        words = names_in([loop.iter]) | targets
-        slept = [call for call in calls_in(loop.body) if is_sleep(module.names.called(call))]
-        if any(targets & names_in(list(call.args)) for call in slept):
-            return True
-        return any(_SCHEDULE.search(word) for word in words) and not _uses(module, loop, targets)
-    if any(re.search(r"(?i)attempt|retr(y|ies)|tries|(^|_)try(_|$)", target) for target in targets):
-        return True
-    return targets == {"_"} or not _uses(module, loop, targets)
-
-
-def _uses(module: Module, loop: ast.For, targets: set[str]) -> bool:
-    """Is the loop's variable an argument of the work? Then each turn does something else."""
-    for node in inside(loop.body):
-        if isinstance(node, ast.Assign) and targets & names_in([node.value]):
-            targets = targets | {each for each in assigned_in([node]) if not COUNTER.search(each)}
-    for call in calls_in(loop.body):
-        name = module.names.called(call)
-        if is_remark(name) or is_sleep(name) or last(name) in ("uniform", "randint", "pow", "exp", "ldexp"):
-            continue
-        if targets & names_in([*call.args, *(each.value for each in call.keywords)]):
-            return True
-    return any(
-        isinstance(node, ast.Subscript) and targets & names_in([node.slice]) for node in inside(loop.body)
     )
 
 
@@ -182,7 +139,7 @@ def _from_handlers(module: Module, loop: Loop, node: Trying) -> list[Failure]:
             continue
         if types and all(is_not_yet(each) for each in types):
             continue
-        if _only_polls(module, node, types) or _does_other_work(module, loop, handler, node):
+        if _only_polls(module, node, types) or does_other_work(module, loop, handler, node):
             continue
         if names_in(handler.body) & _NOT_NOW:  # the kernel asks for the call again, or for another one
             continue
@@ -232,10 +189,20 @@ def _holds(test: ast.expr, name: str, value: ast.expr) -> bool | None:
 
 def is_work(module: Module, body: list[ast.stmt]) -> bool:
     """Is there a call in it that could fail today and succeed tomorrow?"""
-    names = [module.names.called(call) for call in calls_in(body)]
-    return any(
-        not is_remark(name) and not is_sleep(name) and last(name) not in _CONVERSIONS for name in names
-    )
+    for call in calls_in(body):
+        name = module.names.called(call)
+        if is_remark(name) or is_sleep(name) or last(name) in _CONVERSIONS or _looks_up(name, call):
+            continue
+        return True
+    return False
+
+
+def _looks_up(name: str, call: ast.Call) -> bool:
+    """`settings.get("region")`, not `client.get(url)`."""
+    if last(name) != "get" or not call.args:
+        return False
+    key = call.args[0]
+    return len(call.args) == 2 or (isinstance(key, ast.Constant) and "/" not in str(key.value))
 
 
 def _success_leads_out(module: Module, loop: Loop, node: Trying, success: list[ast.stmt]) -> bool:
@@ -246,7 +213,7 @@ def _success_leads_out(module: Module, loop: Loop, node: Trying, success: list[a
         return True
     # The way out is conditional. If success waits as failure does, the loop polls for something else.
     guards = [each for each in _guarded(success) if flow(each.body) & {BREAK, RETURN}]
-    if any(is_success(module.names, each.test) and _hands_over(each) for each in guards):
+    if any(is_success(each.test) and _hands_over(each) for each in guards):
         return True
     straight = [each for each in success + loop.body if not isinstance(each, ast.If | ast.Try | ast.TryStar)]
     if any(is_sleep(module.names.called(call)) for call in calls_in(straight)):
@@ -270,7 +237,7 @@ def _nothing_after_exit(module: Module, success: list[ast.stmt]) -> bool:
         if isinstance(node, ast.If | ast.With | ast.AsyncWith) and flow([node]) & {BREAK, RETURN}:
             calls = calls_in(success[index + 1 :])
             return all(
-                is_remark(name) or is_sleep(name) for name in (module.names.called(call) for call in calls)
+                is_passive(name) or is_sleep(name) for name in (module.names.called(call) for call in calls)
             )
     return False
 
@@ -295,68 +262,30 @@ def _only_polls(module: Module, node: Trying, types: list[str]) -> bool:
     """`except Empty: continue` around `queue.get(timeout=1)` is how one waits."""
     if not types or not all(last(each) in WAITED_TOO_LONG for each in types):
         return False
-    names = [last(module.names.called(call)) for call in calls_in(node.body)]
-    return any(name in _POLLS for name in names)
+    return any(_is_poll(module.names.called(call), call) for call in calls_in(node.body))
 
 
-def _does_other_work(module: Module, loop: Loop, handler: ast.ExceptHandler, node: Trying) -> bool:
-    """Is something else tried next? Because the handler changes an argument or a condition of the work,
-    or because each turn makes its argument anew."""
-    changed = {each for each in assigned_in(handler.body) | _filled(handler.body) if not COUNTER.search(each)}
-    for each in loop.body:
-        if isinstance(each, ast.Assign) and any(
-            _FRESH.search(last(module.names.called(call))) for call in calls_in([each])
-        ):
-            changed |= assigned_in([each])
-    changed -= {"self", "cls"}
-    if isinstance(loop, ast.For):
-        changed |= {each.id for each in ast.walk(loop.target) if isinstance(each, ast.Name)}
-    if not changed:
+def _is_poll(name: str, call: ast.Call) -> bool:
+    """`queue.get(timeout=1)` waits for whatever comes; `client.get(url)` asks for something."""
+    if last(name) not in _POLLS:
         return False
-    for each in inside(node.body):
-        if isinstance(each, ast.If | ast.IfExp):
-            branch = each.body if isinstance(each, ast.If) else [each.body]
-            if changed & names_in([each.test]) and not all(
-                is_sleep(name) or is_remark(name)
-                for name in map(module.names.called, calls_in(branch))  # type: ignore[arg-type]
-            ):
-                return True
-        elif isinstance(each, ast.Call) and not is_remark(module.names.called(each)):
-            given = [*each.args, *(keyword.value for keyword in each.keywords)]
-            if isinstance(loop, ast.While) and changed & names_in(given):
-                return True
-            if isinstance(loop, ast.For) and (changed - _targets(loop)) & names_in(given):
-                return True
-    return False
-
-
-def _targets(loop: ast.For) -> set[str]:
-    return {each.id for each in ast.walk(loop.target) if isinstance(each, ast.Name)}
-
-
-def _filled(block: list[ast.stmt]) -> set[str]:
-    """`groups[:] = groups[:-1]`, `options["size"] //= 2`, `hosts.pop()`"""
-    found = set()
-    for node in inside(block):
-        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store | ast.Del):
-            found |= names_in([node.value])
-    return found
+    return last(name) != "get" or all(isinstance(each, ast.Constant) for each in call.args)
 
 
 # --- answers -------------------------------------------------------------------------
 
 
-def _from_answer(module: Module, loop: Loop, node: ast.If, statements: list[ast.stmt]) -> Failure | None:
+def _from_answer(module: Module, loop: Loop, node: ast.If) -> Failure | None:
     """`if response.status_code == 429: sleep(…); continue`"""
     rest = after(loop, node)
     if rest is None:
         return None
-    if is_failure(module.names, node.test):
+    if is_failure(node.test):
         ends = flow(node.body)
         then = rest if NEXT in ends else []
         leads_out = flow(node.orelse + rest) & {BREAK, RETURN}
         body = node.body
-    elif is_success(module.names, node.test) and flow(node.body) <= {BREAK, RETURN}:
+    elif is_success(node.test) and flow(node.body) <= {BREAK, RETURN}:
         body, then = node.orelse, rest
         ends, leads_out = flow(node.orelse), {RETURN}
     else:
@@ -364,7 +293,7 @@ def _from_answer(module: Module, loop: Loop, node: ast.If, statements: list[ast.
     if NEXT in ends:
         ends = (ends - {NEXT}) | flow(then)
     waits = any(is_sleep(module.names.called(call)) for call in calls_in([*body, *then]))
-    if not leads_out or not ends & AGAIN or RAISE in ends and not waits:
+    if not leads_out or not ends & AGAIN or (RAISE in ends and not waits):
         return None
     if not waits and not any(isinstance(each, ast.Continue) for each in body):
         return None

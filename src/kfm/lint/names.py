@@ -10,9 +10,12 @@ _LOG_OWNERS = re.compile(
     r"|span|counter|telemetry|progress|pbar|task_log|run_logger)$"
 )
 _LOG_CALLS = frozenset(
-    "debug info warning warn error exception critical log print print_exc echo secho write writelines incr "
-    "increment inc format str repr append add len isinstance type getattr hasattr int float max min round "
-    "format_exc flush record_exception set_status message join items keys values get".split()
+    "debug info warning warn error exception critical log print print_exc echo secho incr increment inc "
+    "format str repr len isinstance type getattr hasattr int float max min round format_exc record_exception "
+    "set_status".split()
+)
+_PASSIVE = frozenset(
+    "append add items keys values join extend copy update setdefault popitem flush write".split()
 )
 _SLEEPS = frozenset(
     f"{module}.sleep" for module in ("time", "asyncio", "anyio", "trio", "gevent", "eventlet", "curio")
@@ -80,3 +83,8 @@ def is_remark(dotted: str) -> bool:
     if last(dotted) in _LOG_CALLS:
         return True
     return any(_LOG_OWNERS.match(part) for part in dotted.split("."))
+
+
+def is_passive(dotted: str) -> bool:
+    """A remark, or a change to some list of ours: neither waits nor mends."""
+    return is_remark(dotted) or last(dotted) in _PASSIVE

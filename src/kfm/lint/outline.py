@@ -6,7 +6,7 @@ Expressions are nine tenths of a tree; leaving them alone is what keeps the lint
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from kfm.lint.names import Names
@@ -95,7 +95,7 @@ def _visit(
         waiting += [(case.body, function) for case in node.cases]
 
 
-def inside(nodes: list[ast.stmt] | list[ast.expr]) -> Iterator[ast.AST]:
+def inside(nodes: Sequence[ast.AST]) -> Iterator[ast.AST]:
     """Every node below these, but not what a function defined there would do later."""
     waiting: list[ast.AST] = list(reversed(nodes))
     while waiting:
@@ -105,11 +105,11 @@ def inside(nodes: list[ast.stmt] | list[ast.expr]) -> Iterator[ast.AST]:
             waiting.extend(ast.iter_child_nodes(node))
 
 
-def calls_in(nodes: list[ast.stmt] | list[ast.expr]) -> list[ast.Call]:
+def calls_in(nodes: Sequence[ast.AST]) -> list[ast.Call]:
     return [node for node in inside(nodes) if isinstance(node, ast.Call)]
 
 
-def names_in(nodes: list[ast.stmt] | list[ast.expr]) -> set[str]:
+def names_in(nodes: Sequence[ast.AST]) -> set[str]:
     """Plain names and the last part of attributes: `attempt`, `self.attempts` → `attempts`."""
     found = set()
     for node in inside(nodes):
@@ -120,7 +120,7 @@ def names_in(nodes: list[ast.stmt] | list[ast.expr]) -> set[str]:
     return found
 
 
-def assigned_in(nodes: list[ast.stmt]) -> set[str]:
+def assigned_in(nodes: Sequence[ast.AST]) -> set[str]:
     """What is bound or changed here."""
     found: set[str] = set()
     for node in inside(nodes):

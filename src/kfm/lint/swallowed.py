@@ -12,6 +12,7 @@ from kfm.lint.loops import Retry, is_work
 from kfm.lint.names import last
 from kfm.lint.outline import TRYING, Function, Module, Trying, calls_in, inside
 
+DROPPED = "Any error is dropped here: not handled, not logged, not passed on."
 # Tidying up goes on whatever happens; an error there would hide the one that matters.
 _TIDYING = re.compile(
     r"_*(force_|safe_)?(a?close|shutdown|disconnect|release|unlink|remove|rm|kill|terminate|cancel|rollback|stop|join|clean|clear"
@@ -31,9 +32,7 @@ def check_swallowed(module: Module, retries: list[Retry]) -> Iterator[Mark]:
             if id(trying) in aside or _has_other_ways(module, trying, handler):
                 continue
             if not _is_excused(module, trying, function):
-                yield Mark(
-                    "KFM108", handler, "Any error is dropped here: not handled, not logged, not passed on."
-                )
+                yield Mark("KFM108", handler, DROPPED)
     for node in module.withs:
         yield from _suppressed(module, node)
 
@@ -81,25 +80,17 @@ def _tidies(module: Module, body: list[ast.stmt]) -> bool:
     for node in inside(list(body)):
         if isinstance(node, ast.Call):
             calls.append(last(module.names.called(node)))
-        elif isinstance(node, ast.Return | ast.Yield):
+        elif isinstance(node, ast.Return | ast.Yield) or (isinstance(node, TRYING) and node.orelse):
             return False
-        elif isinstance(node, TRYING) and node.orelse:
-            return False
-    return any(_TIDYING.match(name) for name in calls[:1]) or bool(calls) and all(map(_TIDYING.match, calls))
+    return bool(calls) and (_TIDYING.match(calls[0]) is not None or all(map(_TIDYING.match, calls)))
 
 
 def _suppressed(module: Module, node: ast.With | ast.AsyncWith) -> Iterator[Mark]:
     for item in node.items:
         call = item.context_expr
-        if not isinstance(call, ast.Call) or module.names.called(call) not in (
-            "contextlib.suppress",
-            "suppress",
-        ):
+        if not isinstance(call, ast.Call) or last(module.names.called(call)) != "suppress":
             continue
-        if any(last(module.names.dotted(each)) in BROAD for each in call.args) and not _tidies(
-            module, node.body
-        ):
-            if not any(isinstance(each, ast.Import | ast.ImportFrom) for each in node.body):
-                yield Mark(
-                    "KFM108", call, "Any error is dropped here: not handled, not logged, not passed on."
-                )
+        broad = any(last(module.names.dotted(each)) in BROAD for each in call.args)
+        imports = any(isinstance(each, ast.Import | ast.ImportFrom) for each in node.body)
+        if broad and not imports and is_work(module, node.body) and not _tidies(module, node.body):
+            yield Mark("KFM108", call, DROPPED)

@@ -31,7 +31,7 @@ def check_tasks(module: Module) -> Iterator[Mark]:
             if not _TASK.search(name) or _is_airflow(module):
                 continue
             if isinstance(node, ast.Call):
-                yield from _options(declared(module.names, node, ()), node)
+                yield from _options(declared(module.names, node, ()))
             yield from _body(module, function, node)
     for each in module.classes:
         if (
@@ -45,16 +45,14 @@ def check_tasks(module: Module) -> Iterator[Mark]:
             }
             if _OPTIONS & given.keys():
                 call = ast.Call(func=ast.Name("Task", ast.Load()), args=[], keywords=[])
-                yield from _options(
-                    Declared(module.names, call, "Task", given, False), next(iter(given.values()))
-                )
+                yield from _options(Declared(module.names, call, "Task", given, False))
 
 
 def _is_airflow(module: Module) -> bool:
     return bool(module.names.modules & {"airflow", "prefect", "invoke"})
 
 
-def _options(said: Declared, where: ast.expr) -> Iterator[Mark]:
+def _options(said: Declared) -> Iterator[Mark]:
     more = said.given.get("retry_kwargs")
     inner = {}
     if isinstance(more, ast.Dict):
@@ -113,14 +111,11 @@ def _body(module: Module, function: Function, decorator: ast.expr) -> Iterator[M
                                 handler,
                                 f"{last(name)} is retried: the same data will break the same rule.",
                             )
-                if held and (handler.type is None or last(module.names.dotted(handler.type)) in BROAD):
-                    if not any(
-                        is_permanent(name)
-                        for each in trying.handlers
-                        if each is not handler and each.type
-                        for name in types_in(module.names, each.type)
-                    ):
-                        yield from validations(module, trying.body)
+                others = [each.type for each in trying.handlers if each is not handler and each.type]
+                spared = any(is_permanent(name) for each in others for name in types_in(module.names, each))
+                blanket = handler.type is None or last(module.names.dotted(handler.type)) in BROAD
+                if held and blanket and not spared:
+                    yield from validations(module, trying.body)
     given = {each.arg: each.value for each in decorator.keywords} if isinstance(decorator, ast.Call) else {}
     if calls or "autoretry_for" in given:
         yield from check_effects(module, function.body, function)

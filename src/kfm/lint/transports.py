@@ -15,14 +15,13 @@ _COUNTS = ("total", "connect", "read", "redirect", "status", "other")
 
 def _urllib3(said: Declared) -> Iterator[Mark]:
     counts = {name: said.value(name) for name in _COUNTS if name in said.given}
-    if any(value in (0, False) and value is not None for name, value in counts.items() if name == "total"):
+    total = counts.get("total", ...)
+    if total in (0, False):
         return  # no retries at all
     if not said.given:
         return  # a default to read from, or a type to compare with
-    limited = [value for value in counts.values() if value is not None]
-    if "total" in counts and counts["total"] is None and not limited and not said.is_open:
-        yield Mark("KFM101", said.call, FOREVER)
-    elif is_endless(counts.get("total", ...)) and counts.get("total") is not None:
+    parts = [value for value in counts.values() if value is not None]
+    if is_endless(total) and (total is not None or not (parts or said.is_open)):
         yield Mark("KFM101", said.call, FOREVER)
     if said.lacks("backoff_factor") or said.value("backoff_factor") == 0:
         yield Mark("KFM102", said.call, "backoff_factor is 0 here: urllib3 retries without any wait.")

@@ -10,8 +10,8 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
-from kfm.calls.breakers import circuit_open
 from kfm.core.breaker import (
     PROBE_LEASE_MS,
     Breaker,
@@ -26,6 +26,7 @@ from kfm.core.breaker import (
     wait_ms,
 )
 from kfm.core.errors import CircuitOpen, KfmError
+from kfm.core.wording import moment
 from kfm.ports import Clock, LedgerReader, Store
 
 FRESH_MS = 1_000  # what happened elsewhere is known here within this time
@@ -33,14 +34,17 @@ CIRCUITS_MAX = 10_000
 
 
 class Access:
-    """The store, from whichever thread: its own connection serves the thread that opened it only."""
+    """The store, from whichever thread: a connection serves the thread that opened it only.
 
-    def __init__(self, ledger: LedgerReader, writer: Store | None, another: Callable[[], Store]) -> None:
+    `another` opens a second one; of the same kind as the first, so that a dry-run stays one.
+    """
+
+    def __init__(self, ledger: LedgerReader, writer: Store | None, another: Callable[[], Any]) -> None:
         self._ledger = ledger
         self._writer = writer
         self._another = another
         self._home = threading.get_ident()
-        self._spare: Store | None = None
+        self._spare: Any = None
         self._turn = threading.RLock()
 
     @property
@@ -64,7 +68,7 @@ class Access:
                 yield store
 
     @contextmanager
-    def _elsewhere(self) -> Iterator[Store]:
+    def _elsewhere(self) -> Iterator[Any]:
         with self._turn:
             if self._spare is None:
                 self._spare = self._another()
@@ -101,9 +105,11 @@ class SharedCircuit:
     def before(self) -> int | None:
         """Permission for one try; a probe gets its fence. Raises CircuitOpen instead of waiting."""
         with self._guard:
-            if self._reserved is not None:
-                fence, self._reserved = self._reserved, None
-                return fence
+            fence, self._reserved = self._reserved, None
+            if fence is not None:
+                self.renew(fence)
+                if self._state.state == "half-open" and self._state.fence == fence:
+                    return fence
             self._look()
             if self._state.state == "closed":
                 return None
@@ -164,10 +170,21 @@ class SharedCircuit:
 
     def _refusal(self) -> CircuitOpen:
         now_ms = self._now_ms()
-        error = circuit_open(self._provider, now_ms, wait_ms(self._state, now_ms))
-        # For the call tier: waiting for it is the run's business.
-        error.facts.update(transient=False, cause="circuit-open", circuit_open=True)
-        return error
+        at_ms = now_ms + wait_ms(self._state, now_ms)
+        when = f"is tried again at {moment(at_ms)}"
+        if self._state.state == "half-open":
+            when = f"is being tried by another call, until {moment(at_ms)} at most"
+        elif at_ms == now_ms:
+            when = "is tried by the next run that is no dry-run"
+        return CircuitOpen(
+            f"{self._provider} {when}; this call was not made.",
+            provider=self._provider,
+            not_before_ms=at_ms,
+            circuit_open=True,
+            # For the call tier: to wait for it is the run's business.
+            transient=False,
+            cause="circuit-open",
+        )
 
     # --- the row -----------------------------------------------------------------------
 
@@ -232,6 +249,10 @@ class SharedBreakers:
             except CircuitOpen:
                 self.give_back()
                 raise
+
+    def released_ms(self, providers: Sequence[str], name: str, due_ms: int = 0) -> int:
+        """When a piece of waiting work may begin, see `core.breaker.release_at_ms`."""
+        return max((self.circuit(each).due_ms(due_ms, name) for each in providers), default=due_ms)
 
     def give_back(self) -> None:
         """Let others make the probes that were asked for and not made."""

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from kfm.calls.guard import classify_call
-from kfm.core.classify import CAUSES_MAX, UNKNOWN, Classification, classify_exception
+from kfm.core.classify import (
+    CAUSES_MAX,
+    UNKNOWN,
+    Classification,
+    classify,
+    classify_exception,
+    failure_of,
+)
 from kfm.core.errors import Cancelled, CircuitOpen, KfmError, PlanDrifted, SwitchThrown
 from kfm.core.grants import judge, standing
 from kfm.core.holding import RetryState
@@ -33,8 +40,8 @@ def kind_of(error: BaseException) -> Classification:
             return CIRCUIT_OPEN
         if isinstance(each, KfmError) and {"transient", "status"} & each.facts.keys():
             return classify_call(each)
-        if classify_exception(each) != UNKNOWN:
-            break
+        if classify(failure_of(each)) != UNKNOWN:
+            break  # it speaks for itself
     return classify_exception(error)
 
 
@@ -82,8 +89,7 @@ def advise(run: Run, state: RetryState, now_ms: int) -> Advice:
 
 _WHY_NOT = {
     "non-retryable": (
-        "Trying again will not help before the cause is gone, so nothing does by itself, and it is held "
-        "(`kfm quarantine list`)"
+        "Trying again will not help before the cause is gone, so it is held (`kfm quarantine list`)"
     ),
     "stopped": "It was stopped, so nothing tries it again by itself; the same command does",
     "not-idempotent": (

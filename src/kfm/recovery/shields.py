@@ -7,13 +7,14 @@ is an answer. What goes wrong on our side while the bytes come in says nothing a
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Literal, TypeVar
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Literal, TypeVar
 
 from kfm.calls.guard import classify_call
 from kfm.core.breaker import PROBE_LEASE_MS
 from kfm.core.errors import BackendUnavailable, ChecksumMismatch, KfmError, UpstreamUnavailable
 from kfm.core.records import ObjectStat
+from kfm.core.retry import parse_retry_after
 from kfm.ports import Bucket, Clock, Http, Response
 from kfm.recovery.breakers import SharedCircuit
 
@@ -111,9 +112,8 @@ class Passage:
         if wait_s <= 0 or not isinstance(error, BackendUnavailable):
             return
         error.facts["circuit_open"] = True
-        asked = error.facts.get("retry_after")
-        longer = isinstance(asked, str) and asked.isascii() and asked.isdigit() and int(asked) >= wait_s
-        if asked is None or (asked.isascii() and asked.isdigit() and not longer):
+        asked_ms = parse_retry_after(error.facts.get("retry_after") or "", self._clock.now_ms())
+        if asked_ms is None or asked_ms < wait_s * 1000:
             error.facts["retry_after"] = str(wait_s)
 
 
@@ -195,16 +195,11 @@ class ShieldedBucket:
         return self._read(key, offset, if_match)
 
     @contextmanager
-    def _read(self, key: str, offset: int, if_match: str | None) -> Iterator[tuple[ObjectStat, Iterator[bytes]]]:
-        with self._shield.request() as passage:
-            reading = self._bucket.read(key, offset=offset, if_match=if_match)
+    def _read(
+        self, key: str, offset: int, if_match: str | None
+    ) -> Iterator[tuple[ObjectStat, Iterator[bytes]]]:
+        with self._shield.request() as passage, ExitStack() as stack:
             with passage.theirs():
-                stat, chunks = reading.__enter__()
-            failure: Any = (None, None, None)
-            try:
-                yield stat, passage.chunks(iter(chunks))
-            except BaseException as error:
-                failure = (type(error), error, error.__traceback__)
-                raise
-            finally:
-                reading.__exit__(*failure)
+                opened = self._bucket.read(key, offset=offset, if_match=if_match)
+                stat, chunks = stack.enter_context(opened)
+            yield stat, passage.chunks(iter(chunks))

@@ -22,6 +22,18 @@ CALL_MS = 1_000  # after this long, what has arrived is reported before more is 
 NO_RETRIES = {"total": 0, "read": 0, "connect": 0, "status_forcelist": []}
 # The event is at fault, not the way to the collector: sending it again changes nothing.
 REFUSALS = frozenset({400, 406, 409, 410, 411, 412, 413, 415, 422, 431})
+ONCE_BACK = "Nothing is lost: `kfm lineage deliver` sends what waits once it is back."
+_TOKEN = "Nothing is lost: correct lineage.token or OPENLINEAGE_API_KEY, then `kfm lineage deliver`."
+_ADDRESS = "Nothing is lost: correct lineage.url or OPENLINEAGE_URL, then `kfm lineage deliver`."
+WAYS_OUT = {
+    401: _TOKEN,
+    403: _TOKEN,
+    404: _ADDRESS,
+    301: _ADDRESS,
+    302: _ADDRESS,
+    307: _ADDRESS,
+    308: _ADDRESS,
+}
 
 
 class HttpCollector:
@@ -66,7 +78,7 @@ class HttpCollector:
             )
         if 300 <= status < 400:
             words = "Redirects are not followed: name the collector's final address."
-        raise self._unavailable(f"answered {status}. {words}".strip())
+        raise self._unavailable(f"answered {status}. {words}".strip(), WAYS_OUT.get(status, ONCE_BACK))
 
     def _answer(self, letter: Letter) -> tuple[int, bytes]:
         """The status and the first words of what is answered, in a bounded time.
@@ -120,11 +132,8 @@ class HttpCollector:
         except Exception as error:  # noqa: BLE001 - urllib3 raises its own while an answer is read
             raise self._unavailable(f"broke off: {type(error).__name__}.") from None
 
-    def _unavailable(self, reason: str) -> BackendUnavailable:
-        return BackendUnavailable(
-            f"The lineage collector {self._shown} {reason}",
-            remedy="Nothing is lost: `kfm lineage deliver` sends what waits once it is back.",
-        )
+    def _unavailable(self, reason: str, remedy: str = ONCE_BACK) -> BackendUnavailable:
+        return BackendUnavailable(f"The lineage collector {self._shown} {reason}", remedy=remedy)
 
 
 class _Bearer:

@@ -6,7 +6,13 @@ import contextlib
 from collections.abc import Callable, Iterator
 from urllib.parse import quote, unquote
 
-from kfm.core.errors import BackendUnavailable, ChecksumMismatch, LimitExceeded, UpstreamUnavailable
+from kfm.core.errors import (
+    BackendUnavailable,
+    ChecksumMismatch,
+    CircuitOpen,
+    LimitExceeded,
+    UpstreamUnavailable,
+)
 from kfm.core.records import Found, ObjectStat, Window
 from kfm.core.redact import redact_url
 from kfm.core.settings import Limits, Source
@@ -83,7 +89,7 @@ def _upstream() -> Iterator[None]:
     """A bucket that is read from is upstream: say so, keep the facts."""
     try:
         yield
-    except UpstreamUnavailable:
+    except (UpstreamUnavailable, CircuitOpen):
         raise
     except ChecksumMismatch as error:
         # Asking again gives the same answer: the run has to look anew.

@@ -115,6 +115,7 @@ class Journal:
             self.close(session, Account(attempt=ended), run)
 
     def keep(self, session: Session, retries: Iterable[Retry]) -> None:
+        """Each once: whoever lost the answer to a step tells of its retries again."""
         for retry in retries:
             session.all("retries.append", **evidence_rows.retry_parameters(retry))
 

@@ -15,6 +15,7 @@ from kfm.telemetry.tallies import Tallies
 TOPICS = ("openlineage",)
 ENDINGS = ("complete", "fail", "abort")
 POSITIONS = {"running": 0, "paused": 1, "stopped": 2}
+CIRCUITS = {"closed": 0, "half-open": 1, "open": 2}
 CHAIN_ROWS = 1000
 CALLS_OF_A_RUN_MAX = 10_000
 
@@ -27,6 +28,7 @@ class Folding:
     def __init__(self) -> None:
         self.tallies = Tallies()
         self._public: Callable[[str], str] = str
+        self._providers: Callable[[str], str] = str
         self._attempts, self._retries, self._calls = Place(), Place(), Place()
         self._open: dict[_OpenAttempt, Run] = {}
         self._unanswered: dict[str, str | None] = {}  # invocation → its run
@@ -34,13 +36,19 @@ class Folding:
         self._chain = Chain()
 
     def fold(
-        self, ledger: LedgerReader, public: Callable[[str], str], datasets: Iterable[str], version: str
+        self,
+        ledger: LedgerReader,
+        public: Callable[[str], str],
+        datasets: Iterable[str],
+        version: str,
+        providers: Callable[[str], str] = str,
     ) -> Tallies:
         """Everything that has happened since the last time, and how things stand now.
 
         `public` gives a dataset's public name. It must give the same each time: names are counted under.
+        `providers` does so for those whom sources call.
         """
-        self._public = public
+        self._public, self._providers = public, providers
         now_ms = ledger.now_ms()
         self._finish_open(ledger)
         for _, attempt, run in self._attempts.read(
@@ -164,6 +172,8 @@ class Folding:
             scope = self._scope(switch.scope)
             put("kfm.switch.position", POSITIONS[switch.position], scope=scope)
             put("kfm.switch.set_timestamp_seconds", switch.set_at_ms / 1000, scope=scope)
+        for breaker in ledger.breakers():
+            put("kfm.breaker.state", CIRCUITS[breaker.state], provider=self._providers(breaker.provider))
         for topic in TOPICS:
             backlog = ledger.backlog(topic)
             age_ms = 0 if backlog.oldest_ms is None else max(0, now_ms - backlog.oldest_ms)

@@ -1,8 +1,9 @@
-"""What datasets are called in metrics, which anybody may read."""
+"""What datasets and providers are called in metrics, which anybody may read."""
 
 from __future__ import annotations
 
 from kfm.core.masking import PREFIX, is_masked, mask
+from kfm.core.providers import provider_of
 from kfm.core.settings import Dataset, Settings
 from kfm.ports import LedgerReader
 
@@ -13,6 +14,7 @@ class PublicNames:
     """A dataset's id, or its mask. One that nobody describes any more goes by its last published rights."""
 
     def __init__(self, settings: Settings, ledger: LedgerReader) -> None:
+        self._sources = settings.sources
         self._datasets = {dataset.id: dataset for dataset in settings.datasets}
         self._ledger = ledger
         self._key = ledger.mark(MASK_KEY)
@@ -23,6 +25,15 @@ class PublicNames:
             hidden = is_masked(self._described(dataset_id))
             self._known[dataset_id] = self._masked(dataset_id) if hidden else dataset_id
         return self._known[dataset_id]
+
+    def provider(self, provider: str) -> str:
+        """A provider's name, or its mask where it could give a hidden dataset away."""
+        users = [one for one in self._sources if provider_of(one) == provider]
+        hidden = [is_masked(self._described(one.dataset)) for one in users]
+        if not users:  # a name from a pipeline's own code: whose, nobody can tell
+            hidden = [is_masked(dataset) for dataset in self._datasets.values()]
+            return self._masked(provider) if any(hidden) else provider
+        return self._masked(provider) if all(hidden) else provider
 
     def _described(self, dataset_id: str) -> Dataset:
         if dataset_id in self._datasets:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from kfm.engine.kernel import Kernel
     from kfm.objects.local import LocalObjects
     from kfm.policy.cedar import CedarPolicies
+    from kfm.recovery.breakers import SharedBreakers
     from kfm.sources.registry import Tools
 
 
@@ -57,6 +58,7 @@ class Adapters:
         self.progress = progress or Quiet()
         self.announce: Callable[[str], None] = lambda _line: None
         self._hearer: Callable[[Retrying], None] | None = None
+        self._leave_calls: Callable[[], None] = lambda: None
         self.liveness = FlockLiveness(f"{self.state}/workers")
         self.store: Store | None = None
         if read_only:
@@ -80,6 +82,9 @@ class Adapters:
         # Otherwise the sign of life stays until the process ends: then everybody sees that it is dead.
         if "telemetry" in self.__dict__:
             self.telemetry.close()
+        if "breakers" in self.__dict__:
+            self._leave_calls()
+            self.breakers.close()
         self.ledger.close()
 
     def _holds_a_lock(self) -> bool:
@@ -164,7 +169,23 @@ class Adapters:
             resolve_secret=self.loaded.secret,
             resolve_path=self.loaded.resolve,
             limits=self.settings.limits,
+            shield=self._shielded,
         )
+
+    def _shielded(self, source: Source, tools: Tools) -> Tools:
+        from kfm.wiring.providers import shielded
+
+        return shielded(source, tools, self.breakers, self.clock)
+
+    @cached_property
+    def breakers(self) -> SharedBreakers:
+        """The circuits of all providers, shared through the ledger."""
+        from kfm.recovery.breakers import Access, SharedBreakers
+
+        another: Callable[[], LedgerReader] = self._own_store
+        if self.read_only:
+            another = partial(open_ledger, self.loaded.store, self.state, self.clock)
+        return SharedBreakers(Access(self.ledger, self.store, another), self.clock)
 
     @cached_property
     def _guard(self) -> Guard:
@@ -267,6 +288,7 @@ class Adapters:
             meter=ProcessMeter(),
             telemetry=self.telemetry,
             rng=self.rng,
+            providers=self.breakers,
             public_name=self.public_name,
             listen=self._listen,
         )
@@ -284,8 +306,16 @@ class Adapters:
     def _pipeline(self, reference: str) -> Callable[[Any], None]:
         from kfm.runs.loading import load_function
 
+        self._share_calls()
         path, _, name = reference.rpartition(":")
         return load_function(self.loaded.resolve(path), name)
+
+    def _share_calls(self) -> None:
+        """A pipeline's own `kfm.call`s pass the same circuits as ours."""
+        from kfm.wiring.providers import share_calls
+
+        self._leave_calls()
+        self._leave_calls = share_calls(self.breakers, self.clock, self.rng)
 
 
 def _append(path: str, data: bytes) -> None:

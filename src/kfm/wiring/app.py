@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from kfm.core.errors import PlanError
 from kfm.core.settings import Source
@@ -15,6 +15,7 @@ from kfm.wiring.adapters import Adapters
 if TYPE_CHECKING:
     from kfm.admission.subject import Subject
     from kfm.config import Loaded
+    from kfm.core.breaker import Breaker
     from kfm.core.gates import GateDecision
     from kfm.core.records import Run, Switch
     from kfm.core.sealing import Seal
@@ -32,7 +33,7 @@ class App(Adapters):
 
         return Updating(
             self.kernel,
-            self._subject(request),
+            self.subject(request),
             force=request.force,
             artifacts_dir=request.artifacts_dir,
             plan=self._plan(request),
@@ -42,7 +43,7 @@ class App(Adapters):
         from kfm.engine.preview import preview
 
         return preview(
-            self.kernel, self._subject(request), force=request.force, artifacts_dir=request.artifacts_dir
+            self.kernel, self.subject(request), force=request.force, artifacts_dir=request.artifacts_dir
         )
 
     def _plan(self, request: RunRequest) -> Plan | None:
@@ -56,7 +57,8 @@ class App(Adapters):
         except OSError as error:
             raise PlanError(f"{request.plan_path}: {error.strerror or error}.") from None
 
-    def _subject(self, request: RunRequest) -> Subject:
+    def subject(self, request: RunRequest) -> Subject:
+        """What a request is about, by the configuration of now."""
         from kfm.admission.subject import describe
         from kfm.core.windows import resolve_window
         from kfm.runs.version import output_version
@@ -87,7 +89,7 @@ class App(Adapters):
         """Would the gates let this begin right now? Reads only."""
         from kfm.engine import gating
 
-        return gating.at_admission(self.kernel, self._subject(request), dry_run=True)
+        return gating.at_admission(self.kernel, self.subject(request), dry_run=True)
 
     def address(self, source: Source) -> tuple[str, str, dict[str, str]]:
         """An HTTP source's address for its window now, as it goes out and as it may be shown; its headers."""
@@ -167,6 +169,12 @@ class App(Adapters):
         )
         store.set_switch(switch, entry)
         return switch
+
+    def reset_breaker(self, provider: str, **why: Any) -> tuple[Breaker, Breaker]:
+        """Close a provider's circuit because a person says so: what it was, and what it is now."""
+        from kfm.wiring.providers import reset_breaker
+
+        return reset_breaker(self.kernel.store, provider, self._discreet, **why)
 
     # --- evidence ----------------------------------------------------------------------
 

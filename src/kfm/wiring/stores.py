@@ -33,7 +33,7 @@ def open_store(store: str | None, state: str, clock: Clock, witness: Witness | N
 
 def open_ledger(store: str | None, state: str, clock: Clock) -> LedgerReader:
     """The ledger for reading only; leaves no trace, also where there is none yet."""
-    from kfm.store.migrations import applied, check, migrate
+    from kfm.store.migrations import applied, check, is_current, migrate
     from kfm.store.reading import Ledger
 
     if store is not None and store.startswith(POSTGRES):
@@ -42,9 +42,14 @@ def open_ledger(store: str | None, state: str, clock: Clock) -> LedgerReader:
         server = PostgresDatabase(store, read_only=True)
         if server.is_empty():
             server.close()
-        else:
-            check(applied(server.session))
+        elif is_current(server.session):
             return Ledger(server)
+        else:  # a reader changes nothing, and has no copy that it could bring up to date, as of a file
+            server.close()
+            raise BackendUnavailable(
+                "The database was made by an older kfm.",
+                remedy="The next command that writes brings it up to date: `kfm run`, for one.",
+            )
     else:
         from kfm.store.sqlite import SqliteReader
 

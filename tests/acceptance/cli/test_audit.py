@@ -137,6 +137,26 @@ def test_anchors_of_another_environment_do_not_count(kfm: Kfm, begun: Path) -> N
     assert "there is no anchor" in called.out
 
 
+def test_an_anchor_behind_the_break_is_not_denied(kfm: Kfm, begun: Path) -> None:
+    """A break before the first anchor does not make the report say that there is none; it says what to do."""
+    kfm("audit", "anchor")
+    shell(begun, "UPDATE governance SET actor = 'eve' WHERE number = 2")
+    called = kfm("audit", "verify")
+    assert called.code == 1
+    assert "there is no anchor" not in called.out
+    assert "no anchor was reached before the break" in called.out
+    assert "docs/how-to/audit.md" in called.err
+
+
+def test_a_kind_that_nobody_knows(kfm: Kfm, begun: Path) -> None:
+    """Whoever mistypes a kind is told which there are."""
+    assert (begun / "kfm.yml").is_file()
+    called = kfm("audit", "list", "--kind", "swich")
+    assert (called.code, called.out) == (0, "no entries\n")
+    assert "kinds on record: " in called.err
+    assert "switch" in called.err
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [(None, "There is no file kept.jsonl."), ("nonsense\n", "kept.jsonl:1: this is no anchor")],

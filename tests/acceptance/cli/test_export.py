@@ -239,7 +239,8 @@ def test_help_and_mistakes(kfm: Kfm, laid_out: Callable[..., None], project: Pat
         (("export", "ffff0000"), "There is no run"),
         (("export", run_id(kfm), "--to", "taken"), "already there"),
         (("export", run_id(kfm), "--verify", "x"), "nothing else"),
-        (("export", "--verify", "nowhere"), "no bundle"),
+        (("export", "--verify", "nowhere"), "There is no bundle nowhere."),
+        (("export", run_id(kfm), "--expect", "sha256:0"), "--expect goes with --verify"),
         (("export", "--verify", "taken"), "no bundle"),
     ):
         called = kfm(*arguments)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from kfm.core.errors import BackendUnavailable
 from tests.acceptance.cli.conftest import CONFIG, Called
 from tests.unit.lineage.samples import validator
 
@@ -122,6 +123,24 @@ def test_a_refused_call_can_be_shown(kfm: Kfm, project: Path, ran: str, valid: V
     valid("lineage-show", shown)
     assert [event["event_type"] for event in shown["events"]] == ["START", "ABORT"]
     assert "call turned away" in kfm("lineage", "show", call_id).out
+    assert "call turned away" in kfm("lineage", "show", call_id[:-4]).out
+    assert kfm("lineage", "prov", call_id[:-4]).out == kfm("lineage", "prov", call_id).out
+
+
+def test_a_seal_that_fails_does_not_fail_the_run(
+    kfm: Kfm, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What comes after the report may be told as trouble; the exit code is the work's."""
+
+    def busy(self: Any, *, actor: str, minimum: int = 1) -> list[Any]:
+        raise BackendUnavailable("The ledger is busy.")
+
+    monkeypatch.setattr("kfm.wiring.app.App.seal", busy)
+    (project / "incoming" / "a.csv").write_text("a\n3\n")
+    called = kfm("run", "--source", "hourly")
+    assert called.code == 0
+    assert "evidence: " in called.err
+    assert "The ledger is busy." in called.err
 
 
 @pytest.mark.req("UPD-15")

@@ -200,7 +200,7 @@ def test_the_account_says_what_became_of_each_call(kfm: Kfm, app: FakeApp) -> No
         "At 2026-01-02 00:03:00 UTC ana (rationale: urgent, ticket T-1) asked for it, and it succeeded. "
         "Why it ran: Attempt 1 failed with WORKER_DIED.",
         "At 2026-01-02 00:04:00 UTC ana asked for it, and nothing had to be done: Unchanged.",
-        "At 2026-01-02 00:05:00 UTC ana asked for it, how that ended is not recorded.",
+        "At 2026-01-02 00:05:00 UTC ana asked for it, and how that ended is not recorded.",
     ]
     assert said.count("Gate freeze refused it: Frozen.") == 1
     assert "It was promoted as version 3 at 2026-01-02 00:00:01 UTC." in said

@@ -177,6 +177,8 @@ def test_trouble_on_the_way_is_tried_again(there: Collector, clock: FakeClock, s
     told = deliver(store, client(there.url, clock), clock)
     assert (told.sent, told.waiting, told.refused) == (2, 4, 0)
     assert str(status) in (told.trouble or "")
+    ways = {401: "lineage.token", 403: "lineage.token", 404: "lineage.url", 302: "lineage.url"}
+    assert ways.get(status, "Nothing is lost") in (told.error.way_out if told.error else "")
     assert len(there.seen) == 3
     clock.passed_ms += 1000
     assert deliver(store, client(there.url, clock), clock).sent == 4

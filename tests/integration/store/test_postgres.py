@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -16,7 +17,10 @@ from kfm.core.errors import BackendUnavailable, ExtraMissing, StoreBusy, StoreUn
 from kfm.store import admission, governance, promotion
 from kfm.store.migrations import applied, check, migrate
 from kfm.store.postgres import PostgresDatabase
+from kfm.store.queries import migration_files
 from kfm.store.reading import Ledger
+from kfm.system import SystemClock
+from kfm.wiring.stores import open_ledger, open_store
 from tests import services
 from tests.conformance.store.ledgers import (
     MINUTE_MS,
@@ -97,6 +101,19 @@ def test_a_reader_can_not_write(postgres_database: str) -> None:
         reader.session.all("policy.advance")
     ledger.close()
     store.close()
+
+
+def test_a_reader_of_an_older_database_is_told_what_to_do(postgres_database: str, tmp_path: Path) -> None:
+    """What only a writer may change is named; afterwards it can be read."""
+    old = PostgresDatabase(postgres_database)
+    migrate(old, "postgresql", 0, migration_files()[:1])
+    old.close()
+    with pytest.raises(BackendUnavailable) as refused:
+        open_ledger(postgres_database, str(tmp_path), SystemClock())
+    assert "older kfm" in refused.value.message
+    assert "kfm run" in refused.value.way_out
+    open_store(postgres_database, str(tmp_path), SystemClock()).close()
+    assert open_ledger(postgres_database, str(tmp_path), SystemClock()).backlog("openlineage").waiting == 0
 
 
 def test_a_server_that_is_not_there_is_said_without_its_password() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -377,3 +378,65 @@ def test_anchors_are_added_line_by_line(store: SqlStore, tmp_path: Path) -> None
     assert lines[3] == lines[0]
     with pytest.raises(BackendUnavailable):
         anchors.append(str(tmp_path), one)
+
+
+# --- the script, before those who mean it ill ----------------------------------------------
+
+
+def test_one_file_of_anchors_may_serve_several_environments(exported: Any, tmp_path: Path) -> None:
+    """Anchors of other environments say nothing of this chain; but an export can't choose to have none."""
+    folder, _ = exported()
+    own = json.loads((folder / "anchors.jsonl").read_text())
+    other = {**own, "environment": "production", "hash": "0" * 64}
+    kept = tmp_path / "kept.jsonl"
+    kept.write_text("".join(json.dumps(one) + "\n" for one in (own, other)))
+    done = script(folder, "--anchors", str(kept))
+    assert done.returncode == 0, done.stdout
+    assert "1 anchors are of other environments than test" in done.stdout
+    kept.write_text(json.dumps(other) + "\n")
+    done = script(folder, "--anchors", str(kept))
+    assert done.returncode == 1
+    assert "none of the anchors" in done.stdout
+
+
+def test_files_that_the_export_does_not_list_are_found(exported: Any) -> None:
+    """A file that was slipped in, or whose checksum was taken out, is not agreed with."""
+    folder, _ = exported()
+    (folder / "reviews-2.json").write_text("{}")
+    document = json.loads((folder / "export.json").read_text())
+    document["files"] = [one for one in document["files"] if one["name"] != "pipeline_retry_log.json"]
+    (folder / "export.json").write_text(json.dumps(document))
+    done = script(folder)
+    assert done.returncode == 1
+    assert "reviews-2.json: it does not belong" in done.stdout
+    assert "pipeline_retry_log.json: export.json does not list it" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["pipeline_retry_log.json", "reviews.json", "audit-chain.jsonl"])
+def test_what_is_no_plain_file_is_not_read(exported: Any, name: str) -> None:
+    """A pipe would never end, nor would what a link may lead to."""
+    folder, _ = exported()
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    assert script(folder).returncode in (1, 2)
+    (folder / name).unlink()
+    (folder / name).symlink_to("/dev/zero")
+    done = script(folder)
+    assert done.returncode in (1, 2)
+    assert "no plain file" in done.stdout + done.stderr
+
+
+def test_depth_and_names_do_not_fool_the_script(exported: Any) -> None:
+    """JSON of any depth is a finding, no crash; words of the files can't print a verdict of their own."""
+    folder, _ = exported()
+    (folder / "reviews.json").write_text("[" * 100_000)
+    done = script(folder)
+    assert (done.returncode, done.stderr) == (1, "")
+    ledger = json.loads((folder / "versioning_ledger.json").read_text())
+    ledger["datasets"][0]["dataset_id"] = "x\nsound: everything\x1b[2J"
+    ledger["datasets"][0]["versions"][0]["governance_entry"] = 999
+    (folder / "versioning_ledger.json").write_text(json.dumps(ledger))
+    done = script(folder)
+    assert done.returncode == 1
+    assert "\x1b" not in done.stdout
+    assert "sound: everything" not in done.stdout.splitlines()

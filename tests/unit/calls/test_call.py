@@ -178,11 +178,36 @@ def test_what_was_retried_inside_is_not_retried_outside(kfm_time: DrivenTime) ->
     def outer() -> str:
         return inner()
 
-    for expected in (5, 10):  # the second time the same goes for new errors
-        with pytest.raises(ConnectionResetError):
-            outer()
+    @kfm.call(idempotent=True)
+    def outermost() -> str:
+        return outer()
+
+    for expected, call in ((5, outer), (10, outer), (15, outermost)):
+        with pytest.raises(ConnectionResetError) as caught:
+            call()
         assert len(calls) == expected
-    assert kfm_time.tried[-1].reason == "retried-inside"
+        handed = kfm.handed_up(caught.value)
+        assert handed is not None
+        assert (handed.attempts, handed.reason) == (5, "attempts-spent")
+        assert kfm_time.tried[-1].reason == "retried-inside"
+
+
+@pytest.mark.parametrize("kind", ["decorator", "function", "async decorator"])
+def test_an_error_object_that_is_raised_again_is_a_new_failure(kind: str, kfm_time: DrivenTime) -> None:
+    """Mocks raise one object for ever: its mark from an earlier call means nothing to the next."""
+    error = ConnectionResetError()
+    fetch, calls = failing(99, lambda: error)
+    call = declared(kind, fetch, idempotent=True)
+    for expected in (5, 10):
+        with pytest.raises(ConnectionResetError):
+            call()
+        assert len(calls) == expected
+    error = ConnectionResetError()
+    call = declared(kind, fetch, provider="usgs")
+    for opened in (False, False, True):
+        with pytest.raises(ConnectionResetError):
+            call()
+        assert kfm_time.tried[-1].circuit_open is opened
 
 
 def test_the_outer_call_may_retry_what_the_inner_was_not_allowed_to(kfm_time: DrivenTime) -> None:

@@ -189,6 +189,33 @@ def test_a_coroutine_is_cut_short(kfm_time: DrivenTime) -> None:
     assert tries == ["begun", "ended", "begun", "ended"]
 
 
+@pytest.mark.req("RET-4")
+@pytest.mark.parametrize(
+    ("options", "outer", "expired"),
+    [
+        ({"timeout": 0.01}, 9, "timeout"),
+        ({"timeout": 9, "attempt_timeout": 0.01}, 9, "attempt-timeout"),
+        ({"timeout": 9}, 0.01, "outer-deadline"),
+    ],
+)
+def test_expiry_names_its_cause(options: Any, outer: float, expired: str, kfm_time: DrivenTime) -> None:
+    """The error of a limit says whose limit it was, and is a TimeoutError for those who don't ask."""
+
+    @kfm.call(provider="slow", **options)
+    async def hang() -> None:
+        await asyncio.sleep(30)
+
+    async def main() -> None:
+        with kfm.within(outer):
+            await hang()
+
+    with pytest.raises(TimeoutError) as caught:
+        asyncio.run(main())
+    assert isinstance(caught.value, CallTimedOut)
+    assert (caught.value.facts["expired"], caught.value.facts["provider"]) == (expired, "slow")
+    assert kfm_time.tried[-1].error_class == "timeout"
+
+
 def test_a_functions_own_timeout_is_not_taken_for_ours(kfm_time: DrivenTime) -> None:
     """A TimeoutError that the function raises stays what it is."""
 

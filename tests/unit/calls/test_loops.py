@@ -75,6 +75,19 @@ def test_a_with_block_alone_is_tried_once(kfm_time: DrivenTime) -> None:
             raise UsageError(error.way_out) from None
 
 
+def test_an_async_with_block_alone_is_tried_once(kfm_time: DrivenTime) -> None:
+    """The same for coroutines, and it is cut short."""
+
+    async def main() -> None:
+        async with kfm.call(timeout=5) as attempt:
+            assert (attempt.number, kfm.deadline()) == (1, 5.0)
+        async with kfm.call(timeout=0.01):
+            await asyncio.sleep(30)
+
+    with pytest.raises(CallTimedOut):
+        asyncio.run(main())
+
+
 def test_a_declaration_can_be_looped_over_again(kfm_time: DrivenTime) -> None:
     """Each loop counts for itself."""
     declared = kfm.call(idempotent=True)

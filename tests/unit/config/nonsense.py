@@ -171,6 +171,14 @@ NONSENSE: dict[str, tuple[str, str]] = {
         SOURCE + "kind: files, folder: x, pipeline: tidy.py}",
         "kfm.yml:3: `pipeline` must be `path/to/file.py:function`, not `tidy.py`",
     ),
+    "provider of a folder": (
+        SOURCE + "kind: files, folder: x, provider: usgs}",
+        "kfm.yml:3: `provider` does not apply to a source of kind `files`: nobody outside is called",
+    ),
+    "provider of several words": (
+        SOURCE + 'kind: http, url: "https://example.org/", provider: "US GS"}',
+        "kfm.yml:3: `provider` must be one word of plain characters, at most 200",
+    ),
     "template of nothing": (
         SOURCE + 'kind: files, folder: x, path: "{window.begin}/x"}',
         "kfm.yml:3: `path` can't be used: {window.begin} in '{window.begin}/x' means nothing here. "

@@ -65,7 +65,7 @@ def test_killed_and_reaped():
     )
     assert chain[killed] == f"attempt:{RUN_ID}#1"
     again = next(text for text in chain if text.startswith("Attempt 2 began"))
-    assert "1 min 30 s after the one before had ended and completed after 1.5 s." in again
+    assert "1 min 30 s after the one before had ended, and completed after 1.5 s." in again
     reason, _ = told(
         FakeLedger(runs=[make_run(status="failed", error_code="WORKER_DIED")], attempts=rows[:2])
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import subprocess
 import sys
 import zipfile
@@ -95,7 +96,7 @@ def export(tmp_path: Path, name: str = "bundle", kind: str = "retried", **more: 
     )
 
 
-def checked(path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def checked(path: Path, *arguments: str, timeout: int = 60) -> subprocess.CompletedProcess[str]:
     """The bundle's own script, in a Python that can see nothing but the standard library."""
     script = Path(verify_bundle.__file__)
     return subprocess.run(
@@ -103,6 +104,7 @@ def checked(path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
+        timeout=timeout,
     )
 
 
@@ -192,6 +194,51 @@ def test_a_byte_changed_in_the_archive_is_found(tmp_path: Path) -> None:
     data[at + 1] ^= 1
     path.write_bytes(data)
     assert checked(path).returncode == 1
+
+
+def test_a_damaged_archive_is_a_finding_and_no_crash(tmp_path: Path) -> None:
+    """Bytes that can't be unpacked are told as such; without its list of checksums it is no bundle."""
+    packed = tmp_path / "packed.zip"
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path, content in files_of(Path(export(tmp_path).path)).items():
+            archive.writestr(path, content)
+        names = {one.filename: one.header_offset + 30 + len(one.filename) for one in archive.infolist()}
+    for name, code in (("prov.jsonld", 1), ("checksums.sha256", 2)):
+        data = bytearray(packed.read_bytes())
+        data[names[name] : names[name] + 40] = b"\xff" * 40
+        broken = tmp_path / f"{code}.zip"
+        broken.write_bytes(data)
+        done = checked(broken)
+        assert done.returncode == code
+        assert "Traceback" not in done.stderr
+
+
+def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
+    """A pipe in the place of a bundle, or of its list, is no bundle."""
+    bundle = export(tmp_path)
+    (tmp_path / "bundle" / "checksums.sha256").unlink()
+    os.mkfifo(tmp_path / "bundle" / "checksums.sha256")
+    os.mkfifo(tmp_path / "pipe")
+    assert checked(Path(bundle.path)).returncode == checked(tmp_path / "pipe").returncode == 2
+
+
+def test_the_verdict_can_not_be_forged_by_a_name(tmp_path: Path) -> None:
+    """Names are shown on one line, without what would move a terminal's cursor."""
+    bundle = export(tmp_path)
+    (tmp_path / "bundle" / "x\nsound: 1 files\x1b[2J").write_text("")
+    done = checked(Path(bundle.path))
+    assert done.returncode == 1
+    assert not any(line.startswith("sound") for line in done.stdout.splitlines())
+    assert "\x1b" not in done.stdout
+
+
+def test_many_rows_are_checked_in_time(tmp_path: Path) -> None:
+    """Each row costs as much as the one before it, however many a forger put in."""
+    bundle = export(tmp_path)
+    rows = (json.dumps({"attempt": number, "node": "fetch"}) for number in range(30_000))
+    (tmp_path / "bundle" / "ledger" / "attempts.jsonl").write_text("\n".join(rows) + "\n")
+    done = checked(Path(bundle.path), timeout=30)
+    assert done.returncode == 1
 
 
 def test_missing_and_foreign_files_are_found(tmp_path: Path) -> None:

@@ -260,6 +260,7 @@ def test_a_masked_dataset_is_not_named() -> None:
         for word in secret_words.split():
             assert word not in body, word
         assert document["job"]["name"].startswith("masked-")
+        assert facets(document)["kfmRunState"].get("code_sha") is None  # run ids are made of it
         for dataset in document["inputs"] + document["outputs"]:
             assert dataset["namespace"] == "masked"
             assert re.fullmatch("masked-[0-9a-f]{12}", dataset["name"])

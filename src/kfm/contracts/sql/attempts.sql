@@ -48,9 +48,14 @@ LIMIT :row_limit
 -- name: retries.append
 INSERT INTO retries (
   run_id, attempt, node, call_number, try_number, delay_ms, error_class, retryable, outcome, circuit_open, at_ms
-) VALUES (
+)
+SELECT
   :run_id, :attempt, :node, :call_number, :try_number, :delay_ms, :error_class, :retryable, :outcome,
   :circuit_open, :at_ms
+WHERE NOT EXISTS (
+  SELECT 1 FROM retries
+  WHERE run_id = :run_id AND attempt = :attempt AND node = :node AND call_number = :call_number
+    AND try_number = :try_number AND outcome = :outcome AND at_ms = :at_ms
 )
 
 -- name: retries.of_run

@@ -12,7 +12,9 @@ The chain: one JSON object a line, in RFC 8785 form (keys sorted, no white space
   hash      SHA-256 of {"content": .., "kfm": "audit-link/1", "number": .., "previous": ..}
   entry     what was recorded; absent where it is withheld, which the hashes allow
 An anchor is a line {"at": .., "environment": .., "hash": .., "number": ..} that was kept elsewhere.
-The other files of an export are compared with export.json, and their rows with the chain.
+Anchors of another environment than the export's are left out. The other files of an export are compared
+with export.json, and their rows with the chain; of the retry log, which has no rows there, nothing but
+its checksum is known.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import argparse
 import hashlib
 import json
 import os
+import stat
 import sys
 from collections.abc import Iterable
 from typing import Any
@@ -29,6 +32,8 @@ ZEROS = "0" * 64
 INT_MAX = 2**53 - 1
 ENTRY_FIELDS = {"kind", "subject", "actor", "recorded_at_ms", "rationale", "ticket", "details"}
 LINK_FIELDS = {"number", "previous", "content", "hash"}
+FILES = {"audit-chain.jsonl", "anchors.jsonl", "pipeline_retry_log.json", "versioning_ledger.json",
+         "postmortems.json", "reviews.json", "verify_audit.py"}  # fmt: skip
 PLAIN = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode
 
 
@@ -152,9 +157,24 @@ def verify(
 # --- the other files -------------------------------------------------------------------
 
 
+def opened(path: str) -> Any:
+    """A plain file: a link, or a pipe that never ends, was not exported."""
+    if not stat.S_ISREG(os.lstat(path).st_mode):
+        raise OSError(0, "it is no plain file", path)
+    return open(path, "rb")
+
+
 def load(folder: str, name: str) -> Any:
-    with open(os.path.join(folder, name), "rb") as file:
+    with opened(os.path.join(folder, name)) as file:
         return json.loads(file.read().decode("utf-8"))
+
+
+def file_hash(path: str) -> str:
+    whole = hashlib.sha256()
+    with opened(path) as file:
+        for chunk in iter(lambda: file.read(1 << 20), b""):
+            whole.update(chunk)
+    return whole.hexdigest()
 
 
 def file_problems(folder: str, report: dict[str, Any]) -> Iterable[str]:
@@ -166,12 +186,15 @@ def file_problems(folder: str, report: dict[str, Any]) -> Iterable[str]:
         yield "export.json: another number of entries was withheld"
     for listed in export["files"]:
         path = os.path.join(folder, os.path.basename(listed["name"]))
-        if not os.path.exists(path):
+        if not os.path.lexists(path):
             yield f"{listed['name']}: it is missing"
-            continue
-        with open(path, "rb") as file:
-            if hashlib.sha256(file.read()).hexdigest() != listed["sha256"]:
-                yield f"{listed['name']}: it is not the file that was exported"
+        elif file_hash(path) != listed["sha256"]:
+            yield f"{listed['name']}: it is not the file that was exported"
+    named = {listed["name"] for listed in export["files"]}
+    for name in sorted(FILES - named):
+        yield f"{name}: export.json does not list it"
+    for name in sorted(set(os.listdir(folder)) - named - {"export.json", "__pycache__"}):
+        yield f"{name}: it does not belong to the export"
 
 
 def version_problems(ledger: Any, seen: dict[int, dict[str, Any]]) -> Iterable[str]:
@@ -223,28 +246,47 @@ def ledger_problems(folder: str, report: dict[str, Any], seen: dict[int, dict[st
         ]
     except OSError as error:
         return [f"{os.path.basename(str(error.filename))}: it can't be read: {error.strerror}"]
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         return [f"a file is not as kfm writes it: {error!r}"]
 
 
 # --- the command -----------------------------------------------------------------------
 
 
-def read_anchors(path: str) -> list[dict[str, Any]]:
+def read_anchors(path: str, theirs: bool) -> list[dict[str, Any]]:
+    """Those of a file that the reader named, which may be a pipe, or of the export's own."""
     anchors = []
-    with open(path, "rb") as file:
+    with open(path, "rb") if theirs else opened(path) as file:
         for at, line in enumerate(file, 1):
             if not line.strip():
                 continue
             try:
                 anchor = json.loads(line.decode("utf-8"))
                 good = type(anchor["number"]) is int and isinstance(anchor["hash"], str)
-            except (ValueError, TypeError, KeyError):
+            except (ValueError, TypeError, KeyError, RecursionError):
                 good = False
             if not good:
                 raise ValueError(f"{path}: line {at} is no anchor")
             anchors.append({"at": "an unknown time", **anchor})
     return anchors
+
+
+def environment_of(folder: str) -> Any:
+    """What the export says that it is of; one file of anchors may serve several environments."""
+    try:
+        return load(folder, "export.json").get("environment")
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return None
+
+
+def of_environment(anchors: list[dict[str, Any]], environment: Any) -> list[dict[str, Any]]:
+    return [one for one in anchors if None in (environment, one.get("environment", environment))
+            or one["environment"] == environment]  # fmt: skip
+
+
+def shown(text: str) -> str:
+    """On one line, without what a terminal would obey: a forger chooses his words."""
+    return "".join(character if character.isprintable() else "\ufffd" for character in text)
 
 
 def told(report: dict[str, Any], source: str) -> Iterable[str]:
@@ -272,17 +314,21 @@ def main(arguments: list[str] | None = None) -> int:
     source = options.anchors or inside
     seen: dict[int, dict[str, Any]] = {}
     try:
-        anchors = read_anchors(source) if options.anchors or os.path.exists(inside) else []
-        with open(os.path.join(options.folder, "audit-chain.jsonl"), "rb") as chain:
+        found = (
+            read_anchors(source, bool(options.anchors)) if options.anchors or os.path.lexists(inside) else []
+        )
+        environment = environment_of(options.folder)
+        anchors = of_environment(found, environment)
+        with opened(os.path.join(options.folder, "audit-chain.jsonl")) as chain:
             report = verify(chain, anchors, seen)
     except (OSError, ValueError) as error:
-        sys.stderr.write(f"can't be read: {error}\n")
+        sys.stderr.write(shown(f"can't be read: {error}") + "\n")
         return 2
     lines = list(told(report, source))
     problems: list[str] = []
     if not report["sound"]:
         pass  # what it proves about other files is nothing
-    elif os.path.exists(os.path.join(options.folder, "export.json")):
+    elif os.path.lexists(os.path.join(options.folder, "export.json")):
         problems = ledger_problems(options.folder, report, seen)
         lines += [f"BROKEN {problem}" for problem in problems] or [
             "sound: the other files agree with the chain"
@@ -293,7 +339,13 @@ def main(arguments: list[str] | None = None) -> int:
         lines.append(
             "note: these anchors came with the export; use --anchors FILE with a copy kept elsewhere"
         )
-    sys.stdout.write("\n".join(lines) + "\n")
+    if found and options.anchors and not anchors:  # whoever names another environment escapes no anchor
+        problems.append(f"none of the anchors is of the export's environment, {environment}")
+        lines.append(f"BROKEN {problems[-1]}")
+    elif len(anchors) < len(found):
+        others = f"note: {len(found) - len(anchors)} anchors are of other environments than {environment}"
+        lines.append(f"{others}: not compared")
+    sys.stdout.write("\n".join(map(shown, lines)) + "\n")
     return 0 if report["sound"] and not problems else 1
 
 

@@ -1,0 +1,67 @@
+"""`kfm approve`: the second person's yes."""
+
+from __future__ import annotations
+
+import click
+
+from kfm.cli.options import session_options
+from kfm.cli.output import one_line, short_id, table
+from kfm.cli.quarantine import approval_document, held_document
+from kfm.cli.session import Session
+from kfm.core.errors import RationaleRequired, UsageError
+from kfm.core.wording import moment
+
+
+@click.command()
+@click.argument("request_id", metavar="[REQUEST]", required=False)
+@click.option("--actor", metavar="NAME", help="On whose behalf; recorded beside the account that runs this.")
+@click.option("--rationale", metavar="TEXT", help="Why you agree. Required.")
+@session_options
+def command(session: Session, request_id: str | None, actor: str | None, rationale: str | None) -> int:
+    """Approve what somebody else has asked for, and carry it out.
+
+    Without REQUEST: list what waits for an approval. The approver is the account that runs this command,
+    and never the one that asked; --actor does not change that. An approval is for what was asked for as it
+    was then: if that has changed, or was approved already, it is refused.
+    """
+    if request_id is None:
+        return _list(session)
+    if not (rationale or "").strip():
+        raise RationaleRequired("An approval is given with --rationale TEXT.")
+    from kfm.config import actor as account
+    from kfm.wiring.retries import approve
+
+    with session.app() as app:
+        approval = app.ledger.approval(request_id)
+        if approval is None:
+            raise UsageError(
+                f"There is no request `{request_id}`.", remedy="`kfm approve` lists the open ones."
+            )
+        held = approve(app, approval, actor=account(), rationale=rationale or "", claimed_actor=actor)
+        approval = app.ledger.approval(request_id)
+    document = {"held": held_document(held), "request": approval_document(approval)}
+    session.emit(document, [f"released  {short_id(held.held_id)}  {held.grain} {short_id(held.subject)}"])
+    if held.grain == "run":
+        session.note("it has a new budget and is due now: kfm retry --due")
+    return 0
+
+
+def _list(session: Session) -> int:
+    with session.app(read_only=True) as app:
+        found = app.ledger.approvals(state="requested", limit=1000)
+    rows = [
+        (
+            moment(one.requested_at_ms).removesuffix(" UTC"),
+            one.kind,
+            short_id(one.subject),
+            one.requested_by,
+            one_line(one.rationale),
+            one.request_id,
+        )
+        for one in found
+    ]
+    header = ("ASKED (UTC)", "FOR", "OF", "BY", "WHY", "REQUEST")
+    documents = [approval_document(one) for one in found]
+    lines = table(header, rows) if rows else ["nothing waits for an approval"]
+    session.emit({"requests": documents}, lines, rows=documents)
+    return 0

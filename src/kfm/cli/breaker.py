@@ -1,0 +1,82 @@
+"""`kfm breaker`: which providers are left alone, and how to end it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from kfm.cli.breaker_lines import breaker_document, breaker_text
+from kfm.cli.options import session_options
+from kfm.cli.output import table, utc
+from kfm.cli.session import Session
+from kfm.core.errors import RationaleRequired, UsageError
+
+
+@click.group(name="breaker")
+def command() -> None:
+    """List and reset the circuit breakers of providers."""
+
+
+@command.command(name="list")
+@session_options
+def list_breakers(session: Session) -> None:
+    """List every provider that had trouble, and whether it is called now.
+
+    After three failures in a row nobody calls a provider for 300 seconds; then a single call of the whole
+    environment tries it. What waits meanwhile spends no attempt.
+    """
+    with session.app(read_only=True) as app:
+        now_ms = app.ledger.now_ms()
+        documents = [breaker_document(breaker, now_ms) for breaker in app.ledger.breakers()]
+    rows = [
+        (
+            each["provider"],
+            each["state"],
+            str(each["failures"]),
+            utc(each["since"]) if each["since"] else "-",
+            utc(each["next_try"]) if each["next_try"] else "-",
+            utc(each["recovered_at"]) if each["recovered_at"] else "-",
+        )
+        for each in documents
+    ]
+    header = ("PROVIDER", "STATE", "FAILURES", "DOWN SINCE", "NEXT TRY", "BACKLOG UNTIL")
+    lines = table(header, rows) if rows else ["no provider had trouble: everybody is called"]
+    session.emit({"breakers": documents}, lines, rows=documents)
+
+
+@command.command(name="reset")
+@click.argument("provider", metavar="PROVIDER")
+@click.option("--actor", metavar="NAME", help="On whose behalf; recorded beside the account that runs this.")
+@click.option("--rationale", metavar="TEXT", help="Why. Required.")
+@click.option("--ticket", metavar="ID", help="The ticket that this belongs to.")
+@session_options
+def reset(session: Session, provider: str, rationale: str | None, **wish: Any) -> None:
+    """Call PROVIDER again at once, because you know that it is well.
+
+    Only needed where the next try is too far away: a circuit closes by itself. The reset is kept in the
+    governance ledger. If the provider still fails, three calls open the circuit again.
+    """
+    if not (rationale or "").strip():
+        raise RationaleRequired("A circuit is reset with --rationale TEXT.")
+    from kfm.config import actor
+
+    with session.app() as app:
+        known = [breaker.provider for breaker in app.ledger.breakers()]
+        if provider not in known:
+            from kfm.configuration.shape import nearest
+
+            raise UsageError(
+                f"No provider `{provider}` had trouble{nearest(provider, known)}",
+                remedy="`kfm breaker list` names them.",
+            )
+        before, after = app.reset_breaker(
+            provider,
+            rationale=rationale,
+            actor=actor(),
+            claimed_actor=wish["actor"],
+            ticket=wish["ticket"],
+        )
+        now_ms = app.ledger.now_ms()
+    document = {"breaker": breaker_document(after, now_ms), "was": before.state}
+    session.emit(document, [f"{breaker_text(document['breaker'])}; it was {before.state}"])

@@ -1,0 +1,219 @@
+"""`kfm quarantine`: what was given up, why, and how it gets another chance."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from kfm.cli.options import session_options
+from kfm.cli.output import instant, one_line, short_id, table
+from kfm.cli.session import Session
+from kfm.core.errors import RationaleRequired, UsageError
+from kfm.core.wording import moment
+
+LIMIT_MAX = 10_000
+PREFIX_CHARS_MIN = 4
+NEEDS_APPROVAL = 3
+
+
+@click.group(name="quarantine")
+def command() -> None:
+    """List, show and release what was given up."""
+
+
+@command.command(name="list")
+@click.option("--dataset", metavar="ID", help="Only of this dataset.")
+@click.option("--kind", type=click.Choice(("dead-letter", "quarantine")), help="Only of this kind.")
+@click.option("--all", "everything", is_flag=True, help="Also what was released, or done after all.")
+@click.option(
+    "--limit", type=click.IntRange(1, LIMIT_MAX), default=50, help="At most so many.", show_default=True
+)
+@session_options
+def list_held(session: Session, dataset: str | None, kind: str | None, everything: bool, limit: int) -> None:
+    """List what is held, newest first.
+
+    A dead letter has run out of attempts or time; it may well succeed later. What is in quarantine has met
+    an error that trying again can't cure. Nothing of either is tried again by itself.
+    """
+    with session.app(read_only=True) as app:
+        found = app.ledger.held(
+            state=None if everything else "held", kind=kind, dataset_id=dataset, limit=limit + 1
+        )
+    more = len(found) > limit
+    shown = found[:limit]
+    rows = [
+        (
+            moment(one.held_at_ms).removesuffix(" UTC"),
+            one.kind if one.state == "held" else f"{one.kind}, {one.state}",
+            one.dataset_id,
+            one.source_id,
+            str(one.attempts),
+            one.error_code,
+            one.reason,
+            short_id(one.held_id),
+        )
+        for one in shown
+    ]
+    header = ("SINCE (UTC)", "KIND", "DATASET", "SOURCE", "TRIED", "ERROR", "GIVEN UP", "ID")
+    documents = [held_document(one) for one in shown]
+    lines = table(header, rows) if rows else ["nothing is held"]
+    session.emit({"held": documents, "more": more}, lines, rows=documents)
+    if more and session.output == "text":
+        session.note(f"more is held than is shown: use --limit (now {limit})")
+
+
+@command.command(name="show")
+@click.argument("wanted", metavar="ID")
+@session_options
+def show_held(session: Session, wanted: str) -> None:
+    """Show one entry with all that a replay needs.
+
+    ID is that of the entry or of its run; the beginning is enough.
+    """
+    with session.app(read_only=True) as app:
+        held = find_held(app.ledger, wanted)
+        requests = app.ledger.approvals(subject=held.held_id)
+    document = {"held": held_document(held), "requests": [approval_document(one) for one in requests]}
+    session.emit(document, _lines(held, requests))
+
+
+@command.command(name="release")
+@click.argument("wanted", metavar="ID")
+@click.option("--actor", metavar="NAME", help="On whose behalf; recorded beside the account that runs this.")
+@click.option("--rationale", metavar="TEXT", help="Why it should be tried again. Required.")
+@click.option("--ticket", metavar="ID", help="The ticket that this belongs to.")
+@session_options
+def release(session: Session, wanted: str, rationale: str | None, ticket: str | None, **wish: Any) -> int:
+    """Ask for the release of one entry; somebody else has to approve it.
+
+    The request is for exactly what is held now. Once another account has approved it with `kfm approve`,
+    the run has a new budget and is due at once: `kfm retry --due` tries it.
+
+    Exit code 3: it needs an approval.
+    """
+    if not (rationale or "").strip():
+        raise RationaleRequired("A release is asked for with --rationale TEXT.")
+    from kfm.config import actor
+    from kfm.wiring.retries import request_release
+
+    with session.app() as app:
+        held = find_held(app.ledger, wanted)
+        approval = request_release(
+            app,
+            held,
+            actor=actor(),
+            rationale=rationale or "",
+            ticket=ticket,
+            claimed_actor=wish["actor"],
+        )
+    document = {"held": held_document(held), "request": approval_document(approval)}
+    session.emit(document, [f"requested  {approval.request_id}  release of {short_id(held.held_id)}"])
+    session.note(f"somebody else has to agree: kfm approve {approval.request_id} --rationale TEXT")
+    return NEEDS_APPROVAL
+
+
+# --- finding and telling -----------------------------------------------------------------
+
+
+def find_held(ledger: Any, wanted: str) -> Any:
+    """By the entry's own id or its run's, or by the beginning of either, if that is enough to tell."""
+    exact = ledger.held_one(wanted)
+    if exact is not None:
+        return exact
+    if len(wanted) < PREFIX_CHARS_MIN:
+        raise UsageError(
+            f"`{wanted}` is too short: give at least {PREFIX_CHARS_MIN} characters of the id.",
+            remedy="`kfm quarantine list` has them.",
+        )
+    start = wanted.lower()
+    every = ledger.held(limit=LIMIT_MAX)
+    found = [one for one in every if one.held_id.startswith(start)]
+    if not found:
+        of_run = [one for one in every if one.subject.lower().startswith(start)]
+        # Of one run only the last entry can still be held.
+        newest = {one.subject: one for one in reversed(of_run)}
+        found = list(newest.values())
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise UsageError(f"Several entries begin with `{wanted}`.", remedy="Give more of the id.")
+    raise UsageError(
+        f"Nothing of the id `{wanted}` is or was held.", remedy="`kfm quarantine list --all` has all."
+    )
+
+
+def held_document(held: Any) -> dict[str, Any]:
+    return {
+        "held_id": held.held_id,
+        "kind": held.kind,
+        "grain": held.grain,
+        "subject": held.subject,
+        "dataset_id": held.dataset_id,
+        "source_id": held.source_id,
+        "payload_hash": held.payload_hash,
+        "source_ids": list(held.source_ids),
+        "code_sha": held.code_sha,
+        "idempotency_key": held.idempotency_key,
+        "attempts": held.attempts,
+        "error_classes": list(held.error_classes),
+        "error_code": held.error_code,
+        "error_message": held.error_message,
+        "reason": held.reason,
+        "held_at": instant(held.held_at_ms),
+        "state": held.state,
+        "released_at": instant(held.released_at_ms),
+        "released_by": held.released_by,
+    }
+
+
+def approval_document(approval: Any) -> dict[str, Any]:
+    return {
+        "request_id": approval.request_id,
+        "kind": approval.kind,
+        "subject": approval.subject,
+        "digest": approval.digest,
+        "requested_by": approval.requested_by,
+        "requested_at": instant(approval.requested_at_ms),
+        "rationale": approval.rationale,
+        "ticket": approval.ticket,
+        "state": approval.state,
+        "approved_by": approval.approved_by,
+        "approved_at": instant(approval.approved_at_ms),
+        "approval_rationale": approval.approval_rationale,
+    }
+
+
+def _lines(held: Any, requests: list[Any]) -> list[str]:
+    since = moment(held.held_at_ms)
+    state = f"held since {since}"
+    if held.state != "held":
+        state = (
+            f"{held.state} by {held.released_by} at {moment(held.released_at_ms or 0)}; held since {since}"
+        )
+    facts = [
+        ("id", held.held_id),
+        ("state", state),
+        (held.grain, held.subject),
+        ("dataset", held.dataset_id),
+        ("source", held.source_id),
+        ("given up", f"{held.kind}: {held.reason}"),
+        ("error", f"{held.error_code}: {held.error_message}"),
+        ("attempts", f"{held.attempts} ({', '.join(held.error_classes)})"),
+        ("payload hash", held.payload_hash or "nothing was discovered"),
+        ("code", held.code_sha),
+        ("key", held.idempotency_key),
+        *(("upstream", name) for name in held.source_ids),
+        *(("request", _request_line(one)) for one in requests),
+    ]
+    lines = [f"{name.ljust(13)} {one_line(value)}" for name, value in facts]
+    if held.state == "held" and not any(one.state == "requested" for one in requests):
+        lines.append(f"release       kfm quarantine release {short_id(held.held_id)} --rationale TEXT")
+    return lines
+
+
+def _request_line(approval: Any) -> str:
+    asked = f"{approval.request_id} by {approval.requested_by}: {approval.rationale}"
+    if approval.state == "requested":
+        return f"{asked} (open: another account runs kfm approve {approval.request_id} --rationale TEXT)"
+    return f"{asked} (approved by {approval.approved_by}: {approval.approval_rationale})"

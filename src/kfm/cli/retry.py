@@ -1,0 +1,220 @@
+"""`kfm retry`: one more attempt at a failed run, or every automatic attempt that is due."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from kfm.cli.lookup import find_run
+from kfm.cli.options import session_options
+from kfm.cli.output import instant, one_line, short_id, table
+from kfm.cli.progress import Silent, watcher
+from kfm.cli.results import Lineup, exit_code, report_document, tell, worst
+from kfm.cli.run import hand_over, summarise
+from kfm.cli.session import Session
+from kfm.core.errors import Cancelled, UsageError
+from kfm.core.wording import counted, moment
+
+PAUSE_MAX_MS = 30_000  # how long a new failure of another process may go unseen
+PAUSE_MIN_MS = 1_000
+
+
+@click.command()
+@click.argument("run_id", metavar="[RUN]", required=False)
+@click.option("--due", is_flag=True, help="Make every automatic attempt whose time has come.")
+@click.option("--watch", is_flag=True, help="With --due: go on, waiting for the next ones, until stopped.")
+@click.option("--list", "only_list", is_flag=True, help="Show which attempts are ahead; make none.")
+@click.option("--actor", metavar="NAME", help="On whose behalf; recorded beside the account that runs this.")
+@click.option("--rationale", metavar="TEXT", help="Why, once the budget of RUN is used up.")
+@click.option("--ticket", metavar="ID", help="The ticket that this belongs to; needed with --rationale.")
+@session_options
+def command(
+    session: Session, run_id: str | None, due: bool, watch: bool, only_list: bool, **wish: Any
+) -> int:
+    """Try a failed run again.
+
+    RUN is tried at once: freely within its budget, past it with --rationale and --ticket, which grants it
+    a new budget. With --due, every failed run is tried whose next attempt is due: run it from a timer, or
+    let it --watch. Several processes may do so; each attempt is made once. Nothing is retried that can't
+    get better by it, or whose source is declared `idempotent: false`: `kfm quarantine list` shows that.
+
+    Exit codes: 0 nothing due, or all succeeded · 1 the work failed · 3 it needs reasons or an approval ·
+    4 upstream or another backend is unavailable.
+    """
+    _require_one(run_id, due, watch, only_list)
+    if only_list:
+        return _list(session)
+    progress = (
+        watcher(is_tty=sys.stderr.isatty()) if session.output == "text" or session.verbose else Silent()
+    )
+    with session.app(progress=progress) as app:
+        if session.verbose:
+            app.announce = session.note
+        if run_id is not None:
+            return _one(session, app, run_id, progress, wish)
+        return _watch(session, app, progress) if watch else _due(session, app, progress)
+
+
+def _require_one(run_id: str | None, due: bool, watch: bool, only_list: bool) -> None:
+    if sum((run_id is not None, due, only_list)) != 1:
+        raise UsageError(
+            "Say what to retry: a RUN, or --due for all whose time has come.",
+            remedy="`kfm retry --list` shows what is ahead; `kfm runs --status failed` what failed.",
+        )
+    if watch and not due:
+        raise UsageError("--watch goes with --due.")
+
+
+def _one(session: Session, app: Any, wanted: str, progress: Any, wish: dict[str, Any]) -> int:
+    from kfm.config import actor
+    from kfm.wiring.retries import retry_run
+
+    run = find_run(app.ledger, wanted)
+    if run.status == "success":
+        session.note(f"run {short_id(run.run_id)} has succeeded: there is nothing to retry")
+        session.emit({"results": [], "passed": [], "waiting": [], "exit_code": 0}, ())
+        return 0
+    state = app.ledger.retry_state(run.run_id)
+    if state is not None and state.fate == "retry" and (state.not_before_ms or 0) > app.ledger.now_ms():
+        session.note(
+            f"  earlier than planned: its next automatic attempt is due at {moment(state.not_before_ms)}"
+        )
+    report = retry_run(
+        app,
+        run,
+        actor=actor(),
+        claimed_actor=wish["actor"],
+        rationale=wish["rationale"],
+        ticket=wish["ticket"],
+    )
+    progress.done()
+    tell(session, Lineup(app.settings, [run.source_id]), report)
+    return _finish(session, app, [report], [])
+
+
+def _due(session: Session, app: Any, progress: Any) -> int:
+    """One pass."""
+    reports, passed = _pass(session, app, progress)
+    if not reports and not passed:
+        _say_next(session, app)
+    return _finish(session, app, reports, passed)
+
+
+def _watch(session: Session, app: Any, progress: Any) -> int:
+    """Pass after pass, until somebody stops it."""
+    codes = [0]
+    try:
+        for turn in range(sys.maxsize):
+            reports, passed = _pass(session, app, progress)
+            codes += [exit_code(report) for report in reports]
+            hand_over(session, app, reports)
+            if turn == 0 and not reports and not passed:
+                _say_next(session, app)
+            app.clock.sleep_ms(_pause_ms(app))
+    except KeyboardInterrupt:
+        session.note("stopped watching")
+    return worst(codes)
+
+
+def _pass(session: Session, app: Any, progress: Any) -> tuple[list[Any], list[Any]]:
+    from kfm.config import actor
+    from kfm.engine.requests import RunReport
+    from kfm.wiring.retries import run_due
+
+    reports: list[Any] = []
+    passed: list[Any] = []
+
+    def told(one: Any) -> None:
+        progress.done()
+        if isinstance(one, RunReport):
+            reports.append(one)
+            tell(session, Lineup(app.settings, [one.source_id]), one)
+            if isinstance(one.error, Cancelled):
+                raise KeyboardInterrupt
+        else:
+            passed.append(one)
+            session.note(
+                f"{one.word}: run {short_id(one.run_id)} of {one.dataset_id}: {one_line(one.reason)}"
+            )
+
+    run_due(app, actor=actor(), told=told)
+    return reports, passed
+
+
+def _pause_ms(app: Any) -> int:
+    from kfm.wiring.retries import waiting
+
+    ahead = waiting(app, 1)
+    left_ms = (ahead[0].state.not_before_ms or 0) - app.ledger.now_ms() if ahead else PAUSE_MAX_MS
+    return min(max(left_ms, PAUSE_MIN_MS), PAUSE_MAX_MS)
+
+
+def _say_next(session: Session, app: Any) -> None:
+    from kfm.wiring.retries import waiting
+
+    ahead = waiting(app)
+    if not ahead:
+        session.note("nothing is due, and nothing is ahead")
+        return
+    first = moment(ahead[0].state.not_before_ms or 0)
+    session.note(f"nothing is due; {counted(len(ahead), 'run')} ahead, the first at {first}")
+
+
+def _finish(session: Session, app: Any, reports: list[Any], passed: list[Any]) -> int:
+    code = worst([exit_code(report) for report in reports])
+    if session.output == "json":
+        from kfm.wiring.retries import waiting
+
+        document = {
+            "results": [report_document(report) for report in reports],
+            "passed": list(passed),
+            "waiting": [waiting_document(one) for one in waiting(app)],
+            "exit_code": code,
+        }
+        session.emit(document, ())
+    summarise(reports)
+    hand_over(session, app, reports)
+    return code
+
+
+# --- what is ahead -----------------------------------------------------------------------
+
+
+def _list(session: Session) -> int:
+    from kfm.wiring.retries import waiting
+
+    with session.app(read_only=True) as app:
+        ahead = waiting(app)
+    documents = [waiting_document(one) for one in ahead]
+    rows = [
+        (
+            moment(one.state.not_before_ms or 0).removesuffix(" UTC"),
+            one.run.dataset_id,
+            one.run.source_id,
+            str(one.run.attempts),
+            one.state.error_class,
+            short_id(one.run.run_id),
+        )
+        for one in ahead
+    ]
+    header = ("DUE (UTC)", "DATASET", "SOURCE", "TRIED", "ERROR CLASS", "RUN ID")
+    lines = table(header, rows) if rows else ["no automatic attempt is ahead"]
+    session.emit({"results": [], "passed": [], "waiting": documents, "exit_code": 0}, lines, rows=documents)
+    return 0
+
+
+def waiting_document(waiting: Any) -> dict[str, Any]:
+    state, run = waiting.state, waiting.run
+    return {
+        "run_id": run.run_id,
+        "source_id": run.source_id,
+        "dataset_id": run.dataset_id,
+        "attempts": run.attempts,
+        "grants": state.grants,
+        "grant_attempts": state.grant_attempts,
+        "not_before": instant(state.not_before_ms),
+        "error_class": state.error_class,
+        "reason": state.reason,
+    }
