@@ -101,9 +101,11 @@ def _headline(settings: Any, switches: list[Any], document: dict[str, Any], now_
 
 def _breaker_headline(breaker: dict[str, Any]) -> dict[str, Any]:
     """It ends by itself; an operator may know better."""
+    from shlex import quote
+
     from kfm.cli.breaker_lines import breaker_text
 
-    command = f"kfm breaker reset {breaker['provider']} --rationale TEXT"
+    command = f"kfm breaker reset {quote(one_line(breaker['provider']))} --rationale TEXT"
     return _line("blocked", f"blocked by a provider: {breaker_text(breaker)}", "an operator", command)
 
 

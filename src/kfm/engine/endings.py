@@ -105,7 +105,7 @@ class Endings:
         decided = problem.decision.results if isinstance(problem, Denied) else ()
         gates = (*entered.invocation.gates, *decided)
         if not isinstance(error, LostLease):
-            nodes.learn(gates=gates)
+            nodes.decided(gates)
             landed = kernel.store.fail(self._fail(entered, error, gates, nodes, state))
             stored = kernel.store.run(run.run_id)
             if not landed and stored is not None and stored.status == "success" and stored.fence == run.fence:

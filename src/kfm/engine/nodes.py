@@ -17,7 +17,7 @@ from kfm.core.commits import Step
 from kfm.core.energy import energy_of
 from kfm.core.errors import KfmError, LostLease
 from kfm.core.evidence import Account, Attempt, Circumstances, Ending, Energy, Retry
-from kfm.core.records import Found, Invocation, Run
+from kfm.core.records import Found, GateResult, Invocation, Run, ValidationReport
 from kfm.engine.kernel import Kernel
 from kfm.engine.watching import Watch
 from kfm.ports import Guard, Retrying
@@ -32,6 +32,7 @@ class Nodes(Protocol):
     def learn(self, **facts: Any) -> None:
         """Something about the node under way, and so about the run: fields of Circumstances."""
 
+    def validated(self, report: ValidationReport) -> None: ...
     def fetched(self, objects: int, size: int) -> None: ...
     def guard(self, call: Callable[[int], T], *, on_retry: Callable[[Retrying], None] | None = None) -> T: ...
 
@@ -44,6 +45,7 @@ class Unrecorded:
 
     def begin(self, node: str, inputs_hash: str | None = None) -> None: ...
     def learn(self, **facts: Any) -> None: ...
+    def validated(self, report: ValidationReport) -> None: ...
     def fetched(self, objects: int, size: int) -> None: ...
 
 
@@ -66,6 +68,7 @@ class RecordedNodes:
         self._fingerprint: str | None = None
         self._found: tuple[Found, ...] = ()
         self._inputs_hash: str | None = None
+        self._validation: dict[str, int] | None = None
         self._cpu_us = self._run_cpu_us = kernel.meter.cpu_us()
         self._package_uj = self._run_package_uj = kernel.meter.package_uj()
         self._span = ExitStack()
@@ -108,6 +111,15 @@ class RecordedNodes:
     def learn(self, **facts: Any) -> None:
         self._of_node = replace(self._of_node, **facts)
         self._known = replace(self._known, **facts)
+
+    def decided(self, gates: tuple[GateResult, ...]) -> None:
+        """The gates judge a run, not one of its nodes."""
+        self._known = replace(self._known, gates=gates)
+
+    def validated(self, report: ValidationReport) -> None:
+        """Every check is told with the node that made it; the run carries the sum."""
+        self._of_node = replace(self._of_node, report=report)
+        self._validation = report.summary()
 
     def fetched(self, objects: int, size: int) -> None:
         self._watch.fetched(objects, size)
@@ -206,7 +218,7 @@ class RecordedNodes:
             ended_at_ms=now_ms,
             ending=ending,
             inputs_hash=self._inputs_hash,
-            validation=self._known.report.summary() if self._known.report else None,
+            validation=self._validation,
             code_sha=self._run.pipeline_version,
             energy=self._energy(self._run_cpu_us, self._run_package_uj),
             **error,

@@ -272,7 +272,8 @@ class Updating:
             manifest, version = work.merged(prepared, head, subject)
             if manifest is not None:
                 work.require_objects(manifest, kernel.objects)
-            nodes.learn(gates=gates, outputs=prepared.staged.assets, version_id=version or None)
+            nodes.decided(gates)
+            nodes.learn(outputs=prepared.staged.assets, version_id=version or None)
             answer = kernel.store.promote(
                 Promote(
                     run_id=run.run_id,

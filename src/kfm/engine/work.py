@@ -178,7 +178,7 @@ def _validate(
         )
         checks += report.checks
     whole = ValidationReport(checks=tuple(checks))
-    nodes.learn(report=whole)
+    nodes.validated(whole)
     for failed in (check for check in checks if not check.passed):
         log.step("validate", f"{failed.name}: {failed.detail}", level="error", path=failed.path)
     log.step("validate", "contract kept" if whole.passed else "contract broken", summary=whole.summary())

@@ -54,11 +54,11 @@ class Scribe:
         datasets = self._datasets(run.dataset_id, known, mask)
         run_facets: dict[str, Facet] = {
             "parent": self._parent(attempt, run, job),
-            "nominalTime": facets.nominal_time(run),
-            "processing_engine": facets.engine(),
             "kfmRunState": facets.run_state(attempt, run, at, known.version_id),
         }
-        if not attempt.node:
+        if not attempt.node:  # what holds for a whole run is told once, not for each of its nodes
+            run_facets["nominalTime"] = facets.nominal_time(run)
+            run_facets["processing_engine"] = facets.engine()
             run_facets["tags"] = facets.tags(trigger=run.trigger_type)
             run_facets["kfmIdempotency"] = facets.idempotency(
                 run.idempotency_key, run.work_key, known.key_documents

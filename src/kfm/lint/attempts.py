@@ -56,6 +56,13 @@ def does_other_work(module: Module, loop: Loop, handler: ast.ExceptHandler, tryi
         if any(_FRESH.search(last(module.names.called(call))) for call in made):
             changed |= assigned_in([node])
     changed -= {"self", "cls"}
+    # `client = connect()` in a handler renews what the work is done with; the work stays the same.
+    renewed = {
+        name
+        for node in inside(handler.body)
+        if isinstance(node, ast.Assign) and calls_in([node.value])
+        for name in assigned_in([node])
+    }
     turns = _targets(loop) if isinstance(loop, ast.For) else set()
     if not changed and not turns:
         return False
@@ -65,9 +72,16 @@ def does_other_work(module: Module, loop: Loop, handler: ast.ExceptHandler, tryi
                 return True
         elif isinstance(each, ast.Call) and not is_remark(module.names.called(each)):
             given = [*each.args, *(keyword.value for keyword in each.keywords)]
-            if (changed - turns) & names_in(given):
+            if (changed - turns) & names_in(given) or _root(each.func) in changed - turns - renewed:
                 return True
     return False
+
+
+def _root(node: ast.expr) -> str:
+    """`current.parent.resolve` → `current`"""
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def _only_waits(module: Module, branch: ast.If | ast.IfExp) -> bool:

@@ -10,7 +10,7 @@ from kfm.lint.findings import Mark, head
 from kfm.lint.flow import BREAK, NEXT, RAISE, RETURN, flow, is_true, own
 from kfm.lint.loops import Retry
 from kfm.lint.names import is_passive, is_remark, last
-from kfm.lint.outline import Module, assigned_in, calls_in, inside, names_in
+from kfm.lint.outline import Loop, Module, assigned_in, calls_in, inside, names_in
 
 _STOPS = re.compile(
     r"(?i)stop|shut|clos|running|alive|cancel|exit|quit|deadline|timeout|elapsed|expire|enabled"
@@ -24,6 +24,8 @@ def unbounded(module: Module, retry: Retry) -> Iterator[Mark]:
             return
     elif not (isinstance(loop.iter, ast.Call) and _endless(module, loop.iter)):
         return
+    if _has_a_clock(module, loop):
+        return
     guards = [
         node.test
         for node in inside(loop.body)
@@ -34,6 +36,18 @@ def unbounded(module: Module, retry: Retry) -> Iterator[Mark]:
     if any(_steps(module, retry, node) for node in inside(loop.body)):
         return
     yield Mark("KFM101", head(loop), "This retries for ever: nothing limits the attempts or the time.")  # type: ignore[arg-type]
+
+
+def _has_a_clock(module: Module, loop: Loop) -> bool:
+    """`with timeout(30):` around it"""
+    around = [
+        item.context_expr
+        for node in module.withs
+        if node.lineno < loop.lineno and (node.end_lineno or 0) >= (loop.end_lineno or 0)
+        for item in node.items
+    ]
+    names = [last(module.names.called(each)) for each in around if isinstance(each, ast.Call)]
+    return any(re.search(r"(?i)timeout|deadline|fail_after|fail_at|move_on", name) for name in names)
 
 
 def _may_end(retry: Retry) -> bool:

@@ -27,7 +27,9 @@ _METHODS = frozenset(
 _HTTP = re.compile(
     r"(?i)^(requests|httpx|aiohttp|\w*session\w*|\w*client\w*|\w*http\w*|conn|connection|api|self|s|c|\(\))$"
 )
-_ASKS_A_MODEL = re.compile(r"prompt|embedding|text2vec|completion|max_tokens|inference")
+_ONLY_ASKS = re.compile(
+    r"oauth|access_token|grant_type|prompt|embedding|text2vec|completion|max_tokens|inference"
+)
 _INSERT = re.compile(r"(?is)^\s*insert\s+into\b")
 _SEARCH = re.compile(
     r"(?i)search|query|graphql|token|oauth|auth|login|predict|embedding|completion|lookup|batchget|refresh"
@@ -54,7 +56,7 @@ def effects(names: Names, body: list[ast.stmt]) -> Iterator[tuple[ast.Call, str]
 
 def check_effects(module: Module, body: list[ast.stmt], context: ast.AST | None) -> Iterator[Mark]:
     found = next(effects(module.names, body), None)
-    if found is None or is_declared(module, context) or _ASKS_A_MODEL.search(module.text_of(context)):
+    if found is None or is_declared(module, context) or _ONLY_ASKS.search(module.text_of(context)):
         return
     call, what = found
     yield Mark("KFM104", call, f"This retries {what}, and nothing says that doing it twice is harmless.")

@@ -16,7 +16,7 @@ NO_FAILURE = frozenset(
     "TypeError SystemExit ChildProcessError ProcessLookupError EOFError NoSuchProcess RecursionError "
     "CancelledError EndOfStream WouldBlock SyntaxError DoesNotExist FileNotFoundError "
     "NotADirectoryError IsADirectoryError OverflowError SSLWantReadError SSLWantWriteError WantReadError "
-    "WantWriteError".split()
+    "WantWriteError InterruptedSystemCall".split()
 )
 WAITED_TOO_LONG = frozenset(
     "Empty Full QueueEmpty TimeoutError timeout BlockingIOError TimeoutExpired Timeout ReadTimeout "
@@ -30,7 +30,7 @@ _PERMANENT = re.compile(
 )
 # Somebody else was quicker. Looking again at once, with fresh eyes, is the right answer.
 _RACE = re.compile(
-    r"(?i)duplicate|conflict|integrity|alreadyexists|stale|concurrent|optimistic|precondition|race|notfound|doesnotexist"
+    r"(?i)duplicate|conflict|integrity|alreadyexists|stale|concurrent|optimistic|precondition|race|notfound|doesnotexist|watcherror"
 )
 _TEMPORARY = re.compile(r"(?i)timeout|unavailable|stale|conflict|connection|registry")
 _THROTTLED = re.compile(r"(?i)(toomanyrequests|ratelimit|throttl|slowdown)")
@@ -65,6 +65,5 @@ def is_race(name: str) -> bool:
 
 def is_not_yet(name: str) -> bool:
     """`NotReadyError`, `JobStillRunning`: the other side works, and we wait for it."""
-    return (
-        re.search(r"(?i)not_?(yet|ready|finished|available)|still|pending|inprogress", last(name)) is not None
-    )
+    waiting = r"(?i)not_?(yet|ready|finished|available)|still|pending|inprogress|^lock(ed|error)"
+    return re.search(waiting, last(name)) is not None

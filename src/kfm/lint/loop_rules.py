@@ -31,7 +31,7 @@ def check_loops(module: Module, found: list[Retry]) -> Iterator[Mark]:
         yield from unbounded(module, retry)
         for failure in retry.failures:
             yield from _waiting(module, retry, failure)
-            yield from _permanent(failure)
+            yield from _permanent(module, failure)
         yield from _ignores_retry_after(module, retry)
         yield from _validates(module, retry)
         yield from _loses_the_last(module, retry)
@@ -57,6 +57,10 @@ def _waiting(module: Module, retry: Retry, failure: Failure) -> Iterator[Mark]:
     path = [*failure.body, *failure.then]
     slept = [call for call in calls_in(retry.loop.body) if is_sleep(module.names.called(call))]
     waits = [call for call in slept if not _is_nothing(call)]
+    if isinstance(retry.loop, ast.For) and isinstance(retry.loop.iter, ast.Call):
+        maker = last(module.names.called(retry.loop.iter))
+        if maker[:1].isupper() or re.search(r"(?i)retr|attempt|backoff|delay", maker):
+            return  # `for attempt in Retries(…)`: the object waits, or not
     if not waits:
         raced = bool(failure.types) and all(map(is_race, failure.types))
         if not raced and not _acts(module, retry, failure):
@@ -138,18 +142,35 @@ def _ignores_retry_after(module: Module, retry: Retry) -> Iterator[Mark]:
             ]
         else:
             asked = [failure.node.test] if _asks_to_wait(failure.node.test) else []
-        if asked and not RETRY_AFTER.search(module.text_of(retry.function or retry.loop)):
+        if not asked or _is_handed_on(module, failure):
+            continue
+        if not RETRY_AFTER.search(module.text_of(retry.function or retry.loop)):
             yield Mark(
                 "KFM105", asked[0], "The other side says when to come back (Retry-After); this does not ask."
             )
             return
 
 
+def _is_handed_on(module: Module, failure: Failure) -> bool:
+    """Is the answer, or are its headers, given to somebody who may read Retry-After?"""
+    parts: list[ast.AST] = [*failure.body]
+    if isinstance(failure.node, ast.If):
+        parts.append(failure.node.test)
+    for call in calls_in(parts):
+        name = module.names.called(call)
+        if is_passive(name) or (is_sleep(name) and not calls_in(list(call.args))):
+            continue
+        given = names_in([*call.args, *(each.value for each in call.keywords)])
+        if any(re.match(r"(?i)headers$|resp(onse)?$|res$|r$|answer$", word) for word in given):
+            return True
+    return False
+
+
 def _asks_to_wait(test: ast.expr) -> bool:
     return any(isinstance(op, ast.Eq | ast.In) and numbers & ASKS_TO_WAIT for op, numbers in statuses(test))
 
 
-def _permanent(failure: Failure) -> Iterator[Mark]:
+def _permanent(module: Module, failure: Failure) -> Iterator[Mark]:
     if isinstance(failure.node, ast.ExceptHandler):
         mends = any(
             isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)
@@ -163,6 +184,11 @@ def _permanent(failure: Failure) -> Iterator[Mark]:
                     f"{last(name)} is retried: the same data will break the same rule.",
                 )
                 return
+        return
+    if any(not COUNTER.search(name) for name in assigned_in(failure.body)):
+        return  # another request, or mended credentials
+    called = [module.names.called(call) for call in calls_in(failure.body)]
+    if any(not is_passive(name) and not is_sleep(name) for name in called):
         return
     for op, numbers in statuses(failure.node.test):
         refused = sorted(numbers & PERMANENT)

@@ -34,7 +34,8 @@ _NOT_NOW = frozenset(
 _CONVERSIONS = frozenset(
     "int float bool str bytes len next iter getattr setattr isinstance range loads dumps decode encode pop "
     "index remove strptime fromisoformat list dict tuple set sorted open_new split strip "
-    "group match import_module __import__ ord chr append items keys values join extend copy update "
+    "group match import_module __import__ ord chr rsplit partition lower upper startswith endswith replace "
+    "timestamp isoformat append items keys values join extend copy update "
     "setdefault".split()
 )
 
@@ -234,7 +235,8 @@ def _guarded(block: list[ast.stmt]) -> list[ast.If]:
 def _nothing_after_exit(module: Module, success: list[ast.stmt]) -> bool:
     """After the conditional way out, is there no work left in this turn?"""
     for index, node in enumerate(success):
-        if isinstance(node, ast.If | ast.With | ast.AsyncWith) and flow([node]) & {BREAK, RETURN}:
+        guards = isinstance(node, ast.If) and not node.orelse and flow(node.body) & {BREAK, RETURN}
+        if guards or (isinstance(node, ast.With | ast.AsyncWith) and flow([node]) & {BREAK, RETURN}):
             calls = calls_in(success[index + 1 :])
             return all(
                 is_passive(name) or is_sleep(name) for name in (module.names.called(call) for call in calls)
@@ -250,10 +252,11 @@ def _ends_the_test(loop: Loop, node: Trying, success: list[ast.stmt]) -> bool:
     if any(NEXT in flow(handler.body) for handler in node.handlers):
         success = node.body + node.orelse  # what follows is done after a failure, too
     done: set[str] = set()
-    for each in inside(success):
-        if isinstance(each, ast.Assign):
-            for target in each.targets:
-                done |= names_in([target]) - {"self"}
+    for each in success:
+        held = each.body if isinstance(each, ast.With | ast.AsyncWith) else [each]
+        for part in held:
+            if isinstance(part, ast.Assign):
+                done |= assigned_in([part])
     spoiled = set().union(*(assigned_in(handler.body) for handler in node.handlers))
     return bool((watched & done) - spoiled)
 

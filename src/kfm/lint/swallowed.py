@@ -13,6 +13,7 @@ from kfm.lint.names import last
 from kfm.lint.outline import TRYING, Function, Module, Trying, calls_in, inside
 
 DROPPED = "Any error is dropped here: not handled, not logged, not passed on."
+_LAST_WORDS = ("__del__", "__exit__", "__aexit__", "__repr__", "__str__")
 # Tidying up goes on whatever happens; an error there would hide the one that matters.
 _TIDYING = re.compile(
     r"_*(force_|safe_)?(a?close|shutdown|disconnect|release|unlink|remove|rm|kill|terminate|cancel|rollback|stop|join|clean|clear"
@@ -33,8 +34,10 @@ def check_swallowed(module: Module, retries: list[Retry]) -> Iterator[Mark]:
                 continue
             if not _is_excused(module, trying, function):
                 yield Mark("KFM108", handler, DROPPED)
+    last_words = [each for each in module.functions if each.name in _LAST_WORDS]
     for node in module.withs:
-        yield from _suppressed(module, node)
+        if not any(each.lineno <= node.lineno <= (each.end_lineno or 0) for each in last_words):
+            yield from _suppressed(module, node)
 
 
 def _is_silent(handler: ast.ExceptHandler) -> bool:
@@ -46,7 +49,7 @@ def _is_silent(handler: ast.ExceptHandler) -> bool:
 
 
 def _is_excused(module: Module, trying: Trying, function: Function | None) -> bool:
-    if function is not None and function.name in ("__del__", "__exit__", "__aexit__", "__repr__", "__str__"):
+    if function is not None and function.name in _LAST_WORDS:
         return True
     if any(isinstance(node, ast.Import | ast.ImportFrom) for node in trying.body):
         return True
@@ -60,7 +63,11 @@ def _has_other_ways(module: Module, trying: Trying, handler: ast.ExceptHandler) 
     if isinstance(handler.body[-1], ast.Continue):
         return True
     then = module.following.get(id(trying))
-    return isinstance(then, TRYING) or (isinstance(then, ast.Return | ast.Assign) and bool(calls_in([then])))
+    if then is None:  # the end of a turn: `pass` means `continue`
+        return any(isinstance(loop, ast.For) and loop.body[-1] is trying for loop, _ in module.loops)
+    if isinstance(then, ast.Return):
+        return then.value is not None and not isinstance(then.value, ast.Constant | ast.Tuple)
+    return isinstance(then, TRYING) or (isinstance(then, ast.Assign) and bool(calls_in([then])))
 
 
 def _within_handlers(module: Module) -> set[int]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from kfm.core.breaker import Breaker
 from kfm.core.evidence import Attempt, Backlog, Letter, Link, Retry
 from kfm.core.records import (
     Found,
@@ -180,6 +181,12 @@ class FakeLedger:
 
     def switches(self) -> list[Switch]:
         return self._all("switches")
+
+    def breakers(self) -> list[Breaker]:
+        return self._all("breakers")
+
+    def now_ms(self) -> int:
+        return NOW_MS
 
     def projected(self) -> dict[tuple[str, str], int]:
         return dict(self.lists.get("projected", {}))

@@ -10,6 +10,7 @@ import pytest
 
 from kfm.cli.entry import run_command_line
 from kfm.cli.quick import quick_status, read_session
+from kfm.core.breaker import Breaker
 from kfm.core.evidence import Backlog
 from tests.acceptance.cli.conftest import Called
 from tests.acceptance.cli.fakes import DAY_MS, NOW_MS, PROMOTION, FakeApp, make_lock, make_run, make_switch
@@ -48,6 +49,34 @@ def test_events_that_wait_are_told(kfm: Kfm, app: FakeApp, valid: Valid) -> None
     document = kfm("status", "--json").document
     valid("status", document)
     assert document["lineage"]["waiting"] == 3
+
+
+@pytest.mark.req("RET-7")
+def test_a_provider_that_is_left_alone_is_named(kfm: Kfm, app: FakeApp, valid: Valid) -> None:
+    """It is told before the failures that it causes: since when, until when, and how to end it."""
+    breaker = Breaker(
+        provider="my gauges",
+        state="open",
+        failures=4,
+        opened_at_ms=NOW_MS - 1000,
+        tripped_at_ms=NOW_MS - 400_000,
+    )
+    app.ledger.lists = {"runs": [make_run()], "breakers": [breaker, Breaker(provider="calm", failures=1)]}
+    line = first(kfm("status"))
+    assert line.startswith("blocked by a provider: my gauges is left alone: 4 failures in a row, down since 2")
+    assert line.endswith("`kfm breaker reset 'my gauges' --rationale TEXT`")
+    document = kfm("status", "--json").document
+    valid("status", document)
+    assert [each["provider"] for each in document["breakers"]] == ["my gauges"]
+
+    app.ledger.lists["breakers"] = [
+        Breaker(provider="my gauges", tripped_at_ms=NOW_MS - 400_000, closed_at_ms=NOW_MS - 1000),
+        Breaker(provider="long ago", tripped_at_ms=1, closed_at_ms=2),
+    ]
+    called = kfm("status")
+    assert "blocked" not in first(called)
+    assert "my gauges is called as usual; what waited comes back until" in called.out
+    assert "long ago" not in called.out
 
 
 @pytest.mark.req("GOV-1", "CLI-1")
