@@ -1,7 +1,7 @@
-"""Runs the linter over public packages and prints what it finds, as told in docs/reference/lint/field-study.md.
+"""Runs the linter over public packages and prints what it finds: the runs behind the field study in the docs.
 
-Not part of CI: it downloads. `python tools/lint_field_study.py FOLDER [PACKAGE …]` fetches wheels into FOLDER,
-counts findings by package and rule, and writes a sample with the code around each finding to
+Not part of CI: it downloads. `python tools/lint_field_study.py FOLDER [PACKAGE …]` fetches wheels into
+FOLDER, counts findings by package and rule, and writes a sample with the code around each finding to
 FOLDER/sample.txt, for a person to read. Nothing of the packages is installed or executed.
 """
 

@@ -12,7 +12,7 @@ COUNTER = re.compile(
     r"(?i)attempt|retr|tries|(^|_)try|count|^_?(n|i|k|_)$|num_|fail|error|delay|backoff|wait"
 )
 _SCHEDULE = re.compile(r"(?i)delay|backoff|attempt|retr(y|ies)|tries|wait|sleep|interval|pause")
-_FRESH = re.compile(r"(?i)rand|free|unused|next|uuid|gen|new|choice|pop|candidate|pick|resolve|mktemp")
+_FRESH = re.compile(r"(?i)rand|free|unused|next|uuid|gen|new|choice|pop|candidate|pick|resolve|mktemp|port")
 
 
 def counts_attempts(module: Module, loop: ast.For) -> bool:

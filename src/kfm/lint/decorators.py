@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from kfm.lint.answers import ASKS_TO_WAIT, PERMANENT, numbers_in, statuses
@@ -36,9 +37,10 @@ def _tenacity(said: Declared) -> Iterator[Mark]:
             yield Mark("KFM101", said.call, FOREVER)
         elif stops == "stop_after_attempt" and stop is not None and is_endless(attempts):
             yield Mark("KFM101", stop, FOREVER)
-        if said.lacks("wait"):
+        asks_again = predicate is not None and re.search(r"(?i)pars|valid|format", ast.unparse(predicate))
+        if said.lacks("wait") and not asks_again:
             yield Mark("KFM102", said.call, AT_ONCE)
-        elif wait is not None:
+        if wait is not None:
             yield from _tenacity_wait(said.names, wait)
     if predicate is not None:
         yield from _permanent_types(
@@ -85,7 +87,7 @@ def _backoff(said: Declared) -> Iterator[Mark]:
         yield Mark("KFM101", said.call, FOREVER)
     wait = said.given.get("wait_gen")
     if wait is not None and last(_name(said.names, wait)) == "constant":
-        if said.value("interval") == 0:
+        if said.value("interval") == 0 and "on_backoff" not in said.given:
             yield Mark("KFM102", said.call, AT_ONCE)
         elif said.value("jitter") is None:
             yield Mark("KFM103", wait, SAME)

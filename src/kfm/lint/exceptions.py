@@ -65,5 +65,5 @@ def is_race(name: str) -> bool:
 
 def is_not_yet(name: str) -> bool:
     """`NotReadyError`, `JobStillRunning`: the other side works, and we wait for it."""
-    waiting = r"(?i)not_?(yet|ready|finished|available)|still|pending|inprogress|^lock(ed|error)"
+    waiting = r"(?i)not_?(yet|ready|finished|available)|still|pending|inprogress|^lockerror$"
     return re.search(waiting, last(name)) is not None

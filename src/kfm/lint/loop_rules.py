@@ -23,7 +23,7 @@ _VALIDATES = re.compile(
     r"^(validate|model_validate\w*|parse_obj|validate_(python|json|schema|record|contract|document|data|payload)"
     r"|check_(schema|care|contract|consent|licen[cs]e)|assert_valid\w*|enforce_(schema|contract|care))$"
 )
-RETRY_AFTER = re.compile(r"retry[-_ ]?after|retryafter|ratelimit[-_]reset")
+RETRY_AFTER = re.compile(r"retry[-_ ]?after|retryafter|ratelimit[-_]reset|time_to_wait|reset_(at|time)")
 
 
 def check_loops(module: Module, found: list[Retry]) -> Iterator[Mark]:
@@ -61,6 +61,8 @@ def _waiting(module: Module, retry: Retry, failure: Failure) -> Iterator[Mark]:
         maker = last(module.names.called(retry.loop.iter))
         if maker[:1].isupper() or re.search(r"(?i)retr|attempt|backoff|delay", maker):
             return  # `for attempt in Retries(…)`: the object waits, or not
+    elif isinstance(retry.loop, ast.For) and isinstance(retry.loop.iter, ast.Name | ast.Attribute):
+        return
     if not waits:
         raced = bool(failure.types) and all(map(is_race, failure.types))
         if not raced and not _acts(module, retry, failure):
@@ -90,6 +92,16 @@ def _acts(module: Module, retry: Retry, failure: Failure) -> bool:
         if is_sleep(name) or last(name) in ("get", "raise_for_status"):
             continue
         if not is_passive(name) or _WAITS.search(last(name)):
+            return True
+    if isinstance(retry.loop, ast.While) and any(
+        _WAITS.search(last(module.names.called(call))) for call in calls_in([retry.loop.test])
+    ):
+        return True
+    if failure.types and all(re.search(r"(?i)timeout|timedout", each) for each in failure.types):
+        limited = [
+            call for call in calls_in(retry.work) if any(each.arg == "timeout" for each in call.keywords)
+        ]
+        if limited:  # a timeout has waited already
             return True
     work = set(map(id, calls_in(retry.work)))
     others = [call for call in calls_in(retry.loop.body) if id(call) not in work and not _is_nothing(call)]

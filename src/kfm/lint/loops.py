@@ -35,7 +35,7 @@ _CONVERSIONS = frozenset(
     "int float bool str bytes len next iter getattr setattr isinstance range loads dumps decode encode pop "
     "index remove strptime fromisoformat list dict tuple set sorted open_new split strip "
     "group match import_module __import__ ord chr rsplit partition lower upper startswith endswith replace "
-    "timestamp isoformat append items keys values join extend copy update "
+    "timestamp isoformat strftime astype signature getuser append items keys values join extend copy update "
     "setdefault".split()
 )
 

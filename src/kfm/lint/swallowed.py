@@ -19,7 +19,7 @@ _TIDYING = re.compile(
     r"_*(force_|safe_)?(a?close|shutdown|disconnect|release|unlink|remove|rm|kill|terminate|cancel|rollback|stop|join|clean|clear"
     r"|flush|quit|logout|detach|un(register|subscribe|bind|install|lock)|deregister|dispose|destroy|__a?exit__|restore"
     r"|abort|delete|discard|free|end_|wait|disable|drop|reset|set(timeout|blocking|sockopt)|exception|warn|error"
-    r"|info|debug|critical|log|print|server_close|teardown|tear_down|finali[sz]e|purge|evict|expire|invalidate|record_|track_|set_on_)"
+    r"|info|debug|critical|log|print|server_close|teardown|tear_down|finali[sz]e|purge|evict|expire|invalidate|record_|track_|set_on_|set_result|set_exception)"
 )
 
 
@@ -30,7 +30,7 @@ def check_swallowed(module: Module, retries: list[Retry]) -> Iterator[Mark]:
         for handler in trying.handlers:
             if caught(module.names, handler) or id(handler) in retried or not _is_silent(handler):
                 continue
-            if id(trying) in aside or _has_other_ways(module, trying, handler):
+            if id(trying) in aside or _has_other_ways(module, trying, handler, function):
                 continue
             if not _is_excused(module, trying, function):
                 yield Mark("KFM108", handler, DROPPED)
@@ -56,17 +56,28 @@ def _is_excused(module: Module, trying: Trying, function: Function | None) -> bo
     return not is_work(module, trying.body) or _tidies(module, trying.body)
 
 
-def _has_other_ways(module: Module, trying: Trying, handler: ast.ExceptHandler) -> bool:
+def _ends_in_value(node: ast.stmt) -> bool:
+    """`return something`, not `return None`"""
+    return isinstance(node, ast.Return) and not (
+        node.value is None or isinstance(node.value, ast.Constant | ast.Tuple)
+    )
+
+
+def _has_other_ways(
+    module: Module, trying: Trying, handler: ast.ExceptHandler, function: Function | None
+) -> bool:
     """Success leads out and failure leads to the next way of doing it: `return a()`, else `return b()`."""
     if not any(isinstance(node, ast.Return) for node in inside(trying.body)):
         return False
     if isinstance(handler.body[-1], ast.Continue):
         return True
+    if function is not None and _ends_in_value(function.body[-1]):
+        return True
     then = module.following.get(id(trying))
     if then is None:  # the end of a turn: `pass` means `continue`
         return any(isinstance(loop, ast.For) and loop.body[-1] is trying for loop, _ in module.loops)
     if isinstance(then, ast.Return):
-        return then.value is not None and not isinstance(then.value, ast.Constant | ast.Tuple)
+        return _ends_in_value(then)
     return isinstance(then, TRYING) or (isinstance(then, ast.Assign) and bool(calls_in([then])))
 
 
@@ -89,7 +100,8 @@ def _tidies(module: Module, body: list[ast.stmt]) -> bool:
             calls.append(last(module.names.called(node)))
         elif isinstance(node, ast.Return | ast.Yield) or (isinstance(node, TRYING) and node.orelse):
             return False
-    return bool(calls) and (_TIDYING.match(calls[0]) is not None or all(map(_TIDYING.match, calls)))
+    tidying = [name for name in calls if _TIDYING.match(name)]
+    return bool(tidying) and (len(calls) <= 3 or len(tidying) == len(calls) or tidying[0] == calls[0])
 
 
 def _suppressed(module: Module, node: ast.With | ast.AsyncWith) -> Iterator[Mark]:

@@ -20,6 +20,8 @@ def _urllib3(said: Declared) -> Iterator[Mark]:
         return  # no retries at all
     if not said.given:
         return  # a default to read from, or a type to compare with
+    if counts and not any(value not in (0, False) for name, value in counts.items() if name != "redirect"):
+        return  # redirects only
     parts = [value for value in counts.values() if value is not None]
     if is_endless(total) and (total is not None or not (parts or said.is_open)):
         yield Mark("KFM101", said.call, FOREVER)

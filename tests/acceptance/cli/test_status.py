@@ -63,7 +63,8 @@ def test_a_provider_that_is_left_alone_is_named(kfm: Kfm, app: FakeApp, valid: V
     )
     app.ledger.lists = {"runs": [make_run()], "breakers": [breaker, Breaker(provider="calm", failures=1)]}
     line = first(kfm("status"))
-    assert line.startswith("blocked by a provider: my gauges is left alone: 4 failures in a row, down since 2")
+    said = "my gauges is left alone: 4 failures in a row, down since 2"
+    assert line.startswith(f"blocked by a provider: {said}")
     assert line.endswith("`kfm breaker reset 'my gauges' --rationale TEXT`")
     document = kfm("status", "--json").document
     valid("status", document)

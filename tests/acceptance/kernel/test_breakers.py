@@ -228,3 +228,23 @@ def test_a_pipeline_s_own_calls_pass_shared_circuits(project: Inside) -> None:
 
     assert kfm.call is not None
     assert isinstance(HERE.breakers, LocalBreakers), "what was replaced for the run is back"
+
+
+@pytest.mark.req("WAL-14")
+def test_automatic_retries_wait_for_the_circuit_without_a_trace(down: Inside, provider: Provider) -> None:
+    """What is due while the provider is left alone is put off to the next try; no call is recorded."""
+    import apsw
+
+    down.run()
+    database = apsw.Connection(str(down.folder / ".kfm" / "kfm.db"))
+    database.execute("UPDATE retry_states SET not_before_ms = 0")
+    database.close()
+    calls = down.rows("SELECT COUNT(*) FROM invocations")
+    ended = down.kfm("retry", "--due")
+    assert ended.code in (0, 3, 4, 5), ended
+    assert len(provider.asked) == 3
+    assert down.rows("SELECT COUNT(*) FROM invocations") == calls
+    next_try_ms = (stored(down).opened_at_ms or 0) + COOLDOWN_MS
+    ((fate, not_before_ms),) = down.rows("SELECT fate, not_before_ms FROM retry_states")
+    assert fate == "retry"
+    assert abs(not_before_ms - next_try_ms) < 1000

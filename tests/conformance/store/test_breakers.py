@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from kfm.core import breaker as rules
 from kfm.core.breaker import Breaker
 from kfm.core.errors import CircuitOpen
-from kfm.recovery.breakers import FRESH_MS, Access, SharedBreakers, SharedCircuit
+from kfm.recovery.breakers import Access, SharedBreakers, SharedCircuit
 from kfm.store.ledger import SqlStore
 from kfm.system import SystemClock
 from tests.conformance.store import ledgers
@@ -238,7 +238,7 @@ def test_what_happened_elsewhere_is_known_within_a_second(store: SqlStore) -> No
     assert circuit.quiet
     opened(store)
     assert circuit.before() is None, "not known yet"
-    clock.sleep_ms(FRESH_MS)
+    clock.sleep_ms(1_000)
     assert not circuit.quiet
     with pytest.raises(CircuitOpen, match="is tried again at") as refused:
         circuit.before()

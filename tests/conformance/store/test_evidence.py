@@ -233,3 +233,27 @@ def test_marks_and_policies_are_given_once(store: SqlStore) -> None:
     store.keep_policies("bundle", {"team.rule": "changed"})
     assert store.policy_texts("bundle") == {"team.rule": "forbid (principal, action, resource);"}
     assert store.policy_texts("other") is None
+
+
+def test_retries_that_are_told_again_count_once(store: SqlStore, desk: Desk) -> None:
+    """Who lost the answer to a step tells of its retries again when the run ends: each is kept once."""
+    run = desk.admitted("one")
+    tried = [
+        Retry(
+            run_id=run.run_id,
+            attempt=1,
+            node="fetch",
+            call=1,
+            number=number,
+            delay_ms=500,
+            error_class="timeout",
+            retryable=True,
+            outcome="retried",
+            circuit_open=False,
+            at_ms=ledgers.START_MS + number,
+        )
+        for number in (1, 2, 3)
+    ]
+    assert store.step(Step(run=run, opens=Account(attempt=node(run, "fetch")), retries=tuple(tried[:2])))
+    assert desk.fail(run, retries=tuple(tried))
+    assert store.retries(run.run_id) == tried

@@ -65,9 +65,7 @@ def where(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def store(where: str) -> Iterator[SqlStore]:
-    made = (
-        postgres_store(where) if where.startswith("postgresql:") else sqlite_store(where, SystemClock())
-    )
+    made = postgres_store(where) if where.startswith("postgresql:") else sqlite_store(where, SystemClock())
     yield made
     made.close()
 

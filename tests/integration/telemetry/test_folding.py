@@ -10,11 +10,12 @@ from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
 from kfm.core import audit
+from kfm.core.breaker import on_failure
 from kfm.core.commits import Step
 from kfm.core.evidence import Account, Attempt, Energy, Link, Retry
 from kfm.core.masking import mask
 from kfm.core.records import Run
-from kfm.core.settings import Care, Dataset, Rights, Settings
+from kfm.core.settings import Care, Dataset, Rights, Settings, Source
 from kfm.store.ledger import SqlStore
 from kfm.telemetry.catalogue import metrics
 from kfm.telemetry.exposition import documents, exposition
@@ -182,6 +183,26 @@ def test_datasets_that_must_not_be_named_are_masked(store: SqlStore) -> None:
     public = Rights(license="CC0-1.0", care=Care(label="x"))
     names = PublicNames(Settings(datasets=(Dataset(id=DATASET, rights=public),)), store)
     assert names(DATASET) == DATASET
+
+
+@pytest.mark.req("RET-7", "RS-13")
+def test_breakers_are_told_and_providers_of_hidden_datasets_are_masked(store: SqlStore) -> None:
+    """The state of each provider, by its name only where a public dataset comes from it."""
+    for provider in ("open.example.org", "hidden.example.org", "from-code"):
+        for _ in range(3):
+            store.change_breaker(provider, on_failure)
+    store.ensure_mark("mask_key", "key")
+    public = Dataset(id="shown", rights=Rights(license="CC0-1.0", care=Care(label="x")))
+    sources = (
+        Source(id="a", dataset="shown", kind="http", url="https://open.example.org/"),
+        Source(id="b", dataset=DATASET, kind="http", url="https://hidden.example.org/"),
+    )
+    names = PublicNames(Settings(datasets=(public, Dataset(id=DATASET)), sources=sources), store)
+    text = exposition(Folding().fold(store, names, [DATASET], "1", names.provider))
+    assert 'kfm_breaker_state{provider="open.example.org"} 2' in text
+    assert "hidden.example.org" not in text
+    assert "from-code" not in text
+    assert f'kfm_breaker_state{{provider="{mask("hidden.example.org", "key")}"}} 2' in text
 
 
 def test_a_dataset_that_is_gone_keeps_its_last_rights(store: SqlStore) -> None:
