@@ -1,4 +1,4 @@
-"""Runs the linter over public packages and prints what it finds: the runs behind the field study in the docs.
+"""Runs the linter over public packages and prints what it finds: the runs behind the field study.
 
 Not part of CI: it downloads. `python tools/lint_field_study.py FOLDER [PACKAGE …]` fetches wheels into
 FOLDER, counts findings by package and rule, and writes a sample with the code around each finding to

@@ -104,7 +104,9 @@ class Endings:
         log.step(log.phase, error.message, level="error", code=error.code, error_class=advice.error_class)
         decided = problem.decision.results if isinstance(problem, Denied) else ()
         gates = (*entered.invocation.gates, *decided)
-        if not isinstance(error, LostLease):
+        if isinstance(error, LostLease):
+            nodes.disown()
+        else:
             nodes.decided(gates)
             landed = kernel.store.fail(self._fail(entered, error, gates, nodes, state))
             stored = kernel.store.run(run.run_id)

@@ -235,6 +235,10 @@ class RecordedNodes:
         """What was discovered and has not been kept yet."""
         return {"fingerprint": self._fingerprint, "inputs": self._found}
 
+    def disown(self) -> None:
+        """The run is another's: how it ends is not ours to tell."""
+        self._ending = ()
+
     def close(self) -> None:
         self._span.close()
         for account in self._ending:
