@@ -96,9 +96,10 @@ def verify(session: Session, anchors: tuple[str, ...]) -> int:
         verdict = verify(app.ledger, kept, _progress(session))
         seals = verify_seals(app.ledger, links(app.ledger)) if verdict.sound else SealsVerdict()
         environment = app.settings.environment
+    sound = verdict.sound and seals.sound
     document = {
         "environment": environment,
-        "sound": verdict.sound,
+        "sound": sound,
         "rows": verdict.rows,
         "head": {"number": verdict.head_number, "hash": verdict.head_hash},
         "anchors": {
@@ -113,14 +114,16 @@ def verify(session: Session, anchors: tuple[str, ...]) -> int:
         "events": seals if verdict.sound else None,
     }
     lines = _verdict_lines(verdict, files)
-    session.emit(document, [*lines, *_seal_lines(seals)] if verdict.sound else lines)
+    if verdict.sound:  # what is wrong stands first
+        lines = [*lines, *_seal_lines(seals)] if sound else [*_seal_lines(seals), *lines]
+    session.emit(document, lines)
     if others:
         session.note(f"{counted(others, 'anchor')} of other environments: not compared")
-    if not verdict.sound or not seals.sound:
+    if not sound:
         session.note('what to do now: docs/how-to/audit.md, "When it is broken"')
-    if verdict.sound and verdict.unanchored_since is not None and verdict.head_number:
+    if sound and verdict.unanchored_since is not None and verdict.head_number:
         session.note("anchor it with: kfm audit anchor")
-    return 0 if verdict.sound and seals.sound else 1
+    return 0 if sound else 1
 
 
 def _seal_lines(seals: Any) -> list[str]:

@@ -29,7 +29,7 @@ def veiled_run(run: Run, mask: Mask) -> Run:
 
 
 def veiled_attempt(attempt: Attempt) -> Attempt:
-    """Without the version of the code, too: with it, a guess at the source could be checked by the run's id."""
+    """Without the version of the code, too: it would help to check a guess at the source by the run's id."""
     return replace(attempt, error_message=None, code_sha=None)
 
 

@@ -55,6 +55,10 @@ def does_other_work(module: Module, loop: Loop, handler: ast.ExceptHandler, tryi
         made = calls_in([node]) if isinstance(node, ast.Assign) else []
         if any(_FRESH.search(last(module.names.called(call))) for call in made):
             changed |= assigned_in([node])
+        elif isinstance(node, ast.Assign) and isinstance(
+            node.value, ast.Name | ast.Attribute | ast.Subscript
+        ):
+            changed |= {name for name in assigned_in([node]) if not COUNTER.search(name)}
     changed -= {"self", "cls"}
     # `client = connect()` in a handler renews what the work is done with; the work stays the same.
     renewed = {

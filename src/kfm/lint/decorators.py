@@ -89,7 +89,7 @@ def _backoff(said: Declared) -> Iterator[Mark]:
     if wait is not None and last(_name(said.names, wait)) == "constant":
         if said.value("interval") == 0 and "on_backoff" not in said.given:
             yield Mark("KFM102", said.call, AT_ONCE)
-        elif said.value("jitter") is None:
+        elif said.value("jitter") is None and "on_backoff" not in said.given:
             yield Mark("KFM103", wait, SAME)
     exceptions = said.given.get("exception")
     if exceptions is not None and "giveup" not in said.given:

@@ -7,7 +7,7 @@ import re
 
 _LOG_OWNERS = re.compile(
     r"(?i)^_*(log|logs|logger|logging|loguru|warnings|console|stats|statsd|metrics?|stderr|stdout|traceback"
-    r"|span|counter|telemetry|progress|pbar|task_log|run_logger)$"
+    r"|\w*logging\w*|\w*logger|\w*tracer|\w*span|counter|telemetry|progress|pbar|task_log|run_logger)$"
 )
 _LOG_CALLS = frozenset(
     "debug info warning warn error exception critical log print print_exc echo secho incr increment inc "

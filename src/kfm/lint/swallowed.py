@@ -14,6 +14,7 @@ from kfm.lint.outline import TRYING, Function, Module, Trying, calls_in, inside
 
 DROPPED = "Any error is dropped here: not handled, not logged, not passed on."
 _LAST_WORDS = ("__del__", "__exit__", "__aexit__", "__repr__", "__str__")
+_ASIDE = re.compile(r"_*(test|close|shutdown|stop|terminate|cleanup|clean_up|teardown|tear_down)")
 # Tidying up goes on whatever happens; an error there would hide the one that matters.
 _TIDYING = re.compile(
     r"_*(force_|safe_)?(a?close|shutdown|disconnect|release|unlink|remove|rm|kill|terminate|cancel|rollback|stop|join|clean|clear"
@@ -49,7 +50,7 @@ def _is_silent(handler: ast.ExceptHandler) -> bool:
 
 
 def _is_excused(module: Module, trying: Trying, function: Function | None) -> bool:
-    if function is not None and function.name in _LAST_WORDS:
+    if function is not None and (function.name in _LAST_WORDS or _ASIDE.match(function.name)):
         return True
     if any(isinstance(node, ast.Import | ast.ImportFrom) for node in trying.body):
         return True

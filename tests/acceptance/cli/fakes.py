@@ -8,6 +8,7 @@ from typing import Any
 
 from kfm.core.breaker import Breaker
 from kfm.core.evidence import Attempt, Backlog, Letter, Link, Retry
+from kfm.core.holding import RetryState
 from kfm.core.records import (
     Found,
     GateResult,
@@ -184,6 +185,9 @@ class FakeLedger:
 
     def breakers(self) -> list[Breaker]:
         return self._all("breakers")
+
+    def retry_state(self, run_id: str) -> RetryState | None:
+        return next((row for row in self._all("retry_states") if row.run_id == run_id), None)
 
     def now_ms(self) -> int:
         return NOW_MS

@@ -72,8 +72,7 @@ def test_a_rule_with_its_own_way_out():
     """What the rule says is told once, in its own words."""
     said = blocker_text(rule("care"), {"care.x": TEXT})
     assert said == (
-        "Rule care.x: levels: Not allowed. What would let it pass: "
-        "A reviewer approves it with `kfm approve`."
+        "Rule care.x: levels: Not allowed. What would let it pass: A reviewer approves it with `kfm approve`."
     )
 
 
