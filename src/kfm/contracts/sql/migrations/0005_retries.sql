@@ -54,14 +54,3 @@ CREATE TABLE approvals (
   approval_rationale TEXT,
   CHECK (approved_by IS NULL OR approved_by <> requested_by)
 );
-
-CREATE TABLE incidents (
-  cause       TEXT NOT NULL PRIMARY KEY,
-  subject     TEXT NOT NULL,
-  error_class TEXT NOT NULL,
-  state       TEXT NOT NULL CHECK (state IN ('open', 'worse', 'resolved')),
-  severity    TEXT NOT NULL CHECK (severity IN ('warning', 'critical')),
-  count       BIGINT NOT NULL,
-  first_at_ms BIGINT NOT NULL,
-  last_at_ms  BIGINT NOT NULL
-);
