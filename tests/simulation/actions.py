@@ -66,7 +66,7 @@ class Actions:
         subject = self.subject(source, window, **asked)
         provider = self._world.provider
         before = provider.state(source, window)
-        process.facts |= {"plan": plan, "full": False, "fence": None}
+        process.facts |= {"plan": plan, "full": False, "attempt": None}
         report = Updating(kernel, subject, force=force, artifacts_dir=None, plan=plan).run()
         watched: Any = kernel.telemetry
         require(all(span.ended for span in watched.spans), "what is watched ends with the call")

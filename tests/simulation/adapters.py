@@ -207,6 +207,55 @@ class SimSession:
         return self._clock.now_ms()
 
 
+class ReadingSession(SimSession):
+    """Tells when a provider's circuit was looked at."""
+
+    def __init__(
+        self, inner: Session, clock: SimClock, pause: Callable[[str], None], looked: Callable[[str], None]
+    ) -> None:
+        super().__init__(inner, clock, pause)
+        self._looked = looked
+
+    def one(self, name: str, /, **parameters: Any) -> Row | None:
+        found = super().one(name, **parameters)
+        if name == "breakers.get":
+            self._looked(parameters["provider"])
+        return found
+
+
+WATCHED = frozenset(
+    {
+        "breakers.change",
+        "breakers.get_for_update",
+        "governance.append",
+        "retry_states.put",
+        "runs.fail",
+        "runs.insert",
+        "runs.restart",
+    }
+)
+
+
+class WatchedSession(SimSession):
+    """Remembers those statements of a transaction about which there are rules."""
+
+    def __init__(self, inner: Session, clock: SimClock) -> None:
+        super().__init__(inner, clock, lambda _name: None)
+        self.told: list[tuple[str, dict[str, Any], bool]] = []  # name, parameters, whether it found a row
+
+    def all(self, name: str, /, **parameters: Any) -> list[Row]:
+        found = super().all(name, **parameters)
+        if name in WATCHED:
+            self.told.append((name, parameters, bool(found)))
+        return found
+
+    def one(self, name: str, /, **parameters: Any) -> Row | None:
+        found = super().one(name, **parameters)
+        if name in WATCHED:
+            self.told.append((name, parameters, found is not None))
+        return found
+
+
 class SimDatabase:
     """One database for all processes. A transaction is one step; its answer may be lost."""
 
@@ -217,28 +266,44 @@ class SimDatabase:
         process: Process,
         clock: SimClock,
         on_commit: Callable[[Process], None],
+        on_look: Callable[[Process, str, bool], None] | None = None,
     ) -> None:
+        self._on_look = on_look  # a provider's circuit was read, or its answer got lost
         self._inner = inner
         self._scheduler = scheduler
         self._process = process
         self._clock = clock
         self._on_commit = on_commit
-        self._reading = SimSession(inner.session, clock, lambda name: scheduler.point(process, name))
+        self._reading = ReadingSession(
+            inner.session, clock, lambda name: scheduler.point(process, name), self._looked
+        )
 
     @property
     def session(self) -> Session:
         return self._reading
 
+    def _looked(self, provider: str) -> None:
+        if self._on_look is not None:
+            self._on_look(self._process, provider, False)
+
+    def _on_answer(self, told: list[tuple[str, dict[str, Any], bool]], *, lost: bool) -> None:
+        for name, parameters, _ in told:
+            if name == "breakers.get_for_update" and self._on_look is not None:
+                self._on_look(self._process, parameters["provider"], lost)
+
     def write(self, change: Callable[[Session], T]) -> T:
         self._scheduler.point(self._process, "begin")
         if self._scheduler.unlucky(self._scheduler.chances.fail_before):
             raise BackendUnavailable("simulated: before the commit")
-        silent = SimSession(self._inner.session, self._clock, lambda _name: None)
+        silent = WatchedSession(self._inner.session, self._clock)
         result = self._inner.write(lambda _session: change(silent))
+        self._process.facts["told"] = silent.told
         self._on_commit(self._process)
         if self._scheduler.unlucky(self._scheduler.chances.fail_after):
+            self._on_answer(silent.told, lost=True)
             raise BackendUnavailable("simulated: the commit's answer was lost")
         self._scheduler.point(self._process, "committed")
+        self._on_answer(silent.told, lost=False)
         return result
 
     def close(self) -> None:

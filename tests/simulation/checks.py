@@ -13,8 +13,10 @@ from kfm.core.records import Run
 from kfm.store.reading import Ledger
 from tests.power import PowerCutFiles
 from tests.simulation.checks_chain import ChainChecks
+from tests.simulation.checks_circuits import CircuitChecks
 from tests.simulation.checks_evidence import EvidenceChecks
 from tests.simulation.checks_job import JobChecks
+from tests.simulation.checks_retries import RetryChecks
 from tests.simulation.checks_store import StoreChecks
 from tests.simulation.judging import Violation, read, require
 from tests.simulation.provider import MODEL_MARK, WINDOWS
@@ -49,6 +51,8 @@ class Checks:
         self.job = JobChecks(world, self._ledger)
         self.evidence = EvidenceChecks(world, self._ledger)
         self.chain = ChainChecks(world, self._ledger)
+        self.circuits = CircuitChecks(world, self._ledger)
+        self.retries = RetryChecks(world, self._ledger)
 
     # --- at every effect -------------------------------------------------------------
 
@@ -76,7 +80,9 @@ class Checks:
                 if worker is not None:
                     self._admitted.add(worker.name)
                 if worker is process and (before is None or before.fence != lock.fence):
-                    process.facts |= {"entered": (now_ms, process.jumps), "fence": lock.fence}
+                    begun = self._ledger.run(lock.holder.run_id)
+                    attempt = begun.attempts if begun is not None else None
+                    process.facts |= {"entered": (now_ms, process.jumps), "attempt": attempt}
         for head in self._ledger.heads():
             known = self._sequences.get(head.dataset_id, 0)
             require(head.sequence - known in (0, 1), "promotions come one by one", dataset=head.dataset_id)
@@ -85,6 +91,8 @@ class Checks:
                 self._on_promotion(head, process)
         self.evidence.on_commit()
         self.chain.on_commit()
+        self.circuits.on_commit(process, now_ms)
+        self.retries.on_commit(process, now_ms)
         self.look()
         for (dataset, target), sequence in self._ledger.projected().items():
             shown = {"local": self._shown, "s3": self._bucket_shown}.get(target, self._sequences)
@@ -254,8 +262,8 @@ class Checks:
         if isinstance(report.error, PlanDrifted):
             applied = report.run is not None and report.run.status == "success"
             require(not applied, "a plan that drifted is not applied", run=report.run)
-        if facts["fence"] is not None and report.run is not None and not facts["full"]:
-            self.store.artifacts(report, facts["fence"])
+        if facts["attempt"] is not None and report.run is not None and not facts["full"]:
+            self.store.artifacts(report, facts["attempt"])
 
     def runs(self) -> list[Run]:
         return self._ledger.runs(limit=10_000)
@@ -279,6 +287,7 @@ class Checks:
         require(ledger.head("orphan") is None, "nothing is published without rights")
         self.evidence.at_the_end()
         self.chain.at_the_end()
+        self.retries.at_the_end()
         self.store.objects_hold()
         self.store.nothing_torn()
         for (dataset, target), sequence in ledger.projected().items():

@@ -128,9 +128,9 @@ class StoreChecks:
 
     # --- artifacts -------------------------------------------------------------------
 
-    def artifacts(self, report: Any, fence: int) -> None:
+    def artifacts(self, report: Any, attempt: int) -> None:
         """What a run that came to its end has left: whole, valid, and saying what became of it."""
-        folder = f"/state/runs/{report.run.run_id}/attempt-{fence}"
+        folder = f"/state/runs/{report.run.run_id}/attempt-{attempt}"
         files = self._files()
         lines: dict[str, list[Any]] = {}
         for name, schema in SCHEMAS.items():

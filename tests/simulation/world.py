@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from kfm.calls.guard import guarded
+from kfm.core.errors import BudgetSpent
 from kfm.core.gates import freeze_span_ms
 from kfm.core.masking import is_masked, mask
 from kfm.core.records import Window
@@ -22,6 +23,7 @@ from kfm.objects.local import LocalObjects
 from kfm.objects.scratch import ScratchObjects
 from kfm.ports import Projection, Store
 from kfm.publish.projections.registry import Surroundings, build
+from kfm.recovery.breakers import Access, SharedBreakers
 from kfm.sources.sync import SyncSource
 from kfm.store.ledger import SqlStore
 from kfm.telemetry.recording import Recording
@@ -44,6 +46,8 @@ from tests.simulation.cast import cast
 from tests.simulation.checks import Checks
 from tests.simulation.drawn import settings_of
 from tests.simulation.mail import Mail, State
+from tests.simulation.outages import Outages, ShieldedUpstream
+from tests.simulation.people import People
 from tests.simulation.pipelines import pipeline
 from tests.simulation.provider import WINDOWS, Provider
 from tests.simulation.scheduler import CALM, Chances, Process, Scheduler
@@ -71,7 +75,9 @@ class World:
         self.rng = self.scheduler.rng
         self.has_heart = rng.random() < 0.4
         self.can_link = rng.random() < 0.8
-        self.settings = settings_of(rng, self.scheduler.now_ms, slow=self.slow)
+        self.outages = Outages(seed, self.scheduler.now_ms, slow=self.slow)
+        self.jitter = random.Random(f"jitter {seed}")
+        self.settings = self.outages.named(settings_of(rng, self.scheduler.now_ms, slow=self.slow))
         self.database = database
         self.root = FolderNode()
         self.bucket: dict[str, tuple[bytes, str]] = {}
@@ -84,6 +90,7 @@ class World:
         self.scheduler.beside = self.mail.lane.turn
         self.checks = Checks(self)
         self.actions = Actions(self)
+        self.people = People(self)
         self.scheduler.on_power_cut = self.cut_power
         self.outcomes: list[str] = []
         self.names = 0
@@ -113,6 +120,9 @@ class World:
         self.workers[worker_id] = process
         if self.rng.random() < 0.3:
             self.remote.add(worker_id)
+        breakers = SharedBreakers(Access(store, store, lambda: self.store(process)), clock)
+        process.facts["circuits"] = breakers
+        process.facts["dry circuits"] = SharedBreakers(Access(store, None, lambda: store), clock)
         return Kernel(
             settings=self.settings,
             ledger=store,
@@ -135,6 +145,8 @@ class World:
             heart=SimHeart(scheduler, process, self.store) if self.has_heart else None,
             meter=SimMeter(scheduler, has_counter=self.can_link),
             telemetry=Recording(),
+            rng=SimRng(self.jitter),
+            providers=breakers,
         )
 
     def files(self, process: Process) -> SimFiles:
@@ -144,7 +156,14 @@ class World:
 
     def store(self, process: Process) -> Store:
         clock = SimClock(self.scheduler, process)
-        database = SimDatabase(self.database, self.scheduler, process, clock, self.checks.on_commit)
+        database = SimDatabase(
+            self.database,
+            self.scheduler,
+            process,
+            clock,
+            self.checks.on_commit,
+            self.checks.circuits.on_look,
+        )
         return SqlStore(database, self.witness)
 
     def _projections(self, process: Process, files: SimFiles, objects: Any, ids: SimIds) -> list[Projection]:
@@ -181,6 +200,9 @@ class World:
                 for member in source.members
             }
             return SyncSource(source.id, members, self.settings.limits)
+        if self.outages.is_troubled:
+            circuits = process.facts["dry circuits" if process.facts.get("dry") else "circuits"]
+            return ShieldedUpstream(self, source, window, process, circuits)
         content = self.provider.look(source.id, window)
         media_type = self.provider.kits[source.id].media_type
         return SimUpstream(content, source.id, media_type, self.scheduler, process)
@@ -216,6 +238,7 @@ class World:
                         self.actions.one(kernel, process)
 
                 self.start(body)
+            self.people.employ()
             self.mail.employ()
             self.scheduler.run()
             if self.slow:
@@ -225,6 +248,7 @@ class World:
     def finish(self) -> None:
         """Everything is repaired; one healthy process does what is left, and the result must be whole."""
         self.scheduler.chances = CALM
+        self.outages.is_over = True
         ends_ms = max(freeze_span_ms(freeze)[1] for freeze in self.settings.freezes)
         # Whoever died elsewhere has lapsed, and so have collections and freezes.
         self.scheduler.now_ms = max(self.scheduler.now_ms + 30 * MINUTE_MS, ends_ms)
@@ -245,6 +269,8 @@ class World:
                     report = self.actions.update(
                         kernel, process, source, window, rationale="end", ticket="SIM-2"
                     )
+                    if isinstance(report.error, BudgetSpent):  # granted as often as anything is
+                        report = self.actions.update(kernel, process, source, window, force=True)
                     assert report.outcome in ("success", "noop"), (report.outcome, report.reason)
             for source in sources:
                 again = self.actions.update(kernel, process, source, self.rng.choice(WINDOWS))

@@ -161,7 +161,7 @@ class Updating:
         log, nodes = self._log(entered, None), self._nodes(entered)
         kernel.listen(nodes.retried)
         try:
-            folder = self._artifacts_dir or f"{kernel.runs_folder}/{run.run_id}/attempt-{run.fence}"
+            folder = self._artifacts_dir or f"{kernel.runs_folder}/{run.run_id}/attempt-{run.attempts}"
             log = self._log(entered, folder)
             log.run_event(
                 "run.start",

@@ -1,0 +1,91 @@
+"""Patches that break retries and circuits: each must be caught, as those of the protocol."""
+
+from __future__ import annotations
+
+from tests.simulation.scheduler import Chances
+from tests.simulation.weather import QUIET, Patch
+
+TROUBLED = Chances(crash=0.0, stall=0.0, jump=0.0, fail_before=0.01, fail_after=0.0)
+
+RETRIES = (
+    Patch(
+        "the budget begins anew at every restart",
+        "kfm.core.grants",
+        (
+            ("attempts=run.attempts, since_ms=run.start_time_ms", "attempts=1, since_ms=run.start_time_ms"),
+            ("attempts=state.grant_attempts + run.attempts - state.attempt,", "attempts=1,"),
+        ),
+        chances=TROUBLED,
+    ),
+    Patch(
+        "two probe at once",
+        "kfm.core.breaker",
+        (("return max(0, (breaker.probe_until_ms or 0) - now_ms)", "return 0"),),
+        chances=TROUBLED,
+    ),
+    Patch(
+        "quarantined work is retried by itself",
+        "kfm.core.grants",
+        (
+            ('    elif not kind.retryable:\n        fate = "quarantine"\n', '    elif not kind.retryable:\n        fate = "retry"\n'),
+            ("not_before_ms=decision.not_before_ms,\n        fate=fate,", "not_before_ms=decision.not_before_ms or now_ms,\n        fate=fate,"),
+        ),
+        chances=TROUBLED,
+    ),
+    Patch(
+        "a delay is outside its range",
+        "kfm.core.retry",
+        (("return math.floor(nominal_ms * (0.5 + unit_random))", "return math.floor(nominal_ms * 2 * unit_random)"),),
+        chances=TROUBLED,
+    ),
+    Patch(
+        "what is due is tried before its time",
+        "kfm.engine.retrying",
+        (("return store.waiting(store.now_ms(), BATCH_MAX)", "return store.waiting(EVER_MS, BATCH_MAX)"),),
+        chances=TROUBLED,
+    ),
+    Patch(
+        "one failure opens a circuit",
+        "kfm.core.breaker",
+        (("        if failures < FAILURES_MAX:\n", "        if failures < 1:\n"),),
+        chances=TROUBLED,
+    ),
+    Patch(
+        "a circuit is looked at once",
+        "kfm.recovery.breakers",
+        (("0 <= self._clock.monotonic_ms() - self._seen_ms < FRESH_MS", "True"),),
+        chances=TROUBLED,
+    ),
+    Patch(
+        "an open circuit refuses nobody",
+        "kfm.recovery.breakers",
+        (
+            ("            return self._probe()\n", "            return None\n"),
+        ),
+        chances=TROUBLED,
+    ),
+    Patch(
+        "a late failure counts as the probe's",
+        "kfm.core.breaker",
+        (
+            (
+                '    if breaker.state == "open" or fence != breaker.fence:\n'
+                '        return breaker\n    check_transition("breaker", breaker.state, "open", "probe_failed")',
+                '    if breaker.state == "open":\n'
+                '        return breaker\n    check_transition("breaker", breaker.state, "open", "probe_failed")',
+            ),
+        ),
+    ),
+    Patch(
+        "a grant needs nobody to answer for it",
+        "kfm.admission.enter",
+        (('*(["governed-retry"] if verdict.governed else []),', "*[],"),),
+        chances=QUIET,
+    ),
+    Patch(
+        "one person is enough to let go",
+        "kfm.wiring.retries",
+        (("    if approval.requested_by == actor:\n", "    if False:\n"),),
+        chances=TROUBLED,
+    ),
+)

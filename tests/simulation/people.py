@@ -1,0 +1,152 @@
+"""Those who try failed work again: the timer that runs `kfm retry --due`, and people with reasons."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from kfm.admission.subject import Subject, describe
+from kfm.core.errors import KfmError, NotApproved
+from kfm.core.windows import resolve_window
+from kfm.engine.kernel import Kernel
+from kfm.engine.requests import RunReport, RunRequest
+from kfm.engine.retrying import EVER_MS, Automatic
+from kfm.triggers.manual import manual_trigger
+from kfm.wiring import retries
+from kfm.wiring.providers import reset_breaker
+from tests.simulation.judging import require
+from tests.simulation.scheduler import Process
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+NAMES = ("ada", "ben", "cleo")
+PAUSE_MAX_MS = 20 * 60_000
+
+
+class People:
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._rng = world.outages.rng
+
+    def employ(self) -> None:
+        """Of each kind one or two: they may meet at the same run."""
+        if not self._world.outages.is_troubled:
+            return
+        for _ in range(self._rng.randrange(1, 3)):
+            passes = self._rng.randrange(3, 10)
+            self._world.start(lambda kernel, process, passes=passes: self.watch(kernel, process, passes), "w")
+        if self._rng.random() < 0.7:
+            self._world.start(self.look_after, "person")
+
+    # --- by themselves -----------------------------------------------------------------
+
+    def watch(self, kernel: Kernel, process: Process, passes: int) -> None:
+        """As `kfm retry --due --watch` does, without waiting for nothing."""
+        for _ in range(passes):
+            try:
+                self.make_due(kernel, process)
+                ahead = kernel.store.waiting(EVER_MS, 1)
+            except (KfmError, OSError) as error:
+                self._world.outcomes.append(f"watch {getattr(error, 'code', 'OS')}")
+                ahead = []
+            left_ms = (ahead[0].state.not_before_ms or 0) - kernel.clock.now_ms() if ahead else 30_000
+            kernel.clock.sleep_ms(min(max(left_ms, 1_000), PAUSE_MAX_MS))
+
+    def make_due(self, kernel: Kernel, process: Process) -> None:
+        app = self._app(kernel)
+        automatic = Automatic(kernel, lambda run: retries._subject(app, run, "timer", "automatic"))
+        automatic.settle()
+        jumps = process.jumps
+        for waiting in automatic.due():
+            process.facts |= {"plan": None, "full": False, "attempt": None, "due": (waiting, jumps)}
+            try:
+                made = automatic.attempt(waiting)
+            finally:
+                process.facts["due"] = None
+            if isinstance(made, RunReport):
+                self._world.outcomes.append(f"automatic {made.outcome}")
+                self._world.checks.on_report(made, None, process.facts)
+            else:
+                self._world.outcomes.append(f"automatic {made.word}")
+
+    # --- with reasons ------------------------------------------------------------------
+
+    def look_after(self, kernel: Kernel, process: Process) -> None:
+        for _ in range(self._rng.randrange(2, 7)):
+            kernel.clock.sleep_ms(self._rng.choice((500, 20_000, 200_000, 2_000_000)))
+            act = self._rng.choice((self._retry, self._retry, self._ask, self._ask, self._approve, self._reset))
+            try:
+                act(kernel, process)
+            except (KfmError, OSError) as error:
+                self._world.outcomes.append(f"person {getattr(error, 'code', 'OS')}")
+
+    def _retry(self, kernel: Kernel, process: Process) -> None:
+        failed = kernel.store.runs(status="failed", limit=5)
+        if not failed:
+            return
+        why: dict[str, Any] = {"rationale": "seen", "ticket": "SIM-3"} if self._rng.random() < 0.5 else {}
+        process.facts |= {"plan": None, "full": False, "attempt": None}
+        report = retries.retry_run(
+            self._app(kernel), self._rng.choice(failed), actor=self._rng.choice(NAMES), **why
+        )
+        self._world.outcomes.append(f"retry {report.outcome}")
+        self._world.checks.on_report(report, None, process.facts)
+
+    def _ask(self, kernel: Kernel, process: Process) -> None:
+        held = kernel.store.held(state="held", limit=5)
+        if not held:
+            return
+        app, actor = self._app(kernel), self._rng.choice(NAMES)
+        retries.request_release(
+            app, self._rng.choice(held), actor=actor, rationale="seen", ticket=None, claimed_actor=None
+        )
+        self._world.outcomes.append("release requested")
+        if self._rng.random() < 0.7:
+            self._approve(kernel, process)
+
+    def _approve(self, kernel: Kernel, _process: Process) -> None:
+        asked = kernel.store.approvals(state="requested", limit=5)
+        if not asked:
+            return
+        approval, actor = self._rng.choice(asked), self._rng.choice(NAMES)
+        try:
+            retries.approve(self._app(kernel), approval, actor=actor, rationale="looked at")
+        except NotApproved:
+            self._world.outcomes.append("not approved")
+            return
+        require(actor != approval.requested_by, "nobody approves his own wish", approval=approval)
+        self._world.outcomes.append("released")
+
+    def _reset(self, kernel: Kernel, _process: Process) -> None:
+        broken = [one.provider for one in kernel.store.breakers() if one.state != "closed"]
+        if broken and self._rng.random() < 0.4:
+            reset_breaker(kernel.store, self._rng.choice(broken), lambda text: text, rationale="seen", actor="ada")
+            self._world.outcomes.append("breaker reset")
+
+    def _app(self, kernel: Kernel) -> Any:
+        """As much of the application as trying again needs."""
+        return SimpleNamespace(
+            kernel=kernel,
+            ledger=kernel.store,
+            settings=kernel.settings,
+            ids=kernel.ids,
+            loaded=SimpleNamespace(discretion=SimpleNamespace(hide=str)),
+            subject=self._subject,
+        )
+
+    def _subject(self, request: RunRequest) -> Subject:
+        settings, now_ms = self._world.settings, self._world.scheduler.now_ms
+        source = settings.source(request.source_id)
+        trigger = manual_trigger(
+            source,
+            kind=request.trigger_type,
+            actor=request.actor,
+            claimed_actor=request.claimed_actor,
+            rationale=request.rationale,
+            ticket=request.ticket,
+            correction=request.correction,
+        )
+        window = resolve_window(request.window_spec or source.window, source.time_zone, now_ms)
+        version = source.output_version or "auto"
+        return describe(source, settings.dataset(source.dataset), window, version, trigger, "sim")
