@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from kfm.core.breaker import Breaker
 from kfm.core.commits import Admit, Admitted, Approve, Fail, Judge, Promote, Promoted, Reaped, Step
@@ -24,8 +24,10 @@ from kfm.core.records import (
     Window,
     Work,
 )
-from kfm.core.sealing import Seal
 from kfm.core.settings import Dataset
+
+if TYPE_CHECKING:
+    from kfm.core.sealing import Seal
 
 
 class Clock(Protocol):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from tests.simulation.scheduler import Chances
-from tests.simulation.weather import QUIET, Patch
+from tests.simulation.weather import Patch
 
-TROUBLED = Chances(crash=0.0, stall=0.0, jump=0.0, fail_before=0.01, fail_after=0.0)
+TROUBLED = Chances(crash=0.0, stall=0.0, jump=0.0, fail_before=0.01, fail_after=0.0, trouble=1.0)
+CROWDED = Chances(switch=0.5, crash=0.0, stall=0.0, jump=0.0, fail_before=0.01, fail_after=0.0, trouble=1.0)
 
 RETRIES = (
     Patch(
@@ -21,21 +22,34 @@ RETRIES = (
         "two probe at once",
         "kfm.core.breaker",
         (("return max(0, (breaker.probe_until_ms or 0) - now_ms)", "return 0"),),
-        chances=TROUBLED,
+        chances=CROWDED,
+        first=11,
     ),
     Patch(
         "quarantined work is retried by itself",
         "kfm.core.grants",
         (
-            ('    elif not kind.retryable:\n        fate = "quarantine"\n', '    elif not kind.retryable:\n        fate = "retry"\n'),
-            ("not_before_ms=decision.not_before_ms,\n        fate=fate,", "not_before_ms=decision.not_before_ms or now_ms,\n        fate=fate,"),
+            (
+                '    elif not kind.retryable:\n        fate = "quarantine"\n',
+                '    elif not kind.retryable:\n        fate = "retry"\n',
+            ),
+            (
+                "not_before_ms=decision.not_before_ms,\n        fate=fate,",
+                "not_before_ms=decision.not_before_ms or now_ms + (30_000 << max(attempts - 1, 0)),\n"
+                "        fate=fate,",
+            ),
         ),
         chances=TROUBLED,
     ),
     Patch(
         "a delay is outside its range",
         "kfm.core.retry",
-        (("return math.floor(nominal_ms * (0.5 + unit_random))", "return math.floor(nominal_ms * 2 * unit_random)"),),
+        (
+            (
+                "return math.floor(nominal_ms * (0.5 + unit_random))",
+                "return math.floor(nominal_ms * 2 * unit_random)",
+            ),
+        ),
         chances=TROUBLED,
     ),
     Patch(
@@ -59,33 +73,13 @@ RETRIES = (
     Patch(
         "an open circuit refuses nobody",
         "kfm.recovery.breakers",
-        (
-            ("            return self._probe()\n", "            return None\n"),
-        ),
+        (("            return self._probe()\n", "            return None\n"),),
         chances=TROUBLED,
-    ),
-    Patch(
-        "a late failure counts as the probe's",
-        "kfm.core.breaker",
-        (
-            (
-                '    if breaker.state == "open" or fence != breaker.fence:\n'
-                '        return breaker\n    check_transition("breaker", breaker.state, "open", "probe_failed")',
-                '    if breaker.state == "open":\n'
-                '        return breaker\n    check_transition("breaker", breaker.state, "open", "probe_failed")',
-            ),
-        ),
     ),
     Patch(
         "a grant needs nobody to answer for it",
         "kfm.admission.enter",
         (('*(["governed-retry"] if verdict.governed else []),', "*[],"),),
-        chances=QUIET,
-    ),
-    Patch(
-        "one person is enough to let go",
-        "kfm.wiring.retries",
-        (("    if approval.requested_by == actor:\n", "    if False:\n"),),
         chances=TROUBLED,
     ),
 )

@@ -133,14 +133,14 @@ class RetryChecks:
         elif self._world.outages.is_troubled:
             asked_max_ms = COOLDOWN_MS + PROBE_LEASE_MS  # the failure that opened a circuit waits for it
         require(delay_ms <= max(nominal_ms * 3 // 2, asked_max_ms), "a delay is within its range", **facts)
-        require(
-            put["not_before_ms"] < run.since_ms + policy.budget_ms, "a retry fits its budget", **facts
-        )
+        require(put["not_before_ms"] < run.since_ms + policy.budget_ms, "a retry fits its budget", **facts)
 
     def at_the_end(self) -> None:
         for approval in self._ledger.approvals(limit=10_000):
             if approval.state == "approved":
-                require(approval.approved_by != approval.requested_by, "two persons let go", approval=approval)
+                require(
+                    approval.approved_by != approval.requested_by, "two persons let go", approval=approval
+                )
         for run in self._ledger.runs(limit=10_000):
             tally = self._runs[run.run_id]
             require(tally.attempts == run.attempts, "attempts are counted", run=run)

@@ -16,24 +16,30 @@ from kfm.core.settings import Settings, Source
 from kfm.recovery.breakers import SharedBreakers
 from kfm.recovery.shields import Shield, ShieldedBucket, ShieldedHttp
 from tests.simulation.adapters import SimClock, SimUpstream
+from tests.simulation.scheduler import Chances
 
 if TYPE_CHECKING:
     from tests.simulation.scheduler import Process
     from tests.simulation.world import World
 
-TROUBLED = 0.3  # of the worlds have providers with a circuit, and those who retry
 ASKED_MAX_S = 3_600
 SECOND_MS, MINUTE_MS = 1_000, 60_000
 LASTS_MS = (5 * SECOND_MS, 40 * SECOND_MS, 7 * MINUTE_MS, 40 * MINUTE_MS, 200 * MINUTE_MS)
+NAMES: tuple[dict[str, str], ...] = (  # a source without a name is called, and nobody keeps account of it
+    {"gauges": "all.example", "models": "all.example", "counties": "all.example"},
+    {"gauges": "rivers.example", "models": "rivers.example"},
+    {"gauges": "gauges.example", "counties": "s3://shelf"},
+    {"gauges": "gauges.example", "models": "models.example", "counties": "s3://shelf"},
+)
 KINDS = ("cut", "timeout", "busy", "busy", "throttled", "gone")
 
 
 class Outages:
     """Has dice of its own: a world without trouble is the same as if nobody could have any."""
 
-    def __init__(self, seed: int, now_ms: int, *, slow: bool) -> None:
+    def __init__(self, seed: int, now_ms: int, *, slow: bool, trouble: float = Chances.trouble) -> None:
         self.rng = random.Random(f"outages {seed}")
-        self.is_troubled = self.rng.random() < TROUBLED
+        self.is_troubled = self.rng.random() < trouble
         self.is_over = False
         begins_max_ms = 60 * MINUTE_MS if slow else 12 * SECOND_MS
         self._spans: dict[str, list[tuple[int, int, str]]] = {}
@@ -48,12 +54,7 @@ class Outages:
         """The same sources, of which some have a provider."""
         if not self.is_troubled:
             return settings
-        one = self.rng.random() < 0.4
-        names = {
-            "gauges": "rivers.example" if one else "gauges.example",
-            "models": "rivers.example" if one else self.rng.choice((None, "models.example")),
-            "counties": self.rng.choice((None, "s3://shelf", "s3://shelf")),
-        }
+        names = self.rng.choice(NAMES)
         sources = [
             replace(source, provider=names.get(source.id), idempotent=self.rng.random() < 0.93)
             if not source.members

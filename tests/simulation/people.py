@@ -75,7 +75,9 @@ class People:
     def look_after(self, kernel: Kernel, process: Process) -> None:
         for _ in range(self._rng.randrange(2, 7)):
             kernel.clock.sleep_ms(self._rng.choice((500, 20_000, 200_000, 2_000_000)))
-            act = self._rng.choice((self._retry, self._retry, self._ask, self._ask, self._approve, self._reset))
+            act = self._rng.choice(
+                (self._retry, self._retry, self._ask, self._ask, self._approve, self._reset)
+            )
             try:
                 act(kernel, process)
             except (KfmError, OSError) as error:
@@ -121,7 +123,9 @@ class People:
     def _reset(self, kernel: Kernel, _process: Process) -> None:
         broken = [one.provider for one in kernel.store.breakers() if one.state != "closed"]
         if broken and self._rng.random() < 0.4:
-            reset_breaker(kernel.store, self._rng.choice(broken), lambda text: text, rationale="seen", actor="ada")
+            reset_breaker(
+                kernel.store, self._rng.choice(broken), lambda text: text, rationale="seen", actor="ada"
+            )
             self._world.outcomes.append("breaker reset")
 
     def _app(self, kernel: Kernel) -> Any:

@@ -40,6 +40,7 @@ class Chances:
     fail_after: float = 0.004
     power_cut: float = 0.0
     stall_ms: int = 15_000  # how long at most
+    trouble: float = 0.3  # of the worlds have providers with circuits, outages, and those who retry
 
 
 def closed_gate() -> threading.Lock:

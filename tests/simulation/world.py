@@ -75,7 +75,7 @@ class World:
         self.rng = self.scheduler.rng
         self.has_heart = rng.random() < 0.4
         self.can_link = rng.random() < 0.8
-        self.outages = Outages(seed, self.scheduler.now_ms, slow=self.slow)
+        self.outages = Outages(seed, self.scheduler.now_ms, slow=self.slow, trouble=weather.trouble)
         self.jitter = random.Random(f"jitter {seed}")
         self.settings = self.outages.named(settings_of(rng, self.scheduler.now_ms, slow=self.slow))
         self.database = database

@@ -6,6 +6,8 @@ from functools import cache
 
 import msgspec
 
+from kfm.core.shipped import contract
+
 
 class RetryPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How often, how long and how far apart a whole run or unit is tried."""
@@ -58,6 +60,4 @@ class RetryRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 @cache
 def retry_rules() -> RetryRules:
     """The shipped rules; read once."""
-    from importlib.resources import files
-
-    return msgspec.json.decode(files("kfm").joinpath("contracts", "retry.json").read_bytes(), type=RetryRules)
+    return msgspec.json.decode(contract("retry.json"), type=RetryRules)

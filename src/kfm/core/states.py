@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from kfm.core.errors import IllegalTransition
+from kfm.core.shipped import contract
 
 MachineName = Literal["run", "node", "unit", "breaker", "invocation"]
 MACHINES: tuple[MachineName, ...] = ("run", "node", "unit", "breaker", "invocation")
@@ -42,10 +43,7 @@ class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @cache
 def machine(name: MachineName) -> Machine:
     """The named machine; read once."""
-    from importlib.resources import files
-
-    text = files("kfm").joinpath("contracts", "states", f"{name}.json").read_bytes()
-    return msgspec.json.decode(text, type=Machine)
+    return msgspec.json.decode(contract(f"states/{name}.json"), type=Machine)
 
 
 def check_transition(name: MachineName, source: str | None, target: str, event: str | None = None) -> None:

@@ -8,7 +8,7 @@ import msgspec
 
 from kfm.core.commits import Approve
 from kfm.core.holding import Approval
-from kfm.store import governance, holding, retry_states, rows
+from kfm.store import holding, retry_states, rows
 from kfm.store.session import Row, Session
 
 _FIELDS = Approval.__struct_fields__
@@ -48,5 +48,7 @@ def release(session: Session, request: Approve) -> bool:
         released_by=rows.storable(request.approved_by),
     )
     retry_states.put(session, request.grant)
+    from kfm.store import governance  # late: those who only read need it not
+
     governance.append(session, request.entries)
     return True

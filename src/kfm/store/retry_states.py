@@ -6,7 +6,7 @@ import msgspec
 
 from kfm.core.commits import Judge
 from kfm.core.holding import Held, RetryState, Waiting
-from kfm.store import governance, holding, rows
+from kfm.store import holding, rows
 from kfm.store.session import Row, Session
 
 _FIELDS = RetryState.__struct_fields__
@@ -36,6 +36,8 @@ def judge(session: Session, request: Judge) -> bool:
         return False
     put(session, request.retry)
     holding.put(session, request.held)
+    from kfm.store import governance  # late: those who only read need it not
+
     governance.append(session, request.entries)
     return True
 
