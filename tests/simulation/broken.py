@@ -47,7 +47,7 @@ PATCHES = (
         "kfm.store.promotion",
         (("if governance.held_epoch(session) != request.policy_epoch:", "if False:"),),
         chances=STALLS,
-        first=180,
+        first=183,
     ),
     Patch(
         "a promotion leaves its run running",
@@ -69,6 +69,7 @@ PATCHES = (
         "the contract is not checked",
         "kfm.engine.work",
         (("if not contracts:", "if True:"),),
+        first=3,
     ),
     Patch(
         "bytes are staged before the key is stored",
@@ -100,14 +101,14 @@ PATCHES = (
             ("if shown is not None and sequence_of(shown) >= promotion.sequence:", "if False:"),
         ),
         chances=SHOWN,
-        first=26,
+        first=391,
     ),
     Patch(
         "a projector does not remove the tickets of others",
         "kfm.publish.projections.local",
         (("            self._kill_others(folder, ticket)\n", "            pass\n"),),
         chances=STALLS,
-        first=138,
+        first=177,
     ),
     Patch(
         "a version is built where readers look",
@@ -118,13 +119,15 @@ PATCHES = (
                 "self._objects, final, earlier, self._linking).build(manifest); return",
             ),
         ),
+        chances=CRASHES,
+        first=25,
     ),
     Patch(
         "a bucket's pointer is put without a condition",
         "kfm.publish.projections.s3",
         (("return self._bucket.put(key, body, if_match=etag)", "return self._bucket.put(key, body)"),),
         chances=SHOWN,
-        first=41,
+        first=382,
     ),
     Patch(
         "a target is recorded as up to date before it is",
@@ -163,6 +166,7 @@ PATCHES = (
         "kfm.publish.collect",
         (("limit=min(keep, PROMOTIONS_MAX)", "limit=1"),),
         chances=QUIET,
+        first=13,
     ),
     Patch(
         "a plan that drifted is applied",
@@ -181,13 +185,14 @@ PATCHES = (
             ),
         ),
         chances=QUIET,
+        first=10,
     ),
     Patch(
         "freezes are not asked",
         "kfm.engine.gating",
         (("freeze_gate(kernel.settings.freezes,", "freeze_gate((),"),),
         chances=QUIET,
-        first=42,
+        first=48,
     ),
     Patch(
         "a dry-run stages where runs do",
