@@ -182,7 +182,7 @@ def _quoted(secret: str) -> re.Pattern[str]:
 def _character(character: str) -> str:
     code = ord(character)
     percent = "".join(_any_case(f"%{byte:02x}") for byte in character.encode(errors="surrogatepass"))
-    forms = [re.escape(character), percent]
+    forms = [percent]
     units = character.encode("utf-16-be", errors="surrogatepass")
     pairs = [units[i : i + 2].hex() for i in range(0, len(units), 2)]
     forms.append("".join(_any_case(f"\\u{pair}") for pair in pairs))
@@ -195,6 +195,7 @@ def _character(character: str) -> str:
     escaped = _html(character)
     if escaped != character:
         forms.append(re.escape(escaped))
+    forms.append(re.escape(character))  # last: what can be read as a whole escape is one
     return "(?:" + "|".join(dict.fromkeys(forms)) + ")"
 
 
