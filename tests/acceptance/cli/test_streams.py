@@ -262,7 +262,8 @@ def test_a_signal_ends_cleanly(project: Path, sent: signal.Signals) -> None:
         "@contextmanager\n"
         "def slow(loaded, **_):\n"
         "    try:\n        print('ready', file=sys.stderr, flush=True)\n"
-        "        time.sleep(30)\n        yield\n"
+        # Short sleeps: a signal between the last look at it and the sleep would wait for the sleep's end.
+        "        for _ in range(600): time.sleep(0.05)\n        yield\n"
         "    finally:\n        print('tidied', file=sys.stderr, flush=True)\n"
         "kfm.wiring.open_app = slow\n"
         "from kfm.cli import main\nmain(['runs'])\n"
