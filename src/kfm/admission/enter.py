@@ -30,6 +30,7 @@ class Entered(Record, frozen=True):
     invocation: Invocation
     policy_epoch: int
     reason: str
+    known: Circumstances
 
 
 class Answered(Record, frozen=True):
@@ -170,6 +171,7 @@ class Door:
         grant = None
         if verdict.governed and seen is not None:
             grant = granted(seen, self._store.retry_state(seen.run_id), now_ms)
+        known = self._known(subject, decision.results, run.revision)
         admitted = self._store.admit(
             Admit(
                 run=run,
@@ -180,7 +182,7 @@ class Door:
                 invocation=invocation,
                 policy_epoch=epoch,
                 entries=entries,
-                known=self._known(subject, decision.results, run.revision),
+                known=known,
                 grant=grant,
             ),
             self._liveness.is_dead,
@@ -197,6 +199,7 @@ class Door:
             invocation=invocation,
             policy_epoch=epoch,
             reason=verdict.reason,
+            known=known,
         )
 
     # --- leaving without a run -------------------------------------------------------

@@ -18,6 +18,7 @@ from kfm.audit.shapes import (
     VersionRow,
 )
 from kfm.core.evidence import Attempt, Link, Retry
+from kfm.core.paging import every
 from kfm.core.records import Run
 from kfm.core.times import rfc3339
 from kfm.ports import LedgerReader
@@ -114,19 +115,11 @@ def _attempt(one: Attempt, calls: list[Retry]) -> RunAttempt:
 
 
 def _all_attempts(ledger: LedgerReader) -> Iterator[tuple[Attempt, Run]]:
-    after = 0
-    while page := ledger.attempts_since(after, PAGE_ROWS):
-        for _, attempt, run in page:
-            yield attempt, run
-        after = page[-1][0]
+    return ((attempt, run) for _, attempt, run in every(ledger.attempts_since))
 
 
 def _all_retries(ledger: LedgerReader) -> Iterator[Retry]:
-    after = 0
-    while page := ledger.retries_since(after, PAGE_ROWS):
-        for _, retry in page:
-            yield retry
-        after = page[-1][0]
+    return (retry for _, retry in every(ledger.retries_since))
 
 
 # --- what was promoted -----------------------------------------------------------------

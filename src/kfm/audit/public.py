@@ -8,14 +8,12 @@ from typing import Any
 
 from kfm.audit.shapes import CareOf
 from kfm.core.audit import entry_document
-from kfm.core.masking import PREFIX, is_masked, mask
+from kfm.core.masking import MASK_KEY, is_masked, mask
 from kfm.core.providers import provider_of
 from kfm.core.records import GovernanceEntry
 from kfm.core.redact import redact
 from kfm.core.settings import Dataset, Rights, Settings
 from kfm.ports import LedgerReader
-
-MASK_KEY = "mask_key"
 
 
 class Curtain:
@@ -54,7 +52,7 @@ class Curtain:
         if not self.hides(dataset_id):
             return text
         # Without a key they can't be told apart, and need not be.
-        return mask(text, self._key) if self._key else PREFIX.rstrip("-")
+        return mask(text, self._key)
 
     def care(self, dataset_id: str) -> CareOf:
         rights = self.rights(dataset_id)

@@ -15,9 +15,10 @@ from kfm.cli.failures import as_error
 from kfm.cli.session import Session
 from kfm.config import token
 from kfm.core.errors import BackendUnavailable, UsageError
+from kfm.core.masking import MASK_KEY
 from kfm.telemetry.exposition import CONTENT_TYPE, exposition
 from kfm.telemetry.folding import Folding
-from kfm.telemetry.public_names import MASK_KEY, PublicNames
+from kfm.telemetry.public_names import PublicNames
 from kfm.telemetry.tallies import Tallies
 
 CLIENT_SECONDS_MAX = 5

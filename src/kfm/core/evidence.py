@@ -16,7 +16,6 @@ from kfm.core.records import (
 )
 
 Ending = Literal["complete", "fail", "abort"]
-Tier = Literal["call", "run"]
 
 
 class Energy(Record, frozen=True):

@@ -12,10 +12,16 @@ from kfm.core.settings import Dataset
 
 PREFIX = "masked-"
 HEX_CHARS = 12
+MASK_KEY = "mask_key"  # the mark of the store that holds the environment's key
 
 
-def mask(dataset_id: str, key: str) -> str:
-    """The public name of a masked dataset: the same each time within one environment, and in no other."""
+def mask(dataset_id: str, key: str | None) -> str:
+    """The public name of a masked dataset: the same each time within one environment, and in no other.
+
+    Without a key none may be told apart: a name that anybody can compute is a guess that can be checked.
+    """
+    if key is None:
+        return PREFIX.rstrip("-")
     digest = hmac.new(key.encode(), dataset_id.encode(), hashlib.sha256).hexdigest()
     return f"{PREFIX}{digest[:HEX_CHARS]}"
 

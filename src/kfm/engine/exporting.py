@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kfm.core.evidence import Link
-from kfm.core.masking import is_masked, mask
+from kfm.core.masking import MASK_KEY, is_masked, mask
 from kfm.core.records import Manifest
 from kfm.core.settings import Dataset, Rights, Settings
 from kfm.export import verify_bundle
@@ -21,7 +21,6 @@ from kfm.ports import Files, LedgerReader
 from kfm.publish.catalogue import documents, in_data_folder
 from kfm.publish.manifest import require_rights
 
-MASK_KEY = "mask_key"
 LINKS_MAX = 100_000
 PAGE = 1000
 
@@ -97,7 +96,7 @@ def _dataset(settings: Settings, dataset_id: str, manifest: Manifest | None = No
 def _mask(ledger: LedgerReader) -> Mask:
     key = ledger.mark(MASK_KEY)
     # Without a key nothing may be told apart: any name would be a guess that can be checked.
-    return lambda name: "masked" if key is None else mask(name, key)
+    return lambda name: mask(name, key)
 
 
 def _links(ledger: LedgerReader, evidence: RunEvidence) -> tuple[list[Link], bool]:

@@ -144,7 +144,7 @@ class RecordedNodes:
             if on_retry is not None:
                 on_retry(retrying)
 
-        node = self._open.node if self._open else ""
+        node = self._node
 
         def timed(timeout_ms: int) -> T:
             began_ms, succeeded = kernel.clock.monotonic_ms(), False
@@ -173,7 +173,11 @@ class RecordedNodes:
     def retried(self, retrying: Retrying, call: int = 0) -> None:
         kind = retrying.error_class or "unknown"
         self._note(call, retrying.attempt, retrying.delay_ms, kind, "retried")
-        self._watch.retried(self._open.node if self._open else "", kind, retrying.delay_ms)
+        self._watch.retried(self._node, kind, retrying.delay_ms)
+
+    @property
+    def _node(self) -> str:
+        return self._open.node if self._open else ""
 
     def _note(
         self,
@@ -185,12 +189,11 @@ class RecordedNodes:
         *,
         circuit_open: bool = False,
     ) -> None:
-        node = self._open.node if self._open else ""
         self._retries.append(
             Retry(
                 run_id=self._run.run_id,
                 attempt=self._run.attempts,
-                node=node,
+                node=self._node,
                 call=call,
                 number=number,
                 delay_ms=delay_ms,

@@ -6,10 +6,8 @@ from msgspec.structs import replace
 
 from kfm.admission.enter import Answered, Door, Entered, TurnedAway
 from kfm.admission.subject import Subject
-from kfm.core import keys
 from kfm.core.commits import Promote
 from kfm.core.errors import Busy, LostLease, PlanDrifted
-from kfm.core.evidence import Circumstances
 from kfm.core.gates import refusal
 from kfm.core.holding import Waiting
 from kfm.core.providers import providers_of
@@ -205,18 +203,8 @@ class Updating:
         )
 
     def _nodes(self, entered: Entered) -> RecordedNodes:
-        kernel, subject, run = self._kernel, self._subject, entered.run
-        known = Circumstances(
-            invocation=entered.invocation,
-            gates=entered.invocation.gates,
-            policies=kernel.policies.bundle_id,
-            key_documents={
-                "trigger": keys.trigger_document(subject.trigger, subject.work, run.revision),
-                "work": keys.work_document(subject.work, run.revision),
-            },
-            code=work.code_of(subject),
-        )
-        return RecordedNodes(kernel, run, entered.invocation, known, self._watch)
+        known = replace(entered.known, invocation=entered.invocation, code=work.code_of(self._subject))
+        return RecordedNodes(self._kernel, entered.run, entered.invocation, known, self._watch)
 
     def _attempt(self, entered: Entered, log: RunLog, nodes: RecordedNodes) -> RunReport:
         kernel, run, subject = self._kernel, entered.run, self._subject

@@ -14,6 +14,7 @@ from typing import Protocol, TypeVar
 from msgspec.structs import replace
 
 from kfm.core.evidence import Attempt, Retry
+from kfm.core.paging import every
 from kfm.core.records import Invocation, Record, Run
 from kfm.core.times import rfc3339
 from kfm.ports import LedgerReader
@@ -121,25 +122,15 @@ def visit(ledger: LedgerReader, bounds: Bounds, names: Names, *visitors: Visitor
 
 
 def _attempts(ledger: LedgerReader) -> Iterator[tuple[Attempt, Run]]:
-    after = 0
-    while page := ledger.attempts_since(after, PAGE):
-        for _, attempt, run in page:
-            yield attempt, run
-        after = page[-1][0]
+    return ((attempt, run) for _, attempt, run in every(ledger.attempts_since))
 
 
 def _retries(ledger: LedgerReader) -> Iterator[Retry]:
-    after = 0
-    while page := ledger.retries_since(after, PAGE):
-        yield from (retry for _, retry in page)
-        after = page[-1][0]
+    return (retry for _, retry in every(ledger.retries_since))
 
 
 def _calls(ledger: LedgerReader) -> Iterator[Invocation]:
-    after = 0
-    while page := ledger.invocations_since(after, PAGE):
-        yield from (invocation for _, invocation in page)
-        after = page[-1][0]
+    return (invocation for _, invocation in every(ledger.invocations_since))
 
 
 class Aggregates:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from kfm.core.masking import PREFIX, is_masked, mask
+from kfm.core.masking import MASK_KEY, is_masked, mask
 from kfm.core.providers import provider_of
 from kfm.core.settings import Dataset, Settings
 from kfm.ports import LedgerReader
-
-MASK_KEY = "mask_key"
 
 
 class PublicNames:
@@ -43,4 +41,4 @@ class PublicNames:
 
     def _masked(self, dataset_id: str) -> str:
         # Without a key (there is no ledger yet) they can't be told apart, and need not be.
-        return mask(dataset_id, self._key) if self._key else PREFIX.rstrip("-")
+        return mask(dataset_id, self._key)

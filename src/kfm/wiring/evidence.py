@@ -10,14 +10,13 @@ from kfm import __version__
 from kfm.config import Loaded, openlineage
 from kfm.configuration.openlineage import OpenLineage
 from kfm.core.errors import ConfigError, UsageError
-from kfm.core.masking import is_masked, mask
+from kfm.core.masking import MASK_KEY, is_masked, mask
 from kfm.core.settings import Dataset, Rights, Settings, Target
 from kfm.lineage.delivery import Delivered, deliver_letters
 from kfm.lineage.naming import below, dataset_name
 from kfm.lineage.witness import TOPIC, LineageWitness, SilentWitness
 from kfm.ports import Clock, Collector, LedgerReader, Store, Witness
 
-MASK_KEY = "mask_key"  # the store's mark that holds it
 BATCH = 100
 RUN_DELIVERY_MS = 5_000  # after a run has been reported, this long at most
 REQUEST_TIMEOUT_MS = 5_000
@@ -40,8 +39,7 @@ class MaskKey:
     value: str | None = None
 
     def mask(self, name: str) -> str:
-        # Without a key nothing may be told apart: any name would be a guess that can be checked.
-        return "masked" if self.value is None else mask(name, self.value)
+        return mask(name, self.value)
 
     def take(self, store: Store, settings: Settings, fresh: Callable[[], str]) -> None:
         """Read it, or make it, where there is something to mask."""

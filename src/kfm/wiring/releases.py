@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from kfm import __version__
 from kfm.config import Loaded, actor, source_date_epoch_ms
 from kfm.core.errors import SigningFailed, UsageError
-from kfm.core.masking import mask
+from kfm.core.masking import MASK_KEY, mask
 from kfm.core.settings import Settings
 from kfm.ports import Ids, LedgerReader, PolicyEngine, Store
 from kfm.release.attestation import Origin
@@ -19,7 +19,7 @@ from kfm.release.making import Made, Wanted, make
 from kfm.release.names import checked_version
 from kfm.release.verifying import Verified, verify
 from kfm.telemetry.aggregates import Bounds, Names
-from kfm.telemetry.public_names import MASK_KEY, PublicNames
+from kfm.telemetry.public_names import PublicNames
 
 EVERYTHING = Bounds()
 FOLDER = "releases"  # beside the configuration
@@ -73,7 +73,7 @@ def make_release(
 
 def _names(app: Surroundings) -> Names:
     assert app.store is not None
-    key = app.store.mark(MASK_KEY) or app.store.ensure_mark(MASK_KEY, os.urandom(32).hex())
+    key = app.store.mark(MASK_KEY) or app.store.ensure_mark(MASK_KEY, app.ids.new() + app.ids.new())
     public = PublicNames(app.settings, app.store)
     return Names(
         hidden=lambda dataset_id: public(dataset_id) != dataset_id, mask=lambda name: mask(name, key)
