@@ -110,6 +110,8 @@ class Endings:
             nodes.decided(gates)
             landed = kernel.store.fail(self._fail(entered, error, gates, nodes, state))
             stored = kernel.store.run(run.run_id)
+            if not landed:
+                nodes.disown()
             if not landed and stored is not None and stored.status == "success" and stored.fence == run.fence:
                 # The promotion had been committed before its answer was lost.
                 return self.projected(

@@ -1,0 +1,56 @@
+"""What became of a run is told by whoever ended it, and by nobody else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kfm.config import load
+from kfm.core.commits import Promoted
+from kfm.engine.requests import RunRequest
+from kfm.telemetry.recording import Recording
+from kfm.wiring import App
+
+pytestmark = pytest.mark.req("UPD-15")
+
+CONFIG = """\
+version: 1
+environment: test
+datasets: [{id: levels, rights: {license: CC0-1.0, care: {label: Public}}}]
+sources: [{id: daily, dataset: levels, kind: files, folder: incoming}]
+"""
+
+
+def ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **answers: Any) -> list[dict[str, str]]:
+    """The labels under which a run was counted whose store gives these answers."""
+    (tmp_path / "incoming").mkdir()
+    (tmp_path / "incoming" / "a.csv").write_text("station,level\na,1\n")
+    (tmp_path / "kfm.yml").write_text(CONFIG)
+    app = App(load(str(tmp_path / "kfm.yml")), read_only=False, progress=None)
+    recording = Recording()
+    app.__dict__["kernel"] = replace(app.kernel, telemetry=recording)
+    for name, answer in answers.items():
+        monkeypatch.setattr(app.store, name, lambda _request, answer=answer: answer)
+    try:
+        app.run(RunRequest(source_id="daily", window_spec="2026-01-01/P1D", actor="ada"))
+    finally:
+        app.close()
+    return [dict(labels) for name, labels in recording.amounts if name == "kfm.updater.runs_total"]
+
+
+def test_a_run_that_ends_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A promoted run counts once, as complete."""
+    assert [labels["outcome"] for labels in ended(tmp_path, monkeypatch)] == ["complete"]
+
+
+def test_a_run_that_was_lost_is_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever lost its lease at the promotion says nothing of how the run ended."""
+    assert ended(tmp_path, monkeypatch, promote=Promoted(answer="lost")) == []
+
+
+def test_a_failure_that_did_not_land_is_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does one whose failure came too late."""
+    assert ended(tmp_path, monkeypatch, promote=None, fail=False) == []
