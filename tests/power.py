@@ -63,6 +63,13 @@ class FolderNode:
     def names(self) -> dict[str, Node]:
         return apply(self.synced, self.pending)
 
+    def get(self, name: str) -> Node | None:
+        """`names.get(name)`, without looking at all the others."""
+        for change in reversed(self.pending):
+            if name in change.names:
+                return change.names[name]
+        return self.synced.get(name)
+
 
 Node = FileNode | LinkNode | FolderNode
 
@@ -169,7 +176,7 @@ class PowerCutFiles:
             if name == "..":
                 trail = trail[:-1] or [self.root]
                 continue
-            child = trail[-1].names.get(name)
+            child = trail[-1].get(name)
             if isinstance(child, LinkNode) and (parts or follow):
                 followed += 1
                 if followed > LINKS_FOLLOWED_MAX:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from kfm.configuration.collector import Otlp
     from kfm.configuration.openlineage import OpenLineage
     from kfm.core.redact import Discretion
+    from kfm.core.roles import Identity, Known
 
 NAMES = ("kfm.yml", "kfm.yaml", "kfm.json")
 CONFIG_BYTES_MAX = 1024 * 1024
@@ -97,6 +98,20 @@ class Loaded:
 
     def secret(self, value: str) -> str:
         return resolve_secret(value, self.folder)
+
+    def people(self) -> tuple[Known, ...]:
+        """Who may do what, the references of their tokens resolved."""
+        if not self.settings.people:
+            return ()
+        from kfm.configuration.people import known_people
+
+        return known_people(self.settings, self.secret)
+
+    def identity(self) -> Identity:
+        """Who is asking: by the token in KFM_TOKEN, else by the account."""
+        from kfm.core.roles import identify
+
+        return identify(self.people(), actor(), token())
 
     @property
     def store(self) -> str | None:
@@ -313,7 +328,7 @@ def wants_colour(choice: str, is_tty: bool, environ: Mapping[str, str] = os.envi
 
 
 def token(environ: Mapping[str, str] = os.environ) -> str | None:
-    """What callers of our own servers must show."""
+    """Who is asking, where people have tokens; and what callers of our own servers must show."""
     return environ.get("KFM_TOKEN") or None
 
 
@@ -332,7 +347,7 @@ def completion_instruction(environ: Mapping[str, str] = os.environ) -> str | Non
 
 
 def actor() -> str:
-    """Who is asking: the account that the process runs under, not what the environment claims."""
+    """The account that the process runs under, not what the environment claims."""
     if sys.platform == "win32":
         return os.getlogin()
     import pwd

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from kfm.core.breaker import Breaker
-from kfm.core.commits import Admit, Admitted, Approve, Fail, Judge, Promote, Promoted, Reaped, Step
+from kfm.core.commits import Admit, Admitted, Approve, Approved, Fail, Judge, Promote, Promoted, Reaped, Step
 from kfm.core.evidence import Attempt, Backlog, Circumstances, Letter, Link, Retry, Testimony
 from kfm.core.holding import Approval, Held, RetryState, Waiting
 from kfm.core.records import (
@@ -27,6 +27,7 @@ from kfm.core.records import (
 from kfm.core.settings import Dataset
 
 if TYPE_CHECKING:
+    from kfm.core.incidents import Incident, Told
     from kfm.core.sealing import Seal
 
 
@@ -81,6 +82,15 @@ class Collector(Protocol):
     def close(self) -> None: ...
 
 
+class Notifier(Protocol):
+    """Tells somebody of one change of an incident. What a plugin of `kfm.notifiers` makes."""
+
+    def notify(self, change_id: str, body: bytes) -> None:
+        """Return once it has surely arrived; raise anything otherwise. The same may come twice, with one id."""
+
+    def close(self) -> None: ...
+
+
 class Span(Protocol):
     def note(self, **attributes: str | int | bool) -> None: ...
 
@@ -89,9 +99,12 @@ class Telemetry(Protocol):
     """Spans and metrics. Never fails and never delays the work that it watches."""
 
     def span(
-        self, name: str, *, trace_id: str | None = None, **attributes: str | int | bool
+        self, name: str, *, trace_id: str | None = None, lasted_ms: int = 0, **attributes: str | int | bool
     ) -> AbstractContextManager[Span]:
-        """A span inside the one that is open; with a trace id (32 hex digits) it begins that trace."""
+        """A span inside the one that is open; with a trace id (32 hex digits) it begins that trace.
+
+        `lasted_ms`: what it tells of began that long ago.
+        """
 
     def add(self, metric: str, amount: int = 1, **labels: str) -> None: ...
     def observe(self, metric: str, value: float, **labels: str) -> None: ...
@@ -251,8 +264,13 @@ class Guard(Protocol):
     """Runs one external call with the call tier's retries. The call gets its timeout in ms."""
 
     def __call__(
-        self, call: Callable[[int], T], *, on_retry: Callable[[Retrying], None] | None = None
-    ) -> T: ...
+        self,
+        call: Callable[[int], T],
+        *,
+        on_retry: Callable[[Retrying], None] | None = None,
+        until_ms: int | None = None,
+    ) -> T:
+        """No further try begins after `until_ms` on the monotonic clock; the present one is not cut short."""
 
 
 class Providers(Protocol):
@@ -465,11 +483,29 @@ class LedgerReader(Protocol):
         """Newest first."""
 
     def held_one(self, held_id: str) -> Held | None: ...
+    def halted(self, dataset_id: str) -> Held | None:
+        """A run of this dataset that a CARE or sovereignty rule halted, and nobody has released since."""
+
     def approval(self, request_id: str) -> Approval | None: ...
     def approvals(
         self, *, state: str | None = None, subject: str | None = None, limit: int = 50
     ) -> list[Approval]:
         """Newest first."""
+
+    def incidents(self, *, state: str | None = None, limit: int = 50) -> list[Incident]:
+        """Newest first."""
+
+    def find_incidents(self, start: str, limit: int = 2) -> list[Incident]:
+        """Those whose id, or whose cause, begins so."""
+
+    def incident_subjects(self, cause: str, limit: int = 100) -> list[str]:
+        """The runs that suffer from it."""
+
+    def hook_backlog(self, hook: str) -> Backlog:
+        """What a hook has still to be told."""
+
+    def hook_deliveries(self, cause: str) -> list[Told]:
+        """Each change of a cause and each hook that it was offered to, in their order."""
 
     def mark(self, name: str) -> str | None:
         """A value that the environment was given once."""
@@ -504,6 +540,17 @@ class Store(LedgerReader, Protocol):
     def hasten_letters(self, topic: str) -> None:
         """All that wait are due now, also those that are claimed: somebody wants them sent."""
 
+    def claim_for_hook(self, hook: str, limit: int, claim_ms: int) -> list[Letter]:
+        """The oldest changes of incidents that are due at this hook, not due again before the claim ends."""
+
+    def hook_delivered(self, hook: str, numbers: Sequence[int]) -> None: ...
+    def hook_put_back(self, hook: str, numbers: Sequence[int], not_before_ms: int) -> None: ...
+    def hasten_hook(self, hook: str) -> None:
+        """All that waits for it is due now."""
+
+    def settle_hooks(self, names: Sequence[str]) -> int:
+        """Be done with the changes that each of these hooks has had; how many there were."""
+
     def seal(self, actor: str, limit: int = 1000) -> Seal | None:
         """Enter one root for the events that no seal covers yet; None if there are none."""
 
@@ -520,8 +567,8 @@ class Store(LedgerReader, Protocol):
         """Decide about a run that has ended already; False if the world has moved."""
 
     def request_approval(self, approval: Approval, entry: GovernanceEntry) -> None: ...
-    def approve(self, request: Approve) -> bool:
-        """Approve a release and carry it out; False if it is not as it was asked for, or used already."""
+    def approve(self, request: Approve) -> Approved:
+        """Approve and carry out; not if it is not as it was asked for, or somebody is at work on it."""
 
     def raise_projected(self, dataset_id: str, target: str, sequence: int) -> None: ...
     def begin_collection(self, worker_id: str, lease_ms: int, dead: Callable[[str], bool]) -> int | Lock: ...

@@ -242,18 +242,25 @@ class WatchedSession(SimSession):
     def __init__(self, inner: Session, clock: SimClock) -> None:
         super().__init__(inner, clock, lambda _name: None)
         self.told: list[tuple[str, dict[str, Any], bool]] = []  # name, parameters, whether it found a row
+        self.named: set[str] = set()  # every statement, whether there are rules about it or not
 
     def all(self, name: str, /, **parameters: Any) -> list[Row]:
-        found = super().all(name, **parameters)
+        found = self._inner.all(name, **parameters)
+        self.named.add(name)
         if name in WATCHED:
             self.told.append((name, parameters, bool(found)))
         return found
 
     def one(self, name: str, /, **parameters: Any) -> Row | None:
-        found = super().one(name, **parameters)
+        found = self._inner.one(name, **parameters)
+        self.named.add(name)
         if name in WATCHED:
             self.told.append((name, parameters, found is not None))
         return found
+
+    def touched(self) -> frozenset[str]:
+        """The tables that it may have changed: those with a statement of their own."""
+        return frozenset(name.partition(".")[0] for name in self.named)
 
 
 class SimDatabase:
@@ -298,6 +305,7 @@ class SimDatabase:
         silent = WatchedSession(self._inner.session, self._clock)
         result = self._inner.write(lambda _session: change(silent))
         self._process.facts["told"] = silent.told
+        self._process.facts["touched"] = silent.touched()
         self._on_commit(self._process)
         if self._scheduler.unlucky(self._scheduler.chances.fail_after):
             self._on_answer(silent.told, lost=True)

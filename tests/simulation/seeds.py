@@ -9,9 +9,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from kfm.store.memory import MemoryDatabase
 from kfm.store.migrations import migrate
 from kfm.store.sqlite import SqliteDatabase
+from tests.simulation import shortcuts
 from tests.simulation.checks import Violation
 from tests.simulation.mail import State
 from tests.simulation.scheduler import Chances
@@ -54,13 +54,17 @@ def live(
     """Run one seed to its end. A broken promise is in the verdict, not raised."""
     folder = tempfile.mkdtemp(prefix="kfm-sim-", dir=_memory_disk()) if real_sqlite else None
     database: Any
-    database = SqliteDatabase(f"{folder}/kfm.db", FixedClock()) if folder else MemoryDatabase(FixedClock())
-    migrate(database, "sqlite", 0)
+    if folder:
+        database = SqliteDatabase(f"{folder}/kfm.db", FixedClock())
+        migrate(database, "sqlite", 0)
+    else:
+        database = shortcuts.new_ledger(FixedClock())
     world = World(seed, database, chances, collector)
     violation: BaseException | None = None
     ledger = ""
     try:
-        world.live()
+        with shortcuts.taken():
+            world.live()
         ledger = _ledger(database)
     except (Exception, Violation) as error:
         violation = error

@@ -184,6 +184,7 @@ class Door:
                 entries=entries,
                 known=known,
                 grant=grant,
+                approval=decision.approval,
             ),
             self._liveness.is_dead,
         )
@@ -284,6 +285,9 @@ class Door:
             *(["correction"] if subject.trigger.correction and verdict.kind == "start" else []),
             *(["governed-retry"] if verdict.governed else []),
         ]
+        if decision.approval is not None:
+            kinds.append("approved-attempt")
+            facts["request_id"] = decision.approval[0]
         return tuple(self._entry(kind, run.run_id, subject, facts) for kind in kinds)
 
     def _entry(self, kind: str, about: str, subject: Subject, details: dict[str, object]) -> GovernanceEntry:

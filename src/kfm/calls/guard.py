@@ -53,10 +53,15 @@ def guarded(
     classify: Callable[[Exception], Classification] = classify_call,
     timeout_ms: int = TIMEOUT_MS,
     deadline_ms: int | None = None,
+    until_ms: int | None = None,
     on_retry: Callable[[Retrying], None] | None = None,
 ) -> T:
-    """Call with a timeout in ms, again after failures that may pass, until the monotonic deadline."""
+    """Call with a timeout in ms, again after failures that may pass, until the monotonic deadline.
+
+    `until_ms` is a deadline, too, but for waiting only: a long download may well outlast it.
+    """
     policy = policy or call_policy()
+    ends_ms = min((each for each in (deadline_ms, until_ms) if each is not None), default=None)
     for attempt in range(1, policy.attempts_max + 1):
         try:
             return call(_left_ms(timeout_ms, clock, deadline_ms))
@@ -65,7 +70,7 @@ def guarded(
                 classify(error),
                 policy,
                 attempt,
-                None if deadline_ms is None else clock.now_ms() + deadline_ms - clock.monotonic_ms(),
+                None if ends_ms is None else clock.now_ms() + ends_ms - clock.monotonic_ms(),
                 clock.now_ms(),
                 rng.unit(),
                 _asked_ms(error, clock.now_ms()),

@@ -78,6 +78,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     timed: bool  # somebody asked for the limit, so the clock is read even if all goes well
     attempt_timeout_ms: int | None
     idempotent: bool
+    acts: bool  # somebody said that it is not: then nobody may repeat it, also no tier above
     retry_on: tuple[type[Exception], ...]
     isolation: Isolation | None
     check: Callable[[Any], object] | None
@@ -110,6 +111,7 @@ def plan_for(name: str, origin: object, options: Options, *, takes_limit: bool) 
         timed=takes_limit or timeout is not None or attempt_timeout is not None or isolation is not None,
         attempt_timeout_ms=None if attempt_timeout is None else _ms("attempt_timeout", attempt_timeout),
         idempotent=options.get("idempotent", False),
+        acts=options.get("idempotent") is False,
         retry_on=_retry_on(options.get("retry_on", ())),
         isolation=isolation,
         check=options.get("check"),

@@ -39,6 +39,7 @@ class Surroundings:
     breakers: Breakers
     pause: Callable[[int], Awaitable[None]]
     hearer: Callable[[FailedTry], None] | None  # of every failed try and every recovery
+    acting: Callable[[str], None] | None  # told before each try of a call that says idempotent=False
 
     def __init__(self) -> None:
         self._lines: dict[str | None, Line] = {}
@@ -49,7 +50,7 @@ class Surroundings:
             self.clock, self.rng = clock, rng
             self.breakers = LocalBreakers(clock)
             self.pause = _pause
-            self.hearer = None
+            self.hearer = self.acting = None
 
     def line(self, provider: str | None) -> Line:
         if not hasattr(self, "clock"):

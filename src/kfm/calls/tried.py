@@ -27,6 +27,7 @@ class FailedTry(msgspec.Struct, frozen=True, kw_only=True):
     not_before_ms: int | None
     circuit_open: bool
     error: Exception
+    sequence: int = 0  # the tries of one call share it, and no two calls of a process do
 
 
 class HandedUp(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ in nothing else; what they decide is decided here.
 
 from __future__ import annotations
 
+from itertools import count
 from typing import NoReturn
 
 from msgspec.structs import replace
@@ -18,6 +19,8 @@ from kfm.calls.tried import FailedTry, HandedUp, Outcome, handed_up_inside, mark
 from kfm.core.classify import UNKNOWN, Classification
 from kfm.core.errors import CallTimedOut, CircuitOpen, KfmError
 from kfm.core.retry import decide_call_retry
+
+_SEQUENCES = count(1)  # only calls that meet trouble take a number
 
 # An error of one of these classes is an answer: the provider is up, and does not like what we ask.
 _ANSWERS = ("access", "missing", "neo4j-client")
@@ -39,7 +42,17 @@ _WHY = {
 class Tries:
     """The state of one call. `open` before each try, then `succeeded` or `failed`."""
 
-    __slots__ = ("_deadline_ms", "_fence", "_last", "_outer_ms", "attempt", "limit_ms", "plan", "until_ms")
+    __slots__ = (
+        "_deadline_ms",
+        "_fence",
+        "_last",
+        "_outer_ms",
+        "_sequence",
+        "attempt",
+        "limit_ms",
+        "plan",
+        "until_ms",
+    )
 
     def __init__(self, plan: Plan, began_ms: int | None = None, outer_ms: int | None = None) -> None:
         """From now on, or (after a first try that was made without us) from when that began."""
@@ -54,6 +67,7 @@ class Tries:
         self._outer_ms = outer_ms
         self._fence: int | None = None
         self._last: FailedTry | None = None
+        self._sequence = 0
         self._deadline_ms = _earlier(began_ms + plan.timeout_ms, outer_ms) if plan.timed else outer_ms
 
     def open(self) -> None:
@@ -79,6 +93,8 @@ class Tries:
             except CircuitOpen as error:
                 self._refuse(error, "circuit-open")
         self.attempt += 1
+        if plan.acts and HERE.acting is not None:
+            HERE.acting(plan.name)
 
     def succeeded(self) -> None:
         circuit = self.plan.line.circuit
@@ -121,6 +137,7 @@ class Tries:
             elif reason == "retry" and isinstance(error, CallTimedOut) and error.facts.get("abandoned"):
                 reason = "abandoned"
         retry = reason == "retry"
+        self._sequence = self._sequence or next(_SEQUENCES)
         self._last = FailedTry(
             call=plan.name,
             provider=plan.line.provider,
@@ -133,6 +150,7 @@ class Tries:
             not_before_ms=decision.not_before_ms if retry else not_before_ms,
             circuit_open=bool(open_ms),
             error=error,
+            sequence=self._sequence,
         )
         hook = plan.on_retry if retry else plan.on_give_up
         if not retry:

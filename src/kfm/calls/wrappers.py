@@ -24,14 +24,14 @@ Invoke = Callable[[Tries, tuple[Any, ...], dict[str, Any]], Any]
 def wrap(fn: Callable[P, T], plan: Plan, handing: Handing | None) -> Callable[P, T]:
     """A synchronous function."""
     invoke = _invocation(fn, plan, handing)
-    if plan.isolation is not None:
+    if plan.isolation is not None or plan.acts:
 
         @functools.wraps(fn)
-        def isolated(*args: P.args, **kwargs: P.kwargs) -> T:
+        def watched(*args: P.args, **kwargs: P.kwargs) -> T:
             answer: T = carry_on(Tries(plan), invoke, args, kwargs)
             return answer
 
-        return isolated
+        return watched
     if plan.timed:
         return _timed(fn, plan, handing, invoke)
     return _plain(fn, plan, invoke)

@@ -181,10 +181,8 @@ def seal(session: Session) -> None:
     them is found. Runs do this by themselves when enough events have come together; before an anchor, or a
     release, it is worth doing by hand.
     """
-    from kfm.config import actor
-
     with session.app() as app:
-        made = app.seal(actor=actor())
+        made = app.seal(actor=app.actor)
     count = sum(one.count for one in made)
     document = {"events": count, "seals": len(made), "root": made[-1].root if made else None}
     line = f"sealed: {counted(count, 'event')}" if made else "nothing to seal: no event since the last seal"
@@ -207,7 +205,7 @@ def anchor(session: Session, to: str | None) -> None:
     from kfm.audit import anchors
     from kfm.audit.chain import verify
 
-    with session.app(read_only=True) as app:
+    with session.app(read_only=True, role="operate") as app:
         path = to or app.loaded.resolve(app.settings.audit.anchors)
         _, kept, _ = _anchors(app, ())
         if to is not None and os.path.exists(to):

@@ -59,8 +59,6 @@ def reset(session: Session, provider: str, rationale: str | None, **wish: Any) -
     """
     if not (rationale or "").strip():
         raise RationaleRequired("A circuit is reset with --rationale TEXT.")
-    from kfm.config import actor
-
     with session.app() as app:
         known = [breaker.provider for breaker in app.ledger.breakers()]
         if provider not in known:
@@ -73,7 +71,7 @@ def reset(session: Session, provider: str, rationale: str | None, **wish: Any) -
         before, after = app.reset_breaker(
             provider,
             rationale=rationale,
-            actor=actor(),
+            actor=app.actor,
             claimed_actor=wish["actor"],
             ticket=wish["ticket"],
         )

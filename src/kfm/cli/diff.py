@@ -35,7 +35,7 @@ def command(session: Session, plan_path: str | None, **wish: Any) -> int:
         watcher(is_tty=sys.stderr.isatty()) if session.output == "text" or session.verbose else Silent()
     )
     with session.app(read_only=True, progress=progress) as app:
-        requests = make_requests(app.settings, app.clock.now_ms(), dry_run=True, **wish)
+        requests = make_requests(app, dry_run=True, **wish)
         if plan_path and len(requests) > 1:
             raise UsageError("A plan is about one source.", remedy="Choose one with --source ID.")
         lineup = Lineup(app.settings, [request.source_id for request in requests])

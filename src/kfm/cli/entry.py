@@ -27,6 +27,8 @@ COMMANDS = {
     "breaker": ("kfm.cli.breaker", "List and reset circuit breakers of providers."),
     "quarantine": ("kfm.cli.quarantine", "List, show and release what was given up."),
     "approve": ("kfm.cli.approve", "Approve what somebody else has asked for."),
+    "request": ("kfm.cli.request", "Ask for an approval of one attempt at restricted work."),
+    "whoami": ("kfm.cli.whoami", "Show who you are here, and what you may do."),
     "project": ("kfm.cli.project", "Make every target show what is promoted."),
     "gc": ("kfm.cli.gc", "Remove stored bytes that no kept version needs."),
     "export": ("kfm.cli.export", "Bundle the evidence of a run, or check such a bundle."),

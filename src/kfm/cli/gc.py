@@ -57,11 +57,9 @@ def command(session: Session, apply: bool, dry_run: bool, grace: float | None, r
 
 
 def _carry_out(session: Session, grace_ms: int | None, rationale: str) -> Any:
-    from kfm.config import actor
-
     progress = watcher(is_tty=sys.stderr.isatty()) if session.output == "text" else Silent()
     with session.app(progress=progress) as app:
-        _, removed = app.collect(actor=actor(), rationale=rationale, grace_ms=grace_ms)
+        _, removed = app.collect(actor=app.actor, rationale=rationale, grace_ms=grace_ms)
     return removed
 
 

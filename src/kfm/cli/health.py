@@ -273,10 +273,9 @@ def _source(app: Any, source: Any) -> Iterator[Finding]:
                 "sources", "fail", f"{source.id}: there is no folder {folder}", "Create or mount it.", True
             )
     elif source.kind == "http":
-        from kfm.config import actor
         from kfm.engine.requests import RunRequest
 
-        decision = app.admission(RunRequest(source_id=source.id, actor=actor()))
+        decision = app.admission(RunRequest(source_id=source.id, actor=app.actor))
         if decision.allowed:
             yield _address(source, *app.address(source))
         else:

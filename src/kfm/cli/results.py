@@ -33,7 +33,7 @@ _WINDOW_CHARS, _VERSION_CHARS, _RUN_CHARS = 39, 12, 17
 def exit_code(report: Any) -> int:
     if report.error is not None:
         return int(report.error.exit_code)
-    if any(projection.error for projection in report.projections):
+    if any(projection.error and not is_put_off(projection.error) for projection in report.projections):
         return 4
     return {"failed": 1, "refused": 3, "busy": 5}.get(report.outcome, 0)
 
@@ -116,12 +116,20 @@ def _remark(session: Session, report: Any) -> None:
     elif says_more(report) or session.verbose:
         session.note(f"  {one_line(report.reason)}")
     for projection in report.projections:
-        if projection.error:
+        if projection.error and is_put_off(projection.error):
+            said = one_line(projection.error["message"])
+            session.note(f"put off: {projection.target} is shown later, with `kfm project`: {said}")
+        elif projection.error:
             session.note(f"error {projection.error['code']}: {projection.error['message']}")
             session.note(f"fix: {projection.error['remedy']}")
     if session.verbose:
         for line in details(report):
             session.note(line)
+
+
+def is_put_off(error: dict[str, Any]) -> bool:
+    """Nobody was called, because the target's provider is left alone: nothing has failed now."""
+    return bool(error["code"] == "KFM408")
 
 
 def says_more(report: Any) -> bool:

@@ -68,7 +68,6 @@ def _require_one(run_id: str | None, due: bool, watch: bool, only_list: bool) ->
 
 
 def _one(session: Session, app: Any, wanted: str, progress: Any, wish: dict[str, Any]) -> int:
-    from kfm.config import actor
     from kfm.wiring.retries import retry_run
 
     run = find_run(app.ledger, wanted)
@@ -84,7 +83,7 @@ def _one(session: Session, app: Any, wanted: str, progress: Any, wish: dict[str,
     report = retry_run(
         app,
         run,
-        actor=actor(),
+        actor=app.actor,
         claimed_actor=wish["actor"],
         rationale=wish["rationale"],
         ticket=wish["ticket"],
@@ -119,7 +118,6 @@ def _watch(session: Session, app: Any, progress: Any) -> int:
 
 
 def _pass(session: Session, app: Any, progress: Any) -> tuple[list[Any], list[Any]]:
-    from kfm.config import actor
     from kfm.engine.requests import RunReport
     from kfm.wiring.retries import run_due
 
@@ -139,7 +137,7 @@ def _pass(session: Session, app: Any, progress: Any) -> tuple[list[Any], list[An
                 f"{one.word}: run {short_id(one.run_id)} of {one.dataset_id}: {one_line(one.reason)}"
             )
 
-    run_due(app, actor=actor(), told=told)
+    run_due(app, actor=app.actor, told=told)
     return reports, passed
 
 

@@ -45,7 +45,7 @@ def command(session: Session, force: bool, **wish: Any) -> int:
     with session.app(read_only=wish["dry_run"], progress=progress) as app:
         if session.verbose:
             app.announce = session.note
-        requests = make_requests(app.settings, app.clock.now_ms(), force=force, **wish)
+        requests = make_requests(app, force=force, **wish)
         lineup = Lineup(app.settings, [request.source_id for request in requests])
         reports, code = attempt_all(
             session, app, requests, progress, lambda report: tell(session, lineup, report)

@@ -16,6 +16,7 @@ from kfm.cli.session import Session
 from kfm.config import token
 from kfm.core.errors import BackendUnavailable, UsageError
 from kfm.core.masking import MASK_KEY
+from kfm.core.roles import Known, decide, identify
 from kfm.telemetry.exposition import CONTENT_TYPE, exposition
 from kfm.telemetry.folding import Folding
 from kfm.telemetry.public_names import PublicNames
@@ -53,7 +54,7 @@ def serve(session: Session, listen: str) -> None:
     scrape = Scrape(session)
     scrape.tallies()  # a configuration that is wrong is told now, not to the first scraper
     try:
-        server = _Server((host, port), scrape, secret)
+        server = _Server((host, port), scrape, secret, session.load().people())
     except OSError as error:
         raise BackendUnavailable(
             f"{listen} can't be listened on: {(error.strerror or str(error)).lower()}.",
@@ -97,10 +98,13 @@ def require_private(host: str, secret: str | None) -> None:
 class _Server(HTTPServer):
     allow_reuse_address = True
 
-    def __init__(self, address: tuple[str, int], scrape: Scrape, secret: str | None) -> None:
+    def __init__(
+        self, address: tuple[str, int], scrape: Scrape, secret: str | None, people: tuple[Known, ...] = ()
+    ) -> None:
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         self.scrape = scrape
         self.secret = secret
+        self.people = people
         super().__init__(address, _Handler)
 
     def server_bind(self) -> None:
@@ -151,6 +155,9 @@ class _Handler(BaseHTTPRequestHandler):
         if self.server.secret is None:
             return True
         kind, _, said = self.headers.get("authorization", "").partition(" ")
+        if self.server.people:
+            reader = identify(self.server.people, "", said.strip())
+            return kind.lower() == "bearer" and decide(reader, "read", remote=True).allowed
         return kind.lower() == "bearer" and hmac.compare_digest(
             said.strip().encode("utf-8", "replace"), self.server.secret.encode("utf-8", "replace")
         )

@@ -34,17 +34,16 @@ def selection_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def make_requests(settings: Any, now_ms: int, **wish: Any) -> list[Any]:
+def make_requests(app: Any, **wish: Any) -> list[Any]:
     """One request for each chosen source. What can't be asked of one of them is asked of none."""
-    from kfm.config import actor
     from kfm.engine.requests import RunRequest
 
-    sources, window = wish["sources"], wish["window"]
+    settings, sources, window = app.settings, wish["sources"], wish["window"]
     if wish.get("plan"):
         sources, window = planned(wish["plan"], sources, window)
     chosen = choose(settings, sources)
     if window is not None:
-        require_window(window, [settings.source(source_id) for source_id in chosen], now_ms)
+        require_window(window, [settings.source(source_id) for source_id in chosen], app.clock.now_ms())
     folder = wish["artifacts"]
     return [
         RunRequest(
@@ -55,7 +54,7 @@ def make_requests(settings: Any, now_ms: int, **wish: Any) -> list[Any]:
             correction=wish["correction"],
             # Several sources must not write over each other's artifacts.
             artifacts_dir=f"{folder}/{source_id}" if folder and len(chosen) > 1 else folder,
-            actor=actor(),
+            actor=app.actor,
             claimed_actor=wish["actor"],
             rationale=wish["rationale"],
             ticket=wish["ticket"],

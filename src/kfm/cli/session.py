@@ -43,12 +43,17 @@ class Session(NamedTuple):
         return loaded
 
     @contextmanager
-    def app(self, *, read_only: bool = False, progress: Any = None) -> Iterator[Any]:
-        """The application for this configuration; closed again in any case."""
+    def app(self, *, read_only: bool = False, progress: Any = None, role: Any = None) -> Iterator[Any]:
+        """The application for this configuration; closed again in any case.
+
+        What is opened to be changed needs the role operate, unless another is named.
+        """
         with held():
             from kfm.wiring import open_app
 
-        with open_app(self.load(), read_only=read_only, progress=progress) as app:
+        with open_app(
+            self.load(), read_only=read_only, progress=progress, role=role, what=_command()
+        ) as app:
             yield app
 
     def emit(self, document: Any, lines: Sequence[str], rows: Sequence[Any] | None = None) -> None:
@@ -82,6 +87,13 @@ class Session(NamedTuple):
         import click
 
         return click.confirm(question, err=True)
+
+
+def _command() -> str:
+    """What somebody typed, as far as it is a command's name."""
+    click = sys.modules.get("click")
+    context = click.get_current_context(silent=True) if click is not None else None
+    return context.command_path if context is not None else "kfm"
 
 
 def _write(text: str, lines: int) -> None:

@@ -42,15 +42,13 @@ def set_switch(session: Session, position: str, rationale: str | None, **wish: A
     """
     if not (rationale or "").strip():
         raise RationaleRequired("A kill switch is set with --rationale TEXT.")
-    from kfm.config import actor
-
     with session.app() as app:
         scope = _scope(app.settings, wish["dataset"], wish["domain"], wish["everything"])
         switch = app.set_switch(
             scope,
             position,
             rationale=rationale,
-            actor=actor(),
+            actor=app.actor,
             claimed_actor=wish["actor"],
             ticket=wish["ticket"],
         )

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from kfm.configuration.document import Document
 from kfm.configuration.inline_secrets import inline_secrets
+from kfm.configuration.people import people_problems
 from kfm.configuration.shape import gathered, nearest
 from kfm.core.energy import FIGURE_MIN, FIGURES_MAX
 from kfm.core.errors import ConfigError, WindowError
@@ -53,6 +54,7 @@ def check(document: Document, settings: Settings) -> None:
         *_freezes(settings),
         *_numbers(settings),
         *_evidence(settings),
+        *people_problems(settings),
         *inline_secrets(settings),
     ]
     if problems:
@@ -137,7 +139,12 @@ def _provider(source: Source, path: str) -> Iterator[Problem]:
     if source.kind in ("files", "sync"):
         why = "nobody outside is called" if source.kind == "files" else "its members call; give it to them"
         yield f"{path}.provider", f"`provider` does not apply to a source of kind `{source.kind}`: {why}"
-    elif not is_provider_name(source.provider):
+    else:
+        yield from _provider_name(source.provider, path)
+
+
+def _provider_name(provider: str, path: str) -> Iterator[Problem]:
+    if not is_provider_name(provider):
         yield (
             f"{path}.provider",
             f"`provider` must be one word of plain characters, at most {PROVIDER_CHARS_MAX}",
@@ -310,6 +317,11 @@ def _target(target: Target, path: str) -> Iterator[Problem]:
         yield path, f"a target of kind `{target.kind}` needs `{needed}`"
     if target.kind == "s3" and target.url and not target.url.startswith("s3://"):
         yield f"{path}.url", "`url` must begin with `s3://` and name a place"
+    if target.provider is not None:
+        yield from _provider_name(target.provider, path)
+        if target.kind != "s3":
+            why = "nobody outside is called"
+            yield f"{path}.provider", f"`provider` does not apply to a target of kind `{target.kind}`: {why}"
 
 
 def _freezes(settings: Settings) -> Iterator[Problem]:

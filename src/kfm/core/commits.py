@@ -36,6 +36,7 @@ class Admit(Record, frozen=True):
     entries: tuple[GovernanceEntry, ...] = ()
     known: Circumstances = Circumstances()
     grant: RetryState | None = None  # a new one, for a retry past the budget that somebody answers for
+    approval: tuple[str, str] | None = None  # request and digest of the approval that this attempt uses up
 
 
 class Admitted(Record, frozen=True):
@@ -117,12 +118,19 @@ class Approve(Record, frozen=True):
     """A second person's yes, and what it lets happen, together or not at all."""
 
     request_id: str
-    held_id: str
-    digest: str  # of what is held, as it was when the release was asked for
+    digest: str  # of what was asked for, as it was then
     approved_by: str
     rationale: str
+    approved_account: str | None = None  # where the account said who it is
+    held_id: str | None = None  # what is released
     grant: RetryState | None = None
+    valid_ms: int | None = None  # how long an attempt may be made
     entries: tuple[GovernanceEntry, ...] = ()
+
+
+class Approved(Record, frozen=True):
+    answer: Literal["approved", "moved", "busy"]
+    lock: Lock | None = None  # busy: who works on it
 
 
 class Reaped(Record, frozen=True):

@@ -290,6 +290,19 @@ class NotApproved(Refused):
     remedy = "`kfm quarantine show ID` says what is held and which requests are open."
 
 
+class RoleMissing(Refused):
+    """Whoever asks may not do this.
+
+    The configuration says under `people:` who may read, operate and approve.
+    Who asks is known by the token in KFM_TOKEN, else by the account that runs
+    the command; a token that is nobody's is refused whatever the account may.
+    The refusal is in the governance ledger.
+    """
+
+    code = "KFM312"
+    remedy = "Ask somebody who has the role; `kfm whoami` shows who you are here, and by what."
+
+
 # --- 4xx: a backend is unavailable or refuses us -------------------------------------
 
 

@@ -7,6 +7,7 @@ lift it and the command that does.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, tzinfo
 from fnmatch import fnmatchcase
@@ -38,6 +39,8 @@ HALTING_GATES = frozenset({"care", "sovereignty"})
 _STRICTNESS = {"running": 0, "paused": 1, "stopped": 2}
 _TEXT_MAX = 200
 
+_ASKING = re.compile(r"`kfm (?:request|quarantine release) [^`]*`")
+
 FIRST_CHECK = ", the first is "  # before it: how many checks of a contract failed
 
 # A reason ends with who can lift it, and how. Where that begins, by gate; a refusal tells it apart.
@@ -64,6 +67,7 @@ class GateDecision(Record, frozen=True, kw_only=True):
     results: tuple[GateResult, ...]
     first_blocker: GateResult | None = None
     halts: bool = False
+    approval: tuple[str, str] | None = None  # request and digest of the approval that counted
 
     @property
     def overridden(self) -> tuple[str, ...]:
@@ -286,10 +290,18 @@ def cause_and_remedy(blocker: GateResult) -> tuple[str, str | None]:
     """A reason in two: what stands in the way, and how it is lifted. Each is told once."""
     if blocker.policy_ids:
         rules = f"{'Rule' if len(blocker.policy_ids) == 1 else 'Rules'} {', '.join(blocker.policy_ids)}"
-        return f"{rules}: {blocker.reason}", f"{GateDenied.remedy} `kfm explain {GateDenied.code}` says more."
+        return f"{rules}: {blocker.reason}", f"{_asked(blocker)} `kfm explain {GateDenied.code}` says more."
     lift = _LIFTS.get(blocker.gate)
     cause, found, rest = blocker.reason.rpartition(lift) if lift else ("", "", "")
     return (cause.rstrip(), found + rest) if found and cause else (blocker.reason, None)
+
+
+def _asked(blocker: GateResult) -> str:
+    """Where a second person can agree, the command that asks for it."""
+    found = _ASKING.search(blocker.reason)
+    return f"Ask a second person with {found[0]}; once it is approved, run the same command." if found else (
+        GateDenied.remedy
+    )
 
 
 def utc_text(instant_ms: int) -> str:

@@ -37,6 +37,11 @@ def standing(run: Run, state: RetryState | None) -> Standing:
     )
 
 
+def budget_ends_ms(run: Run, state: RetryState | None) -> int:
+    """Until when attempts are made without somebody who answers for them; the calls' waiting is in it."""
+    return standing(run, state).since_ms + policy_for(run.trigger_type).budget_ms
+
+
 def is_spent(run: Run, state: RetryState | None, now_ms: int) -> bool:
     """Does the next attempt need somebody who answers for it?"""
     now = standing(run, state)
@@ -73,6 +78,7 @@ def judge(
     unit_random: float,
     asked_ms: int | None = None,
     idempotent: bool = True,
+    acted: bool = False,
     counts: bool = True,
     stopped: bool = False,
     next_run_ms: int | None = None,
@@ -80,8 +86,9 @@ def judge(
 ) -> RetryState:
     """What becomes of a run whose attempt has just ended without success.
 
-    `asked_ms`: how long upstream wants us to wait. `counts`: False where a breaker refused the call, so
-    that nothing was tried. `stopped`: somebody ended it on purpose; nobody but a person starts it again.
+    `asked_ms`: how long upstream wants us to wait. `acted`: the attempt did something on the outside that
+    nobody may repeat. `counts`: False where a breaker refused the call, so that nothing was tried.
+    `stopped`: somebody ended it on purpose; nobody but a person starts it again.
     `next_run_ms`: when the schedule begins its next run, which takes over what is left.
     """
     now = standing(run, prior)
@@ -98,6 +105,8 @@ def judge(
         fate = "quarantine"
     elif not idempotent:
         fate, reason = "spent", "not-idempotent"
+    elif acted:
+        fate, reason = "spent", "acted"
     elif fate == "spent" and reason != "next-run" and now.grants >= retry_rules().grants_max:
         fate = "quarantine"
     return RetryState(

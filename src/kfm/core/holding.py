@@ -60,8 +60,8 @@ class Approval(Record, frozen=True):
     """One wish that needs a second person."""
 
     request_id: str
-    kind: str  # release
-    subject: str  # what it is about: a held id
+    kind: Literal["release", "attempt"]  # of what is held; at work that the policies ask an approval for
+    subject: str  # what it is about: a held id, or the work's base key
     digest: str  # of what was asked for, as it was then
     requested_by: str
     requested_at_ms: int
@@ -71,3 +71,10 @@ class Approval(Record, frozen=True):
     approved_by: str | None = None
     approved_at_ms: int | None = None
     approval_rationale: str | None = None
+    about: str = ""  # the same for people
+    dataset_id: str | None = None
+    requested_account: str | None = None  # where the account said who asked
+    expires_at_ms: int | None = None  # of an attempt: unused, it lapses
+    used_by: str | None = None  # the run
+    used_attempt: int | None = None
+    used_at_ms: int | None = None

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
-from kfm.core.settings import Source
+from kfm.core.settings import Source, Target
 
 PROVIDER_CHARS_MAX = 200
 _NAME = re.compile(r"[!-~]+")  # one word of plain characters: it is typed on command lines
@@ -28,6 +28,13 @@ def provider_of(source: Source) -> str | None:
     if source.bucket:
         return _bucket(source.bucket)
     return None
+
+
+def provider_of_target(target: Target) -> str | None:
+    """As of a source; a bucket that is read and written is one provider."""
+    if target.provider is not None:
+        return target.provider
+    return _bucket(target.url) if target.url else None
 
 
 def providers_of(source: Source, find: Callable[[str], Source]) -> tuple[str, ...]:

@@ -104,6 +104,16 @@ class Invocation(Record, frozen=True):
     gates: tuple[GateResult, ...] = ()
 
 
+class Output(Record, frozen=True):
+    """One thing that a node made."""
+
+    name: str  # its path, relative: in the project for a file, on the branch for an object
+    checksum: str  # sha256:<hex>
+    size: int
+    kind: Literal["object", "file"] = "object"  # in the object store, or where the node itself put it
+    published: bool = False  # it goes into the dataset's next version, too
+
+
 class Node(Record, frozen=True):
     """One step of a run's DAG: a row of run-state."""
 
@@ -116,9 +126,14 @@ class Node(Record, frozen=True):
     recorded_at_ms: int
     attempt: int = 1
     output_commit: str | None = None
-    outputs: tuple[str, ...] = ()
+    outputs: tuple[Output, ...] = ()
     skipped_because: str | None = None
     code_sha: str | None = None
+    pipeline_id: str | None = None
+    duration_ms: int | None = None
+    error_code: str | None = None
+    error_message: str | None = None
+    reason: str | None = None  # why it ran, or did not
 
 
 class Unit(Record, frozen=True, kw_only=True):

@@ -103,6 +103,7 @@ class Target(Strict, frozen=True):
     name: str | None = None
     path: str | None = None
     url: str | None = None
+    provider: str | None = None  # whose circuit its calls pass; None: by the address
     options: dict[str, str] = {}
 
 
@@ -150,6 +151,28 @@ class Audit(Strict, frozen=True):
     anchors: str = "audit-anchors.jsonl"  # beside the configuration, to be kept elsewhere, too
 
 
+class Hook(Strict, frozen=True):
+    """Who is told when an incident opens, gets worse or is resolved."""
+
+    kind: str  # command | webhook | file, or a kfm.notifiers entry point
+    name: str | None = None  # None: the kind; what was delivered is kept under it
+    command: tuple[str, ...] = ()
+    url: str | None = None
+    secret: str | None = None  # env:NAME or file:PATH
+    path: str | None = None
+    options: dict[str, str] = {}
+    timeout_seconds: float = 5.0
+
+
+class Person(Strict, frozen=True):
+    """Somebody who may use kfm: one person, or one machine, by whichever name it comes."""
+
+    subject: str
+    roles: tuple[Literal["read", "operate", "approve"], ...]
+    accounts: tuple[str, ...] = ()  # of the operating system
+    tokens: tuple[str, ...] = ()  # sha256:HEX of each, or a reference to such a text
+
+
 class Settings(Strict, frozen=True):
     version: Literal[1] = 1
     environment: str = "default"
@@ -168,6 +191,8 @@ class Settings(Strict, frozen=True):
     telemetry: Telemetry = Telemetry()
     energy: EnergyModel = EnergyModel()
     audit: Audit = Audit()
+    incidents: tuple[Hook, ...] = ()
+    people: tuple[Person, ...] = ()  # none: whoever can run kfm here may do everything
 
     def dataset(self, dataset_id: str) -> Dataset:
         return next(d for d in self.datasets if d.id == dataset_id)

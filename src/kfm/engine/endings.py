@@ -33,6 +33,7 @@ from kfm.engine.kernel import Kernel
 from kfm.engine.nodes import RecordedNodes
 from kfm.engine.projecting import project
 from kfm.engine.requests import Outcome, RunReport
+from kfm.engine.scheduled import next_run_ms
 from kfm.recovery.failures import advise, judged, kind_of
 
 
@@ -99,7 +100,7 @@ class Endings:
         """End the run without a promotion, unless it turns out to have been promoted after all."""
         kernel, run = self._kernel, entered.run
         error = _as_error(problem, log, kernel.redact)
-        state = self._judged(run, error)
+        state = self._judged(entered, error, nodes)
         advice = advise(run, state, kernel.store.now_ms())
         log.step(log.phase, error.message, level="error", code=error.code, error_class=advice.error_class)
         decided = problem.decision.results if isinstance(problem, Denied) else ()
@@ -138,15 +139,19 @@ class Endings:
             failed_checks=problem.failed_checks if isinstance(problem, Denied) else (),
         )
 
-    def _judged(self, run: Run, error: KfmError) -> RetryState:
-        kernel = self._kernel
+    def _judged(self, entered: Entered, error: KfmError, nodes: RecordedNodes) -> RetryState:
+        kernel, run = self._kernel, entered.run
+        now_ms = kernel.store.now_ms()
         return judged(
             run,
             error,
             kernel.store.retry_state(run.run_id),
             idempotent=self.subject.source.idempotent,
-            now_ms=kernel.store.now_ms(),
+            acted=nodes.acted,
+            now_ms=now_ms,
             unit_random=kernel.rng.unit(),
+            next_run_ms=next_run_ms(kernel, run),
+            lasts_ms=max(0, now_ms - entered.invocation.requested_at_ms),  # as long as this one took
         )
 
     def _fail(

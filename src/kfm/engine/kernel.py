@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from kfm.core.records import Window
+from kfm.core.records import Run, Window
 from kfm.core.redact import Discretion
 from kfm.core.settings import Settings, Source
 from kfm.ports import (
@@ -31,6 +32,9 @@ from kfm.ports import (
 from kfm.ports import Source as Upstream
 from kfm.telemetry.off import Off
 
+if TYPE_CHECKING:
+    from kfm.calls.tried import FailedTry
+
 
 class Unmetered:
     """Where nobody counts what work costs."""
@@ -47,6 +51,20 @@ class Midway:
 
     def unit(self) -> float:
         return 0.5
+
+
+class Overhearing(Protocol):
+    """Who keeps account of the calls that a pipeline makes by itself. Asked from any thread."""
+
+    def heard(self, tried: FailedTry) -> None:
+        """A try failed, or a call succeeded after failures."""
+
+    def acted(self, call: str) -> None:
+        """A call is being made that nobody may repeat."""
+
+
+def _unheard(_by: Overhearing, _left_ms: int) -> AbstractContextManager[None]:
+    return nullcontext()
 
 
 @dataclass(frozen=True)
@@ -79,6 +97,10 @@ class Kernel:
     public_name: Callable[[str], str] = lambda dataset_id: dataset_id  # what a dataset is called in public
     # Who hears of tries that failed while upstream is being discovered; None: nobody any more.
     listen: Callable[[Callable[[Retrying], None] | None], None] = lambda _hearer: None
+    # Around a pipeline: its own calls are heard, and have this long until the run's budget ends.
+    overheard: Callable[[Overhearing, int], AbstractContextManager[None]] = _unheard
+    # When the schedule begins its next run, which takes over what a failed one leaves; None: no schedule.
+    next_scheduled_ms: Callable[[Run], int | None] = lambda _run: None
 
     @property
     def store(self) -> Store:

@@ -6,12 +6,14 @@ transaction that ends the run.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from itertools import count
 from typing import Any, Protocol, TypeVar
 
 from msgspec.structs import replace
 
+from kfm.calls.guard import classify_call
 from kfm.core import keys
 from kfm.core.commits import Step
 from kfm.core.energy import energy_of
@@ -19,6 +21,7 @@ from kfm.core.errors import KfmError, LostLease
 from kfm.core.evidence import Account, Attempt, Circumstances, Ending, Energy, Retry
 from kfm.core.records import Found, GateResult, Invocation, Run, ValidationReport
 from kfm.engine.kernel import Kernel
+from kfm.engine.own_calls import OwnCalls
 from kfm.engine.watching import Watch
 from kfm.ports import Guard, Retrying
 
@@ -35,6 +38,8 @@ class Nodes(Protocol):
     def validated(self, report: ValidationReport) -> None: ...
     def fetched(self, objects: int, size: int) -> None: ...
     def guard(self, call: Callable[[int], T], *, on_retry: Callable[[Retrying], None] | None = None) -> T: ...
+    def own_calls(self, told: Callable[[str, str], None]) -> AbstractContextManager[None]:
+        """Around a pipeline: whatever it calls by itself is on record, and told with its error's class."""
 
 
 class Unrecorded:
@@ -47,14 +52,25 @@ class Unrecorded:
     def learn(self, **facts: Any) -> None: ...
     def validated(self, report: ValidationReport) -> None: ...
     def fetched(self, objects: int, size: int) -> None: ...
+    def own_calls(self, told: Callable[[str, str], None]) -> AbstractContextManager[None]:  # noqa: ARG002
+        return nullcontext()
 
 
 class RecordedNodes:
     """Nodes as rows of the store."""
 
     def __init__(
-        self, kernel: Kernel, run: Run, invocation: Invocation, known: Circumstances, watch: Watch
+        self,
+        kernel: Kernel,
+        run: Run,
+        invocation: Invocation,
+        known: Circumstances,
+        watch: Watch,
+        *,
+        budget_ends_ms: int,
     ) -> None:
+        # When the run's budget ends, in which its calls' waiting counts: on the monotonic clock.
+        self._until_ms = kernel.clock.monotonic_ms() + budget_ends_ms - kernel.store.now_ms()
         self._kernel = kernel
         self._watch = watch
         self._ending: tuple[Account, ...] = ()
@@ -64,7 +80,8 @@ class RecordedNodes:
         self._of_node = Circumstances()
         self._open: Attempt | None = None
         self._retries: list[Retry] = []
-        self._calls = 0
+        self._calls = count(1)
+        self._own: OwnCalls | None = None
         self._fingerprint: str | None = None
         self._found: tuple[Found, ...] = ()
         self._inputs_hash: str | None = None
@@ -99,7 +116,7 @@ class RecordedNodes:
         if not self._kernel.store.step(step):
             raise LostLease(f"Run {run.run_id} has passed to another.")
         self._open, self._of_node = opened, Circumstances()
-        self._retries.clear()
+        del self._retries[: len(step.retries)]
         self._fingerprint, self._found = None, ()
         self._cpu_us = self._kernel.meter.cpu_us()
         self._package_uj = self._kernel.meter.package_uj()
@@ -133,9 +150,7 @@ class RecordedNodes:
 
     def guard(self, call: Callable[[int], T], *, on_retry: Callable[[Retrying], None] | None = None) -> T:
         """The call tier, with each failed try on record."""
-        kernel, tried = self._kernel, 0
-        self._calls += 1
-        number = self._calls
+        kernel, tried, number = self._kernel, 0, next(self._calls)
 
         def told(retrying: Retrying) -> None:
             nonlocal tried
@@ -157,18 +172,42 @@ class RecordedNodes:
 
         with self._watch.call(self._run, node, number) as span:
             try:
-                answer = kernel.guard(timed, on_retry=told)
+                answer = kernel.guard(timed, on_retry=told, until_ms=self._until_ms)
                 span.note(outcome="success", tries=tried + 1)
                 return answer
             except Exception as error:
-                kind = str(error.facts.get("error_class", "")) if isinstance(error, KfmError) else ""
-                kind = kind or type(error).__name__
+                facts = error.facts if isinstance(error, KfmError) else {}
+                kind = str(facts.get("error_class") or type(error).__name__)
                 span.note(error_type=kind, tries=tried + 1)
-                if tried:
-                    opened = isinstance(error, KfmError) and bool(error.facts.get("circuit_open"))
-                    self._note(number, tried + 1, 0, kind, "gave-up", circuit_open=opened)
+                opened = bool(facts.get("circuit_open"))
+                if tried or opened:
+                    passes = classify_call(error).retryable
+                    self._note(
+                        number, tried + 1, 0, kind, "gave-up", circuit_open=opened, retryable=passes or opened
+                    )
                     self._watch.gave_up(node, kind)
                 raise
+
+    @contextmanager
+    def own_calls(self, told: Callable[[str, str], None]) -> Iterator[None]:
+        kernel = self._kernel
+        self._own = OwnCalls(
+            self._run,
+            self._node,
+            watch=self._watch,
+            clock=kernel.clock,
+            ahead_ms=kernel.store.now_ms() - kernel.clock.now_ms(),
+            take_number=lambda: next(self._calls),
+            note=self._note,
+            told=told,
+        )
+        with kernel.overheard(self._own, max(0, self._until_ms - kernel.clock.monotonic_ms())):
+            yield
+
+    @property
+    def acted(self) -> bool:
+        """Was a call made that nobody may repeat?"""
+        return self._own is not None and bool(self._own.acts)
 
     def retried(self, retrying: Retrying, call: int = 0) -> None:
         kind = retrying.error_class or "unknown"
@@ -188,6 +227,8 @@ class RecordedNodes:
         outcome: Any,
         *,
         circuit_open: bool = False,
+        retryable: bool = True,
+        at_ms: int | None = None,
     ) -> None:
         self._retries.append(
             Retry(
@@ -198,10 +239,10 @@ class RecordedNodes:
                 number=number,
                 delay_ms=delay_ms,
                 error_class=error_class,
-                retryable=True,
+                retryable=retryable,
                 outcome=outcome,
                 circuit_open=circuit_open,
-                at_ms=self._kernel.store.now_ms(),
+                at_ms=self._kernel.store.now_ms() if at_ms is None else at_ms,
             )
         )
 

@@ -9,6 +9,7 @@ from kfm.admission.subject import Subject
 from kfm.core.commits import Promote
 from kfm.core.errors import Busy, LostLease, PlanDrifted
 from kfm.core.gates import refusal
+from kfm.core.grants import budget_ends_ms
 from kfm.core.holding import Waiting
 from kfm.core.providers import providers_of
 from kfm.core.records import GateResult, GovernanceEntry
@@ -204,7 +205,12 @@ class Updating:
 
     def _nodes(self, entered: Entered) -> RecordedNodes:
         known = replace(entered.known, invocation=entered.invocation, code=work.code_of(self._subject))
-        return RecordedNodes(self._kernel, entered.run, entered.invocation, known, self._watch)
+        kernel, run = self._kernel, entered.run
+        # Of a first attempt nothing is on record yet.
+        state = kernel.store.retry_state(run.run_id) if run.attempts > 1 else None
+        return RecordedNodes(
+            kernel, run, entered.invocation, known, self._watch, budget_ends_ms=budget_ends_ms(run, state)
+        )
 
     def _attempt(self, entered: Entered, log: RunLog, nodes: RecordedNodes) -> RunReport:
         kernel, run, subject = self._kernel, entered.run, self._subject
@@ -252,7 +258,7 @@ class Updating:
             # In this order: a switch thrown after the epoch was read moves the epoch.
             epoch = kernel.store.policy_epoch()
             head = kernel.store.head(subject.dataset.id)
-            decision = gating.at_promotion(kernel, subject, prepared.report)
+            decision = gating.at_promotion(kernel, subject, prepared.report, run=run)
             if not decision.allowed:
                 raise Denied(decision, prepared.report)
             gates = (*entered.invocation.gates, *decision.results)

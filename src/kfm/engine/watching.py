@@ -26,7 +26,7 @@ class Watch:
     def run(self, run: Run, trigger: TriggerType) -> AbstractContextManager[Span]:
         return self._telemetry.span(
             "kfm.run",
-            trace_id=keys.attempt_id(run.run_id, run.attempts).replace("-", ""),
+            trace_id=_trace_id(run),
             run_id=run.run_id,
             attempt=run.attempts,
             dataset=self.dataset,
@@ -43,6 +43,20 @@ class Watch:
     def call(self, run: Run, node: str, number: int) -> AbstractContextManager[Span]:
         return self._telemetry.span(
             "kfm.call", run_id=run.run_id, attempt=run.attempts, node=node, call=number
+        )
+
+    def own_call(
+        self, run: Run, node: str, number: int, lasted_ms: int, *, alone: bool
+    ) -> AbstractContextManager[Span]:
+        """A call that is over; `alone` where the run's own span is not open, in another thread."""
+        return self._telemetry.span(
+            "kfm.call",
+            trace_id=_trace_id(run) if alone else None,
+            lasted_ms=lasted_ms,
+            run_id=run.run_id,
+            attempt=run.attempts,
+            node=node,
+            call=number,
         )
 
     # --- metrics -----------------------------------------------------------------------------
@@ -99,3 +113,7 @@ class Watch:
             telemetry.add("kfm.updater.cpu_seconds_total", used.cpu_us, **labels)
             telemetry.add("kfm.updater.energy_wh_total", used.energy_uwh, **labels)
             telemetry.add("kfm.updater.co2_g_total", used.co2_ug, **labels)
+
+
+def _trace_id(run: Run) -> str:
+    return keys.attempt_id(run.run_id, run.attempts).replace("-", "")

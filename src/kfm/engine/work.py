@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 
 from msgspec.structs import replace
@@ -99,19 +100,22 @@ def prepare(
     pipeline = subject.source.pipeline
     function = kernel.load_pipeline(pipeline) if pipeline else publish_as_fetched
     log.step("pipeline", pipeline or "publish as fetched")
-    run_pipeline(
-        function,
-        Context(
-            [Input(each, objects) for each in fetched],
-            subject.window,
-            publisher,
-            lambda message: log.step("pipeline", message),
-            dataset_id=subject.dataset.id,
-            source_id=subject.source.id,
-            partition=subject.work.partition,
-            dry_run=publisher.dry_run,
-        ),
+    context = Context(
+        [Input(each, objects) for each in fetched],
+        subject.window,
+        publisher,
+        lambda message: log.step("pipeline", message),
+        dataset_id=subject.dataset.id,
+        source_id=subject.source.id,
+        partition=subject.work.partition,
+        dry_run=publisher.dry_run,
     )
+
+    def heard(sentence: str, error_class: str) -> None:
+        log.step("pipeline", sentence, level="warning", error_class=error_class)
+
+    with nodes.own_calls(heard) if pipeline else nullcontext():
+        run_pipeline(function, context)
     check()
     staged = publisher.staged()
     nodes.learn(outputs=staged.assets)

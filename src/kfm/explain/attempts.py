@@ -68,14 +68,17 @@ def retried(run: Run, rows: Sequence[Attempt], retries: Sequence[Retry]) -> list
 
 
 def _tries_text(attempt: int, node: str, tries: Sequence[Retry]) -> str:
+    where = f"node {node}" if node else "the run"
     again = [each for each in tries if each.outcome == "retried"]
+    if not again:
+        opened = ", and its provider is left alone since" if tries[-1].circuit_open else ""
+        return f"In attempt {attempt}, {where}, a call was not tried again after {tries[-1].error_class}{opened}."
     shown = [
         f"{each.error_class}, then {duration(each.delay_ms)} of waiting" for each in again[:TRIES_SHOWN_MAX]
     ]
     if len(again) > TRIES_SHOWN_MAX:
         shown.append(f"and {len(again) - TRIES_SHOWN_MAX} more")
     end = next((f"; it gave up on {each.error_class}" for each in tries if each.outcome == "gave-up"), "")
-    where = f"node {node}" if node else "the run"
     times = counted(len(again), "time")
     return f"In attempt {attempt}, {where}, a call was retried {times}: {'; '.join(shown)}{end}."
 

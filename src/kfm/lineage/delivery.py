@@ -8,18 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import Protocol
 
 from kfm.core.errors import BackendUnavailable, CollectorRefused, KfmError
-from kfm.core.evidence import Letter
+from kfm.core.evidence import Backlog, Letter
 from kfm.core.records import Record
 from kfm.core.redact import redact
-from kfm.ports import Clock, Collector, Store
+from kfm.ports import Clock, Collector
 
 BACKOFF_BASE_MS = 1_000
 BACKOFF_MAX_MS = 5 * 60_000
 PARKED_MS = 24 * 3_600_000  # for what a collector refuses: it waits for somebody to look
 CLAIM_MARGIN_MS = 60_000  # beyond the pass itself; a claim that lapses early makes duplicates
 ROUNDS_MAX = 100_000
+
+
+class Mail(Protocol):
+    """As much of a store as a delivery needs."""
+
+    def now_ms(self) -> int: ...
+    def backlog(self, topic: str) -> Backlog: ...
+    def claim_letters(self, topic: str, limit: int, claim_ms: int) -> list[Letter]: ...
+    def letters_delivered(self, numbers: Sequence[int]) -> None: ...
+    def letters_put_back(self, numbers: Sequence[int], not_before_ms: int) -> None: ...
 
 
 class Delivered(Record, frozen=True):
@@ -38,7 +49,7 @@ def backoff_ms(tries: int) -> int:
 
 
 def deliver_letters(
-    store: Store,
+    store: Mail,
     collector: Callable[[], Collector | None],
     clock: Clock,
     *,
@@ -69,7 +80,7 @@ def deliver_letters(
 class _Pass:
     def __init__(
         self,
-        store: Store,
+        store: Mail,
         clock: Clock,
         topic: str,
         batch: int,

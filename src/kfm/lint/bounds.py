@@ -8,17 +8,19 @@ from collections.abc import Iterator
 
 from kfm.lint.findings import Mark, head
 from kfm.lint.flow import BREAK, NEXT, RAISE, RETURN, flow, is_true, own
-from kfm.lint.loops import Retry
+from kfm.lint.loops import Retry, lost_a_race
 from kfm.lint.names import is_passive, is_remark, last
 from kfm.lint.outline import Loop, Module, assigned_in, calls_in, inside, names_in
 
 _STOPS = re.compile(
-    r"(?i)stop|shut|clos|running|alive|cancel|exit|quit|deadline|timeout|elapsed|expire|enabled"
+    r"(?i)stop|shut|clos|running|alive|cancel|exit|quit|deadline|timeout|elapsed|expire|enabled|finaliz"
 )
 
 
 def unbounded(module: Module, retry: Retry) -> Iterator[Mark]:
     loop = retry.loop
+    if all(map(lost_a_race, retry.failures)):
+        return  # each time, somebody else has got on; for ever is not how long it lasts
     if isinstance(loop, ast.While):
         if not is_true(loop.test) and _limits(module, retry, loop.test):
             return

@@ -89,12 +89,14 @@ def check_libraries(module: Module) -> Iterator[Mark]:
     roots = decorators.ROOTS | transports.ROOTS
     if not (roots & module.names.modules) or not any(word in module.source.text for word in WORDS):
         return
-    # A flaky test that is run again is no call to anybody.
-    spared = {
-        id(each) for test in module.functions if test.name.startswith("test") for each in test.decorator_list
-    }
+    # A flaky test that is run again is no call to anybody; what a test declares is an example.
+    tests = [each for each in module.functions if each.name.startswith("test")]
+    spared = {id(each) for test in tests for each in test.decorator_list}
+    spans = [(test.lineno, test.end_lineno or test.lineno) for test in tests]
     for node in ast.walk(module.source.tree):
         if isinstance(node, ast.Call) and id(node) not in spared:
+            if any(first <= node.lineno <= end for first, end in spans):
+                continue
             yield from _check(module, node, decorators.CALLS, transports.CALLS)
     yield from decorators.check_bare(module)
 

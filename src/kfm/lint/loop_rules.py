@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from kfm.lint.answers import ASKS_TO_WAIT, PERMANENT, statuses
 from kfm.lint.attempts import COUNTER
 from kfm.lint.bounds import unbounded
-from kfm.lint.exceptions import caught, is_permanent, is_race, is_throttled
+from kfm.lint.exceptions import caught, is_permanent, is_throttled
 from kfm.lint.findings import Mark, Placed
 from kfm.lint.flow import RAISE, RETURN, flow, is_true, own
-from kfm.lint.loops import Failure, Retry
+from kfm.lint.loops import Failure, Retry, lost_a_race
 from kfm.lint.names import is_passive, is_sleep, last
 from kfm.lint.outline import LOOPS, Module, assigned_in, calls_in, inside, names_in
 
@@ -64,8 +64,7 @@ def _waiting(module: Module, retry: Retry, failure: Failure) -> Iterator[Mark]:
     elif isinstance(retry.loop, ast.For) and isinstance(retry.loop.iter, ast.Name | ast.Attribute):
         return
     if not waits:
-        raced = bool(failure.types) and all(map(is_race, failure.types))
-        if not raced and not _acts(module, retry, failure):
+        if not lost_a_race(failure) and not _acts(module, retry, failure):
             where = failure.node if isinstance(failure.node, ast.ExceptHandler) else failure.node.test
             what = "fails" if isinstance(failure.node, ast.ExceptHandler) else "is refused"
             yield Mark("KFM102", where, f"What {what} here is tried again at once, without any wait.")
@@ -96,6 +95,8 @@ def _acts(module: Module, retry: Retry, failure: Failure) -> bool:
     if isinstance(retry.loop, ast.While) and any(
         _WAITS.search(last(module.names.called(call))) for call in calls_in([retry.loop.test])
     ):
+        return True
+    if failure.types and all(each == "socket.timeout" for each in failure.types):
         return True
     if failure.types and all(re.search(r"(?i)timeout|timedout", each) for each in failure.types):
         limited = [

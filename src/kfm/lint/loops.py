@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from kfm.lint.answers import is_failure, is_success
 from kfm.lint.attempts import COUNTER, counts_attempts, does_other_work
-from kfm.lint.exceptions import NO_FAILURE, WAITED_TOO_LONG, caught, is_not_yet
+from kfm.lint.exceptions import NO_FAILURE, WAITED_TOO_LONG, caught, is_not_yet, is_race
 from kfm.lint.flow import AGAIN, BREAK, NEXT, RAISE, RETURN, after, flow, is_true, own
 from kfm.lint.names import is_passive, is_remark, is_sleep, last
 from kfm.lint.outline import TRYING, Function, Loop, Module, Trying, assigned_in, calls_in, inside, names_in
@@ -60,6 +60,13 @@ class Retry(NamedTuple):
     @property
     def is_blanket(self) -> bool:
         return any(isinstance(each.node, ast.ExceptHandler) and not each.types for each in self.failures)
+
+
+def lost_a_race(failure: Failure) -> bool:
+    """Was somebody else quicker? By the exception's name, or by what the handler lets through."""
+    if failure.types and all(map(is_race, failure.types)):
+        return True
+    return any(is_race(name) for name in names_in(failure.body) if name.endswith(("Error", "Exception")))
 
 
 def retries(module: Module) -> list[Retry]:

@@ -1,4 +1,4 @@
-"""KFM108: a handler for everything that does nothing."""
+"""KFM108: a handler for everything that does nothing, around work that was meant to happen."""
 
 from __future__ import annotations
 
@@ -9,18 +9,20 @@ from collections.abc import Iterator
 from kfm.lint.exceptions import BROAD, caught
 from kfm.lint.findings import Mark
 from kfm.lint.loops import Retry, is_work
+from kfm.lint.missed import is_missed
 from kfm.lint.names import last
-from kfm.lint.outline import TRYING, Function, Module, Trying, calls_in, inside
+from kfm.lint.outline import TRYING, Function, Module, Trying, inside
+from kfm.lint.reasons import is_documented, is_reasoned
 
 DROPPED = "Any error is dropped here: not handled, not logged, not passed on."
-_LAST_WORDS = ("__del__", "__exit__", "__aexit__", "__repr__", "__str__")
-_ASIDE = re.compile(r"_*(test|close|shutdown|stop|terminate|cleanup|clean_up|teardown|tear_down)")
-# Tidying up goes on whatever happens; an error there would hide the one that matters.
-_TIDYING = re.compile(
-    r"_*(force_|safe_)?(a?close|shutdown|disconnect|release|unlink|remove|rm|kill|terminate|cancel|rollback|stop|join|clean|clear"
-    r"|flush|quit|logout|detach|un(register|subscribe|bind|install|lock)|deregister|dispose|destroy|__a?exit__|restore"
-    r"|abort|delete|discard|free|end_|wait|disable|drop|reset|set(timeout|blocking|sockopt)|exception|warn|error"
-    r"|info|debug|critical|log|print|server_close|teardown|tear_down|finali[sz]e|purge|evict|expire|invalidate|record_|track_|set_on_|set_result|set_exception)"
+_LAST_WORDS = ("__del__", "__exit__", "__aexit__", "__repr__", "__str__", "__hash__", "__eq__", "__dir__")
+# The end of something goes on whatever happens; a probe answers by failing; some names promise no more
+# than a try.
+_ASIDE = re.compile(
+    r"(?i)(^|_)(test|a?close|shutdown|stop|terminate|clean(up)?|teardown|tear|at_?exit|exit|finali[sz]e|dispose|kill"
+    r"|abort|cancel|interrupt|reset|restore|rollback|undo|uninstall|deactivate|disconnect|logout|quit|release|free|purge"
+    r"|clear|drop|discard|swallow|check|is|has|can|should|probe|detect|ping|try|maybe|best_?effort|safe(ly)?|quiet(ly)?|silent(ly)?|ignor\w*|suppress\w*|guess"
+    r"|sniff|warm|warmup|prewarm|prefetch|preload|demo|example)(_|$)"
 )
 
 
@@ -33,11 +35,12 @@ def check_swallowed(module: Module, retries: list[Retry]) -> Iterator[Mark]:
                 continue
             if id(trying) in aside or _has_other_ways(module, trying, handler, function):
                 continue
-            if not _is_excused(module, trying, function):
+            if _is_excused(module, trying.body, function) or is_reasoned(module, handler, trying):
+                continue
+            if is_missed(module, trying.body, function, trying):
                 yield Mark("KFM108", handler, DROPPED)
-    last_words = [each for each in module.functions if each.name in _LAST_WORDS]
     for node in module.withs:
-        if not any(each.lineno <= node.lineno <= (each.end_lineno or 0) for each in last_words):
+        if id(node) not in aside:
             yield from _suppressed(module, node)
 
 
@@ -49,37 +52,38 @@ def _is_silent(handler: ast.ExceptHandler) -> bool:
     )
 
 
-def _is_excused(module: Module, trying: Trying, function: Function | None) -> bool:
-    if function is not None and (function.name in _LAST_WORDS or _ASIDE.match(function.name)):
+def _is_excused(module: Module, body: list[ast.stmt], function: Function | None) -> bool:
+    if function is not None and (function.name in _LAST_WORDS or _ASIDE.search(function.name)):
         return True
-    if any(isinstance(node, ast.Import | ast.ImportFrom) for node in trying.body):
+    if is_documented(function) or any(isinstance(node, ast.Import | ast.ImportFrom) for node in body):
         return True
-    return not is_work(module, trying.body) or _tidies(module, trying.body)
+    return not is_work(module, body)
 
 
-def _ends_in_value(node: ast.stmt) -> bool:
-    """`return something`, not `return None`"""
-    return isinstance(node, ast.Return) and not (
-        node.value is None or isinstance(node.value, ast.Constant | ast.Tuple)
+def _says_nothing(node: ast.stmt | None) -> bool:
+    """The end, or `return`, or `return None`: whoever called learns nothing."""
+    return node is None or (
+        isinstance(node, ast.Return)
+        and (node.value is None or (isinstance(node.value, ast.Constant) and node.value.value is None))
     )
 
 
 def _has_other_ways(
     module: Module, trying: Trying, handler: ast.ExceptHandler, function: Function | None
 ) -> bool:
-    """Success leads out and failure leads to the next way of doing it: `return a()`, else `return b()`."""
-    if not any(isinstance(node, ast.Return) for node in inside(trying.body)):
+    """Success leads out, so what stands below is what is done, or answered, on failure."""
+    if isinstance(trying.body[-1], ast.Continue | ast.Break):
+        return True
+    if not any(isinstance(node, ast.Return) for node in inside(trying.body + trying.orelse)):
         return False
     if isinstance(handler.body[-1], ast.Continue):
         return True
-    if function is not None and _ends_in_value(function.body[-1]):
-        return True
+    if function is not None and function.body[-1].lineno > trying.lineno:
+        return not _says_nothing(function.body[-1])
     then = module.following.get(id(trying))
     if then is None:  # the end of a turn: `pass` means `continue`
-        return any(isinstance(loop, ast.For) and loop.body[-1] is trying for loop, _ in module.loops)
-    if isinstance(then, ast.Return):
-        return _ends_in_value(then)
-    return isinstance(then, TRYING) or (isinstance(then, ast.Assign) and bool(calls_in([then])))
+        return any(loop.body[-1] is trying for loop, _ in module.loops)
+    return not _says_nothing(then)
 
 
 def _within_handlers(module: Module) -> set[int]:
@@ -89,20 +93,8 @@ def _within_handlers(module: Module) -> set[int]:
         for trying, _ in module.tries
         for block in [*(handler.body for handler in trying.handlers), trying.finalbody]
         for node in inside(block)
-        if isinstance(node, TRYING)
+        if isinstance(node, (*TRYING, ast.With, ast.AsyncWith))
     }
-
-
-def _tidies(module: Module, body: list[ast.stmt]) -> bool:
-    """Is this only tidying up, or telling about something?"""
-    calls = []
-    for node in inside(list(body)):
-        if isinstance(node, ast.Call):
-            calls.append(last(module.names.called(node)))
-        elif isinstance(node, ast.Return | ast.Yield) or (isinstance(node, TRYING) and node.orelse):
-            return False
-    tidying = [name for name in calls if _TIDYING.match(name)]
-    return bool(tidying) and (len(calls) <= 3 or len(tidying) == len(calls) or tidying[0] == calls[0])
 
 
 def _suppressed(module: Module, node: ast.With | ast.AsyncWith) -> Iterator[Mark]:
@@ -110,7 +102,19 @@ def _suppressed(module: Module, node: ast.With | ast.AsyncWith) -> Iterator[Mark
         call = item.context_expr
         if not isinstance(call, ast.Call) or last(module.names.called(call)) != "suppress":
             continue
-        broad = any(last(module.names.dotted(each)) in BROAD for each in call.args)
-        imports = any(isinstance(each, ast.Import | ast.ImportFrom) for each in node.body)
-        if broad and not imports and is_work(module, node.body) and not _tidies(module, node.body):
+        if not any(last(module.names.dotted(each)) in BROAD for each in call.args):
+            continue
+        function = _function_around(module, node)
+        if _is_excused(module, node.body, function) or is_reasoned(module, node, node):
+            continue
+        if any(isinstance(each, ast.Return) for each in inside(list(node.body))):
+            continue
+        if is_missed(module, node.body, function, node):
             yield Mark("KFM108", call, DROPPED)
+
+
+def _function_around(module: Module, node: ast.stmt) -> Function | None:
+    around = [
+        each for each in module.functions if each.lineno <= node.lineno <= (each.end_lineno or each.lineno)
+    ]
+    return max(around, key=lambda each: each.lineno, default=None)

@@ -52,7 +52,7 @@ class CedarPolicies:
         """One result per gate: care, sovereignty, licence, policy.
 
         Context: `trigger`, `rationale`, `ticket`, `approvals` (ids of datasets
-        whose release is approved), `is_dry_run`. Anything else is a mistake.
+        whose release is approved), `halted`, `is_dry_run`. Anything else is a mistake.
         """
         if action not in ACTIONS:
             raise PolicyError(f"there is no action {action!r}; there are {', '.join(ACTIONS)}")
@@ -110,7 +110,7 @@ class CedarPolicies:
 
 
 def _context(context: Mapping[str, Any]) -> dict[str, Any]:
-    unknown = set(context) - {"trigger", "approvals", "is_dry_run", *_TEXT_CONTEXT}
+    unknown = set(context) - {"trigger", "approvals", "halted", "is_dry_run", *_TEXT_CONTEXT}
     if unknown:
         raise PolicyError(f"the context has no {', '.join(sorted(map(str, unknown)))}")
     approvals = context.get("approvals") or []
@@ -119,6 +119,7 @@ def _context(context: Mapping[str, Any]) -> dict[str, Any]:
     built: dict[str, Any] = {
         "trigger": str(context.get("trigger") or "manual"),
         "isDryRun": bool(context.get("is_dry_run", False)),
+        "halted": bool(context.get("halted", False)),
         "approvals": [{"__entity": {"type": "Dataset", "id": str(name)}} for name in approvals],
     }
     for word in _TEXT_CONTEXT:

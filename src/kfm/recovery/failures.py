@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kfm.calls.guard import classify_call
+from kfm.calls.tried import handed_up
 from kfm.core.classify import (
     CAUSES_MAX,
     UNKNOWN,
@@ -38,6 +39,8 @@ def kind_of(error: BaseException) -> Classification:
     for each in _causes(error):
         if isinstance(each, CircuitOpen):
             return CIRCUIT_OPEN
+        if (handed := handed_up(each)) is not None:  # a pipeline's own call has judged it
+            return Classification(retryable=handed.retryable, error_class=handed.error_class)
         if isinstance(each, KfmError) and {"transient", "status"} & each.facts.keys():
             return classify_call(each)
         if classify(failure_of(each)) != UNKNOWN:
@@ -46,7 +49,16 @@ def kind_of(error: BaseException) -> Classification:
 
 
 def judged(
-    run: Run, error: KfmError, prior: RetryState | None, *, idempotent: bool, now_ms: int, unit_random: float
+    run: Run,
+    error: KfmError,
+    prior: RetryState | None,
+    *,
+    idempotent: bool,
+    now_ms: int,
+    unit_random: float,
+    acted: bool = False,
+    next_run_ms: int | None = None,
+    lasts_ms: int = 0,
 ) -> RetryState:
     """What becomes of a run whose attempt has just ended with this error."""
     return judge(
@@ -59,6 +71,9 @@ def judged(
         idempotent=idempotent,
         counts=not any(isinstance(each, CircuitOpen) for each in _causes(error)),
         stopped=isinstance(error, STOPPED),
+        acted=acted,
+        next_run_ms=next_run_ms,
+        lasts_ms=lasts_ms,
     )
 
 
@@ -94,7 +109,17 @@ _WHY_NOT = {
     "stopped": "It was stopped, so nothing tries it again by itself; the same command does",
     "not-idempotent": (
         "Its source is declared `idempotent: false`, so nothing tries it again by itself: see what the "
-        "attempt has done on the outside, then use the same command"
+        "attempt has done on the outside, then use the same command. Where doing it twice does no more harm "
+        "than doing it once, say `idempotent: true`"
+    ),
+    "acted": (
+        "Its pipeline made a call that is declared `idempotent=False`, so nothing tries it again by itself: "
+        "see what that call has done, then use the same command. Where doing it twice does no more harm than "
+        "doing it once, declare it: kfm.call(…, idempotent=True)"
+    ),
+    "next-run": (
+        "Its schedule's next run begins before another attempt could, and takes over what is left; the same "
+        "command tries again"
     ),
     "retry-after-exceeds-budget": (
         "Upstream asks for more time than the budget has, so it is held as a dead letter; the same command "
@@ -107,7 +132,10 @@ _WHY_NOT = {
 def _asked_ms(error: BaseException, now_ms: int) -> int | None:
     """How long upstream, or its breaker, wants us to stay away."""
     for each in _causes(error):
-        at_ms = each.facts.get("not_before_ms") if isinstance(each, KfmError) else None
+        handed = handed_up(each)
+        at_ms = handed.not_before_ms if handed is not None else None
+        if at_ms is None and isinstance(each, KfmError):
+            at_ms = each.facts.get("not_before_ms")
         if isinstance(at_ms, int):
             return max(0, at_ms - now_ms)
     return None

@@ -1,4 +1,4 @@
-"""What a source reads with, behind its provider's circuit: no request goes out while it is open.
+"""What sources and targets talk with, behind the provider's circuit: no request goes out while it is open.
 
 Each request is one call: asked for before it, judged after it. An answer that we do not like (403, 404)
 is an answer. What goes wrong on our side while the bytes come in says nothing about the provider.
@@ -78,10 +78,19 @@ class Passage:
                 chunk = next(chunks, None)
             if chunk is None:
                 return
-            if self._fence is not None and self._clock.monotonic_ms() - self._renewed_ms >= RENEW_MS:
-                self._renewed_ms = self._clock.monotonic_ms()
-                self._circuit.renew(self._fence)
+            self._renew()
             yield chunk
+
+    def sent(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
+        """Bytes for the other side; while they go out, a probe stays ours."""
+        for chunk in chunks:
+            self._renew()
+            yield chunk
+
+    def _renew(self) -> None:
+        if self._fence is not None and self._clock.monotonic_ms() - self._renewed_ms >= RENEW_MS:
+            self._renewed_ms = self._clock.monotonic_ms()
+            self._circuit.renew(self._fence)
 
     def failed(self, error: Exception) -> None:
         kind = classify_call(error)
@@ -171,7 +180,8 @@ class ShieldedBucket:
         )
 
     def put_stream(self, key: str, chunks: Iterable[bytes]) -> None:
-        self._shield.call(lambda: self._bucket.put_stream(key, chunks))
+        with self._shield.request() as passage, passage.theirs():
+            self._bucket.put_stream(key, passage.sent(chunks))
 
     def head(self, key: str) -> ObjectStat | None:
         return self._shield.call(lambda: self._bucket.head(key))

@@ -15,16 +15,21 @@ LOCK_WAIT_MS = 2_000
 LOCK_STEP_MS = 20
 REOPENED_MAX = 10
 CHUNK_BYTES = 64 * 1024
-# With this every line of ours begins: its canonical form sorts the members by name.
+# With this every event of ours begins: its canonical form sorts the members by name.
 FIRST_BYTES = b'{"eventTime":'
 
 
 class FileCollector:
     """Appends to one file, also beside other processes that do."""
 
-    def __init__(self, path: str, clock: Clock) -> None:
+    def __init__(
+        self, path: str, clock: Clock, *, what: str = "lineage file", first_bytes: bytes = FIRST_BYTES
+    ) -> None:
+        """`first_bytes` is what every line begins with: by it a torn end is known as ours."""
         self._path = path
         self._clock = clock
+        self._what = what
+        self._first_bytes = first_bytes
 
     def deliver(self, letters: Sequence[Letter]) -> int:
         lines = b"".join(letter.body.encode("utf-8") + b"\n" for letter in letters)
@@ -33,8 +38,8 @@ class FileCollector:
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
             raise BackendUnavailable(
-                f"The lineage file {self._path} can't be written: {reason}.",
-                remedy="Make it writable, or name another with lineage.path; nothing is lost meanwhile.",
+                f"The {self._what} {self._path} can't be written: {reason}.",
+                remedy="Make it writable, or name another in the configuration; nothing is lost meanwhile.",
             ) from None
         return len(letters)
 
@@ -44,7 +49,7 @@ class FileCollector:
     def _append(self, lines: bytes) -> None:
         descriptor = self._open_locked()
         try:
-            begin = _sound_end(descriptor)
+            begin = _sound_end(descriptor, self._first_bytes)
             if begin < os.fstat(descriptor).st_size:
                 os.ftruncate(descriptor, begin)  # the torn end of a write that never counted
             try:
@@ -70,7 +75,7 @@ class FileCollector:
                 os.close(descriptor)
                 raise
             os.close(descriptor)
-        raise BackendUnavailable(f"The lineage file {self._path} is replaced again and again.")
+        raise BackendUnavailable(f"The {self._what} {self._path} is replaced again and again.")
 
     def _open(self) -> int:
         flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK
@@ -98,7 +103,7 @@ class FileCollector:
                 self._clock.sleep_ms(LOCK_STEP_MS)
 
 
-def _sound_end(descriptor: int) -> int:
+def _sound_end(descriptor: int, first_bytes: bytes) -> int:
     """Where the last whole line ends. An end that is not ours to remove counts as whole."""
     size = end = os.fstat(descriptor).st_size
     tail = b""
@@ -106,13 +111,13 @@ def _sound_end(descriptor: int) -> int:
         begin = max(0, end - CHUNK_BYTES)
         chunk = os.pread(descriptor, end - begin, begin)
         cut = chunk.rfind(b"\n")
-        tail = (chunk[cut + 1 :] + tail)[: len(FIRST_BYTES)]
+        tail = (chunk[cut + 1 :] + tail)[: len(first_bytes)]
         if cut >= 0:
             end = begin + cut + 1
             break
         end = begin
     # After a power cut a file may also end in zeros that nobody wrote.
-    return end if FIRST_BYTES.startswith(tail) or not tail.strip(b"\0") else size
+    return end if first_bytes.startswith(tail) or not tail.strip(b"\0") else size
 
 
 def _ends_line(descriptor: int, size: int) -> bool:

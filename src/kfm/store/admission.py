@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from kfm.core.commits import Admit, Admitted
 from kfm.core.records import Run
 from kfm.core.states import check_transition
-from kfm.store import governance, leases, retry_states, rows
+from kfm.store import approvals, governance, leases, retry_states, rows
 from kfm.store.evidence import Journal
 from kfm.store.session import Session
 
@@ -27,6 +27,8 @@ def admit(session: Session, request: Admit, dead: leases.Dead, journal: Journal)
             return Admitted(answer="locked", lock=held)
     if collecting.holder is not None:
         leases.free(session, collecting, now_ms)  # should it wake up, it finds that it is none any more
+    if not approvals.is_usable(session, request.approval, now_ms):
+        return Admitted(answer="moved")
     # Above the run's own fence, too: its scope may have been another one last time.
     fence = max(lock.fence, request.seen.fence if request.seen else 0) + 1
     stored = _store_run(session, replace(request.run, fence=fence), request.seen)
@@ -44,6 +46,7 @@ def admit(session: Session, request: Admit, dead: leases.Dead, journal: Journal)
         journal.abandon(session, stored.run_id, leases.LEASE_EXPIRED, leases.GONE, now_ms)
     journal.admitted(session, request, stored, now_ms)
     retry_states.put(session, request.grant)
+    approvals.use(session, request.approval, stored.run_id, stored.attempts, now_ms)
     governance.append(session, request.entries)
     return Admitted(answer="admitted", run=stored)
 

@@ -6,12 +6,14 @@ from typing import Any
 
 import msgspec
 
-from kfm.core.commits import Approve
+from kfm.core.commits import Approve, Approved
 from kfm.core.holding import Approval
+from kfm.core.records import Lock
 from kfm.store import holding, retry_states, rows
 from kfm.store.session import Row, Session
 
 _FIELDS = Approval.__struct_fields__
+_FREE = ("requested_by", "rationale", "ticket", "approved_by", "approval_rationale", "about", "requested_account")
 
 
 def approval_from(row: Row) -> Approval:
@@ -19,36 +21,74 @@ def approval_from(row: Row) -> Approval:
 
 
 def approval_parameters(approval: Approval) -> dict[str, Any]:
-    free = ("requested_by", "rationale", "ticket", "approved_by", "approval_rationale")
-    return rows.with_storable(msgspec.structs.asdict(approval), free)
+    return rows.with_storable(msgspec.structs.asdict(approval), _FREE)
 
 
-def release(session: Session, request: Approve) -> bool:
-    """Approve the release of what is held and carry it out; False if anything is not as it was asked for."""
-    from kfm.core.giving_up import release_digest  # late: those who only read need it not
-
-    row = session.one("held.get_for_update", held_id=request.held_id)
-    if row is None or release_digest(holding.held_from(row)) != request.digest:
-        return False
+def approve(session: Session, request: Approve) -> Approved:
+    """Approve and carry out; nothing happens if anything is not as it was asked for."""
     now_ms = session.now_ms()
-    approved = session.one(
+    if request.held_id is not None:
+        refused = _not_as_asked(session, request, request.held_id, now_ms)
+        if refused is not None:
+            return refused
+    by = rows.storable(request.approved_by)
+    landed = session.one(
         "approvals.approve",
         request_id=request.request_id,
         digest=request.digest,
-        approved_by=rows.storable(request.approved_by),
+        approved_by=by,
+        approved_account=rows.storable(request.approved_account or request.approved_by),
         approved_at_ms=now_ms,
         approval_rationale=rows.storable(request.rationale),
+        expires_at_ms=now_ms + request.valid_ms if request.valid_ms is not None else None,
     )
-    if approved is None:
-        return False
-    session.one(
-        "held.release",
-        held_id=request.held_id,
-        released_at_ms=now_ms,
-        released_by=rows.storable(request.approved_by),
-    )
+    if landed is None:
+        return Approved(answer="moved")
+    if request.held_id is not None:
+        session.one("held.release", held_id=request.held_id, released_at_ms=now_ms, released_by=by)
     retry_states.put(session, request.grant)
     from kfm.store import governance  # late: those who only read need it not
 
     governance.append(session, request.entries)
-    return True
+    return Approved(answer="approved")
+
+
+def _not_as_asked(session: Session, request: Approve, held_id: str, now_ms: int) -> Approved | None:
+    """First the run, then what is held of it: the order in which a run's end takes them."""
+    from kfm.core.giving_up import release_digest  # late: those who only read need it not
+
+    grant = request.grant
+    if grant is not None and not session.one("runs.ended", run_id=grant.run_id, attempts=grant.attempt):
+        lock = _live_lock(session, grant.run_id, now_ms)
+        return Approved(answer="busy", lock=lock) if lock is not None else Approved(answer="moved")
+    row = session.one("held.get_for_update", held_id=held_id)
+    if row is None or release_digest(holding.held_from(row)) != request.digest:
+        return Approved(answer="moved")
+    return None
+
+
+def _live_lock(session: Session, run_id: str, now_ms: int) -> Lock | None:
+    for lock in (rows.lock_from(row) for row in session.all("locks.held")):
+        if lock.holder is not None and lock.holder.run_id == run_id and lock.lease_until_ms > now_ms:
+            return lock
+    return None
+
+
+def is_usable(session: Session, approval: tuple[str, str] | None, now_ms: int) -> bool:
+    """May an attempt begin with this approval? Held from here to the end of the transaction."""
+    if approval is None:
+        return True
+    request_id, digest = approval
+    return session.one("approvals.usable", request_id=request_id, digest=digest, now_ms=now_ms) is not None
+
+
+def use(
+    session: Session, approval: tuple[str, str] | None, run_id: str, attempt: int, now_ms: int
+) -> None:
+    """One approval, one attempt."""
+    if approval is None:
+        return
+    used = session.one(
+        "approvals.use", request_id=approval[0], used_by=run_id, used_attempt=attempt, used_at_ms=now_ms
+    )
+    assert used is not None, "the approval's row is ours inside this transaction"

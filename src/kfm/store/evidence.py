@@ -13,19 +13,22 @@ from msgspec.structs import replace
 from kfm.core import keys
 from kfm.core.commits import Admit, Step
 from kfm.core.evidence import Account, Attempt, Circumstances, Letter, Retry, Testimony
+from kfm.core.heralds import Herald
 from kfm.core.records import Found, Invocation, Run
 from kfm.ports import Witness
 from kfm.store import evidence_rows, rows
+from kfm.store.incidents import Watch
 from kfm.store.session import Session
 
 NOTHING_KNOWN = Circumstances()
 
 
 class Journal:
-    """Writes attempts, and what the witness says of them."""
+    """Writes attempts, what the witness says of them, and the incidents that come of them."""
 
-    def __init__(self, witness: Witness | None) -> None:
+    def __init__(self, witness: Witness | None, herald: Herald | None = None) -> None:
         self._witness = witness
+        self.watch = Watch(herald)
 
     # --- a run and its nodes -----------------------------------------------------------
 

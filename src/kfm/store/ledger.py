@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from kfm.core.breaker import Breaker
-from kfm.core.commits import Admit, Admitted, Approve, Fail, Judge, Promote, Promoted, Reaped, Step
+from kfm.core.commits import Admit, Admitted, Approve, Approved, Fail, Judge, Promote, Promoted, Reaped, Step
 from kfm.core.evidence import Circumstances, Letter
+from kfm.core.heralds import Herald
 from kfm.core.holding import Approval
 from kfm.core.records import GovernanceEntry, Invocation, Lock, Switch
 from kfm.core.sealing import Seal
@@ -17,6 +18,7 @@ from kfm.store import (
     breakers,
     evidence,
     governance,
+    hooks,
     leases,
     promotion,
     retry_states,
@@ -30,9 +32,11 @@ from kfm.store.session import Database, Session
 class SqlStore(Ledger):
     """Implements `ports.Store` on either database."""
 
-    def __init__(self, database: Database, witness: Witness | None = None) -> None:
+    def __init__(
+        self, database: Database, witness: Witness | None = None, herald: Herald | None = None
+    ) -> None:
         super().__init__(database)
-        self._journal = evidence.Journal(witness)
+        self._journal = evidence.Journal(witness, herald)
 
     # --- admission -------------------------------------------------------------------
 
@@ -110,6 +114,9 @@ class SqlStore(Ledger):
                 retry_states.ended(session, request.retry, request.held, now_ms)
                 if request.pause is not None:
                     governance.set_switch(session, request.pause)
+                self._journal.watch.gave_up(
+                    session, request.held, request.retry, now_ms, halted=request.pause is not None
+                )
                 session.all("locks.release", scope=request.scope, fence=request.fence)
                 governance.append(session, request.entries)
             return landed is not None
@@ -132,7 +139,7 @@ class SqlStore(Ledger):
 
     def judge(self, request: Judge) -> bool:
         """Decide about a run that has ended already; False if the world has moved."""
-        return self._database.write(lambda session: retry_states.judge(session, request))
+        return self._database.write(lambda session: retry_states.judge(session, request, self._journal.watch))
 
     def request_approval(self, approval: Approval, entry: GovernanceEntry) -> None:
         def change(session: Session) -> None:
@@ -141,9 +148,9 @@ class SqlStore(Ledger):
 
         self._database.write(change)
 
-    def approve(self, request: Approve) -> bool:
-        """Approve a release and carry it out; False if it is not as it was asked for, or used already."""
-        return self._database.write(lambda session: approvals.release(session, request))
+    def approve(self, request: Approve) -> Approved:
+        """Approve and carry out; not if it is not as it was asked for, or somebody is at work on it."""
+        return self._database.write(lambda session: approvals.approve(session, request))
 
     # --- breakers --------------------------------------------------------------------
 
@@ -159,10 +166,32 @@ class SqlStore(Ledger):
 
         def change(session: Session) -> tuple[Breaker, Breaker]:
             answer = breakers.change(session, provider, decide)
+            self._journal.watch.circuit(session, *answer, session.now_ms())
             governance.append(session, kept)
             return answer
 
         return self._database.write(change)
+
+    # --- hooks -----------------------------------------------------------------------
+
+    def claim_for_hook(self, hook: str, limit: int, claim_ms: int) -> list[Letter]:
+        """The oldest changes of incidents that are due at this hook, not due again before the claim ends."""
+        return self._database.write(lambda session: hooks.claim(session, hook, limit, claim_ms))
+
+    def hook_delivered(self, hook: str, numbers: Sequence[int]) -> None:
+        self._database.write(lambda session: hooks.delivered(session, hook, numbers))
+
+    def hook_put_back(self, hook: str, numbers: Sequence[int], not_before_ms: int) -> None:
+        self._database.write(lambda session: hooks.put_back(session, hook, numbers, not_before_ms))
+
+    def hasten_hook(self, hook: str) -> None:
+        self._database.write(
+            lambda session: session.all("hook_deliveries.hasten", hook=hook, now_ms=session.now_ms())
+        )
+
+    def settle_hooks(self, names: Sequence[str]) -> int:
+        """Be done with the changes that each of these hooks has had; how many there were."""
+        return self._database.write(lambda session: hooks.settle(session, names))
 
     # --- projections and collection ---------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kfm.core.errors import (
@@ -63,6 +63,9 @@ class PostgresSession:
     def one(self, name: str, /, **parameters: Any) -> Row | None:
         rows = self._database.execute(self._queries[name], parameters)
         return rows[0] if rows else None
+
+    def many(self, name: str, rows: Iterable[dict[str, Any]], /) -> None:
+        self._database.execute_many(self._queries[name], rows)
 
     def now_ms(self) -> int:
         return int(self._database.execute(_NOW)[0][0])
@@ -159,6 +162,15 @@ class PostgresDatabase:
         try:
             cursor = self._connection.execute(sql, parameters)
             return cursor.fetchall() if cursor.description else []
+        except (self._psycopg.Error, UnicodeEncodeError) as error:
+            raise self._translated(error) from error
+
+    def execute_many(self, sql: str, rows: Iterable[dict[str, Any]]) -> None:
+        """One statement for each of many rows, sent together."""
+        self._reconnect()
+        try:
+            with self._connection.cursor() as cursor:
+                cursor.executemany(sql, list(rows))
         except (self._psycopg.Error, UnicodeEncodeError) as error:
             raise self._translated(error) from error
 

@@ -75,8 +75,10 @@ def promote(session: Session, request: Promote, journal: Journal) -> Promoted:
     session.all("locks.release", scope=request.scope, fence=request.fence)
     row = session.one("runs.by_id", run_id=request.run_id)
     assert row is not None
-    journal.end(session, request.closes, request.retries, rows.run_from(row), now_ms)
+    run = rows.run_from(row)
+    journal.end(session, request.closes, request.retries, run, now_ms)
     retry_states.succeeded(session, request.run_id, now_ms)
+    journal.watch.succeeded(session, run, now_ms)
     governance.append(session, request.entries)  # last: the head of the chain is one row for all
     return Promoted(answer="promoted" if request.manifest is not None else "unchanged", sequence=sequence)
 

@@ -17,6 +17,8 @@ _SERIAL_KEY = {
     "sqlite": "INTEGER PRIMARY KEY",
     "postgresql": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
 }
+# Rows that lie in the order of their key: without it SQLite keeps each key twice.
+_CLUSTERED = {"sqlite": ") WITHOUT ROWID;", "postgresql": ");"}
 
 
 def _parse(text: str) -> dict[str, str]:
@@ -65,7 +67,7 @@ def queries(dialect: Dialect) -> dict[str, str]:
 
 def in_dialect(migration: str, dialect: Dialect) -> str:
     """A migration's text in the words of one database."""
-    return migration.replace("SERIAL_KEY", _SERIAL_KEY[dialect])
+    return migration.replace("SERIAL_KEY", _SERIAL_KEY[dialect]).replace(") CLUSTERED;", _CLUSTERED[dialect])
 
 
 @cache

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kfm.core.breaker import Breaker
 from kfm.core.evidence import Attempt, Backlog, Letter, Link, Retry
@@ -19,7 +19,18 @@ from kfm.core.records import (
     Work,
 )
 from kfm.store import approvals, breakers, evidence_rows, holding, retry_states, rows
-from kfm.store.session import Database, Session
+from kfm.store.session import Database, Row, Session
+
+if TYPE_CHECKING:
+    from kfm.core.incidents import Incident, Told
+
+
+def _incidents(found: list[Row]) -> list[Incident]:
+    if not found:  # the usual case imports nothing
+        return []
+    from kfm.store.incidents import incident_from
+
+    return [incident_from(row) for row in found]
 
 
 class Ledger:
@@ -248,6 +259,10 @@ class Ledger:
         row = self._session.one("held.get", held_id=held_id)
         return holding.held_from(row) if row else None
 
+    def halted(self, dataset_id: str) -> Held | None:
+        row = self._session.one("held.halted", dataset_id=dataset_id)
+        return holding.held_from(row) if row else None
+
     def approval(self, request_id: str) -> Approval | None:
         row = self._session.one("approvals.get", request_id=request_id)
         return approvals.approval_from(row) if row else None
@@ -257,6 +272,40 @@ class Ledger:
     ) -> list[Approval]:
         found = self._session.all("approvals.list", state=state or "", subject=subject or "", row_limit=limit)
         return [approvals.approval_from(row) for row in found]
+
+    # --- incidents ---------------------------------------------------------------------
+
+    def incidents(self, *, state: str | None = None, limit: int = 50) -> list[Incident]:
+        """Newest first."""
+        if state == "open":
+            found = self._session.all("incidents.list_open", row_limit=limit)
+        else:
+            found = self._session.all("incidents.list", state=state or "", row_limit=limit)
+        return _incidents(found)
+
+    def find_incidents(self, start: str, limit: int = 2) -> list[Incident]:
+        """Those whose id, or whose cause, begins so."""
+        return _incidents(self._session.all("incidents.find", start=f"{start}%", row_limit=limit))
+
+    def incident_subjects(self, cause: str, limit: int = 100) -> list[str]:
+        """The runs that suffer from it."""
+        found = self._session.all("incident_subjects.list", cause=cause, row_limit=limit)
+        return [str(row[0]) for row in found]
+
+    def hook_backlog(self, hook: str) -> Backlog:
+        """What a hook has still to be told."""
+        from kfm.store import hooks  # late: few ask
+
+        return hooks.backlog(self._session, hook)
+
+    def hook_deliveries(self, cause: str) -> list[Told]:
+        """Each change of a cause and each hook that it was offered to, in their order."""
+        found = self._session.all("hook_deliveries.of_subject", subject=cause, topic="incident")
+        if not found:
+            return []
+        from kfm.store import hooks
+
+        return [hooks.told_from(row) for row in found]
 
     # --- the environment -----------------------------------------------------------------
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from kfm.core.commits import Judge
 from kfm.core.holding import Held, RetryState, Waiting
 from kfm.store import holding, rows
 from kfm.store.session import Row, Session
+
+if TYPE_CHECKING:
+    from kfm.store.incidents import Watch
 
 _FIELDS = RetryState.__struct_fields__
 
@@ -26,7 +31,7 @@ def put(session: Session, state: RetryState | None) -> None:
         session.all("retry_states.put", **msgspec.structs.asdict(state))
 
 
-def judge(session: Session, request: Judge) -> bool:
+def judge(session: Session, request: Judge, watch: Watch) -> bool:
     """Decide about a run that has ended, unless somebody has decided or tried again meanwhile."""
     run = request.run
     if session.one("runs.ended", run_id=run.run_id, attempts=run.attempts) is None:
@@ -36,6 +41,7 @@ def judge(session: Session, request: Judge) -> bool:
         return False
     put(session, request.retry)
     holding.put(session, request.held)
+    watch.gave_up(session, request.held, request.retry, session.now_ms())
     from kfm.store import governance  # late: those who only read need it not
 
     governance.append(session, request.entries)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol, TypeVar
 
 Row = tuple[Any, ...]
@@ -14,6 +14,9 @@ class Session(Protocol):
 
     def all(self, name: str, /, **parameters: Any) -> list[Row]: ...
     def one(self, name: str, /, **parameters: Any) -> Row | None: ...
+    def many(self, name: str, rows: Iterable[dict[str, Any]], /) -> None:
+        """One statement for each of many rows; what it returns is not read."""
+
     def now_ms(self) -> int:
         """The clock that leases live by: the server's on PostgreSQL, the injected one on SQLite."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import apsw
@@ -18,6 +19,7 @@ UNSTORABLE = (UnicodeEncodeError, OverflowError, TypeError)
 class SqliteSession:
     def __init__(self, connection: apsw.Connection, clock: Clock, path: str = ":memory:") -> None:
         self._execute = connection.execute
+        self._executemany = connection.executemany
         self._clock = clock
         self._path = path
         self._queries = queries("sqlite")
@@ -35,6 +37,12 @@ class SqliteSession:
         except (apsw.Error, *UNSTORABLE) as error:
             raise translated(error, self._path) from error
         return rows[0] if rows else None
+
+    def many(self, name: str, rows: Iterable[dict[str, Any]], /) -> None:
+        try:
+            self._executemany(self._queries[name], rows).fetchall()
+        except (apsw.Error, *UNSTORABLE) as error:
+            raise translated(error, self._path) from error
 
     def now_ms(self) -> int:
         return self._clock.now_ms()

@@ -18,7 +18,7 @@ A database whose schema is not this code's is copied into memory and brought up 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import apsw
@@ -83,6 +83,9 @@ class SqliteReader:
     def one(self, name: str, /, **parameters: Any) -> Row | None:
         rows = self.all(name, **parameters)
         return rows[0] if rows else None
+
+    def many(self, name: str, rows: Iterable[dict[str, Any]], /) -> None:
+        raise AssertionError(f"a reader was asked to write: {name}")
 
     def now_ms(self) -> int:
         return self._clock.now_ms()

@@ -29,6 +29,7 @@ class Off:
         name: str,  # noqa: ARG002
         *,
         trace_id: str | None = None,  # noqa: ARG002
+        lasted_ms: int = 0,  # noqa: ARG002
         **attributes: str | int | bool,  # noqa: ARG002
     ) -> AbstractContextManager[Span]:
         return _UNWATCHED

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from importlib import import_module
+from time import time_ns
 from types import TracebackType
 from typing import Any
 
@@ -104,9 +105,9 @@ class OpenTelemetry:
         self._instruments: dict[str, Callable[[float, dict[str, str]], None]] = {}
 
     def span(
-        self, name: str, *, trace_id: str | None = None, **attributes: str | int | bool
+        self, name: str, *, trace_id: str | None = None, lasted_ms: int = 0, **attributes: str | int | bool
     ) -> AbstractContextManager[ports.Span]:
-        return _OpenSpan(self._tracer, name, trace_id, attributes)
+        return _OpenSpan(self._tracer, name, trace_id, attributes, lasted_ms)
 
     def add(self, metric: str, amount: int = 1, **labels: str) -> None:
         self._tell(metric, amount, labels, ("counter",))
@@ -148,8 +149,14 @@ class _OpenSpan:
     """A span as a context: everything inside it, in this thread, is its child."""
 
     def __init__(
-        self, tracer: trace.Tracer, name: str, trace_id: str | None, attributes: Mapping[str, Any]
+        self,
+        tracer: trace.Tracer,
+        name: str,
+        trace_id: str | None,
+        attributes: Mapping[str, Any],
+        lasted_ms: int = 0,
     ) -> None:
+        self._lasted_ms = lasted_ms
         self._tracer = tracer
         self._name = name
         self._trace_id = trace_id
@@ -171,7 +178,8 @@ class _OpenSpan:
         parent = contexts.Context() if known else contexts.get_current()
         wanted = _wanted_trace.set(int(self._trace_id or "0", 16) if known else None)
         try:
-            span = self._tracer.start_span(self._name, context=parent)
+            began_ns = time_ns() - self._lasted_ms * 1_000_000 if self._lasted_ms else None
+            span = self._tracer.start_span(self._name, context=parent, start_time=began_ns)
         finally:
             _wanted_trace.reset(wanted)
         self._token = contexts.attach(trace.set_span_in_context(span, parent))

@@ -36,7 +36,14 @@ class Recording:
     _open: list[RecordedSpan] = field(default_factory=list)
 
     @contextmanager
-    def span(self, name: str, *, trace_id: str | None = None, **attributes: Any) -> Iterator[Span]:
+    def span(
+        self,
+        name: str,
+        *,
+        trace_id: str | None = None,
+        lasted_ms: int = 0,  # noqa: ARG002
+        **attributes: Any,
+    ) -> Iterator[Span]:
         require_attributes(name, attributes)
         parent = None if trace_id or not self._open else self._open[-1]
         made = RecordedSpan(name, parent, trace_id or (parent.trace_id if parent else None), attributes)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from kfm.core.errors import KfmError, UsageError
 from kfm.core.records import Window
-from kfm.core.settings import Source
+from kfm.core.settings import Source, Target
 from kfm.ports import (
     Bucket,
     Clock,
@@ -28,7 +29,8 @@ from kfm.wiring.stores import make_folder, open_ledger, open_store
 
 if TYPE_CHECKING:
     from kfm.config import Loaded
-    from kfm.engine.kernel import Kernel
+    from kfm.core.heralds import Herald
+    from kfm.engine.kernel import Kernel, Overhearing
     from kfm.objects.local import LocalObjects
     from kfm.policy.cedar import CedarPolicies
     from kfm.recovery.breakers import SharedBreakers
@@ -59,6 +61,7 @@ class Adapters:
         self.announce: Callable[[str], None] = lambda _line: None
         self._hearer: Callable[[Retrying], None] | None = None
         self._leave_calls: Callable[[], None] = lambda: None
+        self._herald: Herald | None = None
         self.liveness = FlockLiveness(f"{self.state}/workers")
         self.store: Store | None = None
         if read_only:
@@ -71,8 +74,11 @@ class Adapters:
         """The ledger, with a witness that posts an event for whatever it changes."""
         from kfm.wiring.evidence import MaskKey, make_witness
 
+        from kfm.wiring.incidents import make_herald
+
         key = MaskKey()
-        store = open_store(self.loaded.store, self.state, self.clock, make_witness(self.loaded, key))
+        witness, self._herald = make_witness(self.loaded, key), make_herald(self.loaded, key.mask)
+        store = open_store(self.loaded.store, self.state, self.clock, witness, self._herald)
         key.take(store, self.settings, lambda: self.ids.new() + self.ids.new())
         return store
 
@@ -215,6 +221,11 @@ class Adapters:
             discreet=self.loaded.discretion,
         )
 
+    def _shielded_target(self, target: Target, bucket: Bucket) -> Bucket:
+        from kfm.wiring.providers import shielded_target
+
+        return shielded_target(target, bucket, self.breakers, self.clock)
+
     @cached_property
     def projections(self) -> list[Projection]:
         from kfm.config import github
@@ -229,6 +240,7 @@ class Adapters:
                 objects=self.objects,
                 ids=self.ids,
                 bucket=lambda address, options: (self._bucket(address, options), ""),
+                shield=self._shielded_target,
                 append=_append,
                 github_output=job.output if job else None,
                 github_summary=job.step_summary if job else None,
@@ -291,13 +303,19 @@ class Adapters:
             providers=self.breakers,
             public_name=self.public_name,
             listen=self._listen,
+            overheard=self._overheard,
         )
+
+    def _overheard(self, by: Overhearing, left_ms: int) -> AbstractContextManager[None]:
+        from kfm.wiring.providers import overheard
+
+        return overheard(by, left_ms)
 
     def _listen(self, hearer: Callable[[Retrying], None] | None) -> None:
         self._hearer = hearer
 
     def _own_store(self) -> Store:
-        return open_store(self.loaded.store, self.state, SystemClock())
+        return open_store(self.loaded.store, self.state, SystemClock(), herald=self._herald)
 
     def _read(self, path: str) -> bytes:
         with open(self.loaded.resolve(path), "rb") as file:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
+from kfm.config import token as shown_token
 from kfm.core.errors import PlanError
 from kfm.core.settings import Source
 from kfm.engine.requests import ProjectionReport, RunReport, RunRequest
@@ -18,15 +20,27 @@ if TYPE_CHECKING:
     from kfm.core.breaker import Breaker
     from kfm.core.gates import GateDecision
     from kfm.core.records import Run, Switch
+    from kfm.core.roles import Identity, Role
     from kfm.core.sealing import Seal
     from kfm.lineage.delivery import Delivered
     from kfm.policy.fixtures import FixtureResult
     from kfm.publish.collect import Collected, Collection
     from kfm.publish.plan import Plan
+    from kfm.wiring.incidents import HookPass
 
 
 class App(Adapters):
     """What the commands talk to."""
+
+    @cached_property
+    def identity(self) -> Identity:
+        """Who is asking, and what he may do."""
+        return self.loaded.identity()
+
+    @property
+    def actor(self) -> str:
+        """The name under which whatever is done now is recorded."""
+        return self.identity.subject
 
     def run(self, request: RunRequest) -> RunReport:
         from kfm.engine.run import Updating
@@ -184,6 +198,12 @@ class App(Adapters):
 
         return deliver(self)
 
+    def tell_incidents(self, *, on_request: bool = False) -> list[HookPass]:
+        """Hand the changes of incidents to the hooks, for a bounded time each."""
+        from kfm.wiring.incidents import deliver_incidents
+
+        return deliver_incidents(self, on_request=on_request)
+
     def seal(self, *, actor: str, minimum: int = 1) -> list[Seal]:
         """Seal the events that were posted since the last seal, if there are that many."""
         from kfm.audit.seals import seal_all
@@ -204,7 +224,20 @@ class App(Adapters):
 
 
 @contextmanager
-def open_app(loaded: Loaded, *, read_only: bool = False, progress: Progress | None = None) -> Iterator[App]:
+def open_app(
+    loaded: Loaded,
+    *,
+    read_only: bool = False,
+    progress: Progress | None = None,
+    role: Role | None = None,
+    what: str = "This",
+) -> Iterator[App]:
+    """The application, for somebody who may: whatever can change something needs a role that says so."""
+    needed: Role = role or ("read" if read_only else "operate")
+    if loaded.settings.people and (needed != "read" or shown_token() is not None):
+        from kfm.wiring.access import require
+
+        require(loaded, needed, what, lambda: App(loaded, read_only=False, progress=None))
     app = App(loaded, read_only=read_only, progress=progress)
     try:
         yield app

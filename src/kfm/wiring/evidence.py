@@ -42,8 +42,8 @@ class MaskKey:
         return mask(name, self.value)
 
     def take(self, store: Store, settings: Settings, fresh: Callable[[], str]) -> None:
-        """Read it, or make it, where there is something to mask."""
-        if any(is_masked(dataset) for dataset in settings.datasets):
+        """Read it, or make it, where there is something to mask, or hooks may be told of what is gone."""
+        if settings.incidents or any(is_masked(dataset) for dataset in settings.datasets):
             self.value = store.mark(MASK_KEY) or store.ensure_mark(MASK_KEY, fresh())
 
 

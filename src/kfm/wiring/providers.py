@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from kfm.core.breaker import Breaker, reset
-from kfm.core.providers import provider_of
+from kfm.core.providers import provider_of, provider_of_target
 from kfm.core.records import GovernanceEntry
-from kfm.core.settings import Source
+from kfm.core.settings import Source, Target
 from kfm.ports import Bucket, Clock, Rng, Store
 from kfm.recovery.breakers import SharedBreakers
 from kfm.recovery.shields import Shield, ShieldedBucket, ShieldedHttp
 from kfm.sources.registry import Tools
+
+if TYPE_CHECKING:
+    from kfm.calls.tried import FailedTry
+    from kfm.engine.kernel import Overhearing
 
 
 def shielded(source: Source, tools: Tools, breakers: SharedBreakers, clock: Clock) -> Tools:
@@ -29,6 +35,12 @@ def shielded(source: Source, tools: Tools, breakers: SharedBreakers, clock: Cloc
     return replace(tools, http=ShieldedHttp(tools.http, shield), open_bucket=open_bucket)
 
 
+def shielded_target(target: Target, bucket: Bucket, breakers: SharedBreakers, clock: Clock) -> Bucket:
+    """A target's bucket, whose every request passes its provider's circuit."""
+    provider = provider_of_target(target)
+    return bucket if provider is None else ShieldedBucket(bucket, Shield(breakers.circuit(provider), clock))
+
+
 def share_calls(breakers: SharedBreakers, clock: Clock, rng: Rng) -> Callable[[], None]:
     """Let every `kfm.call` of this process pass these circuits, until the returned function is called."""
     from kfm.calls.surroundings import HERE
@@ -41,6 +53,23 @@ def share_calls(breakers: SharedBreakers, clock: Clock, rng: Rng) -> Callable[[]
             HERE.replace(**former)
 
     return leave
+
+
+@contextmanager
+def overheard(by: Overhearing, left_ms: int) -> Iterator[None]:
+    """Let every `kfm.call` inside be heard, and have this long; who listened before is told as well."""
+    from kfm.calls.deadlines import within
+    from kfm.calls.surroundings import HERE
+
+    former = HERE.hearer
+
+    def heard(tried: FailedTry) -> None:
+        by.heard(tried)
+        if former is not None:
+            former(tried)
+
+    with HERE.replaced(hearer=heard, acting=by.acted), within(left_ms / 1000):
+        yield
 
 
 def reset_breaker(

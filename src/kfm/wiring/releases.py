@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from kfm import __version__
-from kfm.config import Loaded, actor, source_date_epoch_ms
+from kfm.config import Loaded, source_date_epoch_ms
 from kfm.core.errors import SigningFailed, UsageError
 from kfm.core.masking import MASK_KEY, mask
 from kfm.core.settings import Settings
@@ -38,6 +38,8 @@ class Surroundings(Protocol):
     store: Store | None
 
     @property
+    def actor(self) -> str: ...
+    @property
     def policies(self) -> PolicyEngine: ...
 
 
@@ -57,7 +59,7 @@ def make_release(
         version=checked_version(version),
         parent=os.path.abspath(to) if to else app.loaded.resolve(FOLDER),
         bounds=bounds,
-        actor=actor(),
+        actor=app.actor,
         unique=app.ids.new(),
         epoch_ms=source_date_epoch_ms(),
         replace=replace,

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from kfm.core.errors import BackendUnavailable, ConfigError
 from kfm.ports import Clock, LedgerReader, Store, Witness
 from kfm.system import SystemClock
 
+if TYPE_CHECKING:
+    from kfm.core.heralds import Herald
+
 POSTGRES = ("postgresql://", "postgres://")
 
 
-def open_store(store: str | None, state: str, clock: Clock, witness: Witness | None = None) -> Store:
+def open_store(
+    store: str | None,
+    state: str,
+    clock: Clock,
+    witness: Witness | None = None,
+    herald: Herald | None = None,
+) -> Store:
     """The ledger, made or migrated as needed."""
     from kfm.store.ledger import SqlStore
     from kfm.store.migrations import migrate
@@ -21,14 +31,14 @@ def open_store(store: str | None, state: str, clock: Clock, witness: Witness | N
 
         server = PostgresDatabase(store)
         migrate(server, "postgresql", clock.now_ms())
-        return SqlStore(server, witness)
+        return SqlStore(server, witness, herald)
     from kfm.store.sqlite import SqliteDatabase
 
     path = sqlite_path(store, state)
     make_folder(os.path.dirname(path))
     database = SqliteDatabase(path, clock)
     migrate(database, "sqlite", clock.now_ms())
-    return SqlStore(database, witness)
+    return SqlStore(database, witness, herald)
 
 
 def open_ledger(store: str | None, state: str, clock: Clock) -> LedgerReader:

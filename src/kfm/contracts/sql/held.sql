@@ -13,6 +13,14 @@ SELECT
   attempts, error_classes, error_code, error_message, reason, held_at_ms, state, released_at_ms, released_by
 FROM held WHERE held_id = :held_id ORDER BY number DESC LIMIT 1
 
+-- name: held.halted
+SELECT
+  held_id, kind, grain, subject, dataset_id, source_id, payload_hash, source_ids, code_sha, idempotency_key,
+  attempts, error_classes, error_code, error_message, reason, held_at_ms, state, released_at_ms, released_by
+FROM held
+WHERE state = 'held' AND grain = 'run' AND dataset_id = :dataset_id AND error_code = 'KFM302'
+ORDER BY number LIMIT 1
+
 -- name: held.put
 INSERT INTO held (
   held_id, kind, grain, subject, dataset_id, source_id, payload_hash, source_ids, code_sha, idempotency_key,

@@ -24,6 +24,7 @@ class Surroundings:
     ids: Ids
     bucket: Callable[[str, Mapping[str, str]], tuple[Bucket, str]]  # address, options → bucket, prefix in it
     append: Callable[[str, bytes], None]  # to a file of the CI job
+    shield: Callable[[Target, Bucket], Bucket] = lambda _target, bucket: bucket  # by its provider's circuit
     github_output: str | None = None
     github_summary: str | None = None
 
@@ -105,7 +106,7 @@ def _s3(name: str, target: Target, around: Surroundings) -> Projection:
     from kfm.publish.projections.s3 import BucketTree
 
     bucket, prefix = around.bucket(_require(name, "url", target.url), target.options)
-    return BucketTree(name, bucket, around.objects, prefix)
+    return BucketTree(name, around.shield(target, bucket), around.objects, prefix)
 
 
 def _github_actions(name: str, target: Target, around: Surroundings) -> Projection:

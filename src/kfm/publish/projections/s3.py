@@ -16,7 +16,7 @@ from typing import Literal
 import msgspec
 
 from kfm.core.canonical import canonical_bytes
-from kfm.core.errors import BackendUnavailable, StoreCorrupt, TargetUnavailable
+from kfm.core.errors import BackendUnavailable, CircuitOpen, StoreCorrupt, TargetUnavailable
 from kfm.core.records import Asset, Manifest, Promotion, Record
 from kfm.ports import Bucket, Objects
 from kfm.publish.catalogue import documents
@@ -61,7 +61,7 @@ class BucketTree:
                     return shown.sequence
                 if self._uploaded(root, found, head) and self._point(root, found[0], etag):
                     return found[0].sequence
-        except (StoreCorrupt, TargetUnavailable):
+        except (StoreCorrupt, TargetUnavailable, CircuitOpen):
             raise
         except (BackendUnavailable, OSError) as error:
             raise TargetUnavailable(f"{self.name}: {error}") from error

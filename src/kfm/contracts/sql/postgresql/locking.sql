@@ -42,3 +42,15 @@ FROM held WHERE held_id = :held_id AND state = 'held' FOR UPDATE
 -- name: breakers.get_for_update
 SELECT provider, state, failures, opened_at_ms, probe_until_ms, fence, tripped_at_ms, closed_at_ms
 FROM breakers WHERE provider = :provider FOR UPDATE
+
+-- name: incidents.get_for_update
+SELECT
+  cause, incident_id, about, name, kind, error_class, error_code, message, subject, state, occurrence, changes,
+  affected, opened_at_ms, last_at_ms, resolved_at_ms
+FROM incidents WHERE cause = :cause FOR UPDATE
+
+-- name: approvals.usable
+SELECT request_id FROM approvals
+WHERE request_id = :request_id AND kind = 'attempt' AND state = 'approved' AND used_at_ms IS NULL
+  AND expires_at_ms > :now_ms AND digest = :digest
+FOR UPDATE

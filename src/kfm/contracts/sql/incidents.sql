@@ -1,0 +1,110 @@
+-- name: incidents.get_for_update
+SELECT
+  cause, incident_id, about, name, kind, error_class, error_code, message, subject, state, occurrence, changes,
+  affected, opened_at_ms, last_at_ms, resolved_at_ms
+FROM incidents WHERE cause = :cause
+
+-- name: incidents.find
+SELECT
+  cause, incident_id, about, name, kind, error_class, error_code, message, subject, state, occurrence, changes,
+  affected, opened_at_ms, last_at_ms, resolved_at_ms
+FROM incidents WHERE incident_id LIKE :start OR cause LIKE :start ORDER BY cause LIMIT :row_limit
+
+-- name: incidents.list
+SELECT
+  cause, incident_id, about, name, kind, error_class, error_code, message, subject, state, occurrence, changes,
+  affected, opened_at_ms, last_at_ms, resolved_at_ms
+FROM incidents WHERE (:state = '' OR state = :state)
+ORDER BY opened_at_ms DESC, cause LIMIT :row_limit
+
+-- name: incidents.list_open
+SELECT
+  cause, incident_id, about, name, kind, error_class, error_code, message, subject, state, occurrence, changes,
+  affected, opened_at_ms, last_at_ms, resolved_at_ms
+FROM incidents WHERE state = 'open'
+ORDER BY opened_at_ms DESC, cause LIMIT :row_limit
+
+-- name: incidents.insert
+INSERT INTO incidents (
+  cause, incident_id, about, name, kind, error_class, error_code, message, subject, state, occurrence, changes,
+  affected, opened_at_ms, last_at_ms, resolved_at_ms
+) VALUES (
+  :cause, :incident_id, :about, :name, :kind, :error_class, :error_code, :message, :subject, :state, :occurrence,
+  :changes, :affected, :opened_at_ms, :last_at_ms, :resolved_at_ms
+)
+ON CONFLICT (cause) DO NOTHING
+RETURNING cause
+
+-- name: incidents.change
+UPDATE incidents SET
+  incident_id = :incident_id, kind = :kind, message = :message, subject = :subject, state = :state,
+  occurrence = :occurrence, changes = :changes, affected = :affected, opened_at_ms = :opened_at_ms,
+  last_at_ms = :last_at_ms, resolved_at_ms = :resolved_at_ms
+WHERE cause = :cause
+
+-- name: incident_subjects.add
+INSERT INTO incident_subjects (cause, subject, dataset_id, source_id)
+VALUES (:cause, :subject, :dataset_id, :source_id)
+ON CONFLICT (cause, subject) DO NOTHING
+RETURNING subject
+
+-- name: incident_subjects.causes
+SELECT DISTINCT cause FROM incident_subjects
+WHERE source_id = :source_id AND dataset_id = :dataset_id ORDER BY cause
+
+-- name: incident_subjects.remove
+DELETE FROM incident_subjects WHERE cause = :cause AND source_id = :source_id
+
+-- name: incident_subjects.clear
+DELETE FROM incident_subjects WHERE cause = :cause
+
+-- name: incident_subjects.any
+SELECT 1 FROM incident_subjects WHERE cause = :cause LIMIT 1
+
+-- name: incident_subjects.list
+SELECT subject, source_id FROM incident_subjects WHERE cause = :cause ORDER BY subject LIMIT :row_limit
+
+-- name: held.of_cause
+SELECT COUNT(*) FROM held
+WHERE state = 'held' AND dataset_id = :dataset_id AND error_code = :error_code
+
+-- name: hook_deliveries.waiting
+SELECT
+  o.number, o.event_id, o.topic, o.subject, o.body, o.recorded_at_ms, COALESCE(d.tries, 0),
+  COALESCE(d.not_before_ms, 0), d.delivered_at_ms
+FROM outbox o LEFT JOIN hook_deliveries d ON d.number = o.number AND d.hook = :hook
+WHERE o.topic = :topic AND o.delivered_at_ms IS NULL AND d.delivered_at_ms IS NULL
+ORDER BY o.number LIMIT :row_limit
+
+-- name: hook_deliveries.backlog
+SELECT COUNT(*), MIN(o.recorded_at_ms)
+FROM outbox o LEFT JOIN hook_deliveries d ON d.number = o.number AND d.hook = :hook
+WHERE o.topic = :topic AND o.delivered_at_ms IS NULL AND d.delivered_at_ms IS NULL
+
+-- name: hook_deliveries.claim
+INSERT INTO hook_deliveries (hook, number, tries, not_before_ms, delivered_at_ms)
+VALUES (:hook, :number, 1, :until_ms, NULL)
+ON CONFLICT (number, hook) DO UPDATE SET
+  tries = hook_deliveries.tries + 1, not_before_ms = excluded.not_before_ms
+
+-- name: hook_deliveries.delivered
+UPDATE hook_deliveries SET delivered_at_ms = :delivered_at_ms
+WHERE hook = :hook AND number = :number AND delivered_at_ms IS NULL
+
+-- name: hook_deliveries.put_back
+UPDATE hook_deliveries SET not_before_ms = :not_before_ms
+WHERE hook = :hook AND number = :number AND delivered_at_ms IS NULL
+
+-- name: hook_deliveries.hasten
+UPDATE hook_deliveries SET not_before_ms = 0
+WHERE hook = :hook AND delivered_at_ms IS NULL AND not_before_ms > :now_ms
+
+-- name: hook_deliveries.arrived
+SELECT o.number, d.hook
+FROM outbox o LEFT JOIN hook_deliveries d ON d.number = o.number AND d.delivered_at_ms IS NOT NULL
+WHERE o.topic = :topic AND o.delivered_at_ms IS NULL ORDER BY o.number
+
+-- name: hook_deliveries.of_subject
+SELECT o.event_id, o.recorded_at_ms, o.body, d.hook, d.tries, d.delivered_at_ms
+FROM outbox o LEFT JOIN hook_deliveries d ON d.number = o.number
+WHERE o.subject = :subject AND o.topic = :topic ORDER BY o.number, d.hook

@@ -1,0 +1,323 @@
+"""Branches, commits and tags as values, and what happens to one path when two histories meet."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import sha256
+from typing import Any, Literal
+
+from kfm.core.canonical import canonical_bytes
+from kfm.core.errors import LimitExceeded, RefNameInvalid, UsageError
+from kfm.core.records import Record
+
+COMMIT_TAG = "commit/1"
+MAIN = "main"
+ID_CHARS = 64
+PREFIX_CHARS_MIN = 4
+NAME_CHARS_MAX = 200
+PATH_CHARS_MAX = 1024
+MESSAGE_CHARS_MAX = 10_000
+META_BYTES_MAX = 64 * 1024
+CONFLICTS_SHOWN_MAX = 1_000  # more are counted, not listed
+
+ConflictKind = Literal["both-added", "both-changed", "changed-deleted", "deleted-changed", "file-folder"]
+ChangeKind = Literal["added", "changed", "removed"]
+Preference = Literal["target", "source"]
+
+_PART = r"[A-Za-z0-9_](?:[A-Za-z0-9._@+=-]*[A-Za-z0-9_@+=-])?"
+_NAME = re.compile(rf"{_PART}(?:/{_PART})*\Z")
+_HEX_ID = re.compile(r"[0-9a-f]{64}\Z")
+_BAD_PATH = re.compile(r"^/|/$|//|(?:^|/)\.{1,2}(?:/|$)|^$|[\x00-\x09\x0b-\x1f\x7f\ud800-\udfff]", re.MULTILINE)
+_HEX = re.compile(r"[0-9a-f]+\Z")
+
+
+class Entry(Record, frozen=True):
+    """What a path holds: bytes of the object store, by their hash."""
+
+    sha256: str  # 64 hex digits
+    size: int
+
+
+class Commit(Record, frozen=True):
+    """One state of a branch and what it came from. Its id is the hash of everything else."""
+
+    commit_id: str
+    tree_id: str
+    parents: tuple[str, ...]
+    message: str
+    author: str
+    at_ms: int
+    meta: dict[str, Any]
+    generation: int  # 1 + the largest of its parents': an ancestor's is always smaller
+
+
+class Branch(Record, frozen=True):
+    """A name that moves."""
+
+    name: str
+    head: str
+    protected: bool
+    state_commit: str | None  # the head at which run-state is known to agree with the tree
+    created_at_ms: int
+    moved_at_ms: int
+
+
+class Tag(Record, frozen=True):
+    """A name that does not move."""
+
+    name: str
+    commit_id: str
+    message: str
+    author: str
+    at_ms: int
+
+
+class PathChange(Record, frozen=True):
+    """One path that differs between two trees."""
+
+    path: str
+    before: Entry | None
+    after: Entry | None
+
+    @property
+    def kind(self) -> ChangeKind:
+        if self.before is None:
+            return "added"
+        return "removed" if self.after is None else "changed"
+
+
+class Conflict(Record, frozen=True):
+    """One path about which two histories disagree: what the target has, what the source has."""
+
+    path: str
+    kind: ConflictKind
+    base: Entry | None = None
+    target: Entry | None = None
+    source: Entry | None = None
+    other: str | None = None  # file-folder: the path that would have to be a file and a folder at once
+
+
+class Moved(Record, frozen=True):
+    """Nothing was written: the branch is not where the caller saw it."""
+
+    branch: str
+    expected: str
+    actual: str
+
+
+class Merged(Record, frozen=True):
+    """How a merge or a revert ended. With conflicts nothing was written and there is no commit."""
+
+    outcome: Literal["merged", "unchanged", "conflict"]
+    target: str  # the branch
+    commit: Commit | None
+    changed: int = 0  # paths of the target that are different now
+    conflicts: tuple[Conflict, ...] = ()
+    conflicts_total: int = 0
+
+
+class Proposal(Record, frozen=True):
+    """What a gate before a merge is asked about."""
+
+    source: str
+    source_head: str
+    target: str
+    target_head: str
+    bases: tuple[str, ...]
+
+
+class Why(Record, frozen=True):
+    """Who wants a change of refs, and for what reason: becomes an entry of the governance ledger."""
+
+    actor: str
+    rationale: str | None = None
+    ticket: str | None = None
+    claimed_actor: str | None = None
+
+
+class Swept(Record, frozen=True):
+    """How many commits and tree bodies nothing reaches any more."""
+
+    commits: int
+    trees: int
+
+
+# --- names, paths, ids ---------------------------------------------------------------
+
+
+def check_name(name: str) -> str:
+    """The name of a branch or tag, if it can be one."""
+    if len(name) > NAME_CHARS_MAX:
+        raise RefNameInvalid(f"`{name[:40]}…` has {len(name)} characters; {NAME_CHARS_MAX} are the limit.")
+    if not _NAME.match(name) or ".." in name or _HEX_ID.match(name):
+        raise RefNameInvalid(f"`{name}` can't be the name of a branch or tag.")
+    if any(part.endswith(".lock") for part in name.split("/")):
+        raise RefNameInvalid(f"`{name}` ends like a lock file.")
+    return name
+
+
+def check_changes(changes: Mapping[str, Entry | None]) -> None:
+    """Refuse paths that are none. One search over all of them: there may be 100,000."""
+    paths = list(changes)
+    if not paths:
+        return
+    text = "\n".join(paths)
+    good = text.count("\n") == len(paths) - 1 and not _BAD_PATH.search(text)
+    if not good or max(map(len, paths)) > PATH_CHARS_MAX:
+        bad = next(path for path in paths if not is_path(path))
+        raise UsageError(
+            f"{bad[:100]!r} can't be a path on a branch.",
+            remedy="A path has parts between single slashes, none of them empty, `.` or `..`.",
+        )
+    for path, entry in changes.items():
+        if entry is not None and (len(entry.sha256) != ID_CHARS or entry.size < 0):
+            raise UsageError(f"{path}: `{entry.sha256[:80]}` is no SHA-256 of an object.")
+    hashes = "".join([entry.sha256 for entry in changes.values() if entry is not None])
+    if hashes and not _HEX.match(hashes):
+        bad = next(path for path, entry in changes.items() if entry and not _HEX.match(entry.sha256))
+        raise UsageError(f"{bad}: its SHA-256 is not written in lower-case hex.")
+
+
+def is_path(path: str) -> bool:
+    return len(path) <= PATH_CHARS_MAX and "\n" not in path and not _BAD_PATH.search(path)
+
+
+def is_commit_prefix(text: str) -> bool:
+    return PREFIX_CHARS_MIN <= len(text) <= ID_CHARS and _HEX.match(text) is not None
+
+
+def split_ref(ref: str) -> tuple[str, int]:
+    """`main~2` → (`main`, 2): the commit two first parents before."""
+    name, tilde, steps = ref.partition("~")
+    if not tilde:
+        return name, 0
+    if not steps:
+        return name, 1
+    if not steps.isascii() or not steps.isdigit() or len(steps) > 6:
+        raise RefNameInvalid(f"`{ref[:80]}`: after ~ stands how many commits to go back.")
+    return name, int(steps)
+
+
+def make_commit(
+    tree_id: str,
+    parents: Sequence[Commit],
+    *,
+    message: str,
+    author: str,
+    at_ms: int,
+    meta: Mapping[str, Any] | None = None,
+) -> Commit:
+    """The commit with its id."""
+    if len(message) > MESSAGE_CHARS_MAX:
+        raise LimitExceeded(f"A commit's message has {len(message)} characters; the limit is {MESSAGE_CHARS_MAX}.")
+    kept = dict(meta or {})
+    if len(canonical_bytes(kept)) > META_BYTES_MAX:
+        raise LimitExceeded(f"What a commit carries beside its tree is larger than {META_BYTES_MAX} bytes.")
+    ids = tuple(parent.commit_id for parent in parents)
+    return Commit(
+        commit_id=commit_id(tree_id, ids, message, author, at_ms, kept),
+        tree_id=tree_id,
+        parents=ids,
+        message=message,
+        author=author,
+        at_ms=at_ms,
+        meta=kept,
+        generation=1 + max((parent.generation for parent in parents), default=0),
+    )
+
+
+def commit_id(
+    tree_id: str, parents: Sequence[str], message: str, author: str, at_ms: int, meta: Mapping[str, Any]
+) -> str:
+    document = {
+        "kfm": COMMIT_TAG,
+        "tree": tree_id,
+        "parents": list(parents),
+        "message": message,
+        "author": author,
+        "at_ms": at_ms,
+        "meta": dict(meta),
+    }
+    return sha256(canonical_bytes(document)).hexdigest()
+
+
+# --- three ways to one path ----------------------------------------------------------
+
+
+class Decided(Record, frozen=True):
+    """What a merge does to the target's tree, and where it can't decide."""
+
+    changes: dict[str, Entry | None]
+    conflicts: tuple[Conflict, ...]
+    conflicts_total: int
+
+
+def decide_merge(
+    ours: Sequence[Iterable[PathChange]],
+    theirs: Sequence[Iterable[PathChange]],
+    prefer: Preference | None = None,
+) -> Decided:
+    """Bring the source's changes to the target. For each common ancestor the changes of both since then.
+
+    Of several common ancestors (two branches that were merged into each other at the same time) none is
+    the right one: only what follows from each of them is done, the rest is a conflict.
+    """
+    rounds = [_round(mine, other) for mine, other in zip(ours, theirs, strict=True)]
+    agreed = rounds[0] if len(rounds) == 1 else _agreed(rounds)
+    changes: dict[str, Entry | None] = {}
+    conflicts: list[Conflict] = []
+    total = 0
+    for path, decision in agreed:
+        if not isinstance(decision, Conflict):
+            changes[path] = decision
+        elif prefer == "source":
+            changes[path] = decision.source
+        elif prefer is None:
+            total += 1
+            if len(conflicts) < CONFLICTS_SHOWN_MAX:
+                conflicts.append(decision)
+    return Decided(changes=changes, conflicts=tuple(conflicts), conflicts_total=total)
+
+
+Decision = Entry | None | Conflict
+
+
+def _round(ours: Iterable[PathChange], theirs: Iterable[PathChange]) -> Iterator[tuple[str, Decision]]:
+    """Both in the order of paths; only what the target does not have already."""
+    mine = iter(ours)
+    own = next(mine, None)
+    for change in theirs:
+        while own is not None and own.path < change.path:
+            own = next(mine, None)
+        if own is None or own.path != change.path:
+            yield change.path, change.after
+        elif own.after != change.after:
+            yield change.path, _conflict(change.path, change.before, own.after, change.after)
+
+
+def _conflict(path: str, base: Entry | None, target: Entry | None, source: Entry | None) -> Conflict:
+    kind: ConflictKind = "both-changed"
+    if base is None:
+        kind = "both-added"
+    elif source is None:
+        kind = "changed-deleted"
+    elif target is None:
+        kind = "deleted-changed"
+    return Conflict(path=path, kind=kind, base=base, target=target, source=source)
+
+
+_KEEP = object()  # "the target stays as it is", beside which None means "the path goes"
+
+
+def _agreed(rounds: Sequence[Iterator[tuple[str, Decision]]]) -> Iterator[tuple[str, Decision]]:
+    """What all rounds say; where they differ, a conflict."""
+    every = [dict(decisions) for decisions in rounds]
+    for path in sorted(set().union(*every)):
+        said = [decisions.get(path, _KEEP) for decisions in every]
+        conflict = next((one for one in said if isinstance(one, Conflict)), None)
+        if all(one == said[0] for one in said) and conflict is None:
+            yield path, said[0]  # type: ignore[misc]
+        else:
+            taken = next((one for one in said if one is not _KEEP and not isinstance(one, Conflict)), None)
+            yield path, conflict or Conflict(path=path, kind="both-changed", source=taken)  # type: ignore[arg-type]

@@ -1,0 +1,275 @@
+"""Run-state: what is kept of each node of a pipeline, and whether a node must run again.
+
+Nothing here reads or writes: a pass shows what it has seen, `decide` says what follows from it,
+and a dry-run asks the same function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
+from typing import Annotated, Any, Literal, NamedTuple
+
+import msgspec
+
+from kfm.core.canonical import canonical_bytes
+from kfm.core.errors import SchemaViolation
+from kfm.core.evidence import Testimony
+from kfm.core.node_transitions import check_summary
+from kfm.core.records import Lock, Node, NodeOutcome, Output, Record
+from kfm.core.times import parse_rfc3339, rfc3339
+
+MAIN = "main"  # the branch that a pass works on, if nothing else is said
+NOTHING_CHECKED = {"checks": 0, "passed": 0, "failed": 0}
+PassState = Literal["running", "success", "partial", "failed", "cancelled"]
+SkipScope = Literal["branch", "run"]
+
+
+class Head(NamedTuple):
+    """What a branch knows of a node: the newest success whose outputs stand there."""
+
+    run_id: str
+    inputs_hash: str
+    code_sha: str | None
+    outputs_hash: str
+    outputs: str  # JSON; read only where somebody needs to know
+    rerun: str | None = None  # why it must not be trusted: it, or what it reads from, was reverted
+
+
+class Own(NamedTuple):
+    """What this very run has recorded of a node before."""
+
+    outcome: NodeOutcome
+    inputs_hash: str
+    code_sha: str | None
+    outputs_hash: str
+    outputs: str
+    attempt: int
+    skipped_because: str | None
+
+
+Graph = tuple[tuple[str, tuple[str, ...]], ...]
+
+
+class Pass(Record, frozen=True):
+    """One execution of a pipeline's graph on a branch."""
+
+    run_id: str
+    pipeline_id: str
+    branch: str
+    state: PassState
+    started_at_ms: int
+    worker_id: str
+    fence: int
+    attempt: int = 1
+    ended_at_ms: int | None = None
+    graph: Graph = ()  # node → what it reads from, in order
+    counts: dict[str, int] = {}
+    commit: str | None = None  # what it left on the branch
+    error_code: str | None = None
+
+
+class Fence(NamedTuple):
+    """The lock under which a record is written; whoever lost it writes nothing."""
+
+    scope: str
+    fence: int
+
+
+class Known(NamedTuple):
+    """What the store has on the nodes of a pass."""
+
+    own: dict[str, Own]  # of this very run
+    heads: dict[str, Head]  # of the branch
+
+
+class Skips(NamedTuple):
+    """The nodes that a pass left alone, all in one: they differ only in what each row says."""
+
+    run_id: str
+    branch: str
+    pipeline_id: str
+    rows: list[tuple[str, str, str | None, str, str]]  # node, inputs hash, code, the run that made it, reason
+
+
+class BeginPass(Record, frozen=True):
+    run_id: str
+    pipeline_id: str
+    branch: str
+    graph: Graph
+    worker_id: str
+    lease_ms: int
+    scope: str
+    fence: int | None = None  # the lock that a governed run holds already
+    events: tuple[Testimony, ...] = ()
+
+
+class Begun(Record, frozen=True):
+    """Under way; or not, since somebody else holds the lock."""
+
+    fence: int = 0
+    attempt: int = 0
+    held_by: Lock | None = None
+
+
+class EndPass(Record, frozen=True):
+    run_id: str
+    scope: str
+    fence: int
+    branch: str
+    state: PassState
+    counts: dict[str, int]
+    author: str
+    error_code: str | None = None
+    commits: bool = True  # what its nodes made goes onto the branch
+    releases: bool = True  # the lock; a governed run keeps its own
+    events: tuple[Testimony, ...] = ()
+
+
+class EndedPass(Record, frozen=True):
+    landed: bool
+    commit: str | None = None
+
+
+# --- the document --------------------------------------------------------------------------
+
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=300)]
+Digest = Annotated[str, msgspec.Meta(pattern="^sha256:[0-9a-f]{64}$")]
+Count = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class RunStateDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A node's record as others read it: one row of a table, or one object on a branch."""
+
+    dataset_id: Name
+    run_id: Name
+    lakefs_branch: Name
+    inputs_hash: Digest
+    validation_summary: dict[str, Any]
+    outcome: NodeOutcome
+    recorded_at: str
+    attempt: Annotated[int, msgspec.Meta(ge=1)] = 1
+    output_commit: str | None = None
+    outputs: tuple[Output, ...] = ()
+    skipped_because: str | None = None
+    code_sha: str | None = None
+    pipeline_id: str | None = None
+    duration_ms: Count | None = None
+    error_code: str | None = None
+    error_message: str | None = None
+    reason: str | None = None
+
+
+_FIELDS = tuple(name for name in Node.__struct_fields__ if name != "recorded_at_ms")
+
+
+def to_document(node: Node) -> dict[str, Any]:
+    """Plain values by the names that everybody knows them by; what was not said is left out."""
+    plain: dict[str, Any] = msgspec.to_builtins(
+        RunStateDocument(
+            recorded_at=rfc3339(node.recorded_at_ms), **{name: getattr(node, name) for name in _FIELDS}
+        )
+    )
+    return plain
+
+
+def from_document(document: Mapping[str, Any]) -> Node:
+    try:
+        read = msgspec.convert(dict(document), RunStateDocument)
+    except msgspec.ValidationError as error:
+        raise SchemaViolation(f"run-state: {error}.") from None
+    check_summary(read.validation_summary)
+    return Node(
+        recorded_at_ms=parse_rfc3339(read.recorded_at), **{name: getattr(read, name) for name in _FIELDS}
+    )
+
+
+# --- outputs -------------------------------------------------------------------------------
+
+_OUTPUTS = msgspec.json.Decoder(tuple[Output, ...])
+NO_OUTPUTS = "[]"
+
+
+def outputs_text(outputs: Sequence[Output]) -> str:
+    return msgspec.json.encode(outputs).decode()
+
+
+def outputs_of(text: str) -> tuple[Output, ...]:
+    return _OUTPUTS.decode(text)
+
+
+def outputs_hash(outputs: Sequence[Output]) -> str:
+    """What a dependant sees of a node's outputs: one that is alone speaks for itself."""
+    if len(outputs) == 1:
+        return outputs[0].checksum
+    named = sorted((each.name, each.checksum) for each in outputs)
+    return "sha256:" + sha256(canonical_bytes([list(pair) for pair in named])).hexdigest()
+
+
+# --- the decision --------------------------------------------------------------------------
+
+Verdict = Literal["run", "skip", "done"]
+
+
+class Decision(NamedTuple):
+    """Run it; skip it, since another run made its result; or leave it: this run has done it already."""
+
+    verdict: Verdict
+    reason: str
+    made_by: str | None = None  # the run whose result it is
+    outputs_hash: str = ""
+    outputs: str = NO_OUTPUTS
+
+
+Missing = Callable[[str], str | None]  # outputs → which of them is gone or altered, in words
+Elsewhere = Callable[[], Head | None]  # an older success on the branch, with this hash and this code
+
+
+def decide(
+    inputs_hash: str,
+    code_sha: str | None,
+    *,
+    own: Own | None,
+    head: Head | None,
+    missing: Missing,
+    elsewhere: Elsewhere,
+    scope: SkipScope = "branch",
+    asked: str | None = None,
+) -> Decision:
+    """Must this node run? `asked` says why somebody wants it to run in any case."""
+    if asked is not None:
+        return Decision("run", asked)
+    gone = None
+    if (
+        own is not None
+        and own.outcome in ("success", "skipped")
+        and own.inputs_hash == inputs_hash
+        and own.code_sha == code_sha
+    ):
+        gone = missing(own.outputs)
+        if gone is None:
+            return Decision("done", "done already in this run", own.skipped_because, own.outputs_hash, own.outputs)
+    if scope == "branch" and head is not None:
+        if head.rerun is not None:
+            return Decision("run", head.rerun)
+        if head.inputs_hash == inputs_hash and head.code_sha == code_sha:
+            gone = missing(head.outputs)
+            if gone is None:
+                return Decision("skip", "unchanged", head.run_id, head.outputs_hash, head.outputs)
+        older = elsewhere()
+        if older is not None and missing(older.outputs) is None:
+            return Decision("skip", "unchanged since an earlier run", older.run_id, older.outputs_hash, older.outputs)
+    return Decision("run", _why(inputs_hash, code_sha, own, head if scope == "branch" else None, gone))
+
+
+def _why(
+    inputs_hash: str, code_sha: str | None, own: Own | None, head: Head | None, gone: str | None
+) -> str:
+    if gone is not None:
+        return gone
+    if own is not None and own.outcome in ("failed", "partial"):
+        return f"{own.outcome} before"
+    known = own or head
+    if known is None:
+        return "first run"
+    return "inputs changed" if known.inputs_hash != inputs_hash else "code changed"

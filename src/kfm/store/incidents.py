@@ -1,0 +1,156 @@
+"""Incidents, changed in the transaction in which their cause comes or goes; each change posts one letter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from kfm.core import incidents
+from kfm.core.breaker import Breaker
+from kfm.core.heralds import TOPIC, Herald
+from kfm.core.holding import Held, RetryState
+from kfm.core.incidents import Change, Incident, Trouble
+from kfm.core.records import Run
+from kfm.store import rows
+from kfm.store.session import Row, Session
+
+_FIELDS = Incident.__struct_fields__
+_FREE = ("name", "message", "subject")
+
+
+def incident_from(row: Row) -> Incident:
+    return rows.converted(_FIELDS, row, Incident)
+
+
+class Watch:
+    """Keeps the incidents of one store.
+
+    The row of a cause is held while its subjects change, so that two who strike or mend at once agree on
+    how many there are.
+    """
+
+    def __init__(self, herald: Herald | None = None) -> None:
+        self._herald = herald or Herald()  # which tells no names
+
+    # --- what comes ----------------------------------------------------------------------
+
+    def gave_up(
+        self,
+        session: Session,
+        held: Held | None,
+        state: RetryState | None,
+        now_ms: int,
+        *,
+        halted: bool = False,
+    ) -> None:
+        if held is not None:
+            self._struck(session, incidents.held_trouble(held, state, halted=halted), now_ms)
+
+    def circuit(self, session: Session, seen: Breaker, kept: Breaker, now_ms: int) -> None:
+        """A circuit has changed: it may have opened, or closed."""
+        trouble = incidents.circuit_trouble(seen, kept)
+        if trouble is not None:
+            self._struck(session, trouble, now_ms)
+        elif incidents.circuit_closed(seen, kept):
+            self._ended(session, incidents.provider_cause(kept.provider), now_ms)
+
+    # --- what goes -----------------------------------------------------------------------
+
+    def succeeded(self, session: Session, run: Run, now_ms: int) -> None:
+        """Its source works again: what it suffered from is over, unless others still suffer from it."""
+        found = session.all(
+            "incident_subjects.causes", source_id=run.source_id, dataset_id=run.dataset_id
+        )
+        for (cause,) in found:
+            self._ended(session, cause, now_ms, source_id=run.source_id)
+
+    # --- the row -------------------------------------------------------------------------
+
+    def _struck(self, session: Session, trouble: Trouble, now_ms: int) -> None:
+        cause = incidents.cause_of(trouble)
+        row = session.one("incidents.get_for_update", cause=cause)
+        if row is None:
+            made, change = self._decided(None, trouble, cause, 1, now_ms)
+            if session.one("incidents.insert", **_parameters(made)):
+                self._add_subject(session, cause, trouble)
+                self._tell(session, made, change, now_ms)
+                return
+            row = session.one("incidents.get_for_update", cause=cause)  # somebody was faster
+            assert row is not None
+        seen = incident_from(row)
+        fresh = self._add_subject(session, cause, trouble)
+        affected = fresh + (seen.affected if seen.state == "open" else 0)
+        met, change = self._decided(seen, trouble, cause, affected, now_ms)
+        session.all("incidents.change", **_changing(met))
+        self._tell(session, met, change, now_ms)
+
+    def _decided(
+        self, seen: Incident | None, trouble: Trouble, cause: str, affected: int, now_ms: int
+    ) -> tuple[Incident, Change | None]:
+        occurrence = (seen.occurrence if seen else 0) + 1
+        return incidents.struck(
+            seen,
+            trouble,
+            affected=affected if trouble.count is None else trouble.count,
+            incident_id=self._herald.incident_id(trouble.about, trouble.name, cause, occurrence),
+            now_ms=now_ms,
+        )
+
+    @staticmethod
+    def _add_subject(session: Session, cause: str, trouble: Trouble) -> int:
+        """1 if it was not among them. A run that fails again with the same is no second one."""
+        if trouble.count is not None:
+            return 0
+        added = session.one(
+            "incident_subjects.add",
+            cause=cause,
+            subject=trouble.subject,
+            dataset_id=trouble.name,
+            source_id=trouble.source_id,
+        )
+        return 0 if added is None else 1
+
+    def _ended(self, session: Session, cause: str, now_ms: int, source_id: str | None = None) -> None:
+        row = session.one("incidents.get_for_update", cause=cause)
+        if row is None:  # its circuit opened before there were incidents
+            return
+        if source_id is not None:
+            session.all("incident_subjects.remove", cause=cause, source_id=source_id)
+            if session.one("incident_subjects.any", cause=cause) is not None:
+                return
+        over, change = incidents.ended(incident_from(row), now_ms)
+        if change is not None:
+            session.all("incidents.change", **_changing(over))
+            self._tell(session, over, change, now_ms)
+
+    def _tell(self, session: Session, incident: Incident, change: Change | None, now_ms: int) -> None:
+        if change is None:
+            return
+        said = self._herald.change(incident, change, _held(session, incident))
+        session.all(
+            "outbox.post",
+            event_id=said.id,
+            topic=TOPIC,
+            subject=incident.cause,
+            body=rows.prose_of(said),
+            recorded_at_ms=now_ms,
+        )
+
+
+def _held(session: Session, incident: Incident) -> int:
+    if incident.about != "dataset":
+        return 0
+    row = session.one("held.of_cause", dataset_id=incident.name, error_code=incident.error_code)
+    assert row is not None
+    return int(row[0])
+
+
+def _parameters(incident: Incident) -> dict[str, Any]:
+    return rows.with_storable(msgspec.structs.asdict(incident), _FREE)
+
+
+def _changing(incident: Incident) -> dict[str, Any]:
+    """What the cause stands for does not change."""
+    kept = ("about", "name", "error_class", "error_code")
+    return {name: value for name, value in _parameters(incident).items() if name not in kept}

@@ -1,0 +1,116 @@
+"""The relational home of run-state: implements `ports.RunStates` and `ports.Passes` on either database."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+from kfm.core.evidence import Testimony
+from kfm.core.records import Node
+from kfm.core.run_states import (
+    BeginPass,
+    Begun,
+    EndedPass,
+    EndPass,
+    Fence,
+    Head,
+    Known,
+    Pass,
+    Skips,
+)
+from kfm.store import leases, run_states
+from kfm.store.session import Database, Session
+
+
+class RunStateTables:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    # --- records -----------------------------------------------------------------------
+
+    def known(self, branch: str, run_id: str, dataset_ids: Collection[str]) -> Known:
+        if not dataset_ids:
+            return Known({}, {})
+        first, last = min(dataset_ids), max(dataset_ids)
+        return run_states.known(self._database.session, branch, run_id, first, last)
+
+    def made(self, branch: str, dataset_id: str, inputs_hash: str, code_sha: str | None) -> Head | None:
+        return run_states.made(self._database.session, branch, dataset_id, inputs_hash, code_sha)
+
+    def record(
+        self,
+        fence: Fence,
+        nodes: Sequence[Node] = (),
+        skips: Skips | None = None,
+        documents: Sequence[tuple[str, str]] = (),
+        events: Sequence[Testimony] = (),
+    ) -> bool:
+        def change(session: Session) -> bool:
+            if not run_states.holds(session, fence):
+                return False
+            for node in nodes:
+                run_states.put(session, node)
+            if skips is not None:
+                run_states.put_skips(session, skips, session.now_ms())
+            run_states.keep_documents(session, documents)
+            run_states.post(session, events, session.now_ms())
+            return True
+
+        return self._database.write(change)
+
+    def one(self, run_id: str, dataset_id: str) -> Node | None:
+        return run_states.one(self._database.session, run_id, dataset_id)
+
+    def of_run(self, run_id: str) -> Iterator[Node]:
+        return run_states.of_run(self._database.session, run_id)
+
+    def history(self, dataset_id: str, *, branch: str | None = None, limit: int = 50) -> list[Node]:
+        return run_states.history(self._database.session, dataset_id, branch, limit)
+
+    def document(self, name: str) -> str | None:
+        row = self._database.session.one("documents.get", hash=name)
+        return str(row[0]) if row else None
+
+    # --- passes ------------------------------------------------------------------------
+
+    def begin(self, request: BeginPass, dead: leases.Dead) -> Begun:
+        return self._database.write(lambda session: run_states.begin(session, request, dead))
+
+    def end(self, request: EndPass, skips: Skips | None = None) -> EndedPass:
+        """The skipped ones, the commit on the branch and the end, together or not at all."""
+
+        def change(session: Session) -> EndedPass:
+            if not run_states.holds(session, Fence(request.scope, request.fence)):
+                return EndedPass(landed=False)
+            if skips is not None:
+                run_states.put_skips(session, skips, session.now_ms())
+            commit = None
+            return EndedPass(landed=run_states.end(session, request, commit), commit=commit)
+
+        return self._database.write(change)
+
+    def get(self, run_id: str) -> Pass | None:
+        row = self._database.session.one("passes.get", run_id=run_id)
+        return run_states.pass_from(row) if row else None
+
+    def passes(
+        self, *, pipeline_id: str | None = None, branch: str | None = None, limit: int = 50
+    ) -> list[Pass]:
+        """Newest first, without their graphs."""
+        found = self._database.session.all(
+            "passes.list", before=2**62, pipeline_id=pipeline_id or "", branch=branch or "", limit=limit
+        )
+        return [run_states.pass_from(row[1:]) for row in found]
+
+    # --- checksums of files --------------------------------------------------------------
+
+    def checksums(self, first: str, last: str) -> dict[str, tuple[int, int, int, str]]:
+        """path → size, modification time in ns, inode, checksum; of all paths between the two."""
+        found = self._database.session.all("file_checksums.within", first=first, last=last)
+        return {row[0]: (row[1], row[2], row[3], row[4]) for row in found}
+
+    def keep_checksums(self, seen: dict[str, tuple[int, int, int, str]]) -> None:
+        rows = [
+            {"path": path, "size": size, "modified_ns": modified_ns, "inode": inode, "checksum": checksum}
+            for path, (size, modified_ns, inode, checksum) in seen.items()
+        ]
+        self._database.write(lambda session: session.many("file_checksums.put", rows))

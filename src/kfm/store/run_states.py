@@ -1,0 +1,275 @@
+"""Run-state in tables: records, what each branch knows of its nodes, and passes.
+
+A record and the branch's knowledge of it change in one transaction, under the lock of the pass: a
+process that lost the lock changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from kfm.core.canonical import canonical_bytes
+from kfm.core.evidence import Testimony
+from kfm.core.hashing import sha256_text
+from kfm.core.node_transitions import check_summary
+from kfm.core.records import Node
+from kfm.core.run_states import (
+    NOTHING_CHECKED,
+    BeginPass,
+    Begun,
+    EndPass,
+    Fence,
+    Graph,
+    Head,
+    Known,
+    Own,
+    Pass,
+    Skips,
+    from_document,
+    outputs_hash,
+    outputs_of,
+    outputs_text,
+    to_document,
+)
+from kfm.store import leases, rows
+from kfm.store.session import Row, Session
+
+PAGE = 1000
+_GRAPH = msgspec.json.Decoder(Graph)
+_COUNTS = msgspec.json.Decoder(dict[str, int])
+_LAST = "\U0010ffff"
+
+
+# --- reading -------------------------------------------------------------------------------
+
+
+def known(session: Session, branch: str, run_id: str, first: str, last: str) -> Known:
+    heads = {
+        row[0]: Head(*row[1:])
+        for row in session.all("node_heads.of_branch", branch=branch, first=first, last=last)
+    }
+    own = {row[0]: Own(*row[1:]) for row in session.all("run_states.own", run_id=run_id)}
+    return Known(own, heads)
+
+
+def made(
+    session: Session, branch: str, dataset_id: str, inputs_hash: str, code_sha: str | None
+) -> Head | None:
+    row = session.one(
+        "run_states.made",
+        branch=branch,
+        dataset_id=dataset_id,
+        inputs_hash=inputs_hash,
+        code_sha=code_sha or "",
+    )
+    return Head(*row) if row else None
+
+
+def one(session: Session, run_id: str, dataset_id: str) -> Node | None:
+    row = session.one("run_states.one", run_id=run_id, dataset_id=dataset_id)
+    return node_from(row) if row else None
+
+
+def of_run(session: Session, run_id: str) -> Iterator[Node]:
+    after = ""
+    while page := session.all("run_states.of_run", run_id=run_id, after=after, limit=PAGE):
+        yield from map(node_from, page)
+        after = page[-1][1]
+
+
+def history(session: Session, dataset_id: str, branch: str | None, limit: int) -> list[Node]:
+    found = session.all(
+        "run_states.history", dataset_id=dataset_id, branch=branch or "", before=2**62, limit=limit
+    )
+    return [node_from(row[1:]) for row in found]
+
+
+def node_from(row: Row) -> Node:
+    (run_id, dataset_id, branch, inputs_hash, outcome, recorded_at_ms, attempt, code_sha, because, commit,
+     outputs, validation, pipeline_id, duration_ms, error_code, error_message, reason) = row  # fmt: skip
+    return Node(
+        run_id=run_id,
+        dataset_id=dataset_id,
+        lakefs_branch=branch,
+        inputs_hash=inputs_hash,
+        outcome=outcome,
+        recorded_at_ms=recorded_at_ms,
+        attempt=attempt,
+        code_sha=code_sha,
+        skipped_because=because,
+        output_commit=commit,
+        outputs=outputs_of(outputs),
+        validation_summary=rows.value_of(validation) if validation else dict(NOTHING_CHECKED),
+        pipeline_id=pipeline_id,
+        duration_ms=duration_ms,
+        error_code=error_code,
+        error_message=error_message,
+        reason=reason,
+    )
+
+
+def pass_from(row: Row) -> Pass:
+    (run_id, pipeline_id, branch, state, started, worker_id, fence, attempt, ended, graph, counts, commit,
+     error_code) = row  # fmt: skip
+    return Pass(
+        run_id=run_id,
+        pipeline_id=pipeline_id,
+        branch=branch,
+        state=state,
+        started_at_ms=started,
+        worker_id=worker_id,
+        fence=fence,
+        attempt=attempt,
+        ended_at_ms=ended,
+        graph=_GRAPH.decode(graph) if graph else (),
+        counts=_COUNTS.decode(counts),
+        commit=commit,
+        error_code=error_code,
+    )
+
+
+# --- writing -------------------------------------------------------------------------------
+
+
+def holds(session: Session, fence: Fence) -> bool:
+    """The lock is still ours. Read for update: whoever takes it over waits for this transaction."""
+    lock = leases.lock_for_update(session, fence.scope)
+    return lock.fence == fence.fence and lock.holder is not None
+
+
+def put(session: Session, node: Node) -> None:
+    """One record, and what follows from it for its branch."""
+    from_document(to_document(node))  # the schema, enforced on every write
+    outputs, digest = outputs_text(node.outputs), outputs_hash(node.outputs)
+    parameters = _parameters(node) | {"outputs": outputs, "outputs_hash": digest}
+    session.all("run_states.put", **parameters)
+    if node.outcome == "success":
+        session.all(
+            "node_heads.put",
+            branch=node.lakefs_branch,
+            dataset_id=node.dataset_id,
+            run_id=node.run_id,
+            inputs_hash=node.inputs_hash,
+            code_sha=node.code_sha,
+            outputs_hash=digest,
+            outputs=outputs,
+            output_commit=node.output_commit,
+        )
+
+
+def put_skips(session: Session, skips: Skips, now_ms: int) -> None:
+    """Many at once. What all rows share is checked once, what differs by the table itself."""
+    if not skips.rows:
+        return
+    first = skips.rows[0]
+    template = Node(
+        dataset_id=first[0],
+        run_id=skips.run_id,
+        lakefs_branch=skips.branch,
+        inputs_hash=first[1],
+        validation_summary=dict(NOTHING_CHECKED),
+        outcome="skipped",
+        recorded_at_ms=now_ms,
+        code_sha=first[2],
+        skipped_because=first[3],
+        pipeline_id=skips.pipeline_id,
+        reason=first[4],
+    )
+    from_document(to_document(template))
+    shared = _parameters(template) | {"outputs": None, "outputs_hash": None, "validation": None}
+    session.many(
+        "run_states.put",
+        (
+            {
+                **shared,
+                "dataset_id": row[0],
+                "inputs_hash": row[1],
+                "code_sha": row[2],
+                "skipped_because": row[3],
+                "reason": row[4],
+            }
+            for row in skips.rows
+        ),
+    )
+
+
+def _parameters(node: Node) -> dict[str, Any]:
+    check_summary(node.validation_summary)
+    parameters = msgspec.structs.asdict(node)
+    parameters["validation"] = rows.prose_of(parameters.pop("validation_summary"))
+    return rows.with_storable(parameters, ("error_message", "reason"))
+
+
+def keep_documents(session: Session, documents: Sequence[tuple[str, str]]) -> None:
+    if documents:
+        session.many("documents.keep", ({"hash": name, "body": body} for name, body in documents))
+
+
+# --- passes --------------------------------------------------------------------------------
+
+
+def begin(session: Session, request: BeginPass, dead: leases.Dead) -> Begun:
+    now_ms = session.now_ms()
+    fence = request.fence
+    if fence is None:
+        if leases.lock_for_update(session, leases.COLLECTOR).holder is not None:
+            collector = leases.lock_for_update(session, leases.COLLECTOR)
+            if not leases.is_gone(collector, now_ms, dead):
+                return Begun(held_by=collector)
+        lock = leases.lock_for_update(session, request.scope)
+        if lock.holder is not None and not leases.is_gone(lock, now_ms, dead):
+            return Begun(held_by=lock)
+        fence = lock.fence + 1
+        leases.take(
+            session, lock, fence, request.worker_id, request.run_id, now_ms, now_ms + request.lease_ms
+        )
+    graph = canonical_bytes(msgspec.to_builtins(request.graph))
+    graph_hash = sha256_text(graph)
+    keep_documents(session, [(graph_hash, graph.decode())])
+    row = session.one(
+        "passes.begin",
+        run_id=request.run_id,
+        pipeline_id=request.pipeline_id,
+        branch=request.branch,
+        fence=fence,
+        worker_id=request.worker_id,
+        started_at_ms=now_ms,
+        graph_hash=graph_hash,
+    )
+    assert row is not None
+    post(session, request.events, now_ms)
+    return Begun(fence=fence, attempt=int(row[0]))
+
+
+def end(session: Session, request: EndPass, commit: str | None) -> bool:
+    now_ms = session.now_ms()
+    landed = session.one(
+        "passes.end",
+        run_id=request.run_id,
+        fence=request.fence,
+        state=request.state,
+        ended_at_ms=now_ms,
+        counts=rows.text_of(request.counts),
+        commit_id=commit,
+        error_code=request.error_code,
+    )
+    if landed:
+        post(session, request.events, now_ms)
+    if landed and request.releases:
+        session.all("locks.release", scope=request.scope, fence=request.fence)
+    return landed is not None
+
+
+def post(session: Session, events: Sequence[Testimony], now_ms: int) -> None:
+    for said in events:
+        session.all(
+            "outbox.post",
+            event_id=said.event_id,
+            topic=said.topic,
+            subject=said.subject,
+            body=said.body,
+            recorded_at_ms=now_ms,
+        )

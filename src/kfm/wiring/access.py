@@ -1,0 +1,50 @@
+"""The check before a store is opened: who asks, may he, and the record of a refusal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from kfm.core.errors import KfmError, RoleMissing
+from kfm.core.records import GovernanceEntry
+from kfm.core.roles import Identity, Role, decide, who_could
+
+if TYPE_CHECKING:
+    from kfm.config import Loaded
+    from kfm.wiring.app import App
+
+
+def require(loaded: Loaded, role: Role, what: str, opened: Callable[[], App]) -> None:
+    """RoleMissing, unless whoever asks may do this. Who only wanted to read leaves no trace."""
+    people, identity = loaded.people(), loaded.identity()
+    access = decide(identity, role, people, what=f"`{what}`")
+    if access.allowed:
+        return
+    if role != "read":
+        try:
+            _record(opened(), identity, role, what, access.reason)
+        except (KfmError, OSError):
+            pass  # a ledger that can't be written lets nobody in
+    raise RoleMissing(access.reason, remedy=who_could(access.others))
+
+
+def _record(app: App, identity: Identity, role: Role, what: str, reason: str) -> None:
+    """In the ledger, where the action would have been."""
+    try:
+        assert app.store is not None
+        entry = GovernanceEntry(
+            kind="role-refused",
+            subject=what,
+            actor=identity.subject,
+            recorded_at_ms=app.store.now_ms(),
+            details={
+                "role": role,
+                "roles": list(identity.roles),
+                "known_by": identity.known_by,
+                "account": identity.account,
+                "reason": reason,
+            },
+        )
+        app.store.append_governance([entry])
+    finally:
+        app.close()

@@ -1,0 +1,185 @@
+"""Incidents on their way out: what may be told of them, the hooks, and delivering to each by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+from kfm.config import Loaded
+from kfm.core.errors import BackendUnavailable, ConfigError, PluginConflict
+from kfm.core.evidence import Backlog, Letter
+from kfm.core.heralds import TOPIC, Herald
+from kfm.core.incidents import About
+from kfm.core.masking import is_masked
+from kfm.core.providers import providers_of
+from kfm.core.records import Record
+from kfm.core.redact import redact_url
+from kfm.core.settings import Hook, Settings
+from kfm.lineage.delivery import Delivered, deliver_letters
+from kfm.ports import Clock, Collector, Notifier, Store
+
+GROUP = "kfm.notifiers"
+FILE_BEGINS = b'{"data":{"about":'  # every line: its canonical form sorts the members by name
+BATCH = 20
+ON_REQUEST_MS = 60_000
+
+
+class Surroundings(Protocol):
+    """As much of the application as this needs."""
+
+    loaded: Loaded
+    settings: Settings
+    clock: Clock
+    store: Store | None
+
+
+class HookPass(Record, frozen=True):
+    """How the delivery to one hook went."""
+
+    hook: str
+    delivered: Delivered
+
+
+def hook_name(hook: Hook) -> str:
+    return hook.name or hook.kind
+
+
+# --- what may be told --------------------------------------------------------------------
+
+
+def make_herald(loaded: Loaded, mask: Callable[[str], str]) -> Herald:
+    settings = loaded.settings
+    return Herald(
+        environment=settings.environment,
+        masked=partial(_is_masked, settings),
+        mask=mask,
+        hide=lambda text: loaded.discretion.hide(text),
+    )
+
+
+def _is_masked(settings: Settings, about: About, name: str) -> bool:
+    """A dataset that is not to be seen; a provider that is called for one, or whom nobody has named."""
+    hidden = {dataset.id for dataset in settings.datasets if is_masked(dataset)}
+    if about == "dataset":
+        return name in hidden or all(dataset.id != name for dataset in settings.datasets)
+    if not hidden:
+        return False
+    of = {source.dataset: set[str]() for source in settings.sources}
+    for source in settings.sources:
+        of[source.dataset].update(providers_of(source, settings.source))
+    named = [dataset_id in hidden for dataset_id, providers in of.items() if name in providers]
+    return any(named) or not named
+
+
+# --- the hooks ---------------------------------------------------------------------------
+
+
+def make_collector(app: Surroundings, hook: Hook) -> Collector:
+    timeout_ms = int(hook.timeout_seconds * 1000)
+    if hook.kind == "file":
+        from kfm.sinks.file import FileCollector
+
+        path = app.loaded.resolve(hook.path or "")
+        return FileCollector(path, app.clock, what="file", first_bytes=FILE_BEGINS)
+    from kfm.sinks.notifying import NotifierCollector
+
+    return NotifierCollector(_notifier(app, hook, timeout_ms), timeout_ms=timeout_ms)
+
+
+def _notifier(app: Surroundings, hook: Hook, timeout_ms: int) -> Notifier:
+    if hook.kind == "command":
+        from kfm.sinks.command import CommandNotifier
+
+        return CommandNotifier(hook.command, app.loaded.folder, timeout_ms=timeout_ms)
+    if hook.kind == "webhook":
+        from kfm.sinks.webhook import WebhookNotifier
+
+        url, secret = app.loaded.secret(hook.url or ""), app.loaded.secret(hook.secret or "")
+        shown = redact_url(url) if url == hook.url else "the webhook"
+        return WebhookNotifier(url, secret, app.clock, shown=shown, timeout_ms=timeout_ms)
+    made: Notifier = _plugin(hook.kind)(hook, app.loaded.secret)
+    return made
+
+
+def _plugin(kind: str) -> Any:
+    from importlib.metadata import entry_points
+
+    found = {point.value: point for point in entry_points(group=GROUP) if point.name == kind}
+    if not found:
+        raise ConfigError(f"There is no kind of hook `{kind[:60]}`.")
+    if len(found) > 1:
+        raise PluginConflict(f"{GROUP}: {kind} comes from {' and '.join(sorted(found))}.")
+    return next(iter(found.values())).load()
+
+
+# --- delivery ----------------------------------------------------------------------------
+
+
+class _Mail:
+    """The part of the outbox that one hook has not had, as `deliver_letters` wants it."""
+
+    def __init__(self, store: Store, hook: str) -> None:
+        self._store = store
+        self._hook = hook
+
+    def now_ms(self) -> int:
+        return self._store.now_ms()
+
+    def backlog(self, topic: str) -> Backlog:
+        assert topic == TOPIC
+        return self._store.hook_backlog(self._hook)
+
+    def claim_letters(self, topic: str, limit: int, claim_ms: int) -> list[Letter]:
+        assert topic == TOPIC
+        return self._store.claim_for_hook(self._hook, limit, claim_ms)
+
+    def letters_delivered(self, numbers: Sequence[int]) -> None:
+        self._store.hook_delivered(self._hook, numbers)
+
+    def letters_put_back(self, numbers: Sequence[int], not_before_ms: int) -> None:
+        self._store.hook_put_back(self._hook, numbers, not_before_ms)
+
+
+def deliver_incidents(app: Surroundings, *, on_request: bool = False) -> list[HookPass]:
+    """One bounded pass for each hook. A hook's trouble is told, not thrown.
+
+    After a run a hook has the time of one call; on request it has longer, and what rests is tried at once.
+    """
+    store = app.store
+    if store is None or not store.backlog(TOPIC).waiting:
+        return []
+    passes = []
+    for hook in app.settings.incidents:
+        name = hook_name(hook)
+        if on_request:
+            store.hasten_hook(name)
+        delivered = deliver_letters(
+            _Mail(store, name),
+            partial(make_collector, app, hook),
+            app.clock,
+            topic=TOPIC,
+            batch=BATCH,
+            deadline_ms=ON_REQUEST_MS if on_request else int(hook.timeout_seconds * 1000),
+        )
+        passes.append(HookPass(hook=name, delivered=delivered))
+    store.settle_hooks([hook_name(hook) for hook in app.settings.incidents])
+    return passes
+
+
+def probe(app: Surroundings, hook: Hook) -> None:
+    """Raises what would keep this hook from being used, as far as that can be told without using it."""
+    if hook.kind == "command":
+        import shutil
+
+        program = hook.command[0]
+        found = shutil.which(app.loaded.resolve(program) if "/" in program else program)
+        if found is None:
+            raise BackendUnavailable(f"There is no program {program} that can be run.")
+        return
+    if hook.kind == "webhook":
+        from kfm.core.signatures import standard_secret
+
+        for secret in app.loaded.secret(hook.secret or "").split():
+            standard_secret(secret)
+    make_collector(app, hook).close()
