@@ -11,7 +11,7 @@ import msgspec
 
 from kfm.audit import shapes
 from kfm.cli.logs import LogLine
-from kfm.core import audit, evidence, records
+from kfm.core import audit, evidence, heralds, records
 from kfm.core.settings import Settings
 from kfm.engine.artifacts import LogEvent, RunEvent
 from kfm.lint.report import LintReport
@@ -52,6 +52,7 @@ WHOLE: dict[str, Any] = {
     "carbon": documents.CarbonAccount,
     "release-attestation": Statement,
     "cli-lint": LintReport,
+    "incident": heralds.IncidentChange,
 }
 MADE_FROM |= WHOLE
 MAY_BE_LEFT_OUT = {"Material"}

@@ -7,6 +7,7 @@ _PUBLIC = {
     "deadline": "kfm.calls.deadlines",
     "within": "kfm.calls.deadlines",
     "handed_up": "kfm.calls.tried",
+    "Pipeline": "kfm.runs.declare",
     "CircuitOpen": "kfm.core.errors",
     "CallTimedOut": "kfm.core.errors",
 }

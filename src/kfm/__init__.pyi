@@ -4,5 +4,6 @@ from kfm.calls.declare import call as call
 from kfm.calls.tried import handed_up as handed_up
 from kfm.core.errors import CallTimedOut as CallTimedOut
 from kfm.core.errors import CircuitOpen as CircuitOpen
+from kfm.runs.declare import Pipeline as Pipeline
 
 __version__: str

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 from kfm.core.breaker import Breaker
 from kfm.core.commits import Admit, Admitted, Approve, Approved, Fail, Judge, Promote, Promoted, Reaped, Step
 from kfm.core.evidence import Attempt, Backlog, Circumstances, Letter, Link, Retry, Testimony
-from kfm.core.holding import Approval, Held, RetryState, Waiting
+from kfm.core.holding import Ahead, Approval, Held, RetryState, Waiting
 from kfm.core.records import (
     Found,
     GateResult,
@@ -483,6 +483,9 @@ class LedgerReader(Protocol):
         """Newest first."""
 
     def held_one(self, held_id: str) -> Held | None: ...
+    def ahead(self) -> Ahead:
+        """How much is held and since when, and which automatic attempt comes next."""
+
     def halted(self, dataset_id: str) -> Held | None:
         """A run of this dataset that a CARE or sovereignty rule halted, and nobody has released since."""
 
@@ -584,3 +587,67 @@ class Store(LedgerReader, Protocol):
 
     def set_switch(self, switch: Switch, entry: GovernanceEntry) -> int: ...
     def append_governance(self, entries: Iterable[GovernanceEntry]) -> None: ...
+
+
+# --- run-state -----------------------------------------------------------------------
+
+
+class RunStates(Protocol):
+    """Where the records of nodes are kept: the one place of an environment that decides."""
+
+    def known(self, branch: str, run_id: str, dataset_ids: Collection[str]) -> Known:
+        """What a pass begins with; it may hold more nodes than were asked for."""
+
+    def made(self, branch: str, dataset_id: str, inputs_hash: str, code_sha: str | None) -> Head | None:
+        """The newest success on the branch with this hash and this code, unless it was reverted."""
+
+    def record(
+        self,
+        fence: Fence,
+        nodes: Sequence[Node] = (),
+        skips: Skips | None = None,
+        documents: Sequence[tuple[str, str]] = (),
+        events: Sequence[Testimony] = (),
+    ) -> bool:
+        """All of it, durable on return; False if the lock has passed to another: then none of it."""
+
+    def one(self, run_id: str, dataset_id: str) -> Node | None: ...
+    def of_run(self, run_id: str) -> Iterator[Node]: ...
+    def history(self, dataset_id: str, *, branch: str | None = None, limit: int = 50) -> list[Node]:
+        """Newest first."""
+
+    def document(self, name: str) -> str | None:
+        """What an inputs_hash was made of, where it was kept."""
+
+
+class Passes(Protocol):
+    """Executions of pipelines, and the checksums that they remember."""
+
+    def begin(self, request: BeginPass, dead: Callable[[str], bool]) -> Begun: ...
+    def end(self, request: EndPass, skips: Skips | None = None) -> EndedPass: ...
+    def get(self, run_id: str) -> Pass | None: ...
+    def passes(
+        self, *, pipeline_id: str | None = None, branch: str | None = None, limit: int = 50
+    ) -> list[Pass]: ...
+    def checksums(self, first: str, last: str) -> dict[str, tuple[int, int, int, str]]: ...
+    def keep_checksums(self, seen: dict[str, tuple[int, int, int, str]]) -> None: ...
+
+
+class ProjectFiles(Protocol):
+    """The files of a project, by their paths relative to it."""
+
+    def match(self, pattern: str) -> list[str]:
+        """Sorted; a plain path matches itself if it is there."""
+
+    def stat(self, path: str) -> tuple[int, int, int] | None:
+        """Size, modification time in ns, inode; None if it is not there."""
+
+    def checksum(self, path: str) -> str:
+        """sha256:<hex> of its bytes."""
+
+
+class Signs(Protocol):
+    """What identifies the content of something far away, without fetching it."""
+
+    def of(self, uri: str) -> Mapping[str, Any]:
+        """`uri` and an ETag, a version, a commit or a time of modification."""

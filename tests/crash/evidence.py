@@ -59,7 +59,8 @@ def _events(project: Project) -> list[str]:
     ids: Counter[str] = Counter()
     attempts: dict[str, int] = {}  # run → the attempt that was told of last
     found = []
-    for event_id, subject, body in project.rows("SELECT event_id, subject, body FROM outbox ORDER BY number"):
+    told = "SELECT event_id, subject, body FROM outbox WHERE topic = 'openlineage' ORDER BY number"
+    for event_id, subject, body in project.rows(told):
         event = json.loads(body)
         ids[event_id] += 1
         kinds.setdefault(event["run"]["runId"], []).append(event["eventType"])
@@ -68,9 +69,9 @@ def _events(project: Project) -> list[str]:
             found.append(f"attempt {number} of {subject} is told of after its successor began")
         attempts[subject] = max(number, attempts.get(subject, 0))
     found += [f"event {event_id} is there {count} times" for event_id, count in ids.items() if count > 1]
-    for lineage_id, told in kinds.items():
-        if len(told) != 2 or told[0] != "START" or told[1] not in ("COMPLETE", "FAIL", "ABORT"):
-            found.append(f"{lineage_id} is told as {told}")
+    for lineage_id, words in kinds.items():
+        if len(words) != 2 or words[0] != "START" or words[1] not in ("COMPLETE", "FAIL", "ABORT"):
+            found.append(f"{lineage_id} is told as {words}")
     rows = {lineage_id for (lineage_id,) in project.rows("SELECT lineage_id FROM attempts")}
     found += [f"attempt {lineage_id} is not told of" for lineage_id in rows - kinds.keys()]
     calls = project.rows("SELECT COUNT(*) FROM invocations WHERE outcome IN ('refused', 'failed')")
@@ -113,7 +114,8 @@ def _lines(project: Project, path: Path, condition: str, *, whole: bool) -> list
     found = [f"{path.name} ends in half a line"] if torn and whole else []
     # A line that was written by a process that died before it noted so comes twice, and the same.
     there = {line.decode() for line in lines}
-    bodies = project.rows(f"SELECT body FROM outbox WHERE {condition}")
-    posted = {body for (body,) in project.rows("SELECT body FROM outbox")}
+    ours = f"SELECT body FROM outbox WHERE topic = '{TOPIC}'"
+    bodies = project.rows(f"{ours} AND {condition}")
+    posted = {body for (body,) in project.rows(ours)}
     found += [f"a delivered event is not in {path.name}" for (body,) in bodies if body not in there][:1]
     return found + [f"{path.name} holds what was never posted: {line[:80]}" for line in there - posted]

@@ -20,6 +20,7 @@ class Upstream:
     def __init__(self, port: int) -> None:
         self.url = f"http://127.0.0.1:{port}"
         self.bodies: dict[str, bytes] = {}
+        self.status = 200  # any other: what everybody is told instead
         self.chunk_delay_seconds = 0.0
         self.asked: list[tuple[str, str]] = []
         self.headers: list[dict[str, str]] = []
@@ -46,6 +47,9 @@ class _Handler(BaseHTTPRequestHandler):
         upstream = self.server.upstream
         upstream.asked.append((self.command, self.path))
         upstream.headers.append({name.lower(): value for name, value in self.headers.items()})
+        if upstream.status != 200:
+            self._head(upstream.status, 0)
+            return
         body = upstream.bodies.get(self.path.partition("?")[0])
         if body is None or self.command not in ("GET", "HEAD"):
             self._head(404 if body is None else 405, 0)

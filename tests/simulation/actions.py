@@ -137,7 +137,7 @@ class Actions:
         if rng.random() < 0.3:
             world.provider.change(source, window, good=True)
         elif rng.random() < 0.3:
-            self.update(kernel, process, rng.choice(("gauges", "models", "counties")), window)
+            self.update(kernel, process, rng.choice(world.plain_sources), window)
         report = self.update(kernel, process, source, window, plan=plan)
         if isinstance(report.error, PlanDrifted):
             world.outcomes.append("drifted")

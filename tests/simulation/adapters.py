@@ -5,14 +5,17 @@ from __future__ import annotations
 import errno
 import hashlib
 import random
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, TypeVar
 
 from kfm.core.errors import BackendUnavailable, UpstreamUnavailable
 from kfm.core.records import Found, GateResult, ObjectStat, Window
 from kfm.core.settings import Dataset
 from kfm.ports import Store
+from kfm.store.queries import queries
 from kfm.store.session import Database, Row, Session
 from tests.power import FolderNode, PowerCutFiles
 from tests.simulation.scheduler import Process, Scheduler
@@ -242,25 +245,27 @@ class WatchedSession(SimSession):
     def __init__(self, inner: Session, clock: SimClock) -> None:
         super().__init__(inner, clock, lambda _name: None)
         self.told: list[tuple[str, dict[str, Any], bool]] = []  # name, parameters, whether it found a row
-        self.named: set[str] = set()  # every statement, whether there are rules about it or not
+        self.changed: set[str] = set()  # every table that it may have written to
 
     def all(self, name: str, /, **parameters: Any) -> list[Row]:
         found = self._inner.all(name, **parameters)
-        self.named.add(name)
+        self.changed |= written_by(name)
         if name in WATCHED:
             self.told.append((name, parameters, bool(found)))
         return found
 
     def one(self, name: str, /, **parameters: Any) -> Row | None:
         found = self._inner.one(name, **parameters)
-        self.named.add(name)
+        self.changed |= written_by(name)
         if name in WATCHED:
             self.told.append((name, parameters, found is not None))
         return found
 
-    def touched(self) -> frozenset[str]:
-        """The tables that it may have changed: those with a statement of their own."""
-        return frozenset(name.partition(".")[0] for name in self.named)
+
+@cache
+def written_by(name: str) -> frozenset[str]:
+    """The tables that a named statement writes to."""
+    return frozenset(re.findall(r"(?:INSERT INTO|UPDATE|DELETE FROM)\s+(\w+)", queries("sqlite")[name]))
 
 
 class SimDatabase:
@@ -305,7 +310,7 @@ class SimDatabase:
         silent = WatchedSession(self._inner.session, self._clock)
         result = self._inner.write(lambda _session: change(silent))
         self._process.facts["told"] = silent.told
-        self._process.facts["touched"] = silent.touched()
+        self._process.facts["changed"] = silent.changed
         self._on_commit(self._process)
         if self._scheduler.unlucky(self._scheduler.chances.fail_after):
             self._on_answer(silent.told, lost=True)

@@ -15,6 +15,7 @@ from tests.power import PowerCutFiles
 from tests.simulation.checks_chain import ChainChecks
 from tests.simulation.checks_circuits import CircuitChecks
 from tests.simulation.checks_evidence import EvidenceChecks
+from tests.simulation.checks_incidents import IncidentChecks
 from tests.simulation.checks_job import JobChecks
 from tests.simulation.checks_retries import RetryChecks
 from tests.simulation.checks_store import StoreChecks
@@ -40,6 +41,7 @@ class Checks:
         self._shown: dict[str, int] = {}
         self._shown_name: dict[str, str | None] = {}
         self._bucket_shown: dict[str, int] = {}
+        self._pointers: dict[str, Any] = {}  # as last seen in the bucket
         self._admitted: set[str] = set()
         self._prefix = next(
             f"{prefix}/" if prefix else ""
@@ -53,11 +55,31 @@ class Checks:
         self.chain = ChainChecks(world, self._ledger)
         self.circuits = CircuitChecks(world, self._ledger)
         self.retries = RetryChecks(world, self._ledger)
+        self.incidents = IncidentChecks(world)
 
     # --- at every effect -------------------------------------------------------------
 
     def on_commit(self, process: Process) -> None:
+        """Rules about a table are looked at when it may have changed, the others each time."""
         now_ms = self._world.scheduler.now_ms + process.wall_offset_ms
+        changed: set[str] = process.facts["changed"]
+        if "locks" in changed:
+            self._locked(process, now_ms)
+        if "promotions" in changed:
+            self._promoted(process)
+        if changed & {"attempts", "outbox", "runs"}:
+            self.evidence.on_commit()
+        if changed & {"governance", "chain_heads"}:
+            self.chain.on_commit()
+        self.circuits.on_commit(process, now_ms)
+        self.retries.on_commit(process, now_ms)
+        if changed & {"held", "breakers", "incidents", "incident_subjects"}:
+            self.incidents.on_commit(process)
+        self.look()
+        if "projections" in changed:
+            self._projected()
+
+    def _locked(self, process: Process, now_ms: int) -> None:
         for lock in self._ledger.locks():
             before = self._locks.get(lock.scope)
             if before is not None and before.holder is not None and lock.fence != before.fence:
@@ -83,17 +105,16 @@ class Checks:
                     begun = self._ledger.run(lock.holder.run_id)
                     attempt = begun.attempts if begun is not None else None
                     process.facts |= {"entered": (now_ms, process.jumps), "attempt": attempt}
+
+    def _promoted(self, process: Process) -> None:
         for head in self._ledger.heads():
             known = self._sequences.get(head.dataset_id, 0)
             require(head.sequence - known in (0, 1), "promotions come one by one", dataset=head.dataset_id)
             if head.sequence != known:
                 self._sequences[head.dataset_id] = head.sequence
                 self._on_promotion(head, process)
-        self.evidence.on_commit()
-        self.chain.on_commit()
-        self.circuits.on_commit(process, now_ms)
-        self.retries.on_commit(process, now_ms)
-        self.look()
+
+    def _projected(self) -> None:
         for (dataset, target), sequence in self._ledger.projected().items():
             shown = {"local": self._shown, "s3": self._bucket_shown}.get(target, self._sequences)
             require(
@@ -192,7 +213,8 @@ class Checks:
                 self._forward(self._shown, dataset, int(name.split("-")[0]), "local")
                 self.whole(files, dataset, name)
             pointer = self._world.bucket.get(f"{self._prefix}{dataset}/current.json")
-            if pointer is not None:
+            if pointer is not None and pointer is not self._pointers.get(dataset):
+                self._pointers[dataset] = pointer
                 sequence = json.loads(pointer[0])["sequence"]
                 self._forward(self._bucket_shown, dataset, sequence, "bucket")
 

@@ -79,7 +79,8 @@ class EvidenceChecks:
 
     def on_commit(self) -> None:
         fresh = self._rows(
-            "SELECT number, event_id, subject, body FROM outbox WHERE number > ? ORDER BY number",
+            "SELECT number, event_id, subject, body FROM outbox"
+            " WHERE number > ? AND topic = 'openlineage' ORDER BY number",
             self._number,
         )
         for number, event_id, subject, body in fresh:

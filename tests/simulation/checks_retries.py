@@ -128,7 +128,7 @@ class RetryChecks:
         facts = {"delay_ms": delay_ms, "nominal_ms": nominal_ms, "run": run, "state": put}
         require(delay_ms >= nominal_ms // 2 - 1, "a delay is within its range", **facts)
         asked_max_ms = 0
-        if put["error_class"] in ("throttled", "upstream", "circuit-open", "http-429", "http-503"):
+        if put["error_class"] in ("throttled", "upstream", "circuit-open", "HTTP_429", "HTTP_503"):
             asked_max_ms = max(ASKED_MAX_S * 1000, COOLDOWN_MS + PROBE_LEASE_MS)
         elif self._world.outages.is_troubled:
             asked_max_ms = COOLDOWN_MS + PROBE_LEASE_MS  # the failure that opened a circuit waits for it

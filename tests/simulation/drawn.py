@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
+from msgspec.structs import replace
+
 from kfm.core.settings import (
     Care,
     Dataset,
@@ -79,6 +81,14 @@ def settings_of(rng: random.Random, now_ms: int, *, slow: bool) -> Settings:
         limits=Limits(versions_kept=rng.choice((1, 2, 3))),
         lease=lease,
     )
+
+
+def with_few_sources(settings: Settings, seed: int) -> Settings:
+    """One or two of them; a sync source needs its members, so it stays away."""
+    dice = random.Random(f"few {seed}")
+    names = dice.sample(("gauges", "models", "counties"), dice.choice((1, 1, 2)))
+    kept = tuple(source for source in settings.sources if source.id in (*names, "orphan"))
+    return replace(settings, sources=kept)
 
 
 def _flow(rng: random.Random, lock: Any) -> Dataset:

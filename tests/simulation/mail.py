@@ -176,7 +176,7 @@ class Mail:
         require(self.arrived == posted, "what arrived is what was posted, byte by byte")
 
     def _rows(self, condition: str) -> list[tuple[str, str]]:
-        sql = f"SELECT event_id, body FROM outbox WHERE {condition} ORDER BY number"
+        sql = f"SELECT event_id, body FROM outbox WHERE topic = '{TOPIC}' AND {condition} ORDER BY number"
         return list(self._world.database._connection.execute(sql))
 
 

@@ -12,7 +12,7 @@ from kfm.engine.kernel import Kernel
 from kfm.engine.requests import RunReport, RunRequest
 from kfm.engine.retrying import EVER_MS, Automatic
 from kfm.triggers.manual import manual_trigger
-from kfm.wiring import retries
+from kfm.wiring import approvals, retries
 from kfm.wiring.providers import reset_breaker
 from tests.simulation.judging import require
 from tests.simulation.scheduler import Process
@@ -100,7 +100,7 @@ class People:
         if not held:
             return
         app, actor = self._app(kernel), self._rng.choice(NAMES)
-        retries.request_release(
+        approvals.request_release(
             app, self._rng.choice(held), actor=actor, rationale="seen", ticket=None, claimed_actor=None
         )
         self._world.outcomes.append("release requested")
@@ -113,7 +113,7 @@ class People:
             return
         approval, actor = self._rng.choice(asked), self._rng.choice(NAMES)
         try:
-            retries.approve(self._app(kernel), approval, actor=actor, rationale="looked at")
+            approvals.approve(self._app(kernel), approval, actor=actor, rationale="looked at")
         except NotApproved:
             self._world.outcomes.append("not approved")
             return

@@ -50,6 +50,8 @@ def live(
     real_sqlite: bool = False,
     chances: Chances | None = None,
     collector: State | None = None,
+    small: bool = False,
+    digest: bool = True,
 ) -> Verdict:
     """Run one seed to its end. A broken promise is in the verdict, not raised."""
     folder = tempfile.mkdtemp(prefix="kfm-sim-", dir=_memory_disk()) if real_sqlite else None
@@ -59,13 +61,13 @@ def live(
         migrate(database, "sqlite", 0)
     else:
         database = shortcuts.new_ledger(FixedClock())
-    world = World(seed, database, chances, collector)
+    world = World(seed, database, chances, collector, small)
     violation: BaseException | None = None
     ledger = ""
     try:
         with shortcuts.taken():
             world.live()
-        ledger = _ledger(database)
+        ledger = _ledger(database) if digest else ""
     except (Exception, Violation) as error:
         violation = error
     finally:

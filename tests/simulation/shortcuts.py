@@ -60,7 +60,6 @@ def new_ledger(clock: Any) -> MemoryDatabase:
     return MemoryDatabase(clock, copy_of=_new_ledger())
 
 
-
 @contextmanager
 def taken() -> Iterator[None]:
     """While a world lives."""

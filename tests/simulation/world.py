@@ -44,7 +44,7 @@ from tests.simulation.adapters import (
 )
 from tests.simulation.cast import cast
 from tests.simulation.checks import Checks
-from tests.simulation.drawn import settings_of
+from tests.simulation.drawn import settings_of, with_few_sources
 from tests.simulation.mail import Mail, State
 from tests.simulation.outages import Outages, ShieldedUpstream
 from tests.simulation.people import People
@@ -57,7 +57,12 @@ MINUTE_MS = 60_000
 
 class World:
     def __init__(
-        self, seed: int, database: Any, chances: Chances | None = None, collector: State | None = None
+        self,
+        seed: int,
+        database: Any,
+        chances: Chances | None = None,
+        collector: State | None = None,
+        small: bool = False,
     ) -> None:
         rng = random.Random(seed)
         self.seed = seed
@@ -77,7 +82,11 @@ class World:
         self.can_link = rng.random() < 0.8
         self.outages = Outages(seed, self.scheduler.now_ms, slow=self.slow, trouble=weather.trouble)
         self.jitter = random.Random(f"jitter {seed}")
-        self.settings = self.outages.named(settings_of(rng, self.scheduler.now_ms, slow=self.slow))
+        settings = settings_of(rng, self.scheduler.now_ms, slow=self.slow)
+        self.small = small  # fewer sources, one round: everybody meets at the same work
+        self.settings = self.outages.named(with_few_sources(settings, seed) if small else settings)
+        here = {source.id for source in self.settings.sources}
+        self.plain_sources = [name for name in ("gauges", "models", "counties") if name in here]
         self.database = database
         self.root = FolderNode()
         self.bucket: dict[str, tuple[bytes, str]] = {}
@@ -229,7 +238,7 @@ class World:
 
     def live(self) -> None:
         cast(self)
-        for _ in range(self.rng.randrange(2, 4)):
+        for _ in range(1 if self.small else self.rng.randrange(2, 4)):
             for _ in range(self.rng.randrange(2, 5)):
                 count = self.rng.randrange(1, 4)
 

@@ -184,7 +184,7 @@ class Door:
                 entries=entries,
                 known=known,
                 grant=grant,
-                approval=decision.approval,
+                approval=decision.approval or None,
             ),
             self._liveness.is_dead,
         )
@@ -285,7 +285,7 @@ class Door:
             *(["correction"] if subject.trigger.correction and verdict.kind == "start" else []),
             *(["governed-retry"] if verdict.governed else []),
         ]
-        if decision.approval is not None:
+        if decision.approval:
             kinds.append("approved-attempt")
             facts["request_id"] = decision.approval[0]
         return tuple(self._entry(kind, run.run_id, subject, facts) for kind in kinds)

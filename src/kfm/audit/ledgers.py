@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from kfm.audit.public import Curtain
 from kfm.audit.shapes import (
@@ -24,6 +25,7 @@ from kfm.core.times import rfc3339
 from kfm.ports import LedgerReader
 
 PAGE_ROWS = 1000
+CIRCUIT_OPEN = "circuit-open"
 PROMOTIONS_MAX = 10_000_000
 POSTMORTEM_KINDS = frozenset({"postmortem"})
 REVIEW_KINDS = frozenset({"review", "halt-review", "halt"})
@@ -97,6 +99,7 @@ def _attempt(one: Attempt, calls: list[Retry]) -> RunAttempt:
         error_code=one.error_code,
         error_class=one.error_class,
         retryable=one.retryable,
+        circuit_open=one.error_class == CIRCUIT_OPEN or any(call.circuit_open for call in calls),
         calls=tuple(
             CallRetry(
                 node=call.node,
@@ -146,6 +149,7 @@ def versioning_ledger(
                 policy_epoch=one.policy_epoch,
                 promoted_at=rfc3339(one.promoted_at_ms),
                 governance_entry=promoted.get((one.run_id, one.version_id)),
+                **_effort(ledger, one.run_id),
             )
             for one in reversed(ledger.promotions(head.dataset_id, limit=PROMOTIONS_MAX))
         ]
@@ -165,6 +169,17 @@ def versioning_ledger(
         # By the name that is shown: the order of the ids would tell about the hidden ones.
         datasets=tuple(sorted(found, key=lambda one: one.dataset_id)),
     )
+
+
+def _effort(ledger: LedgerReader, run_id: str) -> dict[str, Any]:
+    """How often a promoted run had been tried, and with which errors."""
+    run = ledger.run(run_id)
+    if run is None:
+        return {"attempts": None, "error_classes": ()}
+    if run.attempts == 1:
+        return {"attempts": 1, "error_classes": ()}
+    failed = {one.error_class for one in ledger.attempts(run_id) if one.node == "" and one.error_class}
+    return {"attempts": run.attempts, "error_classes": tuple(sorted(failed))}
 
 
 # --- what was reviewed -----------------------------------------------------------------

@@ -48,6 +48,7 @@ class RunAttempt(Record, frozen=True):
     error_code: str | None
     error_class: str | None
     retryable: bool | None
+    circuit_open: bool  # a provider's circuit opened in it, or was open
     calls: tuple[CallRetry, ...]
 
 
@@ -86,6 +87,8 @@ class VersionRow(Record, frozen=True):
     policy_epoch: int
     promoted_at: str
     governance_entry: int | None  # the row of the chain that records it; None: it is beyond its end
+    attempts: int | None  # that its run had needed; None: nothing is on record
+    error_classes: tuple[str, ...]  # of those that failed
 
 
 class DatasetVersions(Record, frozen=True):

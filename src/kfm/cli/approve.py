@@ -20,26 +20,38 @@ from kfm.core.wording import moment
 def command(session: Session, request_id: str | None, actor: str | None, rationale: str | None) -> int:
     """Approve what somebody else has asked for, and carry it out.
 
-    Without REQUEST: list what waits for an approval. The approver is the account that runs this command,
-    and never the one that asked; --actor does not change that. An approval is for what was asked for as it
-    was then: if that has changed, or was approved already, it is refused.
+    Without REQUEST: list what waits for an approval. The approver is whoever `kfm whoami` shows, and never
+    the person that asked, under whatever name; --actor does not change that. Where people have roles, the
+    approver needs the role approve. An approval is for what was asked for as it was then: if that has
+    changed, or was approved already, it is refused.
     """
     if request_id is None:
         return _list(session)
     if not (rationale or "").strip():
         raise RationaleRequired("An approval is given with --rationale TEXT.")
-    from kfm.config import actor as account
-    from kfm.wiring.retries import approve
+    from kfm.wiring.approvals import approve
 
-    with session.app() as app:
+    with session.app(role="approve") as app:
         approval = app.ledger.approval(request_id)
         if approval is None:
             raise UsageError(
                 f"There is no request `{request_id}`.", remedy="`kfm approve` lists the open ones."
             )
-        held = approve(app, approval, actor=account(), rationale=rationale or "", claimed_actor=actor)
+        held = approve(
+            app,
+            approval,
+            actor=app.actor,
+            names=app.identity.names,
+            account=app.identity.own_account,
+            rationale=rationale or "",
+            claimed_actor=actor,
+        )
         approval = app.ledger.approval(request_id)
-    document = {"held": held_document(held), "request": approval_document(approval)}
+    document = {"held": held_document(held) if held else None, "request": approval_document(approval)}
+    if held is None:
+        session.emit(document, [f"approved  {approval.request_id}  {approval.about}"])
+        session.note(f"holds for one attempt, until {moment(approval.expires_at_ms or 0)}")
+        return 0
     session.emit(document, [f"released  {short_id(held.held_id)}  {held.grain} {short_id(held.subject)}"])
     if held.grain == "run":
         session.note("it has a new budget and is due now: kfm retry --due")
@@ -53,7 +65,7 @@ def _list(session: Session) -> int:
         (
             moment(one.requested_at_ms).removesuffix(" UTC"),
             one.kind,
-            short_id(one.subject),
+            one_line(one.about) or short_id(one.subject),
             one.requested_by,
             one_line(one.rationale),
             one.request_id,

@@ -49,6 +49,7 @@ def examine(loaded: Any, *, offline: bool) -> list[Finding]:
         _policies,
         _targets,
         _extras,
+        _incidents,
     )
     found = [Finding("config", "ok", f"{loaded.path} is right")]
     for group in groups:
@@ -247,6 +248,13 @@ def _extras(loaded: Any) -> Iterator[Finding]:
             yield Finding("extras", "ok", f"{extra} is installed ({purpose})")
         elif needed.get(extra):
             yield Finding("extras", "fail", f"{extra} is needed for {purpose}", f"pip install 'kfm[{extra}]'")
+
+
+def _incidents(loaded: Any) -> Iterator[Finding]:
+    if loaded.settings.incidents:
+        from kfm.cli.hook_checks import examine_hooks
+
+        yield from examine_hooks(loaded)
 
 
 # --- sources -------------------------------------------------------------------------

@@ -40,8 +40,10 @@ def gather(app: Any) -> dict[str, Any]:
         "locks": [_lock(lock, now_ms, lock.scope in gone) for lock in locks],
         "switches": [switch_document(switch) for switch in switches],
         "breakers": _breakers(ledger),
+        "incidents": _incidents(ledger),
         "pending_projections": pending,
         "lineage": _lineage(ledger),
+        **_ahead(ledger),
     }
     return {"headline": _headline(settings, switches, document, now_ms), **document}
 
@@ -57,9 +59,28 @@ def _breakers(ledger: Any) -> list[dict[str, Any]]:
     return [each for each in documents if each["state"] != "closed" or each["recovered_at"]]
 
 
+def _incidents(ledger: Any) -> list[dict[str, Any]]:
+    """Those that are open, the newest first."""
+    found = ledger.incidents(state="open", limit=ATTENTION_MAX)
+    if not found:
+        return []
+    from kfm.cli.incident_lines import incident_document
+
+    return [incident_document(incident) for incident in found]
+
+
 def _lineage(ledger: Any) -> dict[str, Any]:
     backlog = ledger.backlog("openlineage")
     return {"waiting": backlog.waiting, "oldest": instant(backlog.oldest_ms)}
+
+
+def _ahead(ledger: Any) -> dict[str, Any]:
+    ahead = ledger.ahead()
+    if not ahead.held and not ahead.waiting:
+        return {"held": None, "next_retry": None}
+    from kfm.cli.ahead_lines import ahead_documents
+
+    return ahead_documents(ahead)
 
 
 # --- the first line ------------------------------------------------------------------
@@ -267,6 +288,8 @@ def render(document: dict[str, Any]) -> list[str]:
         ("locks", _lock_rows(document)),
         ("switches", _switch_rows(document)),
         ("providers", _breaker_rows(document)),
+        ("incidents", _incident_rows(document)),
+        ("failed work", _ahead_rows(document)),
         ("not shown yet", _pending_rows(document)),
         ("not delivered yet", _lineage_rows(document)),
     ):
@@ -343,6 +366,14 @@ def _breaker_rows(document: dict[str, Any]) -> list[str]:
     from kfm.cli.breaker_lines import breaker_text
 
     return [f"  {breaker_text(breaker)}" for breaker in document["breakers"]]
+
+
+def _ahead_rows(document: dict[str, Any]) -> list[str]:
+    if document["held"] is None and document["next_retry"] is None:
+        return []
+    from kfm.cli.ahead_lines import ahead_rows
+
+    return ahead_rows(document)
 
 
 def _lineage_rows(document: dict[str, Any]) -> list[str]:

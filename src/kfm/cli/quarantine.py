@@ -94,15 +94,15 @@ def release(session: Session, wanted: str, rationale: str | None, ticket: str | 
     """
     if not (rationale or "").strip():
         raise RationaleRequired("A release is asked for with --rationale TEXT.")
-    from kfm.config import actor
-    from kfm.wiring.retries import request_release
+    from kfm.wiring.approvals import request_release
 
     with session.app() as app:
         held = find_held(app.ledger, wanted)
         approval = request_release(
             app,
             held,
-            actor=actor(),
+            actor=app.actor,
+            account=app.identity.own_account,
             rationale=rationale or "",
             ticket=ticket,
             claimed_actor=wish["actor"],
@@ -181,6 +181,11 @@ def approval_document(approval: Any) -> dict[str, Any]:
         "approved_by": approval.approved_by,
         "approved_at": instant(approval.approved_at_ms),
         "approval_rationale": approval.approval_rationale,
+        "about": approval.about,
+        "dataset_id": approval.dataset_id,
+        "expires_at": instant(approval.expires_at_ms),
+        "used_by": approval.used_by,
+        "used_at": instant(approval.used_at_ms),
     }
 
 

@@ -64,6 +64,7 @@ def hand_over(session: Session, app: Any, reports: Sequence[Any]) -> None:
 
     Nothing of this may change how the work ended: trouble is a line, and the next run tries again.
     """
+    tell_hooks(session, app)
     try:
         for report in reports:
             app.leave_provenance(report)
@@ -81,6 +82,22 @@ def hand_over(session: Session, app: Any, reports: Sequence[Any]) -> None:
         return  # nothing is lost, and the work has its own exit code
     if delivered.trouble:
         session.note(f"lineage: {delivered.trouble}; `kfm lineage deliver` sends what waits")
+
+
+def tell_hooks(session: Session, app: Any) -> None:
+    """Tell the hooks of incidents that changed. A hook in trouble is a line, and never an exit code."""
+    try:
+        passes = app.tell_incidents()
+    except KfmError as error:
+        session.note(f"incidents: {error.message} `kfm incident deliver` tells what waits")
+        return
+    except KeyboardInterrupt:
+        return
+    for each in passes:
+        if each.delivered.trouble:
+            session.note(
+                f"incidents: hook {each.hook}: {each.delivered.trouble}; `kfm incident deliver` tries again"
+            )
 
 
 def require_reasons(wish: dict[str, Any]) -> None:

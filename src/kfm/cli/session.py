@@ -51,9 +51,7 @@ class Session(NamedTuple):
         with held():
             from kfm.wiring import open_app
 
-        with open_app(
-            self.load(), read_only=read_only, progress=progress, role=role, what=_command()
-        ) as app:
+        with open_app(self.load(), read_only=read_only, progress=progress, role=role, what=_command()) as app:
             yield app
 
     def emit(self, document: Any, lines: Sequence[str], rows: Sequence[Any] | None = None) -> None:

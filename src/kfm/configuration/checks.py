@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from kfm.configuration.document import Document
+from kfm.configuration.hooks import hook_problems
 from kfm.configuration.inline_secrets import inline_secrets
 from kfm.configuration.people import people_problems
 from kfm.configuration.shape import gathered, nearest
@@ -54,6 +55,7 @@ def check(document: Document, settings: Settings) -> None:
         *_freezes(settings),
         *_numbers(settings),
         *_evidence(settings),
+        *hook_problems(settings),
         *people_problems(settings),
         *inline_secrets(settings),
     ]

@@ -38,6 +38,10 @@ def inline_secrets(settings: Settings) -> Iterator[tuple[str, str]]:
     for index, target in enumerate(settings.publish):
         yield from _table(target.options, f"publish[{index}].options")
         yield from _address(target.url, f"publish[{index}].url")
+    for index, hook in enumerate(settings.incidents):
+        yield from _table(hook.options, f"incidents[{index}].options")
+        yield from _table({"secret": hook.secret or ""}, f"incidents[{index}]")
+        yield from _address(hook.url, f"incidents[{index}].url")
     yield from _address(settings.store, "store")
     yield from _table(settings.telemetry.headers, "telemetry.headers")
     yield from _address(settings.telemetry.otlp, "telemetry.otlp")

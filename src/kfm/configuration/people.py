@@ -28,8 +28,9 @@ def people_problems(settings: Settings) -> Iterator[tuple[str, str]]:
             kept = f"{said} is what kfm calls itself or a stranger"
             yield (
                 f"{path}.subject",
-                kept if person.subject in _RESERVED else f"{said} has characters that are not allowed: "
-                f"{SUBJECT_RULE}",
+                kept
+                if person.subject in _RESERVED
+                else f"{said} has characters that are not allowed: {SUBJECT_RULE}",
             )
         if not person.roles:
             yield f"{path}.roles", "give at least one role: `read`, `operate`, `approve`"

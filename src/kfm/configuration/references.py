@@ -59,6 +59,9 @@ def secret_references(settings: Settings) -> Iterator[str]:
         yield from _named(source.bucket_options)
     for target in settings.publish:
         yield from _named(target.options)
+    for hook in settings.incidents:
+        yield from _all({"url": hook.url or "", "secret": hook.secret or ""})
+        yield from _named(hook.options)
     yield from _named(settings.objects_options)
     yield from _all(settings.telemetry.headers)
     yield from _all({"token": settings.lineage.token or "", "store": settings.store or ""})

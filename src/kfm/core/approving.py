@@ -45,9 +45,7 @@ def usable(approvals: Iterable[Approval], digest: str, now_ms: int) -> Approval 
 
 def used_by(approvals: Iterable[Approval], run: Run) -> Approval | None:
     """The approval under which the present attempt of a run was begun."""
-    found = (
-        one for one in approvals if one.used_by == run.run_id and one.used_attempt == run.attempts
-    )
+    found = (one for one in approvals if one.used_by == run.run_id and one.used_attempt == run.attempts)
     return next(found, None)
 
 

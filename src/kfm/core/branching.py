@@ -28,7 +28,9 @@ Preference = Literal["target", "source"]
 _PART = r"[A-Za-z0-9_](?:[A-Za-z0-9._@+=-]*[A-Za-z0-9_@+=-])?"
 _NAME = re.compile(rf"{_PART}(?:/{_PART})*\Z")
 _HEX_ID = re.compile(r"[0-9a-f]{64}\Z")
-_BAD_PATH = re.compile(r"^/|/$|//|(?:^|/)\.{1,2}(?:/|$)|^$|[\x00-\x09\x0b-\x1f\x7f\ud800-\udfff]", re.MULTILINE)
+_BAD_PATH = re.compile(
+    r"^/|/$|//|(?:^|/)\.{1,2}(?:/|$)|^$|[\x00-\x09\x0b-\x1f\x7f\ud800-\udfff]", re.MULTILINE
+)
 _HEX = re.compile(r"[0-9a-f]+\Z")
 
 
@@ -210,7 +212,9 @@ def make_commit(
 ) -> Commit:
     """The commit with its id."""
     if len(message) > MESSAGE_CHARS_MAX:
-        raise LimitExceeded(f"A commit's message has {len(message)} characters; the limit is {MESSAGE_CHARS_MAX}.")
+        raise LimitExceeded(
+            f"A commit's message has {len(message)} characters; the limit is {MESSAGE_CHARS_MAX}."
+        )
     kept = dict(meta or {})
     if len(canonical_bytes(kept)) > META_BYTES_MAX:
         raise LimitExceeded(f"What a commit carries beside its tree is larger than {META_BYTES_MAX} bytes.")

@@ -163,6 +163,37 @@ class MalformedJson(UsageError):
     remedy = "Correct the document as the message says."
 
 
+class RefNotFound(UsageError):
+    """There is no such branch, tag or commit.
+
+    A ref is the name of a branch, the name of a tag, or the beginning of a
+    commit's id (at least four characters, as many as tell it from others);
+    `~2` behind it means two commits earlier.
+    """
+
+    code = "KFM230"
+    remedy = "`kfm branch list` names the branches and tags, `kfm branch log REF` the commits."
+
+
+class RefNameInvalid(UsageError):
+    """That can't be a name here.
+
+    Names of branches and tags have letters, digits and `. _ - + = @`, in parts
+    between slashes; no part begins or ends with a dot or begins with a dash,
+    two dots never stand together, and none ends with `.lock`.
+    """
+
+    code = "KFM231"
+    remedy = "Choose a plain name, like `main` or `runs/2026-03-14`."
+
+
+class RefExists(UsageError):
+    """There is a branch or tag of that name already; it was not touched."""
+
+    code = "KFM232"
+    remedy = "Choose another name; `kfm branch list` shows those that are taken."
+
+
 # --- 3xx: refused by governance or a guardrail ---------------------------------------
 
 
@@ -192,11 +223,15 @@ class Halted(Refused):
     """A CARE or sovereignty rule was violated; the run was halted and the dataset paused.
 
     A review entry and a postmortem entry were written to the governance
-    ledger. Nothing was promoted.
+    ledger. Nothing was promoted. Until a second person has approved the release
+    of the halted run, no run of the dataset begins, whoever lifts the pause.
     """
 
     code = "KFM302"
-    remedy = "After the review, lift the pause with `kfm switch set running --dataset ID --rationale TEXT`."
+    remedy = (
+        "Review it; a second person approves its release (`kfm quarantine release RUN --rationale TEXT`, "
+        "`kfm approve`), then lift the pause with `kfm switch set running --dataset ID --rationale TEXT`."
+    )
 
 
 class ContractViolated(Refused):
@@ -281,9 +316,11 @@ class ReleaseDiffers(Refused):
 class NotApproved(Refused):
     """This was not approved.
 
-    Whoever asks for a release does not approve it himself: a second account
-    does. An approval holds for exactly what was asked for, as it was then, and
-    only once.
+    Whoever asks for something does not approve it himself: a second person
+    does, and an account and a token of one person are one. An approval holds
+    for exactly what was asked for, as it was then, and only once. What no
+    approval could lift, such as blocked data or withdrawn consent, can't be
+    asked for.
     """
 
     code = "KFM311"
@@ -301,6 +338,16 @@ class RoleMissing(Refused):
 
     code = "KFM312"
     remedy = "Ask somebody who has the role; `kfm whoami` shows who you are here, and by what."
+
+
+class BranchProtected(Refused):
+    """The branch is protected: it changes only by a merge or a revert that passes its gates.
+
+    Nothing was written. Commit to another branch and merge that one.
+    """
+
+    code = "KFM330"
+    remedy = "Work on a branch of its own, then `kfm branch merge NAME --into BRANCH --rationale TEXT`."
 
 
 # --- 4xx: a backend is unavailable or refuses us -------------------------------------
@@ -423,6 +470,13 @@ class LostLease(Busy):
     remedy = "Nothing: the successor carries on. `kfm runs` shows it."
 
 
+class BranchMoved(Busy):
+    """The branch moved while this was being prepared; nothing was written."""
+
+    code = "KFM530"
+    remedy = "Look at what is there now (`kfm branch log NAME`), then do it again."
+
+
 # --- 6xx: the work failed ------------------------------------------------------------
 
 
@@ -474,6 +528,23 @@ class PipelineFailed(KfmError):
     remedy = "Read the event log of the run; the traceback is there."
 
 
+class UnserialisableValue(KfmError):
+    """A node returned something that can't be kept.
+
+    What a node returns is stored, so that others can read it after the process has ended.
+    """
+
+    code = "KFM611"
+    remedy = "Return plain values or bytes, or write a file with ctx.publisher.write_file."
+
+
+class NodesFailed(KfmError):
+    """Nodes of the pipeline failed."""
+
+    code = "KFM612"
+    remedy = "`kfm graph RUN` shows which; mend the cause and run again: what was done is not repeated."
+
+
 class DryRunViolated(KfmError):
     """Something changed during a dry-run.
 
@@ -509,6 +580,18 @@ class SigningFailed(KfmError):
 
     code = "KFM610"
     remedy = "Try the command by hand: COMMAND < attestation.intoto.json."
+
+
+class MergeConflict(KfmError):
+    """Both sides changed the same paths in different ways; nothing was written.
+
+    Each path is named with what stands in the way: both added it, both changed
+    it, one changed what the other removed, or it would have to be a file and a
+    folder at once. A merge or a revert is done wholly or not at all.
+    """
+
+    code = "KFM630"
+    remedy = "Change the named paths on the source branch until they agree, or say --prefer source|target."
 
 
 class Cancelled(KfmError):

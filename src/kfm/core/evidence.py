@@ -66,6 +66,7 @@ class Retry(Record, frozen=True):
     outcome: Literal["retried", "gave-up"]
     circuit_open: bool
     at_ms: int
+    energy: Energy | None = None  # of this try; None where it was not metered by itself
 
 
 class Column(Record, frozen=True):

@@ -67,7 +67,7 @@ class GateDecision(Record, frozen=True, kw_only=True):
     results: tuple[GateResult, ...]
     first_blocker: GateResult | None = None
     halts: bool = False
-    approval: tuple[str, str] | None = None  # request and digest of the approval that counted
+    approval: tuple[str, str] | msgspec.UnsetType = msgspec.UNSET  # request and digest of the approval that counted
 
     @property
     def overridden(self) -> tuple[str, ...]:
@@ -299,8 +299,10 @@ def cause_and_remedy(blocker: GateResult) -> tuple[str, str | None]:
 def _asked(blocker: GateResult) -> str:
     """Where a second person can agree, the command that asks for it."""
     found = _ASKING.search(blocker.reason)
-    return f"Ask a second person with {found[0]}; once it is approved, run the same command." if found else (
-        GateDenied.remedy
+    return (
+        f"Ask a second person with {found[0]}; once it is approved, run the same command."
+        if found
+        else (GateDenied.remedy)
     )
 
 

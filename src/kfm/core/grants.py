@@ -16,6 +16,7 @@ from kfm.core.retry import before_next_run, budget_state, decide_retry, policy_f
 from kfm.core.retry_rules import retry_rules
 
 REAPED = Classification(retryable=True, error_class="lease")  # the process is gone, the work may be fine
+CIRCUIT_OPEN = "circuit-open"
 
 
 class Standing(Record, frozen=True):
@@ -99,6 +100,8 @@ def judge(
     decision = before_next_run(decision, next_run_ms, lasts_ms)
     fate: Fate = "retry" if decision.retry else "spent"
     reason = decision.reason
+    if decision.retry and asked_ms is not None and asked_ms >= (decision.delay_ms or 0):
+        reason = CIRCUIT_OPEN if kind.error_class == CIRCUIT_OPEN else "retry-after"
     if stopped:
         fate, reason = "spent", "stopped"
     elif not kind.retryable:
@@ -126,3 +129,8 @@ def judge(
 def given_up(state: RetryState, reason: str, now_ms: int) -> RetryState:
     """An automatic attempt that will not be made after all."""
     return replace(state, fate="spent", reason=reason, updated_at_ms=now_ms)
+
+
+def attended(state: RetryState, approved: bool, now_ms: int) -> RetryState:
+    """Work that a second person approved for one attempt is never tried again by itself."""
+    return given_up(state, "needs-approval", now_ms) if approved and state.fate == "retry" else state

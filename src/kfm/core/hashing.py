@@ -60,6 +60,24 @@ def inputs_bytes(inputs: Iterable[Any], params: Mapping[str, Any] | None = None)
     return encoded
 
 
+def dependencies_bytes(
+    names: Sequence[str], hashes: Mapping[str, str], params: Mapping[str, Any]
+) -> bytes | None:
+    """`inputs_bytes` of a node that reads from other nodes only; None where the long way is needed."""
+    try:
+        encoded = orjson.dumps(
+            {
+                "inputs": [{"checksum": hashes[name], "id": name} for name in sorted(names)],
+                "kfm": INPUTS_TAG,
+                "params": orjson.Fragment(_params_bytes(dict(params))) if params else {},
+            },
+            option=_OPTIONS,
+        )
+    except TypeError:
+        return None
+    return encoded if encoded.isascii() else None
+
+
 def fingerprint(found: Sequence[Found]) -> str:
     """What discovery saw, as one hash: unchanged means that there is nothing to fetch.
 

@@ -21,7 +21,7 @@ class RetryState(Record, frozen=True):
     not_before_ms: int | None  # of the next automatic attempt
     fate: Fate
     error_class: str
-    reason: str  # retry | granted | non-retryable | attempts-spent | budget-spent | not-idempotent | …
+    reason: str  # retry | retry-after | circuit-open | granted | non-retryable | attempts-spent | acted | …
     updated_at_ms: int
 
 
@@ -30,6 +30,17 @@ class Waiting(Record, frozen=True):
 
     state: RetryState
     run: Run
+
+
+class Ahead(Record, frozen=True):
+    """What failed work has ahead of it: held until somebody looks, or to be tried again."""
+
+    held: int
+    held_since_ms: int | None  # the oldest
+    waiting: int  # runs with an automatic attempt ahead
+    next_run_id: str | None = None
+    next_dataset_id: str | None = None
+    next_at_ms: int | None = None
 
 
 class Held(Record, frozen=True):

@@ -248,7 +248,9 @@ def decide(
     ):
         gone = missing(own.outputs)
         if gone is None:
-            return Decision("done", "done already in this run", own.skipped_because, own.outputs_hash, own.outputs)
+            return Decision(
+                "done", "done already in this run", own.skipped_because, own.outputs_hash, own.outputs
+            )
     if scope == "branch" and head is not None:
         if head.rerun is not None:
             return Decision("run", head.rerun)
@@ -258,13 +260,13 @@ def decide(
                 return Decision("skip", "unchanged", head.run_id, head.outputs_hash, head.outputs)
         older = elsewhere()
         if older is not None and missing(older.outputs) is None:
-            return Decision("skip", "unchanged since an earlier run", older.run_id, older.outputs_hash, older.outputs)
-    return Decision("run", _why(inputs_hash, code_sha, own, head if scope == "branch" else None, gone))
+            return Decision(
+                "skip", "unchanged since an earlier run", older.run_id, older.outputs_hash, older.outputs
+            )
+    return Decision("run", _why(inputs_hash, own, head if scope == "branch" else None, gone))
 
 
-def _why(
-    inputs_hash: str, code_sha: str | None, own: Own | None, head: Head | None, gone: str | None
-) -> str:
+def _why(inputs_hash: str, own: Own | None, head: Head | None, gone: str | None) -> str:
     if gone is not None:
         return gone
     if own is not None and own.outcome in ("failed", "partial"):

@@ -25,16 +25,18 @@ from kfm.core.errors import (
 from kfm.core.evidence import Ending
 from kfm.core.gates import GateDecision, refusal
 from kfm.core.giving_up import facts_of, held_run
+from kfm.core.grants import attended
 from kfm.core.holding import Held, RetryState
 from kfm.core.records import Check, GateResult, GovernanceEntry, Run, Switch, ValidationReport
 from kfm.core.redact import Discretion
 from kfm.engine.artifacts import RunLog
+from kfm.engine.gating import approval_of
 from kfm.engine.kernel import Kernel
 from kfm.engine.nodes import RecordedNodes
 from kfm.engine.projecting import project
 from kfm.engine.requests import Outcome, RunReport
 from kfm.engine.scheduled import next_run_ms
-from kfm.recovery.failures import advise, judged, kind_of
+from kfm.recovery.failures import advise, has_opened, judged, kind_of
 
 
 class Denied(Exception):
@@ -142,7 +144,7 @@ class Endings:
     def _judged(self, entered: Entered, error: KfmError, nodes: RecordedNodes) -> RetryState:
         kernel, run = self._kernel, entered.run
         now_ms = kernel.store.now_ms()
-        return judged(
+        state = judged(
             run,
             error,
             kernel.store.retry_state(run.run_id),
@@ -153,6 +155,7 @@ class Endings:
             next_run_ms=next_run_ms(kernel, run),
             lasts_ms=max(0, now_ms - entered.invocation.requested_at_ms),  # as long as this one took
         )
+        return attended(state, approval_of(kernel.ledger, run) is not None, now_ms)
 
     def _fail(
         self,
@@ -165,6 +168,7 @@ class Endings:
         run = entered.run
         code = "CANCELLED" if isinstance(error, Cancelled) else error.code
         kind = kind_of(error)
+        nodes.stopped_looking(kind, circuit_open=has_opened(error))
         held = self._held(run, state, nodes, code, self._kernel.redact(error.message))
         testimony = nodes.ending(
             lineage_ending(error),

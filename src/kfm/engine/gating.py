@@ -27,6 +27,7 @@ from kfm.ports import LedgerReader, PolicyEngine
 
 APPROVALS_MAX = 1000  # of one piece of work
 
+
 def force_request(subject: Subject) -> ForceRequest | None:
     trigger = subject.trigger
     if not trigger.force:

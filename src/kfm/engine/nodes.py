@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from kfm.calls.guard import classify_call
 from kfm.core import keys
+from kfm.core.classify import Classification
 from kfm.core.commits import Step
 from kfm.core.energy import energy_of
 from kfm.core.errors import KfmError, LostLease
@@ -82,6 +83,8 @@ class RecordedNodes:
         self._retries: list[Retry] = []
         self._calls = count(1)
         self._own: OwnCalls | None = None
+        self._looking = (0, 0)  # while upstream is discovered: the call that has trouble, and its last try
+        self._tried_cpu_us = 0
         self._fingerprint: str | None = None
         self._found: tuple[Found, ...] = ()
         self._inputs_hash: str | None = None
@@ -144,6 +147,7 @@ class RecordedNodes:
     def discovered(self, fingerprint: str, found: tuple[Found, ...]) -> None:
         """Kept with the next transaction, whatever becomes of the run."""
         self._fingerprint, self._found, self._inputs_hash = fingerprint, found, fingerprint
+        self._looking = (0, 0)
         if self._open is not None:
             self._open = replace(self._open, inputs_hash=fingerprint)
         self.learn(inputs=found)
@@ -155,7 +159,7 @@ class RecordedNodes:
         def told(retrying: Retrying) -> None:
             nonlocal tried
             tried = retrying.attempt
-            self.retried(retrying, number)
+            self._retried(retrying, number, self._energy(self._tried_cpu_us, None))
             if on_retry is not None:
                 on_retry(retrying)
 
@@ -163,6 +167,7 @@ class RecordedNodes:
 
         def timed(timeout_ms: int) -> T:
             began_ms, succeeded = kernel.clock.monotonic_ms(), False
+            self._tried_cpu_us = kernel.meter.cpu_us()
             try:
                 answer = call(timeout_ms)
                 succeeded = True
@@ -183,7 +188,14 @@ class RecordedNodes:
                 if tried or opened:
                     passes = classify_call(error).retryable
                     self._note(
-                        number, tried + 1, 0, kind, "gave-up", circuit_open=opened, retryable=passes or opened
+                        number,
+                        tried + 1,
+                        0,
+                        kind,
+                        "gave-up",
+                        circuit_open=opened,
+                        retryable=passes or opened,
+                        energy=self._energy(self._tried_cpu_us, None),
                     )
                     self._watch.gave_up(node, kind)
                 raise
@@ -209,10 +221,34 @@ class RecordedNodes:
         """Was a call made that nobody may repeat?"""
         return self._own is not None and bool(self._own.acts)
 
-    def retried(self, retrying: Retrying, call: int = 0) -> None:
+    def retried(self, retrying: Retrying) -> None:
+        """A try failed while upstream is being discovered: there one call is made after the other."""
+        call = next(self._calls) if retrying.attempt == 1 or not self._looking[0] else self._looking[0]
+        self._looking = (call, retrying.attempt)
+        self._retried(retrying, call)
+
+    def _retried(self, retrying: Retrying, call: int, energy: Energy | None = None) -> None:
         kind = retrying.error_class or "unknown"
-        self._note(call, retrying.attempt, retrying.delay_ms, kind, "retried")
+        self._note(call, retrying.attempt, retrying.delay_ms, kind, "retried", energy=energy)
         self._watch.retried(self._node, kind, retrying.delay_ms)
+
+    def stopped_looking(self, kind: Classification, *, circuit_open: bool) -> None:
+        """The run ends with this error: where discovery had trouble, or a circuit opened, that was a try."""
+        call, tries = self._looking
+        told = any(row.circuit_open for row in self._retries)
+        if not call and (told or not circuit_open):
+            return
+        number = call or next(self._calls)
+        self._note(
+            number,
+            tries + 1,
+            0,
+            kind.error_class,
+            "gave-up",
+            circuit_open=circuit_open,
+            retryable=kind.retryable,
+        )
+        self._watch.gave_up(self._node, kind.error_class)
 
     @property
     def _node(self) -> str:
@@ -229,6 +265,7 @@ class RecordedNodes:
         circuit_open: bool = False,
         retryable: bool = True,
         at_ms: int | None = None,
+        energy: Energy | None = None,
     ) -> None:
         self._retries.append(
             Retry(
@@ -243,6 +280,7 @@ class RecordedNodes:
                 outcome=outcome,
                 circuit_open=circuit_open,
                 at_ms=self._kernel.store.now_ms() if at_ms is None else at_ms,
+                energy=energy,
             )
         )
 

@@ -16,7 +16,7 @@ from kfm.admission.subject import Subject
 from kfm.core.commits import Judge
 from kfm.core.errors import CircuitOpen, KfmError
 from kfm.core.giving_up import facts_of, held_run
-from kfm.core.grants import REAPED, given_up, is_spent, judge
+from kfm.core.grants import CIRCUIT_OPEN, REAPED, attended, given_up, is_spent, judge
 from kfm.core.holding import Held, RetryState, Waiting
 from kfm.core.providers import providers_of
 from kfm.core.records import GovernanceEntry, Record, Run
@@ -25,6 +25,7 @@ from kfm.engine import gating
 from kfm.engine.kernel import Kernel
 from kfm.engine.requests import RunReport
 from kfm.engine.run import Updating
+from kfm.engine.scheduled import next_run_ms
 from kfm.recovery.sweep import sweep
 
 BATCH_MAX = 100  # what one pass looks at
@@ -63,8 +64,10 @@ class Automatic:
                 now_ms=kernel.store.now_ms(),
                 unit_random=kernel.rng.unit(),
                 idempotent=source is None or source.idempotent,
+                next_run_ms=next_run_ms(kernel, run),
             )
-            self._keep(run, seen, state)
+            approved = gating.approval_of(kernel.store, run) is not None
+            self._keep(run, seen, attended(state, approved, kernel.store.now_ms()))
 
     def due(self) -> list[Waiting]:
         store = self._kernel.store
@@ -124,7 +127,18 @@ class Automatic:
             return "not-idempotent"
         if is_spent(run, waiting.state, store.now_ms()):
             return "budget-spent"
+        if self._is_overtaken(run):
+            return "next-run"
         return None
+
+    def _is_overtaken(self, run: Run) -> bool:
+        """Would it still be at work when its schedule begins the next run? The last attempt says how long."""
+        store, next_ms = self._kernel.store, next_run_ms(self._kernel, run)
+        if next_ms is None:
+            return False
+        whole = [one for one in store.attempts(run.run_id) if not one.node and one.ended_at_ms is not None]
+        lasts_ms = max(0, (whole[-1].ended_at_ms or 0) - whole[-1].started_at_ms) if whole else 0
+        return store.now_ms() + lasts_ms >= next_ms
 
     def _is_locked(self, subject: Subject) -> bool:
         kernel = self._kernel
@@ -139,7 +153,7 @@ class Automatic:
         """The breaker says when: turned away before anything began, the run is as it was."""
         store, state = self._kernel.store, waiting.state
         if isinstance(at_ms, int) and store.retry_state(state.run_id) == state:
-            later = replace(state, not_before_ms=at_ms, updated_at_ms=store.now_ms())
+            later = replace(state, not_before_ms=at_ms, reason=CIRCUIT_OPEN, updated_at_ms=store.now_ms())
             store.judge(Judge(run=waiting.run, seen=state, retry=later))
 
     # --- what is written down ----------------------------------------------------------
@@ -183,6 +197,7 @@ GIVEN_UP = {
     "superseded": "A newer revision of the same work has begun.",
     "not-idempotent": "Its source is declared `idempotent: false` now.",
     "budget-spent": "The time of its budget is over.",
+    "next-run": "The next run of its schedule takes over what is left.",
 }
 
 

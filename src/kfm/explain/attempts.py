@@ -8,10 +8,28 @@ from kfm.core.evidence import Attempt, Retry
 from kfm.core.records import Run
 from kfm.core.wording import counted, duration, moment
 from kfm.explain.sentences import Sentence, of_attempt, of_row, of_run
+from kfm.ports import LedgerReader
 
 SHOWN_MAX = 20
 TRIES_SHOWN_MAX = 10
 REAPED = ("WORKER_DIED", "LEASE_EXPIRED")
+
+
+def approved(ledger: LedgerReader, run: Run) -> list[Sentence]:
+    """Who let each attempt begin that needed a second person."""
+    known = ledger.approvals(state="approved", subject=run.work_base, limit=1000)
+    return [
+        of_attempt(
+            f"Attempt {one.used_attempt} was approved by {one.approved_by} at "
+            f"{moment(one.approved_at_ms or 0)} ({one.approval_rationale}), asked for by {one.requested_by} "
+            f"({one.rationale}): request {one.request_id}.",
+            run.run_id,
+            one.used_attempt or 0,
+            "",
+        )
+        for one in sorted(known, key=lambda one: one.used_attempt or 0)
+        if one.used_by == run.run_id
+    ]
 
 
 def tried(run: Run, rows: Sequence[Attempt]) -> list[Sentence]:
@@ -72,7 +90,8 @@ def _tries_text(attempt: int, node: str, tries: Sequence[Retry]) -> str:
     again = [each for each in tries if each.outcome == "retried"]
     if not again:
         opened = ", and its provider is left alone since" if tries[-1].circuit_open else ""
-        return f"In attempt {attempt}, {where}, a call was not tried again after {tries[-1].error_class}{opened}."
+        last = tries[-1].error_class
+        return f"In attempt {attempt}, {where}, a call was not tried again after {last}{opened}."
     shown = [
         f"{each.error_class}, then {duration(each.delay_ms)} of waiting" for each in again[:TRIES_SHOWN_MAX]
     ]

@@ -129,6 +129,13 @@ def repeated(run: Run, calls: Sequence[Invocation]) -> Sentence:
     )
 
 
+_DEEDS = {
+    "force": "forced it",
+    "governed-retry": "had it retried past its budget",
+    "approved-attempt": "began an attempt that a second person had approved",
+}
+
+
 def governed(links: Sequence[Link]) -> list[Sentence]:
     """What the governance ledger holds beyond promotions and refusals, oldest first."""
     told = []
@@ -139,7 +146,7 @@ def governed(links: Sequence[Link]) -> list[Sentence]:
         ticket = f" Ticket {entry.ticket}." if entry.ticket else ""
         given = entry.rationale or entry.details.get("reason")
         why = f" because: {stopped(str(given))}" if given else "; no evidence of why."
-        what = {"force": "forced it", "governed-retry": "had it retried past its budget"}.get(entry.kind)
+        what = _DEEDS.get(entry.kind)
         said = f"{entry.actor} {what}" if what else f"Governance recorded {entry.kind} by {entry.actor}"
         told.append(of_link(f"{said} at {moment(entry.recorded_at_ms)}{why}{ticket}", link))
     return told

@@ -9,6 +9,7 @@ from kfm.core.records import Invocation, Promotion, Record, Run
 from kfm.core.times import rfc3339
 from kfm.core.wording import duration, moment, span
 from kfm.explain import attempts, gates
+from kfm.explain.ahead import ahead
 from kfm.explain.calls import all_asked, governed, repeated
 from kfm.explain.inputs import compared
 from kfm.explain.sentences import Account, Sentence, of_call, of_link, of_promotion, of_row, of_run, stopped
@@ -49,7 +50,9 @@ def account_of_run(ledger: LedgerReader, run: Run, now_ms: int) -> Account:
             *_doing(run, now_ms),
             *why,
             *attempts.tried(run, known.attempts),
+            *attempts.approved(ledger, run),
             *attempts.retried(run, known.attempts, ledger.retries(run.run_id)),
+            *ahead(ledger, run, now_ms),
             *_refusals(ledger, known),
             *_promoted(known),
             *all_asked(run, known.calls),

@@ -68,8 +68,6 @@ def does_other_work(module: Module, loop: Loop, handler: ast.ExceptHandler, tryi
         for name in assigned_in([node])
     }
     turns = _targets(loop) if isinstance(loop, ast.For) else set()
-    if not changed and not turns:
-        return False
     for each in inside(trying.body):
         if isinstance(each, ast.If | ast.IfExp):
             if (changed | turns) & names_in([each.test]) and not _only_waits(module, each):
@@ -77,6 +75,8 @@ def does_other_work(module: Module, loop: Loop, handler: ast.ExceptHandler, tryi
         elif isinstance(each, ast.Call) and not is_remark(module.names.called(each)):
             given = [*each.args, *(keyword.value for keyword in each.keywords)]
             if (changed - turns) & names_in(given) or _root(each.func) in changed - turns - renewed:
+                return True
+            if _chosen_by(each.func) & (turns | assigned_in(handler.body)) or _draws(module, given):
                 return True
     return False
 
@@ -86,6 +86,18 @@ def _root(node: ast.expr) -> str:
     while isinstance(node, ast.Attribute):
         node = node.value
     return node.id if isinstance(node, ast.Name) else ""
+
+
+def _chosen_by(node: ast.expr) -> set[str]:
+    """`hosts[turn].connect` → `turn`: which of several is asked"""
+    return names_in([each.slice for each in ast.walk(node) if isinstance(each, ast.Subscript)])
+
+
+def _draws(module: Module, given: list[ast.expr]) -> bool:
+    """`bind(random_port())`: each turn with an argument of its own"""
+    return any(
+        re.search(r"(?i)rand|uuid|mktemp", last(module.names.called(call))) for call in calls_in(given)
+    )
 
 
 def _only_waits(module: Module, branch: ast.If | ast.IfExp) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from kfm.lint.answers import ASKS_TO_WAIT, PERMANENT, numbers_in, statuses
 from kfm.lint.effects import check_effects
-from kfm.lint.exceptions import is_permanent, is_throttled, types_in
+from kfm.lint.exceptions import is_not_yet, is_permanent, is_throttled, types_in
 from kfm.lint.findings import Mark
 from kfm.lint.libraries import Check, Declared, is_endless, literal
 from kfm.lint.loop_rules import RETRY_AFTER, validations
@@ -25,7 +25,9 @@ ASKS = frozenset(("retry_if_result", "retry_if_not_result"))  # waiting for a st
 def _tenacity(said: Declared) -> Iterator[Mark]:
     predicate = said.given.get("retry")
     polls = predicate is not None and any(
-        isinstance(node, ast.Call) and last(said.names.called(node)) in ASKS for node in ast.walk(predicate)
+        (isinstance(node, ast.Call) and last(said.names.called(node)) in ASKS)
+        or (isinstance(node, ast.Name | ast.Attribute) and is_not_yet(said.names.dotted(node)))
+        for node in ast.walk(predicate)
     )
     stop, wait = said.given.get("stop"), said.given.get("wait")
     stops = last(_name(said.names, stop)) if stop is not None else ""

@@ -108,12 +108,25 @@ def _acts(module: Module, retry: Retry, failure: Failure) -> bool:
     others = [call for call in calls_in(retry.loop.body) if id(call) not in work and not _is_nothing(call)]
     if any(_WAITS.search(last(module.names.called(call))) for call in others):
         return True
-    if any(isinstance(node, ast.Yield | ast.YieldFrom) for node in inside(failure.body)):
+    if any(isinstance(node, ast.Yield | ast.YieldFrom | ast.Delete) for node in inside(failure.body)):
+        return True
+    if _renews(module, retry):
         return True
     return any(
         isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and not COUNTER.search(node.attr)
         for node in inside(failure.body)
     )
+
+
+def _renews(module: Module, retry: Retry) -> bool:
+    """`token = login()` at the beginning of each turn: the next attempt comes with new credentials."""
+    used = names_in(retry.work)
+    for node in retry.loop.body:
+        if isinstance(node, ast.Assign) and assigned_in([node]) & used:
+            made = [last(module.names.called(call)) for call in calls_in([node.value])]
+            if any(re.search(r"(?i)credential|token|login|auth", name) for name in made):
+                return True
+    return False
 
 
 def _is_fixed(module: Module, retry: Retry, failure: Failure, call: ast.Call) -> bool:

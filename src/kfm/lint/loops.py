@@ -36,7 +36,7 @@ _CONVERSIONS = frozenset(
     "index remove strptime fromisoformat list dict tuple set sorted open_new split strip "
     "group match import_module __import__ ord chr rsplit partition lower upper startswith endswith replace "
     "timestamp isoformat strftime astype signature getuser append items keys values join extend copy update "
-    "setdefault".split()
+    "setdefault hash id vars dir callable".split()
 )
 
 
@@ -110,8 +110,10 @@ def _is_sleep_statement(module: Module, node: ast.stmt) -> bool:
 
 def _is_wait(module: Module, loop: Loop, function: Function | None) -> bool:
     """Waiting for something to come up, or for a person to type, is no retry of work."""
-    if function is not None and _WAITS_FOR.search(function.name):
+    if function is not None and (_WAITS_FOR.search(function.name) or function.name.startswith("test")):
         return True
+    if function is not None and function.name in ("__next__", "__anext__") and not _sleeps(module, loop):
+        return True  # the next record, after one that could not be had
     for call in calls_in(loop.body):
         name = module.names.called(call)
         if _ASKS.search(last(name)):
@@ -126,6 +128,10 @@ def _is_wait(module: Module, loop: Loop, function: Function | None) -> bool:
         or (isinstance(node, ast.Name) and _READY.search(node.id))
         for node in inside(loop.body)
     )
+
+
+def _sleeps(module: Module, loop: Loop) -> bool:
+    return any(is_sleep(module.names.called(call)) for call in calls_in(loop.body))
 
 
 # --- exceptions ----------------------------------------------------------------------
@@ -153,7 +159,7 @@ def _from_handlers(module: Module, loop: Loop, node: Trying) -> list[Failure]:
             continue
         ends = flow(handler.body)
         then = node.finalbody + rest if NEXT in ends else []
-        if then and _decides_later(handler, then):
+        if then and _decides_later(loop, node, handler, then):
             continue
         if NEXT in ends:
             ends = (ends - {NEXT}) | flow(then)
@@ -162,9 +168,16 @@ def _from_handlers(module: Module, loop: Loop, node: Trying) -> list[Failure]:
     return found
 
 
-def _decides_later(handler: ast.ExceptHandler, then: list[ast.stmt]) -> bool:
-    """`except E: result = None` … `if result is None: break`: the failure leads out after all."""
-    for node in inside(handler.body):
+def _decides_later(loop: Loop, trying: Trying, handler: ast.ExceptHandler, then: list[ast.stmt]) -> bool:
+    """`except E: result = None` … `if result is None: break`: the failure leads out after all. Likewise
+    if the result was None before the attempt, and only the attempt sets it."""
+    made = assigned_in(trying.body)
+    before = [
+        each
+        for each in loop.body
+        if each.lineno < trying.lineno and isinstance(each, ast.Assign) and assigned_in([each]) <= made
+    ]
+    for node in [*before, *inside(handler.body)]:
         if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Name):
             continue
         name = node.targets[0].id

@@ -10,18 +10,21 @@ from kfm.lint.outline import Module
 WORDS_MIN = 4  # "should not happen" is a hope
 # What a comment says to other tools; a reason may follow.
 _DIRECTIVE = re.compile(
-    r"(?i)\b(noqa(:\s*[a-z]+\d+(\s*,\s*[a-z]+\d+)*)?|pylint:\s*[\w-]+\s*=\s*[\w,-]+(\s*,\s*[\w-]+)*|type:\s*ignore(\[[\w,-]*\])?"
-    r"|pragma:\s*no\s*\w+|noinspection\s+\w+(\s*,\s*\w+)*|nosec(\s+b\d+)?|nosemgrep\S*|mypy:\s*\S+|lgtm\S*|codeql\S*"
-    r"|pyright:\s*\S+|ruff:\s*\S+|yapf:\s*\S+|skipcq\S*|bare-except|broad-except)"
-)
-_DOCUMENTED = re.compile(
-    r"(?i)best[- ]?effort|silent|\bignor|never (raise|fail|break|block|let)|swallow|suppress|non-?fatal|fail-?safe|fire[- ]and[- ]forget"
+    r"(?i)\b(noqa(:\s*[a-z]+\d+(\s*,\s*[a-z]+\d+)*)?|pylint:\s*[\w-]+\s*=\s*[\w,-]+(\s*,\s*[\w-]+)*"
+    r"|type:\s*ignore(\[[\w,-]*\])?|pragma:\s*no\s*\w+|noinspection\s+\w+(\s*,\s*\w+)*|nosec(:?\s+b\d+)?"
+    r"|nosemgrep\S*|mypy:\s*\S+|lgtm\S*|codeql\S*|pyright:\s*\S+|ruff:\s*\S+|yapf:\s*\S+|skipcq\S*"
+    r"|(bare|broad)-except(ion)?)"
 )
 _WORD = re.compile(r"[^\W\d_][\w'’]*")
+_DOCUMENTED = re.compile(
+    r"(?i)best[- ]?effort|silent|\bignor|never (raise|fail|break|block|let)|swallow|suppress|non-?fatal"
+    r"|fail-?safe|fire[- ]and[- ]forget"
+)
 _BEFOREHAND = re.compile(
-    r"(?i)best[- ]?effort|ignor|optional|if (we|it|you|this|possible|available|not|there)|not (fatal|critical|important)|silent"
-    r"|never (fail|raise|break|block)|(may|might|can|could) (fail|not|raise|be)|n['o]?t (care|fail|matter|break|crash|raise|block)"
-    r"|doesn't|won't|try to|attempt to|swallow|suppress|fall ?back|whatever|harmless|in case|just in|clean"
+    r"(?i)best[- ]?effort|ignor|optional|if (we|it|you|this|possible|available|not|there)|silent|doesn't|won't"
+    r"|not (fatal|critical|important)|never (fail|raise|break|block)|(may|might|can|could) (fail|not|raise|be)"
+    r"|n['o]?t (care|fail|matter|break|crash|raise|block)|(try|attempt) to|swallow|suppress|fall ?back|whatever"
+    r"|harmless|in case|just in|clean"
 )
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 
+from kfm.lint.beside import PROMISES_LITTLE
 from kfm.lint.exceptions import BROAD, caught
 from kfm.lint.findings import Mark
 from kfm.lint.loops import Retry, is_work
@@ -16,14 +16,6 @@ from kfm.lint.reasons import is_documented, is_reasoned
 
 DROPPED = "Any error is dropped here: not handled, not logged, not passed on."
 _LAST_WORDS = ("__del__", "__exit__", "__aexit__", "__repr__", "__str__", "__hash__", "__eq__", "__dir__")
-# The end of something goes on whatever happens; a probe answers by failing; some names promise no more
-# than a try.
-_ASIDE = re.compile(
-    r"(?i)(^|_)(test|a?close|shutdown|stop|terminate|clean(up)?|teardown|tear|at_?exit|exit|finali[sz]e|dispose|kill"
-    r"|abort|cancel|interrupt|reset|restore|rollback|undo|uninstall|deactivate|disconnect|logout|quit|release|free|purge"
-    r"|clear|drop|discard|swallow|check|is|has|can|should|probe|detect|ping|try|maybe|best_?effort|safe(ly)?|quiet(ly)?|silent(ly)?|ignor\w*|suppress\w*|guess"
-    r"|sniff|warm|warmup|prewarm|prefetch|preload|demo|example)(_|$)"
-)
 
 
 def check_swallowed(module: Module, retries: list[Retry]) -> Iterator[Mark]:
@@ -53,7 +45,7 @@ def _is_silent(handler: ast.ExceptHandler) -> bool:
 
 
 def _is_excused(module: Module, body: list[ast.stmt], function: Function | None) -> bool:
-    if function is not None and (function.name in _LAST_WORDS or _ASIDE.search(function.name)):
+    if function is not None and (function.name in _LAST_WORDS or PROMISES_LITTLE.search(function.name)):
         return True
     if is_documented(function) or any(isinstance(node, ast.Import | ast.ImportFrom) for node in body):
         return True
@@ -72,7 +64,9 @@ def _has_other_ways(
     module: Module, trying: Trying, handler: ast.ExceptHandler, function: Function | None
 ) -> bool:
     """Success leads out, so what stands below is what is done, or answered, on failure."""
-    if isinstance(trying.body[-1], ast.Continue | ast.Break):
+    if isinstance(trying.body[-1], ast.Raise):
+        return True  # to fail was what it should do
+    if any(isinstance(node, ast.Continue | ast.Break) for node in inside(trying.body + trying.orelse)):
         return True
     if not any(isinstance(node, ast.Return) for node in inside(trying.body + trying.orelse)):
         return False

@@ -48,6 +48,14 @@ def kind_of(error: BaseException) -> Classification:
     return classify_exception(error)
 
 
+def has_opened(error: BaseException) -> bool:
+    """Was it the failure that opened a provider's circuit, or was it refused by one?"""
+    return any(
+        isinstance(each, CircuitOpen) or (isinstance(each, KfmError) and bool(each.facts.get("circuit_open")))
+        for each in _causes(error)
+    )
+
+
 def judged(
     run: Run,
     error: KfmError,
@@ -116,6 +124,10 @@ _WHY_NOT = {
         "Its pipeline made a call that is declared `idempotent=False`, so nothing tries it again by itself: "
         "see what that call has done, then use the same command. Where doing it twice does no more harm than "
         "doing it once, declare it: kfm.call(…, idempotent=True)"
+    ),
+    "needs-approval": (
+        "It was approved for this attempt only, so nothing tries it again by itself: ask for another approval "
+        "with `kfm request --run RUN --rationale TEXT`, then use the same command"
     ),
     "next-run": (
         "Its schedule's next run begins before another attempt could, and takes over what is left; the same "

@@ -53,7 +53,7 @@ class CommandNotifier:
 
     def _started(self, said: int) -> subprocess.Popen[bytes]:
         try:
-            self._process = subprocess.Popen(  # noqa: S603 - the operator's own command, and no shell
+            self._process = subprocess.Popen(
                 self._command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,

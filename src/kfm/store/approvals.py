@@ -13,7 +13,15 @@ from kfm.store import holding, retry_states, rows
 from kfm.store.session import Row, Session
 
 _FIELDS = Approval.__struct_fields__
-_FREE = ("requested_by", "rationale", "ticket", "approved_by", "approval_rationale", "about", "requested_account")
+_FREE = (
+    "requested_by",
+    "rationale",
+    "ticket",
+    "approved_by",
+    "approval_rationale",
+    "about",
+    "requested_account",
+)
 
 
 def approval_from(row: Row) -> Approval:
@@ -82,9 +90,7 @@ def is_usable(session: Session, approval: tuple[str, str] | None, now_ms: int) -
     return session.one("approvals.usable", request_id=request_id, digest=digest, now_ms=now_ms) is not None
 
 
-def use(
-    session: Session, approval: tuple[str, str] | None, run_id: str, attempt: int, now_ms: int
-) -> None:
+def use(session: Session, approval: tuple[str, str] | None, run_id: str, attempt: int, now_ms: int) -> None:
     """One approval, one attempt."""
     if approval is None:
         return

@@ -80,6 +80,7 @@ def retry_parameters(retry: Retry) -> dict[str, Any]:
     parameters["try_number"] = parameters.pop("number")
     parameters["retryable"] = int(retry.retryable)
     parameters["circuit_open"] = int(retry.circuit_open)
+    parameters["energy"] = _encoded(retry.energy)
     return parameters
 
 
@@ -87,6 +88,8 @@ def retry_from(row: Row) -> Retry:
     values = dict(zip(_RETRY_FIELDS, row, strict=True))
     values["retryable"] = bool(values["retryable"])
     values["circuit_open"] = bool(values["circuit_open"])
+    if values["energy"] is not None:
+        values["energy"] = _decoded(_ENERGY, values["energy"])
     return Retry(**values)
 
 

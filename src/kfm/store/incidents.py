@@ -59,9 +59,7 @@ class Watch:
 
     def succeeded(self, session: Session, run: Run, now_ms: int) -> None:
         """Its source works again: what it suffered from is over, unless others still suffer from it."""
-        found = session.all(
-            "incident_subjects.causes", source_id=run.source_id, dataset_id=run.dataset_id
-        )
+        found = session.all("incident_subjects.causes", source_id=run.source_id, dataset_id=run.dataset_id)
         for (cause,) in found:
             self._ended(session, cause, now_ms, source_id=run.source_id)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from kfm.core.breaker import Breaker
 from kfm.core.evidence import Attempt, Backlog, Letter, Link, Retry
-from kfm.core.holding import Approval, Held, RetryState, Waiting
+from kfm.core.holding import Ahead, Approval, Held, RetryState, Waiting
 from kfm.core.records import (
     Found,
     GovernanceEntry,
@@ -258,6 +258,20 @@ class Ledger:
     def held_one(self, held_id: str) -> Held | None:
         row = self._session.one("held.get", held_id=held_id)
         return holding.held_from(row) if row else None
+
+    def ahead(self) -> Ahead:
+        """How much is held and since when, and which automatic attempt comes next."""
+        held, since_ms, waiting = self._session.one("held.ahead") or (0, None, 0)
+        row = self._session.one("retry_states.next") if waiting else None
+        run_id, dataset_id, at_ms = row or (None, None, None)
+        return Ahead(
+            held=held,
+            held_since_ms=since_ms,
+            waiting=waiting,
+            next_run_id=run_id,
+            next_dataset_id=dataset_id,
+            next_at_ms=at_ms,
+        )
 
     def halted(self, dataset_id: str) -> Held | None:
         row = self._session.one("held.halted", dataset_id=dataset_id)

@@ -85,7 +85,7 @@ class SqliteReader:
         return rows[0] if rows else None
 
     def many(self, name: str, rows: Iterable[dict[str, Any]], /) -> None:
-        raise AssertionError(f"a reader was asked to write: {name}")
+        raise AssertionError(f"a reader was asked to write: {name}, {rows}")
 
     def now_ms(self) -> int:
         return self._clock.now_ms()

@@ -158,7 +158,7 @@ class Try(Record, frozen=True):
     """One try within a retry sequence.
 
     `delay_ms` is how long was waited after it; energy and carbon are null where the processor time of
-    the try was not metered by itself (that of a single call is within its node's).
+    the try was not metered by itself (a pipeline's own calls are not: theirs is within their node's).
     """
 
     pipeline_id: str

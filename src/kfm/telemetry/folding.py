@@ -174,6 +174,11 @@ class Folding:
             put("kfm.switch.set_timestamp_seconds", switch.set_at_ms / 1000, scope=scope)
         for breaker in ledger.breakers():
             put("kfm.breaker.state", CIRCUITS[breaker.state], provider=self._providers(breaker.provider))
+        ahead = ledger.ahead()
+        held_ms = 0 if ahead.held_since_ms is None else max(0, now_ms - ahead.held_since_ms)
+        put("kfm.held.items", ahead.held)
+        put("kfm.held.oldest_age_seconds", held_ms / 1000)
+        put("kfm.updater.retries_waiting", ahead.waiting)
         for topic in TOPICS:
             backlog = ledger.backlog(topic)
             age_ms = 0 if backlog.oldest_ms is None else max(0, now_ms - backlog.oldest_ms)

@@ -34,6 +34,7 @@ class Sequences:
         self._found: dict[tuple[str, ...], list[Attempt] | list[Retry]] = {}
         self._runs: dict[str, Run] = {}
         self._tries = 0
+        self._opened: set[tuple[str, int]] = set()  # attempts in which a circuit opened, or was open
         self.cost = CostTally()
         self._classes: Counter[str] = Counter()
 
@@ -51,6 +52,8 @@ class Sequences:
         key = (run.run_id, str(retry.attempt), retry.node, str(retry.call))
         tries: list[Retry] = self._found.setdefault(key, [])  # type: ignore[assignment]
         tries.append(retry)
+        if retry.circuit_open:
+            self._opened.add((run.run_id, retry.attempt))
         self._count(run, retry.error_class)
 
     def _count(self, run: Run, error_class: str | None) -> None:
@@ -89,7 +92,8 @@ class Sequences:
                 error_class=attempt.error_class or attempt.error_code,
                 retryable=attempt.retryable,
                 outcome=_FATES[attempt.ending],
-                circuit_open=attempt.error_class == CIRCUIT_OPEN,
+                circuit_open=attempt.error_class == CIRCUIT_OPEN
+                or (run.run_id, attempt.attempt) in self._opened,
                 energy_wh=None if attempt.energy is None else amount(attempt.energy.energy_uwh),
                 co2_g=None if attempt.energy is None else amount(attempt.energy.co2_ug),
                 assumption=None if attempt.energy is None else attempt.energy.assumption,
@@ -130,22 +134,31 @@ class Sequences:
                 retryable=retry.retryable,
                 outcome="failure",
                 circuit_open=retry.circuit_open,
+                energy_wh=None if retry.energy is None else amount(retry.energy.energy_uwh),
+                co2_g=None if retry.energy is None else amount(retry.energy.co2_ug),
+                assumption=None if retry.energy is None else retry.energy.assumption,
             )
             for retry in retries
         )
         gave_up = retries[-1].outcome == "gave-up"
+        # As many tries failed as were made beyond the one that was needed; of a call that gave up, one fewer.
+        added = CostTally()
+        for retry in retries[gave_up:]:
+            added.add(retry.energy)
+        refused = gave_up and retries[-1].error_class == CIRCUIT_OPEN  # that try was not made
         compliance = Compliance(
             pipeline_id=run.pipeline_id,
             stage=retries[0].node or WHOLE_RUN,
             # Only failed tries are recorded: a call that was not given up had one more, which was right.
-            attempts=retries[-1].number + (0 if gave_up else 1),
+            attempts=max(1, retries[-1].number + (0 if gave_up else 1) - refused),
             retry_policy="exp_full_jitter",
             errors=tuple(retry.error_class for retry in retries),
             final_status="failure" if gave_up else "success",
             circuit_open=any(retry.circuit_open for retry in retries),
-            energy_wh=None,
-            co2_g=None,
+            energy_wh=amount(added.energy_uwh) if added.metered and not added.unmetered else None,
+            co2_g=amount(added.co2_ug) if added.metered and not added.unmetered else None,
             telemetry_ref=self._ref,
+            assumptions=tuple(sorted(added.assumptions)),
         )
         return Sequence(
             run_id=run.run_id, dataset_id=run.dataset_id, tier="call", tries=tries, compliance=compliance

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from kfm.core.errors import KfmError, RoleMissing
@@ -21,10 +22,8 @@ def require(loaded: Loaded, role: Role, what: str, opened: Callable[[], App]) ->
     if access.allowed:
         return
     if role != "read":
-        try:
+        with suppress(KfmError, OSError):  # a ledger that can't be written lets nobody in
             _record(opened(), identity, role, what, access.reason)
-        except (KfmError, OSError):
-            pass  # a ledger that can't be written lets nobody in
     raise RoleMissing(access.reason, remedy=who_could(access.others))
 
 

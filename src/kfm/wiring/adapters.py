@@ -73,7 +73,6 @@ class Adapters:
     def _testifying_store(self) -> Store:
         """The ledger, with a witness that posts an event for whatever it changes."""
         from kfm.wiring.evidence import MaskKey, make_witness
-
         from kfm.wiring.incidents import make_herald
 
         key = MaskKey()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
@@ -176,6 +177,13 @@ def probe(app: Surroundings, hook: Hook) -> None:
         found = shutil.which(app.loaded.resolve(program) if "/" in program else program)
         if found is None:
             raise BackendUnavailable(f"There is no program {program} that can be run.")
+        return
+    if hook.kind == "file":
+        place = app.loaded.resolve(hook.path or "")
+        while not os.path.exists(place) and place not in ("", "/"):
+            place = os.path.dirname(place)
+        if not os.access(place or "/", os.W_OK):
+            raise BackendUnavailable(f"{place} is not writable.")
         return
     if hook.kind == "webhook":
         from kfm.core.signatures import standard_secret

@@ -1,13 +1,13 @@
-"""Trying failed runs again, and letting go what is held."""
+"""Trying failed runs again."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from kfm.core.errors import NotApproved, UsageError
-from kfm.core.holding import Approval, Held, Waiting
-from kfm.core.records import GovernanceEntry, Run
+from kfm.core.errors import UsageError
+from kfm.core.holding import Waiting
+from kfm.core.records import Run
 from kfm.core.times import rfc3339
 from kfm.engine.requests import RunReport, RunRequest
 from kfm.telemetry.compliance import AUTOMATIC
@@ -43,7 +43,7 @@ def retry_run(
     if subject.work_base != run.work_base:
         raise UsageError(
             f"The pipeline of {run.source_id} has changed since: with the new code it is other work.",
-            remedy=f"Run it as such: kfm run --source {run.source_id} --window {_window(run)}",
+            remedy=f"Run it as such: kfm run --source {run.source_id} --window {window_of(run)}",
         )
     if latest is not None and latest.run_id != run.run_id:
         raise UsageError(
@@ -86,7 +86,7 @@ def _subject(
         return None
     request = RunRequest(
         source_id=run.source_id,
-        window_spec=_window(run),
+        window_spec=window_of(run),
         trigger_type=run.trigger_type,
         correction=run.correction,
         actor=actor,
@@ -97,119 +97,5 @@ def _subject(
     return app.subject(request)
 
 
-def _window(run: Run) -> str:
+def window_of(run: Run) -> str:
     return f"{rfc3339(run.window_start_ms)}/{rfc3339(run.window_end_ms)}"
-
-
-# --- letting go ------------------------------------------------------------------------
-
-
-def request_release(
-    app: App, held: Held, *, actor: str, rationale: str, ticket: str | None, claimed_actor: str | None
-) -> Approval:
-    """Ask for the release of what is held; somebody else has to agree."""
-    from kfm.core.giving_up import release_digest
-
-    _require_held(app, held)
-    store, hide = app.kernel.store, app.loaded.discretion.hide
-    approval = Approval(
-        request_id=app.ids.new(),
-        kind="release",
-        subject=held.held_id,
-        digest=release_digest(held),
-        requested_by=actor,
-        requested_at_ms=store.now_ms(),
-        rationale=hide(rationale),
-        ticket=ticket and hide(ticket),
-    )
-    claimed = claimed_actor and hide(claimed_actor)
-    entry = _entry("release-requested", held, approval, approval.requested_at_ms, claimed_actor=claimed)
-    store.request_approval(approval, entry)
-    return approval
-
-
-def approve(
-    app: App, approval: Approval, *, actor: str, rationale: str, claimed_actor: str | None = None
-) -> Held:
-    """Agree to a release, and carry it out: the run gets a new grant and is due at once."""
-    from kfm.core.commits import Approve
-    from kfm.core.giving_up import release_digest
-    from kfm.core.grants import granted
-
-    store, hide = app.kernel.store, app.loaded.discretion.hide
-    if approval.state != "requested":
-        raise NotApproved(f"{approval.approved_by} has approved it already; one approval is for one release.")
-    if approval.requested_by == actor:
-        raise NotApproved(
-            f"{actor} has asked for it, so somebody else has to approve it; --actor is only a claim.",
-            remedy=f"Let another account run: kfm approve {approval.request_id} --rationale TEXT",
-        )
-    held = store.held_one(approval.subject)
-    if held is None or held.state != "held" or release_digest(held) != approval.digest:
-        raise NotApproved("What is held is not what the release was asked for: it has changed since.")
-    run = store.run(held.subject) if held.grain == "run" else None
-    now_ms = store.now_ms()
-    agreed = _entry(
-        "approval",
-        held,
-        approval,
-        now_ms,
-        actor=actor,
-        rationale=hide(rationale),
-        claimed_actor=claimed_actor and hide(claimed_actor),
-    )
-    landed = store.approve(
-        Approve(
-            request_id=approval.request_id,
-            held_id=held.held_id,
-            digest=approval.digest,
-            approved_by=actor,
-            rationale=hide(rationale),
-            grant=granted(run, store.retry_state(run.run_id), now_ms) if run is not None else None,
-            entries=(agreed, _entry("release", held, approval, now_ms)),
-        )
-    )
-    if not landed:
-        raise NotApproved("Somebody was faster, or what is held has changed.")
-    return store.held_one(held.held_id) or held
-
-
-def _require_held(app: App, held: Held) -> None:
-    from kfm.core.grants import may_be_granted
-
-    if held.state != "held":
-        raise UsageError(f"It is not held any more: it was {held.state} by {held.released_by}.")
-    run = app.ledger.run(held.subject) if held.grain == "run" else None
-    if run is not None and not may_be_granted(run, app.ledger.retry_state(run.run_id)):
-        raise NotApproved(
-            "It was granted as often as anything is; trying the same once more is no way out.",
-            remedy=f"Open a new revision: kfm run --source {run.source_id} --window {_window(run)} --force "
-            "--rationale TEXT --ticket ID",
-        )
-
-
-def _entry(
-    kind: str,
-    held: Held,
-    approval: Approval,
-    now_ms: int,
-    *,
-    actor: str | None = None,
-    rationale: str | None = None,
-    claimed_actor: str | None = None,
-) -> GovernanceEntry:
-    return GovernanceEntry(
-        kind=kind,
-        subject=held.subject,
-        actor=actor or approval.requested_by,
-        recorded_at_ms=now_ms,
-        rationale=rationale or approval.rationale,
-        ticket=approval.ticket,
-        details={
-            "request_id": approval.request_id,
-            "held_id": held.held_id,
-            "dataset_id": held.dataset_id,
-            "digest": approval.digest,
-            "claimed_actor": claimed_actor,
-        },
-    )

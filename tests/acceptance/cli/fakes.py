@@ -8,7 +8,7 @@ from typing import Any
 
 from kfm.core.breaker import Breaker
 from kfm.core.evidence import Attempt, Backlog, Letter, Link, Retry
-from kfm.core.holding import RetryState
+from kfm.core.holding import Ahead, RetryState
 from kfm.core.records import (
     Found,
     GateResult,
@@ -139,8 +139,13 @@ class FakeLiveness:
 class FakeLedger:
     waiting = Backlog(waiting=0, oldest_ms=None)
 
+    failed = Ahead(held=0, held_since_ms=None, waiting=0)
+
     def backlog(self, topic: str) -> Backlog:
         return self.waiting
+
+    def ahead(self) -> Ahead:
+        return self.failed
 
     def __init__(self, **lists: Any) -> None:
         self.lists = lists

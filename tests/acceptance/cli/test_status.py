@@ -12,6 +12,7 @@ from kfm.cli.entry import run_command_line
 from kfm.cli.quick import quick_status, read_session
 from kfm.core.breaker import Breaker
 from kfm.core.evidence import Backlog
+from kfm.core.holding import Ahead
 from tests.acceptance.cli.conftest import Called
 from tests.acceptance.cli.fakes import DAY_MS, NOW_MS, PROMOTION, FakeApp, make_lock, make_run, make_switch
 
@@ -49,6 +50,30 @@ def test_events_that_wait_are_told(kfm: Kfm, app: FakeApp, valid: Valid) -> None
     document = kfm("status", "--json").document
     valid("status", document)
     assert document["lineage"]["waiting"] == 3
+
+
+@pytest.mark.req("TRG-1", "TRG-7")
+def test_failed_work_has_a_line_of_its_own(kfm: Kfm, app: FakeApp, valid: Valid) -> None:
+    """How much is held and since when; which run is tried next and when; each with its command."""
+    app.ledger.failed = Ahead(
+        held=2,
+        held_since_ms=NOW_MS - DAY_MS,
+        waiting=3,
+        next_run_id="0123456789abcdef",
+        next_dataset_id="levels",
+        next_at_ms=NOW_MS + DAY_MS,
+    )
+    called = kfm("status")
+    assert "2 runs held, the oldest since" in called.out
+    assert "`kfm quarantine list`" in called.out
+    assert "of levels is tried again, due at" in called.out
+    assert "2 more after it: `kfm retry --due`" in called.out
+    document = kfm("status", "--json").document
+    valid("status", document)
+    assert (document["held"]["count"], document["next_retry"]["waiting"]) == (2, 3)
+    app.ledger.failed = Ahead(held=1, held_since_ms=NOW_MS, waiting=1, next_run_id="01", next_at_ms=NOW_MS)
+    assert "1 run held" in kfm("status").out
+    assert "due since" in kfm("status").out
 
 
 @pytest.mark.req("RET-7")

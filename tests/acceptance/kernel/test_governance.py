@@ -75,7 +75,9 @@ def test_a_care_refusal_asks_for_a_review(project: Inside) -> None:
 
 
 @pytest.mark.req("UPD-9", "GOV-1")
-def test_a_care_violation_in_flight_halts_and_pauses(project: Inside) -> None:
+def test_a_care_violation_in_flight_halts_and_pauses(
+    project: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Found before promotion: nothing is promoted, the dataset is paused, review and postmortem begin."""
     project.write("own.cedar", PUBLISH_FORBIDDEN)
     project.configure(more="policies: [own.cedar]")
@@ -86,10 +88,32 @@ def test_a_care_violation_in_flight_halts_and_pauses(project: Inside) -> None:
         assert len(project.governance(kind)) == 1, kind
     assert project.rows("SELECT scope, position FROM switches") == [("dataset:levels", "paused")]
     project.configure()
-    refused(project.run(), "KFM307")
+    unreviewed = project.run()
+    refused(unreviewed, "KFM301")
+    assert "kfm quarantine release" in unreviewed.result["error"]["remedy"]
     lifted = project.kfm("switch", "set", "running", "--dataset", "levels", "--rationale", "reviewed")
     assert lifted.code == 0, lifted
+    refused(project.run(), "KFM301")
+    ((run,),) = project.rows("SELECT run_id FROM runs")
+    asked = project.kfm("quarantine", "release", run, "--rationale", "the rule was wrong", "--json")
+    request = asked.document["request"]["request_id"]
+    assert project.kfm("approve", request, "--rationale", "me, too").code == 3
+    refused(project.run(), "KFM301")
+    monkeypatch.setattr("kfm.config.actor", lambda: "bob")
+    assert project.kfm("approve", request, "--rationale", "seen the review").code == 0
     assert project.run().result["word"] == "published"
+
+
+@pytest.mark.req("RET-9", "GOV-3")
+def test_a_halt_that_no_approval_lifts_can_not_be_released(project: Inside) -> None:
+    """While the rule still forbids the work, nobody is asked to agree to it."""
+    project.write("own.cedar", PUBLISH_FORBIDDEN)
+    project.configure(more="policies: [own.cedar]")
+    refused(project.run(), "KFM302")
+    ((run,),) = project.rows("SELECT run_id FROM runs")
+    asked = project.kfm("quarantine", "release", run, "--rationale", "please", "--json")
+    assert (asked.code, asked.document["code"]) == (3, "KFM311"), asked
+    assert project.rows("SELECT * FROM approvals") == []
 
 
 @pytest.mark.req("GOV-1", "CLI-1")

@@ -101,7 +101,8 @@ def test_tries_of_a_pipeline_s_own_call_are_on_record(
     ended = project.run()
     assert ended.result["word"] == "published", ended
     rows = project.rows(
-        "SELECT attempt, node, call_number, try_number, error_class, retryable, outcome, circuit_open FROM retries"
+        "SELECT attempt, node, call_number, try_number, error_class, retryable, outcome, circuit_open "
+        "FROM retries"
     )
     assert [row[:2] for row in rows] == [(1, "transform")] * 2
     assert len({row[2] for row in rows}) == 1, "the tries of one call"
@@ -124,7 +125,7 @@ def test_tries_of_a_pipeline_s_own_call_are_on_record(
 def test_a_call_that_gives_up_is_the_run_s_business(
     calling: Callable[..., Inside], elsewhere: Elsewhere
 ) -> None:
-    """Three failures open the circuit: the last row says so, and the run waits until it may be tried again."""
+    """Three failures open the circuit: the last row says so, and the run waits until it may go on."""
     elsewhere.answers = [(503, {})]
     project = calling()
     ended = project.run()

@@ -211,7 +211,7 @@ def test_a_release_is_approved_once(desk: Desk, quarantined: tuple[Run, Held]) -
     desk.store.request_approval(request, entry("release-requested", run.run_id))
     assert desk.store.approval(request.request_id) == request
     assert desk.store.approvals(state="requested") == [request]
-    assert desk.store.approve(agreed(request, run))
+    assert desk.store.approve(agreed(request, run)).answer == "approved"
     released = desk.store.held_one(held.held_id)
     assert released is not None
     assert (released.state, released.released_by) == ("released", "bob")
@@ -219,8 +219,8 @@ def test_a_release_is_approved_once(desk: Desk, quarantined: tuple[Run, Held]) -
     assert (waiting.state.grants, waiting.state.grant_attempts) == (2, 0)
     kinds = [one.kind for one in desk.store.governance(subject=run.run_id)]
     assert kinds == ["release", "approval", "release-requested"]
-    assert not desk.store.approve(agreed(request, run))
-    assert not desk.store.approve(agreed(request, run, by="cy"))
+    assert desk.store.approve(agreed(request, run)).answer == "moved"
+    assert desk.store.approve(agreed(request, run, by="cy")).answer == "moved"
     assert len(desk.store.governance(subject=run.run_id)) == 3
 
 
@@ -230,7 +230,7 @@ def test_nobody_approves_his_own_wish(desk: Desk, quarantined: tuple[Run, Held])
     run, held = quarantined
     request = asked(held)
     desk.store.request_approval(request, entry("release-requested", run.run_id))
-    assert not desk.store.approve(agreed(request, run, by="ada"))
+    assert desk.store.approve(agreed(request, run, by="ada")).answer == "moved"
     assert desk.store.held(state="held") == [held]
     assert desk.store.approval(request.request_id) == request
 
@@ -245,8 +245,8 @@ def test_an_approval_is_bound_to_what_was_asked(desk: Desk, quarantined: tuple[R
     assert again is not None
     renewed = held_of(again, error_code="KFM309", held_id=held.held_id)
     desk.fail(again, retry=state_of(again, fate="quarantine"), held=renewed)
-    assert not desk.store.approve(agreed(request, run))
-    assert not desk.store.approve(replace(agreed(request, run), digest=release_digest(renewed)))
+    assert desk.store.approve(agreed(request, run)).answer == "moved"
+    assert desk.store.approve(replace(agreed(request, run), digest=release_digest(renewed))).answer == "moved"
     assert desk.store.held(state="held") == [renewed]
 
 

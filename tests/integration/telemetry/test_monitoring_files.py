@@ -198,6 +198,19 @@ CASES: dict[str, dict[str, Any]] = {
         "at": "95m",
         "labels": {"node": "fetch", "error_class": "timeout"},
     },
+    "KfmProviderDown": {
+        "series": {
+            'kfm_breaker_state{provider="gauges"}': "0x10 2x9 1x1 2x9 1x1 2x60",
+            'kfm_breaker_state{provider="radar"}': "0x10 2x9 1x1 0x100",
+        },
+        "at": "50m",
+        "labels": {"provider": "gauges"},
+    },
+    "KfmWorkHeld": {
+        "series": {"kfm_held_items": "2x2000", "kfm_held_oldest_age_seconds": "0+60x2000"},
+        "at": "25h",
+        "labels": {},
+    },
     "KfmOutboxGrowing": {
         "series": {
             'kfm_outbox_waiting{topic="openlineage"}': "5x200",
@@ -230,6 +243,9 @@ CALM = {
     'kfm_outbox_oldest_age_seconds{topic="openlineage"}': "30x3000",
     'kfm_switch_position{scope="all"}': "0x3000",
     'kfm_switch_set_timestamp_seconds{scope="all"}': "0x3000",
+    'kfm_breaker_state{provider="gauges"}': "0x100 2x10 1x1 0x2889",
+    "kfm_held_items": "0x100 1x600 0x2300",
+    "kfm_held_oldest_age_seconds": "0x100 0+60x600 0x2300",
 }
 
 

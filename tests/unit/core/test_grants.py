@@ -149,7 +149,7 @@ def test_what_was_stopped_stays_stopped() -> None:
 @pytest.mark.parametrize(
     ("asked_ms", "fate", "reason"),
     [
-        (HOUR_MS, "retry", "retry"),
+        (HOUR_MS, "retry", "retry-after"),
         (6 * HOUR_MS, "spent", "retry-after-exceeds-budget"),
         (1, "retry", "retry"),
     ],

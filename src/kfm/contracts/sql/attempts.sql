@@ -47,11 +47,12 @@ LIMIT :row_limit
 
 -- name: retries.append
 INSERT INTO retries (
-  run_id, attempt, node, call_number, try_number, delay_ms, error_class, retryable, outcome, circuit_open, at_ms
+  run_id, attempt, node, call_number, try_number, delay_ms, error_class, retryable, outcome, circuit_open, at_ms,
+  energy
 )
 SELECT
   :run_id, :attempt, :node, :call_number, :try_number, :delay_ms, :error_class, :retryable, :outcome,
-  :circuit_open, :at_ms
+  :circuit_open, :at_ms, :energy
 WHERE NOT EXISTS (
   SELECT 1 FROM retries
   WHERE run_id = :run_id AND attempt = :attempt AND node = :node AND call_number = :call_number
@@ -59,13 +60,15 @@ WHERE NOT EXISTS (
 )
 
 -- name: retries.of_run
-SELECT run_id, attempt, node, call_number, try_number, delay_ms, error_class, retryable, outcome, circuit_open, at_ms
+SELECT
+  run_id, attempt, node, call_number, try_number, delay_ms, error_class, retryable, outcome, circuit_open, at_ms,
+  energy
 FROM retries WHERE run_id = :run_id ORDER BY number
 
 -- name: retries.since
 SELECT
   number, run_id, attempt, node, call_number, try_number, delay_ms, error_class, retryable, outcome,
-  circuit_open, at_ms
+  circuit_open, at_ms, energy
 FROM retries WHERE number > :after_number ORDER BY number LIMIT :row_limit
 
 -- name: inputs.keep

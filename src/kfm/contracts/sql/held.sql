@@ -59,3 +59,10 @@ SELECT
   held_id, kind, grain, subject, dataset_id, source_id, payload_hash, source_ids, code_sha, idempotency_key,
   attempts, error_classes, error_code, error_message, reason, held_at_ms, state, released_at_ms, released_by
 FROM held WHERE held_id = :held_id AND state = 'held'
+
+-- name: held.ahead
+SELECT
+  (SELECT COUNT(*) FROM held WHERE state = 'held'),
+  (SELECT MIN(held_at_ms) FROM held WHERE state = 'held'),
+  (SELECT COUNT(*) FROM retry_states s JOIN runs r ON r.run_id = s.run_id
+    WHERE s.fate = 'retry' AND r.status = 'failed' AND r.attempts = s.attempt)

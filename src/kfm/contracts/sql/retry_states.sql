@@ -43,3 +43,9 @@ ORDER BY r.end_time_ms, r.run_id LIMIT :row_limit
 
 -- name: runs.ended
 SELECT run_id FROM runs WHERE run_id = :run_id AND attempts = :attempts AND status = 'failed'
+
+-- name: retry_states.next
+SELECT s.run_id, r.dataset_id, s.not_before_ms
+FROM retry_states s JOIN runs r ON r.run_id = s.run_id
+WHERE s.fate = 'retry' AND r.status = 'failed' AND r.attempts = s.attempt
+ORDER BY s.not_before_ms, s.run_id LIMIT 1

@@ -1,0 +1,196 @@
+"""`kfm incident`: what went wrong, by its causes, and who has been told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from kfm.cli.incident_lines import incident_document
+from kfm.cli.options import session_options
+from kfm.cli.output import instant, one_line, short_id, table, utc
+from kfm.cli.session import Session
+from kfm.core.errors import UsageError
+from kfm.core.wording import counted
+
+LIMIT_MAX = 10_000
+PREFIX_CHARS_MIN = 4
+SUBJECTS_SHOWN_MAX = 100
+
+
+@click.group(name="incident")
+def command() -> None:
+    """List and show incidents; tell the hooks of them."""
+
+
+@command.command(name="list")
+@click.option("--all", "everything", is_flag=True, help="Also those that are resolved.")
+@click.option(
+    "--limit", type=click.IntRange(1, LIMIT_MAX), default=50, help="At most so many.", show_default=True
+)
+@session_options
+def list_incidents(session: Session, everything: bool, limit: int) -> None:
+    """List the open incidents, newest first.
+
+    There is one for each cause: a dataset or a provider with one kind of error, however many runs it stops.
+    It is resolved by itself once the source succeeds again, or the provider is called again.
+    """
+    with session.app(read_only=True) as app:
+        found = app.ledger.incidents(state=None if everything else "open", limit=limit + 1)
+    more = len(found) > limit
+    documents = [incident_document(incident) for incident in found[:limit]]
+    rows = [
+        (
+            utc(each["opened_at"]).removesuffix(" UTC"),
+            each["state"],
+            each["severity"],
+            f"{each['about']} {one_line(each['name'])}",
+            each["kind"],
+            each["error_code"],
+            str(each["affected"]),
+            short_id(each["incident_id"]),
+        )
+        for each in documents
+    ]
+    header = ("SINCE (UTC)", "STATE", "SEVERITY", "ABOUT", "KIND", "ERROR", "AFFECTED", "ID")
+    lines = table(header, rows) if rows else ["no incident is open" if not everything else "no incident yet"]
+    session.emit({"incidents": documents, "more": more}, lines, rows=documents)
+    if more and session.output == "text":
+        session.note(f"there are more than are shown: use --limit (now {limit})")
+
+
+@command.command(name="show")
+@click.argument("wanted", metavar="ID")
+@session_options
+def show_incident(session: Session, wanted: str) -> None:
+    """Show one incident, whom it affects, and which hook has been told of which change.
+
+    ID is that of the incident or of its cause; the beginning is enough.
+    """
+    with session.app(read_only=True) as app:
+        incident = find_incident(app.ledger, wanted)
+        subjects = app.ledger.incident_subjects(incident.cause, SUBJECTS_SHOWN_MAX)
+        told = app.ledger.hook_deliveries(incident.cause)
+    document = {
+        "incident": incident_document(incident),
+        "subjects": subjects,
+        "told": [_told_document(one) for one in told],
+    }
+    session.emit(document, _lines(document))
+
+
+@command.command(name="deliver")
+@session_options
+def deliver(session: Session) -> int:
+    """Tell the hooks of `incidents:` what they have not been told yet.
+
+    A run tells them when it ends. Use this after a hook was down, or from a schedule. What rests after a
+    failure is tried at once. A hook may get the same change twice, with the same id; never a change less.
+
+    Exit code 4: a hook is in trouble; what it was not told waits.
+    """
+    with session.app() as app:
+        from kfm.wiring.incidents import hook_name
+
+        names = [hook_name(hook) for hook in app.settings.incidents]
+        if not names:
+            raise UsageError(
+                "Nobody is to be told: the configuration has no `incidents`.",
+                remedy="Add a hook to `incidents:`, such as {kind: file, path: incidents.jsonl}.",
+            )
+        passes = {each.hook: each.delivered for each in app.tell_incidents(on_request=True)}
+    documents = [_pass_document(name, passes.get(name)) for name in names]
+    code = 4 if any(each["trouble"] or each["waiting"] for each in documents) else 0
+    session.emit({"hooks": documents, "exit_code": code}, [_pass_line(each) for each in documents])
+    for each in documents:
+        if each["trouble"]:
+            session.note(f"error: hook {each['hook']}: {one_line(each['trouble'])}")
+    return code
+
+
+# --- finding and telling -----------------------------------------------------------------
+
+
+def find_incident(ledger: Any, wanted: str) -> Any:
+    """By its id or its cause's, or by the beginning of either, if that is enough to tell."""
+    start = wanted.lower()
+    if len(start) < PREFIX_CHARS_MIN or not start.replace("-", "").isalnum() or not start.isascii():
+        raise UsageError(
+            f"`{wanted}` is no beginning of an id: give at least {PREFIX_CHARS_MIN} of its characters.",
+            remedy="`kfm incident list` has them.",
+        )
+    found = ledger.find_incidents(start)
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise UsageError(f"Several incidents begin with `{wanted}`.", remedy="Give more of the id.")
+    raise UsageError(
+        f"There is no incident `{wanted}`; of one cause the latest is kept.",
+        remedy="`kfm incident list --all` has all.",
+    )
+
+
+def _told_document(told: Any) -> dict[str, Any]:
+    import msgspec
+
+    return {
+        "change_id": told.change_id,
+        "change": msgspec.json.decode(told.body)["data"]["change"],
+        "at": instant(told.recorded_at_ms),
+        "hook": told.hook,
+        "tries": told.tries,
+        "delivered_at": instant(told.delivered_at_ms),
+    }
+
+
+def _pass_document(name: str, delivered: Any) -> dict[str, Any]:
+    return {
+        "hook": name,
+        "sent": delivered.sent if delivered else 0,
+        "waiting": delivered.waiting if delivered else 0,
+        "trouble": delivered.trouble if delivered else None,
+    }
+
+
+def _pass_line(document: dict[str, Any]) -> str:
+    sent, waiting = document["sent"], document["waiting"]
+    if not sent and not waiting:
+        return f"{document['hook']}  nothing was waiting"
+    rest = f"; {counted(waiting, 'change')} waiting" if waiting else ""
+    return f"{document['hook']}  told of {counted(sent, 'change')}{rest}"
+
+
+def _lines(document: dict[str, Any]) -> list[str]:
+    incident = document["incident"]
+    state = f"open since {utc(incident['opened_at'])}"
+    if incident["resolved_at"]:
+        state = f"resolved at {utc(incident['resolved_at'])}; opened at {utc(incident['opened_at'])}"
+    affected = "runs" if incident["about"] == "dataset" else "failures in a row"
+    facts = [
+        ("id", incident["incident_id"]),
+        ("state", state),
+        (incident["about"], incident["name"]),
+        ("severity", f"{incident['severity']} ({incident['kind']})"),
+        ("error", f"{incident['error_code']} ({incident['error_class']}): {incident['message']}"),
+        ("affected", f"{incident['affected']} {affected}, the latest at {utc(incident['last_at'])}"),
+        ("occurrence", f"{incident['occurrence']}, with {counted(incident['changes'], 'change')}"),
+        *(("run", run_id) for run_id in document["subjects"]),
+        *(("told", _told_line(one)) for one in document["told"]),
+        ("look into it", _way_on(incident)),
+    ]
+    return [f"{name.ljust(13)} {one_line(value)}" for name, value in facts]
+
+
+def _told_line(told: dict[str, Any]) -> str:
+    when = f"{told['change']} of {utc(told['at'])}"
+    if told["hook"] is None:
+        return f"{when}: nobody yet"
+    if told["delivered_at"]:
+        return f"{when}: {told['hook']} at {utc(told['delivered_at'])}"
+    return f"{when}: {told['hook']} waits, tried {told['tries']} times"
+
+
+def _way_on(incident: dict[str, Any]) -> str:
+    if incident["about"] == "provider":
+        return "kfm breaker list"
+    return f"kfm quarantine list --dataset {incident['name']}"

@@ -1,0 +1,526 @@
+"""One pass over a pipeline's graph: decide, run what must run, record each node as it ends.
+
+A node's record is durable before anything that reads from it begins, so after a kill only those
+nodes run again that were at work. What is left alone is recorded at the end, all at once.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple
+
+from kfm.core.errors import Busy, Cancelled, KfmError, LostLease, NodesFailed, UsageError
+from kfm.core.hashing import dependencies_bytes, inputs_bytes, sha256_text
+from kfm.core.records import Node, NodeOutcome, Output
+from kfm.core.run_states import (
+    NO_OUTPUTS,
+    BeginPass,
+    Decision,
+    EndPass,
+    Fence,
+    Head,
+    Known,
+    PassState,
+    Skips,
+    decide,
+    outputs_hash,
+    outputs_of,
+    outputs_text,
+)
+from kfm.engine.working import Job, Outcome, Workers
+from kfm.ports import Clock, Heart, Liveness, Objects, Passes, RunStates, Signs
+from kfm.ports import ProjectFiles as Files
+from kfm.runs.code import CodeHashes
+from kfm.runs.declare import NodeSpec, Pipeline, Wired
+from kfm.runs.graph import ancestors, descendants, near
+from kfm.runs.inputs import FileChecksums, Inputs
+
+DOCUMENT_BYTES_MAX = 256 * 1024  # what a hash was made of is kept up to this size
+
+
+@dataclass(frozen=True)
+class PassKernel:
+    """Everything that a pass needs, chosen by the wiring."""
+
+    states: RunStates
+    passes: Passes
+    objects: Objects
+    object_size: Callable[[str], int | None]  # of an object by its sha256; None if it is not there
+    files: Files
+    signs: Signs
+    clock: Clock
+    liveness: Liveness
+    worker_id: str
+    workers: Callable[[int], Workers]
+    actor: str
+    lease_ms: int = 60_000
+    heart: Heart | None = None
+    announce: Callable[[str], None] = lambda _line: None
+    redact: Callable[[str], str] = lambda text: text
+    on_node: Callable[[NodeReport], None] = lambda _report: None
+    evidence: PassEvidence | None = None
+
+
+class PassEvidence:
+    """What is told of passes and nodes; the default tells nothing."""
+
+    def node_events(self, wish: Wish, node: Node) -> Iterable[Any]:
+        return ()
+
+    def begin_events(self, wish: Wish) -> Iterable[Any]:
+        return ()
+
+    def end_events(self, wish: Wish, report: PassReport) -> Iterable[Any]:
+        return ()
+
+
+class Wish(NamedTuple):
+    """How a pass was asked for."""
+
+    run_id: str
+    pipeline_id: str
+    branch: str
+    scope: str  # the lock
+    fence: int | None = None  # the lock that a governed run holds already
+    jobs: int = 4
+    keep_going: bool = False
+    force: Collection[str] = ()  # run these in any case
+    only: Collection[str] = ()  # these, and what they read from; empty: all
+    fork_of: str | None = None  # take what that run made, …
+    fork_from: str | None = None  # … but run this node and all that reads from it
+    verify: bool = False  # read files again, whatever their times say
+
+
+class NodeReport(NamedTuple):
+    """What became of one node."""
+
+    id: str
+    outcome: NodeOutcome | None  # None: it did not run, since something before it did not succeed
+    reason: str
+    inputs_hash: str = ""
+    made_by: str | None = None
+    outputs: str = NO_OUTPUTS
+    error: KfmError | None = None
+    duration_ms: int = 0
+    ran: bool = False
+
+
+@dataclass
+class PassReport:
+    """What became of a pass."""
+
+    run_id: str
+    pipeline_id: str
+    branch: str
+    state: PassState = "running"
+    attempt: int = 1
+    nodes: dict[str, NodeReport] = field(default_factory=dict)
+    commit: str | None = None
+    error: KfmError | None = None
+
+    @property
+    def counts(self) -> dict[str, int]:
+        counts = {"success": 0, "skipped": 0, "failed": 0, "partial": 0, "blocked": 0, "done": 0}
+        for each in self.nodes.values():
+            if each.outcome is None:
+                counts["blocked"] += 1
+            elif each.ran or each.outcome == "skipped":
+                counts[each.outcome] += 1
+            else:
+                counts["done"] += 1
+        return counts
+
+
+class Passing:
+    """One pass on its way."""
+
+    def __init__(self, kernel: PassKernel, pipeline: Pipeline, wish: Wish, run: Any = None) -> None:
+        self._kernel = kernel
+        self._pipeline = pipeline
+        self._wish = wish
+        self._run = run  # a governed run's publisher and inputs
+        self._graph: Wired = pipeline.graph()
+        self._order = self._wanted(self._graph)
+        self._checksums = FileChecksums(
+            kernel.files, kernel.passes, kernel.clock.now_ms, verify=wish.verify
+        )
+        self._inputs = Inputs(kernel.files, self._checksums, kernel.signs)
+        self._codes = CodeHashes()
+        self._asked = self._asked_for()
+        self._report = PassReport(wish.run_id, wish.pipeline_id, wish.branch)
+        self._known = Known({}, {})
+        self._hashes: dict[str, str] = {}  # node → what its dependants see of its outputs
+        self._skips: list[tuple[str, str, str | None, str, str]] = []
+        self._sizes: dict[str, int | None] = {}
+        self._cancel = threading.Event()
+        self._fence = Fence(wish.scope, 0)
+
+    # --- what was asked for --------------------------------------------------------------
+
+    def _wanted(self, graph: Wired) -> list[str]:
+        if not self._wish.only:
+            return graph.order
+        kept = ancestors(graph.reads, self._existing(self._wish.only))
+        return [node for node in graph.order if node in kept]
+
+    def _asked_for(self) -> dict[str, str]:
+        asked = {node: "asked to run" for node in self._existing(self._wish.force)}
+        if self._wish.fork_from is not None:
+            start = self._wish.fork_from
+            self._existing([start])
+            again = descendants(self._graph.reads, [start])
+            asked |= {node: f"forked from {start}" for node in again}
+        return asked
+
+    def _existing(self, names: Collection[str]) -> Collection[str]:
+        for name in names:
+            if name not in self._graph.reads:
+                raise UsageError(
+                    f"{self._pipeline.id} has no node {name}{near(name, self._graph.reads)}."
+                )
+        return names
+
+    # --- the pass ------------------------------------------------------------------------
+
+    def cancel(self) -> None:
+        """Start nothing more; nodes at work are asked to stop."""
+        self._cancel.set()
+
+    def run(self) -> PassReport:
+        kernel, wish, report = self._kernel, self._wish, self._report
+        kernel.liveness.claim(kernel.worker_id)
+        begun = kernel.passes.begin(
+            BeginPass(
+                run_id=wish.run_id,
+                pipeline_id=wish.pipeline_id,
+                branch=wish.branch,
+                graph=tuple((node, self._graph.reads[node]) for node in self._order),
+                worker_id=kernel.worker_id,
+                lease_ms=kernel.lease_ms,
+                scope=wish.scope,
+                fence=wish.fence,
+                events=self._told("begin_events", wish),
+            ),
+            kernel.liveness.is_dead,
+        )
+        if begun.held_by is not None:
+            raise _busy(begun.held_by, wish)
+        self._fence = Fence(wish.scope, begun.fence)
+        report.attempt = begun.attempt
+        stop = self._beat()
+        try:
+            self._learn()
+            pending = self._sweep()
+            if pending:
+                self._execute(pending)
+            report.state, report.error = self._verdict()
+        except KeyboardInterrupt:
+            self.cancel()
+            report.state, report.error = "cancelled", Cancelled(f"Pass {wish.run_id}.")
+        except KfmError as error:
+            report.state, report.error = "failed", error
+            if isinstance(error, LostLease):
+                raise
+        finally:
+            stop()
+        self._end()
+        return report
+
+    def plan(self) -> PassReport:
+        """What a pass would do: the same decisions, and nothing else."""
+        self._learn()
+        unsure: dict[str, str] = {}
+        for node in self._order:
+            if any(each in unsure for each in self._graph.reads[node]):
+                unsure[node] = "reads from what would run"
+            else:
+                decision, inputs_hash = self._decide(self._pipeline.nodes[node])
+                if decision.verdict != "run":
+                    self._settle(node, decision, inputs_hash)
+                    continue
+                unsure[node] = decision.reason
+            self._report.nodes[node] = NodeReport(node, None, unsure[node])
+        return self._report
+
+    # --- deciding --------------------------------------------------------------------------
+
+    def _learn(self) -> None:
+        states, wish = self._kernel.states, self._wish
+        self._known = states.known(wish.branch, wish.run_id, self._order)
+        for node in states.of_run(wish.fork_of) if wish.fork_of is not None else ():
+            if node.outcome in ("success", "skipped"):
+                self._known.heads[node.dataset_id] = Head(
+                    node.skipped_because or node.run_id,
+                    node.inputs_hash,
+                    node.code_sha,
+                    outputs_hash(node.outputs),
+                    outputs_text(node.outputs),
+                )
+
+    def _sweep(self) -> list[str]:
+        """Leave alone, in order, whatever can be; returns what is left, in order."""
+        pending: list[str] = []
+        hashes, reads, nodes = self._hashes, self._graph.reads, self._pipeline.nodes
+        for node in self._order:
+            for each in reads[node]:
+                if each not in hashes:
+                    pending.append(node)
+                    break
+            else:
+                decision, inputs_hash = self._decide(nodes[node])
+                if decision.verdict == "run":
+                    pending.append(node)
+                else:
+                    self._settle(node, decision, inputs_hash)
+        return pending
+
+    def _decide(self, spec: NodeSpec) -> tuple[Decision, str]:
+        inputs_hash = sha256_text(self._document(spec))
+        code_sha = self._code(spec)
+        known = self._known
+        return decide(
+            inputs_hash,
+            code_sha,
+            own=known.own.get(spec.id),
+            head=known.heads.get(spec.id),
+            missing=self._missing,
+            elsewhere=partial(self._kernel.states.made, self._wish.branch, spec.id, inputs_hash, code_sha),
+            scope=self._pipeline.skip_scope,
+            asked=self._asked.get(spec.id) if self._asked else None,
+        ), inputs_hash
+
+    def _code(self, spec: NodeSpec) -> str:
+        return f"version:{spec.version}" if spec.version is not None else self._codes.of(spec.function)
+
+    def _document(self, spec: NodeSpec) -> bytes:
+        """What the node's inputs_hash is made of."""
+        reads = self._graph.reads[spec.id]
+        if spec.inputs == () and self._run is None:
+            fast = dependencies_bytes(reads, self._hashes, spec.params)
+            if fast is not None:
+                return fast
+        rows: list[Mapping[str, Any]] = [{"id": each, "checksum": self._hashes[each]} for each in reads]
+        if spec.inputs != ():
+            rows += self._inputs.rows(spec.id, spec.inputs, spec.params)
+        if self._run is not None and not reads:
+            rows += self._run.input_rows()
+        return inputs_bytes(rows, spec.params)
+
+    def _missing(self, outputs: str) -> str | None:
+        """Which output is gone or altered, in words; None if all are as they were."""
+        if outputs == NO_OUTPUTS:
+            return None
+        sizes = self._sizes
+        for each in outputs_of(outputs):
+            if each.kind == "file":
+                seen = self._checksums.of(each.name)
+                if seen != each.checksum:
+                    return f"{each.name} is {'gone' if seen is None else 'altered'}"
+                continue
+            if each.checksum not in sizes:
+                sizes[each.checksum] = self._kernel.object_size(each.checksum[7:])
+            size = sizes[each.checksum]
+            if size != each.size:
+                return f"{each.name} is {'gone' if size is None else 'altered'}"
+        return None
+
+    def _settle(self, node: str, decision: Decision, inputs_hash: str) -> None:
+        self._hashes[node] = decision.outputs_hash
+        if decision.verdict == "skip":
+            assert decision.made_by is not None
+            spec = self._pipeline.nodes[node]
+            self._skips.append((node, inputs_hash, self._code(spec), decision.made_by, decision.reason))
+        outcome: NodeOutcome = "skipped" if decision.made_by is not None else "success"
+        if self._run is not None:
+            self._run.adopt(outputs_of(decision.outputs))
+        self._report.nodes[node] = NodeReport(
+            node, outcome, decision.reason, inputs_hash, decision.made_by, decision.outputs
+        )
+
+    # --- running ---------------------------------------------------------------------------
+
+    def _execute(self, pending: list[str]) -> None:
+        """Run what must run, never more than `jobs` at a time, each after what it reads from."""
+        waiting = dict.fromkeys(pending)
+        with self._kernel.workers(self._wish.jobs) as workers:
+            while True:
+                self._start_ready(waiting, workers)
+                if not workers.busy:
+                    break
+                self._record(workers.wait(self._cancel))
+                self._check_failures()
+        for node in waiting:
+            self._report.nodes.setdefault(node, NodeReport(node, None, self._blocked_by(node)))
+
+    def _start_ready(self, waiting: dict[str, None], workers: Workers) -> None:
+        nodes = self._report.nodes
+        for node in list(waiting):
+            if workers.full or self._cancel.is_set() or (self._failed() and not self._wish.keep_going):
+                return
+            reads = self._graph.reads[node]
+            if any(each in nodes and each not in self._hashes for each in reads):
+                continue  # something before it failed
+            if not all(each in self._hashes for each in reads):
+                continue
+            del waiting[node]
+            spec = self._pipeline.nodes[node]
+            try:
+                decision, inputs_hash = self._decide(spec)
+                if decision.verdict != "run":
+                    self._settle(node, decision, inputs_hash)
+                    self._kernel.on_node(nodes[node])
+                    continue
+                workers.start(self._job(spec, decision.reason, inputs_hash))
+            except KfmError as error:  # an input that can't be hashed fails its node, and closed
+                nodes[node] = NodeReport(node, "failed", "its inputs can't be told", error=error, ran=True)
+                self._kernel.on_node(nodes[node])
+
+    def _job(self, spec: NodeSpec, reason: str, inputs_hash: str) -> Job:
+        own = self._known.own.get(spec.id)
+        bindings = self._graph.bindings[spec.id]
+        return Job(
+            spec=spec,
+            reason=reason,
+            inputs_hash=inputs_hash,
+            code_sha=self._code(spec),
+            document=self._document(spec),
+            attempt=own.attempt + 1 if own else 1,
+            arguments={name: outputs_of(self._report.nodes[node].outputs) for name, node in bindings.items()},
+            run_id=self._wish.run_id,
+            branch=self._wish.branch,
+            run=self._run,
+        )
+
+    def _record(self, finished: list[Outcome]) -> None:
+        """Those that ended at the same time, in one transaction."""
+        records, documents, events = [], [], []
+        for done in finished:
+            node = self._node(done)
+            records.append(node)
+            events += self._told("node_events", self._wish, node)
+            if len(done.job.document) <= DOCUMENT_BYTES_MAX:
+                documents.append((done.job.inputs_hash, done.job.document.decode()))
+        if not self._kernel.states.record(
+            self._fence, records, documents=documents, events=tuple(events)
+        ):
+            raise LostLease(f"{self._wish.scope} has passed to another process.")
+        for done, node in zip(finished, records, strict=True):
+            for name in done.job.spec.outputs:
+                self._checksums.forget(name)
+            if node.outcome in ("success", "partial"):
+                self._hashes[node.dataset_id] = outputs_hash(node.outputs)
+            report = NodeReport(
+                node.dataset_id,
+                node.outcome,
+                done.job.reason,
+                node.inputs_hash,
+                None,
+                outputs_text(node.outputs),
+                done.error,
+                done.duration_ms,
+                ran=True,
+            )
+            self._report.nodes[node.dataset_id] = report
+            self._kernel.on_node(report)
+
+    def _node(self, done: Outcome) -> Node:
+        error = done.error
+        return Node(
+            dataset_id=done.job.spec.id,
+            run_id=self._wish.run_id,
+            lakefs_branch=self._wish.branch,
+            inputs_hash=done.job.inputs_hash,
+            validation_summary=done.summary,
+            outcome=done.outcome,
+            recorded_at_ms=self._kernel.clock.now_ms(),
+            attempt=done.job.attempt,
+            outputs=self._with_files(done),
+            code_sha=done.job.code_sha,
+            pipeline_id=self._wish.pipeline_id,
+            duration_ms=done.duration_ms,
+            error_code=_code_of(error) if error else None,
+            error_message=self._kernel.redact(error.message) if error else None,
+            reason=done.job.reason,
+        )
+
+    def _with_files(self, done: Outcome) -> tuple[Output, ...]:
+        return tuple(sorted(done.outputs, key=lambda each: each.name))
+
+    # --- the end ---------------------------------------------------------------------------
+
+    def _failed(self) -> list[NodeReport]:
+        return [each for each in self._report.nodes.values() if each.outcome == "failed"]
+
+    def _check_failures(self) -> None:
+        if self._cancel.is_set():
+            self._report.state = "cancelled"
+
+    def _blocked_by(self, node: str) -> str:
+        for each in self._graph.reads[node]:
+            report = self._report.nodes.get(each)
+            if report is not None and report.outcome == "failed":
+                return f"{each} failed"
+        return "the pass stopped before"
+
+    def _verdict(self) -> tuple[PassState, KfmError | None]:
+        failed = self._failed()
+        if self._cancel.is_set():
+            return "cancelled", Cancelled(f"Pass {self._wish.run_id}.")
+        if failed:
+            names = ", ".join(each.id for each in failed[:5]) + (" …" if len(failed) > 5 else "")
+            first = failed[0].error.message if failed[0].error else failed[0].reason
+            return "failed", NodesFailed(f"{len(failed)} of {len(self._order)}: {names}. {first}")
+        if any(each.outcome == "partial" for each in self._report.nodes.values()):
+            return "partial", None
+        return "success", None
+
+    def _end(self) -> None:
+        wish, report = self._wish, self._report
+        self._checksums.keep()
+        ended = self._kernel.passes.end(
+            EndPass(
+                run_id=wish.run_id,
+                scope=wish.scope,
+                fence=self._fence.fence,
+                branch=wish.branch,
+                state=report.state,
+                counts=report.counts,
+                author=self._kernel.actor,
+                error_code=_code_of(report.error) if report.error else None,
+                commits=report.state in ("success", "partial"),
+                releases=wish.fence is None,
+                events=self._told("end_events", wish, report),
+            ),
+            Skips(wish.run_id, wish.branch, wish.pipeline_id, self._skips) if self._skips else None,
+        )
+        if not ended.landed:
+            raise LostLease(f"{wish.scope} has passed to another process.")
+        report.commit = ended.commit
+
+    def _told(self, name: str, *about: Any) -> tuple[Any, ...]:
+        evidence = self._kernel.evidence
+        return tuple(getattr(evidence, name)(*about)) if evidence is not None else ()
+
+    def _beat(self) -> Callable[[], None]:
+        heart = self._kernel.heart
+        if heart is None or self._wish.fence is not None:
+            return lambda: None
+        fence, lease_ms = self._fence, self._kernel.lease_ms
+
+        def beat(store: Any) -> None:
+            if store.renew(fence.scope, fence.fence, lease_ms) is None:
+                self.cancel()
+
+        return heart.start(beat, max(1, lease_ms // 3))
+
+
+def _code_of(error: KfmError) -> str:
+    return "CANCELLED" if isinstance(error, Cancelled) else error.code
+
+
+def _busy(lock: Any, wish: Wish) -> Busy:
+    holder = lock.holder
+    return Busy(f"Run {holder.run_id if holder else '?'} works on {wish.pipeline_id} on branch {wish.branch}.")

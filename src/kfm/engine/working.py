@@ -1,0 +1,215 @@
+"""Nodes at work, in threads of this process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from kfm.core.errors import Cancelled, ContractViolated, KfmError, PipelineFailed
+from kfm.core.records import NodeOutcome, Output
+from kfm.core.run_states import NOTHING_CHECKED
+from kfm.ports import Clock, Objects, ProjectFiles
+from kfm.runs.declare import CONTEXT_NAMES, NodeSpec
+from kfm.runs.node_context import NodeContext, NodePublisher
+from kfm.runs.values import handed_on, store_value
+
+GLANCE_S = 0.1  # how often a wait looks whether somebody wants to stop
+
+
+@dataclass(frozen=True)
+class Job:
+    """A node that must run, with all that it is given."""
+
+    spec: NodeSpec
+    reason: str
+    inputs_hash: str
+    code_sha: str
+    document: bytes
+    attempt: int
+    arguments: Mapping[str, tuple[Output, ...]]
+    run_id: str
+    branch: str
+    run: Any = None
+
+
+class Outcome(NamedTuple):
+    """How it ended."""
+
+    job: Job
+    outcome: NodeOutcome
+    outputs: tuple[Output, ...]
+    summary: dict[str, int]
+    error: KfmError | None
+    duration_ms: int
+
+
+class Workers(Protocol):
+    """Does jobs, a bounded number at a time."""
+
+    def __enter__(self) -> Workers: ...
+    def __exit__(self, *problem: object) -> None: ...
+    @property
+    def busy(self) -> bool: ...
+    @property
+    def full(self) -> bool: ...
+    def start(self, job: Job) -> None: ...
+    def wait(self, cancelled: threading.Event) -> list[Outcome]:
+        """At least one outcome; all that are there."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What a job is done with."""
+
+    objects: Objects
+    files: ProjectFiles
+    clock: Clock
+    log: Callable[[str, str], None] = lambda _node, _line: None
+    turn: threading.Lock = field(default_factory=threading.Lock)
+
+
+class Threads:
+    """Implements `Workers` with threads; with one, in the thread that asks."""
+
+    def __init__(self, bench: Bench, jobs: int) -> None:
+        self._bench = bench
+        self._jobs = max(1, jobs)
+        self._pool: ThreadPoolExecutor | None = None
+        self._running: dict[Future[Outcome], Job] = {}
+        self._cancelled = threading.Event()
+
+    def __enter__(self) -> Threads:
+        self._pool = ThreadPoolExecutor(self._jobs, thread_name_prefix="kfm-node")
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        assert self._pool is not None
+        self._cancelled.set()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._running)
+
+    @property
+    def full(self) -> bool:
+        return len(self._running) >= self._jobs
+
+    def start(self, job: Job) -> None:
+        assert self._pool is not None
+        own = contextvars.copy_context()
+        self._running[self._pool.submit(own.run, perform, job, self._bench, self._cancelled.is_set)] = job
+
+    def wait(self, cancelled: threading.Event) -> list[Outcome]:
+        while True:
+            done, _ = wait(self._running, timeout=GLANCE_S, return_when=FIRST_COMPLETED)
+            if cancelled.is_set():
+                self._cancelled.set()
+            if done:
+                for future in done:
+                    del self._running[future]
+                return [future.result() for future in done]
+
+
+def perform(job: Job, bench: Bench, cancelled: Callable[[], bool]) -> Outcome:
+    """Do one job. Whatever goes wrong is the node's failure, and told as such."""
+    spec, began_ms = job.spec, bench.clock.monotonic_ms()
+    publisher = NodePublisher(bench.objects, job.run.publisher if job.run else None, bench.turn)
+    context = NodeContext(
+        node=spec.id,
+        run_id=job.run_id,
+        branch=job.branch,
+        attempt=job.attempt,
+        params=spec.params,
+        publisher=publisher,
+        log=lambda line: bench.log(spec.id, line),
+        cancelled=cancelled,
+        run=job.run.context if job.run else None,
+    )
+    outcome: NodeOutcome = "failed"
+    outputs: tuple[Output, ...] = ()
+    error: KfmError | None = None
+    try:
+        value = _called(job, context, bench)
+        if context.failed_checks:
+            raise ContractViolated(f"{spec.id}: {'; '.join(context.failed_checks[:5])}.")
+        written = publisher.outputs()
+        files = _files(spec, bench.files)
+        kept = [] if value is None and (written or files) else [store_value(bench.objects, spec.id, value)]
+        outputs = (*kept, *written, *files)
+        outcome = "partial" if context.partial_reason else "success"
+    except KfmError as problem:
+        error = problem
+    except KeyboardInterrupt:
+        error = Cancelled(f"{spec.id} was interrupted.")
+    except (Exception, SystemExit) as problem:  # noqa: BLE001 - a node may raise anything; told once, here
+        error = PipelineFailed(f"{spec.id}: {type(problem).__name__}: {problem}")
+        error.__cause__ = problem
+    return Outcome(
+        job,
+        outcome,
+        outputs,
+        context.summary or dict(NOTHING_CHECKED),
+        error,
+        bench.clock.monotonic_ms() - began_ms,
+    )
+
+
+def _called(job: Job, context: NodeContext, bench: Bench) -> Any:
+    spec = job.spec
+    arguments = {name: handed_on(outputs, bench.objects) for name, outputs in job.arguments.items()}
+    arguments |= {name: value for name, value in spec.params.items() if _takes(spec, name)}
+    for name in CONTEXT_NAMES:
+        if _takes(spec, name):
+            arguments[name] = context
+    arguments = _typed(spec, arguments)
+    answer = spec.function(**arguments)
+    return asyncio.run(answer) if asyncio.iscoroutine(answer) else answer
+
+
+def _takes(spec: NodeSpec, name: str) -> bool:
+    from kfm.runs.declare import arguments_of
+
+    names, _ = arguments_of(spec.function)
+    return name in names
+
+
+def _typed(spec: NodeSpec, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Values as the records that a function says it takes."""
+    import typing
+
+    import msgspec
+
+    try:
+        hints = typing.get_type_hints(spec.function)
+    except Exception:  # noqa: BLE001 - a hint that can't be resolved is no reason not to run
+        return arguments
+    for name, hint in hints.items():
+        if name in arguments and (
+            (isinstance(hint, type) and issubclass(hint, msgspec.Struct))
+            or hasattr(hint, "__dataclass_fields__")
+        ):
+            try:
+                arguments[name] = msgspec.convert(arguments[name], hint)
+            except msgspec.ValidationError as error:
+                raise PipelineFailed(f"{spec.id}: {name} is no {hint.__name__}: {error}.") from None
+    return arguments
+
+
+def _files(spec: NodeSpec, files: ProjectFiles) -> list[Output]:
+    """The files that the function wrote by itself, as it declared."""
+    found = []
+    for pattern in spec.outputs:
+        matched = files.match(pattern)
+        if not matched:
+            raise PipelineFailed(f"{spec.id} did not write {pattern}, which it declares as an output.")
+        for path in matched:
+            told = files.stat(path)
+            checksum = files.checksum(path)
+            found.append(Output(name=path, checksum=checksum, size=told[0] if told else 0, kind="file"))
+    return found

@@ -1,0 +1,218 @@
+"""Pipelines as people write them: plain functions, and a decorator that says what they are called.
+
+    pipeline = kfm.Pipeline("soil")
+
+    @pipeline.node("soil.samples", inputs=["data/*.csv"])
+    def samples(ctx): ...
+
+    @pipeline.node("soil.map", params={"cell_m": 250})
+    def soil_map(samples, cell_m): ...
+
+A function stays what it was: it can be called, tested and imported without any of this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from kfm.core.errors import PipelineError
+from kfm.core.run_states import MAIN, SkipScope
+from kfm.runs.graph import near, ordered
+
+if TYPE_CHECKING:
+    from types import CodeType
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+NAME_MAX = 300
+CONTEXT_NAMES = ("ctx", "context")
+_VARIABLE = 0x04 | 0x08  # *args, **kwargs
+_EMPTY: Mapping[str, Any] = {}
+
+
+class NodeSpec:
+    """One node, as it was declared."""
+
+    __slots__ = ("after", "function", "id", "inputs", "needs", "outputs", "params", "version")
+
+    def __init__(
+        self,
+        id: str,
+        function: Callable[..., Any],
+        inputs: Any,
+        params: Mapping[str, Any],
+        needs: Mapping[str, str],
+        after: Sequence[str],
+        outputs: Sequence[str],
+        version: str | None,
+    ) -> None:
+        self.id = id
+        self.function = function
+        self.inputs = inputs
+        self.params = params
+        self.needs = needs
+        self.after = after
+        self.outputs = outputs
+        self.version = version
+
+    @property
+    def where(self) -> str:
+        code: CodeType | None = getattr(self.function, "__code__", None)
+        return f"{code.co_filename}:{code.co_firstlineno}" if code else repr(self.function)
+
+
+class Pipeline:
+    """Named nodes, and what each of them reads from."""
+
+    def __init__(
+        self, id: str, *, branch: str = MAIN, skip_scope: SkipScope = "branch", jobs: int | None = None
+    ) -> None:
+        if not id or len(id) > NAME_MAX:
+            raise PipelineError(f"A pipeline needs a name of 1 to {NAME_MAX} characters.")
+        self.id = id
+        self.branch = branch
+        self.skip_scope = skip_scope
+        self.jobs = jobs
+        self.nodes: dict[str, NodeSpec] = {}
+        self._by_name: dict[str, str | None] = {}  # of functions; None: more than one has it
+
+    def node(
+        self,
+        id: str,
+        *,
+        inputs: Any = (),
+        params: Mapping[str, Any] = _EMPTY,
+        needs: Mapping[str, str] = _EMPTY,
+        after: Sequence[str] = (),
+        outputs: Sequence[str] = (),
+        version: str | None = None,
+    ) -> Callable[[F], F]:
+        """Declare a function as a node.
+
+        `inputs`: what it reads from outside: paths or patterns of files, addresses, mappings with a
+        `uri` and something that identifies the content, or a function that returns such. `params`: plain
+        values, handed to arguments of those names. An argument that is called like the function of another
+        node receives what that node returned; `needs` says so for other names, `after` names nodes that
+        must be done before without handing over anything. `outputs`: files that the function itself writes.
+        `version` replaces the hash of the function's code.
+        """
+
+        def declare(function: F) -> F:
+            self.add(NodeSpec(id, function, inputs, params, needs, after, outputs, version))
+            return function
+
+        return declare
+
+    def add(self, spec: NodeSpec) -> None:
+        if not isinstance(spec.id, str) or not 0 < len(spec.id) <= NAME_MAX or "/" in spec.id:
+            raise PipelineError(
+                f"{spec.id!r} is no name for a node: 1 to {NAME_MAX} characters, and no slash."
+            )
+        if spec.id in self.nodes:
+            raise PipelineError(
+                f"Two nodes are called {spec.id}: {self.nodes[spec.id].where} and {spec.where}."
+            )
+        self.nodes[spec.id] = spec
+        name = getattr(spec.function, "__name__", spec.id)
+        self._by_name[name] = None if name in self._by_name else spec.id
+
+    # --- the graph ---------------------------------------------------------------------
+
+    def graph(self) -> Wired:
+        """Every node with what it reads from; PipelineError where that can't be."""
+        bindings = {spec.id: self._bound(spec) for spec in self.nodes.values()}
+        reads = {
+            name: tuple(dict.fromkeys([*binding.values(), *self.nodes[name].after]))
+            for name, binding in bindings.items()
+        }
+        return Wired(ordered(reads), reads, bindings)
+
+    def _bound(self, spec: NodeSpec) -> dict[str, str]:
+        """argument → the node whose result it receives."""
+        names, optional = arguments_of(spec.function)
+        bound = dict(spec.needs)
+        for name in bound:
+            if name not in names and names is not ANY:
+                raise PipelineError(f"{spec.id} ({spec.where}) has no argument {name}{near(name, names)}.")
+        for name in names:
+            if name in bound or name in spec.params or name in CONTEXT_NAMES:
+                continue
+            producer = self._by_name.get(name, "")
+            if producer:
+                bound[name] = producer
+            elif producer is None:
+                raise PipelineError(
+                    f"{spec.id} reads from {name}, but several nodes have functions of that name.",
+                    remedy=f'Say which one: needs={{"{name}": "…"}}.',
+                )
+            elif name not in optional:
+                raise PipelineError(
+                    f"{spec.id} ({spec.where}) wants {name}, which is neither a node's function nor one "
+                    f"of its params{near(name, [*self._by_name, *spec.params])}",
+                    remedy="Call the argument like the function that it reads from, or give it in params.",
+                )
+        return bound
+
+    # --- running -----------------------------------------------------------------------
+
+    def run(self, **wish: Any) -> Any:
+        """Run what must run, in this process. See `kfm.runs.declare.Pipeline.plan` for what would."""
+        return _passes().run_pipeline(self, **wish)
+
+    def plan(self, **wish: Any) -> Any:
+        """What a pass would do, and why. Changes nothing."""
+        return _passes().plan_pipeline(self, **wish)
+
+
+class Wired:
+    """A pipeline's graph, checked."""
+
+    __slots__ = ("bindings", "order", "reads")
+
+    def __init__(
+        self, order: list[str], reads: dict[str, tuple[str, ...]], bindings: dict[str, dict[str, str]]
+    ) -> None:
+        self.order = order
+        self.reads = reads
+        self.bindings = bindings
+
+
+class _Any(tuple[str, ...]):
+    """The arguments of a function that takes whatever it is given."""
+
+
+ANY = _Any()
+
+
+def arguments_of(function: Callable[..., Any]) -> tuple[Sequence[str], Iterable[str]]:
+    """The names of a function's arguments, and those that may be left out."""
+    code: CodeType | None = getattr(function, "__code__", None)
+    if code is None or hasattr(function, "__self__"):
+        return _signature(function)
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    if code.co_flags & _VARIABLE and not names:
+        return ANY, ()
+    defaults = getattr(function, "__defaults__", None) or ()
+    optional = {*code.co_varnames[code.co_argcount - len(defaults) : code.co_argcount]}
+    optional.update(getattr(function, "__kwdefaults__", None) or ())
+    return names, optional
+
+
+def _signature(function: Callable[..., Any]) -> tuple[Sequence[str], Iterable[str]]:
+    import inspect
+
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return ANY, ()
+    plain = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    named = {name: each for name, each in parameters.items() if each.kind in plain}
+    return list(named), {name for name, each in named.items() if each.default is not inspect.Parameter.empty}
+
+
+def _passes() -> Any:
+    """The composition root, by name: this module lies beneath it."""
+    from importlib import import_module
+
+    return import_module("kfm.wiring.passes")

@@ -1,0 +1,244 @@
+"""Asking for what needs a second person, and agreeing to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from kfm.core.errors import LockHeld, NotApproved, UsageError
+from kfm.core.holding import Approval, Held
+from kfm.core.records import GovernanceEntry
+from kfm.core.roles import is_same_person
+from kfm.wiring.retries import window_of
+
+if TYPE_CHECKING:
+    from kfm.admission.subject import Subject
+    from kfm.core.commits import Approve
+    from kfm.wiring.app import App
+
+
+# --- asking ----------------------------------------------------------------------------
+
+
+def request_release(
+    app: App,
+    held: Held,
+    *,
+    actor: str,
+    rationale: str,
+    ticket: str | None,
+    claimed_actor: str | None,
+    account: str | None = None,
+) -> Approval:
+    """Ask for the release of what is held; somebody else has to agree."""
+    from kfm.core.giving_up import release_digest
+
+    _require_held(app, held)
+    _require_approvable(app, held.dataset_id, actor)
+    store, hide = app.kernel.store, app.loaded.discretion.hide
+    approval = Approval(
+        request_id=app.ids.new(),
+        kind="release",
+        subject=held.held_id,
+        digest=release_digest(held),
+        requested_by=actor,
+        requested_at_ms=store.now_ms(),
+        rationale=hide(rationale),
+        ticket=ticket and hide(ticket),
+        about=f"release of {held.grain} {held.subject}",
+        dataset_id=held.dataset_id,
+        requested_account=account,
+    )
+    facts = {"held_id": held.held_id}
+    at_ms = approval.requested_at_ms
+    entry = _entry(app, "release-requested", held.subject, approval, at_ms, facts, claimed_actor)
+    store.request_approval(approval, entry)
+    return approval
+
+
+def request_attempt(app: App, subject: Subject, *, rationale: str, account: str | None = None) -> Approval:
+    """Ask for one attempt at work that the policies let begin only with a second person's yes."""
+    from kfm.core.approving import attempt_digest
+    from kfm.core.times import rfc3339
+
+    dataset, trigger, window = subject.dataset, subject.trigger, subject.window
+    _require_approvable(app, dataset.id, trigger.actor)
+    store = app.kernel.store
+    approval = Approval(
+        request_id=app.ids.new(),
+        kind="attempt",
+        subject=subject.work_base,
+        digest=attempt_digest(dataset, subject.work_base),
+        requested_by=trigger.actor,
+        requested_at_ms=store.now_ms(),
+        rationale=app.loaded.discretion.hide(rationale),
+        ticket=trigger.ticket,
+        about=f"one attempt at {dataset.id} from {subject.source.id}, "
+        f"{rfc3339(window.start_ms)}/{rfc3339(window.end_ms)}",
+        dataset_id=dataset.id,
+        requested_account=account,
+    )
+    at_ms, facts = approval.requested_at_ms, {"about": approval.about}
+    entry = _entry(app, "approval-requested", dataset.id, approval, at_ms, facts, trigger.claimed_actor)
+    store.request_approval(approval, entry)
+    return approval
+
+
+# --- agreeing --------------------------------------------------------------------------
+
+
+def approve(
+    app: App,
+    approval: Approval,
+    *,
+    actor: str,
+    rationale: str,
+    claimed_actor: str | None = None,
+    names: Sequence[str] = (),
+    account: str | None = None,
+) -> Held | None:
+    """Agree to what somebody else has asked for, and carry it out; what was released, if that was it.
+
+    `names`: everything the approver may be recorded as. `account`: where the account says who he is.
+    """
+    from kfm.admission.enter import held_by
+    from kfm.recovery.sweep import sweep
+
+    if approval.state != "requested":
+        raise NotApproved(f"{approval.approved_by} has approved it already; one approval is for one thing.")
+    if is_same_person(approval.requested_by, approval.requested_account, (actor, *names), account):
+        raise NotApproved(
+            f"{actor} has asked for it, so somebody else has to approve it; --actor is only a claim.",
+            remedy=f"Let another person run: kfm approve {approval.request_id} --rationale TEXT",
+        )
+    if approval.dataset_id is not None:
+        _require_approvable(app, approval.dataset_id, actor)
+    kernel = app.kernel
+    sweep(kernel.store, kernel.liveness, kernel.announce)  # a process that died works on nothing
+    wish = _release if approval.kind == "release" else _attempt
+    answer = kernel.store.approve(wish(app, approval, actor, rationale, claimed_actor, account))
+    if answer.lock is not None:
+        raise LockHeld(held_by(answer.lock), remedy="Approve it once that attempt has ended, if it failed.")
+    if answer.answer != "approved":
+        raise NotApproved("Somebody was faster, or what it was asked for has changed.")
+    return kernel.store.held_one(approval.subject) if approval.kind == "release" else None
+
+
+def _release(
+    app: App,
+    approval: Approval,
+    actor: str,
+    rationale: str,
+    claimed_actor: str | None,
+    account: str | None,
+) -> Approve:
+    """The run gets a new grant and is due at once."""
+    from kfm.core.commits import Approve
+    from kfm.core.giving_up import release_digest
+    from kfm.core.grants import granted
+
+    store, rationale = app.kernel.store, app.loaded.discretion.hide(rationale)
+    held = store.held_one(approval.subject)
+    if held is None or held.state != "held" or release_digest(held) != approval.digest:
+        raise NotApproved("What is held is not what the release was asked for: it has changed since.")
+    run = store.run(held.subject) if held.grain == "run" else None
+    now_ms, facts = store.now_ms(), {"held_id": held.held_id}
+    agreed = _entry(app, "approval", held.subject, approval, now_ms, facts, claimed_actor, actor, rationale)
+    released = _entry(app, "release", held.subject, approval, now_ms, facts)
+    return Approve(
+        request_id=approval.request_id,
+        held_id=held.held_id,
+        digest=approval.digest,
+        approved_by=actor,
+        approved_account=account,
+        rationale=rationale,
+        grant=granted(run, store.retry_state(run.run_id), now_ms) if run is not None else None,
+        entries=(agreed, released),
+    )
+
+
+def _attempt(
+    app: App,
+    approval: Approval,
+    actor: str,
+    rationale: str,
+    claimed_actor: str | None,
+    account: str | None,
+) -> Approve:
+    """From now on one attempt may be made, for a while."""
+    from kfm.core.approving import VALID_MS, attempt_digest
+    from kfm.core.commits import Approve
+
+    dataset = next((one for one in app.kernel.settings.datasets if one.id == approval.dataset_id), None)
+    if dataset is None or attempt_digest(dataset, approval.subject) != approval.digest:
+        raise NotApproved("The dataset's rights are not those that the attempt was asked for with.")
+    rationale = app.loaded.discretion.hide(rationale)
+    now_ms, facts = app.kernel.store.now_ms(), {"about": approval.about}
+    agreed = _entry(app, "approval", dataset.id, approval, now_ms, facts, claimed_actor, actor, rationale)
+    return Approve(
+        request_id=approval.request_id,
+        digest=approval.digest,
+        approved_by=actor,
+        approved_account=account,
+        rationale=rationale,
+        valid_ms=VALID_MS,
+        entries=(agreed,),
+    )
+
+
+# --- what nobody can approve -----------------------------------------------------------
+
+
+def _require_approvable(app: App, dataset_id: str, actor: str) -> None:
+    """A yes that would change nothing is not asked for: people would read it as one that counts."""
+    from kfm.engine.gating import beyond_approval
+
+    dataset = next((one for one in app.kernel.settings.datasets if one.id == dataset_id), None)
+    denied = beyond_approval(app.kernel.policies, dataset, actor) if dataset is not None else None
+    if denied is not None:
+        raise NotApproved(
+            f"No approval lifts this: {denied.reason}",
+            remedy="Do what the rule asks for; `kfm explain KFM301` says more.",
+        )
+
+
+def _require_held(app: App, held: Held) -> None:
+    from kfm.core.grants import may_be_granted
+
+    if held.state != "held":
+        raise UsageError(f"It is not held any more: it was {held.state} by {held.released_by}.")
+    run = app.ledger.run(held.subject) if held.grain == "run" else None
+    if run is not None and not may_be_granted(run, app.ledger.retry_state(run.run_id)):
+        raise NotApproved(
+            "It was granted as often as anything is; trying the same once more is no way out.",
+            remedy=f"Open a new revision: kfm run --source {run.source_id} --window {window_of(run)} --force "
+            "--rationale TEXT --ticket ID",
+        )
+
+
+def _entry(
+    app: App,
+    kind: str,
+    about: str,
+    approval: Approval,
+    now_ms: int,
+    facts: Mapping[str, str],
+    claimed_actor: str | None = None,
+    actor: str | None = None,
+    rationale: str | None = None,
+) -> GovernanceEntry:
+    return GovernanceEntry(
+        kind=kind,
+        subject=about,
+        actor=actor or approval.requested_by,
+        recorded_at_ms=now_ms,
+        rationale=rationale or approval.rationale,
+        ticket=approval.ticket,
+        details={
+            "request_id": approval.request_id,
+            "dataset_id": approval.dataset_id,
+            "digest": approval.digest,
+            "claimed_actor": claimed_actor and app.loaded.discretion.hide(claimed_actor),
+            **facts,
+        },
+    )

@@ -1,0 +1,202 @@
+"""Pipelines on their own: a folder with a state in it is all that they need."""
+
+from __future__ import annotations
+
+import getpass
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from kfm.core.errors import ConfigNotFound, UnhashableInput, UsageError
+from kfm.core.run_states import Pass
+from kfm.engine.passing import NodeReport, Passing, PassKernel, PassReport, Wish
+from kfm.engine.working import Bench, Threads
+from kfm.runs.declare import Pipeline
+from kfm.system import FlockLiveness, PosixFiles, SystemClock, SystemIds
+from kfm.wiring.heart import ThreadHeart
+from kfm.wiring.stores import make_folder, open_store
+
+JOBS_MAX = 256
+
+
+class Nowhere:
+    """Knows nothing that is far away."""
+
+    def of(self, uri: str) -> Mapping[str, Any]:
+        raise UnhashableInput(f"{uri}: nobody here can tell what it holds.", field=uri)
+
+
+class Place:
+    """Where a pipeline works: a project's folder, its state, its store."""
+
+    def __init__(self, root: str, state: str, store: str | None, announce: Callable[[str], None]) -> None:
+        from kfm.objects.local import LocalObjects
+        from kfm.objects.project import DiskProject
+        from kfm.store.run_state_tables import RunStateTables
+
+        self.root = root
+        self.state = state
+        self.clock = SystemClock()
+        self.ids = SystemIds()
+        make_folder(state)
+        self.store = open_store(store, state, self.clock)
+        self.tables = RunStateTables(self.store.database)  # type: ignore[attr-defined]
+        self.objects = LocalObjects(PosixFiles(), f"{state}/objects", self.ids)
+        self.files = DiskProject(root)
+        self.liveness = FlockLiveness(f"{state}/workers")
+        self.announce = announce
+        self._store_name = store
+
+    def kernel(self, on_node: Callable[[NodeReport], None], log: Callable[[str, str], None]) -> PassKernel:
+        bench = Bench(self.objects, self.files, self.clock, log)
+        return PassKernel(
+            states=self.tables,
+            passes=self.tables,
+            objects=self.objects,
+            object_size=_sizes(f"{self.state}/objects/sha256/"),
+            files=self.files,
+            signs=Nowhere(),
+            clock=self.clock,
+            liveness=self.liveness,
+            worker_id=self.ids.new(),
+            workers=lambda jobs: Threads(bench, jobs),
+            actor=getpass.getuser(),
+            heart=ThreadHeart(self._own_store, self.announce),
+            announce=self.announce,
+            on_node=on_node,
+        )
+
+    def _own_store(self) -> Any:
+        return open_store(self._store_name, self.state, SystemClock())
+
+    def close(self) -> None:
+        self.liveness.close()
+        self.store.close()
+
+
+def _sizes(folder: str) -> Callable[[str], int | None]:
+    stat = os.stat
+
+    def size(sha256: str) -> int | None:
+        try:
+            return stat(f"{folder}{sha256[:2]}/{sha256[2:]}").st_size
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    return size
+
+
+@contextmanager
+def open_place(
+    directory: str | None = None,
+    config: str | None = None,
+    announce: Callable[[str], None] = lambda _line: None,
+) -> Iterator[Place]:
+    """By the configuration, where there is one; else the folder itself, with its state in `.kfm`."""
+    place = None
+    if directory is None:
+        from kfm.config import load
+
+        try:
+            loaded = load(config, {})
+            state = loaded.resolve(loaded.settings.state).rstrip("/")
+            place = Place(loaded.folder, state, loaded.store, announce)
+        except ConfigNotFound:
+            if config is not None:
+                raise
+    if place is None:
+        root = os.path.abspath(directory or ".")
+        place = Place(root, os.path.join(root, ".kfm"), None, announce)
+    try:
+        yield place
+    finally:
+        place.close()
+
+
+def run_pipeline(
+    pipeline: Pipeline,
+    *,
+    directory: str | None = None,
+    config: str | None = None,
+    branch: str | None = None,
+    run_id: str | None = None,
+    resume: str | None = None,
+    fork: str | None = None,
+    fork_from: str | None = None,
+    force: Collection[str] = (),
+    only: Collection[str] = (),
+    jobs: int | None = None,
+    keep_going: bool = False,
+    verify: bool = False,
+    on_node: Callable[[NodeReport], None] = lambda _report: None,
+    log: Callable[[str, str], None] = lambda _node, _line: None,
+) -> PassReport:
+    with open_place(directory, config) as place:
+        wish = make_wish(
+            pipeline, place, branch=branch, run_id=run_id, resume=resume, fork=fork, fork_from=fork_from,
+            force=force, only=only, jobs=jobs, keep_going=keep_going, verify=verify,
+        )  # fmt: skip
+        return Passing(place.kernel(on_node, log), pipeline, wish).run()
+
+
+def plan_pipeline(
+    pipeline: Pipeline, *, directory: str | None = None, config: str | None = None, **wish: Any
+) -> PassReport:
+    with open_place(directory, config) as place:
+        made = make_wish(pipeline, place, **wish)
+        return Passing(place.kernel(lambda _report: None, lambda _node, _line: None), pipeline, made).plan()
+
+
+def make_wish(
+    pipeline: Pipeline,
+    place: Place,
+    *,
+    branch: str | None = None,
+    run_id: str | None = None,
+    resume: str | None = None,
+    fork: str | None = None,
+    fork_from: str | None = None,
+    force: Collection[str] = (),
+    only: Collection[str] = (),
+    jobs: int | None = None,
+    keep_going: bool = False,
+    verify: bool = False,
+) -> Wish:
+    if (fork is None) != (fork_from is None):
+        raise UsageError("A fork needs both: the run to fork, and the node to begin from.")
+    if resume is not None and (fork is not None or run_id is not None):
+        raise UsageError("A run is resumed as it is: with no other id, and no fork.")
+    earlier = _pass(place, resume or fork, pipeline)
+    branch = branch or (earlier.branch if earlier else pipeline.branch)
+    return Wish(
+        run_id=resume or run_id or place.ids.new(),
+        pipeline_id=pipeline.id,
+        branch=branch,
+        scope=f"pipeline:{pipeline.id}@{branch}",
+        jobs=_jobs(jobs or pipeline.jobs),
+        keep_going=keep_going,
+        force=tuple(force),
+        only=tuple(only),
+        fork_of=earlier.run_id if fork is not None and earlier else None,
+        fork_from=fork_from,
+        verify=verify,
+    )
+
+
+def _pass(place: Place, run_id: str | None, pipeline: Pipeline) -> Pass | None:
+    if run_id is None:
+        return None
+    found = place.tables.get(run_id)
+    if found is None:
+        raise UsageError(f"There is no pass {run_id}.", remedy="`kfm run-state list` shows them.")
+    if found.pipeline_id != pipeline.id:
+        raise UsageError(f"Run {run_id} is one of {found.pipeline_id}, not of {pipeline.id}.")
+    return found
+
+
+def _jobs(wanted: int | None) -> int:
+    jobs = wanted or min(4, os.cpu_count() or 1)
+    if not 1 <= jobs <= JOBS_MAX:
+        raise UsageError(f"jobs is {jobs}; 1 to {JOBS_MAX} are possible.")
+    return jobs

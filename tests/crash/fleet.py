@@ -1,0 +1,271 @@
+"""Two processes that retry the same failed runs, one provider that is down, and kills at any operation.
+
+What has to hold is counted from outside: by the provider, which sees every request, and in the rows.
+Time passes by making the rows older, so that nobody waits and nothing depends on how fast the machine is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kfm.core.breaker import COOLDOWN_MS, FAILURES_MAX, PROBE_LEASE_MS
+from kfm.core.retry import policy_for
+from tests.crash.project import RIGHTS, WINDOW, Project, finish, table
+from tests.crash.upstream import Upstream, serving
+
+ROOT = Path(__file__).resolve().parents[2]
+MINUTE_MS = 60_000
+MARGIN_MS = 2 * MINUTE_MS  # far more than a round takes
+ROUNDS = 14
+ATTEMPTS_MAX = policy_for("manual").attempts_max
+TICKS_FIRST = 700  # until one was counted
+FAILING = 'def publish(context):\n    raise TimeoutError("no answer")\n'
+CONFIG = f"""\
+version: 1
+environment: fleet
+lease: {{seconds: 30}}
+{{store}}
+datasets:
+  - {{id: notes, title: Notes, domain: hydrology, rights: {RIGHTS}}}
+  - {{id: gauges, title: Gauges, domain: hydrology, rights: {RIGHTS}}}
+  - {{id: wells, title: Wells, domain: hydrology, rights: {RIGHTS}}}
+publish:
+  - {{kind: local, path: published}}
+sources:
+  - {{id: notes, dataset: notes, kind: files, folder: incoming, pipeline: "pipeline.py:publish",
+      output_version: "1"}}
+  - {{id: gauges, dataset: gauges, kind: http, url: "{{url}}/gauges.csv", provider: river}}
+  - {{id: wells, dataset: wells, kind: http, url: "{{url}}/wells.csv", provider: river}}
+"""
+
+# What grows older when time passes; what was recorded stays, and so does what is sealed.
+AGES = {
+    "retry_states": ("granted_at_ms", "not_before_ms", "updated_at_ms"),
+    "breakers": ("opened_at_ms", "probe_until_ms", "tripped_at_ms", "closed_at_ms"),
+    "runs": ("start_time_ms",),
+    "locks": ("lease_until_ms",),
+}
+
+
+class Book:
+    """The ledger's rows, on either database."""
+
+    def __init__(self, project: Project, dsn: str | None) -> None:
+        self._path, self._dsn = str(project.state / "kfm.db"), dsn
+
+    @contextmanager
+    def _open(self) -> Iterator[Callable[[str], Any]]:
+        if self._dsn is None:
+            import apsw
+
+            connection = apsw.Connection(self._path)
+            connection.set_busy_timeout(20_000)
+            try:
+                yield connection.execute
+            finally:
+                connection.close()
+        else:
+            import psycopg
+
+            with psycopg.connect(self._dsn, autocommit=True) as server:
+                yield server.execute
+
+    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        with self._open() as execute:
+            return [tuple(row) for row in execute(sql).fetchall()]
+
+    def age(self, span_ms: int) -> None:
+        with self._open() as execute:
+            for name, columns in AGES.items():
+                execute(f"UPDATE {name} SET " + ", ".join(f"{one} = {one} - {span_ms}" for one in columns))
+
+    def now_ms(self) -> int:
+        """By the clock that the processes go by; on one machine all clocks are the same."""
+        import time
+
+        return time.time_ns() // 1_000_000
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One run, as the rows tell it."""
+
+    attempts: int
+    counted: int  # without those that an open circuit refused
+    status: str
+    fate: str | None
+    judged: int  # up to which attempt
+    grant_attempts: int
+    not_before_ms: int | None
+
+
+@dataclass
+class Told:
+    seed: int
+    backend: str
+    kills: int = 0
+    probes: int = 0
+    requests: int = 0
+    rounds: int = 0
+    attempts: int = 0
+    problems: list[str] = field(default_factory=list)
+
+
+class Fleet:
+    def __init__(self, seed: int, folder: Path, upstream: Upstream, dsn: str | None) -> None:
+        self._rng = random.Random(f"fleet {seed}")
+        self._upstream = upstream
+        self._project = Project(folder)
+        self._book = Book(self._project, dsn)
+        self._ticks = TICKS_FIRST
+        self.told = Told(seed, "postgresql" if dsn else "sqlite")
+        store = "store: env:FLEET_STORE" if dsn else ""
+        self._project.env |= {"PYTHONPATH": os.pathsep.join([str(ROOT), *_python_path()])}
+        if dsn:
+            self._project.env["FLEET_STORE"] = dsn
+        self._project.write("kfm.yml", CONFIG.replace("{store}", store).replace("{url}", upstream.url))
+        self._project.write("incoming/a.csv", table("a", 3))
+        self._project.write("pipeline.py", FAILING)
+
+    # --- a whole life --------------------------------------------------------------------
+
+    def live(self, rounds: int = ROUNDS) -> Told:
+        """Everything fails once; then two retry, round after round; at last all is well again."""
+        self._upstream.bodies.clear()
+        self._upstream.status = 503
+        for source in ("gauges", "wells", "notes"):  # the first opens the circuit, the second probes in vain
+            finish(self._start(0, "run", "--window", WINDOW, "--source", source))
+            self._book.age(COOLDOWN_MS + 1_000)
+        assert [run.attempts for run in self._standing().values()] == [1, 1, 1]
+        for number in range(rounds):
+            if self.told.problems:
+                break
+            early = number % 4 == 3
+            self._round(number, early=early)
+        if not self.told.problems:
+            self._recovered()
+        self.told.requests = len(self._upstream.asked)
+        self.told.attempts = sum(run.attempts for run in self._standing().values())
+        return self.told
+
+    def _round(self, number: int, *, early: bool) -> None:
+        before, breaker = self._standing(), self._breaker()
+        due = [run.not_before_ms for run in before.values() if run.fate == "retry" and run.not_before_ms]
+        span_ms = max([MARGIN_MS, *(one - self._book.now_ms() + 1_000 for one in due)])
+        if early:
+            span_ms = min(one - self._book.now_ms() for one in due) - MARGIN_MS if due else 0
+            if span_ms <= 0 or any(run.status == "running" for run in before.values()):
+                return
+        self._book.age(span_ms)
+        before = self._standing()
+        asked = len(self._upstream.asked)
+        self._both(kill=not early or self._rng.random() < 0.5)
+        self.told.rounds += 1
+        calls = len(self._upstream.asked) - asked
+        after = self._standing()
+        problems = [f"{name}: {line}" for name in after for line in _lost(before.get(name), after[name])]
+        if early:
+            moved = {name for name, run in after.items() if run.attempts != before[name].attempts}
+            problems += [f"{name} was tried before its time" for name in moved]
+            problems += [f"{calls} requests before their time"] if calls else []
+        elif breaker[0] != "closed":
+            self.told.probes += calls
+            problems += [f"{calls} requests while one may probe"] if calls > 1 else []
+        else:
+            problems += [f"{calls} requests"] if calls > FAILURES_MAX + 1 else []
+        self.told.problems += [f"round {number}: {line}" for line in problems]
+
+    def _both(self, *, kill: bool) -> None:
+        """Two at the same time; mostly one of them is killed, sometimes both."""
+        which = self._rng.choice(((True, False), (False, True), (True, True))) if kill else (False, False)
+        started = []
+        for struck in which:
+            tick = 1 + int(self._rng.random() * self._ticks) if struck else 0
+            started.append(self._start(tick, "retry", "--due", "--json"))
+        for process, note in started:
+            ended = finish(process)
+            told = json.loads(note.read_text().splitlines()[-1]) if note.read_text() else {}
+            note.unlink()
+            self.told.kills += ended.code == -9
+            if "ticks" in told:
+                self._ticks = max(200, told["ticks"])
+            if ended.code not in (-9, 0, 1, 4):
+                self.told.problems.append(f"ended with {ended.code}: {ended.err.strip()[-300:]}")
+
+    def _recovered(self) -> None:
+        """The provider is well, the pipeline too: what has budget left succeeds, the rest is left alone."""
+        self._upstream.status = 200
+        self._upstream.bodies |= {"/gauges.csv": table("g", 5), "/wells.csv": table("w", 5)}
+        before = self._standing()
+        for _ in range(8):
+            waiting = [run for run in self._standing().values() if run.fate == "retry" or run.judged < run.attempts]
+            if not [run for run in waiting if run.status != "success"]:
+                break
+            due = [run.not_before_ms or 0 for run in waiting]
+            self._book.age(max([COOLDOWN_MS + PROBE_LEASE_MS, *(one - self._book.now_ms() for one in due)]))
+            self._both(kill=False)
+        after = self._standing()
+        for name, run in after.items():
+            self.told.problems += [f"{name}: {line}" for line in _lost(before[name], run)]
+            if before[name].fate == "spent" and run != before[name]:
+                self.told.problems.append(f"{name} was spent, and is {run}")
+            if name != "notes" and before[name].fate == "retry" and run.status not in ("success", "failed"):
+                self.told.problems.append(f"{name} is left {run.status}")
+
+    # --- what is seen --------------------------------------------------------------------
+
+    def _start(self, tick: int, *arguments: str) -> Any:
+        self._notes = getattr(self, "_notes", 0) + 1
+        note = self._project.folder.with_name(f"{self._project.folder.name}.{self._notes}.note")
+        command = [sys.executable, "-m", "tests.crash.retrier", str(note), str(tick), *arguments]
+        process = self._project.start(command=command)
+        return process if arguments[0] == "run" else (process, note)
+
+    def _breaker(self) -> tuple[Any, ...]:
+        found = self._book.rows("SELECT state, fence FROM breakers WHERE provider = 'river'")
+        return found[0] if found else ("closed", 0)
+
+    def _standing(self) -> dict[str, Standing]:
+        found = self._book.rows(
+            "SELECT r.source_id, r.attempts, r.status, s.fate, s.attempt, s.grant_attempts, s.not_before_ms,"
+            " (SELECT COUNT(*) FROM attempts a WHERE a.run_id = r.run_id AND a.node = ''"
+            "  AND (a.error_code IS NULL OR a.error_code <> 'KFM408'))"
+            " FROM runs r LEFT JOIN retry_states s ON s.run_id = r.run_id ORDER BY r.source_id"
+        )
+        return {
+            name: Standing(attempts, counted, status, fate, judged or 0, used or 0, not_before_ms)
+            for name, attempts, status, fate, judged, used, not_before_ms, counted in found
+        }
+
+
+def _python_path() -> list[str]:
+    return [one for one in os.environ.get("PYTHONPATH", "").split(os.pathsep) if one]
+
+
+def _lost(before: Standing | None, after: Standing) -> list[str]:
+    """What a restart or a kill must not give back."""
+    problems = []
+    if after.counted > ATTEMPTS_MAX:
+        problems.append(f"{after.counted} attempts, {ATTEMPTS_MAX} were granted")
+    if after.fate is not None and after.judged == after.attempts and after.grant_attempts != after.counted:
+        problems.append(f"{after.counted} attempts were made, {after.grant_attempts} are on record")
+    if before is not None and after.attempts < before.attempts:
+        problems.append(f"{before.attempts} attempts became {after.attempts}")
+    if before is not None and after.fate is not None and after.grant_attempts < before.grant_attempts:
+        problems.append(f"the budget grew: {before.grant_attempts} used, now {after.grant_attempts}")
+    if before is not None and before.fate == "spent" and after.attempts != before.attempts:
+        problems.append("what was spent was tried again")
+    return problems
+
+
+def fleet(seed: int, folder: Path, dsn: str | None = None, rounds: int = ROUNDS) -> Told:
+    with serving() as upstream:
+        return Fleet(seed, folder, upstream, dsn).live(rounds)
