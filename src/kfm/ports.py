@@ -27,7 +27,20 @@ from kfm.core.records import (
 from kfm.core.settings import Dataset
 
 if TYPE_CHECKING:
+    from kfm.branch_ports import BranchStore, StoredBranchReader
     from kfm.core.incidents import Incident, Told
+    from kfm.core.records import Node
+    from kfm.core.run_states import (
+        BeginPass,
+        Begun,
+        EndedPass,
+        EndPass,
+        Fence,
+        Head,
+        Known,
+        Pass,
+        Skips,
+    )
     from kfm.core.sealing import Seal
 
 
@@ -436,6 +449,10 @@ class LedgerReader(Protocol):
     def invocations_since(self, after: int, limit: int = 1000) -> list[tuple[int, Invocation]]:
         """The calls whose row number is above, with it."""
 
+    def count_runs(self, since_ms: int = 0) -> int: ...
+    def troubled_runs(self, after: tuple[int, str], limit: int = 1000) -> list[Run]:
+        """Runs that were tried more than once, or whose calls were, by start and id, behind that place."""
+
     def attempts(self, run_id: str) -> list[Attempt]:
         """Of the run and its nodes, in the order in which they began."""
 
@@ -510,6 +527,9 @@ class LedgerReader(Protocol):
     def hook_deliveries(self, cause: str) -> list[Told]:
         """Each change of a cause and each hook that it was offered to, in their order."""
 
+    def branch_reader(self) -> StoredBranchReader:
+        """The branches that are tables here."""
+
     def mark(self, name: str) -> str | None:
         """A value that the environment was given once."""
 
@@ -543,6 +563,9 @@ class Store(LedgerReader, Protocol):
     def hasten_letters(self, topic: str) -> None:
         """All that wait are due now, also those that are claimed: somebody wants them sent."""
 
+    def close_incident(self, cause: str, entry: GovernanceEntry) -> bool:
+        """Resolve an incident because a person says so; False if it is over already."""
+
     def claim_for_hook(self, hook: str, limit: int, claim_ms: int) -> list[Letter]:
         """The oldest changes of incidents that are due at this hook, not due again before the claim ends."""
 
@@ -573,6 +596,7 @@ class Store(LedgerReader, Protocol):
     def approve(self, request: Approve) -> Approved:
         """Approve and carry out; not if it is not as it was asked for, or somebody is at work on it."""
 
+    def branch_store(self) -> BranchStore: ...
     def raise_projected(self, dataset_id: str, target: str, sequence: int) -> None: ...
     def begin_collection(self, worker_id: str, lease_ms: int, dead: Callable[[str], bool]) -> int | Lock: ...
     def end_collection(self, fence: int, entry: GovernanceEntry) -> None: ...

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 import time
 from collections import Counter
+from contextlib import ExitStack
+from pathlib import Path
 
+from tests import services
 from tests.crash.campaign import every_tick, histogram, shortfalls, worlds
+from tests.crash.fleet import Told, fleets
 from tests.crash.scenarios import NAMES
 from tests.crash.trial import Outcome, Plan, plan_trial
 
@@ -16,6 +21,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="crash", description=__doc__)
     parser.add_argument("--kills", type=int, default=200, help="how many processes to kill")
     parser.add_argument("--stops", type=int, default=200, help="how many to stop past their lease")
+    parser.add_argument(
+        "--fleets", type=int, default=20, help="how often two processes share what they retry"
+    )
     parser.add_argument("--minutes", type=float, default=28.0, help="stop after this long")
     parser.add_argument("--seed", type=int, default=1, help="decides every trial")
     parser.add_argument("--workers", type=int, default=2, help="trials side by side")
@@ -33,7 +41,34 @@ def main() -> int:
         outcomes = campaign.run(kills, options.workers, deadline, _tell)
         # Most of a stop is waiting for the lease to lapse.
         outcomes += campaign.run(stops, options.workers * 2, deadline, _tell)
-    return _summary(options, plans, outcomes, time.monotonic() - began)
+    code = _summary(options, plans, outcomes, time.monotonic() - began)
+    return code if options.only or options.every else max(code, _fleets(options, deadline))
+
+
+def _fleets(options: argparse.Namespace, deadline: float) -> int:
+    """Two real processes with one budget and one breaker, on SQLite and, where it can be had, PostgreSQL."""
+
+    def tell(told: Told) -> None:
+        for problem in told.problems:
+            print(f"fleet {told.seed} on {told.backend}: {problem}", file=sys.stderr, flush=True)
+
+    with ExitStack() as stack:
+        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=options.scratch)))
+        try:
+            dsn = stack.enter_context(services.postgres())
+        except services.ServiceUnavailable as error:
+            print(f"fleets on SQLite only: {error}", file=sys.stderr)
+            dsn = None
+        done = fleets(options.fleets, scratch, options.seed, dsn, deadline, tell)
+    broken = sum(bool(told.problems) for told in done)
+    print(
+        f"fleets: {dict(Counter(told.backend for told in done))}, {sum(told.kills for told in done)} kills, "
+        f"{sum(told.attempts for told in done)} attempts, {sum(told.requests for told in done)} requests, "
+        f"{sum(told.probes for told in done)} probes, {broken} broken"
+    )
+    if len(done) < options.fleets:
+        print(f"not proven: {options.fleets - len(done)} fleets were not started: the time was up")
+    return 1 if broken or len(done) < options.fleets else 0
 
 
 def _plans(options: argparse.Namespace) -> list[Plan]:

@@ -9,7 +9,10 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
+import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -89,8 +92,6 @@ class Book:
 
     def now_ms(self) -> int:
         """By the clock that the processes go by; on one machine all clocks are the same."""
-        import time
-
         return time.time_ns() // 1_000_000
 
 
@@ -105,6 +106,16 @@ class Standing:
     judged: int  # up to which attempt
     grant_attempts: int
     not_before_ms: int | None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Is it known when the next attempt is due? What a dead process left is judged by the next one."""
+        return self.status == "failed" and self.fate == "retry" and self.judged == self.attempts
+
+    @property
+    def is_ahead(self) -> bool:
+        """Is another attempt to come, or nobody has decided about it yet?"""
+        return self.status != "success" and (self.fate == "retry" or self.judged < self.attempts)
 
 
 @dataclass
@@ -126,6 +137,7 @@ class Fleet:
         self._project = Project(folder)
         self._book = Book(self._project, dsn)
         self._ticks = TICKS_FIRST
+        self._started = 0
         self.told = Told(seed, "postgresql" if dsn else "sqlite")
         store = "store: env:FLEET_STORE" if dsn else ""
         self._project.env |= {"PYTHONPATH": os.pathsep.join([str(ROOT), *_python_path()])}
@@ -142,7 +154,7 @@ class Fleet:
         self._upstream.bodies.clear()
         self._upstream.status = 503
         for source in ("gauges", "wells", "notes"):  # the first opens the circuit, the second probes in vain
-            finish(self._start(0, "run", "--window", WINDOW, "--source", source))
+            finish(self._start(0, "run", "--window", WINDOW, "--source", source)[0])
             self._book.age(COOLDOWN_MS + 1_000)
         assert [run.attempts for run in self._standing().values()] == [1, 1, 1]
         for number in range(rounds):
@@ -158,16 +170,16 @@ class Fleet:
 
     def _round(self, number: int, *, early: bool) -> None:
         before, breaker = self._standing(), self._breaker()
-        due = [run.not_before_ms for run in before.values() if run.fate == "retry" and run.not_before_ms]
+        due = [run.not_before_ms for run in before.values() if run.is_waiting and run.not_before_ms]
         span_ms = max([MARGIN_MS, *(one - self._book.now_ms() + 1_000 for one in due)])
         if early:
             span_ms = min(one - self._book.now_ms() for one in due) - MARGIN_MS if due else 0
-            if span_ms <= 0 or any(run.status == "running" for run in before.values()):
+            if span_ms <= 0:
                 return
         self._book.age(span_ms)
         before = self._standing()
         asked = len(self._upstream.asked)
-        self._both(kill=not early or self._rng.random() < 0.5)
+        self._both(kill=not early)
         self.told.rounds += 1
         calls = len(self._upstream.asked) - asked
         after = self._standing()
@@ -192,22 +204,22 @@ class Fleet:
             started.append(self._start(tick, "retry", "--due", "--json"))
         for process, note in started:
             ended = finish(process)
-            told = json.loads(note.read_text().splitlines()[-1]) if note.read_text() else {}
-            note.unlink()
+            lines = note.read_text().splitlines() if note.exists() else []
+            told = json.loads(lines[-1]) if lines else {}
             self.told.kills += ended.code == -9
             if "ticks" in told:
                 self._ticks = max(200, told["ticks"])
-            if ended.code not in (-9, 0, 1, 4):
+            if ended.code not in (-9, 0, 1, 4) or (ended.code != -9 and '"waiting"' not in ended.out):
                 self.told.problems.append(f"ended with {ended.code}: {ended.err.strip()[-300:]}")
 
     def _recovered(self) -> None:
-        """The provider is well, the pipeline too: what has budget left succeeds, the rest is left alone."""
+        """The provider is well: whatever has budget left succeeds, and what is spent is left alone."""
         self._upstream.status = 200
         self._upstream.bodies |= {"/gauges.csv": table("g", 5), "/wells.csv": table("w", 5)}
         before = self._standing()
         for _ in range(8):
-            waiting = [run for run in self._standing().values() if run.fate == "retry" or run.judged < run.attempts]
-            if not [run for run in waiting if run.status != "success"]:
+            waiting = [run for run in self._standing().values() if run.is_ahead]
+            if not waiting:
                 break
             due = [run.not_before_ms or 0 for run in waiting]
             self._book.age(max([COOLDOWN_MS + PROBE_LEASE_MS, *(one - self._book.now_ms() for one in due)]))
@@ -217,17 +229,16 @@ class Fleet:
             self.told.problems += [f"{name}: {line}" for line in _lost(before[name], run)]
             if before[name].fate == "spent" and run != before[name]:
                 self.told.problems.append(f"{name} was spent, and is {run}")
-            if name != "notes" and before[name].fate == "retry" and run.status not in ("success", "failed"):
-                self.told.problems.append(f"{name} is left {run.status}")
+            if name != "notes" and before[name].is_ahead and run.status != "success" and run.fate != "spent":
+                self.told.problems.append(f"{name} is left as {run}")
 
     # --- what is seen --------------------------------------------------------------------
 
-    def _start(self, tick: int, *arguments: str) -> Any:
-        self._notes = getattr(self, "_notes", 0) + 1
-        note = self._project.folder.with_name(f"{self._project.folder.name}.{self._notes}.note")
+    def _start(self, tick: int, *arguments: str) -> tuple[subprocess.Popen[str], Path]:
+        self._started += 1
+        note = self._project.folder / f"note-{self._started}"
         command = [sys.executable, "-m", "tests.crash.retrier", str(note), str(tick), *arguments]
-        process = self._project.start(command=command)
-        return process if arguments[0] == "run" else (process, note)
+        return self._project.start(command=command), note
 
     def _breaker(self) -> tuple[Any, ...]:
         found = self._book.rows("SELECT state, fence FROM breakers WHERE provider = 'river'")
@@ -269,3 +280,24 @@ def _lost(before: Standing | None, after: Standing) -> list[str]:
 def fleet(seed: int, folder: Path, dsn: str | None = None, rounds: int = ROUNDS) -> Told:
     with serving() as upstream:
         return Fleet(seed, folder, upstream, dsn).live(rounds)
+
+
+def fleets(
+    count: int, scratch: Path, seed: int, dsn: str | None, deadline: float, on_done: Callable[[Told], None]
+) -> list[Told]:
+    """One after the other, on both databases by turns; each is two processes already."""
+    from tests.services import postgres_database
+
+    told = []
+    for number in range(count):
+        if time.monotonic() > deadline:
+            break
+        folder = scratch / f"fleet-{number}"
+        if number % 2 and dsn is not None:
+            with postgres_database(dsn) as database:
+                told.append(fleet(seed + number, folder / "project", database))
+        else:
+            told.append(fleet(seed + number, folder / "project"))
+        on_done(told[-1])
+        shutil.rmtree(folder, ignore_errors=True)
+    return told

@@ -231,10 +231,12 @@ WATCHED = frozenset(
         "breakers.change",
         "breakers.get_for_update",
         "governance.append",
+        "held.put",
         "retry_states.put",
         "runs.fail",
         "runs.insert",
         "runs.restart",
+        "runs.succeed",
     }
 )
 

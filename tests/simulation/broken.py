@@ -14,6 +14,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from tests.simulation.broken_evidence import EVIDENCE
+from tests.simulation.broken_incidents import INCIDENTS
 from tests.simulation.broken_retries import RETRIES
 from tests.simulation.weather import CRASHES, CUTS, QUIET, SHOWN, STALLS, Patch
 
@@ -257,6 +258,7 @@ PATCHES = (
     ),
     *EVIDENCE,
     *RETRIES,
+    *INCIDENTS,
 )
 
 

@@ -71,20 +71,17 @@ class IncidentChecks:
         require(left_alone == told, "an open circuit is an incident, a closed one is none")
 
     def _given_up(self, process: Process) -> None:
-        """The onlooker goes by what was written: whatever is held has an incident until its source succeeds."""
-        affected = {
-            subject: state
-            for subject, state in self._rows(
-                "SELECT s.subject, i.state FROM incident_subjects s JOIN incidents i ON i.cause = s.cause"
-                " ORDER BY i.state DESC"
-            )
-        }
+        """By what was written: whatever is held has an incident until its source succeeds."""
+        found = self._rows(
+            "SELECT s.subject, i.state FROM incident_subjects s JOIN incidents i ON i.cause = s.cause"
+        )
+        affected = dict(sorted(found, key=lambda row: str(row[1]), reverse=True))
         require("resolved" not in affected.values(), "nobody suffers from what is resolved")
-        for name, parameters, _landed in process.facts.get("told", ()):
+        for name, parameters, landed in process.facts.get("told", ()):
             if name == "held.put":
                 subject = parameters["subject"]
                 require(affected.get(subject) == "open", "what is given up is an incident", run=subject)
-            if name == "runs.succeed" and _landed:
+            if name == "runs.succeed" and landed:
                 left = self._rows(
                     "SELECT s.subject FROM incident_subjects s JOIN runs r ON r.run_id = ?"
                     " WHERE s.source_id = r.source_id AND s.dataset_id = r.dataset_id",

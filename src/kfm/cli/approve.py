@@ -42,7 +42,6 @@ def command(session: Session, request_id: str | None, actor: str | None, rationa
             approval,
             actor=app.actor,
             names=app.identity.names,
-            account=app.identity.own_account,
             rationale=rationale or "",
             claimed_actor=actor,
         )

@@ -75,6 +75,8 @@ def reset(session: Session, provider: str, rationale: str | None, **wish: Any) -
             claimed_actor=wish["actor"],
             ticket=wish["ticket"],
         )
-        now_ms = app.ledger.now_ms()
-    document = {"breaker": breaker_document(after, now_ms), "was": before.state}
-    session.emit(document, [f"{breaker_text(document['breaker'])}; it was {before.state}"])
+        document = {"breaker": breaker_document(after, app.ledger.now_ms()), "was": before.state}
+        session.emit(document, [f"{breaker_text(document['breaker'])}; it was {before.state}"])
+        from kfm.cli.run import tell_hooks
+
+        tell_hooks(session, app)

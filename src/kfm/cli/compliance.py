@@ -12,6 +12,7 @@ from kfm.cli.output import short_id
 from kfm.cli.session import Session
 from kfm.core.wording import counted
 
+LINES_MAX = 1000  # findings that are told to people one by one
 RULES = {
     "telemetry-missing": "every try of a retry sequence is on record",
     "forbidden-class-retried": "what can't get better is not tried again by itself",
@@ -35,31 +36,35 @@ def command(session: Session, since: str | None) -> int:
     from kfm.telemetry.compliance import check
 
     since_ms = parse_rfc3339(since) if since is not None else 0
+    findings: list[dict[str, Any]] = []
+    sequences: list[dict[str, Any]] = []
+    lines: list[str] = []
+    count = 0
     with session.app(read_only=True) as app:
-        checked = check(app.ledger, since_ms)
-    findings = [finding_document(one) for one in checked.findings]
+        runs = app.ledger.count_runs(since_ms)
+        for checked in check(app.ledger, since_ms):
+            count += len(checked.sequences)
+            findings += [finding_document(one) for one in checked.findings]
+            if session.output == "json":  # nobody else reads them, and there may be many
+                sequences += [sequence_document(one) for one in checked.sequences]
+            elif len(lines) < LINES_MAX:
+                lines += [_line(one) for one in checked.findings]
     code = 1 if findings else 0
-    document = {
-        "runs": checked.runs,
-        "sequences": [sequence_document(one) for one in checked.sequences],
-        "findings": findings,
-        "exit_code": code,
-    }
-    session.emit(document, _lines(checked), rows=findings)
+    document = {"runs": runs, "sequences": sequences, "findings": findings, "exit_code": code}
+    session.emit(document, [*lines, *_ending(runs, count, len(findings), len(lines))], rows=findings)
     return code
 
 
-def _lines(checked: Any) -> list[str]:
-    seen = f"{counted(checked.runs, 'run')}, {counted(len(checked.sequences), 'retry sequence')}"
-    if not checked.findings:
+def _line(finding: Any) -> str:
+    return f"{finding.rule}  run {short_id(finding.run_id)} of {finding.dataset_id}: {finding.message}"
+
+
+def _ending(runs: int, sequences: int, findings: int, shown: int) -> list[str]:
+    seen = f"{counted(runs, 'run')}, {counted(sequences, 'retry sequence')}"
+    if not findings:
         return [f"compliant: {seen}"]
-    return [
-        *(
-            f"{one.rule}  run {short_id(one.run_id)} of {one.dataset_id}: {one.message}"
-            for one in checked.findings
-        ),
-        f"{counted(len(checked.findings), 'finding')} in {seen}",
-    ]
+    more = [f"… and {findings - shown} more: see --json"] if findings > shown else []
+    return [*more, f"{counted(findings, 'finding')} in {seen}"]
 
 
 def finding_document(finding: Any) -> dict[str, Any]:

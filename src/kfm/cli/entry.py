@@ -25,7 +25,7 @@ COMMANDS = {
     "explain": ("kfm.cli.explain", "Explain an error code, or why something is as it is."),
     "switch": ("kfm.cli.switch", "Set and list kill switches."),
     "breaker": ("kfm.cli.breaker", "List and reset circuit breakers of providers."),
-    "incident": ("kfm.cli.incident", "List and show incidents; tell the hooks of them."),
+    "incident": ("kfm.cli.incident", "List, show and close incidents; tell the hooks of them."),
     "quarantine": ("kfm.cli.quarantine", "List, show and release what was given up."),
     "approve": ("kfm.cli.approve", "Approve what somebody else has asked for."),
     "request": ("kfm.cli.request", "Ask for an approval of one attempt at restricted work."),

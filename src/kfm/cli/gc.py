@@ -28,8 +28,9 @@ def command(session: Session, apply: bool, dry_run: bool, grace: float | None, r
     """Show, or remove, stored bytes that no kept version needs.
 
     Kept are the last versions of each dataset (limits.versions_kept), everything staged since the oldest run
-    in progress began, and everything younger than the grace time. Without --apply (or --yes) nothing is
-    removed: what would go is listed.
+    in progress began, everything younger than the grace time, and everything that a commit of a branch or tag
+    names. Commits that no branch or tag reaches go after seven days, or after --grace. Without --apply (or
+    --yes) nothing is removed: what would go is listed.
     """
     apply = apply or session.yes
     if apply and dry_run:
@@ -39,13 +40,15 @@ def command(session: Session, apply: bool, dry_run: bool, grace: float | None, r
     grace_ms = None if grace is None else round(grace * 3_600_000)
     with session.app(read_only=True) as app:
         collection = app.plan_collection(grace_ms)
-    found = bool(collection.objects or collection.leftovers or collection.versions)
+    found = bool(_amounts(collection))
     removed = _carry_out(session, grace_ms, rationale or "") if apply and found else None
     document = {
         "dry_run": not apply,
         "objects": [{"sha256": one.sha256, "size": one.size} for one in collection.objects],
         "leftovers": [{"name": one.name, "size": one.size} for one in collection.leftovers],
         "versions": list(collection.versions),
+        "commits": collection.commits,
+        "trees": collection.trees,
         "kept": collection.objects_kept,
         "size": collection.size,
         "removed": removed,
@@ -68,12 +71,9 @@ def listing(collection: Any) -> list[str]:
     kept = (
         f"{counted(collection.objects_kept, 'object')} {'is' if collection.objects_kept == 1 else 'are'} kept"
     )
-    if not (collection.objects or collection.leftovers or collection.versions):
+    if not _amounts(collection):
         return [f"nothing to remove; {kept}"]
-    lines = [
-        f"would remove {_sum(len(collection.objects), len(collection.leftovers), len(collection.versions))}: "
-        f"{readable_size(collection.size)}; {kept}"
-    ]
+    lines = [f"would remove {_amounts(collection)}: {readable_size(collection.size)}; {kept}"]
     largest = sorted(collection.objects, key=lambda one: -one.size)
     lines += [f"  {one.sha256}  {readable_size(one.size)}" for one in largest[:SHOWN_MAX]]
     if len(largest) > SHOWN_MAX:
@@ -84,12 +84,28 @@ def listing(collection: Any) -> list[str]:
 
 def _told(removed: Any) -> str:
     spared = f"; {counted(removed.spared, 'object')} needed again meanwhile" if removed.spared else ""
-    what = _sum(removed.objects, removed.leftovers, removed.versions)
+    what = _sum(removed.objects, removed.leftovers, removed.versions, removed.commits, removed.trees)
     return f"removed {what}: {readable_size(removed.size)}{spared}"
 
 
-def _sum(objects: int, leftovers: int, versions: int) -> str:
-    return (
+def _amounts(collection: Any) -> str:
+    return _sum(
+        len(collection.objects),
+        len(collection.leftovers),
+        len(collection.versions),
+        collection.commits,
+        collection.trees,
+    )
+
+
+def _sum(objects: int, leftovers: int, versions: int, commits: int, trees: int) -> str:
+    """Whatever there is of each; nothing, if there is nothing of any."""
+    if not (objects or leftovers or versions or commits or trees):
+        return ""
+    told = (
         f"{counted(objects, 'object')}, {counted(leftovers, 'leftover')} "
         f"and {counted(versions, 'old version')} at targets"
     )
+    if commits or trees:
+        told += f", {counted(commits, 'commit')} and {counted(trees, 'tree')} that no branch or tag reaches"
+    return told

@@ -21,7 +21,8 @@ def examine_hooks(loaded: Any) -> Iterator[Finding]:
                 probe(app, hook)
             except (KfmError, OSError) as error:
                 said = error.detail if isinstance(error, KfmError) else str(error)
-                yield Finding("incidents", "fail", f"{name}: {said}", "Correct the hook in `incidents`.", True)
+                fix = "Correct the hook in `incidents`."
+                yield Finding("incidents", "fail", f"{name}: {said}", fix, backend=True)
                 continue
             waiting = app.ledger.hook_backlog(name).waiting
             if waiting:

@@ -10,7 +10,7 @@ from kfm.cli.incident_lines import incident_document
 from kfm.cli.options import session_options
 from kfm.cli.output import instant, one_line, short_id, table, utc
 from kfm.cli.session import Session
-from kfm.core.errors import UsageError
+from kfm.core.errors import RationaleRequired, UsageError
 from kfm.core.wording import counted
 
 LIMIT_MAX = 10_000
@@ -20,7 +20,7 @@ SUBJECTS_SHOWN_MAX = 100
 
 @click.group(name="incident")
 def command() -> None:
-    """List and show incidents; tell the hooks of them."""
+    """List, show and close incidents; tell the hooks of them."""
 
 
 @command.command(name="list")
@@ -77,6 +77,38 @@ def show_incident(session: Session, wanted: str) -> None:
         "told": [_told_document(one) for one in told],
     }
     session.emit(document, _lines(document))
+
+
+@command.command(name="close")
+@click.argument("wanted", metavar="ID")
+@click.option("--actor", metavar="NAME", help="On whose behalf; recorded beside the account that runs this.")
+@click.option("--rationale", metavar="TEXT", help="Why it is over. Required.")
+@click.option("--ticket", metavar="ID", help="The ticket that this belongs to.")
+@session_options
+def close(session: Session, wanted: str, rationale: str | None, **wish: Any) -> None:
+    """Resolve an incident whose cause is gone though no run will show it.
+
+    Only needed where a source was taken out, or will not run again: an incident is resolved by itself once
+    its source succeeds. The reason is kept in the governance ledger; hooks are told. What is held stays held.
+    """
+    if not (rationale or "").strip():
+        raise RationaleRequired("An incident is closed with --rationale TEXT.")
+    from kfm.cli.run import tell_hooks
+
+    with session.app() as app:
+        from kfm.wiring.incidents import close_incident
+
+        incident = close_incident(
+            app,
+            find_incident(app.ledger, wanted),
+            actor=app.actor,
+            rationale=rationale or "",
+            ticket=wish["ticket"],
+            claimed_actor=wish["actor"],
+        )
+        document = incident_document(incident)
+        session.emit({"incident": document}, [f"resolved  {incident.incident_id}"])
+        tell_hooks(session, app)
 
 
 @command.command(name="deliver")

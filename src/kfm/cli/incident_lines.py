@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kfm.cli.output import instant, one_line, utc
+from kfm.cli.output import instant, one_line, short_id, utc
 
 
 def incident_document(incident: Any) -> dict[str, Any]:
@@ -29,6 +29,10 @@ def incident_document(incident: Any) -> dict[str, Any]:
         "last_at": instant(incident.last_at_ms),
         "resolved_at": instant(incident.resolved_at_ms),
     }
+
+
+def incident_rows(documents: list[dict[str, Any]]) -> list[str]:
+    return [f"  {short_id(each['incident_id'])}  {incident_text(each)}" for each in documents]
 
 
 def incident_text(document: dict[str, Any]) -> str:

@@ -368,6 +368,14 @@ def _breaker_rows(document: dict[str, Any]) -> list[str]:
     return [f"  {breaker_text(breaker)}" for breaker in document["breakers"]]
 
 
+def _incident_rows(document: dict[str, Any]) -> list[str]:
+    if not document["incidents"]:
+        return []
+    from kfm.cli.incident_lines import incident_rows
+
+    return incident_rows(document["incidents"])
+
+
 def _ahead_rows(document: dict[str, Any]) -> list[str]:
     if document["held"] is None and document["next_retry"] is None:
         return []

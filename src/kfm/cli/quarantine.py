@@ -102,7 +102,7 @@ def release(session: Session, wanted: str, rationale: str | None, ticket: str | 
             app,
             held,
             actor=app.actor,
-            account=app.identity.own_account,
+            names=app.identity.names,
             rationale=rationale or "",
             ticket=ticket,
             claimed_actor=wish["actor"],

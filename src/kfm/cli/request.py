@@ -47,9 +47,7 @@ def command(session: Session, source: str | None, window: str | None, run_id: st
 
     with session.app() as app:
         subject = _subject(app, source, window, run_id, wish)
-        approval = request_attempt(
-            app, subject, rationale=wish["rationale"], account=app.identity.own_account
-        )
+        approval = request_attempt(app, subject, rationale=wish["rationale"], names=app.identity.names)
     session.emit(
         {"request": approval_document(approval)}, [f"requested  {approval.request_id}  {approval.about}"]
     )

@@ -14,7 +14,7 @@ from kfm.cli.progress import Silent, watcher
 from kfm.cli.results import Lineup, exit_code, report_document, tell, worst
 from kfm.cli.run import hand_over, summarise
 from kfm.cli.session import Session
-from kfm.core.errors import Cancelled, UsageError
+from kfm.core.errors import BackendUnavailable, Cancelled, StoreCorrupt, StoreUnsafe, UsageError
 from kfm.core.wording import counted, moment
 
 PAUSE_MAX_MS = 30_000  # how long a new failure of another process may go unseen
@@ -41,9 +41,10 @@ def command(
     get better by it, or whose source is declared `idempotent: false`: `kfm quarantine list` shows that.
 
     Exit codes: 0 nothing due, or all succeeded · 1 the work failed · 3 it needs reasons or an approval ·
-    4 upstream or another backend is unavailable.
+    4 upstream or another backend is unavailable. With --watch: 0 once it is stopped (Ctrl-C, SIGTERM); an
+    attempt that is under way ends with it, and is due again later.
     """
-    _require_one(run_id, due, watch, only_list)
+    _require_one(run_id, due, watch, only_list, session.output)
     if only_list:
         return _list(session)
     progress = (
@@ -57,7 +58,7 @@ def command(
         return _watch(session, app, progress) if watch else _due(session, app, progress)
 
 
-def _require_one(run_id: str | None, due: bool, watch: bool, only_list: bool) -> None:
+def _require_one(run_id: str | None, due: bool, watch: bool, only_list: bool, output: str) -> None:
     if sum((run_id is not None, due, only_list)) != 1:
         raise UsageError(
             "Say what to retry: a RUN, or --due for all whose time has come.",
@@ -65,6 +66,11 @@ def _require_one(run_id: str | None, due: bool, watch: bool, only_list: bool) ->
         )
     if watch and not due:
         raise UsageError("--watch goes with --due.")
+    if watch and output == "json":
+        raise UsageError(
+            "--watch has no end, so there is no one document for --json.",
+            remedy="`-o jsonl` prints a line for each attempt.",
+        )
 
 
 def _one(session: Session, app: Any, wanted: str, progress: Any, wish: dict[str, Any]) -> int:
@@ -102,19 +108,30 @@ def _due(session: Session, app: Any, progress: Any) -> int:
 
 
 def _watch(session: Session, app: Any, progress: Any) -> int:
-    """Pass after pass, until somebody stops it."""
-    codes = [0]
+    """Pass after pass, until somebody stops it: that is its usual end, so it is no failure."""
     try:
         for turn in range(sys.maxsize):
-            reports, passed = _pass(session, app, progress)
-            codes += [exit_code(report) for report in reports]
-            hand_over(session, app, reports)
-            if turn == 0 and not reports and not passed:
-                _say_next(session, app)
-            app.clock.sleep_ms(_pause_ms(app))
+            app.clock.sleep_ms(_turn(session, app, progress, is_first=turn == 0))
     except KeyboardInterrupt:
         session.note("stopped watching")
-    return worst(codes)
+    return 0
+
+
+def _turn(session: Session, app: Any, progress: Any, *, is_first: bool) -> int:
+    """One pass, and how long to wait for the next. A ledger that is away for a while is waited for."""
+    try:
+        reports, passed = _pass(session, app, progress)
+        if not hand_over(session, app, reports):
+            raise KeyboardInterrupt
+        if is_first and not reports and not passed:
+            _say_next(session, app)
+        sys.stdout.flush()  # nobody else does, as long as it goes on
+        return _pause_ms(app)
+    except BackendUnavailable as error:
+        if isinstance(error, StoreCorrupt | StoreUnsafe):  # which does not pass
+            raise
+        session.note(f"{error.message} Watching goes on in {PAUSE_MAX_MS // 1000} s")
+        return PAUSE_MAX_MS
 
 
 def _pass(session: Session, app: Any, progress: Any) -> tuple[list[Any], list[Any]]:

@@ -59,12 +59,14 @@ def command(session: Session, force: bool, **wish: Any) -> int:
     return code
 
 
-def hand_over(session: Session, app: Any, reports: Sequence[Any]) -> None:
+def hand_over(session: Session, app: Any, reports: Sequence[Any]) -> bool:
     """Send the events that wait, now that the work is done and told. What can't go stays in the outbox.
 
     Nothing of this may change how the work ended: trouble is a line, and the next run tries again.
+    False if somebody wanted us to stop meanwhile.
     """
-    tell_hooks(session, app)
+    if not tell_hooks(session, app):
+        return False
     try:
         for report in reports:
             app.leave_provenance(report)
@@ -72,32 +74,34 @@ def hand_over(session: Session, app: Any, reports: Sequence[Any]) -> None:
         app.seal(actor="kfm", minimum=SEAL_EVENTS_MIN)
     except OSError as error:
         session.note(f"artifacts: {as_error(error).message}")
-        return
+        return True
     except KfmError as error:
         session.note(
             f"evidence: {error.message} The work is done; the next run, or `kfm audit seal`, goes on."
         )
-        return
+        return True
     except KeyboardInterrupt:
-        return  # nothing is lost, and the work has its own exit code
+        return False  # nothing is lost, and the work has its own exit code
     if delivered.trouble:
         session.note(f"lineage: {delivered.trouble}; `kfm lineage deliver` sends what waits")
+    return True
 
 
-def tell_hooks(session: Session, app: Any) -> None:
+def tell_hooks(session: Session, app: Any) -> bool:
     """Tell the hooks of incidents that changed. A hook in trouble is a line, and never an exit code."""
     try:
         passes = app.tell_incidents()
     except KfmError as error:
         session.note(f"incidents: {error.message} `kfm incident deliver` tells what waits")
-        return
+        return True
     except KeyboardInterrupt:
-        return
+        return False
     for each in passes:
         if each.delivered.trouble:
             session.note(
                 f"incidents: hook {each.hook}: {each.delivered.trouble}; `kfm incident deliver` tries again"
             )
+    return True
 
 
 def require_reasons(wish: dict[str, Any]) -> None:

@@ -127,6 +127,7 @@ class Proposal(Record, frozen=True):
     target: str
     target_head: str
     bases: tuple[str, ...]
+    policy_epoch: int  # a switch that is thrown after the gates have looked makes them look again
 
 
 class Why(Record, frozen=True):

@@ -121,7 +121,7 @@ class Approve(Record, frozen=True):
     digest: str  # of what was asked for, as it was then
     approved_by: str
     rationale: str
-    approved_account: str | None = None  # where the account said who it is
+    names: tuple[str, ...] = ()  # every name of whoever agrees
     held_id: str | None = None  # what is released
     grant: RetryState | None = None
     valid_ms: int | None = None  # how long an attempt may be made

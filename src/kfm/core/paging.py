@@ -7,6 +7,9 @@ from typing import Any, TypeVar
 
 Row = TypeVar("Row", bound=tuple[Any, ...])
 
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
 PAGE_ROWS = 1000
 
 
@@ -16,3 +19,13 @@ def every(read: Callable[[int, int], Sequence[Row]]) -> Iterator[Row]:
     while page := read(after, PAGE_ROWS):
         yield from page
         after = page[-1][0]
+
+
+def every_from(
+    start: Key, read: Callable[[Key, int], Sequence[Value]], key: Callable[[Value], Key]
+) -> Iterator[Value]:
+    """As `every`, for rows that have a place in an order instead of a number."""
+    after = start
+    while page := read(after, PAGE_ROWS):
+        yield from page
+        after = key(page[-1])

@@ -39,11 +39,6 @@ class Identity(Record, frozen=True):
     declared: bool  # stands in the configuration
     open: bool = False  # nobody was given a role, so everybody has all
 
-    @property
-    def own_account(self) -> str | None:
-        """The account, where it is what said who this is."""
-        return self.account if self.known_by == "account" else None
-
 
 class Access(Record, frozen=True):
     """May this be done? If not: why, and who could."""
@@ -159,13 +154,10 @@ def who_could(others: Sequence[str]) -> str:
     return f"Ask {named}; `kfm whoami` shows who you are here, and by what."
 
 
-def is_same_person(
-    requested_by: str, requested_account: str | None, names: Iterable[str], account: str | None = None
-) -> bool:
+def is_same_person(requested_by: str, requested_names: Iterable[str], approver_names: Iterable[str]) -> bool:
     """Is whoever approves the one who asked, under any name of either?
 
-    Compared by what was recorded then and by what the configuration says now: people who were declared,
-    renamed or removed in between stay who they are.
+    The requester's names were recorded when he asked, the approver's are those of now: people who were
+    declared, changed or removed in between stay who they are.
     """
-    asked = {requested_by, *([requested_account] if requested_account else [])}
-    return not asked.isdisjoint({*names, *([account] if account else [])})
+    return not {requested_by, *requested_names}.isdisjoint(approver_names)

@@ -34,7 +34,7 @@ class Node(NamedTuple):
     rows: list[Row]
 
     @property
-    def count(self) -> int:
+    def entries(self) -> int:
         return len(self.rows) if self.level == 0 else sum(row[2] for row in self.rows)
 
 
@@ -85,12 +85,12 @@ class Forest:
         """Remember a body; the row that stands for it one level up."""
         tree_id, body = encode(level, rows)
         self.made[tree_id] = body
-        return (rows[-1][0], tree_id, Node(level, rows).count)
+        return (rows[-1][0], tree_id, Node(level, rows).entries)
 
     def top(self, tree_id: str) -> list[Row]:
         """The one row that stands for a whole tree; none for the empty one."""
         node = self.node(tree_id)
-        return [(node.rows[-1][0], tree_id, node.count)] if node.rows else []
+        return [(node.rows[-1][0], tree_id, node.entries)] if node.rows else []
 
     # --- reading ---------------------------------------------------------------------
 
@@ -189,7 +189,7 @@ class Forest:
         """The tree with these changes, and the paths that it did not have before. Bodies are in `made`."""
         pending: dict[str, Row | None] = {
             path: None if entry is None else (path, entry.sha256, entry.size)
-            for path, entry in sorted(changes.items())
+            for path, entry in changes.items()
         }
         added: list[str] = []
         top = self.node(tree_id).level
@@ -197,7 +197,7 @@ class Forest:
             pending = _Pass(self, tree_id, level, added).run(pending)
             if not pending:
                 return tree_id, []
-        rows = _merged(self.top(tree_id), pending.items())
+        rows = _merged(self.top(tree_id), sorted(pending.items()))
         level = top
         while len(rows) > 1:
             level += 1
@@ -323,6 +323,9 @@ def _entry(row: Row) -> Entry:
 
 
 def _merged(rows: Sequence[Row], changes: Iterable[tuple[str, Row | None]]) -> list[Row]:
+    """The rows with the changes, both in order."""
+    if not rows:
+        return [row for _, row in changes if row is not None]
     every = {row[0]: row for row in rows}
     for path, row in changes:
         if row is None:

@@ -51,9 +51,10 @@ class Denied(Exception):
 class Endings:
     """The last lines of one call."""
 
-    def __init__(self, kernel: Kernel, subject: Subject) -> None:
+    def __init__(self, kernel: Kernel, subject: Subject, *, automatic: bool = False) -> None:
         self._kernel = kernel
         self.subject = subject
+        self._automatic = automatic  # because its time had come; nobody asked for this attempt
         self._started_ms = kernel.clock.monotonic_ms()
 
     # --- what is reported ------------------------------------------------------------
@@ -150,6 +151,7 @@ class Endings:
             kernel.store.retry_state(run.run_id),
             idempotent=self.subject.source.idempotent,
             acted=nodes.acted,
+            automatic=self._automatic,
             now_ms=now_ms,
             unit_random=kernel.rng.unit(),
             next_run_ms=next_run_ms(kernel, run),

@@ -7,14 +7,16 @@ nodes run again that were at work. What is left alone is recorded at the end, al
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from kfm.core.errors import Busy, Cancelled, KfmError, LostLease, NodesFailed, UsageError
+from kfm.core.evidence import Testimony
 from kfm.core.hashing import dependencies_bytes, inputs_bytes, sha256_text
-from kfm.core.records import Node, NodeOutcome, Output
+from kfm.core.records import Node, NodeOutcome
 from kfm.core.run_states import (
     NO_OUTPUTS,
     BeginPass,
@@ -64,17 +66,12 @@ class PassKernel:
     evidence: PassEvidence | None = None
 
 
-class PassEvidence:
-    """What is told of passes and nodes; the default tells nothing."""
+class PassEvidence(Protocol):
+    """Turns what happens to passes and nodes into events, for the transactions that they report."""
 
-    def node_events(self, wish: Wish, node: Node) -> Iterable[Any]:
-        return ()
-
-    def begin_events(self, wish: Wish) -> Iterable[Any]:
-        return ()
-
-    def end_events(self, wish: Wish, report: PassReport) -> Iterable[Any]:
-        return ()
+    def begin_events(self, wish: Wish) -> Iterable[Testimony]: ...
+    def node_events(self, wish: Wish, node: Node) -> Iterable[Testimony]: ...
+    def end_events(self, wish: Wish, report: PassReport) -> Iterable[Testimony]: ...
 
 
 class Wish(NamedTuple):
@@ -144,9 +141,7 @@ class Passing:
         self._run = run  # a governed run's publisher and inputs
         self._graph: Wired = pipeline.graph()
         self._order = self._wanted(self._graph)
-        self._checksums = FileChecksums(
-            kernel.files, kernel.passes, kernel.clock.now_ms, verify=wish.verify
-        )
+        self._checksums = FileChecksums(kernel.files, kernel.passes, kernel.clock.now_ms, verify=wish.verify)
         self._inputs = Inputs(kernel.files, self._checksums, kernel.signs)
         self._codes = CodeHashes()
         self._asked = self._asked_for()
@@ -155,6 +150,7 @@ class Passing:
         self._hashes: dict[str, str] = {}  # node → what its dependants see of its outputs
         self._skips: list[tuple[str, str, str | None, str, str]] = []
         self._sizes: dict[str, int | None] = {}
+        self._failures = 0
         self._cancel = threading.Event()
         self._fence = Fence(wish.scope, 0)
 
@@ -167,20 +163,18 @@ class Passing:
         return [node for node in graph.order if node in kept]
 
     def _asked_for(self) -> dict[str, str]:
-        asked = {node: "asked to run" for node in self._existing(self._wish.force)}
+        asked = dict.fromkeys(self._existing(self._wish.force), "asked to run")
         if self._wish.fork_from is not None:
             start = self._wish.fork_from
             self._existing([start])
             again = descendants(self._graph.reads, [start])
-            asked |= {node: f"forked from {start}" for node in again}
+            asked |= dict.fromkeys(again, f"forked from {start}")
         return asked
 
     def _existing(self, names: Collection[str]) -> Collection[str]:
         for name in names:
             if name not in self._graph.reads:
-                raise UsageError(
-                    f"{self._pipeline.id} has no node {name}{near(name, self._graph.reads)}."
-                )
+                raise UsageError(f"{self._pipeline.id} has no node {name}{near(name, self._graph.reads)}.")
         return names
 
     # --- the pass ------------------------------------------------------------------------
@@ -202,7 +196,7 @@ class Passing:
                 lease_ms=kernel.lease_ms,
                 scope=wish.scope,
                 fence=wish.fence,
-                events=self._told("begin_events", wish),
+                events=self._events("begin_events"),
             ),
             kernel.liveness.is_dead,
         )
@@ -344,39 +338,39 @@ class Passing:
 
     def _execute(self, pending: list[str]) -> None:
         """Run what must run, never more than `jobs` at a time, each after what it reads from."""
-        waiting = dict.fromkeys(pending)
+        queue = Queue(pending, self._graph.reads, self._hashes)
         with self._kernel.workers(self._wish.jobs) as workers:
             while True:
-                self._start_ready(waiting, workers)
+                while queue.ready and not workers.full and not self._stopping():
+                    self._begin(queue.next(), workers, queue)
                 if not workers.busy:
                     break
-                self._record(workers.wait(self._cancel))
-                self._check_failures()
-        for node in waiting:
+                for node in self._record(workers.wait(self._cancel)):
+                    queue.done(node)
+        for node in queue.waiting:
             self._report.nodes.setdefault(node, NodeReport(node, None, self._blocked_by(node)))
 
-    def _start_ready(self, waiting: dict[str, None], workers: Workers) -> None:
-        nodes = self._report.nodes
-        for node in list(waiting):
-            if workers.full or self._cancel.is_set() or (self._failed() and not self._wish.keep_going):
-                return
-            reads = self._graph.reads[node]
-            if any(each in nodes and each not in self._hashes for each in reads):
-                continue  # something before it failed
-            if not all(each in self._hashes for each in reads):
-                continue
-            del waiting[node]
-            spec = self._pipeline.nodes[node]
-            try:
-                decision, inputs_hash = self._decide(spec)
-                if decision.verdict != "run":
-                    self._settle(node, decision, inputs_hash)
-                    self._kernel.on_node(nodes[node])
-                    continue
-                workers.start(self._job(spec, decision.reason, inputs_hash))
-            except KfmError as error:  # an input that can't be hashed fails its node, and closed
-                nodes[node] = NodeReport(node, "failed", "its inputs can't be told", error=error, ran=True)
-                self._kernel.on_node(nodes[node])
+    def _stopping(self) -> bool:
+        return self._cancel.is_set() or (self._failures > 0 and not self._wish.keep_going)
+
+    def _begin(self, node: str, workers: Workers, queue: Queue) -> None:
+        spec = self._pipeline.nodes[node]
+        try:
+            decision, inputs_hash = self._decide(spec)
+        except KfmError as error:  # an input that can't be hashed fails its node, and closed
+            self._failures += 1
+            self._tell(NodeReport(node, "failed", "its inputs can't be told", error=error, ran=True))
+            return
+        if decision.verdict == "run":
+            workers.start(self._job(spec, decision.reason, inputs_hash))
+        else:
+            self._settle(node, decision, inputs_hash)
+            self._kernel.on_node(self._report.nodes[node])
+            queue.done(node)
+
+    def _tell(self, report: NodeReport) -> None:
+        self._report.nodes[report.id] = report
+        self._kernel.on_node(report)
 
     def _job(self, spec: NodeSpec, reason: str, inputs_hash: str) -> Job:
         own = self._known.own.get(spec.id)
@@ -394,24 +388,26 @@ class Passing:
             run=self._run,
         )
 
-    def _record(self, finished: list[Outcome]) -> None:
-        """Those that ended at the same time, in one transaction."""
-        records, documents, events = [], [], []
+    def _record(self, finished: list[Outcome]) -> list[str]:
+        """Those that ended at the same time, in one transaction; returns those that others can read from."""
+        records: list[Node] = []
+        documents: list[tuple[str, str]] = []
+        events: list[Testimony] = []
         for done in finished:
             node = self._node(done)
             records.append(node)
-            events += self._told("node_events", self._wish, node)
+            events += self._events("node_events", node)
             if len(done.job.document) <= DOCUMENT_BYTES_MAX:
                 documents.append((done.job.inputs_hash, done.job.document.decode()))
-        if not self._kernel.states.record(
-            self._fence, records, documents=documents, events=tuple(events)
-        ):
+        if not self._kernel.states.record(self._fence, records, documents=documents, events=tuple(events)):
             raise LostLease(f"{self._wish.scope} has passed to another process.")
         for done, node in zip(finished, records, strict=True):
             for name in done.job.spec.outputs:
                 self._checksums.forget(name)
             if node.outcome in ("success", "partial"):
                 self._hashes[node.dataset_id] = outputs_hash(node.outputs)
+            else:
+                self._failures += 1
             report = NodeReport(
                 node.dataset_id,
                 node.outcome,
@@ -423,8 +419,8 @@ class Passing:
                 done.duration_ms,
                 ran=True,
             )
-            self._report.nodes[node.dataset_id] = report
-            self._kernel.on_node(report)
+            self._tell(report)
+        return [node.dataset_id for node in records if node.dataset_id in self._hashes]
 
     def _node(self, done: Outcome) -> Node:
         error = done.error
@@ -437,7 +433,7 @@ class Passing:
             outcome=done.outcome,
             recorded_at_ms=self._kernel.clock.now_ms(),
             attempt=done.job.attempt,
-            outputs=self._with_files(done),
+            outputs=tuple(sorted(done.outputs, key=lambda each: each.name)),
             code_sha=done.job.code_sha,
             pipeline_id=self._wish.pipeline_id,
             duration_ms=done.duration_ms,
@@ -446,17 +442,10 @@ class Passing:
             reason=done.job.reason,
         )
 
-    def _with_files(self, done: Outcome) -> tuple[Output, ...]:
-        return tuple(sorted(done.outputs, key=lambda each: each.name))
-
     # --- the end ---------------------------------------------------------------------------
 
     def _failed(self) -> list[NodeReport]:
         return [each for each in self._report.nodes.values() if each.outcome == "failed"]
-
-    def _check_failures(self) -> None:
-        if self._cancel.is_set():
-            self._report.state = "cancelled"
 
     def _blocked_by(self, node: str) -> str:
         for each in self._graph.reads[node]:
@@ -492,7 +481,7 @@ class Passing:
                 error_code=_code_of(report.error) if report.error else None,
                 commits=report.state in ("success", "partial"),
                 releases=wish.fence is None,
-                events=self._told("end_events", wish, report),
+                events=self._events("end_events", report),
             ),
             Skips(wish.run_id, wish.branch, wish.pipeline_id, self._skips) if self._skips else None,
         )
@@ -500,9 +489,9 @@ class Passing:
             raise LostLease(f"{wish.scope} has passed to another process.")
         report.commit = ended.commit
 
-    def _told(self, name: str, *about: Any) -> tuple[Any, ...]:
+    def _events(self, name: str, *about: Any) -> tuple[Testimony, ...]:
         evidence = self._kernel.evidence
-        return tuple(getattr(evidence, name)(*about)) if evidence is not None else ()
+        return tuple(getattr(evidence, name)(self._wish, *about)) if evidence is not None else ()
 
     def _beat(self) -> Callable[[], None]:
         heart = self._kernel.heart
@@ -517,10 +506,42 @@ class Passing:
         return heart.start(beat, max(1, lease_ms // 3))
 
 
+class Queue:
+    """Nodes that wait for what they read from."""
+
+    def __init__(
+        self, pending: Sequence[str], reads: Mapping[str, tuple[str, ...]], settled: Collection[str]
+    ) -> None:
+        self.waiting = dict.fromkeys(pending)
+        self.ready: deque[str] = deque()
+        self._dependants: dict[str, list[str]] = {}
+        self._missing: dict[str, int] = {}
+        for node in pending:
+            ahead = [each for each in reads[node] if each not in settled]
+            self._missing[node] = len(ahead)
+            for each in ahead:
+                self._dependants.setdefault(each, []).append(node)
+            if not ahead:
+                self.ready.append(node)
+
+    def next(self) -> str:
+        node = self.ready.popleft()
+        del self.waiting[node]
+        return node
+
+    def done(self, node: str) -> None:
+        for each in self._dependants.pop(node, ()):
+            self._missing[each] -= 1
+            if not self._missing[each]:
+                self.ready.append(each)
+
+
 def _code_of(error: KfmError) -> str:
     return "CANCELLED" if isinstance(error, Cancelled) else error.code
 
 
 def _busy(lock: Any, wish: Wish) -> Busy:
     holder = lock.holder
-    return Busy(f"Run {holder.run_id if holder else '?'} works on {wish.pipeline_id} on branch {wish.branch}.")
+    return Busy(
+        f"Run {holder.run_id if holder else '?'} works on {wish.pipeline_id} on branch {wish.branch}."
+    )

@@ -51,7 +51,7 @@ class Updating:
         self._artifacts_dir = artifacts_dir
         self._plan = plan
         self._due = due
-        self._end = Endings(kernel, subject)
+        self._end = Endings(kernel, subject, automatic=due is not None)
         self._watch = Watch(kernel, subject)
         self._upstream: Upstream | None = None
         self._discovered: work.Discovered | None = None

@@ -73,12 +73,42 @@ class Bench:
     turn: threading.Lock = field(default_factory=threading.Lock)
 
 
+class Alone:
+    """Implements `Workers` in the thread that asks, one job at a time."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+        self._job: Job | None = None
+
+    def __enter__(self) -> Alone:
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self._job = None
+
+    @property
+    def busy(self) -> bool:
+        return self._job is not None
+
+    @property
+    def full(self) -> bool:
+        return self._job is not None
+
+    def start(self, job: Job) -> None:
+        self._job = job
+
+    def wait(self, cancelled: threading.Event) -> list[Outcome]:
+        assert self._job is not None
+        job, self._job = self._job, None
+        return [perform(job, self._bench, cancelled.is_set)]
+
+
 class Threads:
-    """Implements `Workers` with threads; with one, in the thread that asks."""
+    """Implements `Workers` with threads."""
 
     def __init__(self, bench: Bench, jobs: int) -> None:
         self._bench = bench
-        self._jobs = max(1, jobs)
+        self._jobs = jobs
         self._pool: ThreadPoolExecutor | None = None
         self._running: dict[Future[Outcome], Job] = {}
         self._cancelled = threading.Event()

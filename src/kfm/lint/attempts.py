@@ -59,6 +59,10 @@ def does_other_work(module: Module, loop: Loop, handler: ast.ExceptHandler, tryi
             node.value, ast.Name | ast.Attribute | ast.Subscript
         ):
             changed |= {name for name in assigned_in([node]) if not COUNTER.search(name)}
+    changed |= {each for each in assigned_in(handler.body) if _given_on(module, loop, each)}
+    for node in loop.body:
+        if isinstance(node, ast.Assign) and changed & names_in([node.value]):
+            changed |= assigned_in([node])
     changed -= {"self", "cls"}
     # `client = connect()` in a handler renews what the work is done with; the work stays the same.
     renewed = {
@@ -79,6 +83,17 @@ def does_other_work(module: Module, loop: Loop, handler: ast.ExceptHandler, tryi
             if _chosen_by(each.func) & (turns | assigned_in(handler.body)) or _draws(module, given):
                 return True
     return False
+
+
+def _given_on(module: Module, loop: Loop, name: str) -> bool:
+    """`Device(delay=delay)`: a wait that the work is told, not one between the attempts"""
+    if not re.search(r"(?i)delay|wait|timeout", name) or re.search(r"(?i)attempt|retr|tries|count", name):
+        return False
+    return any(
+        name in names_in([each.value for each in call.keywords])
+        for call in calls_in(loop.body)
+        if not is_sleep(module.names.called(call)) and not is_remark(module.names.called(call))
+    )
 
 
 def _root(node: ast.expr) -> str:

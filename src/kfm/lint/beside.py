@@ -13,11 +13,12 @@ def _any(words: str) -> str:
 TIDYING = re.compile(
     r"(?i)^_*(force_|safe_|a)?"
     + _any(
-        r"""close shutdown disconnect release unlink remove rm kill terminate cancel rollback stop join clean
-        clear flush quit logout detach un(register|subscribe|bind|install|lock|link|set|watch|mount|load|patch|hook)
-        deregister dispose destroy __a?exit__ restore abort delete discard free end(_|$) wait disable drop reset
-        server_close teardown tear_down finali[sz]e purge evict expire invalidate exit interrupt send_signal
-        nack reject finish done task_done leave prune"""
+        r"""close shutdown disconnect release unlink remove rm kill terminate cancel rollback stop join
+        clean clear flush quit logout detach deregister
+        un(register|subscribe|bind|install|lock|link|set|watch|mount|load|patch|hook) dispose destroy
+        __a?exit__ restore abort delete discard free end(_|$) wait disable drop reset server_close
+        teardown tear_down finali[sz]e purge evict expire invalidate exit interrupt send_signal nack
+        reject finish done task_done leave prune"""
     )
 )
 # Comfort: permissions, priorities, terminals, sockets, settings. Done where the platform allows it.
@@ -25,13 +26,14 @@ COMFORT = re.compile(
     r"(?i)^_*"
     + _any(
         r"""set(timeout|blocking|sockopt|locale|proctitle|rlimit|recursionlimit|switchinterval|attr)
-        set_(?!state|status|result|value|data|item|record|password|permission|acl)\w+ __setattr__
-        chmod fchmod chown utime copystat copymode nice ionice cpu_affinity signal prctl simplefilter
+        set_(?!state|status|result|value|data|item|record|password|permission|acl)\w+ __setattr__ chmod
+        fchmod chown utime copystat copymode nice ionice cpu_affinity signal prctl simplefilter
         filterwarnings reconfigure register\w* (re)?install\w* enable\w* patch\w* activate basicConfig
-        configure_logging tight_layout collect touch startfile open_new\w* addHandler update_layout redraw
-        repaint draw\w* render\w* show\w* display\w* beep focus\w* raise_ lift mkdir makedirs symlink fsync
-        seek rewind truncate tell load_dotenv parse_and_bind read_history_file write_history_file assert\w*
-        warn\w* lock acquire breakpoint extend_path add_dll_directory use"""
+        configure_logging tight_layout collect touch startfile open_new\w* addHandler update_layout
+        redraw repaint draw\w* render\w* show\w* display\w* beep focus\w* raise_ lift mkdir makedirs
+        symlink fsync seek rewind truncate tell load_dotenv parse_and_bind read_history_file
+        write_history_file assert\w* warn\w* lock acquire breakpoint extend_path add_dll_directory use
+        mk_?dir\w* make_?dirs?\w*"""
     )
     + "$"
 )
@@ -40,20 +42,20 @@ ON_THE_SIDE = re.compile(
     "(?i)"
     + _any(
         r"""telemetry analytic metric usage track(er|ing)?(_|$) ^_*track trac(e|ing)(r|s)?(_|$) instrument
-        observab profil callback hook listener observer subscriber notif (^|_)on_[a-z] progress autolog banner
-        heartbeat cache memoi[sz]e memory_usage history breadcrumb stats sentry span audit_log diagnos debug
-        monkey patch nowait weakref _count(er)?$ compat plugin extension tooltip status_?(bar|line|message)
-        keep_?alive version_?check update_?check (^|_)logs?(_|$) logging record_ emit dispatch annotate pbar
-        tqdm report_ (^|_)tags?(_|$)"""
+        observab profil callback hook listener observer subscriber notif (^|_)on_[a-z] progress autolog
+        banner heartbeat cache memoi[sz]e memory_usage history breadcrumb stats sentry span audit_log
+        diagnos debug monkey patch nowait weakref _count(er)?$ compat plugin extension tooltip
+        status_?(bar|line|message) keep_?alive version_?check update_?check (^|_)logs?(_|$) logging
+        record_ emit dispatch annotate pbar tqdm report_ (^|_)tags?(_|$) (^|_)attributes?$ _handlers?$"""
     )
 )
 # The same as the name of a class, a file or a folder, where fewer words are clear.
 BESIDE_FILES = re.compile(
     "(?i)"
     + _any(
-        r"""telemetry analytic metric usage tracing tracer tracking tracker instrument observab profil callback
-        hook autolog monkey sentry patch monitor logger (^|_)log(ging|s)?(_|$) ^(exceptions?|errors?)$
-        updates?_?check check_?updates?"""
+        r"""telemetry analytic metric usage tracing tracer tracking tracker instrument observab profil
+        callback hook autolog monkey sentry patch monitor logger (^|_)log(ging|s)?(_|$)
+        ^(exceptions?|errors?)$ updates?_?check check_?updates?"""
     )
 )
 # The end of something goes on whatever happens; a probe answers by failing; some names promise no more
@@ -61,21 +63,30 @@ BESIDE_FILES = re.compile(
 PROMISES_LITTLE = re.compile(
     r"(?i)(^|_)"
     + _any(
-        r"""test a?close shutdown stop terminate clean(up)? clear teardown tear at_?exit exit finali[sz]e dispose
-        kill abort cancel interrupt reset restore rollback undo uninstall deactivate disconnect logout quit
-        release free purge drop discard swallow is has can should check probe detect ping try maybe best_?effort
-        safe(ly)? quiet(ly)? silent(ly)? ignor\w* suppress\w* guess sniff warm warmup prewarm prefetch preload
-        demo example"""
+        r"""test a?close shutdown stop terminate clean(up)? clear teardown tear at_?exit exit finali[sz]e
+        dispose kill abort cancel interrupt reset restore rollback undo uninstall deactivate disconnect
+        logout quit release free purge drop discard swallow is has can should check probe detect ping
+        try maybe error(s)? failures? exceptions? crash panic best_?effort safe(ly)? quiet(ly)?
+        silent(ly)? ignor\w* suppress\w* guess sniff warm warmup prewarm prefetch preload demo example"""
     )
     + "(_|$)"
 )
-WRITES = re.compile(
-    r"(?i)^_*(a|bulk_|batch_|async_)?"
+_OBJECT = r"(_(?!from|path|dir|name|id|key|url|config|settings|timeout|error|exception)\w+|(?-i:[A-Z]\w*)|$)"
+_WRITING = """write save store upload insert upsert commit persist publish submit ingest transfer executemany
+    replicate push export migrate"""
+# Its result may be taken, too: it is there for what it leaves behind.
+WRITES = re.compile(r"(?i)^_*(a|bulk_|batch_|async_)?" + _any(_WRITING) + _OBJECT)
+# Work, if it is called for its effect alone. Whatever has another name may be a look, a probe, a formality.
+WORKS = re.compile(
+    r"(?i)^_*(a|bulk_|batch_|async_|re)?"
     + _any(
-        """write save store upload insert upsert commit persist publish submit ingest transfer executemany
-        replicate push export migrate"""
+        _WRITING
+        + """ load refresh fetch download process run execute create update apply convert transform
+        sync import send post put patch copy move rename archive unarchive authenticate configure build
+        index train add extract parse deliver deploy provision schedule trigger launch compute
+        calculate generate merge append handle perform"""
     )
-    + r"(_(?!from|path|dir|name|id|key|url|config|settings|timeout)\w+|$)"
+    + _OBJECT
 )
 # Functions that somebody handed in: their errors are theirs.
 SOMEBODY = frozenset("cb fn func callable handler observer validator visitor f".split())

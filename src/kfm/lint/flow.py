@@ -9,7 +9,9 @@ from kfm.lint.outline import LOOPS, TRYING, Loop, Trying
 
 NEXT, CONTINUE, BREAK, RETURN, RAISE = "next", "continue", "break", "return", "raise"
 AGAIN = frozenset((NEXT, CONTINUE))
-_GIVES_UP = re.compile(r"(?i)^_*(exit|abort|fail|die|skip|fatal|give_?up|reraise|raise_\w+|throw)$")
+_GIVES_UP = re.compile(
+    r"(?i)^_*(exit|abort|(\w+_)?fail(ed|ure)?|die|skip|fatal|give_?up|reraise|raise_\w+|throw)$"
+)
 
 
 def flow(block: list[ast.stmt]) -> set[str]:

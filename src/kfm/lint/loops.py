@@ -15,17 +15,34 @@ from kfm.lint.attempts import COUNTER, counts_attempts, does_other_work
 from kfm.lint.exceptions import NO_FAILURE, WAITED_TOO_LONG, caught, is_not_yet, is_race
 from kfm.lint.flow import AGAIN, BREAK, NEXT, RAISE, RETURN, after, flow, is_true, own
 from kfm.lint.names import is_passive, is_remark, is_sleep, last
-from kfm.lint.outline import TRYING, Function, Loop, Module, Trying, assigned_in, calls_in, inside, names_in
+from kfm.lint.outline import (
+    TRYING,
+    Function,
+    Loop,
+    Module,
+    Trying,
+    assigned_in,
+    calls_in,
+    comments_above,
+    inside,
+    names_in,
+)
 
 _POLLS = frozenset(
     "get get_nowait recv recvfrom recv_into read readline accept poll select wait wait_for receive result "
     "get_message join next_event popleft pop blpop brpop fetch_message acquire __next__ next anext expect "
     "flock lockf lock".split()
 )
-_ASKS = re.compile(r"(?i)^(a|raw_|\w*_)?input$|prompt|getpass|getkey|getch$|^ask(_|$)|^confirm$|^pause$")
-_WAITS_FOR = re.compile(
-    r"(?i)(^|_)(wait|poll|await|until|ready|readiness|watch|monitor|keep_?alive|heartbeat|probe|listen)"
+_ASKS = re.compile(
+    r"(?i)^(a|raw_|\w*_)?input$|prompt|getpass|getkey|getch$|^ask(_|$)|^confirm$|^pause$|^cmdloop$"
 )
+_WAITS_FOR = re.compile(
+    r"(?i)(^|_)(wait|poll|await|until|drain|ready|readiness|watch|monitor|keep_?alive|heartbeat|probe|listen)"
+)
+_SAYS_SO = re.compile(
+    r"(?i)\bpoll|\bwait(ing|s)? (for|until|till)\b|\buntil\b.*\b(ready|up|available|exists?|starts?)\b"
+)
+_DECODES = re.compile(r"^_*(decode|parse|deseriali[sz]e|unpack|unmarshal)(_|$)")
 _READY = re.compile(r"(?i)health|/ready|readyz|livez|is_?ready|is_?alive|is_?up\b|^ready$")
 _POLLING = re.compile(r"(?i)poll|poke")
 _NOT_NOW = frozenset(
@@ -114,6 +131,8 @@ def _is_wait(module: Module, loop: Loop, function: Function | None) -> bool:
         return True
     if function is not None and function.name in ("__next__", "__anext__") and not _sleeps(module, loop):
         return True  # the next record, after one that could not be had
+    if any(_SAYS_SO.search(line) for line in comments_above(module.source.lines, loop.lineno)):
+        return True
     for call in calls_in(loop.body):
         name = module.names.called(call)
         if _ASKS.search(last(name)):
@@ -214,6 +233,8 @@ def is_work(module: Module, body: list[ast.stmt]) -> bool:
         name = module.names.called(call)
         if is_remark(name) or is_sleep(name) or last(name) in _CONVERSIONS or _looks_up(name, call):
             continue
+        if _DECODES.match(last(name)):
+            continue
         return True
     return False
 
@@ -275,7 +296,8 @@ def _ends_the_test(loop: Loop, node: Trying, success: list[ast.stmt]) -> bool:
     for each in success:
         held = each.body if isinstance(each, ast.With | ast.AsyncWith) else [each]
         for part in held:
-            if isinstance(part, ast.Assign):
+            # `out, done = poll()` asks whether it is over.
+            if isinstance(part, ast.Assign) and not isinstance(part.targets[0], ast.Tuple):
                 done |= assigned_in([part])
     spoiled = set().union(*(assigned_in(handler.body) for handler in node.handlers))
     return bool((watched & done) - spoiled)

@@ -5,7 +5,17 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from kfm.lint.beside import BESIDE_FILES, COLLECTS, COMFORT, FETCHES, ON_THE_SIDE, SOMEBODY, TIDYING, WRITES
+from kfm.lint.beside import (
+    BESIDE_FILES,
+    COLLECTS,
+    COMFORT,
+    FETCHES,
+    ON_THE_SIDE,
+    SOMEBODY,
+    TIDYING,
+    WORKS,
+    WRITES,
+)
 from kfm.lint.loops import is_work
 from kfm.lint.names import is_remark, is_sleep, last
 from kfm.lint.outline import Function, Module, Trying, calls_in, inside, names_in
@@ -24,19 +34,19 @@ def is_missed(module: Module, body: list[ast.stmt], function: Function | None, a
     if any(BESIDE_FILES.search(name) for name in _names_around(module, attempt)):
         return False
     called = [(call, module.names.called(call)) for call in calls_in(body)]
-    if any(ON_THE_SIDE.search(name) for _, name in called) or _tidies([name for _, name in called]):
+    if _tidies([name for _, name in called]) or any(map(ON_THE_SIDE.search, _words(called))):
         return False
-    for_effect = _for_effect(body)
+    for_effect = _for_effect(body, attempt)
     offered = _offered(module, body)
     for call, name in called:
         if name in offered or _is_minor(name):
             continue
         if last(name) in COLLECTS:
-            if id(call) in for_effect and _is_turn(module, attempt) and is_work(module, _given(call)):
+            if id(call) in for_effect and is_work(module, _given(call)) and _is_lost(module, attempt, call):
                 return True
-        elif id(call) in for_effect and is_work(module, [ast.Expr(call)]):
-            return True
-        elif "." in name and WRITES.match(last(name)):
+            continue
+        acts = id(call) in for_effect and WORKS.match(last(name)) and is_work(module, [ast.Expr(call)])
+        if acts or ("." in name and WRITES.match(last(name))):
             return True
     return _is_answer(body, function) and any(
         "." in name and name.partition(".")[0] in FETCHES for _, name in called
@@ -57,10 +67,24 @@ def _is_minor(name: str) -> bool:
     return TIDYING.match(short) is not None or COMFORT.match(short) is not None
 
 
-def _for_effect(body: list[ast.stmt]) -> set[int]:
-    """Calls whose result nobody takes: they are there for what they do. Before an assignment that ends the
-    block they prepare a value."""
+def _words(called: list[tuple[ast.Call, str]]) -> Iterator[str]:
+    """The parts of what is called, and of what is handed to it by name."""
+    for call, name in called:
+        yield from name.split(".")
+        for each in call.args:
+            if isinstance(each, ast.Attribute):
+                yield each.attr
+
+
+def _for_effect(body: list[ast.stmt], attempt: Attempt) -> set[int]:
+    """Calls whose result nobody takes: they are there for what they do.
+
+    Before an assignment that ends the block they prepare a value; with an `else` they are a probe; and
+    whoever writes `suppress` has thought of it.
+    """
     if isinstance(body[-1], ast.Assign | ast.AnnAssign):
+        return set()
+    if not isinstance(attempt, ast.Try | ast.TryStar) or attempt.orelse:
         return set()
     found = set()
     for node in inside(body):
@@ -86,9 +110,18 @@ def _given(call: ast.Call) -> list[ast.stmt]:
     return [ast.Expr(each) for each in [*call.args, *(keyword.value for keyword in call.keywords)]]
 
 
-def _is_turn(module: Module, attempt: Attempt) -> bool:
-    """Is it what a loop does with each item?"""
-    return any(isinstance(loop, ast.For | ast.AsyncFor) and attempt in loop.body for loop, _ in module.loops)
+def _is_lost(module: Module, attempt: Attempt, call: ast.Call) -> bool:
+    """Is it an item of a loop, in a collection whose size nobody looks at afterwards?"""
+    for loop, function in module.loops:
+        if isinstance(loop, ast.For | ast.AsyncFor) and attempt in loop.body:
+            filled = names_in([call.func]) - COLLECTS - {"self"}
+            looked = [
+                node.test
+                for node in inside(list(function.body) if function is not None else [])
+                if isinstance(node, ast.If) and node.lineno > (loop.end_lineno or 0)
+            ]
+            return not filled & names_in(looked)
+    return False
 
 
 def _is_answer(body: list[ast.stmt], function: Function | None) -> bool:

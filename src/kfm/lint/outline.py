@@ -129,3 +129,14 @@ def assigned_in(nodes: Sequence[ast.AST]) -> set[str]:
         elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
             found.add(node.attr)
     return found
+
+
+def comments_above(lines: list[str], number: int) -> list[str]:
+    """The comments that stand directly above a line."""
+    found: list[str] = []
+    for index in range(number - 2, -1, -1):
+        text = lines[index].strip()
+        if not text.startswith("#"):
+            break
+        found.append(text[1:])
+    return found

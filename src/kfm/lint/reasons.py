@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-from kfm.lint.outline import Module
+from kfm.lint.outline import Module, comments_above
 
 WORDS_MIN = 4  # "should not happen" is a hope
 # What a comment says to other tools; a reason may follow.
@@ -21,10 +21,11 @@ _DOCUMENTED = re.compile(
     r"|fail-?safe|fire[- ]and[- ]forget"
 )
 _BEFOREHAND = re.compile(
-    r"(?i)best[- ]?effort|ignor|optional|if (we|it|you|this|possible|available|not|there)|silent|doesn't|won't"
-    r"|not (fatal|critical|important)|never (fail|raise|break|block)|(may|might|can|could) (fail|not|raise|be)"
-    r"|n['o]?t (care|fail|matter|break|crash|raise|block)|(try|attempt) to|swallow|suppress|fall ?back|whatever"
-    r"|harmless|in case|just in|clean"
+    r"(?i)best[- ]?effort|ignor|optional|if (we|it|you|this|possible|available|not|there)|silent"
+    r"|doesn't|won't|not (fatal|critical|important)|never (fail|raise|break|block)|"
+    r"(may|might|can|could) (fail|not|raise|be)|n['o]?t (care|fail|matter|break|crash|raise|block)"
+    r"|(try|attempt) to|swallow|suppress|fall ?back"
+    r"|whatever|harmless|reason|because|otherwise|workaround|dropped|in case|just in|clean"
 )
 
 
@@ -35,10 +36,10 @@ def is_reasoned(module: Module, node: ast.stmt | ast.excepthandler, attempt: ast
     if node is attempt:  # `with suppress(…):`, whose body is the work
         last = node.lineno
     said = [line.partition("#")[2] for line in lines[node.lineno - 1 : last]]
-    said += _above(lines, node.lineno)
+    said += comments_above(lines, node.lineno)
     if words(" ".join(said)) >= WORDS_MIN:
         return True
-    return any(_BEFOREHAND.search(line) for line in _above(lines, attempt.lineno))
+    return any(_BEFOREHAND.search(line) for line in comments_above(lines, attempt.lineno))
 
 
 def is_documented(function: ast.FunctionDef | ast.AsyncFunctionDef | None) -> bool:
@@ -51,14 +52,3 @@ def is_documented(function: ast.FunctionDef | ast.AsyncFunctionDef | None) -> bo
 
 def words(comment: str) -> int:
     return len(_WORD.findall(_DIRECTIVE.sub(" ", comment.replace("#", " "))))
-
-
-def _above(lines: list[str], number: int) -> list[str]:
-    """The comments that stand directly above a line."""
-    found: list[str] = []
-    for line in reversed(lines[: number - 1]):
-        text = line.strip()
-        if not text.startswith("#"):
-            break
-        found.append(text[1:])
-    return found

@@ -70,6 +70,8 @@ class Collection(Record, frozen=True):
     leftovers: tuple[Leftover, ...]
     versions: tuple[OldVersion, ...]
     objects_kept: int
+    commits: int = 0  # of branches, that no ref reaches
+    trees: int = 0
 
     @property
     def size(self) -> int:
@@ -84,6 +86,8 @@ class Collected(Record, frozen=True):
     versions: int
     size: int
     spared: int  # objects that were staged again meanwhile
+    commits: int = 0
+    trees: int = 0
 
 
 def plan_collection(

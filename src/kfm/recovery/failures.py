@@ -13,7 +13,7 @@ from kfm.core.classify import (
     failure_of,
 )
 from kfm.core.errors import Cancelled, CircuitOpen, KfmError, PlanDrifted, SwitchThrown
-from kfm.core.grants import judge, standing
+from kfm.core.grants import REAPED, judge, standing
 from kfm.core.holding import RetryState
 from kfm.core.records import Record, Run
 from kfm.core.retry import policy_for
@@ -65,20 +65,25 @@ def judged(
     now_ms: int,
     unit_random: float,
     acted: bool = False,
+    automatic: bool = False,
     next_run_ms: int | None = None,
     lasts_ms: int = 0,
 ) -> RetryState:
-    """What becomes of a run whose attempt has just ended with this error."""
+    """What becomes of a run whose attempt has just ended with this error.
+
+    Whoever stops a process that makes what is due stops that process, and means no run of it.
+    """
+    ended_with_process = automatic and isinstance(error, Cancelled)
     return judge(
         run,
-        kind_of(error),
+        REAPED if ended_with_process else kind_of(error),
         prior,
         now_ms=now_ms,
         unit_random=unit_random,
         asked_ms=_asked_ms(error, now_ms),
         idempotent=idempotent,
         counts=not any(isinstance(each, CircuitOpen) for each in _causes(error)),
-        stopped=isinstance(error, STOPPED),
+        stopped=isinstance(error, STOPPED) and not ended_with_process,
         acted=acted,
         next_run_ms=next_run_ms,
         lasts_ms=lasts_ms,

@@ -105,7 +105,7 @@ class Pipeline:
         return declare
 
     def add(self, spec: NodeSpec) -> None:
-        if not isinstance(spec.id, str) or not 0 < len(spec.id) <= NAME_MAX or "/" in spec.id:
+        if not 0 < len(spec.id) <= NAME_MAX or "/" in spec.id:
             raise PipelineError(
                 f"{spec.id!r} is no name for a node: 1 to {NAME_MAX} characters, and no slash."
             )

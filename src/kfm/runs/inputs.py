@@ -101,7 +101,7 @@ class Inputs:
         paths = self._files.match(pattern)
         if not paths:
             raise UnhashableInput(f"{here}: no file is called {pattern}, or matches it.", field=here)
-        rows = []
+        rows: list[Mapping[str, Any]] = []
         for path in paths:
             checksum = self._checksums.of(path)
             if checksum is None:

@@ -42,9 +42,7 @@ class NodePublisher:
             sha256, size = asset.sha256, asset.size
         else:
             sha256, size = self._taken(data)
-        output = Output(
-            name=path, checksum=f"sha256:{sha256}", size=size, published=self._run is not None
-        )
+        output = Output(name=path, checksum=f"sha256:{sha256}", size=size, published=self._run is not None)
         self._outputs[path] = output
         return StoredFile(output, self._objects)
 

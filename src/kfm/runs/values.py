@@ -94,7 +94,7 @@ class StoredFile:
 
 
 def handed_on(outputs: Sequence[Output], objects: Objects) -> Any:
-    """What a dependant receives: the value; or the files, where nothing was returned but files were written."""
+    """What a dependant receives: the value, or the files of a node that returned none."""
     value = next((each for each in outputs if each.name in (JSON_VALUE, BYTES_VALUE)), None)
     files = [each for each in outputs if each is not value]
     if value is None:

@@ -23,12 +23,19 @@ class FileCollector:
     """Appends to one file, also beside other processes that do."""
 
     def __init__(
-        self, path: str, clock: Clock, *, what: str = "lineage file", first_bytes: bytes = FIRST_BYTES
+        self,
+        path: str,
+        clock: Clock,
+        *,
+        what: str = "lineage file",
+        setting: str = "lineage.path",
+        first_bytes: bytes = FIRST_BYTES,
     ) -> None:
         """`first_bytes` is what every line begins with: by it a torn end is known as ours."""
         self._path = path
         self._clock = clock
         self._what = what
+        self._setting = setting
         self._first_bytes = first_bytes
 
     def deliver(self, letters: Sequence[Letter]) -> int:
@@ -39,7 +46,7 @@ class FileCollector:
             reason = (error.strerror or str(error)).lower()
             raise BackendUnavailable(
                 f"The {self._what} {self._path} can't be written: {reason}.",
-                remedy="Make it writable, or name another in the configuration; nothing is lost meanwhile.",
+                remedy=f"Make it writable, or name another with {self._setting}; nothing is lost meanwhile.",
             ) from None
         return len(letters)
 

@@ -9,6 +9,7 @@ import msgspec
 from kfm.core.commits import Approve, Approved
 from kfm.core.holding import Approval
 from kfm.core.records import Lock
+from kfm.core.roles import is_same_person
 from kfm.store import holding, retry_states, rows
 from kfm.store.session import Row, Session
 
@@ -20,32 +21,38 @@ _FREE = (
     "approved_by",
     "approval_rationale",
     "about",
-    "requested_account",
 )
 
 
 def approval_from(row: Row) -> Approval:
-    return rows.converted(_FIELDS, row, Approval)
+    values = dict(zip(_FIELDS, row, strict=True))
+    values["requested_names"] = rows.value_of(values["requested_names"])
+    return rows.converted(_FIELDS, tuple(values.values()), Approval)
 
 
 def approval_parameters(approval: Approval) -> dict[str, Any]:
-    return rows.with_storable(msgspec.structs.asdict(approval), _FREE)
+    parameters = rows.with_storable(msgspec.structs.asdict(approval), _FREE)
+    parameters["requested_names"] = rows.prose_of(list(approval.requested_names))
+    return parameters
 
 
 def approve(session: Session, request: Approve) -> Approved:
     """Approve and carry out; nothing happens if anything is not as it was asked for."""
-    now_ms = session.now_ms()
+    now_ms, by = session.now_ms(), rows.storable(request.approved_by)
     if request.held_id is not None:
         refused = _not_as_asked(session, request, request.held_id, now_ms)
         if refused is not None:
             return refused
-    by = rows.storable(request.approved_by)
+    row = session.one("approvals.get_for_update", request_id=request.request_id)
+    asked = approval_from(row) if row else None
+    agrees = (by, *(rows.storable(name) for name in request.names))
+    if asked is None or is_same_person(asked.requested_by, asked.requested_names, agrees):
+        return Approved(answer="moved")
     landed = session.one(
         "approvals.approve",
         request_id=request.request_id,
         digest=request.digest,
         approved_by=by,
-        approved_account=rows.storable(request.approved_account or request.approved_by),
         approved_at_ms=now_ms,
         approval_rationale=rows.storable(request.rationale),
         expires_at_ms=now_ms + request.valid_ms if request.valid_ms is not None else None,

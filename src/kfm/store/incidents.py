@@ -63,6 +63,15 @@ class Watch:
         for (cause,) in found:
             self._ended(session, cause, now_ms, source_id=run.source_id)
 
+    def closed(self, session: Session, cause: str, now_ms: int) -> bool:
+        """A person says that nobody suffers from it any more; False if it is over already."""
+        row = session.one("incidents.get_for_update", cause=cause)
+        if row is None or incident_from(row).state != "open":
+            return False
+        session.all("incident_subjects.clear", cause=cause)
+        self._ended(session, cause, now_ms)
+        return True
+
     # --- the row -------------------------------------------------------------------------
 
     def _struck(self, session: Session, trouble: Trouble, now_ms: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from kfm.core.breaker import Breaker
 from kfm.core.commits import Admit, Admitted, Approve, Approved, Fail, Judge, Promote, Promoted, Reaped, Step
@@ -27,6 +28,9 @@ from kfm.store import (
 )
 from kfm.store.reading import Ledger
 from kfm.store.session import Database, Session
+
+if TYPE_CHECKING:
+    from kfm.store.branches import EmbeddedBranches
 
 
 class SqlStore(Ledger):
@@ -177,7 +181,17 @@ class SqlStore(Ledger):
 
         return self._database.write(change)
 
-    # --- hooks -----------------------------------------------------------------------
+    # --- incidents and hooks ---------------------------------------------------------
+
+    def close_incident(self, cause: str, entry: GovernanceEntry) -> bool:
+        """Resolve an incident because a person says so; False if it is over already."""
+
+        def change(session: Session) -> bool:
+            landed = self._journal.watch.closed(session, cause, session.now_ms())
+            governance.append(session, [entry] if landed else [])
+            return landed
+
+        return self._database.write(change)
 
     def claim_for_hook(self, hook: str, limit: int, claim_ms: int) -> list[Letter]:
         """The oldest changes of incidents that are due at this hook, not due again before the claim ends."""
@@ -197,6 +211,13 @@ class SqlStore(Ledger):
     def settle_hooks(self, names: Sequence[str]) -> int:
         """Be done with the changes that each of these hooks has had; how many there were."""
         return self._database.write(lambda session: hooks.settle(session, names))
+
+    # --- branches --------------------------------------------------------------------
+
+    def branch_store(self) -> EmbeddedBranches:
+        from kfm.store.branches import EmbeddedBranches
+
+        return EmbeddedBranches(self._database)
 
     # --- projections and collection ---------------------------------------------------
 

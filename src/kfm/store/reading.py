@@ -23,6 +23,7 @@ from kfm.store.session import Database, Row, Session
 
 if TYPE_CHECKING:
     from kfm.core.incidents import Incident, Told
+    from kfm.store.branches import EmbeddedBranchReader
 
 
 def _incidents(found: list[Row]) -> list[Incident]:
@@ -167,6 +168,14 @@ class Ledger:
     def invocations_since(self, after: int, limit: int = 1000) -> list[tuple[int, Invocation]]:
         found = self._session.all("invocations.since", after_number=after, row_limit=limit)
         return [(row[0], rows.invocation_from(row[1:])) for row in found]
+
+    def count_runs(self, since_ms: int = 0) -> int:
+        row = self._session.one("runs.count_since", since_ms=since_ms)
+        return int(row[0]) if row else 0
+
+    def troubled_runs(self, after: tuple[int, str], limit: int = 1000) -> list[Run]:
+        found = self._session.all("runs.troubled", after_ms=after[0], after_id=after[1], row_limit=limit)
+        return [rows.run_from(row) for row in found]
 
     def attempts(self, run_id: str) -> list[Attempt]:
         return [
@@ -320,6 +329,13 @@ class Ledger:
         from kfm.store import hooks
 
         return [hooks.told_from(row) for row in found]
+
+    # --- branches ----------------------------------------------------------------------
+
+    def branch_reader(self) -> EmbeddedBranchReader:
+        from kfm.store.branches import EmbeddedBranchReader  # late: most commands need no branches
+
+        return EmbeddedBranchReader(self._database)
 
     # --- the environment -----------------------------------------------------------------
 

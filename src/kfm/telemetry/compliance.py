@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import Literal
 
 from kfm.core.evidence import Attempt, Retry
+from kfm.core.paging import every_from
 from kfm.core.records import GovernanceEntry, Record, Run
 from kfm.core.retry import call_policy, policy_for
 from kfm.ports import LedgerReader
@@ -23,7 +24,6 @@ AUTOMATIC = "kfm"  # on whose behalf an automatic attempt is made
 GRANTS = ("governed-retry", "release")  # entries by which somebody answers for more attempts
 CONFLICTS = ("governance", "rights")  # classes after which not even a person goes on just so
 ANSWERS = (*GRANTS, "force", "switch")
-RUNS_MAX = 1_000_000
 ENTRIES_MAX = 1000
 TELEMETRY_REF = "focus-telemetry.json"
 
@@ -39,30 +39,38 @@ class Finding(Record, frozen=True):
 
 
 class Checked(Record, frozen=True):
-    runs: int
+    """One run that was tried again, or whose calls were."""
+
+    run_id: str
     sequences: tuple[Sequence, ...]
     findings: tuple[Finding, ...]
 
 
-def check(ledger: LedgerReader, since_ms: int = 0) -> Checked:
-    """Every retry sequence of the runs that began since then."""
-    runs = [run for run in ledger.runs(limit=RUNS_MAX) if run.start_time_ms >= since_ms]
+def check(ledger: LedgerReader, since_ms: int = 0) -> Iterator[Checked]:
+    """Every retry sequence of the runs that began since then, one run at a time: there may be many."""
+
+    def place(run: Run) -> tuple[int, str]:
+        return run.start_time_ms, run.run_id
+
+    for run in every_from((since_ms, ""), ledger.troubled_runs, place):
+        yield _checked(ledger, run)
+
+
+def _checked(ledger: LedgerReader, run: Run) -> Checked:
+    retries = ledger.retries(run.run_id)
+    attempts = [one for one in ledger.attempts(run.run_id) if not one.node]
     sequences = Sequences(TELEMETRY_REF)
-    findings: list[Finding] = []
-    for run in reversed(runs):
-        retries = ledger.retries(run.run_id)
-        if run.attempts < 2 and not retries:
-            continue
-        attempts = [one for one in ledger.attempts(run.run_id) if not one.node]
-        for attempt in attempts:
-            sequences.add_attempt(attempt, run)
-        for retry in retries:
-            sequences.add_retry(retry, run)
-        findings += _silent(run, attempts)
-        findings += _forbidden(ledger, run, attempts)
-        findings += _excessive(ledger, run, attempts)
-        findings += _of_calls(run, retries)
-    return Checked(runs=len(runs), sequences=sequences.documents(), findings=tuple(findings))
+    for attempt in attempts:
+        sequences.add_attempt(attempt, run)
+    for retry in retries:
+        sequences.add_retry(retry, run)
+    findings = (
+        *_silent(run, attempts),
+        *_forbidden(ledger, run, attempts),
+        *_excessive(ledger, run, attempts),
+        *_of_calls(run, retries),
+    )
+    return Checked(run_id=run.run_id, sequences=sequences.documents(), findings=findings)
 
 
 # --- whole runs ------------------------------------------------------------------------

@@ -138,9 +138,7 @@ class App(Adapters):
         """What `kfm gc` would remove."""
         from kfm.engine import collecting
 
-        return collecting.plan(
-            self.kernel, self._collectable, collecting.GRACE_MS if grace_ms is None else grace_ms
-        )
+        return collecting.plan(self.kernel, self._collectable, grace_ms)
 
     def collect(
         self, *, actor: str, rationale: str, grace_ms: int | None = None
@@ -152,7 +150,7 @@ class App(Adapters):
             self._collectable,
             actor=actor,
             rationale=self.loaded.discretion.hide(rationale),
-            grace_ms=collecting.GRACE_MS if grace_ms is None else grace_ms,
+            grace_ms=grace_ms,
         )
 
     def set_switch(

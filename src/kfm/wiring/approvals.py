@@ -28,7 +28,7 @@ def request_release(
     rationale: str,
     ticket: str | None,
     claimed_actor: str | None,
-    account: str | None = None,
+    names: Sequence[str] = (),
 ) -> Approval:
     """Ask for the release of what is held; somebody else has to agree."""
     from kfm.core.giving_up import release_digest
@@ -47,7 +47,7 @@ def request_release(
         ticket=ticket and hide(ticket),
         about=f"release of {held.grain} {held.subject}",
         dataset_id=held.dataset_id,
-        requested_account=account,
+        requested_names=tuple(names),
     )
     facts = {"held_id": held.held_id}
     at_ms = approval.requested_at_ms
@@ -56,7 +56,7 @@ def request_release(
     return approval
 
 
-def request_attempt(app: App, subject: Subject, *, rationale: str, account: str | None = None) -> Approval:
+def request_attempt(app: App, subject: Subject, *, rationale: str, names: Sequence[str] = ()) -> Approval:
     """Ask for one attempt at work that the policies let begin only with a second person's yes."""
     from kfm.core.approving import attempt_digest
     from kfm.core.times import rfc3339
@@ -76,7 +76,7 @@ def request_attempt(app: App, subject: Subject, *, rationale: str, account: str 
         about=f"one attempt at {dataset.id} from {subject.source.id}, "
         f"{rfc3339(window.start_ms)}/{rfc3339(window.end_ms)}",
         dataset_id=dataset.id,
-        requested_account=account,
+        requested_names=tuple(names),
     )
     at_ms, facts = approval.requested_at_ms, {"about": approval.about}
     entry = _entry(app, "approval-requested", dataset.id, approval, at_ms, facts, trigger.claimed_actor)
@@ -95,18 +95,17 @@ def approve(
     rationale: str,
     claimed_actor: str | None = None,
     names: Sequence[str] = (),
-    account: str | None = None,
 ) -> Held | None:
     """Agree to what somebody else has asked for, and carry it out; what was released, if that was it.
 
-    `names`: everything the approver may be recorded as. `account`: where the account says who he is.
+    `names`: everything the approver may be recorded as.
     """
     from kfm.admission.enter import held_by
     from kfm.recovery.sweep import sweep
 
     if approval.state != "requested":
         raise NotApproved(f"{approval.approved_by} has approved it already; one approval is for one thing.")
-    if is_same_person(approval.requested_by, approval.requested_account, (actor, *names), account):
+    if is_same_person(approval.requested_by, approval.requested_names, (actor, *names)):
         raise NotApproved(
             f"{actor} has asked for it, so somebody else has to approve it; --actor is only a claim.",
             remedy=f"Let another person run: kfm approve {approval.request_id} --rationale TEXT",
@@ -116,7 +115,7 @@ def approve(
     kernel = app.kernel
     sweep(kernel.store, kernel.liveness, kernel.announce)  # a process that died works on nothing
     wish = _release if approval.kind == "release" else _attempt
-    answer = kernel.store.approve(wish(app, approval, actor, rationale, claimed_actor, account))
+    answer = kernel.store.approve(wish(app, approval, (actor, *names), rationale, claimed_actor))
     if answer.lock is not None:
         raise LockHeld(held_by(answer.lock), remedy="Approve it once that attempt has ended, if it failed.")
     if answer.answer != "approved":
@@ -127,10 +126,9 @@ def approve(
 def _release(
     app: App,
     approval: Approval,
-    actor: str,
+    names: tuple[str, ...],
     rationale: str,
     claimed_actor: str | None,
-    account: str | None,
 ) -> Approve:
     """The run gets a new grant and is due at once."""
     from kfm.core.commits import Approve
@@ -143,14 +141,16 @@ def _release(
         raise NotApproved("What is held is not what the release was asked for: it has changed since.")
     run = store.run(held.subject) if held.grain == "run" else None
     now_ms, facts = store.now_ms(), {"held_id": held.held_id}
-    agreed = _entry(app, "approval", held.subject, approval, now_ms, facts, claimed_actor, actor, rationale)
+    agreed = _entry(
+        app, "approval", held.subject, approval, now_ms, facts, claimed_actor, names[0], rationale
+    )
     released = _entry(app, "release", held.subject, approval, now_ms, facts)
     return Approve(
         request_id=approval.request_id,
         held_id=held.held_id,
         digest=approval.digest,
-        approved_by=actor,
-        approved_account=account,
+        approved_by=names[0],
+        names=names,
         rationale=rationale,
         grant=granted(run, store.retry_state(run.run_id), now_ms) if run is not None else None,
         entries=(agreed, released),
@@ -160,10 +160,9 @@ def _release(
 def _attempt(
     app: App,
     approval: Approval,
-    actor: str,
+    names: tuple[str, ...],
     rationale: str,
     claimed_actor: str | None,
-    account: str | None,
 ) -> Approve:
     """From now on one attempt may be made, for a while."""
     from kfm.core.approving import VALID_MS, attempt_digest
@@ -174,12 +173,12 @@ def _attempt(
         raise NotApproved("The dataset's rights are not those that the attempt was asked for with.")
     rationale = app.loaded.discretion.hide(rationale)
     now_ms, facts = app.kernel.store.now_ms(), {"about": approval.about}
-    agreed = _entry(app, "approval", dataset.id, approval, now_ms, facts, claimed_actor, actor, rationale)
+    agreed = _entry(app, "approval", dataset.id, approval, now_ms, facts, claimed_actor, names[0], rationale)
     return Approve(
         request_id=approval.request_id,
         digest=approval.digest,
-        approved_by=actor,
-        approved_account=account,
+        approved_by=names[0],
+        names=names,
         rationale=rationale,
         valid_ms=VALID_MS,
         entries=(agreed,),

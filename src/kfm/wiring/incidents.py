@@ -8,13 +8,13 @@ from functools import partial
 from typing import Any, Protocol
 
 from kfm.config import Loaded
-from kfm.core.errors import BackendUnavailable, ConfigError, PluginConflict
+from kfm.core.errors import BackendUnavailable, ConfigError, PluginConflict, UsageError
 from kfm.core.evidence import Backlog, Letter
 from kfm.core.heralds import TOPIC, Herald
-from kfm.core.incidents import About
+from kfm.core.incidents import About, Incident
 from kfm.core.masking import is_masked
 from kfm.core.providers import providers_of
-from kfm.core.records import Record
+from kfm.core.records import GovernanceEntry, Record
 from kfm.core.redact import redact_url
 from kfm.core.settings import Hook, Settings
 from kfm.lineage.delivery import Delivered, deliver_letters
@@ -82,7 +82,7 @@ def make_collector(app: Surroundings, hook: Hook) -> Collector:
         from kfm.sinks.file import FileCollector
 
         path = app.loaded.resolve(hook.path or "")
-        return FileCollector(path, app.clock, what="file", first_bytes=FILE_BEGINS)
+        return FileCollector(path, app.clock, what="file", setting="`path`", first_bytes=FILE_BEGINS)
     from kfm.sinks.notifying import NotifierCollector
 
     return NotifierCollector(_notifier(app, hook, timeout_ms), timeout_ms=timeout_ms)
@@ -166,6 +166,43 @@ def deliver_incidents(app: Surroundings, *, on_request: bool = False) -> list[Ho
         passes.append(HookPass(hook=name, delivered=delivered))
     store.settle_hooks([hook_name(hook) for hook in app.settings.incidents])
     return passes
+
+
+def close_incident(
+    app: Surroundings,
+    incident: Incident,
+    *,
+    actor: str,
+    rationale: str,
+    ticket: str | None = None,
+    claimed_actor: str | None = None,
+) -> Incident:
+    """Resolve it because a person says so; the decision is kept in the governance ledger."""
+    store, hide = app.store, app.loaded.discretion.hide
+    assert store is not None
+    entry = GovernanceEntry(
+        kind="incident-closed",
+        subject=f"{incident.about}:{incident.name}",
+        actor=actor,
+        recorded_at_ms=store.now_ms(),
+        rationale=hide(rationale),
+        ticket=ticket and hide(ticket),
+        details={
+            "incident_id": incident.incident_id,
+            "error_class": incident.error_class,
+            "code": incident.error_code,
+            "affected": incident.affected,
+            "claimed_actor": claimed_actor and hide(claimed_actor),
+        },
+    )
+    if incident.about == "provider":
+        raise UsageError(
+            "A provider's incident ends with its circuit.",
+            remedy=f"kfm breaker reset {incident.name} --rationale TEXT",
+        )
+    if not store.close_incident(incident.cause, entry):
+        raise UsageError("It is resolved already.", remedy="`kfm incident show` says since when.")
+    return store.find_incidents(incident.cause)[0]
 
 
 def probe(app: Surroundings, hook: Hook) -> None:

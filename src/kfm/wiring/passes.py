@@ -11,7 +11,7 @@ from typing import Any
 from kfm.core.errors import ConfigNotFound, UnhashableInput, UsageError
 from kfm.core.run_states import Pass
 from kfm.engine.passing import NodeReport, Passing, PassKernel, PassReport, Wish
-from kfm.engine.working import Bench, Threads
+from kfm.engine.working import Alone, Bench, Threads
 from kfm.runs.declare import Pipeline
 from kfm.system import FlockLiveness, PosixFiles, SystemClock, SystemIds
 from kfm.wiring.heart import ThreadHeart
@@ -60,7 +60,7 @@ class Place:
             clock=self.clock,
             liveness=self.liveness,
             worker_id=self.ids.new(),
-            workers=lambda jobs: Threads(bench, jobs),
+            workers=lambda jobs: Threads(bench, jobs) if jobs > 1 else Alone(bench),
             actor=getpass.getuser(),
             heart=ThreadHeart(self._own_store, self.announce),
             announce=self.announce,

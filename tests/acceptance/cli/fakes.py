@@ -194,6 +194,12 @@ class FakeLedger:
     def retry_state(self, run_id: str) -> RetryState | None:
         return next((row for row in self._all("retry_states") if row.run_id == run_id), None)
 
+    def approvals(
+        self, *, state: str | None = None, subject: str | None = None, limit: int = 50
+    ) -> list[Any]:
+        found = [one for one in self._all("approvals") if one.state == (state or one.state)]
+        return [one for one in found if one.subject == (subject or one.subject)][:limit]
+
     def now_ms(self) -> int:
         return NOW_MS
 

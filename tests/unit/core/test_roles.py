@@ -128,7 +128,7 @@ def test_one_person_is_never_two(
 ) -> None:
     """By account or token, first and second: whoever asked is recognised."""
     first, second = identify(people, *asked), identify(people, *agrees)
-    same = is_same_person(first.subject, first.own_account, second.names, second.own_account)
+    same = is_same_person(first.subject, first.names, second.names)
     if person(first, asked[1]) == person(second, agrees[1]) and first.declared and second.declared:
         assert same
     if first.subject != second.subject and first.declared and second.declared:
@@ -142,7 +142,7 @@ def test_an_account_stays_who_it_is(
 ) -> None:
     """People may be declared, changed or removed between a request and its approval."""
     first, second = identify(before, account), identify(after, account)
-    assert is_same_person(first.subject, first.own_account, second.names, second.own_account)
+    assert is_same_person(first.subject, first.names, second.names)
 
 
 @pytest.mark.req("GOV-3")
@@ -151,4 +151,4 @@ def test_a_request_by_an_account_is_not_approved_by_its_token(other: str, token:
     """Asked for before anybody was declared, or after: the token of the same person does not agree."""
     first = identify(PEOPLE if after else (), other)
     second = identify(PEOPLE, "runner", ANN_TOKEN) if token else identify(PEOPLE, "ann")
-    assert is_same_person(first.subject, first.own_account, second.names, second.own_account)
+    assert is_same_person(first.subject, first.names, second.names)

@@ -1,36 +1,41 @@
 -- name: approvals.get
 SELECT
   request_id, kind, subject, digest, requested_by, requested_at_ms, rationale, ticket, state, approved_by,
-  approved_at_ms, approval_rationale, about, dataset_id, requested_account, expires_at_ms, used_by,
+  approved_at_ms, approval_rationale, about, dataset_id, requested_names, expires_at_ms, used_by,
   used_attempt, used_at_ms
 FROM approvals WHERE request_id = :request_id
 
 -- name: approvals.list
 SELECT
   request_id, kind, subject, digest, requested_by, requested_at_ms, rationale, ticket, state, approved_by,
-  approved_at_ms, approval_rationale, about, dataset_id, requested_account, expires_at_ms, used_by,
+  approved_at_ms, approval_rationale, about, dataset_id, requested_names, expires_at_ms, used_by,
   used_attempt, used_at_ms
 FROM approvals
 WHERE (:state = '' OR state = :state) AND (:subject = '' OR subject = :subject)
 ORDER BY requested_at_ms DESC, request_id DESC LIMIT :row_limit
 
+-- name: approvals.get_for_update
+SELECT
+  request_id, kind, subject, digest, requested_by, requested_at_ms, rationale, ticket, state, approved_by,
+  approved_at_ms, approval_rationale, about, dataset_id, requested_names, expires_at_ms, used_by,
+  used_attempt, used_at_ms
+FROM approvals WHERE request_id = :request_id
+
 -- name: approvals.insert
 INSERT INTO approvals (
   request_id, kind, subject, digest, requested_by, requested_at_ms, rationale, ticket, state, approved_by,
-  approved_at_ms, approval_rationale, about, dataset_id, requested_account, expires_at_ms, used_by,
+  approved_at_ms, approval_rationale, about, dataset_id, requested_names, expires_at_ms, used_by,
   used_attempt, used_at_ms
 ) VALUES (
   :request_id, :kind, :subject, :digest, :requested_by, :requested_at_ms, :rationale, :ticket, :state,
-  :approved_by, :approved_at_ms, :approval_rationale, :about, :dataset_id, :requested_account,
+  :approved_by, :approved_at_ms, :approval_rationale, :about, :dataset_id, :requested_names,
   :expires_at_ms, :used_by, :used_attempt, :used_at_ms
 )
 
 -- name: approvals.approve
 UPDATE approvals SET state = 'approved', approved_by = :approved_by, approved_at_ms = :approved_at_ms,
   approval_rationale = :approval_rationale, expires_at_ms = :expires_at_ms
-WHERE request_id = :request_id AND state = 'requested' AND digest = :digest
-  AND requested_by NOT IN (:approved_by, :approved_account)
-  AND COALESCE(requested_account, requested_by) NOT IN (:approved_by, :approved_account)
+WHERE request_id = :request_id AND state = 'requested' AND digest = :digest AND requested_by <> :approved_by
 RETURNING request_id
 
 -- name: approvals.usable

@@ -53,6 +53,20 @@ WHERE (:dataset_id = '' OR dataset_id = :dataset_id)
 ORDER BY start_time_ms DESC, run_id DESC
 LIMIT :row_limit
 
+-- name: runs.troubled
+SELECT
+  run_id, source_id, dataset_id, pipeline_id, idempotency_key, work_key, work_base, revision,
+  trigger_type, window_spec, window_start_ms, window_end_ms, partition_key, pipeline_version,
+  status, attempts, fence, start_time_ms, end_time_ms, fingerprint, version_id, error_code, error_message,
+  force, correction
+FROM runs r
+WHERE (start_time_ms > :after_ms OR (start_time_ms = :after_ms AND run_id > :after_id))
+  AND (attempts > 1 OR EXISTS (SELECT 1 FROM retries t WHERE t.run_id = r.run_id))
+ORDER BY start_time_ms, run_id LIMIT :row_limit
+
+-- name: runs.count_since
+SELECT COUNT(*) FROM runs WHERE start_time_ms >= :since_ms
+
 -- name: runs.forces
 SELECT COUNT(*) FROM runs WHERE work_base = :work_base AND force > 0
 

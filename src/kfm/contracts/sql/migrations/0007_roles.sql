@@ -1,6 +1,6 @@
 ALTER TABLE approvals ADD COLUMN about TEXT NOT NULL DEFAULT '';
 ALTER TABLE approvals ADD COLUMN dataset_id TEXT;
-ALTER TABLE approvals ADD COLUMN requested_account TEXT;
+ALTER TABLE approvals ADD COLUMN requested_names TEXT NOT NULL DEFAULT '[]';
 ALTER TABLE approvals ADD COLUMN expires_at_ms BIGINT;
 ALTER TABLE approvals ADD COLUMN used_by TEXT;
 ALTER TABLE approvals ADD COLUMN used_attempt BIGINT;

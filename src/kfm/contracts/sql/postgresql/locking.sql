@@ -54,3 +54,10 @@ SELECT request_id FROM approvals
 WHERE request_id = :request_id AND kind = 'attempt' AND state = 'approved' AND used_at_ms IS NULL
   AND expires_at_ms > :now_ms AND digest = :digest
 FOR UPDATE
+
+-- name: approvals.get_for_update
+SELECT
+  request_id, kind, subject, digest, requested_by, requested_at_ms, rationale, ticket, state, approved_by,
+  approved_at_ms, approval_rationale, about, dataset_id, requested_names, expires_at_ms, used_by,
+  used_attempt, used_at_ms
+FROM approvals WHERE request_id = :request_id FOR UPDATE

@@ -1,0 +1,87 @@
+"""Which commits and trees something reaches, and the end of the others.
+
+Reached is what a branch or a tag names and all that came before it. What is not reached but young stays,
+with everything under it: a branch that was deleted by mistake can be made again from its commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kfm.core.branching import Commit, Swept
+from kfm.core.trees import EMPTY
+from kfm.store.branch_rows import ROOT, finder, forest
+from kfm.store.session import Session
+
+PAGE_ROWS = 1000
+
+
+class Marks:
+    """What is kept."""
+
+    def __init__(self) -> None:
+        self.commits: set[str] = set()
+        self.trees: set[str] = {EMPTY}
+
+    def mark(self, session: Session, before_ms: int) -> None:
+        """Everything that a ref or a young commit reaches; what was marked before is not read again."""
+        find = finder(session)
+        waiting = [row[1] for row in session.all("branches.list")]
+        waiting += [row[1] for row in session.all("tags.list")]
+        waiting += [name for name, made_at_ms in _pages(session, "commits.ages") if made_at_ms >= before_ms]
+        while waiting:
+            commit_id = waiting.pop()
+            if commit_id in self.commits:
+                continue
+            self.commits.add(commit_id)
+            commit: Commit = find(commit_id)
+            waiting += commit.parents
+            for _ in forest(session).reachable(commit.tree_id, self.trees):
+                pass
+
+    def unmarked(self, session: Session, name: str, kept: set[str], before_ms: int) -> list[str]:
+        found = _pages(session, name)
+        return [one for one, made_at_ms in found if one not in kept and made_at_ms < before_ms]
+
+
+def garbage(session: Session, before_ms: int) -> Swept:
+    marks = Marks()
+    marks.mark(session, before_ms)
+    return Swept(
+        commits=len(marks.unmarked(session, "commits.ages", marks.commits, before_ms)),
+        trees=len(marks.unmarked(session, "trees.ages", marks.trees, before_ms)),
+    )
+
+
+def sweep_in(session: Session, marks: Marks, before_ms: int) -> Swept:
+    """Inside a transaction: look once more at what refs reach, then remove the rest.
+
+    `made_at_ms` is compared again by each delete: what somebody has stored anew meanwhile stays. A name
+    that somebody gives to an old commit at this very moment makes one of the two fail, by its reference.
+    """
+    marks.mark(session, before_ms)
+    commits = marks.unmarked(session, "commits.ages", marks.commits | {ROOT.commit_id}, before_ms)
+    trees = marks.unmarked(session, "trees.ages", marks.trees, before_ms)
+    # Before the trees: if one of them can't go, nothing goes.
+    session.many("commits.delete", [{"commit_id": one, "before_ms": before_ms} for one in commits])
+    session.many("trees.delete", [{"tree_id": one, "before_ms": before_ms} for one in trees])
+    return Swept(commits=len(commits), trees=len(trees))
+
+
+def objects_kept(session: Session, before_ms: int) -> Iterator[str]:
+    """The objects of every tree that a sweep would leave."""
+    marks = Marks()
+    marks.mark(session, before_ms)
+    wood = forest(session)
+    for tree_id, made_at_ms in _pages(session, "trees.ages"):
+        if tree_id in marks.trees or made_at_ms >= before_ms:
+            node = wood.node(tree_id)
+            if node.level == 0:
+                yield from (row[1] for row in node.rows)
+
+
+def _pages(session: Session, name: str) -> Iterator[tuple[str, int]]:
+    after = ""
+    while page := session.all(name, after_id=after, row_limit=PAGE_ROWS):
+        yield from page
+        after = page[-1][0]

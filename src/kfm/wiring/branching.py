@@ -1,0 +1,44 @@
+"""Branches for the commands: who asks, the gates before protected ones, what is kept discreet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from kfm.core.branching import Proposal, Why
+from kfm.core.errors import SwitchThrown
+from kfm.engine.merging import Merging
+from kfm.ports import Store
+
+if TYPE_CHECKING:
+    from kfm.wiring.app import App
+
+
+def merging(app: App) -> Merging:
+    """Merges and reverts, with the gates that every environment has."""
+    store = app.store
+    assert store is not None, "a command that only reads was about to merge"
+    made = Merging(store.branch_store())
+    made.before_merge(switch_gate(store))
+    return made
+
+
+def switch_gate(store: Store) -> Callable[[Proposal], None]:
+    """Nothing is merged into a protected branch while everything is paused or stopped."""
+
+    def gate(proposal: Proposal) -> None:
+        for switch in store.switches():
+            if switch.scope == "all" and switch.position != "running":
+                raise SwitchThrown(f"Everything is {switch.position}: `{proposal.target}` was not touched.")
+
+    return gate
+
+
+def why(app: App, rationale: str | None, ticket: str | None = None, claimed: str | None = None) -> Why:
+    hide = app.loaded.discretion.hide
+    return Why(
+        actor=app.actor,
+        rationale=hide(rationale) if rationale else None,
+        ticket=hide(ticket) if ticket else None,
+        claimed_actor=hide(claimed) if claimed else None,
+    )

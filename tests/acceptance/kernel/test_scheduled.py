@@ -1,0 +1,98 @@
+"""Retries of a schedule's runs, where somebody says when the next run begins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kfm.config import load
+from kfm.core.records import Run
+from kfm.engine.requests import RunReport, RunRequest
+from kfm.wiring import open_app
+from kfm.wiring.retries import run_due
+from tests.acceptance.kernel.conftest import Inside
+from tests.acceptance.kernel.test_retries import FINE, SLOW, make_due
+
+pytestmark = pytest.mark.req("TRG-3")
+
+FAR_MS = 3_600_000
+
+
+@pytest.fixture
+def hourly(project: Inside) -> Inside:
+    project.write("pipeline.py", SLOW)
+    project.configure(extra='pipeline: "pipeline.py:publish", output_version: "1"')
+    return project
+
+
+@contextmanager
+def scheduled(project: Inside, next_in_ms: int) -> Iterator[Any]:
+    """The application, with a schedule that begins its next run so soon."""
+    with project._surroundings(), open_app(load(None, {})) as app:
+
+        def next_ms(run: Run) -> int:
+            assert run.trigger_type == "cron", "nobody asks for others"
+            return app.clock.now_ms() + next_in_ms
+
+        app.__dict__["kernel"] = replace(app.kernel, next_scheduled_ms=next_ms)
+        yield app
+
+
+def run(app: Any, trigger: Any = "cron", window: str = "2026-01-01/2026-01-02") -> RunReport:
+    made: RunReport = app.run(
+        RunRequest(source_id="notes", window_spec=window, trigger_type=trigger, actor="ada")
+    )
+    return made
+
+
+def test_what_would_overlap_is_left_to_the_next_run(hourly: Inside) -> None:
+    """No retry, no dead letter, and the reason says who takes over; that run begins as if nothing were."""
+    with scheduled(hourly, 10_000) as app:
+        report = run(app)
+    assert hourly.rows("SELECT fate, reason FROM retry_states") == [("spent", "next-run")]
+    assert hourly.rows("SELECT * FROM held") == []
+    assert "takes over what is left" in (report.advice or "")
+    told = hourly.kfm("explain", hourly.rows("SELECT run_id FROM runs")[0][0]).out
+    assert "the next run of its schedule takes over what is left" in told
+    hourly.write("pipeline.py", FINE)
+    with scheduled(hourly, FAR_MS) as app:
+        assert run_due(app, actor="ada", told=lambda _one: None) == []
+        assert run(app, window="2026-01-02/2026-01-03").word == "published"
+
+
+def test_a_retry_that_came_due_too_late_is_not_made(hourly: Inside) -> None:
+    """It was to be made before the next run; nobody was there to make it, and now that run is about to begin."""
+    with scheduled(hourly, FAR_MS) as app:
+        run(app)
+    assert hourly.rows("SELECT fate FROM retry_states") == [("retry",)]
+    make_due(hourly)
+    with scheduled(hourly, 0) as app:
+        (passed,) = run_due(app, actor="ada", told=lambda _one: None)
+    assert (passed.word, passed.reason) == (
+        "given-up",
+        "The next run of its schedule takes over what is left.",
+    )
+    assert hourly.rows("SELECT attempts FROM runs") == [(1,)]
+    assert hourly.rows("SELECT * FROM held") == []
+
+
+def test_a_retry_with_time_enough_is_made(hourly: Inside) -> None:
+    """The schedule's next run is far away, so the failed one is tried again."""
+    with scheduled(hourly, FAR_MS) as app:
+        run(app)
+    hourly.write("pipeline.py", FINE)
+    make_due(hourly)
+    with scheduled(hourly, FAR_MS) as app:
+        (made,) = run_due(app, actor="ada", told=lambda _one: None)
+    assert made.word == "published"
+
+
+def test_a_person_s_run_knows_no_schedule(hourly: Inside) -> None:
+    """Only a schedule's own runs are limited by it."""
+    with scheduled(hourly, 0) as app:
+        run(app, "manual")
+    assert hourly.rows("SELECT fate FROM retry_states") == [("retry",)]

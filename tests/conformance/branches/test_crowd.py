@@ -1,0 +1,75 @@
+"""Several at once: each head has exactly one successor, and whoever lost is told."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from kfm.core.branching import Commit, Moved
+from kfm.store.ledger import SqlStore
+from tests.conformance.branches.scene import Scene, entry
+
+pytestmark = pytest.mark.req("RS-5")
+
+COMMITS = 12
+
+
+def test_two_committers_never_share_a_head(scene: Scene, open_store: Callable[[], SqlStore]) -> None:
+    """Every acknowledged commit is in the branch's line, and every loser wrote nothing."""
+    base = scene.branches.create("main").head
+    acknowledged: list[Commit] = []
+    refused: list[Moved] = []
+    start = threading.Barrier(2)
+
+    def work(name: str) -> None:
+        branches = open_store().branch_store()
+        start.wait()
+        done = 0
+        while done < COMMITS:
+            head = branches.resolve("main").commit_id
+            answer = branches.commit(
+                "main", {f"{name}/{done}": entry(name)}, message=f"{name} {done}", author=name, expected=head
+            )
+            if isinstance(answer, Moved):
+                assert answer.expected == head != answer.actual
+                refused.append(answer)
+            else:
+                acknowledged.append(answer)
+                done += 1
+
+    # SQLite's connections stay in the thread that opened them; closing is allowed from anywhere.
+    threads = [threading.Thread(target=work, args=(name,)) for name in ("ada", "bob")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    line = scene.branches.log("main", limit=1000)
+    assert {one.commit_id for one in line} == {one.commit_id for one in acknowledged} | {base}
+    assert len({one.parents for one in line}) == len(line) == 2 * COMMITS + 1
+    assert len(scene.paths("main")) == 2 * COMMITS
+
+
+def test_one_head_has_one_successor(scene: Scene, open_store: Callable[[], SqlStore]) -> None:
+    """Of four that saw the same head, one lands and three are told where the branch is now."""
+    base = scene.branches.create("main").head
+    answers: list[Commit | Moved] = []
+    start = threading.Barrier(4)
+
+    def work(number: int) -> None:
+        branches = open_store().branch_store()
+        start.wait()
+        answers.append(
+            branches.commit("main", {f"{number}": entry("x")}, message="", author="ada", expected=base)
+        )
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    (landed,) = [one for one in answers if isinstance(one, Commit)]
+    lost = [one for one in answers if isinstance(one, Moved)]
+    assert [(one.expected, one.actual) for one in lost] == [(base, landed.commit_id)] * 3
+    assert len(scene.paths("main")) == 1

@@ -1,0 +1,32 @@
+"""Patches that break incidents: each must be caught, as those of the protocol."""
+
+from __future__ import annotations
+
+from tests.simulation.broken_retries import TROUBLED
+from tests.simulation.weather import QUIET, Patch
+
+INCIDENTS = (
+    Patch(
+        "every run is an incident of its own",
+        "kfm.core.incidents",
+        (('        "error_code": trouble.error_code,\n', '        "error_code": trouble.subject,\n'),),
+        chances=TROUBLED,
+    ),
+    Patch(
+        "a success resolves nothing",
+        "kfm.store.promotion",
+        (("    journal.watch.succeeded(session, run, now_ms)\n", ""),),
+    ),
+    Patch(
+        "an open circuit is nobody's incident",
+        "kfm.store.ledger",
+        (("            self._journal.watch.circuit(session, *answer, session.now_ms())\n", ""),),
+        chances=TROUBLED,
+    ),
+    Patch(
+        "a change is told each time",
+        "kfm.core.incidents",
+        (('return met, "worse" if worse else None', 'return met, "worse"'),),
+        chances=QUIET,
+    ),
+)
