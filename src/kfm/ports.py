@@ -197,6 +197,9 @@ class Objects(Protocol):
         (and hashed) first; the second value is how many."""
 
     def has(self, sha256: str) -> bool: ...
+    def size_of(self, sha256: str) -> int | None:
+        """None if it is not there."""
+
     def open(self, sha256: str) -> Reader: ...
     def local_path(self, sha256: str) -> str | None:
         """A path that can be hard-linked, where there is one."""

@@ -22,6 +22,7 @@ def test_two_processes_share_one_breaker_and_one_budget(
     dsn = request.getfixturevalue("postgres_database") if backend == "postgresql" else None
     told = fleet(20260101, tmp_path / "project", dsn, ROUNDS)
     assert not told.problems, "\n".join(told.problems)
-    assert told.kills >= 2, told
-    assert told.probes >= 2, told
-    assert told.attempts >= 6, told
+    assert told.kills >= 1, told
+    assert told.probes >= 1, told
+    assert told.early >= 1, told
+    assert told.attempts >= 5, told

@@ -111,11 +111,15 @@ class People:
         asked = kernel.store.approvals(state="requested", limit=5)
         if not asked:
             return
-        approval, actor = self._rng.choice(asked), self._rng.choice(NAMES)
-        try:
-            approvals.approve(self._app(kernel), approval, actor=actor, rationale="looked at")
-        except NotApproved:
-            self._world.outcomes.append("not approved")
+        approval = self._rng.choice(asked)
+        # Whoever asked tries it himself first, and must not get anywhere.
+        for actor in (approval.requested_by, self._rng.choice(NAMES)):
+            try:
+                approvals.approve(self._app(kernel), approval, actor=actor, rationale="looked at")
+                break
+            except NotApproved:
+                self._world.outcomes.append("not approved")
+        else:
             return
         require(actor != approval.requested_by, "nobody approves his own wish", approval=approval)
         self._world.outcomes.append("released")

@@ -28,8 +28,21 @@ Preference = Literal["target", "source"]
 _PART = r"[A-Za-z0-9_](?:[A-Za-z0-9._@+=-]*[A-Za-z0-9_@+=-])?"
 _NAME = re.compile(rf"{_PART}(?:/{_PART})*\Z")
 _HEX_ID = re.compile(r"[0-9a-f]{64}\Z")
-_BAD_PATH = re.compile(
-    r"^/|/$|//|(?:^|/)\.{1,2}(?:/|$)|^$|[\x00-\x09\x0b-\x1f\x7f\ud800-\udfff]", re.MULTILINE
+_CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f\ud800-\udfff]")
+# In paths that stand on lines of their own. Plain searches: a regular expression takes ten times as long.
+_BAD_IN_LINES = (
+    "//",
+    "\n/",
+    "/\n",
+    "\n\n",
+    "/./",
+    "/../",
+    "\n./",
+    "\n../",
+    "/.\n",
+    "/..\n",
+    "\n.\n",
+    "\n..\n",
 )
 _HEX = re.compile(r"[0-9a-f]+\Z")
 
@@ -165,9 +178,7 @@ def check_changes(changes: Mapping[str, Entry | None]) -> None:
     paths = list(changes)
     if not paths:
         return
-    text = "\n".join(paths)
-    good = text.count("\n") == len(paths) - 1 and not _BAD_PATH.search(text)
-    if not good or max(map(len, paths)) > PATH_CHARS_MAX:
+    if not _are_paths(paths):
         bad = next(path for path in paths if not is_path(path))
         raise UsageError(
             f"{bad[:100]!r} can't be a path on a branch.",
@@ -183,7 +194,16 @@ def check_changes(changes: Mapping[str, Entry | None]) -> None:
 
 
 def is_path(path: str) -> bool:
-    return len(path) <= PATH_CHARS_MAX and "\n" not in path and not _BAD_PATH.search(path)
+    return _are_paths([path])
+
+
+def _are_paths(paths: Sequence[str]) -> bool:
+    text = "\n".join(["", *paths, ""])
+    if text.count("\n") != len(paths) + 1 or max(map(len, paths)) > PATH_CHARS_MAX:
+        return False
+    if any(bad in text for bad in _BAD_IN_LINES):
+        return False
+    return "".join(paths).isprintable() or _CONTROL.search(text) is None
 
 
 def is_commit_prefix(text: str) -> bool:

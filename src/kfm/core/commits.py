@@ -76,6 +76,7 @@ class Promote(Record, frozen=True):
     events: tuple[tuple[str, dict[str, Any]], ...] = ()
     closes: tuple[Account, ...] = ()  # the open node, then the run
     retries: tuple[Retry, ...] = ()
+    branch: str | None = None  # where a pipeline's nodes worked: merged with the promotion
 
 
 class Promoted(Record, frozen=True):

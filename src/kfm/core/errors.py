@@ -409,11 +409,11 @@ class TargetUnavailable(BackendUnavailable):
 
 
 class CollectorRefused(BackendUnavailable):
-    """The lineage collector will not have an event as it is; the event is kept.
+    """A lineage collector or a hook will not have an event as it is; the event is kept.
 
     It answered that the event itself is at fault (HTTP 400, 413, 422 and the
-    like). The event, and what follows it about the same run, waits a day
-    before it is offered again; everything else goes on.
+    like). The event, and what follows it about the same run or cause, waits a
+    day before it is offered again; everything else goes on.
     """
 
     code = "KFM407"

@@ -111,7 +111,7 @@ class Output(Record, frozen=True):
     checksum: str  # sha256:<hex>
     size: int
     kind: Literal["object", "file"] = "object"  # in the object store, or where the node itself put it
-    published: bool = False  # it goes into the dataset's next version, too
+    asset: Asset | None = None  # how it goes into the dataset's next version, too
 
 
 class Node(Record, frozen=True):

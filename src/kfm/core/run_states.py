@@ -100,6 +100,7 @@ class BeginPass(Record, frozen=True):
     worker_id: str
     lease_ms: int
     scope: str
+    from_branch: str | None = None  # where the branch begins, if it is new
     fence: int | None = None  # the lock that a governed run holds already
     events: tuple[Testimony, ...] = ()
 
@@ -114,6 +115,7 @@ class Begun(Record, frozen=True):
 
 class EndPass(Record, frozen=True):
     run_id: str
+    pipeline_id: str
     scope: str
     fence: int
     branch: str

@@ -34,6 +34,8 @@ from kfm.telemetry.off import Off
 
 if TYPE_CHECKING:
     from kfm.calls.tried import FailedTry
+    from kfm.engine.passing import PassKernel
+    from kfm.runs.declare import Pipeline
 
 
 class Unmetered:
@@ -84,7 +86,7 @@ class Kernel:
     worker_id: str
     progress: Progress
     read_project: Callable[[str], bytes]  # a file of the project, by its path in the configuration
-    load_pipeline: Callable[[str], Callable[[Any], None]]
+    load_pipeline: Callable[[str], Callable[[Any], None] | Pipeline]
     runs_folder: str  # where the artifacts of runs go by default
     writer: Store | None = None  # None in a dry-run: there is nothing to write with
     heart: Heart | None = None
@@ -101,6 +103,13 @@ class Kernel:
     overheard: Callable[[Overhearing, int], AbstractContextManager[None]] = _unheard
     # When the schedule begins its next run, which takes over what a failed one leaves; None: no schedule.
     next_scheduled_ms: Callable[[Run], int | None] = lambda _run: None
+
+    # What the nodes of a pipeline run with, given where bytes go; None: there are no such pipelines here.
+    passing: Callable[[Objects, bool], PassKernel] | None = None
+
+    def pass_kernel(self, objects: Objects, *, dry_run: bool) -> PassKernel:
+        assert self.passing is not None, "this kernel runs no pipelines of nodes"
+        return self.passing(objects, dry_run)
 
     @property
     def store(self) -> Store:

@@ -81,6 +81,7 @@ class Wish(NamedTuple):
     pipeline_id: str
     branch: str
     scope: str  # the lock
+    from_branch: str | None = None  # where the branch begins, if it is new
     fence: int | None = None  # the lock that a governed run holds already
     jobs: int = 4
     keep_going: bool = False
@@ -191,6 +192,7 @@ class Passing:
                 run_id=wish.run_id,
                 pipeline_id=wish.pipeline_id,
                 branch=wish.branch,
+                from_branch=wish.from_branch,
                 graph=tuple((node, self._graph.reads[node]) for node in self._order),
                 worker_id=kernel.worker_id,
                 lease_ms=kernel.lease_ms,
@@ -347,8 +349,6 @@ class Passing:
                     break
                 for node in self._record(workers.wait(self._cancel)):
                     queue.done(node)
-        for node in queue.waiting:
-            self._report.nodes.setdefault(node, NodeReport(node, None, self._blocked_by(node)))
 
     def _stopping(self) -> bool:
         return self._cancel.is_set() or (self._failures > 0 and not self._wish.keep_going)
@@ -408,6 +408,8 @@ class Passing:
                 self._hashes[node.dataset_id] = outputs_hash(node.outputs)
             else:
                 self._failures += 1
+                if isinstance(done.error, Cancelled):  # somebody wants to stop, and a node heard it first
+                    self.cancel()
             report = NodeReport(
                 node.dataset_id,
                 node.outcome,
@@ -468,10 +470,15 @@ class Passing:
 
     def _end(self) -> None:
         wish, report = self._wish, self._report
+        if len(report.nodes) < len(self._order):
+            for node in self._order:
+                if node not in report.nodes:
+                    report.nodes[node] = NodeReport(node, None, self._blocked_by(node))
         self._checksums.keep()
         ended = self._kernel.passes.end(
             EndPass(
                 run_id=wish.run_id,
+                pipeline_id=wish.pipeline_id,
                 scope=wish.scope,
                 fence=self._fence.fence,
                 branch=wish.branch,

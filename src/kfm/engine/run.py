@@ -13,6 +13,7 @@ from kfm.core.grants import budget_ends_ms
 from kfm.core.holding import Waiting
 from kfm.core.providers import providers_of
 from kfm.core.records import GateResult, GovernanceEntry
+from kfm.core.run_states import Fence
 from kfm.engine import gating, work
 from kfm.engine.artifacts import RunLog
 from kfm.engine.endings import Denied, Endings, ending
@@ -243,6 +244,7 @@ class Updating:
                     lease.check,
                     nodes,
                     run_id=run.run_id,
+                    fence=Fence(subject.scope, run.fence),
                 )
                 nodes.begin("publish", prepared.fingerprint)
                 log.step("promote", f"{subject.dataset.id} by run {run.run_id}", fence=run.fence)
@@ -285,6 +287,7 @@ class Updating:
                     entries=(self._promoted(entered, version),) if manifest is not None else (),
                     states=tuple((state.state_key, state.value) for state in prepared.staged.states),
                     events=tuple((event.event_type, event.payload) for event in prepared.staged.events),
+                    branch=prepared.branch,
                     **nodes.ending("complete"),
                 )
             )

@@ -15,7 +15,9 @@ from kfm.core.evidence import Code, Column
 from kfm.core.hashing import fingerprint as fingerprint_of
 from kfm.core.records import Asset, Found, Item, Manifest, Promotion, Record, RunState, ValidationReport
 from kfm.core.records import Check as CheckResult
+from kfm.core.run_states import Fence
 from kfm.engine.artifacts import RunLog
+from kfm.engine.conducting import conduct, own_branch
 from kfm.engine.kernel import Kernel
 from kfm.engine.nodes import Nodes
 from kfm.ports import Objects, Retrying
@@ -23,6 +25,7 @@ from kfm.ports import Source as Upstream
 from kfm.publish.contract import Contract, bbox_of, load_contract, validate
 from kfm.publish.manifest import item_id, merge, version_id
 from kfm.publish.publisher import Publisher, Staged
+from kfm.runs.declare import Pipeline
 from kfm.runs.fetch import fetch_all
 from kfm.runs.pipeline import Context, Input, publish_as_fetched, run_pipeline
 
@@ -43,6 +46,7 @@ class Prepared(Record, frozen=True):
     item: Item | None  # None: upstream has nothing for this window
     report: ValidationReport | None  # None: no contract was declared
     staged: Staged
+    branch: str | None = None  # where the nodes of its pipeline worked
 
 
 def discover(upstream: Upstream, subject: Subject) -> Discovered:
@@ -66,6 +70,7 @@ def prepare(
     nodes: Nodes,
     *,
     run_id: str,
+    fence: Fence | None = None,
 ) -> Prepared:
     found = discovered.found
     log.step("fetch", f"{len(found)} objects", objects=len(found))
@@ -115,7 +120,17 @@ def prepare(
         log.step("pipeline", sentence, level="warning", error_class=error_class)
 
     with nodes.own_calls(heard) if pipeline else nullcontext():
-        run_pipeline(function, context)
+        if isinstance(function, Pipeline):
+            conduct(
+                kernel.pass_kernel(objects, dry_run=fence is None),
+                function,
+                context,
+                publisher,
+                run_id=run_id,
+                fence=fence,
+            )
+        else:
+            run_pipeline(function, context)
     check()
     staged = publisher.staged()
     nodes.learn(outputs=staged.assets)
@@ -128,6 +143,7 @@ def prepare(
         item=_item(subject, staged.assets, objects, state) if staged.assets else None,
         report=report,
         staged=staged,
+        branch=own_branch(run_id) if isinstance(function, Pipeline) else None,
     )
 
 

@@ -55,7 +55,7 @@ BESIDE_FILES = re.compile(
     + _any(
         r"""telemetry analytic metric usage tracing tracer tracking tracker instrument observab profil
         callback hook autolog monkey sentry patch monitor logger (^|_)log(ging|s)?(_|$)
-        ^(exceptions?|errors?)$ updates?_?check check_?updates?"""
+        (^|_)(exceptions?|errors?)(_|$) updates?_?check check_?updates?"""
     )
 )
 # The end of something goes on whatever happens; a probe answers by failing; some names promise no more
@@ -83,8 +83,8 @@ WORKS = re.compile(
         _WRITING
         + """ load refresh fetch download process run execute create update apply convert transform
         sync import send post put patch copy move rename archive unarchive authenticate configure build
-        index train add extract parse deliver deploy provision schedule trigger launch compute
-        calculate generate merge append handle perform"""
+        index train extract parse deliver deploy provision schedule trigger launch compute
+        calculate generate merge perform"""
     )
     + _OBJECT
 )

@@ -131,6 +131,9 @@ def _is_limit(module: Module, retry: Retry, test: ast.expr) -> bool:
         return True
     if any(_STOPS.search(word) for word in names_in([test])):
         return True
+    decided = [module.names.called(call) for call in calls_in([test])]
+    if any(not is_passive(name) and last(name) not in about for name in decided):
+        return True  # somebody says whether there is more to try
     produced = assigned_in(retry.work)
     return bool(roots - about - produced - {"self", "cls"} - module.names.modules - _constants(roots))
 

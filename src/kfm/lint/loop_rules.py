@@ -23,7 +23,9 @@ _VALIDATES = re.compile(
     r"^(validate|model_validate\w*|parse_obj|validate_(python|json|schema|record|contract|document|data|payload)"
     r"|check_(schema|care|contract|consent|licen[cs]e)|assert_valid\w*|enforce_(schema|contract|care))$"
 )
-RETRY_AFTER = re.compile(r"retry[-_ ]?after|retryafter|ratelimit[-_]reset|time_to_wait|reset_(at|time)")
+RETRY_AFTER = re.compile(
+    r"retry[-_ ]?after|retryafter|ratelimit[-_]reset|\.backoff\b|time_to_wait|reset_(at|time)"
+)
 
 
 def check_loops(module: Module, found: list[Retry]) -> Iterator[Mark]:

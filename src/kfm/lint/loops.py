@@ -34,14 +34,15 @@ _POLLS = frozenset(
     "flock lockf lock".split()
 )
 _ASKS = re.compile(
-    r"(?i)^(a|raw_|\w*_)?input$|prompt|getpass|getkey|getch$|^ask(_|$)|^confirm$|^pause$|^cmdloop$"
+    r"(?i)^(a|raw_|\w*_)?input$|prompt|getpass|getkey|getch$|^ask(_|$)|^confirm$|^pause$|^cmdloop$|interview|question"
 )
 _WAITS_FOR = re.compile(
-    r"(?i)(^|_)(wait|poll|await|until|drain|ready|readiness|watch|monitor|keep_?alive|heartbeat|probe|listen)"
+    r"(?i)(^|_)(wait|poll|await|until|drain|ready|readiness|watch|monitor|keep_?alive|heartbeat|probe|listen)|^_*(is|test|check)_"
 )
 _SAYS_SO = re.compile(
     r"(?i)\bpoll|\bwait(ing|s)? (for|until|till)\b|\buntil\b.*\b(ready|up|available|exists?|starts?)\b"
 )
+_WAITING = re.compile(r"\b(still waiting|awaiting)\b|\bwaiting( %\S+| \{[^}]*\}s?)? (for|until)\b")
 _DECODES = re.compile(r"^_*(decode|parse|deseriali[sz]e|unpack|unmarshal)(_|$)")
 _READY = re.compile(r"(?i)health|/ready|readyz|livez|is_?ready|is_?alive|is_?up\b|^ready$")
 _POLLING = re.compile(r"(?i)poll|poke")
@@ -104,7 +105,7 @@ def _as_retry(module: Module, loop: Loop, function: Function | None) -> Retry | 
         return None
     if isinstance(loop, ast.For) and not counts_attempts(module, loop):
         return None
-    if _is_wait(module, loop, function):
+    if _is_wait(module, loop, function) or _takes_next(module, loop):
         return None
     work: list[ast.stmt] = []
     failures: list[Failure] = []
@@ -119,6 +120,17 @@ def _as_retry(module: Module, loop: Loop, function: Function | None) -> Retry | 
     return Retry(loop, function, work, failures) if failures else None
 
 
+def _takes_next(module: Module, loop: Loop) -> bool:
+    """`message = queue.get()` at the beginning of each turn: something else each time."""
+    first = loop.body[0]
+    if not isinstance(loop, ast.While) or not isinstance(first, ast.Assign):
+        return False
+    value = first.value.value if isinstance(first.value, ast.Await) else first.value
+    if not isinstance(value, ast.Call) or value.args or value.keywords:
+        return False
+    return last(module.names.called(value)) in _POLLS
+
+
 def _is_sleep_statement(module: Module, node: ast.stmt) -> bool:
     value = node.value if isinstance(node, ast.Expr) else None
     value = value.value if isinstance(value, ast.Await) else value
@@ -131,11 +143,12 @@ def _is_wait(module: Module, loop: Loop, function: Function | None) -> bool:
         return True
     if function is not None and function.name in ("__next__", "__anext__") and not _sleeps(module, loop):
         return True  # the next record, after one that could not be had
-    if any(_SAYS_SO.search(line) for line in comments_above(module.source.lines, loop.lineno)):
+    said = [*comments_above(module.source.lines, loop.lineno), module.source.lines[loop.lineno - 1]]
+    if any(_SAYS_SO.search(line) for line in said) or _WAITING.search(module.text_of(loop)):
         return True
     for call in calls_in(loop.body):
         name = module.names.called(call)
-        if _ASKS.search(last(name)):
+        if _ASKS.search(last(name)) or last(name) in ("flock", "lockf", "locking"):
             return True
         if is_sleep(name) and any(_POLLING.search(word) for word in names_in(list(call.args))):
             return True

@@ -15,7 +15,18 @@ from kfm.lint.outline import TRYING, Function, Module, Trying, inside
 from kfm.lint.reasons import is_documented, is_reasoned
 
 DROPPED = "Any error is dropped here: not handled, not logged, not passed on."
-_LAST_WORDS = ("__del__", "__exit__", "__aexit__", "__repr__", "__str__", "__hash__", "__eq__", "__dir__")
+_LAST_WORDS = (
+    "__del__",
+    "__exit__",
+    "__aexit__",
+    "__repr__",
+    "__str__",
+    "__hash__",
+    "__eq__",
+    "__dir__",
+    "__rich__",
+    "_repr_html_",
+)
 
 
 def check_swallowed(module: Module, retries: list[Retry]) -> Iterator[Mark]:

@@ -50,6 +50,12 @@ class LocalObjects:
     def has(self, sha256: str) -> bool:
         return self._files.exists(self._path(sha256))
 
+    def size_of(self, sha256: str) -> int | None:
+        try:
+            return self._files.size(self._path(sha256))
+        except FileNotFoundError:
+            return None
+
     def open(self, sha256: str) -> Reader:
         try:
             return CheckedReader(self._files.open(self._path(sha256)), sha256)

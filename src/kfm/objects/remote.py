@@ -32,6 +32,10 @@ class RemoteObjects:
     def has(self, sha256: str) -> bool:
         return self._bucket.head(self._key(sha256)) is not None
 
+    def size_of(self, sha256: str) -> int | None:
+        found = self._bucket.head(self._key(sha256))
+        return found.size if found is not None else None
+
     def open(self, sha256: str) -> CheckedReader:
         if not self.has(sha256):
             raise missing(sha256)

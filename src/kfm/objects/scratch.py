@@ -32,6 +32,9 @@ class ScratchObjects:
         object_key(sha256)
         return sha256 in self._files
 
+    def size_of(self, sha256: str) -> int | None:
+        return os.fstat(self._files[sha256].fileno()).st_size if self.has(sha256) else None
+
     def open(self, sha256: str) -> CheckedReader:
         if not self.has(sha256):
             raise missing(sha256)

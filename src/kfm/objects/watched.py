@@ -32,6 +32,9 @@ class WatchedObjects:
     def has(self, sha256: str) -> bool:
         return self._inner.has(sha256)
 
+    def size_of(self, sha256: str) -> int | None:
+        return self._inner.size_of(sha256)
+
     def open(self, sha256: str) -> ports.Reader:
         return self._inner.open(sha256)
 

@@ -9,10 +9,11 @@ from types import ModuleType
 from typing import Any
 
 from kfm.core.errors import PipelineError
+from kfm.runs.declare import Pipeline
 
 
-def load_function(path: str, name: str) -> Callable[[Any], None]:
-    """The function `name` of the Python file at `path`."""
+def load_function(path: str, name: str) -> Callable[[Any], None] | Pipeline:
+    """The function, or the pipeline of nodes, `name` of the Python file at `path`."""
     module_name = "kfm_pipeline_" + hashlib.sha256(path.encode()).hexdigest()[:12]
     module = ModuleType(module_name)
     module.__file__ = path
@@ -26,10 +27,10 @@ def load_function(path: str, name: str) -> Callable[[Any], None]:
     except (Exception, SystemExit) as error:
         raise PipelineError(f"{path}: {type(error).__name__}: {error}") from error
     function = getattr(module, name, None)
-    if not callable(function):
+    if not callable(function) and not isinstance(function, Pipeline):
         known = sorted(
             key for key, value in vars(module).items() if callable(value) and not key.startswith("_")
         )
         raise PipelineError(f"{path} has no function {name}; it has {', '.join(known) or 'none'}.")
-    loaded: Callable[[Any], None] = function
+    loaded: Callable[[Any], None] | Pipeline = function
     return loaded

@@ -39,10 +39,10 @@ class NodePublisher:
         if self._run is not None:
             with self._turn:  # a publisher serves one at a time
                 asset = self._run.write_file(path, data, metadata)
-            sha256, size = asset.sha256, asset.size
+            output = Output(name=path, checksum=f"sha256:{asset.sha256}", size=asset.size, asset=asset)
         else:
             sha256, size = self._taken(data)
-        output = Output(name=path, checksum=f"sha256:{sha256}", size=size, published=self._run is not None)
+            output = Output(name=path, checksum=f"sha256:{sha256}", size=size)
         self._outputs[path] = output
         return StoredFile(output, self._objects)
 

@@ -42,11 +42,6 @@ class SqlStore(Ledger):
         super().__init__(database)
         self._journal = evidence.Journal(witness, herald)
 
-    @property
-    def database(self) -> Database:
-        """For the tables that have a class of their own."""
-        return self._database
-
     # --- admission -------------------------------------------------------------------
 
     def admit(self, request: Admit, dead: leases.Dead) -> Admitted:

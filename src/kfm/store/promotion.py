@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from kfm.core.commits import Promote, Promoted
-from kfm.store import governance, retry_states, rows
+from kfm.core.run_states import MAIN
+from kfm.store import governance, node_branches, retry_states, rows
 from kfm.store.evidence import Journal
 from kfm.store.session import Session
 
@@ -72,6 +73,8 @@ def promote(session: Session, request: Promote, journal: Journal) -> Promoted:
             payload=rows.text_of(payload),
             emitted_at_ms=now_ms,
         )
+    if request.branch is not None:
+        node_branches.promoted(session, request.branch, MAIN, run_id=request.run_id, author="kfm")
     session.all("locks.release", scope=request.scope, fence=request.fence)
     row = session.one("runs.by_id", run_id=request.run_id)
     assert row is not None

@@ -41,6 +41,11 @@ class Ledger:
         self._database = database
         self._session: Session = database.session
 
+    @property
+    def database(self) -> Database:
+        """For the tables that have a class of their own."""
+        return self._database
+
     def latest_run(self, work_base: str) -> Run | None:
         row = self._session.one("runs.latest_of_work", work_base=work_base)
         return rows.run_from(row) if row else None

@@ -17,7 +17,7 @@ from kfm.core.run_states import (
     Pass,
     Skips,
 )
-from kfm.store import leases, run_states
+from kfm.store import leases, node_branches, run_states
 from kfm.store.session import Database, Session
 
 
@@ -73,7 +73,16 @@ class RunStateTables:
     # --- passes ------------------------------------------------------------------------
 
     def begin(self, request: BeginPass, dead: leases.Dead) -> Begun:
-        return self._database.write(lambda session: run_states.begin(session, request, dead))
+        def change(session: Session) -> Begun:
+            node_branches.require_open(session, request.branch)
+            if request.from_branch is not None:
+                node_branches.begun(session, request.branch, request.from_branch)
+            begun = run_states.begin(session, request, dead)
+            if begun.held_by is None:
+                node_branches.reconcile(session, request.branch, request.graph)
+            return begun
+
+        return self._database.write(change)
 
     def end(self, request: EndPass, skips: Skips | None = None) -> EndedPass:
         """The skipped ones, the commit on the branch and the end, together or not at all."""
@@ -84,6 +93,14 @@ class RunStateTables:
             if skips is not None:
                 run_states.put_skips(session, skips, session.now_ms())
             commit = None
+            if request.commits:
+                commit = node_branches.commit_outputs(
+                    session,
+                    request.branch,
+                    run_id=request.run_id,
+                    pipeline_id=request.pipeline_id,
+                    author=request.author,
+                )
             return EndedPass(landed=run_states.end(session, request, commit), commit=commit)
 
         return self._database.write(change)

@@ -31,9 +31,11 @@ if TYPE_CHECKING:
     from kfm.config import Loaded
     from kfm.core.heralds import Herald
     from kfm.engine.kernel import Kernel, Overhearing
+    from kfm.engine.passing import PassKernel
     from kfm.objects.local import LocalObjects
     from kfm.policy.cedar import CedarPolicies
     from kfm.recovery.breakers import SharedBreakers
+    from kfm.runs.declare import Pipeline
     from kfm.sources.registry import Tools
 
 
@@ -303,7 +305,13 @@ class Adapters:
             public_name=self.public_name,
             listen=self._listen,
             overheard=self._overheard,
+            passing=self._passing,
         )
+
+    def _passing(self, objects: Objects, dry_run: bool) -> PassKernel:
+        from kfm.wiring.passes import governed_kernel
+
+        return governed_kernel(self, objects, dry_run=dry_run)
 
     def _overheard(self, by: Overhearing, left_ms: int) -> AbstractContextManager[None]:
         from kfm.wiring.providers import overheard
@@ -320,7 +328,7 @@ class Adapters:
         with open(self.loaded.resolve(path), "rb") as file:
             return file.read()
 
-    def _pipeline(self, reference: str) -> Callable[[Any], None]:
+    def _pipeline(self, reference: str) -> Callable[[Any], None] | Pipeline:
         from kfm.runs.loading import load_function
 
         self._share_calls()

@@ -6,7 +6,7 @@ import getpass
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kfm.core.errors import ConfigNotFound, UnhashableInput, UsageError
 from kfm.core.run_states import Pass
@@ -15,7 +15,15 @@ from kfm.engine.working import Alone, Bench, Threads
 from kfm.runs.declare import Pipeline
 from kfm.system import FlockLiveness, PosixFiles, SystemClock, SystemIds
 from kfm.wiring.heart import ThreadHeart
-from kfm.wiring.stores import make_folder, open_store
+from kfm.wiring.stores import make_folder, open_ledger, open_store
+
+if TYPE_CHECKING:
+    from kfm.config import Loaded
+
+if TYPE_CHECKING:
+    from kfm.ports import Objects
+    from kfm.store.run_state_tables import RunStateTables
+    from kfm.wiring.adapters import Adapters
 
 JOBS_MAX = 256
 
@@ -30,7 +38,16 @@ class Nowhere:
 class Place:
     """Where a pipeline works: a project's folder, its state, its store."""
 
-    def __init__(self, root: str, state: str, store: str | None, announce: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        root: str,
+        state: str,
+        store: str | None,
+        announce: Callable[[str], None],
+        *,
+        read_only: bool = False,
+        redact: Callable[[str], str] = lambda text: text,
+    ) -> None:
         from kfm.objects.local import LocalObjects
         from kfm.objects.project import DiskProject
         from kfm.store.run_state_tables import RunStateTables
@@ -39,13 +56,19 @@ class Place:
         self.state = state
         self.clock = SystemClock()
         self.ids = SystemIds()
-        make_folder(state)
-        self.store = open_store(store, state, self.clock)
-        self.tables = RunStateTables(self.store.database)  # type: ignore[attr-defined]
+        self.store: Any
+        if read_only:
+            self.store = open_ledger(store, state, self.clock)
+        else:
+            make_folder(state)
+            self.store = open_store(store, state, self.clock)
+        self.tables = RunStateTables(self.store.database)
         self.objects = LocalObjects(PosixFiles(), f"{state}/objects", self.ids)
         self.files = DiskProject(root)
         self.liveness = FlockLiveness(f"{state}/workers")
         self.announce = announce
+        self._redact = redact
+        self.worker_id = self.ids.new()
         self._store_name = store
 
     def kernel(self, on_node: Callable[[NodeReport], None], log: Callable[[str, str], None]) -> PassKernel:
@@ -59,11 +82,12 @@ class Place:
             signs=Nowhere(),
             clock=self.clock,
             liveness=self.liveness,
-            worker_id=self.ids.new(),
+            worker_id=self.worker_id,
             workers=lambda jobs: Threads(bench, jobs) if jobs > 1 else Alone(bench),
             actor=getpass.getuser(),
             heart=ThreadHeart(self._own_store, self.announce),
             announce=self.announce,
+            redact=self._redact,
             on_node=on_node,
         )
 
@@ -71,8 +95,41 @@ class Place:
         return open_store(self._store_name, self.state, SystemClock())
 
     def close(self) -> None:
-        self.liveness.close()
+        holders = [lock.holder.worker_id for lock in self.store.locks() if lock.holder is not None]
+        if self.worker_id not in holders:
+            self.liveness.close()
+        # Otherwise the sign of life stays until the process ends: then everybody sees that it is dead.
         self.store.close()
+
+
+def governed_kernel(app: Adapters, objects: Objects, *, dry_run: bool) -> PassKernel:
+    """What the nodes of a governed run work with. A dry-run keeps nothing, and so knows nothing."""
+    from kfm.objects.project import DiskProject
+    from kfm.runs.forgetful import Forgetful
+
+    files = DiskProject(app.loaded.folder)
+    bench = Bench(objects, files, app.clock, lambda node, line: app.announce(f"{node}: {line}"))
+    kept: RunStateTables | Forgetful = Forgetful()
+    if not dry_run:
+        from kfm.store.run_state_tables import RunStateTables
+
+        kept = RunStateTables(app.store.database)  # type: ignore[union-attr]
+    kernel = app.kernel
+    return PassKernel(
+        states=kept,
+        passes=kept,
+        objects=objects,
+        object_size=objects.size_of,
+        files=files,
+        signs=Nowhere(),
+        clock=app.clock,
+        liveness=app.liveness,
+        worker_id=kernel.worker_id,
+        workers=lambda jobs: Threads(bench, jobs) if jobs > 1 else Alone(bench),
+        actor=getpass.getuser(),
+        announce=app.announce,
+        redact=app.loaded.discretion,
+    )
 
 
 def _sizes(folder: str) -> Callable[[str], int | None]:
@@ -92,26 +149,39 @@ def open_place(
     directory: str | None = None,
     config: str | None = None,
     announce: Callable[[str], None] = lambda _line: None,
+    *,
+    loaded: Loaded | None = None,
+    read_only: bool = False,
 ) -> Iterator[Place]:
     """By the configuration, where there is one; else the folder itself, with its state in `.kfm`."""
-    place = None
-    if directory is None:
+    if loaded is None and directory is None:
         from kfm.config import load
 
         try:
             loaded = load(config, {})
-            state = loaded.resolve(loaded.settings.state).rstrip("/")
-            place = Place(loaded.folder, state, loaded.store, announce)
         except ConfigNotFound:
             if config is not None:
                 raise
-    if place is None:
+    if loaded is not None:
+        state = loaded.resolve(loaded.settings.state).rstrip("/")
+        hide = loaded.discretion.hide
+        place = Place(loaded.folder, state, loaded.store, announce, read_only=read_only, redact=hide)
+    else:
         root = os.path.abspath(directory or ".")
-        place = Place(root, os.path.join(root, ".kfm"), None, announce)
+        place = Place(root, os.path.join(root, ".kfm"), None, announce, read_only=read_only)
     try:
         yield place
     finally:
         place.close()
+
+
+def require_role(loaded: Loaded, *, read_only: bool) -> None:
+    """As for every other command: RoleMissing, where people have roles and whoever asks has not this one."""
+    from kfm.wiring.app import open_app
+
+    if loaded.settings.people:
+        with open_app(loaded, read_only=True, role="read" if read_only else "operate", what="kfm pipeline"):
+            pass
 
 
 def run_pipeline(
@@ -143,7 +213,7 @@ def run_pipeline(
 def plan_pipeline(
     pipeline: Pipeline, *, directory: str | None = None, config: str | None = None, **wish: Any
 ) -> PassReport:
-    with open_place(directory, config) as place:
+    with open_place(directory, config, read_only=True) as place:
         made = make_wish(pipeline, place, **wish)
         return Passing(place.kernel(lambda _report: None, lambda _node, _line: None), pipeline, made).plan()
 

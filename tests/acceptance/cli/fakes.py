@@ -188,6 +188,9 @@ class FakeLedger:
     def switches(self) -> list[Switch]:
         return self._all("switches")
 
+    def incidents(self, **_: Any) -> list[Any]:
+        return self._all("incidents")
+
     def breakers(self) -> list[Breaker]:
         return self._all("breakers")
 
@@ -246,6 +249,15 @@ class FakeApp:
     def deliver(self) -> Delivered:
         return self.delivered
 
+    @property
+    def actor(self) -> str:
+        from kfm import config
+
+        return config.actor()
+
+    def tell_incidents(self, *, on_request: bool = False) -> list[Any]:
+        return []
+
     def seal(self, *, actor: str, minimum: int = 1) -> list[Any]:
         return []
 
@@ -266,7 +278,9 @@ class FakeApp:
         self.loaded: Any = None
 
     @contextmanager
-    def open(self, loaded: Any, *, read_only: bool = False, progress: Any = None) -> Iterator[FakeApp]:
+    def open(
+        self, loaded: Any, *, read_only: bool = False, progress: Any = None, **_: Any
+    ) -> Iterator[FakeApp]:
         self.loaded, self.settings = loaded, loaded.settings
         self.opened.append(read_only)
         yield self

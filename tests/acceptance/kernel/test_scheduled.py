@@ -65,7 +65,7 @@ def test_what_would_overlap_is_left_to_the_next_run(hourly: Inside) -> None:
 
 
 def test_a_retry_that_came_due_too_late_is_not_made(hourly: Inside) -> None:
-    """It was to be made before the next run; nobody was there to make it, and now that run is about to begin."""
+    """It was to be made before the next run; nobody made it, and now that run is about to begin."""
     with scheduled(hourly, FAR_MS) as app:
         run(app)
     assert hourly.rows("SELECT fate FROM retry_states") == [("retry",)]

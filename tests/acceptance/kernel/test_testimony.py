@@ -47,7 +47,7 @@ def test_an_outage_is_told_the_same_everywhere(
     valid: Callable[[str, Any], None],
     place: str,
 ) -> None:
-    """A circuit that opened is on record for the call and for the attempt; costs and classes are there, too."""
+    """A circuit that opened is on record for the call and the attempt; so are costs and classes."""
     provider.head_status = 200 if place == "fetch" else None
     assert down.run().code == 4
     provider.status = 200
@@ -112,8 +112,8 @@ def crowd(tmp_path_factory: pytest.TempPathFactory) -> SqlStore:
             ((f"{n:08}", attempts_of(n), 1000 + n // 700) for n in range(RUNS)),
         )
         connection.executemany(
-            "INSERT INTO attempts (run_id, attempt, node, lineage_id, invocation_id, started_at_ms, delay_ms, "
-            "ended_at_ms, ending, error_class, retryable) "
+            "INSERT INTO attempts (run_id, attempt, node, lineage_id, invocation_id, started_at_ms, "
+            "delay_ms, ended_at_ms, ending, error_class, retryable) "
             "VALUES (?1, ?2, '', ?3, ?3, 0, 0, 1, 'fail', 'timeout', 1)",
             ((f"{n:08}", a, f"{n}/{a}") for n in range(RUNS) for a in range(1, attempts_of(n) + 1)),
         )
@@ -127,7 +127,7 @@ def attempts_of(number: int) -> int:
 
 @pytest.mark.req("RET-11")
 def test_many_runs_are_checked_one_at_a_time(crowd: SqlStore) -> None:
-    """Every run is looked at once, also over the edges of pages, and memory does not grow with their number."""
+    """Every run is looked at once, also at the edges of pages; memory does not grow with their number."""
     assert crowd.count_runs() == RUNS
     tracemalloc.start()
     seen: set[str] = set()

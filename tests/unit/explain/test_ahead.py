@@ -60,7 +60,7 @@ def test_when_it_is_tried_again_and_why(state: dict[str, Any], sentence: str) ->
 
 
 def test_nobody_has_decided_yet() -> None:
-    """A run whose process died waits for whoever decides; a running one and a done one have nothing to decide."""
+    """A run whose process died waits for whoever decides; running and done ones have nothing to decide."""
     assert "Nobody has decided yet" in told({})
     assert "Nobody has decided yet" in told({"attempts": 3}, reason="retry")
     assert "attempt is" not in told({"status": "running"})

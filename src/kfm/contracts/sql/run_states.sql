@@ -62,6 +62,9 @@ ORDER BY recorded_at_ms DESC, run_id DESC LIMIT :limit
 UPDATE run_states SET reverted = 1
 WHERE dataset_id = :dataset_id AND lakefs_branch = :branch AND outcome = 'success' AND run_id <> :spared
 
+-- name: run_states.moved
+UPDATE run_states SET lakefs_branch = :into WHERE run_id = :run_id AND lakefs_branch = :branch
+
 -- name: run_states.committed
 UPDATE run_states SET output_commit = :commit_id
 WHERE run_id = :run_id AND dataset_id = :dataset_id AND outcome <> 'skipped'
@@ -95,6 +98,16 @@ UPDATE node_heads SET rerun = :rerun WHERE branch = :branch AND dataset_id = :da
 INSERT INTO node_heads (branch, dataset_id, run_id, inputs_hash, code_sha, outputs_hash, outputs, output_commit, rerun)
 SELECT :into, dataset_id, run_id, inputs_hash, code_sha, outputs_hash, outputs, output_commit, rerun FROM node_heads
 WHERE branch = :branch AND (:dataset_id = '' OR dataset_id = :dataset_id)
+ON CONFLICT (branch, dataset_id) DO UPDATE SET run_id = excluded.run_id, inputs_hash = excluded.inputs_hash,
+  code_sha = excluded.code_sha, outputs_hash = excluded.outputs_hash, outputs = excluded.outputs,
+  output_commit = excluded.output_commit, rerun = excluded.rerun
+
+-- name: node_heads.copy_equal
+INSERT INTO node_heads (branch, dataset_id, run_id, inputs_hash, code_sha, outputs_hash, outputs, output_commit, rerun)
+SELECT t.branch, s.dataset_id, s.run_id, s.inputs_hash, s.code_sha, s.outputs_hash, s.outputs, s.output_commit, s.rerun
+FROM node_heads s
+JOIN node_heads t ON t.branch = :into AND t.dataset_id = s.dataset_id
+WHERE s.branch = :branch AND t.outputs_hash = s.outputs_hash AND t.run_id <> s.run_id
 ON CONFLICT (branch, dataset_id) DO UPDATE SET run_id = excluded.run_id, inputs_hash = excluded.inputs_hash,
   code_sha = excluded.code_sha, outputs_hash = excluded.outputs_hash, outputs = excluded.outputs,
   output_commit = excluded.output_commit, rerun = excluded.rerun

@@ -1,0 +1,276 @@
+"""`kfm branch`: branches of data, their commits, merges and reverts."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any
+
+import click
+
+from kfm.cli.branch_lines import (
+    branch_document,
+    change_document,
+    commit_document,
+    commit_lines,
+    conflict_lines,
+    merged_document,
+    tag_document,
+)
+from kfm.cli.options import session_options
+from kfm.cli.output import one_line, table
+from kfm.cli.session import Session
+from kfm.core.errors import MergeConflict, RationaleRequired
+from kfm.core.wording import counted, moment, readable_size
+
+SHORT = 12
+SHOWN_MAX = 100_000
+_rationale = click.option("--rationale", metavar="TEXT", help="Why; kept in the governance ledger.")
+_ticket = click.option("--ticket", metavar="ID", help="The ticket that this belongs to.")
+_limit = click.option(
+    "--limit",
+    metavar="N",
+    type=click.IntRange(1, SHOWN_MAX),
+    default=1000,
+    show_default=True,
+    help="At most.",
+)
+_prefer = click.option(
+    "--prefer",
+    type=click.Choice(("source", "target")),
+    help="Whose version wins where both changed a path.",
+)
+_message = click.option("-m", "--message", metavar="TEXT", help="What the commit says.")
+
+
+@click.group(name="branch")
+def command() -> None:
+    """List, compare, merge and revert branches of data.
+
+    A REF is a branch, a tag or the beginning of a commit's id; REF~2 means two commits earlier.
+    """
+
+
+@command.command(name="list")
+@session_options
+def list_branches(session: Session) -> None:
+    """List branches and tags."""
+    with session.app(read_only=True) as app:
+        reader = app.ledger.branch_reader()
+        branches, tags = reader.branches(), reader.tags()
+    rows = [
+        (one.name, "protected" if one.protected else "branch", one.head[:SHORT], moment(one.moved_at_ms))
+        for one in branches
+    ]
+    rows += [(one.name, "tag", one.commit_id[:SHORT], moment(one.at_ms)) for one in tags]
+    lines = table(("NAME", "KIND", "COMMIT", "SINCE"), rows) if rows else ["there is no branch yet"]
+    documents = [branch_document(one) for one in branches]
+    session.emit({"branches": documents, "tags": [tag_document(one) for one in tags]}, lines, rows=documents)
+
+
+@command.command()
+@click.argument("name", metavar="NAME")
+@click.option(
+    "--from", "start", metavar="REF", help="Where it begins; else `main`, or empty if there is none."
+)
+@session_options
+def create(session: Session, name: str, start: str | None) -> None:
+    """Make the branch NAME: a new name for a commit, nothing is copied."""
+    with session.app() as app:
+        branches = app.store.branch_store()
+        if start is None and branches.branch("main") is not None:
+            start = "main"
+        made = branches.create(name, start)
+    origin = f"from {start}" if start else "empty"
+    document = {"branch": branch_document(made), "from": start}
+    session.emit(document, [f"branch {made.name} is at {made.head[:SHORT]} ({origin})"])
+
+
+@command.command()
+@click.argument("name", metavar="NAME")
+@click.option("--tag", is_flag=True, help="NAME is a tag.")
+@_rationale
+@_ticket
+@session_options
+def delete(session: Session, name: str, tag: bool, rationale: str | None, ticket: str | None) -> None:
+    """Forget the branch (or tag) NAME; needs --rationale.
+
+    What only it reached is kept for seven days: until then `kfm branch create NAME --from COMMIT` brings it
+    back. After that `kfm gc` removes it.
+    """
+    _need(rationale, "A branch or tag is deleted")
+    with session.app() as app:
+        from kfm.wiring.branching import why
+
+        branches, reason = app.store.branch_store(), why(app, rationale, ticket)
+        if tag:
+            commit_id = branches.delete_tag(name, why=reason).commit_id
+        else:
+            gone = branches.delete(name, why=reason)
+            commit_id = gone.head
+    document = {"deleted": name, "kind": "tag" if tag else "branch", "commit_id": commit_id}
+    session.emit(document, [f"{document['kind']} {name} is deleted; it was at {commit_id[:SHORT]}"])
+    session.note(f"bring it back with: kfm branch create {name} --from {commit_id[:SHORT]}")
+
+
+@command.command()
+@click.argument("ref", metavar="REF", default="main")
+@click.option("--all", "everything", is_flag=True, help="Also the commits that were merged.")
+@click.option(
+    "--limit", metavar="N", type=click.IntRange(1, SHOWN_MAX), default=20, show_default=True, help="At most."
+)
+@session_options
+def log(session: Session, ref: str, everything: bool, limit: int) -> None:
+    """Tell the commits of REF (default: main), newest first."""
+    with session.app(read_only=True) as app:
+        commits = app.ledger.branch_reader().log(ref, limit=limit, first_parent=not everything)
+    documents = [commit_document(one) for one in commits]
+    lines = [line for one in commits for line in commit_lines(one)]
+    session.emit({"ref": ref, "commits": documents}, lines, rows=documents)
+
+
+@command.command()
+@click.argument("ref", metavar="REF", default="main")
+@click.option("--prefix", metavar="PATH", default="", help="Only the paths that begin with this.")
+@_limit
+@session_options
+def show(session: Session, ref: str, prefix: str, limit: int) -> None:
+    """Show the commit of REF (default: main), and the paths that it holds."""
+    with session.app(read_only=True) as app:
+        reader = app.ledger.branch_reader()
+        commit = reader.resolve(ref)
+        found = list(islice(reader.entries(commit.commit_id, prefix), limit + 1))
+    entries, more = found[:limit], len(found) > limit
+    documents = [{"path": path, "sha256": one.sha256, "size": one.size} for path, one in entries]
+    rows = [(path, readable_size(one.size), one.sha256[:SHORT]) for path, one in entries]
+    lines = [*commit_lines(commit), *(table(("PATH", "SIZE", "SHA-256"), rows) if rows else ["no paths"])]
+    document = {"ref": ref, "commit": commit_document(commit), "entries": documents, "truncated": more}
+    session.emit(document, lines, rows=documents)
+    if more:
+        session.note(f"only the first {limit}: see more with --limit, or fewer with --prefix")
+
+
+@command.command()
+@click.argument("old", metavar="OLD")
+@click.argument("new", metavar="NEW")
+@click.option("--prefix", metavar="PATH", default="", help="Only the paths that begin with this.")
+@_limit
+@session_options
+def diff(session: Session, old: str, new: str, prefix: str, limit: int) -> None:
+    """Tell which paths differ between OLD and NEW: + added, - removed, ~ changed."""
+    with session.app(read_only=True) as app:
+        found = list(islice(app.ledger.branch_reader().diff(old, new, prefix), limit + 1))
+    changes, more = found[:limit], len(found) > limit
+    signs = {"added": "+", "removed": "-", "changed": "~"}
+    lines = [f"{signs[one.kind]} {one_line(one.path)}" for one in changes] or ["nothing differs"]
+    documents = [change_document(one) for one in changes]
+    session.emit({"old": old, "new": new, "changes": documents, "truncated": more}, lines, rows=documents)
+    if more:
+        session.note(f"only the first {limit}: see more with --limit, or fewer with --prefix")
+
+
+@command.command()
+@click.argument("source", metavar="REF")
+@click.option("--into", metavar="NAME", default="main", show_default=True, help="The branch that gets it.")
+@_prefer
+@_message
+@_rationale
+@_ticket
+@session_options
+def merge(session: Session, source: str, into: str, rationale: str | None, **wish: Any) -> None:
+    """Bring what REF has to another branch, in one commit: all of it, or nothing.
+
+    Where both sides changed the same path in different ways, the paths are named and nothing is written. A
+    protected branch asks its gates first and needs --rationale.
+    """
+    with session.app() as app:
+        from kfm.wiring.branching import merging, why
+
+        done = merging(app).merge(
+            source,
+            into,
+            message=wish["message"],
+            author=app.actor,
+            prefer=wish["prefer"],
+            why=why(app, rationale, wish["ticket"]),
+        )
+    _tell(session, done, f"{source} into {into}")
+
+
+@command.command()
+@click.argument("ref", metavar="REF")
+@click.option("--on", "branch", metavar="NAME", default="main", show_default=True, help="The branch.")
+@_prefer
+@_message
+@_rationale
+@_ticket
+@session_options
+def revert(session: Session, ref: str, branch: str, rationale: str | None, **wish: Any) -> None:
+    """Take back what the commit REF did to a branch, in a new commit; needs --rationale.
+
+    What came after it stays. Where a later commit changed the same paths, they are named and nothing is
+    written. Of a merge all that it brought is taken back.
+    """
+    _need(rationale, "A commit is reverted")
+    with session.app() as app:
+        from kfm.wiring.branching import merging, why
+
+        done = merging(app).revert(
+            branch,
+            ref,
+            message=wish["message"],
+            author=app.actor,
+            prefer=wish["prefer"],
+            why=why(app, rationale, wish["ticket"]),
+        )
+    _tell(session, done, f"{ref} on {branch}")
+
+
+@command.command()
+@click.argument("name", metavar="NAME")
+@click.argument("ref", metavar="REF", default="main")
+@_message
+@session_options
+def tag(session: Session, name: str, ref: str, message: str | None) -> None:
+    """Give the commit of REF (default: main) the name NAME, for good."""
+    with session.app() as app:
+        made = app.store.branch_store().tag(name, ref, message=message or "", author=app.actor)
+    session.emit({"tag": tag_document(made)}, [f"tag {made.name} is at {made.commit_id[:SHORT]}"])
+
+
+@command.command()
+@click.argument("name", metavar="NAME")
+@click.option("--off", is_flag=True, help="Let everybody commit to it again.")
+@_rationale
+@_ticket
+@session_options
+def protect(session: Session, name: str, off: bool, rationale: str | None, ticket: str | None) -> None:
+    """Let the branch NAME change only by merges and reverts that pass its gates; needs --rationale."""
+    _need(rationale, "Protection is changed")
+    with session.app() as app:
+        from kfm.wiring.branching import why
+
+        made = app.store.branch_store().protect(name, not off, why=why(app, rationale, ticket))
+    told = "is protected: it changes only through gates" if made.protected else "is not protected any more"
+    session.emit({"branch": branch_document(made)}, [f"branch {made.name} {told}"])
+
+
+def _need(rationale: str | None, what: str) -> None:
+    if not (rationale or "").strip():
+        raise RationaleRequired(f"{what} with --rationale TEXT.")
+
+
+def _tell(session: Session, done: Any, what: str) -> None:
+    """How it ended. Conflicts are the result: the document is printed, and the command fails."""
+    if done.outcome == "conflict":
+        paths = ", ".join(one.path for one in done.conflicts[:3])
+        more = f" and {done.conflicts_total - 3} more" if done.conflicts_total > 3 else ""
+        for line in conflict_lines(done):
+            session.note(line)
+        raise MergeConflict(f"{what}: {one_line(paths)}{more}.")
+    word = "unchanged" if done.outcome == "unchanged" else "merged" if "into" in what else "reverted"
+    lines = [
+        f"{word}: {what}; {counted(done.changed, 'path')} changed, now at {done.commit.commit_id[:SHORT]}"
+    ]
+    if done.outcome == "unchanged":
+        lines = [f"unchanged: {what} brings nothing new"]
+    session.emit(merged_document(done), lines)

@@ -1,0 +1,152 @@
+"""How a pass is told: a line for each node at which something happened, and one that sums it up."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any, Literal
+
+from kfm.cli.output import duration, one_line, short_id
+from kfm.core.errors import KfmError
+
+Word = Literal["ran", "partial", "failed", "unchanged", "done", "blocked", "skipped", "would run"]
+# unchanged: its result stands, made by an earlier run; done: this very run made it before;
+# blocked: something before it did not succeed; skipped: nobody asked for it.
+ORDER: tuple[Word, ...] = (
+    "would run",
+    "ran",
+    "partial",
+    "failed",
+    "blocked",
+    "done",
+    "unchanged",
+    "skipped",
+)
+COLOURS = {"ran": 32, "partial": 33, "failed": 31, "blocked": 33, "would run": 36}
+FAILURES_SHOWN_MAX = 10
+REASON_CHARS_MAX = 60
+_WORD_CHARS = 9
+
+
+def word_of(report: Any) -> Word:
+    if report.outcome is None:
+        return "blocked"
+    if report.outcome == "skipped":
+        return "unchanged"
+    if not report.ran:
+        return "done"
+    return "ran" if report.outcome == "success" else report.outcome
+
+
+def node_line(word: str, node: str, reason: str, took_ms: int | None = None, width: int = 0) -> str:
+    shown = one_line(reason)
+    if len(shown) > REASON_CHARS_MAX:
+        shown = shown[: REASON_CHARS_MAX - 1] + "…"
+    told = f"{word.ljust(_WORD_CHARS)}  {one_line(node).ljust(width)}  {shown}"
+    line = f"{told}  {duration(took_ms)}" if took_ms is not None else told
+    return f"\x1b[{COLOURS[word]}m{line}\x1b[0m" if word in COLOURS else line
+
+
+def counted_words(words: Counter[str]) -> str:
+    """3 ran, 9,997 unchanged."""
+    return ", ".join(f"{words[word]:,} {word}" for word in ORDER if words[word]) or "no nodes"
+
+
+def summary_line(report: Any, words: Counter[str], took_ms: int) -> str:
+    state = "" if report.state == "success" else f"{report.state}: "
+    place = f"run {short_id(report.run_id)} on {one_line(report.branch)}"
+    return f"{state}{counted_words(words)}; {place}, {duration(took_ms)}"
+
+
+def failure_lines(report: Any, again: str) -> Iterable[str]:
+    """Every failed node's error and the way out; then how to go on."""
+    failed = [each for each in report.nodes.values() if each.outcome == "failed" and each.error is not None]
+    for each in failed[:FAILURES_SHOWN_MAX]:
+        yield f"error {each.error.code}: {_said(each.error)}"
+        yield f"  why: kfm explain {short_id(report.run_id)}/{one_line(each.id)}"
+        if each.error.way_out:
+            yield f"  fix: {each.error.way_out}"
+    if len(failed) > FAILURES_SHOWN_MAX:
+        yield f"… and {len(failed) - FAILURES_SHOWN_MAX} more: kfm graph {short_id(report.run_id)}"
+    if report.state == "cancelled":
+        yield "cancelled: what was finished is kept"
+    elif not failed and report.error is not None:
+        yield f"error {report.error.code}: {_said(report.error)}"
+        yield f"fix: {report.error.way_out}"
+    yield f"go on with: {again}"
+
+
+def _said(error: KfmError) -> str:
+    return "\n".join(one_line(line) for line in error.message.splitlines())
+
+
+class Live:
+    """Node by node, as they end. On a terminal a line on stderr says how far it is; it leaves no trace."""
+
+    def __init__(self, show: Any, total: int, *, is_tty: bool) -> None:
+        self._show = show  # writes one line of the result
+        self._total = total
+        self._is_tty = is_tty
+        self._seen = 0
+        self._drawn = False
+
+    def node(self, report: Any) -> None:
+        self._seen += 1
+        self.clear()
+        word = word_of(report)
+        if word not in ("unchanged", "done"):
+            self._show(word, report)
+        if self._is_tty:
+            sys.stdout.flush()
+            sys.stderr.write(f"{self._seen:,} of at most {self._total:,} nodes …")
+            sys.stderr.flush()
+            self._drawn = True
+
+    def say(self, node: str, line: str) -> None:
+        self.clear()
+        sys.stderr.write(f"{one_line(node)}: {one_line(line)}\n")
+
+    def clear(self) -> None:
+        if self._drawn:
+            sys.stderr.write("\r\x1b[2K")
+            sys.stderr.flush()
+            self._drawn = False
+
+
+# --- for programs ----------------------------------------------------------------------
+
+
+def node_document(report: Any, word: str) -> dict[str, Any]:
+    return {
+        "node": report.id,
+        "word": word,
+        "outcome": report.outcome,
+        "reason": report.reason,
+        "inputs_hash": report.inputs_hash or None,
+        "made_by": report.made_by,
+        "duration_ms": report.duration_ms if report.ran else None,
+        "error": report.error.as_document() if report.error else None,
+    }
+
+
+def pass_document(
+    report: Any, words: Counter[str], took_ms: int, exit_code: int, *, with_unchanged: bool
+) -> dict[str, Any]:
+    return {
+        "run_id": report.run_id,
+        "pipeline_id": report.pipeline_id,
+        "branch": report.branch,
+        "state": report.state,
+        "attempt": report.attempt,
+        "commit": report.commit,
+        "counts": {word.replace(" ", "_"): words[word] for word in ORDER if word != "would run"},
+        "nodes": [
+            node_document(each, word)
+            for each in report.nodes.values()
+            if (word := word_of(each)) != "unchanged" or with_unchanged
+        ],
+        "error": report.error.as_document() if report.error else None,
+        "duration_ms": took_ms,
+        "exit_code": exit_code,
+    }

@@ -1,0 +1,84 @@
+"""Where a pipeline works, for the commands: by the configuration, or a folder with its state in `.kfm`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kfm.cli.session import Session
+from kfm.cli.signals import held
+from kfm.core.errors import ConfigNotFound, UsageError
+
+if TYPE_CHECKING:
+    from kfm.core.run_states import Pass
+    from kfm.wiring.passes import Place
+
+PREFIX_CHARS_MIN = 4
+SEARCHED_MAX = 10_000
+NAMED_MAX = 3
+
+
+def directory_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    return click.option(
+        "--directory",
+        metavar="DIR",
+        help="Work in this folder, with its state in DIR/.kfm; else by the configuration, else here.",
+    )(function)
+
+
+@contextmanager
+def opened(
+    session: Session, directory: str | None, *, read_only: bool = True, verbose: bool = False
+) -> Iterator[Place]:
+    """What the session's configuration says, if there is one; what changes something needs a role."""
+    with held():
+        from kfm.wiring.passes import open_place
+
+    loaded = None
+    if directory is None:
+        try:
+            loaded = session.load()
+        except ConfigNotFound:
+            if session.config is not None:
+                raise
+    elif session.config is not None:
+        raise UsageError("--directory and --config exclude each other.")
+    if loaded is not None:
+        from kfm.wiring.passes import require_role
+
+        require_role(loaded, read_only=read_only)
+    announce = session.note if verbose else lambda _line: None
+    with open_place(directory, None, announce, loaded=loaded, read_only=read_only) as place:
+        yield place
+
+
+def find_pass(tables: Any, wanted: str) -> Pass:
+    """A pass by the id of its run, or by the beginning of it if that is enough to tell; `last`: the newest."""
+    found: Pass | None = tables.get(wanted)
+    if found is not None:
+        return found
+    remedy = "`kfm run-state list` shows them."
+    listed = tables.passes(limit=SEARCHED_MAX)
+    if wanted == "last" and listed:
+        fitting = listed[:1]
+    elif len(wanted) < PREFIX_CHARS_MIN:
+        raise UsageError(
+            f"`{wanted}` is too short for a run: give at least {PREFIX_CHARS_MIN} characters of its id.",
+            remedy=remedy,
+        )
+    else:
+        fitting = [each for each in listed if each.run_id.startswith(wanted)]
+    if not fitting:
+        raise UsageError(f"There is no pass `{wanted}`.", remedy=remedy)
+    if len(fitting) > 1:
+        names = ", ".join(each.run_id for each in fitting[:NAMED_MAX])
+        more = f" and {len(fitting) - NAMED_MAX} more" if len(fitting) > NAMED_MAX else ""
+        raise UsageError(
+            f"Several passes begin with `{wanted}`: {names}{more}.", remedy="Give more of the id."
+        )
+    whole: Pass | None = tables.get(fitting[0].run_id)
+    assert whole is not None
+    return whole

@@ -1,0 +1,1 @@
+"""Run-state as a Delta table."""
