@@ -16,6 +16,8 @@ class Shelf(Protocol):
     """Records by (run, node), as they were put. Who may write, and when, is decided by whoever calls;
     `branch` says where to look: a shelf that does not keep them by branch needs no such word."""
 
+    names_commits: bool  # a record can say which commit its outputs are in
+
     def prepare(self, nodes: Sequence[Node]) -> Any:
         """Whatever can be done before the others have to wait. Nobody can see any of it yet."""
 

@@ -45,7 +45,7 @@ def test_same_seed_same_trace() -> None:
 
 def test_the_worlds_are_rough() -> None:
     """The seeds of these tests contain what they claim: crashes, cuts, takeovers, refusals, collections."""
-    seen = sum((live(seed).outcomes for seed in range(40)), start=live(40).outcomes)
+    seen = sum((live(seed).outcomes for seed in range(60)), start=live(60).outcomes)
     kinds = ("crash", "stall", "power cut", "beat", "refused", "busy", "noop", "success", "failed")
     delivery = ("delivered early", "delivery troubled", "deliverer crash", "deliverer stall", "arrived again")
     trying = ("provider down", "circuit opened", "circuit closed", "probe", "automatic attempt", "granted")

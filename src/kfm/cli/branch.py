@@ -16,6 +16,7 @@ from kfm.cli.branch_lines import (
     merged_document,
     tag_document,
 )
+from kfm.cli.failures import error_lines
 from kfm.cli.options import session_options
 from kfm.cli.output import one_line, table
 from kfm.cli.session import Session
@@ -26,13 +27,9 @@ SHORT = 12
 SHOWN_MAX = 100_000
 _rationale = click.option("--rationale", metavar="TEXT", help="Why; kept in the governance ledger.")
 _ticket = click.option("--ticket", metavar="ID", help="The ticket that this belongs to.")
+_AMOUNT = click.IntRange(1, SHOWN_MAX)
 _limit = click.option(
-    "--limit",
-    metavar="N",
-    type=click.IntRange(1, SHOWN_MAX),
-    default=1000,
-    show_default=True,
-    help="At most.",
+    "--limit", metavar="N", type=_AMOUNT, default=1000, show_default=True, help="At most so many paths."
 )
 _prefer = click.option(
     "--prefer",
@@ -69,9 +66,7 @@ def list_branches(session: Session) -> None:
 
 @command.command()
 @click.argument("name", metavar="NAME")
-@click.option(
-    "--from", "start", metavar="REF", help="Where it begins; else `main`, or empty if there is none."
-)
+@click.option("--from", "start", metavar="REF", help="Where it begins; else `main`, if there is one.")
 @session_options
 def create(session: Session, name: str, start: str | None) -> None:
     """Make the branch NAME: a new name for a commit, nothing is copied."""
@@ -115,9 +110,7 @@ def delete(session: Session, name: str, tag: bool, rationale: str | None, ticket
 @command.command()
 @click.argument("ref", metavar="REF", default="main")
 @click.option("--all", "everything", is_flag=True, help="Also the commits that were merged.")
-@click.option(
-    "--limit", metavar="N", type=click.IntRange(1, SHOWN_MAX), default=20, show_default=True, help="At most."
-)
+@click.option("--limit", metavar="N", type=_AMOUNT, default=20, show_default=True, help="At most so many.")
 @session_options
 def log(session: Session, ref: str, everything: bool, limit: int) -> None:
     """Tell the commits of REF (default: main), newest first."""
@@ -176,7 +169,7 @@ def diff(session: Session, old: str, new: str, prefix: str, limit: int) -> None:
 @_rationale
 @_ticket
 @session_options
-def merge(session: Session, source: str, into: str, rationale: str | None, **wish: Any) -> None:
+def merge(session: Session, source: str, into: str, rationale: str | None, **wish: Any) -> int:
     """Bring what REF has to another branch, in one commit: all of it, or nothing.
 
     Where both sides changed the same path in different ways, the paths are named and nothing is written. A
@@ -193,7 +186,7 @@ def merge(session: Session, source: str, into: str, rationale: str | None, **wis
             prefer=wish["prefer"],
             why=why(app, rationale, wish["ticket"]),
         )
-    _tell(session, done, f"{source} into {into}")
+    return _tell(session, done, f"{source} into {into}", "merged")
 
 
 @command.command()
@@ -204,7 +197,7 @@ def merge(session: Session, source: str, into: str, rationale: str | None, **wis
 @_rationale
 @_ticket
 @session_options
-def revert(session: Session, ref: str, branch: str, rationale: str | None, **wish: Any) -> None:
+def revert(session: Session, ref: str, branch: str, rationale: str | None, **wish: Any) -> int:
     """Take back what the commit REF did to a branch, in a new commit; needs --rationale.
 
     What came after it stays. Where a later commit changed the same paths, they are named and nothing is
@@ -222,7 +215,7 @@ def revert(session: Session, ref: str, branch: str, rationale: str | None, **wis
             prefer=wish["prefer"],
             why=why(app, rationale, wish["ticket"]),
         )
-    _tell(session, done, f"{ref} on {branch}")
+    return _tell(session, done, f"{ref} on {branch}", "reverted")
 
 
 @command.command()
@@ -259,18 +252,20 @@ def _need(rationale: str | None, what: str) -> None:
         raise RationaleRequired(f"{what} with --rationale TEXT.")
 
 
-def _tell(session: Session, done: Any, what: str) -> None:
-    """How it ended. Conflicts are the result: the document is printed, and the command fails."""
+def _tell(session: Session, done: Any, what: str, word: str) -> int:
+    """How it ended. Conflicts are a result too, with an exit code that says so."""
+    error = None
     if done.outcome == "conflict":
-        paths = ", ".join(one.path for one in done.conflicts[:3])
-        more = f" and {done.conflicts_total - 3} more" if done.conflicts_total > 3 else ""
-        for line in conflict_lines(done):
-            session.note(line)
-        raise MergeConflict(f"{what}: {one_line(paths)}{more}.")
-    word = "unchanged" if done.outcome == "unchanged" else "merged" if "into" in what else "reverted"
-    lines = [
-        f"{word}: {what}; {counted(done.changed, 'path')} changed, now at {done.commit.commit_id[:SHORT]}"
-    ]
-    if done.outcome == "unchanged":
+        error = MergeConflict(f"{what}: {counted(done.conflicts_total, 'path')} in conflict.")
+        lines = conflict_lines(done)
+    elif done.outcome == "unchanged":
         lines = [f"unchanged: {what} brings nothing new"]
+    else:
+        changed, now = counted(done.changed, "path"), done.commit.commit_id[:SHORT]
+        lines = [f"{word}: {what}; {changed} changed, now at {now}"]
     session.emit(merged_document(done), lines)
+    if error is None:
+        return 0
+    for line in error_lines(error):
+        session.note(line)
+    return error.exit_code

@@ -65,8 +65,21 @@ def merged_document(done: Any) -> dict[str, Any]:
     return {
         "outcome": done.outcome,
         "branch": done.target,
-        "commit": commit_document(done.commit),
+        "commit": commit_document(done.commit) if done.commit else None,
         "changed": done.changed,
+        "conflicts": [conflict_document(one) for one in done.conflicts],
+        "conflicts_total": done.conflicts_total,
+    }
+
+
+def conflict_document(conflict: Any) -> dict[str, Any]:
+    return {
+        "path": conflict.path,
+        "kind": conflict.kind,
+        "base": conflict.base,
+        "target": conflict.target,
+        "source": conflict.source,
+        "other": conflict.other,
     }
 
 

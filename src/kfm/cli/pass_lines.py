@@ -59,14 +59,22 @@ def summary_line(report: Any, words: Counter[str], took_ms: int) -> str:
     return f"{state}{counted_words(words)}; {place}, {duration(took_ms)}"
 
 
-def failure_lines(report: Any, again: str) -> Iterable[str]:
+def failure_lines(report: Any, again: str, *, verbose: bool) -> Iterable[str]:
     """Every failed node's error and the way out; then how to go on."""
     failed = [each for each in report.nodes.values() if each.outcome == "failed" and each.error is not None]
     for each in failed[:FAILURES_SHOWN_MAX]:
         yield f"error {each.error.code}: {_said(each.error)}"
-        yield f"  why: kfm explain {short_id(report.run_id)}/{one_line(each.id)}"
-        if each.error.way_out:
+        cause = each.error.__cause__
+        if cause is None:
             yield f"  fix: {each.error.way_out}"
+            continue
+        yield f"  at: {_where(cause)}"
+        if verbose:
+            import traceback
+
+            yield from "".join(traceback.format_exception(cause)).rstrip().splitlines()
+        else:
+            yield "  fix: Mend the function; with --verbose the traceback is printed."
     if len(failed) > FAILURES_SHOWN_MAX:
         yield f"… and {len(failed) - FAILURES_SHOWN_MAX} more: kfm graph {short_id(report.run_id)}"
     if report.state == "cancelled":
@@ -75,6 +83,21 @@ def failure_lines(report: Any, again: str) -> Iterable[str]:
         yield f"error {report.error.code}: {_said(report.error)}"
         yield f"fix: {report.error.way_out}"
     yield f"go on with: {again}"
+
+
+def _where(cause: BaseException) -> str:
+    """The innermost line outside of libraries, as far as can be told; else the innermost."""
+    import os
+    import traceback
+
+    frames = traceback.extract_tb(cause.__traceback__)
+    own = [each for each in frames if f"{os.sep}site-packages{os.sep}" not in each.filename]
+    kernel = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    own = [each for each in own if not each.filename.startswith(kernel)] or own or list(frames)
+    if not own:
+        return "a place that is not known"
+    last = own[-1]
+    return f"{min(last.filename, os.path.relpath(last.filename), key=len)}:{last.lineno} in {last.name}"
 
 
 def _said(error: KfmError) -> str:

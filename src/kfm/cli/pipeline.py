@@ -56,7 +56,7 @@ def run(session: Session, file: str, directory: str | None, all_nodes: bool, **w
     what is finished is not repeated.
     """
     pipeline, order = _loaded(file)
-    with opened(session, directory, read_only=False, verbose=session.verbose) as place:
+    with opened(session, directory, read_only=False) as place:
         began_ms = place.clock.monotonic_ms()
         live = _live(session, order)
         with held():
@@ -78,7 +78,9 @@ def run(session: Session, file: str, directory: str | None, all_nodes: bool, **w
         document = lines.pass_document(report, words, took_ms, code, with_unchanged=all_nodes)
         session.emit(document, (), rows=document["nodes"])
     if code:
-        for line in lines.failure_lines(report, _again(file, report.run_id, directory, session)):
+        for line in lines.failure_lines(
+            report, _again(file, report.run_id, directory, session), verbose=session.verbose
+        ):
             session.note(line)
     return code
 

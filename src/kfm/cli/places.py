@@ -30,9 +30,7 @@ def directory_option(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @contextmanager
-def opened(
-    session: Session, directory: str | None, *, read_only: bool = True, verbose: bool = False
-) -> Iterator[Place]:
+def opened(session: Session, directory: str | None, *, read_only: bool = True) -> Iterator[Place]:
     """What the session's configuration says, if there is one; what changes something needs a role."""
     with held():
         from kfm.wiring.passes import open_place
@@ -50,13 +48,12 @@ def opened(
         from kfm.wiring.passes import require_role
 
         require_role(loaded, read_only=read_only)
-    announce = session.note if verbose else lambda _line: None
-    with open_place(directory, None, announce, loaded=loaded, read_only=read_only) as place:
+    with open_place(directory, None, session.note, loaded=loaded, read_only=read_only) as place:
         yield place
 
 
 def find_pass(tables: Any, wanted: str) -> Pass:
-    """A pass by the id of its run, or by the beginning of it if that is enough to tell; `last`: the newest."""
+    """A pass by its run's id, or by the beginning of it if that is enough to tell; `last` is the newest."""
     found: Pass | None = tables.get(wanted)
     if found is not None:
         return found

@@ -139,10 +139,13 @@ class PlanError(UsageError):
 
 
 class PipelineError(ConfigError):
-    """The pipeline function can't be loaded."""
+    """A pipeline can't be used as it is written."""
 
     code = "KFM210"
-    remedy = "Write it as path/to/file.py:function and give it one parameter, the context."
+    remedy = (
+        "Mend the file; `kfm pipeline check FILE` looks at a pipeline of nodes. A source names a function "
+        "with one parameter, the context: path/to/file.py:function."
+    )
 
 
 class PluginConflict(ConfigError):

@@ -67,7 +67,7 @@ class GateDecision(Record, frozen=True, kw_only=True):
     results: tuple[GateResult, ...]
     first_blocker: GateResult | None = None
     halts: bool = False
-    approval: tuple[str, str] | msgspec.UnsetType = msgspec.UNSET  # request and digest of the approval that counted
+    approval: tuple[str, str] | msgspec.UnsetType = msgspec.UNSET  # request and digest of what counted
 
     @property
     def overridden(self) -> tuple[str, ...]:

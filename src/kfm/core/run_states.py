@@ -181,6 +181,8 @@ def from_document(document: Mapping[str, Any]) -> Node:
     except msgspec.ValidationError as error:
         raise SchemaViolation(f"run-state: {error}.") from None
     check_summary(read.validation_summary)
+    if (read.outcome == "skipped") != (read.skipped_because is not None):
+        raise SchemaViolation("run-state: a skipped node, and no other, names the run that made its result.")
     return Node(
         recorded_at_ms=parse_rfc3339(read.recorded_at), **{name: getattr(read, name) for name in _FIELDS}
     )

@@ -13,8 +13,16 @@ from kfm.core.run_states import outputs_of, outputs_text
 
 # In the order of the record; what follows the first seven may be empty.
 TEXTS = ("dataset_id", "run_id", "lakefs_branch", "inputs_hash", "validation_summary", "outcome")
-EXTRAS = ("output_commit", "outputs", "skipped_because", "code_sha", "pipeline_id", "error_code", "error_message",
-          "reason")  # fmt: skip
+EXTRAS = (
+    "output_commit",
+    "outputs",
+    "skipped_because",
+    "code_sha",
+    "pipeline_id",
+    "error_code",
+    "error_message",
+    "reason",
+)
 COUNTS = ("attempt", "duration_ms")
 NAMES = (*TEXTS, "recorded_at", *COUNTS, *EXTRAS, "reverted")
 

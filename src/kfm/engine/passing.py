@@ -343,12 +343,19 @@ class Passing:
         queue = Queue(pending, self._graph.reads, self._hashes)
         with self._kernel.workers(self._wish.jobs) as workers:
             while True:
-                while queue.ready and not workers.full and not self._stopping():
-                    self._begin(queue.next(), workers, queue)
-                if not workers.busy:
-                    break
-                for node in self._record(workers.wait(self._cancel)):
-                    queue.done(node)
+                try:
+                    while queue.ready and not workers.full and not self._stopping():
+                        self._begin(queue.next(), workers, queue)
+                    if not workers.busy:
+                        break
+                    for node in self._record(workers.wait(self._cancel)):
+                        queue.done(node)
+                except KeyboardInterrupt:
+                    if self._cancel.is_set():  # asked again: what is at work is not waited for
+                        raise
+                    self.cancel()
+                    if workers.busy:
+                        self._kernel.announce("stopping: nodes at work are waited for, and recorded")
 
     def _stopping(self) -> bool:
         return self._cancel.is_set() or (self._failures > 0 and not self._wish.keep_going)

@@ -9,7 +9,6 @@ import msgspec
 from kfm.core.commits import Approve, Approved
 from kfm.core.holding import Approval
 from kfm.core.records import Lock
-from kfm.core.roles import is_same_person
 from kfm.store import holding, retry_states, rows
 from kfm.store.session import Row, Session
 
@@ -38,6 +37,8 @@ def approval_parameters(approval: Approval) -> dict[str, Any]:
 
 def approve(session: Session, request: Approve) -> Approved:
     """Approve and carry out; nothing happens if anything is not as it was asked for."""
+    from kfm.core.roles import is_same_person  # late: those who only read need it not
+
     now_ms, by = session.now_ms(), rows.storable(request.approved_by)
     if request.held_id is not None:
         refused = _not_as_asked(session, request, request.held_id, now_ms)

@@ -26,7 +26,7 @@ from kfm.core.branching import (
 )
 from kfm.core.errors import RefExists, RefNotFound
 from kfm.core.records import GovernanceEntry
-from kfm.store import branch_changes, branch_rows, branch_sweep, governance, rows
+from kfm.store import branch_changes, branch_rows, branch_sweep, governance, node_branches, rows
 from kfm.store.session import Database, Row, Session
 
 LOG_MAX = 100_000
@@ -101,6 +101,7 @@ class EmbeddedBranches(EmbeddedBranchReader):
         def change(session: Session) -> Branch:
             start = branch_rows.resolve(session, at).commit_id if at is not None else None
             made = branch_changes.create_in(session, name, start)
+            node_branches.branched(session, at, made)
             _tell(session, "branch-create", made.name, why, head=made.head)
             return made
 
@@ -110,6 +111,7 @@ class EmbeddedBranches(EmbeddedBranchReader):
         def change(session: Session) -> Branch | Moved:
             gone = branch_changes.delete_in(session, name, expected=expected)
             if isinstance(gone, Branch):
+                node_branches.forgotten(session, gone.name)
                 _tell(session, "branch-delete", gone.name, why, head=gone.head)
             return gone
 
@@ -150,6 +152,7 @@ class EmbeddedBranches(EmbeddedBranchReader):
                 return Moved(
                     branch=proposal.target, expected=f"epoch {proposal.policy_epoch}", actual=f"epoch {epoch}"
                 )
+            before = branch_changes.held_in(session, proposal.target)
             merged = branch_changes.merge_in(
                 session,
                 proposal.source_head,
@@ -160,6 +163,8 @@ class EmbeddedBranches(EmbeddedBranchReader):
                 gated=gated,
                 prefer=prefer,
             )
+            if isinstance(merged, Merged) and merged.commit is not None and merged.outcome == "merged":
+                node_branches.merged(session, proposal.source, proposal.target, before, merged.commit)
             _tell_merged(session, "branch-merge", merged, why, source=proposal.source)
             return merged
 

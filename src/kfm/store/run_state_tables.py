@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from kfm.core.evidence import Testimony
 from kfm.core.records import Node
@@ -79,7 +79,8 @@ class RunStateTables:
                 node_branches.begun(session, request.branch, request.from_branch)
             begun = run_states.begin(session, request, dead)
             if begun.held_by is None:
-                node_branches.reconcile(session, request.branch, request.graph)
+                reverted = node_branches.reconcile(session, request.branch, request.graph)
+                self._took_back(session, request.branch, reverted)
             return begun
 
         return self._database.write(change)
@@ -87,11 +88,17 @@ class RunStateTables:
     def end(self, request: EndPass, skips: Skips | None = None) -> EndedPass:
         """The skipped ones, the commit on the branch and the end, together or not at all."""
 
+        def put(session: Session, _commit: str | None) -> None:
+            if skips is not None:
+                run_states.put_skips(session, skips, session.now_ms())
+
+        return self._end(request, put)
+
+    def _end(self, request: EndPass, put: Callable[[Session, str | None], None]) -> EndedPass:
         def change(session: Session) -> EndedPass:
             if not run_states.holds(session, Fence(request.scope, request.fence)):
                 return EndedPass(landed=False)
-            if skips is not None:
-                run_states.put_skips(session, skips, session.now_ms())
+            self._claim(session)
             commit = None
             if request.commits:
                 commit = node_branches.commit_outputs(
@@ -101,9 +108,16 @@ class RunStateTables:
                     pipeline_id=request.pipeline_id,
                     author=request.author,
                 )
+            put(session, commit)
             return EndedPass(landed=run_states.end(session, request, commit), commit=commit)
 
         return self._database.write(change)
+
+    def _claim(self, session: Session) -> None:
+        """Hold what else a write needs; before a branch is held, so that nobody waits in a circle."""
+
+    def _took_back(self, session: Session, branch: str, dataset_ids: list[str]) -> None:
+        """The branch's commits were reverted; here the tables know it already."""
 
     def get(self, run_id: str) -> Pass | None:
         row = self._database.session.one("passes.get", run_id=run_id)

@@ -147,17 +147,22 @@ def put(session: Session, node: Node) -> None:
     parameters = _parameters(node) | {"outputs": outputs, "outputs_hash": digest}
     session.all("run_states.put", **parameters)
     if node.outcome == "success":
-        session.all(
-            "node_heads.put",
-            branch=node.lakefs_branch,
-            dataset_id=node.dataset_id,
-            run_id=node.run_id,
-            inputs_hash=node.inputs_hash,
-            code_sha=node.code_sha,
-            outputs_hash=digest,
-            outputs=outputs,
-            output_commit=node.output_commit,
-        )
+        put_head(session, node, outputs, digest)
+
+
+def put_head(session: Session, node: Node, outputs: str | None = None, digest: str | None = None) -> None:
+    """What its branch knows of the node from now on."""
+    session.all(
+        "node_heads.put",
+        branch=node.lakefs_branch,
+        dataset_id=node.dataset_id,
+        run_id=node.run_id,
+        inputs_hash=node.inputs_hash,
+        code_sha=node.code_sha,
+        outputs_hash=outputs_hash(node.outputs) if digest is None else digest,
+        outputs=outputs_text(node.outputs) if outputs is None else outputs,
+        output_commit=node.output_commit,
+    )
 
 
 def put_skips(session: Session, skips: Skips, now_ms: int) -> None:

@@ -1,0 +1,290 @@
+"""`kfm run-state`: what is on record of passes and of their nodes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import click
+
+from kfm.cli.options import session_options
+from kfm.cli.output import duration, instant, one_line, short_id, table
+from kfm.cli.pass_lines import counted_words
+from kfm.cli.places import directory_option, find_pass, opened
+from kfm.cli.session import Session
+from kfm.core.errors import UsageError
+from kfm.core.wording import counted, moment, readable_size
+
+LIMIT_MAX = 10_000
+NAMED_MAX = 5
+# What a record says, and the word that people read for it.
+WORDS = {"success": "ran", "skipped": "unchanged", "failed": "failed", "partial": "partial"}
+
+
+@click.group(name="run-state")
+def command() -> None:
+    """See what is on record of pipelines: passes, their nodes, and a node's history.
+
+    RUN is a pass's id, the beginning of one, or `last`.
+    """
+
+
+filters = (
+    click.option("--pipeline", metavar="ID", help="Only passes of this pipeline."),
+    click.option("--branch", metavar="NAME", help="Only on this branch."),
+)
+limit_option = click.option(
+    "--limit", type=click.IntRange(1, LIMIT_MAX), default=20, help="At most so many.", show_default=True
+)
+
+
+@command.command(name="list")
+@filters[0]
+@filters[1]
+@limit_option
+@directory_option
+@session_options
+def list_passes(
+    session: Session, directory: str | None, pipeline: str | None, branch: str | None, limit: int
+) -> None:
+    """List passes, newest first."""
+    with opened(session, directory) as place:
+        found = place.tables.passes(pipeline_id=pipeline, branch=branch, limit=limit + 1)
+    more = len(found) > limit
+    documents = [pass_document(each) for each in found[:limit]]
+    header = ("STARTED (UTC)", "STATE", "PIPELINE", "BRANCH", "TOOK", "NODES", "RUN ID")
+    rows = [_pass_row(each) for each in found[:limit]]
+    lines = table(header, rows) if rows else ["no passes"]
+    session.emit({"passes": documents, "more": more}, lines, rows=documents)
+    if more and session.output == "text":
+        session.note(f"more passes are not shown: use --limit (now {limit})")
+
+
+@command.command()
+@click.argument("run")
+@click.argument("node", required=False)
+@click.option("--outcome", type=click.Choice(tuple(WORDS)), help="Only nodes that ended like this.")
+@directory_option
+@session_options
+def show(session: Session, directory: str | None, run: str, node: str | None, outcome: str | None) -> None:
+    """Show one pass with its nodes, or one node with all that is on record of it."""
+    with opened(session, directory) as place:
+        found = find_pass(place.tables, run)
+        if node is not None:
+            record = find_node(place.tables, found, node)
+            document = node_document(record)
+            session.emit(document, _node_lines(record))
+            return
+        records = [
+            each for each in place.tables.of_run(found.run_id) if outcome is None or each.outcome == outcome
+        ]
+    recorded = {each.dataset_id for each in records}
+    without = [name for name, _ in found.graph if name not in recorded] if outcome is None else []
+    documents = [node_document(each) for each in _in_order(found, records)]
+    lines = [*_pass_lines(found), ""]
+    header = ("NODE", "OUTCOME", "TOOK", "REASON", "MADE BY", "ERROR")
+    lines += table(header, [_node_row(each) for each in _in_order(found, records)])
+    lines += [f"no record of {name}: it has not ended in this pass" for name in map(one_line, without)]
+    session.emit(
+        {"pass": pass_document(found), "nodes": documents, "without_record": without}, lines, rows=documents
+    )
+
+
+@command.command()
+@click.argument("node")
+@filters[1]
+@limit_option
+@directory_option
+@session_options
+def history(session: Session, directory: str | None, node: str, branch: str | None, limit: int) -> None:
+    """Show what became of one node in pass after pass, newest first."""
+    with opened(session, directory) as place:
+        found = place.tables.history(node, branch=branch, limit=limit + 1)
+        known = _known_nodes(place.tables) if not found else []
+    if not found and known:
+        from kfm.configuration.shape import nearest
+
+        raise UsageError(
+            f"There is no record of a node `{node}`{nearest(node, known)}",
+            remedy="`kfm run-state show RUN` lists the nodes of a pass.",
+        )
+    more = len(found) > limit
+    documents = [node_document(each) for each in found[:limit]]
+    header = ("RECORDED (UTC)", "OUTCOME", "BRANCH", "TOOK", "REASON", "INPUTS", "CODE", "RUN ID")
+    lines = table(header, [_history_row(each) for each in found[:limit]]) if found else ["no records"]
+    session.emit({"node": node, "records": documents, "more": more}, lines, rows=documents)
+    if more and session.output == "text":
+        session.note(f"more records are not shown: use --limit (now {limit})")
+
+
+@command.command()
+@click.argument("file")
+@filters[0]
+@filters[1]
+@directory_option
+@session_options
+def export(
+    session: Session, directory: str | None, file: str, pipeline: str | None, branch: str | None
+) -> None:
+    """Write every record to FILE: .parquet, .feather or .jsonl, one row for each node of each pass.
+
+    DuckDB reads it as it is: SELECT outcome, count(*) FROM 'FILE' GROUP BY outcome.
+    """
+    with opened(session, directory) as place:
+        from kfm.wiring.pass_exports import export_run_states
+
+        count = export_run_states(place.tables, file, pipeline_id=pipeline, branch=branch)
+    session.emit({"written": file, "records": count}, [f"{file}: {counted(count, 'record')}"])
+
+
+# --- finding -----------------------------------------------------------------------------
+
+
+def find_node(tables: Any, found: Any, node: str) -> Any:
+    record = tables.one(found.run_id, node)
+    if record is not None:
+        return record
+    from kfm.configuration.shape import nearest
+
+    known = [name for name, _ in found.graph]
+    if node in known:
+        raise UsageError(
+            f"There is no record of {node} in run {found.run_id}: it has not ended there.",
+            remedy=f"`kfm graph {found.run_id}` shows what it waits for.",
+        )
+    raise UsageError(
+        f"Run {found.run_id} has no node `{node}`{nearest(node, known)}",
+        remedy=f"`kfm run-state show {found.run_id}` lists them.",
+    )
+
+
+def _known_nodes(tables: Any) -> list[str]:
+    """Of the newest passes: enough to guess what somebody meant."""
+    known: dict[str, None] = {}
+    for each in tables.passes(limit=NAMED_MAX):
+        whole = tables.get(each.run_id)
+        known |= dict.fromkeys(name for name, _ in whole.graph)
+    return list(known)
+
+
+def _in_order(found: Any, records: Iterable[Any]) -> list[Any]:
+    place = {name: number for number, (name, _) in enumerate(found.graph)}
+    return sorted(records, key=lambda each: (place.get(each.dataset_id, len(place)), each.dataset_id))
+
+
+# --- for people --------------------------------------------------------------------------
+
+
+def words_of(counts: dict[str, int]) -> Counter[str]:
+    """A pass's counts by the words that people read."""
+    return Counter({WORDS.get(name, name): number for name, number in counts.items()})
+
+
+def _pass_row(found: Any) -> tuple[str, ...]:
+    took = duration(found.ended_at_ms - found.started_at_ms) if found.ended_at_ms is not None else "-"
+    nodes = counted_words(words_of(found.counts)) if found.counts else "-"
+    return (
+        moment(found.started_at_ms).removesuffix(" UTC"),
+        found.state,
+        found.pipeline_id,
+        found.branch,
+        took,
+        nodes,
+        short_id(found.run_id),
+    )
+
+
+def _pass_lines(found: Any) -> list[str]:
+    facts = [
+        ("run", found.run_id),
+        ("pipeline", found.pipeline_id),
+        ("branch", found.branch),
+        ("state", found.state),
+        ("attempt", str(found.attempt)),
+        ("started", moment(found.started_at_ms)),
+        ("ended", moment(found.ended_at_ms) if found.ended_at_ms is not None else None),
+        ("nodes", counted_words(words_of(found.counts)) if found.counts else None),
+        ("commit", found.commit),
+        ("error", found.error_code),
+    ]
+    return [f"{name.ljust(8)}  {one_line(value)}" for name, value in facts if value is not None]
+
+
+def _node_row(node: Any) -> tuple[str, ...]:
+    return (
+        node.dataset_id,
+        WORDS[node.outcome],
+        duration(node.duration_ms) if node.duration_ms is not None else "-",
+        node.reason or "-",
+        short_id(node.skipped_because) if node.skipped_because else "-",
+        node.error_code or "-",
+    )
+
+
+def _history_row(node: Any) -> tuple[str, ...]:
+    return (
+        moment(node.recorded_at_ms).removesuffix(" UTC"),
+        WORDS[node.outcome],
+        node.lakefs_branch,
+        duration(node.duration_ms) if node.duration_ms is not None else "-",
+        node.reason or "-",
+        node.inputs_hash[7:19],
+        (node.code_sha or "-")[:21],
+        short_id(node.run_id),
+    )
+
+
+def _node_lines(node: Any) -> list[str]:
+    summary = node.validation_summary
+    checks = (
+        f"{summary.get('checks', 0)}, {summary.get('passed', 0)} passed, {summary.get('failed', 0)} failed"
+    )
+    facts = [
+        ("node", node.dataset_id),
+        ("run", node.run_id),
+        ("pipeline", node.pipeline_id),
+        ("branch", node.lakefs_branch),
+        ("outcome", f"{WORDS[node.outcome]} ({node.outcome})"),
+        ("reason", node.reason),
+        ("made by", node.skipped_because),
+        ("recorded", moment(node.recorded_at_ms)),
+        ("took", duration(node.duration_ms) if node.duration_ms is not None else None),
+        ("attempt", str(node.attempt)),
+        ("inputs", node.inputs_hash),
+        ("code", node.code_sha),
+        ("checks", checks),
+        ("commit", node.output_commit),
+        ("error", f"{node.error_code}: {node.error_message or ''}" if node.error_code else None),
+    ]
+    lines = [f"{name.ljust(8)}  {one_line(value)}" for name, value in facts if value is not None]
+    for each in node.outputs:
+        lines.append(
+            f"output    {one_line(each.name)}  {readable_size(each.size)}  {each.checksum}  {each.kind}"
+        )
+    return lines
+
+
+# --- for programs ------------------------------------------------------------------------
+
+
+def pass_document(found: Any) -> dict[str, Any]:
+    return {
+        "run_id": found.run_id,
+        "pipeline_id": found.pipeline_id,
+        "branch": found.branch,
+        "state": found.state,
+        "attempt": found.attempt,
+        "started_at": instant(found.started_at_ms),
+        "ended_at": instant(found.ended_at_ms),
+        "counts": found.counts,
+        "commit": found.commit,
+        "error_code": found.error_code,
+    }
+
+
+def node_document(node: Any) -> dict[str, Any]:
+    """The record as everybody knows it: run-state.schema.json."""
+    from kfm.core.run_states import to_document
+
+    return to_document(node)

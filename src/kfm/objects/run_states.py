@@ -1,0 +1,225 @@
+"""Run-state as versioned objects: `_run_state/{dataset_id}/{run_id}.json` on the branch that a run works on.
+
+A record is committed together with the outputs that it describes, so whoever takes back the one takes
+back the other. The bytes lie in the object store; branches are reached through their port alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+from urllib.parse import unquote
+
+import msgspec
+
+from kfm.core.branching import Commit, Entry
+from kfm.core.errors import KfmError, StoreBusy, StoreCorrupt
+from kfm.core.records import Node
+from kfm.core.run_states import from_document, to_document
+from kfm.ports import Objects
+from kfm.run_state_ports import Committing, Key
+
+ROOT = "_run_state/"
+TRIES_MAX = 10
+RECORD_BYTES_MAX = 4 * 1024 * 1024
+CACHED_MAX = 20_000
+_UNSAFE = re.compile(r"[%/\x00-\x1f\x7f]|^\.{1,2}\Z")
+
+
+class Prepared(NamedTuple):
+    """By branch: nodes, and the objects that hold their records."""
+
+    branches: dict[str, list[tuple[Node, Entry]]]
+
+
+def path_of(run_id: str, dataset_id: str) -> str:
+    return f"{ROOT}{_segment(dataset_id)}/{_segment(run_id)}.json"
+
+
+def _segment(text: str) -> str:
+    """One part of a path: what would break one is written as %XX, everything else as it is."""
+    return _UNSAFE.sub(lambda found: "".join(f"%{ord(each):02X}" for each in found[0]), text)
+
+
+def key_of(path: str) -> Key:
+    dataset_id, _, name = path.removeprefix(ROOT).partition("/")
+    return unquote(name.removesuffix(".json")), unquote(dataset_id)
+
+
+class VersionedShelf:
+    """Implements `run_state_ports.Shelf` over any branches and any object store."""
+
+    names_commits = False  # a record is part of the commit, so it can't know its id
+
+    def __init__(
+        self,
+        branches: Committing,
+        objects: Objects,
+        *,
+        author: str = "kfm",
+        outputs: bool = True,  # False: move records alone
+        cache: dict[str, Node] | None = None,
+    ) -> None:
+        self._branches = branches
+        self._objects = objects
+        self._author = author
+        self._outputs = outputs
+        self._cache: dict[str, Node] = {} if cache is None else cache  # by hash, so never stale
+
+    def on(self, branches: Committing) -> VersionedShelf:
+        """The same, in the midst of a transaction that the branches are part of."""
+        return VersionedShelf(
+            branches, self._objects, author=self._author, outputs=self._outputs, cache=self._cache
+        )
+
+    # --- writing -----------------------------------------------------------------------------
+
+    def prepare(self, nodes: Sequence[Node]) -> Prepared:
+        kept: dict[str, list[tuple[Node, Entry]]] = {}
+        for node in nodes:
+            kept.setdefault(node.lakefs_branch, []).append((node, self._stored(node)))
+        return Prepared(kept)
+
+    def _stored(self, node: Node) -> Entry:
+        staging, _resumed = self._objects.stage()
+        try:
+            staging.write(msgspec.json.encode(to_document(node), order="sorted") + b"\n")
+            sha256, size = staging.commit()
+        except BaseException:
+            staging.abort()
+            raise
+        return Entry(sha256=sha256, size=size)
+
+    def put(self, prepared: Prepared) -> None:
+        for branch, records in prepared.branches.items():
+            self._commit(branch, records)
+
+    def _commit(self, branch: str, records: Sequence[tuple[Node, Entry]]) -> None:
+        runs = sorted({node.run_id for node, _entry in records})
+        said = runs[0] if len(runs) == 1 else f"{len(runs)} runs"
+        count = f"{len(records)} {'record' if len(records) == 1 else 'records'}"
+        for _ in range(TRIES_MAX):
+            found = self._branches.branch(branch) or self._branches.create(branch)
+            done = self._branches.commit(
+                branch,
+                self._changes(branch, records),
+                message=f"run-state: {count} of {said}",
+                author=self._author,
+                expected=found.head,
+                meta={"run_id": runs[0]} if len(runs) == 1 else None,
+            )
+            if isinstance(done, Commit):
+                return
+        raise StoreBusy(f"The branch {branch} was moved by others {TRIES_MAX} times in a row.")
+
+    def _changes(self, branch: str, records: Sequence[tuple[Node, Entry]]) -> dict[str, Entry | None]:
+        changes: dict[str, Entry | None] = {}
+        for node, entry in records:
+            changes[path_of(node.run_id, node.dataset_id)] = entry
+            if self._outputs and node.outcome == "success":
+                stale = (path for path, _old in self._branches.entries(branch, f"{node.dataset_id}/"))
+                changes |= dict.fromkeys(stale)
+                changes |= outputs_on_branch(node)
+        return changes
+
+    def revert(self, branch: str, dataset_ids: Collection[str]) -> None:
+        """Whatever reverted their outputs has taken back the records as well."""
+
+    # --- reading -----------------------------------------------------------------------------
+
+    def present(self, keys: Collection[Key], branch: str | None = None) -> set[Key]:
+        """On this very branch: a record that was taken back there decides nothing, wherever else it is."""
+        return set(self._entries(keys, self._names(branch)))
+
+    def get(self, keys: Collection[Key], branch: str | None = None) -> dict[Key, Node]:
+        found = self._entries(keys, self._names(branch))
+        if len(found) < len(set(keys)) and branch is not None:
+            found = self._entries([key for key in keys if key not in found], self._names()) | found
+        return {key: self._read(entry) for key, entry in found.items()}
+
+    def of_run(self, run_id: str, branch: str | None = None) -> Iterator[Node]:
+        found: dict[Key, Entry] = {}
+        for name in self._names(branch) or self._names():
+            found = {key: entry for key, entry in self._listed(name) if key[0] == run_id} | found
+        for key in sorted(found):
+            yield self._read(found[key])
+
+    def made(self, branch: str, dataset_id: str, inputs_hash: str, code_sha: str | None) -> Node | None:
+        wanted = (
+            node
+            for node in self._of_node(dataset_id, self._names(branch))
+            if node.outcome == "success"
+            and node.lakefs_branch == branch
+            and (node.inputs_hash, node.code_sha) == (inputs_hash, code_sha)
+        )
+        return max(wanted, key=_age, default=None)
+
+    def history(self, dataset_id: str, branch: str | None, limit: int) -> list[Node]:
+        found = [
+            node
+            for node in self._of_node(dataset_id, self._names(branch))
+            if branch is None or node.lakefs_branch == branch
+        ]
+        return sorted(found, key=_age, reverse=True)[:limit]
+
+    def rows(self) -> Iterator[Node]:
+        found: dict[Key, Entry] = {}
+        for name in self._names():
+            found = dict(self._listed(name)) | found
+        for key in sorted(found):
+            yield self._read(found[key])
+
+    def _names(self, branch: str | None = None) -> list[str]:
+        if branch is None:
+            return [each.name for each in self._branches.branches()]
+        return [branch] if self._branches.branch(branch) is not None else []
+
+    def _entries(self, keys: Iterable[Key], names: Iterable[str]) -> dict[Key, Entry]:
+        wanted: Mapping[str, Key] = {path_of(*key): key for key in keys}
+        found: dict[Key, Entry] = {}
+        for name in names:
+            there = self._branches.lookup(name, wanted)
+            found = {wanted[path]: entry for path, entry in there.items()} | found
+        return found
+
+    def _listed(self, branch: str, dataset_id: str | None = None) -> Iterator[tuple[Key, Entry]]:
+        prefix = ROOT if dataset_id is None else f"{ROOT}{_segment(dataset_id)}/"
+        for path, entry in self._branches.entries(branch, prefix):
+            yield key_of(path), entry
+
+    def _of_node(self, dataset_id: str, names: Iterable[str]) -> Iterator[Node]:
+        found: dict[Key, Entry] = {}
+        for name in names:
+            found = dict(self._listed(name, dataset_id)) | found
+        return map(self._read, found.values())
+
+    def _read(self, entry: Entry) -> Node:
+        node = self._cache.get(entry.sha256)
+        if node is None:
+            if entry.size > RECORD_BYTES_MAX:
+                raise StoreCorrupt(f"The record {entry.sha256} has {entry.size} bytes.")
+            with contextlib.closing(self._objects.open(entry.sha256)) as reader:
+                data = b"".join(iter(lambda: reader.read(1024 * 1024), b""))
+            try:
+                node = from_document(msgspec.json.decode(data))
+            except (msgspec.MsgspecError, KfmError) as error:
+                raise StoreCorrupt(f"The record {entry.sha256} can't be read: {error}") from None
+            if len(self._cache) >= CACHED_MAX:
+                self._cache.clear()
+            self._cache[entry.sha256] = node
+        return node
+
+
+def outputs_on_branch(node: Node) -> dict[str, Entry]:
+    """Where a node's outputs stand. Files that it wrote itself are not there."""
+    return {
+        f"{node.dataset_id}/{each.name}": Entry(sha256=each.checksum.removeprefix("sha256:"), size=each.size)
+        for each in node.outputs
+        if each.kind == "object"
+    }
+
+
+def _age(node: Node) -> tuple[int, str]:
+    return node.recorded_at_ms, node.run_id
