@@ -79,6 +79,23 @@ def test_after_a_revert_exactly_the_affected_nodes_run(graph: Graph, data: st.Da
 
 
 @pytest.mark.req("RS-10")
+@settings(max_examples=100, deadline=None)
+@given(graphs(), st.data())
+def test_those_who_read_from_what_was_reverted_run_too(graph: Graph, data: st.DataObject) -> None:
+    """An earlier commit taken back: its nodes and their direct readers run, whatever came after."""
+    shop, seeds = Workshop(), dict.fromkeys(graph, 0)
+    part = data.draw(st.sets(st.sampled_from(list(graph)), min_size=1), label="first")
+    first = shop.run(pipeline_of(graph, seeds), only=part)
+    assert first.commit is not None
+    shop.run(pipeline_of(graph, seeds))
+    shop.revert(first.commit)
+    reverted = set(ran(first))
+    readers = {name for name in graph if any(each in reverted for each in graph[name])}
+    assert set(ran(shop.run(pipeline_of(graph, seeds)))) == reverted | readers
+    assert ran(shop.run(pipeline_of(graph, seeds))) == []
+
+
+@pytest.mark.req("RS-10")
 @settings(max_examples=60, deadline=None)
 @given(graphs(), st.data())
 def test_what_a_revert_brought_back_is_known_again(graph: Graph, data: st.DataObject) -> None:

@@ -102,14 +102,14 @@ PATCHES = (
             ("if shown is not None and sequence_of(shown) >= promotion.sequence:", "if False:"),
         ),
         chances=SHOWN,
-        first=391,
+        first=107,
     ),
     Patch(
         "a projector does not remove the tickets of others",
         "kfm.publish.projections.local",
         (("            self._kill_others(folder, ticket)\n", "            pass\n"),),
         chances=STALLS,
-        first=177,
+        first=4,
     ),
     Patch(
         "a version is built where readers look",
@@ -128,7 +128,7 @@ PATCHES = (
         "kfm.publish.projections.s3",
         (("return self._bucket.put(key, body, if_match=etag)", "return self._bucket.put(key, body)"),),
         chances=SHOWN,
-        first=382,
+        first=32,
     ),
     Patch(
         "a target is recorded as up to date before it is",
@@ -186,14 +186,14 @@ PATCHES = (
             ),
         ),
         chances=QUIET,
-        first=10,
+        first=1,
     ),
     Patch(
         "freezes are not asked",
         "kfm.engine.gating",
         (("freeze_gate(kernel.settings.freezes,", "freeze_gate((),"),),
         chances=QUIET,
-        first=48,
+        first=9,
     ),
     Patch(
         "a dry-run stages where runs do",

@@ -84,8 +84,10 @@ def show(session: Session, directory: str | None, run: str, node: str | None, ou
     documents = [node_document(each) for each in _in_order(found, records)]
     lines = [*_pass_lines(found), ""]
     header = ("NODE", "OUTCOME", "TOOK", "REASON", "MADE BY", "ERROR")
-    lines += table(header, [_node_row(each) for each in _in_order(found, records)])
-    lines += [f"no record of {name}: it has not ended in this pass" for name in map(one_line, without)]
+    rows = [_node_row(each) for each in _in_order(found, records)]
+    word = "running" if found.state == "running" else "blocked"
+    rows += [(name, word, "-", "no record: it has not ended in this pass", "-", "-") for name in without]
+    lines += table(header, rows)
     session.emit(
         {"pass": pass_document(found), "nodes": documents, "without_record": without}, lines, rows=documents
     )
@@ -103,10 +105,10 @@ def history(session: Session, directory: str | None, node: str, branch: str | No
         found = place.tables.history(node, branch=branch, limit=limit + 1)
         known = _known_nodes(place.tables) if not found else []
     if not found and known:
-        from kfm.configuration.shape import nearest
+        from kfm.runs.graph import near
 
         raise UsageError(
-            f"There is no record of a node `{node}`{nearest(node, known)}",
+            f"There is no record of a node `{node}`{near(node, known)}.",
             remedy="`kfm run-state show RUN` lists the nodes of a pass.",
         )
     more = len(found) > limit
@@ -145,7 +147,7 @@ def find_node(tables: Any, found: Any, node: str) -> Any:
     record = tables.one(found.run_id, node)
     if record is not None:
         return record
-    from kfm.configuration.shape import nearest
+    from kfm.runs.graph import near
 
     known = [name for name, _ in found.graph]
     if node in known:
@@ -154,7 +156,7 @@ def find_node(tables: Any, found: Any, node: str) -> Any:
             remedy=f"`kfm graph {found.run_id}` shows what it waits for.",
         )
     raise UsageError(
-        f"Run {found.run_id} has no node `{node}`{nearest(node, known)}",
+        f"Run {found.run_id} has no node `{node}`{near(node, known)}.",
         remedy=f"`kfm run-state show {found.run_id}` lists them.",
     )
 

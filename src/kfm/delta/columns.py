@@ -74,7 +74,7 @@ def _plain(node: Node) -> dict[str, Any]:
 
 # What a query selects so that `nodes_of` can read it: times as whole microseconds.
 SELECTED = ", ".join(
-    "arrow_cast(recorded_at, 'Int64') AS recorded_at" if name == "recorded_at" else name
+    "arrow_cast(recorded_at, 'Int64') AS recorded_us" if name == "recorded_at" else name
     for name in NAMES
     if name != "reverted"
 )
@@ -82,13 +82,13 @@ SELECTED = ", ".join(
 
 def nodes_of(table: Any) -> Iterator[Node]:
     for batch in table.to_batches():
-        columns = {name: batch.column(name).to_pylist() for name in NAMES if name != "reverted"}
+        columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
         for values in zip(*columns.values(), strict=True):
             yield _node(dict(zip(columns, values, strict=True)))
 
 
 def _node(row: dict[str, Any]) -> Node:
-    row["recorded_at_ms"] = row.pop("recorded_at") // 1000
+    row["recorded_at_ms"] = row.pop("recorded_us") // 1000
     try:
         row["validation_summary"] = msgspec.json.decode(row["validation_summary"])
         row["outputs"] = outputs_of(row["outputs"] or "[]")

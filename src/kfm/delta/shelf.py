@@ -222,7 +222,7 @@ class DeltaShelf:
             yield from sorted(page, key=lambda node: (node.run_id, node.dataset_id))
 
     def _select(self, where: Sequence[str], newest: int | None = None) -> Iterator[Node]:
-        order = f" ORDER BY t.recorded_at DESC, run_id DESC LIMIT {newest:d}" if newest is not None else ""
+        order = f" ORDER BY recorded_us DESC, run_id DESC LIMIT {newest:d}" if newest is not None else ""
         text = f"SELECT {columns.SELECTED} FROM t WHERE {' AND '.join(where) or 'true'}{order}"
         return columns.nodes_of(self._query(self._fresh(), text))
 

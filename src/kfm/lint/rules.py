@@ -98,8 +98,9 @@ RULES = (
         "swallowed-exception",
         "Any error is dropped without a trace.",
         "A handler for every exception that does nothing hides defects, refusals and cancelled work\n"
-        "alike; the run looks successful. Tidying up (close, unlink, cancel), optional imports and\n"
-        "`__del__` are left alone.",
+        "alike; the run looks successful. Meant is work by its name (save, load, send, refresh), an item\n"
+        "left out of a result, or a fetched answer. Tidying up, optional imports, values with a default,\n"
+        "telemetry, and a handler whose comment says why in four words or more are left alone.",
         "Name the exception that is expected, or log it, or raise it on.",
     ),
     Rule(

@@ -222,6 +222,7 @@ def _session() -> Any:
             for _ in range(2):
                 try:
                     return super().request(*arguments, **options)
+                # kfm: allow KFM102 a stale connection is replaced at once, and only once
                 except requests.ConnectionError as error:
                     away = error
             raise OSError("the collector is away") from away

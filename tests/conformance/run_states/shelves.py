@@ -1,0 +1,138 @@
+"""A store of run-state and what a pass does with it, for the tests."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from kfm.core.records import Node, Output
+from kfm.core.run_states import BeginPass, EndedPass, EndPass, Fence, Skips
+from kfm.objects.local import LocalObjects
+from kfm.store.ledger import SqlStore
+from kfm.store.run_state_tables import RunStateTables
+from kfm.system import PosixFiles, SystemIds
+
+KINDS = ("sqlite", "postgresql", "delta", "delta-postgresql", "branch", "branch-postgresql")
+START_MS = 1_767_225_600_000
+
+
+def digest(text: str) -> str:
+    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
+
+def output(text: str, name: str = "tiles.json") -> Output:
+    return Output(name=name, checksum=digest(text), size=len(text.encode()))
+
+
+class Place:
+    """The same environment, opened as often as there are processes."""
+
+    def __init__(self, kind: str, folder: Path, open_store: Callable[[], SqlStore]) -> None:
+        self.kind = kind
+        self.folder = folder
+        self._open_store = open_store
+
+    def open(self) -> RunStateTables:
+        database = self._open_store().database
+        if self.kind.startswith("delta"):
+            from kfm.delta.shelf import DeltaShelf
+            from kfm.store.shelved import ShelvedRunStates
+
+            return ShelvedRunStates(database, DeltaShelf(str(self.folder / "run-state")))
+        if self.kind.startswith("branch"):
+            from kfm.objects.run_states import VersionedShelf
+            from kfm.store.branches import EmbeddedBranches
+            from kfm.store.shelved import BranchesInside, ShelvedRunStates
+
+            objects = LocalObjects(PosixFiles(), str(self.folder / "objects"), SystemIds())
+            shelf = VersionedShelf(EmbeddedBranches(database), objects)
+            return ShelvedRunStates(database, shelf, lambda session: shelf.on(BranchesInside(session)))
+        return RunStateTables(database)
+
+
+class Pipeline:
+    """One pipeline at work on a branch: takes the lock, records, lets go."""
+
+    def __init__(self, states: RunStateTables, pipeline_id: str = "soil", branch: str = "main") -> None:
+        self.states = states
+        self.pipeline_id = pipeline_id
+        self.branch = branch
+        self.scope = f"pipeline:{pipeline_id}@{branch}"
+        self.run_id = ""
+        self.fence = Fence(self.scope, 0)
+        self.clock = START_MS
+
+    def begin(self, run_id: str, *, dead: Any = lambda _worker: False, nodes: tuple[str, ...] = ()) -> bool:
+        begun = self.states.begin(
+            BeginPass(
+                run_id=run_id,
+                pipeline_id=self.pipeline_id,
+                branch=self.branch,
+                graph=tuple((node, ()) for node in nodes),
+                worker_id=f"worker of {run_id}",
+                lease_ms=60_000,
+                scope=self.scope,
+            ),
+            dead,
+        )
+        if begun.held_by is not None:
+            return False
+        self.run_id, self.fence = run_id, Fence(self.scope, begun.fence)
+        return True
+
+    def node(self, dataset_id: str, made: str = "a", **fields: Any) -> Node:
+        self.clock += 1000
+        given: dict[str, Any] = {
+            "dataset_id": dataset_id,
+            "run_id": self.run_id,
+            "lakefs_branch": self.branch,
+            "inputs_hash": digest(f"inputs of {made}"),
+            "validation_summary": {"checks": 2, "passed": 2, "failed": 0},
+            "outcome": "success",
+            "recorded_at_ms": self.clock,
+            "outputs": (output(made),),
+            "code_sha": "version:1",
+            "pipeline_id": self.pipeline_id,
+            "duration_ms": 12,
+            "reason": "first run",
+        }
+        return Node(**{**given, **fields})
+
+    def record(self, *nodes: Node, **more: Any) -> bool:
+        return self.states.record(self.fence, nodes, **more)
+
+    def skips(self, *rows: tuple[str, str, str]) -> Skips:
+        """Rows: node, what it was made from, the run that made it."""
+        return Skips(
+            self.run_id,
+            self.branch,
+            self.pipeline_id,
+            [
+                (node, digest(f"inputs of {made}"), "version:1", made_by, "unchanged")
+                for node, made, made_by in rows
+            ],
+        )
+
+    def end(self, *, skips: Skips | None = None, commits: bool = True) -> EndedPass:
+        return self.states.end(
+            EndPass(
+                run_id=self.run_id,
+                pipeline_id=self.pipeline_id,
+                scope=self.scope,
+                fence=self.fence.fence,
+                branch=self.branch,
+                state="success",
+                counts={},
+                author="ada",
+                commits=commits,
+            ),
+            skips,
+        )
+
+    def pass_of(self, run_id: str, *nodes: str, made: str = "a") -> None:
+        """A whole pass: begun, every node a success, ended."""
+        assert self.begin(run_id)
+        assert self.record(*(self.node(node, made) for node in nodes))
+        assert self.end().landed
