@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from kfm.branch_ports import BranchStore, StoredBranchReader
     from kfm.core.incidents import Incident, Told
     from kfm.core.records import Node
+    from kfm.core.passes import Left, NodeDone, PassEnd, PassFigures, PassTry
     from kfm.core.run_states import (
         BeginPass,
         Begun,
@@ -463,6 +464,10 @@ class LedgerReader(Protocol):
         """The attempts whose row number is above, with it and their run: for whoever counts them all."""
 
     def retries(self, run_id: str) -> list[Retry]: ...
+    def pass_attempts_since(self, after: int, limit: int = 1000) -> list[tuple[int, PassFigures]]:
+        """Attempts at passes with a greater number, in order; what they count may still grow."""
+
+    def pass_attempts(self, run_id: str) -> list[PassFigures]: ...
     def retries_since(self, after: int, limit: int = 1000) -> list[tuple[int, Retry]]: ...
     def inputs(self, fingerprint: str) -> tuple[Found, ...] | None:
         """What was discovered when upstream had this fingerprint."""
@@ -645,6 +650,18 @@ class RunStates(Protocol):
 
     def document(self, name: str) -> str | None:
         """What an inputs_hash was made of, where it was kept."""
+
+
+class PassWitness(Protocol):
+    """Turns what happens to passes and their nodes into events, for the transactions that they report."""
+
+    def began(self, about: PassTry, left: Sequence[Left]) -> Sequence[Testimony]:
+        """A start; before it, the ends of attempts that nobody else will end."""
+
+    def did(self, about: PassTry, done: NodeDone) -> Sequence[Testimony]:
+        """Start and end of a node that was executed."""
+
+    def ended(self, about: PassTry, end: PassEnd) -> Sequence[Testimony]: ...
 
 
 class Passes(Protocol):

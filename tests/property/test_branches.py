@@ -54,6 +54,8 @@ def test_a_tree_is_its_content(steps: list[dict[str, Entry | None]], spread: int
             assert list(reader.entries(root)) == sorted(model.items())
             assert Forest(stored.__getitem__).update(EMPTY, model)[0] == root
             found = {one.path: (one.before, one.after) for one in reader.diff(before, root)}
+            some = {one.path for one in reader.diff(before, root, "p1")}
+            assert some == {path for path in found if path.startswith("p1")}
             assert found == {
                 path: (old.get(path), model.get(path))
                 for path in old.keys() | model.keys()

@@ -10,27 +10,34 @@ import click
 
 from kfm.cli.options import session_options
 from kfm.cli.output import one_line, short_id
+from kfm.cli.places import directory_option, find_pass, opened
 from kfm.cli.session import Session
 from kfm.core.errors import UsageError, all_errors
 
+_PASS = re.compile(r"last|[0-9a-fA-F-]{4,36}|[^/#]{4,300}(?=/)")
 _DIGEST = re.compile(r"([0-9a-f]{12})[0-9a-f]{52}")
 REASON_TELLING_CHARS = 40
 
 
 @click.command()
 @click.argument("what", metavar="ID")
+@directory_option
 @session_options
-def command(session: Session, what: str) -> None:
+def command(session: Session, directory: str | None, what: str) -> None:
     """Explain an error code, or why something is as it is.
 
     ID is a code such as KFM204; a run, or the beginning of its id; one of its nodes (3fa9c2/fetch), also of
-    an earlier attempt (3fa9c2#2/fetch); a call that was refused or did nothing; a dataset or a source. The
-    first line is the reason, the others what led to it; each ends with the record that it was read from.
-    Nothing is changed.
+    an earlier attempt (3fa9c2#2/fetch); a pass of a pipeline, or a node of it (3fa9c2/soil.map; of the newest
+    pass: last/soil.map); a call that was refused or did nothing; a dataset or a source. The first line is the
+    reason, the others what led to it; each ends with the record that it was read from. Nothing is changed.
     """
     if re.fullmatch(r"(?i)kfm\d{3}", what):
         page = error_page(what.upper())
         session.emit(page, page_lines(page))
+        return
+    told = _of_pipeline(session, directory, what)
+    if told is not None:
+        session.emit(told, [_DIGEST.sub(r"\1", _line(each)) for each in (told.reason, *told.chain)])
         return
     with session.app(read_only=True) as app:
         from kfm.explain import explain
@@ -45,6 +52,35 @@ def command(session: Session, what: str) -> None:
     session.emit(account, [_line(sentence) for sentence in (account.reason, *account.chain)])
 
 
+def _of_pipeline(session: Session, directory: str | None, what: str) -> Any:
+    """The account of a pass, or of a node of one; None: it means something else."""
+    run, slash, node = what.partition("/")
+    if not _PASS.fullmatch(run):
+        return None
+    with opened(session, directory) as place:
+        if place.loaded is not None and place.store.run(run) is not None and not slash:
+            return None  # a governed run: its pipeline is one part of it
+        try:
+            found = find_pass(place.tables, run)
+        except UsageError:
+            if place.loaded is None:
+                raise
+            return None
+        if slash and node not in dict(found.graph):
+            if place.loaded is None or place.store.run(found.run_id) is None:
+                from kfm.runs.graph import near
+
+                known = [name for name, _ in found.graph]
+                raise UsageError(
+                    f"Run {found.run_id} has no node `{node}`{near(node, known)}.",
+                    remedy=f"`kfm graph {found.run_id}` shows them.",
+                )
+            return None
+        from kfm.explain.passes import account_of_node, account_of_pass
+
+        return account_of_node(place.tables, found, node) if slash else account_of_pass(place.tables, found)
+
+
 def _line(sentence: Any) -> str:
     record = f"[{sentence.record.type}:{_shortened(sentence.record.type, sentence.record.id)}]"
     return f"{one_line(sentence.text)} {click.style(one_line(record), dim=True)}"
@@ -52,8 +88,11 @@ def _line(sentence: Any) -> str:
 
 def _shortened(kind: str, name: str) -> str:
     """Enough to find it again; JSON has all of it."""
-    if kind == "run":
+    if kind in ("run", "pass"):
         return short_id(name)
+    if kind == "run-state":
+        run_id, slash, node = name.partition("/")
+        return f"{short_id(run_id)}{slash}{node}"
     if kind == "attempt":
         run_id, mark, rest = name.partition("#")
         return f"{short_id(run_id)}{mark}{rest}"

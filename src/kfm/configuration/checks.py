@@ -55,6 +55,7 @@ def check(document: Document, settings: Settings) -> None:
         *_freezes(settings),
         *_numbers(settings),
         *_evidence(settings),
+        *_run_state(settings),
         *hook_problems(settings),
         *people_problems(settings),
         *inline_secrets(settings),
@@ -66,7 +67,7 @@ def check(document: Document, settings: Settings) -> None:
 
 def value_problem(settings: Settings, field: str) -> str | None:
     """What is wrong with one field that came from outside the file."""
-    problems = [*_names(settings), *_numbers(settings), *_evidence(settings)]
+    problems = [*_names(settings), *_numbers(settings), *_evidence(settings), *_run_state(settings)]
     return next((sentence for path, sentence in problems if path == field), None)
 
 
@@ -382,6 +383,21 @@ def _evidence(settings: Settings) -> Iterator[Problem]:
     for path, value in (("lineage.path", settings.lineage.path), ("audit.anchors", settings.audit.anchors)):
         if value is not None and not value.strip():
             yield path, f"`{path.rpartition('.')[2]}` must not be empty"
+
+
+def _run_state(settings: Settings) -> Iterator[Problem]:
+    """One store, and only what belongs to it."""
+    chosen = settings.run_state
+    if chosen.store != "delta":
+        for field in ("path", "options"):
+            if getattr(chosen, field):
+                yield (
+                    f"run_state.{field}",
+                    f"`{field}` names a Delta table, and `store` says `{chosen.store}`: an environment keeps its"
+                    " run-state in one store",
+                )
+    elif chosen.path is not None and not chosen.path.strip():
+        yield "run_state.path", "`path` must not be empty"
 
 
 def _plugin(group: str, name: str) -> bool:

@@ -43,6 +43,8 @@ def inline_secrets(settings: Settings) -> Iterator[tuple[str, str]]:
         yield from _table({"secret": hook.secret or ""}, f"incidents[{index}]")
         yield from _address(hook.url, f"incidents[{index}].url")
     yield from _address(settings.store, "store")
+    yield from _table(settings.run_state.options, "run_state.options")
+    yield from _address(settings.run_state.path, "run_state.path")
     yield from _table(settings.telemetry.headers, "telemetry.headers")
     yield from _address(settings.telemetry.otlp, "telemetry.otlp")
     yield from _address(settings.lineage.url, "lineage.url")

@@ -63,6 +63,7 @@ def secret_references(settings: Settings) -> Iterator[str]:
         yield from _all({"url": hook.url or "", "secret": hook.secret or ""})
         yield from _named(hook.options)
     yield from _named(settings.objects_options)
+    yield from _named(settings.run_state.options)
     yield from _all(settings.telemetry.headers)
     yield from _all({"token": settings.lineage.token or "", "store": settings.store or ""})
 

@@ -14,8 +14,8 @@ import msgspec
 
 from kfm.core.canonical import canonical_bytes
 from kfm.core.errors import SchemaViolation
-from kfm.core.evidence import Testimony
 from kfm.core.node_transitions import check_summary
+from kfm.core.passes import Parent, TestifyBegin, TestifyEnd
 from kfm.core.records import Lock, Node, NodeOutcome, Output, Record
 from kfm.core.times import parse_rfc3339, rfc3339
 
@@ -76,6 +76,16 @@ class Fence(NamedTuple):
     fence: int
 
 
+def pipeline_scope(pipeline_id: str, branch: str) -> str:
+    """The lock of a pass over a whole pipeline."""
+    return f"pipeline:{pipeline_id}@{branch}"
+
+
+def node_scope(node: str, branch: str) -> str:
+    """The lock of a node that runs alone."""
+    return f"node:{node}@{branch}"
+
+
 class Known(NamedTuple):
     """What the store has on the nodes of a pass."""
 
@@ -102,7 +112,9 @@ class BeginPass(Record, frozen=True):
     scope: str
     from_branch: str | None = None  # where the branch begins, if it is new
     fence: int | None = None  # the lock that a governed run holds already
-    events: tuple[Testimony, ...] = ()
+    joint: bool = False  # one node of a run whose others come by themselves, under locks of their own
+    parent: Parent | None = None  # that run
+    testify: TestifyBegin | None = None  # asked inside the transaction
 
 
 class Begun(Record, frozen=True):
@@ -111,6 +123,7 @@ class Begun(Record, frozen=True):
     fence: int = 0
     attempt: int = 0
     held_by: Lock | None = None
+    started_at_ms: int = 0
 
 
 class EndPass(Record, frozen=True):
@@ -125,7 +138,8 @@ class EndPass(Record, frozen=True):
     error_code: str | None = None
     commits: bool = True  # what its nodes made goes onto the branch
     releases: bool = True  # the lock; a governed run keeps its own
-    events: tuple[Testimony, ...] = ()
+    joint: bool = False
+    testify: TestifyEnd | None = None  # asked inside the transaction
 
 
 class EndedPass(Record, frozen=True):

@@ -164,6 +164,14 @@ class Hook(Strict, frozen=True):
     timeout_seconds: float = 5.0
 
 
+class RunState(Strict, frozen=True):
+    """Where the records of nodes are kept: one store for an environment, and no other."""
+
+    store: Literal["relational", "delta", "branch"] = "relational"
+    path: str | None = None  # delta: a folder or s3://…; None: run-state in the state folder
+    options: dict[str, str] = {}  # delta: of the client of that bucket
+
+
 class Person(Strict, frozen=True):
     """Somebody who may use kfm: one person, or one machine, by whichever name it comes."""
 
@@ -192,6 +200,7 @@ class Settings(Strict, frozen=True):
     energy: EnergyModel = EnergyModel()
     audit: Audit = Audit()
     incidents: tuple[Hook, ...] = ()
+    run_state: RunState = RunState()
     people: tuple[Person, ...] = ()  # none: whoever can run kfm here may do everything
 
     def dataset(self, dataset_id: str) -> Dataset:

@@ -214,18 +214,20 @@ class Forest:
             tree_id = node.rows[0][1]
         return tree_id
 
-    def reachable(self, tree_id: str, seen: set[str]) -> Iterator[tuple[str, Node]]:
-        """Every body of a tree that was not seen before."""
+    def reach(self, tree_id: str, seen: set[str]) -> None:
+        """Add every body of a tree. What was seen before is not read again, and leaves are not at all."""
         waiting = [tree_id]
         while waiting:
             one = waiting.pop()
-            if one in seen or one == EMPTY:
+            if one in seen:
                 continue
             seen.add(one)
             node = self.node(one)
-            if node.level > 0:
-                waiting += [row[1] for row in node.rows]
-            yield one, node
+            below = [row[1] for row in node.rows] if node.level else []
+            if node.level == 1:
+                seen.update(below)
+            else:
+                waiting += below
 
 
 class _Pass:

@@ -124,7 +124,7 @@ class DeltaShelf:
     def _committed(self, change: Callable[[Any], Any]) -> None:
         """Reload and try again, should somebody have committed in between."""
         for _ in range(TRIES_MAX):
-            table = self._fresh()
+            table = self._fresh(make=True)
             before = table.version()
             try:
                 change(table)
@@ -159,9 +159,9 @@ class DeltaShelf:
 
     def compact(self) -> None:
         """Small files into larger ones; whoever loses the race for it leaves it to the next."""
-        table = self._fresh()
+        table = self._fresh(make=True)
+        before = table.version()
         with contextlib.suppress(self._delta.exceptions.CommitFailedError):
-            before = table.version()
             table.optimize.compact(target_size=FILE_BYTES)
             if table.version() > before:
                 self._settle(table, before + 1)
@@ -190,7 +190,8 @@ class DeltaShelf:
             return set()
         wanted = set(keys)
         runs = sorted({run_id for run_id, _dataset_id in wanted})
-        return {pair for pair in self._pairs(self._fresh(), runs) if pair in wanted}
+        table = self._fresh()
+        return {pair for pair in self._pairs(table, runs) if pair in wanted} if table is not None else set()
 
     def of_run(self, run_id: str, branch: str | None = None) -> Iterator[Node]:  # noqa: ARG002
         yield from sorted(self._select([f"run_id = {quoted(run_id)}"]), key=lambda node: node.dataset_id)
@@ -214,7 +215,10 @@ class DeltaShelf:
 
     def rows(self) -> Iterator[Node]:
         """By run, some at a time."""
-        found = self._query(self._fresh(), "SELECT DISTINCT run_id FROM t ORDER BY run_id")
+        table = self._fresh()
+        if table is None:
+            return
+        found = self._query(table, "SELECT DISTINCT run_id FROM t")
         runs = [run_id for batch in found.to_batches() for run_id in batch.column("run_id").to_pylist()]
         runs.sort()
         for start in range(0, len(runs), PAGE_RUNS):
@@ -224,7 +228,8 @@ class DeltaShelf:
     def _select(self, where: Sequence[str], newest: int | None = None) -> Iterator[Node]:
         order = f" ORDER BY recorded_us DESC, run_id DESC LIMIT {newest:d}" if newest is not None else ""
         text = f"SELECT {columns.SELECTED} FROM t WHERE {' AND '.join(where) or 'true'}{order}"
-        return columns.nodes_of(self._query(self._fresh(), text))
+        table = self._fresh()
+        return columns.nodes_of(self._query(table, text)) if table is not None else iter(())
 
     def _query(self, table: Any, text: str) -> Any:
         try:
@@ -232,24 +237,23 @@ class DeltaShelf:
         except Exception as error:  # noqa: BLE001 - the engine has no class of its own for what it raises
             raise self._said(error) from None
 
-    def _fresh(self) -> Any:
-        """The table as it is now; made, if there is none."""
+    def _fresh(self, *, make: bool = False) -> Any:
+        """The table as it is now; None if there is none, and nobody wants to write."""
         try:
-            if self._table is None:
-                self._table = self._opened()
-            else:
+            if self._table is not None:
                 self._table.update_incremental()
+            elif make or self._delta.DeltaTable.is_deltatable(self.uri, self._options or None):
+                self._table = self._opened()
         except self._delta.exceptions.DeltaError as error:
             raise self._said(error) from None
         return self._table
 
     def _opened(self) -> Any:
         options = self._options or None
-        if not self._delta.DeltaTable.is_deltatable(self.uri, options):
-            with contextlib.suppress(self._delta.exceptions.CommitFailedError):  # somebody else makes it
-                self._delta.DeltaTable.create(
-                    self.uri, columns.schema(), mode="ignore", name="run_state", storage_options=options
-                )
+        with contextlib.suppress(self._delta.exceptions.CommitFailedError):  # somebody else makes it
+            self._delta.DeltaTable.create(
+                self.uri, columns.schema(), mode="ignore", name="run_state", storage_options=options
+            )
         table = self._delta.DeltaTable(self.uri, storage_options=options)
         found = {field.name for field in table.schema().fields}
         if missing := [name for name in columns.NAMES if name not in found]:

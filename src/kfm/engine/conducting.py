@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kfm.core.errors import NodesFailed
+from kfm.core.passes import Parent
 from kfm.core.records import Fetched, Found, Output
 from kfm.core.run_states import MAIN, Fence
 from kfm.engine.passing import Passing, PassKernel, PassReport, Wish
@@ -76,6 +77,7 @@ def conduct(
         scope=fence.scope if fence else "",
         fence=fence.fence if fence else 0,
         jobs=pipeline.jobs or JOBS,
+        parent=Parent(context.source_id, context.dataset_id),
     )
     report = Passing(kernel, pipeline, wish, GovernedRun(context, publisher)).run()
     if report.error is not None:

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from kfm.core.errors import Busy, Cancelled, KfmError, LostLease, NodesFailed, UsageError
 from kfm.core.evidence import Testimony
 from kfm.core.hashing import dependencies_bytes, inputs_bytes, sha256_text
+from kfm.core.passes import Parent
 from kfm.core.records import Node, NodeOutcome
 from kfm.core.run_states import (
     NO_OUTPUTS,
@@ -32,13 +33,27 @@ from kfm.core.run_states import (
     outputs_of,
     outputs_text,
 )
+from kfm.core.settings import EnergyModel
+from kfm.engine.pass_watching import PassWatch
 from kfm.engine.working import Job, Outcome, Workers
-from kfm.ports import Clock, Heart, Liveness, Objects, Passes, RunStates, Signs
+from kfm.ports import (
+    Clock,
+    Heart,
+    Liveness,
+    Meter,
+    Objects,
+    Passes,
+    PassWitness,
+    RunStates,
+    Signs,
+    Telemetry,
+)
 from kfm.ports import ProjectFiles as Files
 from kfm.runs.code import CodeHashes
 from kfm.runs.declare import NodeSpec, Pipeline, Wired
 from kfm.runs.graph import ancestors, descendants, near
 from kfm.runs.inputs import FileChecksums, Inputs
+from kfm.telemetry.off import Off
 
 DOCUMENT_BYTES_MAX = 256 * 1024  # what a hash was made of is kept up to this size
 
@@ -63,15 +78,11 @@ class PassKernel:
     announce: Callable[[str], None] = lambda _line: None
     redact: Callable[[str], str] = lambda text: text
     on_node: Callable[[NodeReport], None] = lambda _report: None
-    evidence: PassEvidence | None = None
-
-
-class PassEvidence(Protocol):
-    """Turns what happens to passes and nodes into events, for the transactions that they report."""
-
-    def begin_events(self, wish: Wish) -> Iterable[Testimony]: ...
-    def node_events(self, wish: Wish, node: Node) -> Iterable[Testimony]: ...
-    def end_events(self, wish: Wish, report: PassReport) -> Iterable[Testimony]: ...
+    witness: PassWitness | None = None
+    telemetry: Telemetry = field(default_factory=Off)
+    public_name: Callable[[str], str] = str  # of nodes and pipelines, in what anybody may read
+    meter: Meter | None = None
+    energy: EnergyModel = EnergyModel()
 
 
 class Wish(NamedTuple):
@@ -90,6 +101,7 @@ class Wish(NamedTuple):
     fork_of: str | None = None  # take what that run made, …
     fork_from: str | None = None  # … but run this node and all that reads from it
     verify: bool = False  # read files again, whatever their times say
+    parent: Parent | None = None  # the governed run that it is a part of
 
 
 class NodeReport(NamedTuple):
@@ -154,6 +166,7 @@ class Passing:
         self._failures = 0
         self._cancel = threading.Event()
         self._fence = Fence(wish.scope, 0)
+        self._watch = PassWatch(kernel, wish)
 
     # --- what was asked for --------------------------------------------------------------
 
@@ -198,7 +211,8 @@ class Passing:
                 lease_ms=kernel.lease_ms,
                 scope=wish.scope,
                 fence=wish.fence,
-                events=self._events("begin_events"),
+                parent=wish.parent,
+                testify=kernel.witness.began if kernel.witness else None,
             ),
             kernel.liveness.is_dead,
         )
@@ -206,7 +220,14 @@ class Passing:
             raise _busy(begun.held_by, wish)
         self._fence = Fence(wish.scope, begun.fence)
         report.attempt = begun.attempt
+        self._watch.begun(begun)
         stop = self._beat()
+        with self._watch.span(report):
+            self._work(stop)
+        return report
+
+    def _work(self, stop: Callable[[], None]) -> None:
+        wish, report = self._wish, self._report
         try:
             self._learn()
             pending = self._sweep()
@@ -223,7 +244,6 @@ class Passing:
         finally:
             stop()
         self._end()
-        return report
 
     def plan(self) -> PassReport:
         """What a pass would do: the same decisions, and nothing else."""
@@ -369,6 +389,7 @@ class Passing:
             self._tell(NodeReport(node, "failed", "its inputs can't be told", error=error, ran=True))
             return
         if decision.verdict == "run":
+            self._watch.starts(alone=self._wish.jobs == 1)
             workers.start(self._job(spec, decision.reason, inputs_hash))
         else:
             self._settle(node, decision, inputs_hash)
@@ -403,7 +424,7 @@ class Passing:
         for done in finished:
             node = self._node(done)
             records.append(node)
-            events += self._events("node_events", node)
+            events += self._watch.events(node, done.job.document)
             if len(done.job.document) <= DOCUMENT_BYTES_MAX:
                 documents.append((done.job.inputs_hash, done.job.document.decode()))
         if not self._kernel.states.record(self._fence, records, documents=documents, events=tuple(events)):
@@ -429,6 +450,7 @@ class Passing:
                 ran=True,
             )
             self._tell(report)
+            self._watch.recorded(node)
         return [node.dataset_id for node in records if node.dataset_id in self._hashes]
 
     def _node(self, done: Outcome) -> Node:
@@ -495,17 +517,13 @@ class Passing:
                 error_code=_code_of(report.error) if report.error else None,
                 commits=report.state in ("success", "partial"),
                 releases=wish.fence is None,
-                events=self._events("end_events", report),
+                testify=partial(self._watch.ended, report),
             ),
             Skips(wish.run_id, wish.branch, wish.pipeline_id, self._skips) if self._skips else None,
         )
         if not ended.landed:
             raise LostLease(f"{wish.scope} has passed to another process.")
         report.commit = ended.commit
-
-    def _events(self, name: str, *about: Any) -> tuple[Testimony, ...]:
-        evidence = self._kernel.evidence
-        return tuple(getattr(evidence, name)(self._wish, *about)) if evidence is not None else ()
 
     def _beat(self) -> Callable[[], None]:
         heart = self._kernel.heart

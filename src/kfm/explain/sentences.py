@@ -18,8 +18,11 @@ RecordType = Literal[
     "letter",
     "dataset",
     "source",
+    "pass",
+    "run-state",
+    "document",
 ]
-Kind = Literal["run", "attempt", "node", "invocation", "dataset", "source"]
+Kind = Literal["run", "attempt", "node", "invocation", "dataset", "source", "pass"]
 
 
 class Ref(Record, frozen=True):

@@ -96,9 +96,9 @@ def check_libraries(module: Module) -> Iterator[Mark]:
     spans = [(test.lineno, test.end_lineno or test.lineno) for test in tests]
     for node in ast.walk(module.source.tree):
         if isinstance(node, ast.Call) and id(node) not in spared:
-            if any(first <= node.lineno <= end for first, end in spans):
-                continue
-            yield from _check(module, node, decorators.CALLS, transports.CALLS)
+            for mark in _check(module, node, decorators.CALLS, transports.CALLS):
+                if not any(first <= node.lineno <= end for first, end in spans):
+                    yield mark
     yield from decorators.check_bare(module)
 
 

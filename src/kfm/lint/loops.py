@@ -117,7 +117,15 @@ def _as_retry(module: Module, loop: Loop, function: Function | None) -> Retry | 
     if answered and not work:
         work = loop.body
     failures += answered
-    return Retry(loop, function, work, failures) if failures else None
+    if not failures or _says_it_waits(module, loop):
+        return None
+    return Retry(loop, function, work, failures)
+
+
+def _says_it_waits(module: Module, loop: Loop) -> bool:
+    """In a comment at its head, or in what it tells."""
+    said = [*comments_above(module.source.lines, loop.lineno), module.source.lines[loop.lineno - 1]]
+    return any(map(_SAYS_SO.search, said)) or _WAITING.search(module.text_of(loop)) is not None
 
 
 def _takes_next(module: Module, loop: Loop) -> bool:
@@ -143,9 +151,6 @@ def _is_wait(module: Module, loop: Loop, function: Function | None) -> bool:
         return True
     if function is not None and function.name in ("__next__", "__anext__") and not _sleeps(module, loop):
         return True  # the next record, after one that could not be had
-    said = [*comments_above(module.source.lines, loop.lineno), module.source.lines[loop.lineno - 1]]
-    if any(_SAYS_SO.search(line) for line in said) or _WAITING.search(module.text_of(loop)):
-        return True
     for call in calls_in(loop.body):
         name = module.names.called(call)
         if _ASKS.search(last(name)) or last(name) in ("flock", "lockf", "locking"):

@@ -19,6 +19,7 @@ Direction = Literal["right", "down"]
 NODES_MAX = 1000  # of more, each layer is one box
 NAME_CHARS_MAX = 32
 SMALL_CHARS_MAX = 40
+COUNTS_CHARS_MAX = 90
 MARGIN, BOX, GAP, LAYERS_APART = 24, 40, 14, 64
 CHAR, SMALL_CHAR = 7.3, 6.1  # widths of a monospaced sign at 12 and 10 px
 HEADER = 62
@@ -48,11 +49,16 @@ def picture(
 ) -> str:
     """`cells` and `reads` in an order in which every node comes after what it reads from."""
     words = Counter(cell.word for cell in cells)
+    small_chars = SMALL_CHARS_MAX
     if len(cells) > NODES_MAX:
         cells, reads = folded(cells, reads)
+        small_chars, direction = COUNTS_CHARS_MAX, "down"  # a chain of wide boxes
     layout = lay_out(reads)
-    by_name = {cell.id: cell for cell in cells}
-    boxes = _across(layout, by_name) if direction == "right" else _downwards(layout, by_name)
+    smalls = {cell.id: _small(cell, small_chars) for cell in cells}
+    sizes = {
+        cell.id: max(wide(_name(cell)) * CHAR, wide(smalls[cell.id]) * SMALL_CHAR) + 20 for cell in cells
+    }
+    boxes = _across(layout, sizes) if direction == "right" else _downwards(layout, sizes)
     legend = [word for word in LOOKS if words[word]]
     legend_width = sum(28 + CHAR * len(f"{words[word]:,} {word}") for word in legend)
     texts = max(wide(plain(title)) * 8.8, wide(plain(said)) * CHAR, legend_width)
@@ -70,7 +76,7 @@ def picture(
         '<g fill="none" stroke="#8a9096" stroke-width="1.2">',
         *(_curve([boxes[name] for name in line], direction) for line in layout.lines),
         "</g>",
-        *(_box(cell, boxes[cell.id], reads[cell.id]) for cell in cells),
+        *(_box(cell, smalls[cell.id], boxes[cell.id], reads[cell.id]) for cell in cells),
         "</svg>",
     ]
     return "\n".join(parts) + "\n"
@@ -79,16 +85,12 @@ def picture(
 # --- places ------------------------------------------------------------------------------
 
 
-def _size(cell: Cell) -> float:
-    return max(wide(_name(cell)) * CHAR, wide(_small(cell)) * SMALL_CHAR) + 20
-
-
-def _across(layout: Layout, cells: dict[str, Cell]) -> dict[str, Box]:
+def _across(layout: Layout, sizes: dict[str, float]) -> dict[str, Box]:
     """Layers from left to right."""
     boxes: dict[str, Box] = {}
     x: float = MARGIN
     for layer in layout.layers:
-        width = max(_size(cells[name]) for name in layer if name in cells)
+        width = max(sizes[name] for name in layer if name in sizes)
         for name in layer:
             y = HEADER + MARGIN + layout.places[name] * (BOX + GAP)
             boxes[name] = Box(x, y, width, BOX)
@@ -96,10 +98,10 @@ def _across(layout: Layout, cells: dict[str, Cell]) -> dict[str, Box]:
     return boxes
 
 
-def _downwards(layout: Layout, cells: dict[str, Cell]) -> dict[str, Box]:
+def _downwards(layout: Layout, sizes: dict[str, float]) -> dict[str, Box]:
     """Layers from top to bottom; all boxes are as wide as the widest."""
     boxes: dict[str, Box] = {}
-    width = max(map(_size, cells.values()), default=0)
+    width = max(sizes.values(), default=0)
     for number, layer in enumerate(layout.layers):
         for name in layer:
             x = MARGIN + layout.places[name] * (width + GAP)
@@ -154,7 +156,7 @@ def _curve(stops: Sequence[Box], direction: Direction) -> str:
     return f'<path d="{"".join(path)}"/>'
 
 
-def _box(cell: Cell, box: Box, upstream: Sequence[str]) -> str:
+def _box(cell: Cell, small: str, box: Box, upstream: Sequence[str]) -> str:
     fill, line, stroke, dashes = LOOKS.get(cell.word, _OTHER)
     dashed = f' stroke-dasharray="{dashes}"' if dashes else ""
     whole = [plain(cell.id), cell.word, plain(cell.reason)]
@@ -166,7 +168,7 @@ def _box(cell: Cell, box: Box, upstream: Sequence[str]) -> str:
         f'<rect x="{_n(box.x)}" y="{_n(box.y)}" width="{_n(box.width)}" height="{_n(box.height)}" rx="5" '
         f'fill="{fill}" stroke="{line}" stroke-width="{stroke}"{dashed}/>'
         f'<text x="{_n(box.x + 10)}" y="{_n(box.y + 17)}" font-weight="bold">{_x(_name(cell))}</text>'
-        f'<text x="{_n(box.x + 10)}" y="{_n(box.y + 32)}" font-size="10">{_x(_small(cell))}</text></g>'
+        f'<text x="{_n(box.x + 10)}" y="{_n(box.y + 32)}" font-size="10">{_x(small)}</text></g>'
     )
 
 
@@ -174,10 +176,10 @@ def _name(cell: Cell) -> str:
     return _cut(plain(cell.id), NAME_CHARS_MAX)
 
 
-def _small(cell: Cell) -> str:
+def _small(cell: Cell, chars: int) -> str:
     reason = plain(cell.reason) if cell.reason != cell.word else ""
     took = duration(cell.took_ms) if cell.took_ms is not None else ""
-    room = SMALL_CHARS_MAX - len(cell.word) - len(took) - 6
+    room = chars - len(cell.word) - len(took) - 6
     return " · ".join(part for part in (cell.word, _cut(reason, room), took) if part)
 
 

@@ -6,7 +6,7 @@ done is answered before anything is written; the caller may go on in the same tr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from kfm.core import branching, history, trees
@@ -18,6 +18,7 @@ from kfm.core.branching import (
     Entry,
     Merged,
     Moved,
+    PathChange,
     Preference,
 )
 from kfm.core.errors import BranchProtected, PathConflict, RefExists, RefNotFound, UsageError
@@ -31,8 +32,14 @@ def branch_in(session: Session, name: str) -> Branch | None:
     return branch_from(row) if row else None
 
 
+def take_part(session: Session) -> None:
+    """First of all in a transaction that moves or gives names: then none of it falls into a sweep."""
+    session.all("branches.take_part")
+
+
 def held_in(session: Session, name: str) -> Branch:
     """The branch, which nobody else moves until this transaction ends."""
+    take_part(session)
     row = session.one("branches.get_for_update", name=rows.storable(name))
     if row is None:
         raise RefNotFound(f"There is no branch `{name[:80]}`.")
@@ -42,6 +49,7 @@ def held_in(session: Session, name: str) -> Branch:
 def create_in(session: Session, name: str, at: str | None = None) -> Branch:
     """A branch at a commit; without one, at the beginning of all of them. RefExists if it is there."""
     branching.check_name(name)
+    take_part(session)
     now_ms = session.now_ms()
     if at is None:
         branch_rows.put_commit(session, ROOT, now_ms)
@@ -59,7 +67,24 @@ def create_in(session: Session, name: str, at: str | None = None) -> Branch:
 
 def ensure_in(session: Session, name: str) -> Branch:
     """The branch; a new one without entries, if there was none."""
-    return branch_in(session, name) or create_in(session, name)
+    try:
+        return branch_in(session, name) or create_in(session, name)
+    except RefExists:
+        found = branch_in(session, name)  # somebody was faster
+        if found is None:
+            raise
+        return found
+
+
+def lookup_in(session: Session, commit_id: str, paths: Iterable[str]) -> dict[str, Entry]:
+    """Those of the paths that a commit holds."""
+    return forest(session).lookup(finder(session)(commit_id).tree_id, paths)
+
+
+def diff_in(session: Session, old: str, new: str, prefix: str = "") -> Iterator[PathChange]:
+    """The paths that differ between two commits, in order; read as they are asked for."""
+    find = finder(session)
+    return forest(session).diff(find(old).tree_id, find(new).tree_id, prefix)
 
 
 def commit_in(
@@ -117,6 +142,8 @@ def merge_in(
     if moved := _moved(held, expected):
         return moved
     _refuse_protected(held, gated)
+    if source != ROOT.commit_id and session.one("commits.hold", commit_id=source) is None:
+        raise RefNotFound(f"There is no commit `{source[:80]}`.")
     find, wood = finder(session), forest(session)
     target, other = find(held.head), find(source)
     bases = history.merge_bases(find, target, other)

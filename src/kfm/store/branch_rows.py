@@ -78,7 +78,8 @@ def finder(session: Session) -> Callable[[str], Commit]:
 def put_trees(session: Session, made: Iterable[tuple[str, str]], now_ms: int) -> None:
     session.many(
         "trees.insert",
-        [{"tree_id": tree_id, "body": body, "made_at_ms": now_ms} for tree_id, body in made],
+        # In one order, so that two who store the same bodies never wait for each other in a circle.
+        [{"tree_id": tree_id, "body": body, "made_at_ms": now_ms} for tree_id, body in sorted(made)],
     )
 
 

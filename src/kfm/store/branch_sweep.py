@@ -25,7 +25,7 @@ class Marks:
 
     def mark(self, session: Session, before_ms: int) -> None:
         """Everything that a ref or a young commit reaches; what was marked before is not read again."""
-        find = finder(session)
+        find, wood = finder(session), forest(session)
         waiting = [row[1] for row in session.all("branches.list")]
         waiting += [row[1] for row in session.all("tags.list")]
         waiting += [name for name, made_at_ms in _pages(session, "commits.ages") if made_at_ms >= before_ms]
@@ -36,8 +36,7 @@ class Marks:
             self.commits.add(commit_id)
             commit: Commit = find(commit_id)
             waiting += commit.parents
-            for _ in forest(session).reachable(commit.tree_id, self.trees):
-                pass
+            wood.reach(commit.tree_id, self.trees)
 
     def unmarked(self, session: Session, name: str, kept: set[str], before_ms: int) -> list[str]:
         found = _pages(session, name)
@@ -47,8 +46,12 @@ class Marks:
 def garbage(session: Session, before_ms: int) -> Swept:
     marks = Marks()
     marks.mark(session, before_ms)
+    return unreached(session, marks, before_ms)
+
+
+def unreached(session: Session, marks: Marks, before_ms: int) -> Swept:
     return Swept(
-        commits=len(marks.unmarked(session, "commits.ages", marks.commits, before_ms)),
+        commits=len(marks.unmarked(session, "commits.ages", marks.commits | {ROOT.commit_id}, before_ms)),
         trees=len(marks.unmarked(session, "trees.ages", marks.trees, before_ms)),
     )
 
@@ -56,9 +59,9 @@ def garbage(session: Session, before_ms: int) -> Swept:
 def sweep_in(session: Session, marks: Marks, before_ms: int) -> Swept:
     """Inside a transaction: look once more at what refs reach, then remove the rest.
 
-    `made_at_ms` is compared again by each delete: what somebody has stored anew meanwhile stays. A name
-    that somebody gives to an old commit at this very moment makes one of the two fail, by its reference.
+    Nobody moves or gives names meanwhile: a commit on top of one that is about to go would hang in the air.
     """
+    session.all("branches.keep_others_out")
     marks.mark(session, before_ms)
     commits = marks.unmarked(session, "commits.ages", marks.commits | {ROOT.commit_id}, before_ms)
     trees = marks.unmarked(session, "trees.ages", marks.trees, before_ms)

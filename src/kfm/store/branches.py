@@ -24,12 +24,13 @@ from kfm.core.branching import (
     Tag,
     Why,
 )
-from kfm.core.errors import RefExists, RefNotFound
+from kfm.core.errors import RefExists, RefNotFound, SchemaViolation
 from kfm.core.records import GovernanceEntry
 from kfm.store import branch_changes, branch_rows, branch_sweep, governance, node_branches, rows
 from kfm.store.session import Database, Row, Session
 
 LOG_MAX = 100_000
+SWEEPS_MAX = 3
 
 T = TypeVar("T")
 
@@ -99,6 +100,7 @@ class EmbeddedBranches(EmbeddedBranchReader):
 
     def create(self, name: str, at: str | None = None, *, why: Why | None = None) -> Branch:
         def change(session: Session) -> Branch:
+            branch_changes.take_part(session)
             start = branch_rows.resolve(session, at).commit_id if at is not None else None
             made = branch_changes.create_in(session, name, start)
             node_branches.branched(session, at, made)
@@ -145,6 +147,7 @@ class EmbeddedBranches(EmbeddedBranchReader):
         why: Why | None = None,
     ) -> Merged | Moved:
         def change(session: Session) -> Merged | Moved:
+            branch_changes.take_part(session)
             seen = branch_rows.resolve(session, proposal.source).commit_id
             if seen != proposal.source_head:
                 return Moved(branch=proposal.source, expected=proposal.source_head, actual=seen)
@@ -183,6 +186,7 @@ class EmbeddedBranches(EmbeddedBranchReader):
         why: Why | None = None,
     ) -> Merged | Moved:
         def change(session: Session) -> Merged | Moved:
+            branch_changes.take_part(session)
             undone = branch_rows.resolve(session, ref).commit_id
             reverted = branch_changes.revert_in(
                 session,
@@ -203,6 +207,7 @@ class EmbeddedBranches(EmbeddedBranchReader):
         branching.check_name(name)
 
         def change(session: Session) -> Tag:
+            branch_changes.take_part(session)
             tag = Tag(
                 name=name,
                 commit_id=branch_rows.resolve(session, ref).commit_id,
@@ -253,11 +258,19 @@ class EmbeddedBranches(EmbeddedBranchReader):
 
     def sweep(self, before_ms: int) -> Swept:
         """Most of the marking is done before the transaction, which only looks at what has changed since."""
-        if self.garbage(before_ms) == Swept(commits=0, trees=0):
-            return Swept(commits=0, trees=0)
-        marks = branch_sweep.Marks()
-        marks.mark(self._session, before_ms)
-        return self._database.write(lambda session: branch_sweep.sweep_in(session, marks, before_ms))
+        nothing = Swept(commits=0, trees=0)
+        for _ in range(SWEEPS_MAX):
+            marks = branch_sweep.Marks()
+            marks.mark(self._session, before_ms)
+            if branch_sweep.unreached(self._session, marks, before_ms) == nothing:
+                return nothing
+            try:
+                return self._database.write(
+                    lambda session, marks=marks: branch_sweep.sweep_in(session, marks, before_ms)  # type: ignore[misc]
+                )
+            except SchemaViolation:
+                continue  # somebody gave a name to what was about to go: its reference held it
+        return nothing
 
 
 def _epoch(row: Row | None) -> int:

@@ -191,6 +191,14 @@ class Ledger:
         found = self._session.all("attempts.since", after_number=after, row_limit=limit)
         return [evidence_rows.attempt_and_run_from(row) for row in found]
 
+    def pass_attempts(self, run_id: str) -> list[PassFigures]:
+        found = self._session.all("pass_attempts.of_run", run_id=run_id)
+        return [pass_tries.figures_from(row) for row in found]
+
+    def pass_attempts_since(self, after: int, limit: int = 1000) -> list[tuple[int, PassFigures]]:
+        found = self._session.all("pass_attempts.since", after_number=after, row_limit=limit)
+        return [(row[0], pass_tries.figures_from(row[1:])) for row in found]
+
     def retries(self, run_id: str) -> list[Retry]:
         return [evidence_rows.retry_from(row) for row in self._session.all("retries.of_run", run_id=run_id)]
 

@@ -69,6 +69,11 @@ def prose_of(value: Any) -> str:
         return text_of(_all_storable(msgspec.to_builtins(value)))
 
 
+def payload_of(value: Any) -> str:
+    """As `prose_of`, for what others hand us to keep and nobody hashes: fractions are welcome."""
+    return msgspec.json.encode(_all_storable(msgspec.to_builtins(value)), order="sorted").decode()
+
+
 def _all_storable(value: Any) -> Any:
     if isinstance(value, str):
         return storable(value)

@@ -17,7 +17,7 @@ from kfm.core.run_states import (
     Pass,
     Skips,
 )
-from kfm.store import leases, node_branches, run_states
+from kfm.store import leases, node_branches, pass_tries, run_states
 from kfm.store.session import Database, Session
 
 
@@ -52,7 +52,8 @@ class RunStateTables:
             if skips is not None:
                 run_states.put_skips(session, skips, session.now_ms())
             run_states.keep_documents(session, documents)
-            run_states.post(session, events, session.now_ms())
+            pass_tries.count(session, nodes, skips)
+            pass_tries.post(session, events, session.now_ms())
             return True
 
         return self._database.write(change)
@@ -69,6 +70,21 @@ class RunStateTables:
     def document(self, name: str) -> str | None:
         row = self._database.session.one("documents.get", hash=name)
         return str(row[0]) if row else None
+
+    # --- moving from one store to another ----------------------------------------------
+
+    def rows(self) -> Iterator[Node]:
+        """All that there are, as they were put."""
+        return run_states.every(self._database.session)
+
+    def move_in(self, nodes: Sequence[Node]) -> None:
+        """Records from elsewhere. What branches know of them is known already."""
+
+        def change(session: Session) -> None:
+            for node in nodes:
+                run_states.put_record(session, node)
+
+        self._database.write(change)
 
     # --- passes ------------------------------------------------------------------------
 
@@ -92,9 +108,11 @@ class RunStateTables:
             if skips is not None:
                 run_states.put_skips(session, skips, session.now_ms())
 
-        return self._end(request, put)
+        return self._end(request, skips, put)
 
-    def _end(self, request: EndPass, put: Callable[[Session, str | None], None]) -> EndedPass:
+    def _end(
+        self, request: EndPass, skips: Skips | None, put: Callable[[Session, str | None], None]
+    ) -> EndedPass:
         def change(session: Session) -> EndedPass:
             if not run_states.holds(session, Fence(request.scope, request.fence)):
                 return EndedPass(landed=False)
@@ -109,6 +127,8 @@ class RunStateTables:
                     author=request.author,
                 )
             put(session, commit)
+            if skips is not None:
+                pass_tries.count(session, (), skips)
             return EndedPass(landed=run_states.end(session, request, commit), commit=commit)
 
         return self._database.write(change)

@@ -12,7 +12,6 @@ from typing import Any
 import msgspec
 
 from kfm.core.canonical import canonical_bytes
-from kfm.core.evidence import Testimony
 from kfm.core.hashing import sha256_text
 from kfm.core.node_transitions import check_summary
 from kfm.core.records import Node
@@ -34,13 +33,14 @@ from kfm.core.run_states import (
     outputs_text,
     to_document,
 )
-from kfm.store import leases, rows
+from kfm.store import leases, pass_tries, rows
 from kfm.store.session import Row, Session
 
 PAGE = 1000
 _GRAPH = msgspec.json.Decoder(Graph)
 _COUNTS = msgspec.json.Decoder(dict[str, int])
 _LAST = "\U0010ffff"
+post = pass_tries.post
 
 
 # --- reading -------------------------------------------------------------------------------
@@ -85,6 +85,14 @@ def history(session: Session, dataset_id: str, branch: str | None, limit: int) -
         "run_states.history", dataset_id=dataset_id, branch=branch or "", before=2**62, limit=limit
     )
     return [node_from(row[1:]) for row in found]
+
+
+def every(session: Session) -> Iterator[Node]:
+    """All that there are, as they were put."""
+    run_id = dataset_id = ""
+    while page := session.all("run_states.page", run_id=run_id, dataset_id=dataset_id, limit=PAGE):
+        yield from map(node_from, page)
+        run_id, dataset_id = page[-1][:2]
 
 
 def node_from(row: Row) -> Node:
@@ -142,12 +150,22 @@ def holds(session: Session, fence: Fence) -> bool:
 
 def put(session: Session, node: Node) -> None:
     """One record, and what follows from it for its branch."""
-    from_document(to_document(node))  # the schema, enforced on every write
-    outputs, digest = outputs_text(node.outputs), outputs_hash(node.outputs)
-    parameters = _parameters(node) | {"outputs": outputs, "outputs_hash": digest}
-    session.all("run_states.put", **parameters)
+    outputs, digest = put_record(session, node)
     if node.outcome == "success":
         put_head(session, node, outputs, digest)
+
+
+def put_record(session: Session, node: Node) -> tuple[str | None, str | None]:
+    """The record alone; returns its outputs as text, and their hash: those of a skipped one are its maker's."""
+    from_document(to_document(node))  # the schema, enforced on every write
+    made = node.outcome != "skipped" or node.outputs
+    outputs = outputs_text(node.outputs) if made else None
+    digest = outputs_hash(node.outputs) if made else None
+    parameters = _parameters(node) | {"outputs": outputs, "outputs_hash": digest}
+    if node.outcome == "skipped" and node.validation_summary == NOTHING_CHECKED:
+        parameters["validation"] = None
+    session.all("run_states.put", **parameters)
+    return outputs, digest
 
 
 def put_head(session: Session, node: Node, outputs: str | None = None, digest: str | None = None) -> None:
@@ -204,7 +222,7 @@ def put_skips(session: Session, skips: Skips, now_ms: int) -> None:
 def _parameters(node: Node) -> dict[str, Any]:
     check_summary(node.validation_summary)
     parameters = msgspec.structs.asdict(node)
-    parameters["validation"] = rows.prose_of(parameters.pop("validation_summary"))
+    parameters["validation"] = rows.payload_of(parameters.pop("validation_summary"))
     return rows.with_storable(parameters, ("error_message", "reason"))
 
 
@@ -217,8 +235,10 @@ def keep_documents(session: Session, documents: Sequence[tuple[str, str]]) -> No
 
 
 def begin(session: Session, request: BeginPass, dead: leases.Dead) -> Begun:
+    if request.joint:
+        return joint_passes.join(session, request, dead)
     now_ms = session.now_ms()
-    fence = request.fence
+    fence, lock = request.fence, None
     if fence is None:
         if leases.lock_for_update(session, leases.COLLECTOR).holder is not None:
             collector = leases.lock_for_update(session, leases.COLLECTOR)
@@ -227,10 +247,14 @@ def begin(session: Session, request: BeginPass, dead: leases.Dead) -> Begun:
         lock = leases.lock_for_update(session, request.scope)
         if lock.holder is not None and not leases.is_gone(lock, now_ms, dead):
             return Begun(held_by=lock)
+        alone = joint_passes.at_work(session, request, now_ms, dead)
+        if alone is not None:
+            return Begun(held_by=alone)
         fence = lock.fence + 1
         leases.take(
             session, lock, fence, request.worker_id, request.run_id, now_ms, now_ms + request.lease_ms
         )
+    left = pass_tries.abandoned(session, request, lock, now_ms)
     graph = canonical_bytes(msgspec.to_builtins(request.graph))
     graph_hash = sha256_text(graph)
     keep_documents(session, [(graph_hash, graph.decode())])
@@ -245,11 +269,14 @@ def begin(session: Session, request: BeginPass, dead: leases.Dead) -> Begun:
         graph_hash=graph_hash,
     )
     assert row is not None
-    post(session, request.events, now_ms)
-    return Begun(fence=fence, attempt=int(row[0]))
+    attempt = int(row[0])
+    pass_tries.begun(session, request, attempt, fence, left, now_ms)
+    return Begun(fence=fence, attempt=attempt, started_at_ms=now_ms)
 
 
 def end(session: Session, request: EndPass, commit: str | None) -> bool:
+    if request.joint:
+        return joint_passes.leave(session, request, commit)
     now_ms = session.now_ms()
     landed = session.one(
         "passes.end",
@@ -262,19 +289,7 @@ def end(session: Session, request: EndPass, commit: str | None) -> bool:
         error_code=request.error_code,
     )
     if landed:
-        post(session, request.events, now_ms)
+        pass_tries.ended(session, request, commit, now_ms)
     if landed and request.releases:
         session.all("locks.release", scope=request.scope, fence=request.fence)
     return landed is not None
-
-
-def post(session: Session, events: Sequence[Testimony], now_ms: int) -> None:
-    for said in events:
-        session.all(
-            "outbox.post",
-            event_id=said.event_id,
-            topic=said.topic,
-            subject=said.subject,
-            body=said.body,
-            recorded_at_ms=now_ms,
-        )

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from kfm.core.branching import Commit, Entry, Moved
+from kfm.core.branching import Branch, Commit, Entry, Moved
 from kfm.core.errors import SchemaViolation
 from kfm.core.evidence import Testimony
 from kfm.core.records import Node
@@ -33,7 +33,7 @@ from kfm.core.run_states import (
     to_document,
 )
 from kfm.run_state_ports import Key, Shelf
-from kfm.store import branch_changes, leases, rows, run_states
+from kfm.store import branch_changes, leases, pass_tries, rows, run_states
 from kfm.store.branches import EmbeddedBranchReader
 from kfm.store.run_state_tables import RunStateTables
 from kfm.store.session import Database, Session
@@ -52,7 +52,9 @@ class BranchesInside(EmbeddedBranchReader):
     def _session(self) -> Session:
         return self._inside
 
-    def create(self, name: str, at: str | None = None) -> Any:
+    def create(self, name: str, at: str | None = None) -> Branch:
+        if at is None:
+            return branch_changes.ensure_in(self._inside, name)
         return branch_changes.create_in(self._inside, name, at)
 
     def commit(
@@ -124,9 +126,6 @@ class ShelvedRunStates(RunStateTables):
     def history(self, dataset_id: str, *, branch: str | None = None, limit: int = 50) -> list[Node]:
         return list(self._whole(self._shelf.history(dataset_id, branch, limit), branch))
 
-    def rows(self) -> Iterator[Node]:
-        return self._shelf.rows()
-
     def _branch_of(self, run_id: str) -> str | None:
         found = self.get(run_id)
         return found.branch if found else None
@@ -164,7 +163,8 @@ class ShelvedRunStates(RunStateTables):
                 if node.outcome == "success":
                     run_states.put_head(session, node)
             run_states.keep_documents(session, documents)
-            run_states.post(session, events, session.now_ms())
+            pass_tries.count(session, nodes, skips)
+            pass_tries.post(session, events, session.now_ms())
             self._within(session).put(prepared)  # last: what can fail by itself has not failed
             return True
 
@@ -187,7 +187,22 @@ class ShelvedRunStates(RunStateTables):
             if kept or loose:
                 self._within(session).put(prepared)
 
-        return self._end(request, put)
+        return self._end(request, skips, put)
+
+    def rows(self) -> Iterator[Node]:
+        return self._shelf.rows()
+
+    def move_in(self, nodes: Sequence[Node]) -> None:
+        there = self._shelf.get([(node.run_id, node.dataset_id) for node in nodes])
+        prepared = self._shelf.prepare(
+            [checked(node) for node in nodes if there.get((node.run_id, node.dataset_id)) != node]
+        )
+
+        def change(session: Session) -> None:
+            self._claim(session)
+            self._within(session).put(prepared)
+
+        self._database.write(change)
 
     def _claim(self, session: Session) -> None:
         leases.lock_for_update(session, MERGER)
@@ -200,16 +215,16 @@ class ShelvedRunStates(RunStateTables):
 
 def checked(node: Node) -> Node:
     """The schema, enforced on every write; free text as every store takes it."""
-    clean = {
+    clean: dict[str, Any] = {
         name: rows.storable(text)
         for name, text in (("error_message", node.error_message), ("reason", node.reason))
         if text is not None
     }
-    node = replace(node, **clean) if clean else node
-    document = to_document(node)
-    from_document(document)
+    from_document(to_document(node))
     try:
-        msgspec.json.encode(document)
+        clean["validation_summary"] = rows.value_of(rows.payload_of(node.validation_summary))
+        node = replace(node, **clean)
+        msgspec.json.encode(node)
     except (UnicodeEncodeError, msgspec.MsgspecError, TypeError) as error:
         raise SchemaViolation(f"run-state: {error}.") from None
     return node
@@ -235,11 +250,12 @@ def _skipped(skips: Skips | None, now_ms: int) -> Iterator[Node]:
 
 
 def _with(node: Node, maker: Node) -> Node:
+    checked_itself = node.validation_summary != NOTHING_CHECKED
     return replace(
         node,
-        outputs=maker.outputs,
-        validation_summary=maker.validation_summary,
-        output_commit=maker.output_commit,
+        outputs=node.outputs or maker.outputs,
+        validation_summary=node.validation_summary if checked_itself else maker.validation_summary,
+        output_commit=node.output_commit or maker.output_commit,
     )
 
 

@@ -67,6 +67,7 @@ class Place:
         self.files = DiskProject(root)
         self.liveness = FlockLiveness(f"{state}/workers")
         self.announce = announce
+        self.loaded: Loaded | None = None  # the configuration, where there is one
         self._redact = redact
         self.worker_id = self.ids.new()
         self._store_name = store
@@ -166,6 +167,7 @@ def open_place(
         state = loaded.resolve(loaded.settings.state).rstrip("/")
         hide = loaded.discretion.hide
         place = Place(loaded.folder, state, loaded.store, announce, read_only=read_only, redact=hide)
+        place.loaded = loaded
     else:
         root = os.path.abspath(directory or ".")
         place = Place(root, os.path.join(root, ".kfm"), None, announce, read_only=read_only)

@@ -26,6 +26,7 @@ def publish(context):
         context.publisher.write_file(one.path, one.fetched)
 """
 WATCH = ("retry", "--due", "--watch")
+WAIT_SECONDS = 60
 DUE = "UPDATE retry_states SET not_before_ms = 1"
 
 
@@ -160,9 +161,10 @@ def test_sigterm_ends_the_waiting(failing: Inside) -> None:
     """A service manager stops it while nothing is due: at once, cleanly, and without an error."""
     watching = failing.start(*WATCH)
     assert watching.stderr is not None
-    assert "nothing is due; 1 run ahead" in watching.stderr.readline()
+    first = watching.stderr.readline()
+    assert "nothing is due; 1 run ahead" in first, first
     watching.send_signal(signal.SIGTERM)
-    ended = finish(watching, timeout=20)
+    ended = finish(watching, timeout=WAIT_SECONDS)
     assert (ended.code, ended.err) == (0, "stopped watching\n")
     assert failing.rows("SELECT attempts FROM runs") == [(1,)]
     assert failing.rows("SELECT fate FROM retry_states") == [("retry",)]
@@ -179,9 +181,11 @@ def test_sigterm_during_an_attempt_loses_nothing(project: Inside, upstream: Upst
     change(project, f"{DUE}, fate = 'retry'")
     upstream.hold.clear()
     watching = project.start(*WATCH, "-o", "jsonl")
-    assert upstream.began.wait(30), "it fetches"
+    if not upstream.began.wait(WAIT_SECONDS):
+        watching.kill()
+        pytest.fail(f"it does not fetch: {finish(watching)}")
     watching.send_signal(signal.SIGTERM)
-    ended = finish(watching, timeout=20)
+    ended = finish(watching, timeout=WAIT_SECONDS)
     assert ended.code == 0, ended
     assert json.loads(ended.out)["error"]["code"] == "KFM930", ended.out
     assert "stopped watching" in ended.err

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Callable
 
 import pytest
 
 from kfm.core.branching import Commit, Moved
+from kfm.core.errors import RefNotFound
 from kfm.store.ledger import SqlStore
-from tests.conformance.branches.scene import Scene, entry
+from tests.conformance.branches.scene import WHY, Scene, entry
 
 pytestmark = pytest.mark.req("RS-5")
 
@@ -73,3 +75,49 @@ def test_one_head_has_one_successor(scene: Scene, open_store: Callable[[], SqlSt
     lost = [one for one in answers if isinstance(one, Moved)]
     assert [(one.expected, one.actual) for one in lost] == [(base, landed.commit_id)] * 3
     assert len(scene.paths("main")) == 1
+
+
+def test_a_sweep_takes_nothing_from_those_at_work(scene: Scene, open_store: Callable[[], SqlStore]) -> None:
+    """Branches are made from what is about to go, moved and deleted, while everything counts as old."""
+    scene.branches.create("main")
+    done, failed = threading.Event(), []
+
+    def work(number: int) -> None:
+        chance, branches, past = random.Random(number), open_store().branch_store(), ["main"]
+        try:
+            for turn in range(25):
+                name = f"w{number}-{turn}"
+                try:
+                    branches.create(name, chance.choice(past))
+                except RefNotFound:
+                    continue  # it was gone: that is what a sweep is for
+                changes = {f"p{chance.randrange(50)}": entry(str(chance.randrange(3))) for _ in range(5)}
+                made = branches.commit(name, changes, message="", author="ada")
+                assert isinstance(made, Commit)
+                past.append(made.commit_id)
+                assert dict(branches.entries(name)).items() >= changes.items()
+                branches.log(name, first_parent=False)
+                branches.delete(name, why=WHY)
+                branches.commit("main", {f"q{chance.randrange(9)}": entry(name)}, message="", author="ada")
+        except Exception as error:
+            failed.append(error)
+
+    def sweep() -> None:
+        store = open_store()
+        while not done.is_set():
+            try:
+                store.branch_store().sweep(store.now_ms() + 60_000)
+            except Exception as error:
+                failed.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(2)]
+    sweeper = threading.Thread(target=sweep)
+    for thread in (sweeper, *threads):
+        thread.start()
+    for thread in threads:
+        thread.join()
+    done.set()
+    sweeper.join()
+    assert failed == []
+    for commit in scene.branches.log("main", limit=1000, first_parent=False):
+        list(scene.branches.entries(commit.commit_id))

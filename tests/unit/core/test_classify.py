@@ -15,6 +15,8 @@ from kfm.core.errors import (
     GateDenied,
     KfmError,
     LockHeld,
+    NodesFailed,
+    NodesFailed,
     PipelineFailed,
     UpstreamUnavailable,
     all_errors,
@@ -97,7 +99,7 @@ def test_every_error_of_ours_is_classified() -> None:
     rules = retry_rules()
     names = [name for family in rules.codes.values() for name in family.names]
     assert len(names) == len(set(names))
-    silent = {KfmError.code, "KFM601", PipelineFailed.code}
+    silent = {KfmError.code, "KFM601", PipelineFailed.code, NodesFailed.code}
     assert {error.code for error in all_errors()} - set(names) == silent
 
 

@@ -361,7 +361,9 @@ def test_a_file_is_read_once_while_it_stays_the_same(shop: Workshop) -> None:
 
 def test_a_node_is_run_again_when_a_function_that_it_calls_was_changed(shop: Workshop) -> None:
     """The code of a node is its own text and that of what it uses from its file; other nodes don't matter."""
-    text = "def helper():\n    return {0}\n\ndef used():\n    return helper()\n\ndef beside():\n    return {1}\n"
+    text = (
+        "def helper():\n    return {0}\n\ndef used():\n    return helper()\n\ndef beside():\n    return {1}\n"
+    )
 
     def made(helper: int, beside: int) -> Pipeline:
         import linecache

@@ -1,6 +1,12 @@
 -- name: branches.get
 SELECT name, head, protected, state_commit, created_at_ms, moved_at_ms FROM branches WHERE name = :name
 
+-- name: branches.take_part
+SELECT 1
+
+-- name: branches.keep_others_out
+SELECT 1
+
 -- name: branches.get_for_update
 SELECT name, head, protected, state_commit, created_at_ms, moved_at_ms FROM branches WHERE name = :name
 

@@ -47,6 +47,12 @@ FROM run_states r
 LEFT JOIN run_states m ON r.skipped_because IS NOT NULL AND m.run_id = r.skipped_because AND m.dataset_id = r.dataset_id
 WHERE r.run_id = :run_id
 
+-- name: run_states.page
+SELECT run_id, dataset_id, lakefs_branch, inputs_hash, outcome, recorded_at_ms, attempt, code_sha, skipped_because,
+  output_commit, COALESCE(outputs, '[]'), validation, pipeline_id, duration_ms, error_code, error_message, reason
+FROM run_states WHERE (run_id, dataset_id) > (:run_id, :dataset_id)
+ORDER BY run_id, dataset_id LIMIT :limit
+
 -- name: run_states.made
 SELECT run_id, inputs_hash, code_sha, outputs_hash, outputs, NULL FROM run_states
 WHERE dataset_id = :dataset_id AND lakefs_branch = :branch AND inputs_hash = :inputs_hash AND outcome = 'success'
@@ -115,6 +121,16 @@ ON CONFLICT (branch, dataset_id) DO UPDATE SET run_id = excluded.run_id, inputs_
 -- name: node_heads.forget
 DELETE FROM node_heads WHERE branch = :branch
 
+-- name: node_heads.branches
+SELECT DISTINCT branch FROM node_heads ORDER BY branch
+
+-- name: passes.any
+SELECT 1 FROM passes LIMIT 1
+
+-- name: marks.move
+UPDATE marks SET value = :value WHERE name = :name AND value = :seen
+RETURNING value
+
 -- name: passes.begin
 INSERT INTO passes (run_id, pipeline_id, branch, state, attempt, fence, worker_id, started_at_ms, graph_hash, counts)
 VALUES (:run_id, :pipeline_id, :branch, 'running', 1, :fence, :worker_id, :started_at_ms, :graph_hash, '{}')
@@ -122,11 +138,34 @@ ON CONFLICT (run_id) DO UPDATE SET state = 'running', attempt = passes.attempt +
   worker_id = excluded.worker_id, graph_hash = excluded.graph_hash, ended_at_ms = NULL, error_code = NULL
 RETURNING attempt
 
+-- name: passes.interrupt
+UPDATE passes SET state = 'failed', ended_at_ms = :ended_at_ms, error_code = :error_code
+WHERE run_id = :run_id AND state = 'running'
+
 -- name: passes.end
 UPDATE passes SET state = :state, ended_at_ms = :ended_at_ms, counts = :counts, commit_id = :commit_id,
   error_code = :error_code
 WHERE run_id = :run_id AND fence = :fence AND state = 'running'
 RETURNING number
+
+-- name: passes.join
+INSERT INTO passes (run_id, pipeline_id, branch, state, attempt, fence, worker_id, started_at_ms, graph_hash, counts)
+VALUES (:run_id, :pipeline_id, :branch, 'running', 1, :fence, :worker_id, :started_at_ms, :graph_hash, '{}')
+ON CONFLICT (run_id) DO UPDATE SET state = 'running', worker_id = excluded.worker_id, ended_at_ms = NULL,
+  error_code = NULL
+RETURNING attempt, graph_hash
+
+-- name: passes.redraw
+UPDATE passes SET graph_hash = :graph_hash WHERE run_id = :run_id
+
+-- name: passes.leave
+UPDATE passes SET state = :state, ended_at_ms = :ended_at_ms, counts = :counts,
+  commit_id = COALESCE(:commit_id, commit_id), error_code = :error_code
+WHERE run_id = :run_id
+RETURNING number
+
+-- name: run_states.outcomes
+SELECT outcome, COUNT(*) FROM run_states WHERE run_id = :run_id GROUP BY outcome
 
 -- name: passes.get
 SELECT p.run_id, p.pipeline_id, p.branch, p.state, p.started_at_ms, p.worker_id, p.fence, p.attempt, p.ended_at_ms,

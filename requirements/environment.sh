@@ -1,0 +1,27 @@
+#!/bin/sh
+# An environment outside the project, for examples that need a framework too large for .venv.
+#   requirements/environment.sh where airflow   the folder in which it is, or would be
+#   requirements/environment.sh make airflow    makes it, unless it is there
+# It is named by what it is made of: a changed pin makes another one. KFM_ENVIRONMENTS says where.
+set -eu
+cd "$(dirname "$0")/.."
+what=${1:?make or where}
+name=${2:?airflow or langgraph}
+pins=requirements/$name.txt
+[ -f "$pins" ] || { printf 'There is no %s.\n' "$pins" >&2; exit 2; }
+unset PYTHONPATH PYTHONHOME VIRTUAL_ENV CONDA_PREFIX UV_PROJECT_ENVIRONMENT UV_PYTHON
+
+key=$({ printf '%s\n' "$PWD"; cat "$pins" requirements/build.txt pyproject.toml; } | sha256sum | cut -c1-12)
+folder=${KFM_ENVIRONMENTS:-${XDG_CACHE_HOME:-$HOME/.cache}/kfm-environments}/$name-$key
+[ "$what" = make ] || { printf '%s\n' "$folder"; exit 0; }
+
+if [ ! -f "$folder/.kfm-made" ]; then
+    printf 'Making an environment for %s in %s\n' "$name" "$folder" >&2
+    rm -rf "$folder"
+    .venv/bin/uv venv --quiet --python .venv/bin/python "$folder"
+    install() { .venv/bin/uv pip install --quiet --python "$folder/bin/python" "$@"; }
+    install --require-hashes --compile-bytecode -r "$pins" -r requirements/build.txt
+    install --no-build-isolation --no-deps --editable .
+    touch "$folder/.kfm-made"
+fi
+printf '%s\n' "$folder"

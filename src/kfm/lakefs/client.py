@@ -1,0 +1,206 @@
+"""One lakeFS repository: each call with a timeout and kfm's own retries, each failure in our words.
+
+The SDK is imported when the first call is made, and its own retries are off. What its errors carry is
+not passed on, but for the server's one sentence; the keys are in none of it.
+"""
+
+from __future__ import annotations
+
+import base64
+import importlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from kfm.core.errors import BackendUnavailable, BranchProtected, ExtraMissing, KfmError
+from kfm.ports import Guard, Reader
+
+META_HEADER = "x-lakefs-meta-"
+SAID_CHARS_MAX = 300
+CHUNK_BYTES = 1024 * 1024
+
+
+class Refused(BackendUnavailable):
+    """lakeFS refuses this."""
+
+    remedy = "Read what the server said; `lakectl` shows the same."
+
+    @property
+    def status(self) -> int:
+        return int(self.facts["status"])
+
+    @property
+    def said(self) -> str:
+        return str(self.facts["said"])
+
+
+def plain_guard(call: Callable[[int], Any], **_: Any) -> Any:
+    """One try, a minute at most."""
+    return call(60_000)
+
+
+class Client:
+    def __init__(
+        self,
+        endpoint: str,
+        repository: str,
+        access_key: str,
+        secret_key: str,
+        guard: Guard = plain_guard,
+        discreet: Callable[[str], str] = lambda text: text,
+    ) -> None:
+        self.endpoint = endpoint.rstrip("/")
+        self.repository = repository
+        self._base = f"{self.endpoint}/api/v1"
+        self._keys = (access_key, secret_key)
+        self._guard = guard
+        self._discreet = discreet
+        self._sdk: Any = None
+        self._client: Any = None
+
+    @property
+    def sdk(self) -> Any:
+        if self._sdk is None:
+            try:
+                self._sdk = importlib.import_module("lakefs_sdk")
+            except ModuleNotFoundError:
+                raise ExtraMissing(
+                    "lakeFS needs the package lakefs-sdk.", remedy="pip install 'kfm[lakefs]'"
+                ) from None
+            settings = self._sdk.Configuration(
+                host=self._base, username=self._keys[0], password=self._keys[1]
+            )
+            settings.retries = False  # the call tier's are the only ones
+            self._client = self._sdk.ApiClient(settings)
+        return self._sdk
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.rest_client.pool_manager.clear()
+
+    # --- calls -------------------------------------------------------------------------------
+
+    def ask(self, api: str, method: str, *args: Any, **options: Any) -> Any:
+        """`ask("branches", "get_branch", "main")`: the repository is put before the arguments."""
+        return self.guarded(lambda timeout_ms: self.once(timeout_ms, api, method, *args, **options))
+
+    def guarded(self, call: Callable[[int], Any]) -> Any:
+        return self._guard(call)
+
+    def once(self, timeout_ms: int, api: str, method: str, *args: Any, **options: Any) -> Any:
+        offered = getattr(self.sdk, f"{api.capitalize()}Api")(self._client)
+        with self._in_our_words():
+            return getattr(offered, method)(
+                self.repository, *args, _request_timeout=timeout_ms / 1000, **options
+            )
+
+    def upload(
+        self, branch: str, path: str, body: Callable[[], Reader], size: int, meta: dict[str, str]
+    ) -> None:
+        """As a stream: the SDK's own way reads the whole object into memory."""
+
+        def attempt(timeout_ms: int) -> None:
+            reader = body()
+            try:
+                headers = {f"{META_HEADER}{name}": value for name, value in meta.items()}
+                headers |= {"Content-Type": "application/octet-stream", "Content-Length": str(size)}
+                with self._raw(
+                    timeout_ms, "POST", f"branches/{branch}/objects", path, headers, reader
+                ) as answer:
+                    answer.read(CHUNK_BYTES)
+            finally:
+                reader.close()
+
+        self.guarded(attempt)
+
+    def download(self, ref: str, path: str, take: Callable[[Iterator[bytes]], Any]) -> Any:
+        """Whatever `take` makes of the bytes; after a failure it begins again."""
+
+        def attempt(timeout_ms: int) -> Any:
+            with self._raw(timeout_ms, "GET", f"refs/{ref}/objects", path, {}, None) as answer:
+                return take(answer.stream(CHUNK_BYTES))
+
+        return self.guarded(attempt)
+
+    @contextmanager
+    def _raw(
+        self, timeout_ms: int, method: str, where: str, path: str, headers: dict[str, str], body: Any
+    ) -> Iterator[Any]:
+        assert self.sdk is not None
+        login = base64.b64encode(":".join(self._keys).encode()).decode()
+        url = f"{self._base}/repositories/{quote(self.repository, safe='')}/{where}?path={quote(path, safe='')}"
+        with self._in_our_words():
+            answer = self._client.rest_client.pool_manager.request(
+                method,
+                url,
+                body=body,
+                headers={"Authorization": f"Basic {login}", **headers},
+                timeout=timeout_ms / 1000,
+                preload_content=False,
+            )
+            try:
+                if answer.status >= 300:
+                    raise self._refusal(answer.status, answer.read(CHUNK_BYTES), answer.headers)
+                yield answer
+            finally:
+                answer.release_conn()
+
+    # --- failures ----------------------------------------------------------------------------
+
+    @contextmanager
+    def _in_our_words(self) -> Iterator[None]:
+        try:
+            yield
+        except KfmError:
+            raise
+        except Exception as error:
+            package = type(error).__module__.partition(".")[0]
+            if package == "lakefs_sdk" and getattr(error, "status", None):
+                raise self._refusal(
+                    int(error.status),  # type: ignore[attr-defined]
+                    error.body,  # type: ignore[attr-defined]
+                    error.headers,  # type: ignore[attr-defined]
+                ) from None
+            if package in ("lakefs_sdk", "urllib3"):
+                reason = _reason(error)
+                raise BackendUnavailable(
+                    f"lakeFS at {self.endpoint} can't be reached: {self._discreet(reason)}.",
+                    remedy="Check `lakefs.endpoint`, and whether the server runs; then try again.",
+                    transient="certificate" not in reason.lower(),
+                    cause="network",
+                ) from None
+            raise
+
+    def _refusal(self, status: int, body: Any, headers: Any) -> KfmError:
+        said = self._discreet(_sentence(body))
+        if status == 401:
+            return BackendUnavailable(
+                f"lakeFS at {self.endpoint} does not accept our keys.",
+                remedy="Check what `lakefs.access_key` and `lakefs.secret_key` refer to.",
+                status=status,
+            )
+        if status == 403 and "protected" in said:
+            return BranchProtected(f"lakeFS says: {said}.")
+        facts = {"status": status, "said": said, "retry_after": (headers or {}).get("Retry-After")}
+        return Refused(f"{self.endpoint} answered {status}: {said or 'nothing more'}.", **facts)
+
+
+def _sentence(body: Any) -> str:
+    """What the server says of an error is an object with a `message`."""
+    data = body.encode() if isinstance(body, str) else body if isinstance(body, bytes) else b""
+    try:
+        found = msgspec.json.decode(data)
+    except msgspec.MsgspecError:
+        return ""
+    said = found.get("message", "") if isinstance(found, dict) else ""
+    return " ".join(str(said).split())[:SAID_CHARS_MAX]
+
+
+def _reason(error: Exception) -> str:
+    """The innermost of what urllib3 wraps into each other."""
+    inner = getattr(error, "reason", None)
+    text = str(inner or error).rpartition("> ")[2] if "<" in str(inner or error) else str(inner or error)
+    return " ".join((text.rpartition(": ")[2] or type(error).__name__).split())[:SAID_CHARS_MAX]

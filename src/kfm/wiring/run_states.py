@@ -1,0 +1,229 @@
+"""The one store of run-state that an environment has: opened, refused if it is another, or moved."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from hashlib import sha256
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from kfm.core.canonical import canonical_bytes
+from kfm.core.errors import Busy, ConfigError, StoreCorrupt, UsageError
+from kfm.core.records import GovernanceEntry, Lock, Node
+from kfm.core.run_states import to_document
+from kfm.core.settings import RunState
+
+if TYPE_CHECKING:
+    from kfm.config import Loaded
+    from kfm.objects.run_states import VersionedShelf
+    from kfm.ports import Objects
+    from kfm.store.run_state_tables import RunStateTables
+    from kfm.wiring.passes import Place
+
+RELATIONAL = "relational"
+FOLDER = "run-state"  # of the Delta table, in the state folder
+PAGE = 1000
+LEASE_MS = 60 * 60 * 1000
+
+
+class Surroundings(NamedTuple):
+    """What a store of run-state is made from."""
+
+    store: Any  # the ledger
+    state: str  # its folder
+    objects: Objects
+    loaded: Loaded | None = None
+
+
+def name_of(chosen: RunState) -> str:
+    """What the ledger's mark says of a store: the same words wherever the project's folder lies."""
+    return f"delta:{chosen.path or ''}" if chosen.store == "delta" else chosen.store
+
+
+def named(name: str, chosen: RunState) -> RunState:
+    """The store that a mark names, with the options of the configuration."""
+    kind, _, path = name.partition(":")
+    if kind == "delta":
+        return RunState(store="delta", path=path or None, options=chosen.options)
+    return RunState(store="branch" if kind == "branch" else "relational")
+
+
+def open_run_states(around: Surroundings, chosen: RunState, *, read_only: bool = False) -> RunStateTables:
+    """The store that the configuration names; ConfigError if the environment has begun with another."""
+    require(around.store, chosen, read_only=read_only)
+    return make(around, chosen)
+
+
+def require(store: Any, chosen: RunState, *, read_only: bool) -> None:
+    wanted = name_of(chosen)
+    begun = begun_with(store)
+    if begun is None and not read_only and wanted != RELATIONAL:
+        from kfm.store.run_state_moves import MARK
+
+        begun = store.ensure_mark(MARK, wanted)
+    if begun not in (None, wanted):
+        raise ConfigError(
+            f"The run-state of this environment is kept in `{begun}`, and the configuration says `{wanted}`.",
+            remedy=f"`kfm run-state migrate --to {chosen.store}` moves it; or set run_state back to what it was.",
+        )
+
+
+def begun_with(store: Any) -> str | None:
+    """The mark; without one, the ledger's own tables if any pass is on record there."""
+    from kfm.store.run_state_moves import MARK, has_passes
+
+    mark: str | None = store.mark(MARK)
+    if mark is None and has_passes(store.database.session):
+        return RELATIONAL
+    return mark
+
+
+def make(around: Surroundings, chosen: RunState, *, moving: bool = False) -> RunStateTables:
+    database = around.store.database
+    if chosen.store == "delta":
+        from kfm.store.shelved import ShelvedRunStates
+
+        return ShelvedRunStates(database, delta_shelf(around, chosen))
+    if chosen.store == "branch":
+        from kfm.store.shelved import BranchesInside, ShelvedRunStates
+
+        shelf = _versioned(around, outputs=not moving)
+        return ShelvedRunStates(
+            database, shelf, lambda session: shelf.on(BranchesInside(session, gated=moving))
+        )
+    from kfm.store.run_state_tables import RunStateTables
+
+    return RunStateTables(database)
+
+
+def _versioned(around: Surroundings, *, outputs: bool) -> VersionedShelf:
+    from kfm.objects.run_states import VersionedShelf
+    from kfm.store.branches import EmbeddedBranches
+
+    return VersionedShelf(EmbeddedBranches(around.store.database), around.objects, outputs=outputs)
+
+
+def delta_shelf(around: Surroundings, chosen: RunState) -> Any:
+    from kfm.delta.shelf import DeltaShelf
+
+    loaded = around.loaded
+    options = {
+        name: loaded.secret(value) if loaded else value for name, value in chosen.options.items()
+    }
+    hide: Callable[[str], str] = loaded.discretion.hide if loaded else lambda text: text
+    return DeltaShelf(table_address(around, chosen.path), options, discreet=hide)
+
+
+def table_address(around: Surroundings, path: str | None) -> str:
+    if path is None:
+        return os.path.join(around.state, FOLDER)
+    if "://" in path or path.startswith("/"):
+        return path
+    return around.loaded.resolve(path) if around.loaded else os.path.abspath(path)
+
+
+# --- moving ----------------------------------------------------------------------------------
+
+
+class Tally(NamedTuple):
+    """How many records, and one digest of them all, in whichever order they come."""
+
+    records: int
+    digest: str
+
+
+class MovedStore(NamedTuple):
+    before: str
+    after: str
+    records: int
+    digest: str
+
+
+def tally(nodes: Iterable[Node]) -> Tally:
+    total, count = 0, 0
+    for node in nodes:
+        document = msgspec.json.encode(to_document(node), order="deterministic")
+        total += int.from_bytes(sha256(document).digest(), "big")
+        count += 1
+    return Tally(count, f"sha256:{total % 2**256:064x}")
+
+
+def migrate(place: Place, target: RunState, *, actor: str, on_page: Callable[[int], None]) -> MovedStore:
+    """Every record, compared before the mark moves. The old store stays as it is.
+
+    While it is under way nothing else runs. What an interrupted one has moved is not moved again.
+    """
+    from kfm.store import run_state_moves as moves
+
+    around = place.surroundings()
+    before = begun_with(place.store) or RELATIONAL
+    after = name_of(target)
+    if before == after:
+        raise UsageError(f"The run-state of this environment is kept in `{after}` already.")
+    fence = _alone(place)
+    try:
+        source, goal = make(around, named(before, target)), make(around, target, moving=True)
+        moved = 0
+        for page in _pages(source.rows()):
+            goal.move_in(page)
+            moved += len(page)
+            on_page(moved)
+        if target.store == "branch":
+            _beside_heads(around, goal)
+        had, has = tally(source.rows()), tally(goal.rows())
+        if had != has:
+            raise StoreCorrupt(
+                f"`{before}` holds {had.records} records and `{after}` {has.records}, or they differ.",
+                remedy=f"Nothing was switched. Empty `{after}` of what is not from here, and try again.",
+            )
+        entry = GovernanceEntry(
+            kind="run-state-migrate",
+            subject=after,
+            actor=actor,
+            recorded_at_ms=place.store.now_ms(),
+            details={"before": before, "records": had.records, "digest": had.digest},
+        )
+        if not moves.switch(place.store.database, fence, before, after, entry):
+            raise Busy("Somebody else has taken over meanwhile; nothing was switched.")
+        return MovedStore(before, after, *had)
+    finally:
+        moves.let_go(place.store.database, fence)
+
+
+def _alone(place: Place) -> int:
+    place.liveness.claim(place.worker_id)
+    fence = place.store.begin_collection(place.worker_id, LEASE_MS, place.liveness.is_dead)
+    if isinstance(fence, Lock):
+        holder = fence.holder.run_id if fence.holder else ""
+        raise Busy(f"{fence.scope} is held by run {holder or '?'}, so run-state can't be moved now.")
+    return int(fence)
+
+
+def _beside_heads(around: Surroundings, goal: Any) -> None:
+    """A branch that knows of a node what another branch made gets the record, too, as a merge would bring."""
+    from kfm.store.run_state_moves import heads
+
+    for branch, keys in heads(around.store.database.session).items():
+        goal.bring(branch, keys)
+
+
+def _pages(nodes: Iterator[Node]) -> Iterator[list[Node]]:
+    while page := list(islice(nodes, PAGE)):
+        yield page
+
+
+# --- a mirror --------------------------------------------------------------------------------
+
+
+def mirror(around: Surroundings, tables: RunStateTables, address: str) -> int:
+    """All records as a Delta table for analysis, made anew. Nothing ever reads it to decide."""
+    mark = begun_with(around.store) or RELATIONAL
+    shelf = delta_shelf(around, RunState(store="delta", path=address))
+    if mark.startswith("delta:") and shelf.uri == table_address(around, mark.partition(":")[2] or None):
+        raise UsageError(
+            f"{address} is the store of this environment's run-state.", remedy="Name another folder."
+        )
+    return int(shelf.rebuild(_pages(tables.rows())))
