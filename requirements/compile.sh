@@ -16,7 +16,7 @@ pin progress pyproject.toml --extra progress --constraint requirements/base.txt
 pin test pyproject.toml requirements/test.in requirements/build.in \
     --constraint requirements/progress.txt --constraint requirements/build.txt \
     --extra progress --extra postgres --extra objects --extra aws --extra parquet \
-    --extra delta --extra lineage --extra otel
+    --extra delta --extra lakefs --extra lineage --extra otel
 if grep -nE '://|find-links|index-url|/(home|root|tmp)/' requirements/*.txt; then
     echo "A pinned file names an address or a path of this machine." >&2
     exit 1

@@ -12,6 +12,7 @@ import msgspec
 from kfm.audit import shapes
 from kfm.cli.logs import LogLine
 from kfm.core import audit, evidence, heralds, records
+from kfm.core.run_states import RunStateDocument
 from kfm.core.settings import Settings
 from kfm.engine.artifacts import LogEvent, RunEvent
 from kfm.lint.report import LintReport
@@ -23,6 +24,7 @@ MADE_FROM: dict[str, Any] = {
     "run": records.Run,
     "invocation": records.Invocation,
     "node": records.Node,
+    "run-state": RunStateDocument,
     "unit": records.Unit,
     "promotion": records.Promotion,
     "switch": records.Switch,

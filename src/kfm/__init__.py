@@ -8,6 +8,7 @@ _PUBLIC = {
     "within": "kfm.calls.deadlines",
     "handed_up": "kfm.calls.tried",
     "Pipeline": "kfm.runs.declare",
+    "run_state": "kfm.runs.wrapping",
     "CircuitOpen": "kfm.core.errors",
     "CallTimedOut": "kfm.core.errors",
 }

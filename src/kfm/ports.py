@@ -29,8 +29,8 @@ from kfm.core.settings import Dataset
 if TYPE_CHECKING:
     from kfm.branch_ports import BranchStore, StoredBranchReader
     from kfm.core.incidents import Incident, Told
-    from kfm.core.records import Node
     from kfm.core.passes import Left, NodeDone, PassEnd, PassFigures, PassTry
+    from kfm.core.records import Node
     from kfm.core.run_states import (
         BeginPass,
         Begun,

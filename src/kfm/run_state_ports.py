@@ -44,6 +44,16 @@ class Shelf(Protocol):
         """All that there are, by run and node."""
 
 
+class StandingShelf(Shelf, Protocol):
+    """Records on branches that the ledger does not keep: what stands there is asked of them."""
+
+    def require_open(self, branch: str) -> None:
+        """BranchProtected if no pass may work there."""
+
+    def standing(self, branch: str) -> tuple[set[Key], dict[str, Node]]:
+        """All records of a branch by their keys, and of each node its newest success."""
+
+
 class Committing(BranchReader, Protocol):
     """What keeping records on a branch asks of it."""
 

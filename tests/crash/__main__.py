@@ -11,10 +11,14 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from tests import services
-from tests.crash.campaign import every_tick, histogram, shortfalls, worlds
+from tests.crash import passes
+from tests.crash.campaign import every_tick, histogram, memory_disk, shortfalls, worlds
 from tests.crash.fleet import Told, fleets
 from tests.crash.scenarios import NAMES
 from tests.crash.trial import Outcome, Plan, plan_trial
+
+
+PASSES_MINUTES_MAX = 20
 
 
 def main() -> int:
@@ -24,6 +28,7 @@ def main() -> int:
     parser.add_argument(
         "--fleets", type=int, default=20, help="how often two processes share what they retry"
     )
+    parser.add_argument("--passes", type=int, default=300, help="how often to kill passes over 200 nodes")
     parser.add_argument("--minutes", type=float, default=28.0, help="stop after this long")
     parser.add_argument("--seed", type=int, default=1, help="decides every trial")
     parser.add_argument("--workers", type=int, default=2, help="trials side by side")
@@ -42,7 +47,43 @@ def main() -> int:
         # Most of a stop is waiting for the lease to lapse.
         outcomes += campaign.run(stops, options.workers * 2, deadline, _tell)
     code = _summary(options, plans, outcomes, time.monotonic() - began)
-    return code if options.only or options.every else max(code, _fleets(options, deadline))
+    if options.only or options.every:
+        return code
+    return max(code, _fleets(options, deadline), _passes(options))
+
+
+def _passes(options: argparse.Namespace) -> int:
+    """Passes over many nodes, with threads and with processes, on SQLite and PostgreSQL."""
+
+    def tell(told: passes.Told) -> None:
+        for problem in told.problems:
+            print(
+                f"pass {told.seed}, {told.workers} on {told.backend}: {problem}", file=sys.stderr, flush=True
+            )
+
+    deadline = time.monotonic() + PASSES_MINUTES_MAX * 60
+    with ExitStack() as stack:
+        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=options.scratch or memory_disk())))
+        try:
+            server = stack.enter_context(services.postgres())
+        except services.ServiceUnavailable as error:
+            print(f"passes on SQLite only: {error}", file=sys.stderr)
+            server = None
+        done = passes.campaign(options.passes, scratch, options.seed, server, deadline, tell)
+    kills: Counter[str] = Counter()
+    hits: Counter[str] = Counter()
+    for told in done:
+        kills[f"{told.workers} on {told.backend}"] += told.kills
+        hits += told.hits
+    broken = sum(bool(told.problems) for told in done)
+    print(
+        f"passes: {len(done)} of {passes.NODES} nodes, {kills.total()} kills {dict(kills)}, "
+        f"{sum(told.repeated for told in done)} interrupted nodes ran again, {broken} broken"
+    )
+    print(f"kills by what was on record: {dict(sorted(hits.items()))}")
+    if kills.total() < options.passes:
+        print(f"not proven: {options.passes - kills.total()} kills of passes were not made: the time was up")
+    return 1 if broken or kills.total() < options.passes else 0
 
 
 def _fleets(options: argparse.Namespace, deadline: float) -> int:

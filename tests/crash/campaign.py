@@ -26,7 +26,7 @@ CHUNK_DELAY_SECONDS = 0.002
 def worlds(names: tuple[str, ...] = scenarios.NAMES, scratch: str | None = None) -> Iterator[Campaign]:
     """Templates and an upstream, for as long as they are needed."""
     # A kill does not lose what was written, synced or not: memory is as good as a disk, and faster.
-    folder = tempfile.mkdtemp(prefix="kfm-crash-", dir=scratch or _memory_disk())
+    folder = tempfile.mkdtemp(prefix="kfm-crash-", dir=scratch or memory_disk())
     try:
         with serving() as upstream:
             upstream.chunk_delay_seconds = CHUNK_DELAY_SECONDS
@@ -36,7 +36,7 @@ def worlds(names: tuple[str, ...] = scenarios.NAMES, scratch: str | None = None)
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _memory_disk() -> str | None:
+def memory_disk() -> str | None:
     return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 

@@ -52,7 +52,9 @@ def command() -> None:
 def list_branches(session: Session) -> None:
     """List branches and tags."""
     with session.app(read_only=True) as app:
-        reader = app.ledger.branch_reader()
+        from kfm.wiring.branching import reader as reader_of
+
+        reader = reader_of(app)
         branches, tags = reader.branches(), reader.tags()
     rows = [
         (one.name, "protected" if one.protected else "branch", one.head[:SHORT], moment(one.moved_at_ms))
@@ -71,7 +73,9 @@ def list_branches(session: Session) -> None:
 def create(session: Session, name: str, start: str | None) -> None:
     """Make the branch NAME: a new name for a commit, nothing is copied."""
     with session.app() as app:
-        branches = app.store.branch_store()
+        from kfm.wiring.branching import branches as branches_of
+
+        branches = branches_of(app)
         if start is None and branches.branch("main") is not None:
             start = "main"
         made = branches.create(name, start)
@@ -94,9 +98,10 @@ def delete(session: Session, name: str, tag: bool, rationale: str | None, ticket
     """
     _need(rationale, "A branch or tag is deleted")
     with session.app() as app:
+        from kfm.wiring.branching import branches as branches_of
         from kfm.wiring.branching import why
 
-        branches, reason = app.store.branch_store(), why(app, rationale, ticket)
+        branches, reason = branches_of(app), why(app, rationale, ticket)
         if tag:
             commit_id = branches.delete_tag(name, why=reason).commit_id
         else:
@@ -115,7 +120,9 @@ def delete(session: Session, name: str, tag: bool, rationale: str | None, ticket
 def log(session: Session, ref: str, everything: bool, limit: int) -> None:
     """Tell the commits of REF (default: main), newest first."""
     with session.app(read_only=True) as app:
-        commits = app.ledger.branch_reader().log(ref, limit=limit, first_parent=not everything)
+        from kfm.wiring.branching import reader
+
+        commits = reader(app).log(ref, limit=limit, first_parent=not everything)
     documents = [commit_document(one) for one in commits]
     lines = [line for one in commits for line in commit_lines(one)]
     session.emit({"ref": ref, "commits": documents}, lines, rows=documents)
@@ -129,7 +136,9 @@ def log(session: Session, ref: str, everything: bool, limit: int) -> None:
 def show(session: Session, ref: str, prefix: str, limit: int) -> None:
     """Show the commit of REF (default: main), and the paths that it holds."""
     with session.app(read_only=True) as app:
-        reader = app.ledger.branch_reader()
+        from kfm.wiring.branching import reader as reader_of
+
+        reader = reader_of(app)
         commit = reader.resolve(ref)
         found = list(islice(reader.entries(commit.commit_id, prefix), limit + 1))
     entries, more = found[:limit], len(found) > limit
@@ -151,7 +160,9 @@ def show(session: Session, ref: str, prefix: str, limit: int) -> None:
 def diff(session: Session, old: str, new: str, prefix: str, limit: int) -> None:
     """Tell which paths differ between OLD and NEW: + added, - removed, ~ changed."""
     with session.app(read_only=True) as app:
-        found = list(islice(app.ledger.branch_reader().diff(old, new, prefix), limit + 1))
+        from kfm.wiring.branching import reader
+
+        found = list(islice(reader(app).diff(old, new, prefix), limit + 1))
     changes, more = found[:limit], len(found) > limit
     signs = {"added": "+", "removed": "-", "changed": "~"}
     lines = [f"{signs[one.kind]} {one_line(one.path)}" for one in changes] or ["nothing differs"]
@@ -226,7 +237,9 @@ def revert(session: Session, ref: str, branch: str, rationale: str | None, **wis
 def tag(session: Session, name: str, ref: str, message: str | None) -> None:
     """Give the commit of REF (default: main) the name NAME, for good."""
     with session.app() as app:
-        made = app.store.branch_store().tag(name, ref, message=message or "", author=app.actor)
+        from kfm.wiring.branching import branches
+
+        made = branches(app).tag(name, ref, message=message or "", author=app.actor)
     session.emit({"tag": tag_document(made)}, [f"tag {made.name} is at {made.commit_id[:SHORT]}"])
 
 
@@ -240,9 +253,9 @@ def protect(session: Session, name: str, off: bool, rationale: str | None, ticke
     """Let the branch NAME change only by merges and reverts that pass its gates; needs --rationale."""
     _need(rationale, "Protection is changed")
     with session.app() as app:
-        from kfm.wiring.branching import why
+        from kfm.wiring.branching import branches, why
 
-        made = app.store.branch_store().protect(name, not off, why=why(app, rationale, ticket))
+        made = branches(app).protect(name, not off, why=why(app, rationale, ticket))
     told = "is protected: it changes only through gates" if made.protected else "is not protected any more"
     session.emit({"branch": branch_document(made)}, [f"branch {made.name} {told}"])
 

@@ -14,7 +14,7 @@ from kfm.cli.places import directory_option, find_pass, opened
 from kfm.cli.session import Session
 from kfm.core.errors import UsageError, all_errors
 
-_PASS = re.compile(r"last|[0-9a-fA-F-]{4,36}|[^/#]{4,300}(?=/)")
+_PASS = re.compile(r"last|[0-9a-fA-F-]{4,36}")  # the newest; an id, or the beginning of one
 _DIGEST = re.compile(r"([0-9a-f]{12})[0-9a-f]{52}")
 REASON_TELLING_CHARS = 40
 
@@ -55,9 +55,14 @@ def command(session: Session, directory: str | None, what: str) -> None:
 def _of_pipeline(session: Session, directory: str | None, what: str) -> Any:
     """The account of a pass, or of a node of one; None: it means something else."""
     run, slash, node = what.partition("/")
-    if not _PASS.fullmatch(run):
-        return None
     with opened(session, directory) as place:
+        if (
+            not slash
+            and not _PASS.fullmatch(run)
+            and place.loaded is not None
+            and place.tables.get(run) is None
+        ):
+            return None  # the name of a dataset or a source, most likely
         if place.loaded is not None and place.store.run(run) is not None and not slash:
             return None  # a governed run: its pipeline is one part of it
         try:
@@ -78,7 +83,9 @@ def _of_pipeline(session: Session, directory: str | None, what: str) -> Any:
             return None
         from kfm.explain.passes import account_of_node, account_of_pass
 
-        return account_of_node(place.tables, found, node) if slash else account_of_pass(place.tables, found)
+        if not slash:
+            return account_of_pass(place.tables, found)
+        return account_of_node(place.tables, found, node, place.store.run(found.run_id))
 
 
 def _line(sentence: Any) -> str:

@@ -24,6 +24,7 @@ EXTRAS = {
     "objects": ("obstore", "buckets"),
     "postgres": ("psycopg", "PostgreSQL"),
     "parquet": ("arro3", "Parquet contracts"),
+    "delta": ("deltalake", "run-state in a Delta table"),
     "lineage": ("openlineage", "lineage over HTTP"),
     "otel": ("opentelemetry", "spans and metrics by OTLP"),
 }
@@ -240,6 +241,7 @@ def _extras(loaded: Any) -> Iterator[Finding]:
             s.kind == "bucket" and not (s.bucket or "").startswith("file:") for s in settings.sources
         ),
         "postgres": (settings.store or "").startswith(("postgres", "env:", "file:")),
+        "delta": settings.run_state.store == "delta",
         "lineage": settings.lineage.export == "http",
         "otel": settings.telemetry.otlp is not None,
     }

@@ -12,6 +12,7 @@ import msgspec
 from kfm.cli.lookup import find_run_or_call
 from kfm.cli.options import session_options
 from kfm.cli.output import instant, one_line, table
+from kfm.cli.places import directory_option, find_pass, opened
 from kfm.cli.session import Session
 from kfm.core.errors import UsageError
 from kfm.core.wording import counted, moment
@@ -31,20 +32,22 @@ def command() -> None:
 @command.command(name="show")
 @click.argument("run")
 @click.option("--events", "raw", is_flag=True, help="Print the events themselves, byte for byte as stored.")
+@directory_option
 @session_options
-def show(session: Session, run: str, raw: bool) -> None:
+def show(session: Session, run: str, raw: bool, directory: str | None) -> None:
     """Show the OpenLineage events of one run: each attempt of it and of its nodes.
 
-    RUN is the id of a run, or of a call that was turned away, or the beginning of one. With --events the
-    stored events are printed, one on each line; with --json as one array.
+    RUN is the id of a run, of a pass over a pipeline's nodes, or of a call that was turned away, or the
+    beginning of one. With --events the stored events are printed, one on each line; with --json as one array.
     """
-    with session.app(read_only=True) as app:
-        about = find_run_or_call(app.ledger, run)
+    with opened(session, directory) as place:
+        ledger = place.store
+        about = _find(place, run)
         call_id = getattr(about, "invocation_id", None)
-        letters = app.ledger.letters(call_id) if call_id else []
+        letters = ledger.letters(call_id) if call_id else []
         if not letters and about.run_id is not None:  # a call that was answered with a run
-            letters = app.ledger.letters(about.run_id)
-        now_ms = app.ledger.now_ms()
+            letters = ledger.letters(about.run_id)
+        now_ms = ledger.now_ms()
     if raw:
         _print_stored([letter.body for letter in letters], session.output)
         return
@@ -59,17 +62,37 @@ def show(session: Session, run: str, raw: bool) -> None:
 @click.option(
     "--internal", is_flag=True, help="Do not mask the names of a masked dataset. Not for passing on."
 )
+@directory_option
 @session_options
-def prov(session: Session, run: str, internal: bool) -> None:
+def prov(session: Session, run: str, internal: bool, directory: str | None) -> None:
     """Print the provenance of one run: PROV-O as JSON-LD, one document.
 
-    RUN is the id of a run, or of a call that was turned away, or the beginning of one. The SHACL shapes that
-    it keeps to are in kfm/contracts/shapes/prov.ttl.
+    RUN is the id of a run, of a pass over a pipeline's nodes, or of a call that was turned away, or the
+    beginning of one. The SHACL shapes that it keeps to are in kfm/contracts/shapes/prov.ttl.
     """
+    with opened(session, directory) as place:
+        about = _find(place, run)
+        if hasattr(about, "graph"):
+            from kfm.wiring.pass_evidence import pass_provenance
+
+            made = pass_provenance(place, about.run_id, internal=internal)
+            assert made is not None
+            sys.stdout.write(made.decode())
+            return
     with session.app(read_only=True) as app:
-        about = find_run_or_call(app.ledger, run)
         document = app.provenance(getattr(about, "invocation_id", None) or about.run_id, internal=internal)
     sys.stdout.write(document.decode())
+
+
+def _find(place: Any, wanted: str) -> Any:
+    """A run, a call, or a pass that stands on its own."""
+    try:
+        return find_run_or_call(place.store, wanted)
+    except UsageError as error:
+        try:
+            return find_pass(place.tables, wanted)
+        except UsageError:
+            raise error from None
 
 
 def _print_stored(bodies: list[str], output: str) -> None:
@@ -92,7 +115,7 @@ def _event_document(letter: Any, now_ms: int) -> dict[str, Any]:
         "job": event["job"]["name"],
         "kind": state["kind"],
         "attempt": state["attempt"],
-        "node": state.get("node", ""),
+        "node": state.get("node") or (state.get("dataset_id", "") if state["kind"] == "pass-node" else ""),
         "tries": letter.tries,
         "delivered_at": instant(letter.delivered_at_ms),
         "not_before": instant(letter.not_before_ms) if waits else None,
@@ -112,10 +135,12 @@ def _attempt_row(events: list[dict[str, Any]]) -> tuple[str, ...]:
     first = events[0]
     end = next((event for event in events if event["event_type"] != "START"), None)
     waiting = sum(event["delivered_at"] is None for event in events)
-    what = {"call": "call turned away", "run": "run"}.get(first["kind"], one_line(first["node"]))
+    what = {"call": "call turned away", "run": "run", "pass": "pass"}.get(
+        first["kind"], one_line(first["node"])
+    )
     return (
         str(first["attempt"]) if first["attempt"] else "-",
-        what if first["kind"] != "node" else f"  {what}",
+        f"  {what}" if first["kind"] in ("node", "pass-node") else what,
         _clock_time(first["event_time"]),
         _clock_time(end["event_time"]) if end else "-",
         end["event_type"] if end else "under way",

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any, Literal
 
 from kfm.cli.output import duration, one_line, short_id
-from kfm.core.errors import KfmError
+from kfm.core.errors import Cancelled, KfmError
 
 Word = Literal["ran", "partial", "failed", "unchanged", "done", "blocked", "skipped", "would run"]
 # unchanged: its result stands, made by an earlier run; done: this very run made it before;
@@ -65,14 +65,15 @@ def failure_lines(report: Any, again: str, *, verbose: bool) -> Iterable[str]:
     for each in failed[:FAILURES_SHOWN_MAX]:
         yield f"error {each.error.code}: {_said(each.error)}"
         cause = each.error.__cause__
-        if cause is None:
+        if cause is None or isinstance(each.error, Cancelled):
             yield f"  fix: {each.error.way_out}"
             continue
         yield f"  at: {_where(cause)}"
         if verbose:
             import traceback
 
-            yield from "".join(traceback.format_exception(cause)).rstrip().splitlines()
+            elsewhere: str | None = getattr(cause, "trace", None)
+            yield from (elsewhere or "".join(traceback.format_exception(cause))).rstrip().splitlines()
         else:
             yield "  fix: Mend the function; with --verbose the traceback is printed."
     if len(failed) > FAILURES_SHOWN_MAX:
@@ -90,6 +91,9 @@ def _where(cause: BaseException) -> str:
     import os
     import traceback
 
+    told: str | None = getattr(cause, "place", None)  # it was raised in another process
+    if told is not None:
+        return told
     frames = traceback.extract_tb(cause.__traceback__)
     own = [each for each in frames if f"{os.sep}site-packages{os.sep}" not in each.filename]
     kernel = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))

@@ -17,6 +17,7 @@ from kfm.cli.signals import held
 from kfm.core.wording import counted
 
 JOBS_MAX = 256
+NAME_CHARS = 40
 PLANNED = ("would run", "done", "unchanged", "skipped")
 
 
@@ -43,12 +44,15 @@ file_argument = click.argument("file", metavar="FILE[:NAME]")
 @click.option("--force", metavar="NODE", multiple=True, help="Run this node in any case; may be repeated.")
 @click.option("--only", metavar="NODE", multiple=True, help="Only this and what it reads from; repeatable.")
 @click.option("--jobs", type=click.IntRange(1, JOBS_MAX), help="So many nodes at a time.")
+@click.option("--processes", is_flag=True, help="Run nodes in processes of their own, not in threads.")
 @click.option("--keep-going", is_flag=True, help="After a failure, run whatever does not depend on it.")
 @click.option("--verify", is_flag=True, help="Read files again, whatever their size and times say.")
 @click.option("--all", "all_nodes", is_flag=True, help="In JSON, list the unchanged nodes, too.")
 @directory_option
 @session_options
-def run(session: Session, file: str, directory: str | None, all_nodes: bool, **wish: Any) -> int:
+def run(
+    session: Session, file: str, directory: str | None, all_nodes: bool, processes: bool, **wish: Any
+) -> int:
     """Run what must run, and record each node as it ends.
 
     One line for each node that ran, failed or was blocked, then a line that sums it up; nothing for nodes
@@ -61,19 +65,22 @@ def run(session: Session, file: str, directory: str | None, all_nodes: bool, **w
         live = _live(session, order)
         with held():
             from kfm.engine.passing import Passing
-            from kfm.wiring.passes import make_wish
+            from kfm.wiring.passes import make_wish, with_workers
         _whole_ids(place, wish)
         made = make_wish(pipeline, place, **wish)
         # What nodes print is theirs to say, but it is not the result.
         with redirect_stdout(sys.stderr):
-            report = Passing(place.kernel(live.node, live.say), pipeline, made).run()
+            kernel = place.kernel(live.node, live.say)
+            kernel = with_workers(kernel, place, pipeline, "processes" if processes else None, live.say)
+            report = Passing(kernel, pipeline, made).run()
         live.clear()
         took_ms = place.clock.monotonic_ms() - began_ms
     words = _words(report, order)
     code = _exit_code(report)
     if session.output == "text":
-        blocked = [_blocked(each) for each in report.nodes.values() if each.outcome is None]
-        session.emit(None, [*blocked, lines.summary_line(report, words, took_ms)])
+        blocked = [each for each in report.nodes.values() if each.outcome is None]
+        told = [lines.node_line("blocked", each.id, each.reason, width=_width(order)) for each in blocked]
+        session.emit(None, [*told, lines.summary_line(report, words, took_ms)])
     else:
         document = lines.pass_document(report, words, took_ms, code, with_unchanged=all_nodes)
         session.emit(document, (), rows=document["nodes"])
@@ -106,11 +113,10 @@ def plan(session: Session, file: str, directory: str | None, all_nodes: bool, **
     pipeline, order = _loaded(file)
     with opened(session, directory) as place:
         with held():
-            from kfm.engine.passing import Passing
-            from kfm.wiring.passes import make_wish
+            from kfm.wiring.passes import make_wish, planned
         _whole_ids(place, wish)
         made = make_wish(pipeline, place, **wish)
-        report = Passing(place.kernel(lambda _report: None, lambda _node, _line: None), pipeline, made).plan()
+        report = planned(place, pipeline, made)
     words: Counter[str] = Counter({"skipped": len(order) - len(report.nodes)})
     rows = []
     for each in report.nodes.values():
@@ -176,12 +182,13 @@ def _live(session: Session, order: list[str]) -> lines.Live:
                 )
             out.flush()
 
-    width = min(40, max(map(len, order), default=0))
+    width = _width(order)
     return lines.Live(show, len(order), is_tty=sys.stderr.isatty() and session.output == "text")
 
 
-def _blocked(report: Any) -> str:
-    return lines.node_line("blocked", report.id, report.reason)
+def _width(order: list[str]) -> int:
+    """Of the column of names; a few long ones stand out rather than push all others aside."""
+    return min(NAME_CHARS, max(map(len, order), default=0))
 
 
 def _words(report: Any, order: list[str]) -> Counter[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from kfm.cli.signals import held
 from kfm.core.errors import ConfigNotFound, UsageError
 
 if TYPE_CHECKING:
+    from kfm.config import Loaded
     from kfm.core.run_states import Pass
     from kfm.wiring.passes import Place
 
@@ -25,31 +27,48 @@ def directory_option(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.option(
         "--directory",
         metavar="DIR",
-        help="Work in this folder, with its state in DIR/.kfm; else by the configuration, else here.",
+        help="Work in this folder: by its kfm.yml, else with its state in DIR/.kfm. Without: by the "
+        "configuration, else here.",
     )(function)
 
 
 @contextmanager
-def opened(session: Session, directory: str | None, *, read_only: bool = True) -> Iterator[Place]:
+def opened(
+    session: Session, directory: str | None, *, read_only: bool = True, moving: bool = False
+) -> Iterator[Place]:
     """What the session's configuration says, if there is one; what changes something needs a role."""
     with held():
         from kfm.wiring.passes import open_place
 
-    loaded = None
-    if directory is None:
-        try:
-            loaded = session.load()
-        except ConfigNotFound:
-            if session.config is not None:
-                raise
-    elif session.config is not None:
-        raise UsageError("--directory and --config exclude each other.")
+    loaded = _loaded(session, directory)
     if loaded is not None:
         from kfm.wiring.passes import require_role
 
-        require_role(loaded, read_only=read_only)
-    with open_place(directory, None, session.note, loaded=loaded, read_only=read_only) as place:
+        require_role(loaded, read_only=read_only, what=click.get_current_context().command_path)
+    with open_place(
+        directory, None, session.note, loaded=loaded, read_only=read_only, moving=moving
+    ) as place:
         yield place
+
+
+def _loaded(session: Session, directory: str | None) -> Loaded | None:
+    """The configuration; None where there is none. A folder that has one is never worked in without it."""
+    if directory is not None:
+        if session.config is not None:
+            raise UsageError("--directory and --config exclude each other.")
+        from kfm.config import NAMES
+
+        paths = [os.path.join(directory, name) for name in NAMES]
+        found = next((path for path in paths if os.path.exists(path)), None)
+        if found is None:
+            return None
+        session = session._replace(config=found)
+    try:
+        return session.load()
+    except ConfigNotFound:
+        if session.config is not None:
+            raise
+        return None
 
 
 def find_pass(tables: Any, wanted: str) -> Pass:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import getpass
+import os
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any
@@ -131,13 +133,65 @@ def export(
 ) -> None:
     """Write every record to FILE: .parquet, .feather or .jsonl, one row for each node of each pass.
 
-    DuckDB reads it as it is: SELECT outcome, count(*) FROM 'FILE' GROUP BY outcome.
+    DuckDB reads it as it is: SELECT outcome, count(*) FROM 'FILE' GROUP BY outcome. A FILE that ends in
+    .delta becomes a Delta table with all records, made anew each time. kfm never reads what it wrote here.
     """
+    if file.endswith(".delta") and (pipeline or branch):
+        raise UsageError("A Delta table holds all records: leave out --pipeline and --branch.")
     with opened(session, directory) as place:
-        from kfm.wiring.pass_exports import export_run_states
+        if file.endswith(".delta"):
+            from kfm.wiring.run_states import mirror
 
-        count = export_run_states(place.tables, file, pipeline_id=pipeline, branch=branch)
+            count = mirror(place.surroundings(), place.tables, os.path.abspath(file))
+        else:
+            from kfm.wiring.pass_exports import export_run_states
+
+            count = export_run_states(place.tables, file, pipeline_id=pipeline, branch=branch)
     session.emit({"written": file, "records": count}, [f"{file}: {counted(count, 'record')}"])
+
+
+@command.command()
+@click.option(
+    "--to",
+    "store",
+    type=click.Choice(("relational", "delta", "branch")),
+    help="The store to move to; else the one that the configuration names.",
+)
+@click.option("--path", metavar="PATH", help="Where the Delta table is to be; else in the state folder.")
+@directory_option
+@session_options
+def migrate(session: Session, directory: str | None, store: str | None, path: str | None) -> None:
+    """Move all records to another store, and let it decide from now on.
+
+    Nothing else runs meanwhile. Both sides are counted and compared before the environment switches, in
+    one step; the old store stays as it is. Interrupted, it goes on where it was when called again.
+    Afterwards, run_state in the configuration must name the new store.
+    """
+    from kfm.core.settings import RunState
+
+    with opened(session, directory, read_only=False, moving=True) as place:
+        from kfm.wiring.run_states import migrate as move
+
+        chosen = place.loaded.settings.run_state if place.loaded else RunState()
+        target = chosen
+        if store is not None and (store != chosen.store or path is not None):
+            target = RunState(store=store, path=path, options=chosen.options if store == "delta" else {})  # type: ignore[arg-type]
+        if path is not None and target.store != "delta":
+            raise UsageError("--path is for --to delta.")
+        actor = place.loaded.identity().subject if place.loaded else getpass.getuser()
+        moved = move(place, target, actor=actor, on_page=lambda _count: None)
+        said = "" if target == chosen else f"now write in the configuration: run_state: {_as_setting(target)}"
+    session.emit(
+        {"before": moved.before, "after": moved.after, "records": moved.records, "digest": moved.digest},
+        [f"{moved.after}: {counted(moved.records, 'record')}, as in {moved.before}"],
+    )
+    if said:
+        session.note(said)
+
+
+def _as_setting(target: Any) -> str:
+    path = f", path: {target.path}" if target.path else ""
+    return f"{{store: {target.store}{path}}}"
 
 
 # --- finding -----------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from kfm.configuration.document import Document
 from kfm.configuration.hooks import hook_problems
 from kfm.configuration.inline_secrets import inline_secrets
 from kfm.configuration.people import people_problems
+from kfm.configuration.run_state import run_state_problems
 from kfm.configuration.shape import gathered, nearest
 from kfm.core.energy import FIGURE_MIN, FIGURES_MAX
 from kfm.core.errors import ConfigError, WindowError
@@ -55,7 +56,7 @@ def check(document: Document, settings: Settings) -> None:
         *_freezes(settings),
         *_numbers(settings),
         *_evidence(settings),
-        *_run_state(settings),
+        *run_state_problems(settings),
         *hook_problems(settings),
         *people_problems(settings),
         *inline_secrets(settings),
@@ -67,7 +68,7 @@ def check(document: Document, settings: Settings) -> None:
 
 def value_problem(settings: Settings, field: str) -> str | None:
     """What is wrong with one field that came from outside the file."""
-    problems = [*_names(settings), *_numbers(settings), *_evidence(settings), *_run_state(settings)]
+    problems = [*_names(settings), *_numbers(settings), *_evidence(settings), *run_state_problems(settings)]
     return next((sentence for path, sentence in problems if path == field), None)
 
 
@@ -383,21 +384,6 @@ def _evidence(settings: Settings) -> Iterator[Problem]:
     for path, value in (("lineage.path", settings.lineage.path), ("audit.anchors", settings.audit.anchors)):
         if value is not None and not value.strip():
             yield path, f"`{path.rpartition('.')[2]}` must not be empty"
-
-
-def _run_state(settings: Settings) -> Iterator[Problem]:
-    """One store, and only what belongs to it."""
-    chosen = settings.run_state
-    if chosen.store != "delta":
-        for field in ("path", "options"):
-            if getattr(chosen, field):
-                yield (
-                    f"run_state.{field}",
-                    f"`{field}` names a Delta table, and `store` says `{chosen.store}`: an environment keeps its"
-                    " run-state in one store",
-                )
-    elif chosen.path is not None and not chosen.path.strip():
-        yield "run_state.path", "`path` must not be empty"
 
 
 def _plugin(group: str, name: str) -> bool:

@@ -45,6 +45,9 @@ def inline_secrets(settings: Settings) -> Iterator[tuple[str, str]]:
     yield from _address(settings.store, "store")
     yield from _table(settings.run_state.options, "run_state.options")
     yield from _address(settings.run_state.path, "run_state.path")
+    if (server := settings.lakefs) is not None:
+        yield from _address(server.endpoint, "lakefs.endpoint")
+        yield from _table({"access_key": server.access_key, "secret_key": server.secret_key}, "lakefs")
     yield from _table(settings.telemetry.headers, "telemetry.headers")
     yield from _address(settings.telemetry.otlp, "telemetry.otlp")
     yield from _address(settings.lineage.url, "lineage.url")

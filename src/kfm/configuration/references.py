@@ -64,6 +64,8 @@ def secret_references(settings: Settings) -> Iterator[str]:
         yield from _named(hook.options)
     yield from _named(settings.objects_options)
     yield from _named(settings.run_state.options)
+    if settings.lakefs is not None:
+        yield from _all({"access": settings.lakefs.access_key, "secret": settings.lakefs.secret_key})
     yield from _all(settings.telemetry.headers)
     yield from _all({"token": settings.lineage.token or "", "store": settings.store or ""})
 

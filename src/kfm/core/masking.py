@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from collections.abc import Callable, Iterable
 
 from kfm.core.settings import Dataset
 
@@ -24,6 +25,25 @@ def mask(dataset_id: str, key: str | None) -> str:
         return PREFIX.rstrip("-")
     digest = hmac.new(key.encode(), dataset_id.encode(), hashlib.sha256).hexdigest()
     return f"{PREFIX}{digest[:HEX_CHARS]}"
+
+
+def hidden_names(datasets: Iterable[Dataset]) -> Callable[[str], bool] | None:
+    """Tells whether a node or pipeline is named after a masked dataset, or after a part of one.
+
+    None where there is no such dataset: then nobody need be asked for each of ten thousand names.
+    """
+    hidden = {dataset.id for dataset in datasets if is_masked(dataset)}
+    if not hidden:
+        return None
+
+    def is_hidden(name: str) -> bool:
+        while name:
+            if name in hidden:
+                return True
+            name = name.rpartition(".")[0]
+        return False
+
+    return is_hidden
 
 
 def is_masked(dataset: Dataset) -> bool:

@@ -167,9 +167,18 @@ class Hook(Strict, frozen=True):
 class RunState(Strict, frozen=True):
     """Where the records of nodes are kept: one store for an environment, and no other."""
 
-    store: Literal["relational", "delta", "branch"] = "relational"
+    store: Literal["relational", "delta", "branch", "lakefs"] = "relational"
     path: str | None = None  # delta: a folder or s3://…; None: run-state in the state folder
     options: dict[str, str] = {}  # delta: of the client of that bucket
+
+
+class Lakefs(Strict, frozen=True):
+    """The lakeFS repository that an environment's branches are in."""
+
+    endpoint: str  # https://…, without /api/v1
+    repository: str
+    access_key: str  # env:NAME or file:PATH
+    secret_key: str  # env:NAME or file:PATH
 
 
 class Person(Strict, frozen=True):
@@ -201,6 +210,7 @@ class Settings(Strict, frozen=True):
     audit: Audit = Audit()
     incidents: tuple[Hook, ...] = ()
     run_state: RunState = RunState()
+    lakefs: Lakefs | None = None  # None: branches are tables of the ledger
     people: tuple[Person, ...] = ()  # none: whoever can run kfm here may do everything
 
     def dataset(self, dataset_id: str) -> Dataset:

@@ -65,6 +65,21 @@ def agent_urn(name: str) -> str:
     return _urn("agent", name)
 
 
+def node_urn(run_id: str, node: str) -> str:
+    """A node of a pipeline at work in a run."""
+    return _urn("node", run_id, node)
+
+
+def result_urn(run_id: str, node: str) -> str:
+    """What a node made in a run."""
+    return _urn("result", run_id, node)
+
+
+def graph_urn(digest: str) -> str:
+    """A pipeline's graph, by its hash."""
+    return _urn("graph", bare_hex(digest))
+
+
 def decision_urn(number: int) -> str:
     """An entry of the governance ledger, by its place in the chain."""
     return _urn("governance", str(number))

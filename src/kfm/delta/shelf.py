@@ -54,12 +54,14 @@ class DeltaShelf:
         options: Mapping[str, str] | None = None,
         *,
         compact_every: int = COMPACT_EVERY,
+        retention_hours: int = RETENTION_HOURS,
         discreet: Callable[[str], str] = lambda text: text,
     ) -> None:
         self._delta = driver()
         self.uri = uri
         self._options = dict(options or {})
         self._compact_every = compact_every
+        self._retention_hours = retention_hours
         self._discreet = discreet
         self._table: Any = None
         self._keys: dict[str, set[str]] = {}  # run → nodes that the table holds, at _keys_version
@@ -89,6 +91,15 @@ class DeltaShelf:
             f" AND dataset_id IN ({listed(sorted(dataset_ids))})"
         )
         self._committed(lambda table: table.update(predicate=where, updates={"reverted": "true"}))
+
+    def rebuild(self, pages: Iterable[Sequence[Node]]) -> int:
+        """All of it anew, in one commit; returns how many rows there are now."""
+        parts = [columns.table_of(page) for page in pages] or [columns.table_of([])]
+        core = columns.arrow()
+        whole = core.Table.from_batches([batch for part in parts for batch in part.to_batches()])
+        self._committed(lambda table: self._delta.write_deltalake(table, whole, mode="overwrite"))
+        self._keys_version = -1
+        return int(whole.num_rows)
 
     def _upsert(self, table: Any, keys: Sequence[Key], rows: Any) -> None:
         runs = sorted({run_id for run_id, _dataset_id in keys})
@@ -165,7 +176,11 @@ class DeltaShelf:
             table.optimize.compact(target_size=FILE_BYTES)
             if table.version() > before:
                 self._settle(table, before + 1)
-            table.vacuum(retention_hours=RETENTION_HOURS, dry_run=False)
+            table.vacuum(
+                retention_hours=self._retention_hours,
+                dry_run=False,
+                enforce_retention_duration=self._retention_hours >= RETENTION_HOURS,
+            )
         if self._keys_version == before:
             self._keys_version = table.version()  # not a row has changed
 

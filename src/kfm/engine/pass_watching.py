@@ -32,8 +32,15 @@ class PassWatch:
         self._about = PassTry(wish.run_id, wish.pipeline_id, wish.branch, 1, 0, wish.parent)
         self._cpu_us: int | None = None
         self._energy: Energy | None = None
-        self._span: Span | None = None
         self._began_ms = 0
+        self._pipeline = self._name(wish.pipeline_id)
+
+    def _name(self, name: str) -> str:
+        """As anybody may read it: what belongs to a masked dataset is as masked as the dataset."""
+        public, parent = self._kernel.public_name, self._wish.parent
+        if parent is not None and public(parent.dataset_id) != parent.dataset_id:
+            return public(f"{parent.dataset_id}.{name}")
+        return public(name)
 
     def begun(self, begun: Begun) -> None:
         self._about = self._about._replace(attempt=begun.attempt, started_at_ms=begun.started_at_ms)
@@ -81,7 +88,7 @@ class PassWatch:
 
     @contextmanager
     def span(self, report: PassReport) -> Iterator[None]:
-        about, name = self._about, self._kernel.public_name
+        about = self._about
         trace_id = None  # inside a governed run the trace is that run's
         if about.parent is None:
             trace_id = pass_id(about.run_id, about.attempt).replace("-", "")
@@ -90,47 +97,47 @@ class PassWatch:
             trace_id=trace_id,
             run_id=about.run_id,
             attempt=about.attempt,
-            pipeline=name(about.pipeline_id),
-            branch=about.branch,
+            pipeline=self._pipeline,
+            branch=about.branch if self._pipeline == about.pipeline_id else "",
         ) as span:
             yield
             self._sum_up(report, span)
 
     def recorded(self, node: Node) -> None:
         """A node was executed, and its record is durable."""
-        about, telemetry, name = self._about, self._telemetry, self._kernel.public_name
-        labels = {"pipeline": name(about.pipeline_id), "outcome": node.outcome}
+        about, telemetry = self._about, self._telemetry
+        labels = {"pipeline": self._pipeline, "outcome": node.outcome}
+        name = self._name(node.dataset_id)
         lasted_ms = node.duration_ms or 0
         with telemetry.span(
             "kfm.node",
             lasted_ms=lasted_ms,
             run_id=about.run_id,
             attempt=about.attempt,
-            node=name(node.dataset_id),
-            dataset=name(about.parent.dataset_id if about.parent else node.dataset_id),
+            node=name,
+            dataset=self._kernel.public_name(about.parent.dataset_id) if about.parent else name,
             outcome=node.outcome,
             objects=len(node.outputs),
             bytes=sum(output.size for output in node.outputs),
         ) as span:
             if node.error_code is not None:
                 span.note(error_type=node.error_code)
-        telemetry.add("kfm.pass.nodes_total", **labels)
+        telemetry.add("kfm.pass.nodes_total", 1, **labels)
         telemetry.observe("kfm.pass.node_duration_seconds", lasted_ms / 1000, **labels)
         if self._energy is not None:
             telemetry.add("kfm.pass.node_cpu_seconds_total", self._energy.cpu_us, pipeline=labels["pipeline"])
 
     def _sum_up(self, report: PassReport, span: Span) -> None:
         telemetry, counts = self._telemetry, report.counts
-        pipeline = self._kernel.public_name(self._about.pipeline_id)
+        pipeline = self._pipeline
         took_ms = self._kernel.clock.monotonic_ms() - self._began_ms
         known = sum(counts.values())
         telemetry.add("kfm.pass.passes_total", pipeline=pipeline, outcome=report.state)
         telemetry.observe(
             "kfm.pass.duration_seconds", took_ms / 1000, pipeline=pipeline, outcome=report.state
         )
-        for outcome in ("skipped", "blocked"):
-            if counts[outcome]:
-                telemetry.add("kfm.pass.nodes_total", counts[outcome], pipeline=pipeline, outcome=outcome)
+        if counts["skipped"]:
+            telemetry.add("kfm.pass.nodes_total", counts["skipped"], pipeline=pipeline, outcome="skipped")
         if known:
             telemetry.observe("kfm.pass.skip_ratio", counts["skipped"] / known, pipeline=pipeline)
         span.note(outcome=report.state, nodes=known, **counts)
@@ -141,11 +148,12 @@ class PassWatch:
 
     def _few(self, report: PassReport) -> str:
         """Names of skipped nodes as far as an attribute holds them; the event has all."""
-        told, chars, name = [], 0, self._kernel.public_name
+        told: list[str] = []
+        chars = 0
         for each in report.nodes.values():
             if each.outcome == "skipped":
                 chars += len(each.id) + 1
                 if chars > SKIPPED_CHARS_MAX:
                     return " ".join([*told, "…"])
-                told.append(name(each.id))
+                told.append(self._name(each.id))
         return " ".join(told)

@@ -82,7 +82,7 @@ class PassKernel:
     telemetry: Telemetry = field(default_factory=Off)
     public_name: Callable[[str], str] = str  # of nodes and pipelines, in what anybody may read
     meter: Meter | None = None
-    energy: EnergyModel = EnergyModel()
+    energy: EnergyModel = field(default_factory=EnergyModel)
 
 
 class Wish(NamedTuple):

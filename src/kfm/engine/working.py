@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextvars
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from types import CoroutineType
 from typing import Any, NamedTuple, Protocol
 
 from kfm.core.errors import Cancelled, ContractViolated, KfmError, PipelineFailed
@@ -175,8 +175,9 @@ def perform(job: Job, bench: Bench, cancelled: Callable[[], bool]) -> Outcome:
         outcome = "partial" if context.partial_reason else "success"
     except KfmError as problem:
         error = problem
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
         error = Cancelled(f"{spec.id} was interrupted.")
+        error.__cause__ = interrupt
     except (Exception, SystemExit) as problem:  # noqa: BLE001 - a node may raise anything; told once, here
         error = PipelineFailed(f"{spec.id}: {type(problem).__name__}: {problem}")
         error.__cause__ = problem
@@ -199,7 +200,11 @@ def _called(job: Job, context: NodeContext, bench: Bench) -> Any:
             arguments[name] = context
     arguments = _typed(spec, arguments)
     answer = spec.function(**arguments)
-    return asyncio.run(answer) if asyncio.iscoroutine(answer) else answer
+    if isinstance(answer, CoroutineType):
+        import asyncio  # slow to import, and most passes have nothing to run
+
+        return asyncio.run(answer)
+    return answer
 
 
 def _takes(spec: NodeSpec, name: str) -> bool:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kfm.core.records import Node
+from kfm.core.records import Node, Run
 from kfm.core.run_states import Pass
 from kfm.core.wording import counted, duration, moment, readable_size
 from kfm.explain.changes import Change, changes, outside, upstream
-from kfm.explain.sentences import Account, Ref, Sentence, stopped
+from kfm.explain.sentences import Account, Ref, Sentence, of_run, stopped
 from kfm.ports import RunStates
 
 HISTORY_MAX = 1000
@@ -16,8 +16,8 @@ SHOWN_MAX = 10
 WORDS = {"success": "ran", "skipped": "unchanged", "done": "done before"}
 
 
-def account_of_node(states: RunStates, found: Pass, name: str) -> Account:
-    """Of one node in one pass; it is one of the pass's graph."""
+def account_of_node(states: RunStates, found: Pass, name: str, run: Run | None = None) -> Account:
+    """Of one node in one pass, and of its graph; `run` is the governed run that the pass was a part of."""
     node = states.one(found.run_id, name)
     reads = dict(found.graph).get(name, ())
     if node is None:
@@ -27,7 +27,12 @@ def account_of_node(states: RunStates, found: Pass, name: str) -> Account:
         changed, told = _changed(states, node, before)
         reason = _reason(node, before, changed)
         chain = [*told, *_read(states, node, reads), *_made(node)]
-    return Account(kind="node", id=f"{found.run_id}/{name}", reason=reason, chain=(*chain, _of_pass(found)))
+    return Account(
+        kind="node",
+        id=f"{found.run_id}/{name}",
+        reason=reason,
+        chain=(*chain, _of_pass(found), *_governed(run)),
+    )
 
 
 def account_of_pass(states: RunStates, found: Pass) -> Account:
@@ -133,7 +138,9 @@ def _changed(states: RunStates, node: Node, before: Node | None) -> tuple[list[C
         when = moment(maker.recorded_at_ms)
         text = f"Run {maker.run_id} made it at {when}, from the same inputs {maker.inputs_hash}."
         return [], [_of(text, maker)]
-    told = [_of(f"It ran because: {node.reason}.", node)] if node.reason else []
+    told = []
+    if node.reason and node.outcome != "success":  # of a success it is the first thing that is said
+        told.append(_of(f"It ran because: {node.reason}.", node))
     if before is None:
         return [], [*told, _of(f"No evidence of an earlier success on {node.lakefs_branch}.", node)]
     when = f"run {before.run_id} at {moment(before.recorded_at_ms)}"
@@ -218,6 +225,14 @@ def _of_pass(found: Pass) -> Sentence:
     counts = ", ".join(f"{count} {WORDS.get(name, name)}" for name, count in found.counts.items() if count)
     error = f" ({found.error_code})" if found.error_code else ""
     return _about(f"{what}: {found.state}{error}; {counts or 'no nodes'}.", found)
+
+
+def _governed(run: Run | None) -> list[Sentence]:
+    if run is None:
+        return []
+    what = f"which brings {run.source_id} into {run.dataset_id}"
+    text = f"It was a part of run {run.run_id}, {what}: {run.status}."
+    return [of_run(text, run)]
 
 
 def _of(text: str, node: Node) -> Sentence:

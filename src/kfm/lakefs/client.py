@@ -23,18 +23,13 @@ SAID_CHARS_MAX = 300
 CHUNK_BYTES = 1024 * 1024
 
 
-class Refused(BackendUnavailable):
-    """lakeFS refuses this."""
+def status_of(error: KfmError) -> int | None:
+    """Which status the server answered with, if that is what failed."""
+    return error.facts.get("status")
 
-    remedy = "Read what the server said; `lakectl` shows the same."
 
-    @property
-    def status(self) -> int:
-        return int(self.facts["status"])
-
-    @property
-    def said(self) -> str:
-        return str(self.facts["said"])
+def said_by(error: KfmError) -> str:
+    return str(error.facts.get("said", ""))
 
 
 def plain_guard(call: Callable[[int], Any], **_: Any) -> Any:
@@ -131,7 +126,9 @@ class Client:
     ) -> Iterator[Any]:
         assert self.sdk is not None
         login = base64.b64encode(":".join(self._keys).encode()).decode()
-        url = f"{self._base}/repositories/{quote(self.repository, safe='')}/{where}?path={quote(path, safe='')}"
+        url = (
+            f"{self._base}/repositories/{quote(self.repository, safe='')}/{where}?path={quote(path, safe='')}"
+        )
         with self._in_our_words():
             answer = self._client.rest_client.pool_manager.request(
                 method,
@@ -185,7 +182,11 @@ class Client:
         if status == 403 and "protected" in said:
             return BranchProtected(f"lakeFS says: {said}.")
         facts = {"status": status, "said": said, "retry_after": (headers or {}).get("Retry-After")}
-        return Refused(f"{self.endpoint} answered {status}: {said or 'nothing more'}.", **facts)
+        return BackendUnavailable(
+            f"lakeFS at {self.endpoint} answered {status}: {said or 'nothing more'}.",
+            remedy="Read what the server said; `lakectl` shows the same.",
+            **facts,
+        )
 
 
 def _sentence(body: Any) -> str:

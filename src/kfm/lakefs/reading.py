@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatchcase
-from itertools import islice
-from os.path import commonprefix
+from itertools import islice, takewhile
 from typing import Any
 
 import msgspec
 
 from kfm.core import branching
 from kfm.core.branching import Branch, Commit, Entry, PathChange, Proposal, Tag
-from kfm.core.errors import RefNameInvalid, RefNotFound
-from kfm.lakefs.client import Client, Refused
+from kfm.core.errors import BackendUnavailable, RefNameInvalid, RefNotFound
+from kfm.lakefs.client import Client, status_of
 from kfm.lakefs.names import TEMPORARY, from_server, to_server
 from kfm.ports import Objects
 
@@ -90,22 +89,24 @@ class LakefsBranchReader:
         if branching.is_commit_prefix(name):
             try:
                 return self._commit(name)
-            except Refused as error:
-                if error.status not in (400, 404):
+            except BackendUnavailable as error:
+                if status_of(error) not in (400, 404):
                     raise
         raise RefNotFound(f"`{name[:80]!r}` names none.".replace("'", ""))
 
     def _ref(self, api: str, method: str, name: str) -> Any:
         try:
             return self._client.ask(api, method, name)
-        except Refused as error:
-            if error.status == 404:
+        except BackendUnavailable as error:
+            if status_of(error) == 404:
                 return None
             raise
 
     def _commit(self, commit_id: str) -> Commit:
         found = self._commits.get(commit_id)
-        return found if found is not None else self._kept(self._client.ask("commits", "get_commit", commit_id))
+        return (
+            found if found is not None else self._kept(self._client.ask("commits", "get_commit", commit_id))
+        )
 
     def _kept(self, document: Any) -> Commit:
         if len(self._commits) >= CACHED_MAX:
@@ -139,7 +140,7 @@ class LakefsBranchReader:
         if len(wanted) > SINGLY_MAX:
             last = max(wanted)
             found: dict[str, Entry] = {}
-            for path, entry in self._listed(commit_id, commonprefix(sorted(wanted))):
+            for path, entry in self._listed(commit_id, _shared_beginning(min(wanted), last)):
                 if path > last:
                     break
                 if path in wanted:
@@ -151,8 +152,8 @@ class LakefsBranchReader:
     def _stat(self, commit_id: str, path: str) -> Any:
         try:
             return self._client.ask("objects", "stat_object", commit_id, path, user_metadata=True)
-        except Refused as error:
-            if error.status == 404:
+        except BackendUnavailable as error:
+            if status_of(error) == 404:
                 return None
             raise
 
@@ -264,3 +265,9 @@ def _is_name(name: str) -> bool:
         return branching.check_name(name) == name
     except RefNameInvalid:
         return False
+
+
+def _shared_beginning(first: str, last: str) -> str:
+    """Of the first and the last in order, and so of all between them."""
+    same = takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
+    return "".join(one for one, _other in same)

@@ -148,6 +148,14 @@ class Facets:
             **state,
         )
 
+    def pass_state(self, **state: Any) -> Facet:
+        """Of one attempt at a pass over a pipeline's nodes."""
+        return self._own("kfmRunState", kind="pass", **state)
+
+    def node_record(self, **state: Any) -> Facet:
+        """A node's record of run-state, by the names that everybody knows its fields by."""
+        return self._own("kfmRunState", kind="pass-node", **state)
+
     def call_state(self, invocation: Invocation, at: str, *, over: bool) -> Facet:
         """Of a call that never became an attempt."""
         return self._own(
@@ -261,6 +269,9 @@ class Facets:
             version=found.version,
             size=found.size,
         )
+
+    def content_signs(self, sha256: str | None, etag: str | None, version: str | None) -> Facet:
+        return self._own("kfmContent", sha256=sha256, etag=etag, version=version, size=None)
 
     def file_content(self, sha256: str, size: int) -> Facet:
         return self._own("kfmContent", sha256=sha256, etag=None, version=None, size=size)

@@ -41,7 +41,7 @@ class LineageWitness:
             namespace, Facets(f"urn:kfm:producer:{producer_version}", producer_version), outputs, folder
         )
         self._masked = masked
-        self._mask: Mask = lambda text: mask(_writable(text))
+        self._mask: Mask = lambda text: mask(writable(text))
         self._hide = hide
         self._check = check
 
@@ -102,17 +102,17 @@ def _body(event: dict[str, Any]) -> str:
         return canonical_bytes(event).decode("utf-8")
     except UnhashableInput:
         # A file's name may hold bytes that are no text: that must not cost a run its evidence.
-        return canonical_bytes(_writable(event)).decode("utf-8")
+        return canonical_bytes(writable(event)).decode("utf-8")
 
 
-def _writable(value: Any) -> Any:
+def writable(value: Any) -> Any:
     """A copy that has a canonical form: half characters replaced, numbers kept within their range."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode("utf-8")
     if isinstance(value, dict):
-        return {_writable(name): _writable(member) for name, member in value.items()}
+        return {writable(name): writable(member) for name, member in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_writable(member) for member in value]
+        return [writable(member) for member in value]
     if type(value) is int:
         return min(max(value, -INT_MAX), INT_MAX)
     return value

@@ -23,6 +23,7 @@ from kfm.run_state_ports import Committing, Key
 
 ROOT = "_run_state/"
 TRIES_MAX = 10
+TOGETHER = 16
 RECORD_BYTES_MAX = 4 * 1024 * 1024
 CACHED_MAX = 20_000
 _UNSAFE = re.compile(r"[%/\x00-\x1f\x7f]|^\.{1,2}\Z")
@@ -78,9 +79,23 @@ class VersionedShelf:
 
     def prepare(self, nodes: Sequence[Node]) -> Prepared:
         kept: dict[str, list[tuple[Node, Entry]]] = {}
-        for node in nodes:
-            kept.setdefault(node.lakefs_branch, []).append((node, self._stored(node)))
+        for node, entry in zip(nodes, self._stored_all(nodes), strict=True):
+            kept.setdefault(node.lakefs_branch, []).append((node, entry))
         return Prepared(kept)
+
+    def prepare_on(self, branch: str, nodes: Iterable[Node]) -> Prepared:
+        """The same records on another branch: as if it had merged them."""
+        kept = list(nodes)
+        return Prepared({branch: list(zip(kept, self._stored_all(kept), strict=True))})
+
+    def _stored_all(self, nodes: Sequence[Node]) -> list[Entry]:
+        """Each is made durable by itself, so many wait for the disk together."""
+        if len(nodes) < TOGETHER:
+            return [self._stored(node) for node in nodes]
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(TOGETHER) as pool:
+            return list(pool.map(self._stored, nodes))
 
     def _stored(self, node: Node) -> Entry:
         staging, _resumed = self._objects.stage()
@@ -94,7 +109,8 @@ class VersionedShelf:
 
     def put(self, prepared: Prepared) -> None:
         for branch, records in prepared.branches.items():
-            self._commit(branch, records)
+            if records:
+                self._commit(branch, records)
 
     def _commit(self, branch: str, records: Sequence[tuple[Node, Entry]]) -> None:
         runs = sorted({node.run_id for node, _entry in records})
@@ -223,3 +239,7 @@ def outputs_on_branch(node: Node) -> dict[str, Entry]:
 
 def _age(node: Node) -> tuple[int, str]:
     return node.recorded_at_ms, node.run_id
+
+
+def newest(nodes: Iterable[Node]) -> Node:
+    return max(nodes, key=_age)

@@ -19,7 +19,7 @@ from kfm.release.attestation import Origin, Parameters, statement
 from kfm.release.distributions import installed
 from kfm.release.names import ATTESTATION, LEDGER, MANIFEST, SBOM, SIGNATURE
 from kfm.release.sbom import sbom
-from kfm.telemetry.aggregates import Aggregates, Bounds, Names, visit
+from kfm.telemetry.aggregates import Aggregates, Bounds, Names, visit, visit_passes
 from kfm.telemetry.documents import document_bytes
 
 ENTRY = "release"  # the kind of its governance entries
@@ -136,6 +136,7 @@ def _write_all(
             streams[name] = stack.enter_context(folder.durable(members[LEDGER + name]))
         exporter = exports.Exporter(streams)
         visit(ledger, wanted.bounds, names, aggregates, exporter)
+        visit_passes(ledger, wanted.bounds, names, aggregates)
     for name, document in aggregates.documents().items():
         folder.write_file(os.path.join(made, name), document_bytes(document))
     # The last time that the ledger knows of, so that making it again tomorrow makes the same.

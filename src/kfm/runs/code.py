@@ -7,13 +7,17 @@ not. What lives in other files counts only by a version that the node declares.
 from __future__ import annotations
 
 import linecache
+import sys
 from collections.abc import Callable
 from hashlib import sha256
 from types import CodeType, FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kfm.core.canonical import canonical_bytes, tag_floats
 from kfm.core.errors import UnhashableInput
+
+if TYPE_CHECKING:
+    from kfm.runs.declare import NodeSpec
 
 _PLAIN = (str, int, float, bool, type(None), list, dict, tuple)
 
@@ -39,6 +43,9 @@ class CodeHashes:
         if bare:
             self._digests[code] = digest
         return digest
+
+    def of_spec(self, spec: NodeSpec) -> str:
+        return f"version:{spec.version}" if spec.version is not None else self.of(spec.function)
 
     def _parts(self, function: FunctionType, seen: set[CodeType]) -> list[str]:
         code = function.__code__
@@ -68,6 +75,13 @@ class CodeHashes:
             lines = linecache.getlines(code.co_filename)[code.co_firstlineno - 1 : _last_line(code)]
             self._texts[code] = "".join(_undecorated(lines)) or _bytecode(code)
         return self._texts[code]
+
+
+def enclosing_code(depth: int) -> str:
+    """The hash of the whole function, or file, in which a block stands: `depth` frames out from here."""
+    code = sys._getframe(depth).f_code
+    lines = linecache.getlines(code.co_filename)[max(0, code.co_firstlineno - 1) : _last_line(code)]
+    return "code:" + sha256(("".join(lines) or _bytecode(code)).encode()).hexdigest()[:16]
 
 
 def _undecorated(lines: list[str]) -> list[str]:

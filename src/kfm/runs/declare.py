@@ -13,8 +13,9 @@ A function stays what it was: it can be called, tested and imported without any 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from kfm.core.errors import PipelineError
 from kfm.core.run_states import MAIN, SkipScope
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+WorkersKind = Literal["threads", "processes"]
+
+IN_CHILD = False  # this process runs nodes for another, and loads files for that only
 NAME_MAX = 300
 CONTEXT_NAMES = ("ctx", "context")
 _VARIABLE = 0x04 | 0x08  # *args, **kwargs
@@ -66,7 +70,13 @@ class Pipeline:
     """Named nodes, and what each of them reads from."""
 
     def __init__(
-        self, id: str, *, branch: str = MAIN, skip_scope: SkipScope = "branch", jobs: int | None = None
+        self,
+        id: str,
+        *,
+        branch: str = MAIN,
+        skip_scope: SkipScope = "branch",
+        jobs: int | None = None,
+        workers: WorkersKind = "threads",
     ) -> None:
         if not id or len(id) > NAME_MAX:
             raise PipelineError(f"A pipeline needs a name of 1 to {NAME_MAX} characters.")
@@ -74,6 +84,10 @@ class Pipeline:
         self.branch = branch
         self.skip_scope = skip_scope
         self.jobs = jobs
+        if workers not in ("threads", "processes"):
+            raise PipelineError(f"workers is {workers!r}; it can be threads or processes.")
+        self.workers = workers
+        self.home: str | None = sys._getframe(1).f_globals.get("__file__")  # what makes it
         self.nodes: dict[str, NodeSpec] = {}
         self._by_name: dict[str, str | None] = {}  # of functions; None: more than one has it
 
@@ -133,7 +147,7 @@ class Pipeline:
         names, optional = arguments_of(spec.function)
         bound = dict(spec.needs)
         for name in bound:
-            if name not in names and names is not ANY:
+            if name not in names and names is not ANY and not _takes_more(spec.function):
                 raise PipelineError(f"{spec.id} ({spec.where}) has no argument {name}{near(name, names)}.")
         for name in names:
             if name in bound or name in spec.params or name in CONTEXT_NAMES:
@@ -157,7 +171,12 @@ class Pipeline:
     # --- running -----------------------------------------------------------------------
 
     def run(self, **wish: Any) -> Any:
-        """Run what must run, in this process. See `kfm.runs.declare.Pipeline.plan` for what would."""
+        """Run what must run. `plan` says what would."""
+        if IN_CHILD:
+            raise PipelineError(
+                f"{self.home} runs {self.id} as soon as it is loaded, so no other process can load it.",
+                remedy='Put that under `if __name__ == "__main__":`.',
+            )
         return _passes().run_pipeline(self, **wish)
 
     def plan(self, **wish: Any) -> Any:
@@ -197,6 +216,12 @@ def arguments_of(function: Callable[..., Any]) -> tuple[Sequence[str], Iterable[
     optional = {*code.co_varnames[code.co_argcount - len(defaults) : code.co_argcount]}
     optional.update(getattr(function, "__kwdefaults__", None) or ())
     return names, optional
+
+
+def _takes_more(function: Callable[..., Any]) -> bool:
+    """It has a `**rest` for names that it does not name."""
+    code: CodeType | None = getattr(function, "__code__", None)
+    return code is not None and bool(code.co_flags & 0x08)
 
 
 def _signature(function: Callable[..., Any]) -> tuple[Sequence[str], Iterable[str]]:

@@ -18,8 +18,7 @@ REMEDY = "Name a Python file that makes a kfm.Pipeline: `FILE`, or `FILE:NAME` w
 def load_pipeline(wanted: str) -> Pipeline:
     """The pipeline of a file: the one that is named, or the only one."""
     path, name = split(wanted)
-    module = _executed(path)
-    found = {key: value for key, value in vars(module).items() if isinstance(value, Pipeline)}
+    found = pipelines_of(path)
     if name is not None:
         if name in found:
             return found[name]
@@ -34,6 +33,11 @@ def load_pipeline(wanted: str) -> Pipeline:
         f"{path} makes several pipelines: {', '.join(found)}.",
         remedy=f"Name one: `{path}:{next(iter(found))}`.",
     )
+
+
+def pipelines_of(path: str) -> dict[str, Pipeline]:
+    """All that a file makes, by the names that it gives them."""
+    return {key: value for key, value in vars(_executed(path)).items() if isinstance(value, Pipeline)}
 
 
 def split(wanted: str) -> tuple[str, str | None]:

@@ -6,7 +6,7 @@ the branch otherwise leaves that mark behind, and the next pass compares the two
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from kfm.core.branching import Branch, Commit, Entry, Merged
 from kfm.core.errors import BranchProtected
@@ -17,6 +17,7 @@ from kfm.store import branch_changes, branch_rows
 from kfm.store.session import Row, Session
 
 PAGE = 1000
+REVERTED = "its outputs were reverted"
 CANDIDATES_MAX = 50  # how many earlier successes are looked at for what a revert brought back
 
 
@@ -81,7 +82,7 @@ def require_open(session: Session, branch: str) -> None:
     if found is not None and found.protected:
         raise BranchProtected(
             f"`{branch}` is protected, so no pass works on it.",
-            remedy=f"Work on a branch of its own, and merge: --branch run/NAME --merge-into {branch}.",
+            remedy=f"Work on another one with --branch, then `kfm branch merge REF --into {branch}`.",
         )
 
 
@@ -97,35 +98,53 @@ def reconcile(session: Session, branch: str, graph: Graph) -> list[str]:
     found = branch_changes.branch_in(session, branch)
     if found is None or found.state_commit in (found.head, None):
         return []
-    tree_id, wood = _tree(session, found.head)
-    reverted: dict[str, None] = {}
+    reverted = _reverted(session, branch, found.head)
+    for dataset_id, brought_back in reverted.items():
+        _take_back(session, branch, dataset_id, brought_back)
+    for node, why in _readers(graph, reverted).items():
+        session.all("node_heads.rerun", branch=branch, dataset_id=node, rerun=why)
+    branch_changes.set_state_in(session, branch, found.head)
+    return list(reverted)
+
+
+def foreseen(session: Session, branch: str, graph: Graph) -> tuple[dict[str, Row | None], dict[str, str]]:
+    """What `reconcile` would find: reverted node → what was brought back; other node → why it runs again."""
+    found = branch_changes.branch_in(session, branch)
+    if found is None or found.state_commit in (found.head, None):
+        return {}, {}
+    reverted = _reverted(session, branch, found.head)
+    return reverted, _readers(graph, reverted)
+
+
+def _reverted(session: Session, branch: str, head: str) -> dict[str, Row | None]:
+    """Node whose outputs are not on the branch any more → the earlier success that was brought back."""
+    tree_id, wood = _tree(session, head)
+    reverted: dict[str, Row | None] = {}
     for page in _pages(session, branch):
         expected = {row[0]: entries_of(row[0], outputs_of(row[3])) for row in page if row[4] is not None}
         there = wood.lookup(tree_id, (path for paths in expected.values() for path in paths))
         for dataset_id, entries in expected.items():
             if any(there.get(path) != entry for path, entry in entries.items()):
-                reverted[dataset_id] = None
-                _take_back(session, branch, dataset_id, wood, tree_id)
+                reverted[dataset_id] = _brought_back(session, branch, dataset_id, wood, tree_id)
+    return reverted
+
+
+def _readers(graph: Graph, reverted: Collection[str]) -> dict[str, str]:
+    """Node that reads from a reverted one → why it runs again."""
+    found = {}
     for node, reads in graph:
         producer = next((each for each in reads if each in reverted), None)
         if producer is not None and node not in reverted:
-            session.all(
-                "node_heads.rerun",
-                branch=branch,
-                dataset_id=node,
-                rerun=f"{producer}, which it reads from, was reverted",
-            )
-    branch_changes.set_state_in(session, branch, found.head)
-    return list(reverted)
+            found[node] = f"{producer}, which it reads from, was reverted"
+    return found
 
 
-def _take_back(session: Session, branch: str, dataset_id: str, wood: Forest, tree_id: str) -> None:
-    """Forget what was reverted, and know again what was brought back."""
+def _brought_back(session: Session, branch: str, dataset_id: str, wood: Forest, tree_id: str) -> Row | None:
     there = dict(wood.entries(tree_id, f"{dataset_id}/"))
     candidates = session.all(
         "run_states.successes", dataset_id=dataset_id, branch=branch, limit=CANDIDATES_MAX
     )
-    brought_back = next(
+    return next(
         (
             row
             for row in candidates
@@ -133,6 +152,10 @@ def _take_back(session: Session, branch: str, dataset_id: str, wood: Forest, tre
         ),
         None,
     )
+
+
+def _take_back(session: Session, branch: str, dataset_id: str, brought_back: Row | None) -> None:
+    """Forget what was reverted, and know again what was brought back."""
     session.all(
         "run_states.revert",
         dataset_id=dataset_id,
@@ -140,9 +163,7 @@ def _take_back(session: Session, branch: str, dataset_id: str, wood: Forest, tre
         spared=brought_back[0] if brought_back else "",
     )
     if brought_back is None:
-        session.all(
-            "node_heads.rerun", branch=branch, dataset_id=dataset_id, rerun="its outputs were reverted"
-        )
+        session.all("node_heads.rerun", branch=branch, dataset_id=dataset_id, rerun=REVERTED)
         return
     run_id, inputs_hash, code_sha, outputs_hash, outputs, output_commit = brought_back
     session.all(

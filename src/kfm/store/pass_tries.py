@@ -26,7 +26,7 @@ def abandoned(session: Session, request: BeginPass, lock: Lock | None, now_ms: i
         (each._replace(parent=request.parent), code) for each, code in _left(session, request.run_id, now_ms)
     ]
     holder = lock.holder if lock else None
-    if holder is not None and holder.run_id is not None and holder.run_id != request.run_id:
+    if holder is not None and holder.run_id != request.run_id:
         found += _left(session, holder.run_id, now_ms)
         session.all(
             "passes.interrupt", run_id=holder.run_id, ended_at_ms=now_ms, error_code=leases.WORKER_DIED

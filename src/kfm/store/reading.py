@@ -23,6 +23,7 @@ from kfm.store.session import Database, Row, Session
 
 if TYPE_CHECKING:
     from kfm.core.incidents import Incident, Told
+    from kfm.core.passes import PassFigures
     from kfm.store.branches import EmbeddedBranchReader
 
 
@@ -192,10 +193,14 @@ class Ledger:
         return [evidence_rows.attempt_and_run_from(row) for row in found]
 
     def pass_attempts(self, run_id: str) -> list[PassFigures]:
+        from kfm.store import pass_tries
+
         found = self._session.all("pass_attempts.of_run", run_id=run_id)
         return [pass_tries.figures_from(row) for row in found]
 
     def pass_attempts_since(self, after: int, limit: int = 1000) -> list[tuple[int, PassFigures]]:
+        from kfm.store import pass_tries
+
         found = self._session.all("pass_attempts.since", after_number=after, row_limit=limit)
         return [(row[0], pass_tries.figures_from(row[1:])) for row in found]
 

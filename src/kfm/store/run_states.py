@@ -33,7 +33,7 @@ from kfm.core.run_states import (
     outputs_text,
     to_document,
 )
-from kfm.store import leases, pass_tries, rows
+from kfm.store import joint_passes, leases, pass_tries, rows
 from kfm.store.session import Row, Session
 
 PAGE = 1000
@@ -156,7 +156,7 @@ def put(session: Session, node: Node) -> None:
 
 
 def put_record(session: Session, node: Node) -> tuple[str | None, str | None]:
-    """The record alone; returns its outputs as text, and their hash: those of a skipped one are its maker's."""
+    """The record alone; returns its outputs as text, and their hash. A skipped one's are its maker's."""
     from_document(to_document(node))  # the schema, enforced on every write
     made = node.outcome != "skipped" or node.outputs
     outputs = outputs_text(node.outputs) if made else None

@@ -15,10 +15,11 @@ from msgspec.structs import replace
 
 from kfm.core.evidence import Attempt, Retry
 from kfm.core.paging import every
+from kfm.core.passes import PassFigures
 from kfm.core.records import Invocation, Record, Run
 from kfm.core.times import rfc3339
 from kfm.ports import LedgerReader
-from kfm.telemetry.counting import CostTally, NodeTally, RunTally
+from kfm.telemetry.counting import CostTally, NodeTally, PassTally, RunTally
 from kfm.telemetry.documents import (
     NO_INGEST,
     CarbonAccount,
@@ -48,9 +49,15 @@ class Names(Record, frozen=True):
 
     hidden: Callable[[str], bool]  # of a dataset's id
     mask: Callable[[str], str]  # of any name that goes with it
+    hidden_pipeline: Callable[[str], bool] = lambda _name: False  # of one that is part of no governed run
 
     def of_dataset(self, dataset_id: str) -> str:
         return self.mask(dataset_id) if self.hidden(dataset_id) else dataset_id
+
+    def of_pass(self, figures: PassFigures) -> PassFigures:
+        owner = figures.dataset_id
+        hidden = self.hidden_pipeline(figures.pipeline_id) if owner is None else self.hidden(owner)
+        return replace(figures, pipeline_id=self.mask(figures.pipeline_id)) if hidden else figures
 
     def of_run(self, run: Run) -> Run:
         """The run with names that may be told, and without words that could name the rest."""
@@ -121,6 +128,13 @@ def visit(ledger: LedgerReader, bounds: Bounds, names: Names, *visitors: Visitor
                 visitor.call(invocation, names.of_dataset(invocation.dataset_id))
 
 
+def visit_passes(ledger: LedgerReader, bounds: Bounds, names: Names, counting: Aggregates) -> None:
+    """The same for passes, which are attempts of their own."""
+    for _, figures in every(ledger.pass_attempts_since):
+        if bounds.hold(figures.started_at_ms):
+            counting.passed(names.of_pass(figures))
+
+
 def _attempts(ledger: LedgerReader) -> Iterator[tuple[Attempt, Run]]:
     return ((attempt, run) for _, attempt, run in every(ledger.attempts_since))
 
@@ -146,6 +160,7 @@ class Aggregates:
         self._datasets: dict[str, RunTally] = {}
         self._nodes: dict[str, NodeTally] = {}
         self._dataset_nodes: dict[str, dict[str, NodeTally]] = {}
+        self._pipelines: dict[str, PassTally] = {}
         self._sequences = Sequences(f"releases/{release}/focus-telemetry.json")
 
     # --- seeing ------------------------------------------------------------------------
@@ -161,6 +176,11 @@ class Aggregates:
             for tally in self._tallies(run.dataset_id):
                 tally.add(attempt)
             self._sequences.add_attempt(attempt, run)
+
+    def passed(self, figures: PassFigures) -> None:
+        self._seen(figures.started_at_ms)
+        self._seen(figures.ended_at_ms)
+        self._pipelines.setdefault(figures.pipeline_id, PassTally()).add(figures)
 
     def retry(self, retry: Retry, run: Run) -> None:
         self._seen(retry.at_ms)
@@ -220,6 +240,7 @@ class Aggregates:
                 )
                 for name, nodes in _sorted(self._dataset_nodes)
             ),
+            pipelines=tuple(tally.document(name) for name, tally in _sorted(self._pipelines)),
         )
 
     def focus(self) -> FocusTelemetry:

@@ -5,8 +5,19 @@ from __future__ import annotations
 from collections import Counter
 
 from kfm.core.evidence import Attempt, Energy, Retry
+from kfm.core.passes import PassFigures
 from kfm.core.records import Invocation
-from kfm.telemetry.documents import Calls, Cost, Durations, NodeWrites, Runs, Writes, amount, share
+from kfm.telemetry.documents import (
+    Calls,
+    Cost,
+    Durations,
+    NodeWrites,
+    PipelineWrites,
+    Runs,
+    Writes,
+    amount,
+    share,
+)
 
 
 class DurationTally:
@@ -122,6 +133,33 @@ class RunTally:
             calls=Calls(**self._calls),
             cost=self.cost.document(),
             retry_cost=self.retry_cost.document(),
+        )
+
+
+class PassTally:
+    """The passes over one pipeline."""
+
+    def __init__(self) -> None:
+        self._states: Counter[str] = Counter()
+        self._writes: Counter[str] = Counter()
+        self._worked_ms = 0
+
+    def add(self, figures: PassFigures) -> None:
+        self._states[figures.state] += 1
+        for outcome in ("success", "failed", "partial", "skipped"):
+            self._writes[outcome] += getattr(figures, outcome)
+        self._worked_ms += figures.worked_ms
+
+    def document(self, pipeline_id: str) -> PipelineWrites:
+        writes = Writes(**self._writes)
+        return PipelineWrites(
+            pipeline_id=pipeline_id,
+            passes={state: self._states[state] for state in sorted(self._states)},
+            writes=writes,
+            executed=writes.success + writes.failed + writes.partial,
+            skipped=writes.skipped,
+            skip_rate=share(writes.skipped, self._writes.total()),
+            worked_ms=self._worked_ms,
         )
 
 

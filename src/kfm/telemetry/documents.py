@@ -143,6 +143,21 @@ class DatasetNodes(Record, frozen=True):
     nodes: tuple[NodeWrites, ...]
 
 
+class PipelineWrites(Record, frozen=True):
+    """Records that passes over one pipeline's nodes wrote, each as it was written.
+
+    `skip_rate` is the part of them that says that nothing had to be done.
+    """
+
+    pipeline_id: str
+    passes: dict[str, Count]  # attempts at passes, by how they ended
+    writes: Writes
+    executed: Count  # success, failed and partial
+    skipped: Count
+    skip_rate: Amount | None
+    worked_ms: Count  # of executed nodes, added up
+
+
 class PatternsTelemetry(Record, frozen=True, kw_only=True):
     """What was written about nodes, and what nodes cost."""
 
@@ -152,6 +167,7 @@ class PatternsTelemetry(Record, frozen=True, kw_only=True):
     period: Period
     nodes: tuple[NodeWrites, ...]
     datasets: tuple[DatasetNodes, ...]
+    pipelines: tuple[PipelineWrites, ...] = ()
 
 
 class Try(Record, frozen=True):

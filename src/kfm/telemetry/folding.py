@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterable
 from kfm.core import audit
 from kfm.core.errors import KfmError
 from kfm.core.evidence import Attempt, Retry
+from kfm.core.passes import PassFigures
 from kfm.core.records import Invocation, Run
 from kfm.ports import LedgerReader
+from kfm.telemetry.pass_folding import PassFolding
 from kfm.telemetry.place import Place
 from kfm.telemetry.tallies import Tallies
 
@@ -34,6 +36,7 @@ class Folding:
         self._unanswered: dict[str, str | None] = {}  # invocation → its run
         self._succeeded_ms: dict[str, int] = {}
         self._chain = Chain()
+        self._passes = PassFolding()
 
     def fold(
         self,
@@ -42,11 +45,12 @@ class Folding:
         datasets: Iterable[str],
         version: str,
         providers: Callable[[str], str] = str,
+        pipelines: Callable[[PassFigures], str] = lambda figures: figures.pipeline_id,
     ) -> Tallies:
         """Everything that has happened since the last time, and how things stand now.
 
         `public` gives a dataset's public name. It must give the same each time: names are counted under.
-        `providers` does so for those whom sources call.
+        `providers` does so for those whom sources call, `pipelines` for the pipelines of passes.
         """
         self._public, self._providers = public, providers
         now_ms = ledger.now_ms()
@@ -60,6 +64,7 @@ class Folding:
                 self._count(attempt, run)
         for _, retry in self._retries.read(ledger.retries_since, lambda row: row[1].at_ms, now_ms):
             self._count_retry(retry)
+        self._passes.fold(ledger, self.tallies, pipelines, now_ms)
         self._answer_calls(ledger)
         for _, call in self._calls.read(ledger.invocations_since, lambda row: row[1].requested_at_ms, now_ms):
             if call.outcome is None:
@@ -67,6 +72,7 @@ class Folding:
             else:
                 self._count_call(call)
         self.tallies.forget_gauges()
+        self._passes.levels(self.tallies)
         self._levels(ledger, now_ms, list(datasets), version)
         return self.tallies
 

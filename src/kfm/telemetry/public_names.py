@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kfm.core.masking import MASK_KEY, is_masked, mask
+from kfm.core.masking import MASK_KEY, hidden_names, is_masked, mask
+from kfm.core.passes import PassFigures
 from kfm.core.providers import provider_of
 from kfm.core.settings import Dataset, Settings
 from kfm.ports import LedgerReader
@@ -17,6 +18,7 @@ class PublicNames:
         self._ledger = ledger
         self._key = ledger.mark(MASK_KEY)
         self._known: dict[str, str] = {}
+        self._hides = hidden_names(settings.datasets)
 
     def __call__(self, dataset_id: str) -> str:
         if dataset_id not in self._known:
@@ -32,6 +34,13 @@ class PublicNames:
             hidden = [is_masked(dataset) for dataset in self._datasets.values()]
             return self._masked(provider) if any(hidden) else provider
         return self._masked(provider) if all(hidden) else provider
+
+    def pipeline(self, figures: PassFigures) -> str:
+        """A pipeline's name, or its mask where it works for a hidden dataset, or is named after one."""
+        owner, name = figures.dataset_id, figures.pipeline_id
+        named_after = self._hides is not None and self._hides(name)
+        hidden = named_after if owner is None else self(owner) != owner
+        return self._masked(name) if hidden else name
 
     def _described(self, dataset_id: str) -> Dataset:
         if dataset_id in self._datasets:

@@ -62,11 +62,11 @@ def make_witness(loaded: Loaded, key: MaskKey, environment: OpenLineage | None =
         mask=key.mask,
         folder=loaded.folder,
         hide=lambda text: loaded.discretion.hide(text),
-        check=_require_valid,
+        check=require_valid_event,
     )
 
 
-def _require_valid(event: dict[str, Any]) -> None:
+def require_valid_event(event: dict[str, Any]) -> None:
     from kfm.publish.trace import require_valid
 
     require_valid("openlineage-event", event)
@@ -109,6 +109,10 @@ def provenance(app: Surroundings, wanted: str, *, internal: bool = False) -> byt
     veil = key.mask if hidden and not internal else None
     make = prov_of if run else prov_of_call
     document = make(app.ledger, wanted, mask=veil, environment=app.settings.environment, rights=rights)
+    if run is not None:
+        from kfm.wiring.pass_evidence import add_pass
+
+        add_pass(app, document, run.run_id, veil)
     return prov_bytes(document)
 
 
@@ -197,6 +201,11 @@ def deliver(
         deadline_ms=deadline_ms,
         progress=progress,
     )
+
+
+def lineage_export(settings: Settings) -> str:
+    """Where events go: none, file or http."""
+    return _export(settings, openlineage())
 
 
 def _export(settings: Settings, given: OpenLineage) -> str:

@@ -6,13 +6,14 @@ import getpass
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kfm.core.errors import ConfigNotFound, UnhashableInput, UsageError
 from kfm.core.run_states import Pass
 from kfm.engine.passing import NodeReport, Passing, PassKernel, PassReport, Wish
 from kfm.engine.working import Alone, Bench, Threads
-from kfm.runs.declare import Pipeline
+from kfm.runs.declare import Pipeline, WorkersKind
 from kfm.system import FlockLiveness, PosixFiles, SystemClock, SystemIds
 from kfm.wiring.heart import ThreadHeart
 from kfm.wiring.stores import make_folder, open_ledger, open_store
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from kfm.ports import Objects
     from kfm.store.run_state_tables import RunStateTables
     from kfm.wiring.adapters import Adapters
+    from kfm.wiring.pass_evidence import PlaceEvidence
+    from kfm.wiring.run_states import Surroundings
 
 JOBS_MAX = 256
 
@@ -47,10 +50,11 @@ class Place:
         *,
         read_only: bool = False,
         redact: Callable[[str], str] = lambda text: text,
+        loaded: Loaded | None = None,
+        moving: bool = False,
     ) -> None:
         from kfm.objects.local import LocalObjects
         from kfm.objects.project import DiskProject
-        from kfm.store.run_state_tables import RunStateTables
 
         self.root = root
         self.state = state
@@ -62,18 +66,40 @@ class Place:
         else:
             make_folder(state)
             self.store = open_store(store, state, self.clock)
-        self.tables = RunStateTables(self.store.database)
+        self.loaded = loaded  # the configuration, where there is one
         self.objects = LocalObjects(PosixFiles(), f"{state}/objects", self.ids)
+        try:
+            self.tables = self._run_states(read_only=read_only, moving=moving)
+        except BaseException:
+            self.store.close()
+            raise
         self.files = DiskProject(root)
         self.liveness = FlockLiveness(f"{state}/workers")
         self.announce = announce
-        self.loaded: Loaded | None = None  # the configuration, where there is one
         self._redact = redact
         self.worker_id = self.ids.new()
         self._store_name = store
+        self._read_only = read_only
+        self._evidence: PlaceEvidence | None = None
+
+    def surroundings(self) -> Surroundings:
+        from kfm.wiring.run_states import Surroundings
+
+        return Surroundings(self.store, self.state, self.objects, self.loaded)
+
+    def _run_states(self, *, read_only: bool, moving: bool) -> RunStateTables:
+        from kfm.core.settings import RunState
+        from kfm.wiring import run_states
+
+        chosen = self.loaded.settings.run_state if self.loaded else RunState()
+        if moving:
+            begun = run_states.begun_with(self.store) or run_states.RELATIONAL
+            return run_states.make(self.surroundings(), run_states.named(begun, chosen))
+        return run_states.open_run_states(self.surroundings(), chosen, read_only=read_only)
 
     def kernel(self, on_node: Callable[[NodeReport], None], log: Callable[[str, str], None]) -> PassKernel:
         bench = Bench(self.objects, self.files, self.clock, log)
+        self._evidence = told = self._evidence or self._leave_evidence()
         return PassKernel(
             states=self.tables,
             passes=self.tables,
@@ -90,12 +116,25 @@ class Place:
             announce=self.announce,
             redact=self._redact,
             on_node=on_node,
+            **({} if told is None else told.fields()),
+        )
+
+    def _leave_evidence(self) -> PlaceEvidence | None:
+        """Whoever only looks leaves none."""
+        if self._read_only:
+            return None
+        from kfm.wiring.pass_evidence import PlaceEvidence
+
+        return PlaceEvidence(
+            self.loaded, self.root, self.state, self.store, self.clock, self.ids, self.announce
         )
 
     def _own_store(self) -> Any:
         return open_store(self._store_name, self.state, SystemClock())
 
     def close(self) -> None:
+        if self._evidence is not None:
+            self._evidence.hand_over()
         holders = [lock.holder.worker_id for lock in self.store.locks() if lock.holder is not None]
         if self.worker_id not in holders:
             self.liveness.close()
@@ -107,14 +146,16 @@ def governed_kernel(app: Adapters, objects: Objects, *, dry_run: bool) -> PassKe
     """What the nodes of a governed run work with. A dry-run keeps nothing, and so knows nothing."""
     from kfm.objects.project import DiskProject
     from kfm.runs.forgetful import Forgetful
+    from kfm.wiring.pass_evidence import governed_evidence
 
     files = DiskProject(app.loaded.folder)
     bench = Bench(objects, files, app.clock, lambda node, line: app.announce(f"{node}: {line}"))
     kept: RunStateTables | Forgetful = Forgetful()
     if not dry_run:
-        from kfm.store.run_state_tables import RunStateTables
+        from kfm.wiring.run_states import Surroundings, open_run_states
 
-        kept = RunStateTables(app.store.database)  # type: ignore[union-attr]
+        around = Surroundings(app.store, app.state, objects, app.loaded)
+        kept = open_run_states(around, app.settings.run_state)
     kernel = app.kernel
     return PassKernel(
         states=kept,
@@ -130,6 +171,7 @@ def governed_kernel(app: Adapters, objects: Objects, *, dry_run: bool) -> PassKe
         actor=getpass.getuser(),
         announce=app.announce,
         redact=app.loaded.discretion,
+        **({} if dry_run else governed_evidence(app)),
     )
 
 
@@ -153,6 +195,7 @@ def open_place(
     *,
     loaded: Loaded | None = None,
     read_only: bool = False,
+    moving: bool = False,
 ) -> Iterator[Place]:
     """By the configuration, where there is one; else the folder itself, with its state in `.kfm`."""
     if loaded is None and directory is None:
@@ -166,23 +209,31 @@ def open_place(
     if loaded is not None:
         state = loaded.resolve(loaded.settings.state).rstrip("/")
         hide = loaded.discretion.hide
-        place = Place(loaded.folder, state, loaded.store, announce, read_only=read_only, redact=hide)
-        place.loaded = loaded
+        place = Place(
+            loaded.folder,
+            state,
+            loaded.store,
+            announce,
+            read_only=read_only,
+            redact=hide,
+            loaded=loaded,
+            moving=moving,
+        )
     else:
         root = os.path.abspath(directory or ".")
-        place = Place(root, os.path.join(root, ".kfm"), None, announce, read_only=read_only)
+        place = Place(root, os.path.join(root, ".kfm"), None, announce, read_only=read_only, moving=moving)
     try:
         yield place
     finally:
         place.close()
 
 
-def require_role(loaded: Loaded, *, read_only: bool) -> None:
+def require_role(loaded: Loaded, *, read_only: bool, what: str) -> None:
     """As for every other command: RoleMissing, where people have roles and whoever asks has not this one."""
     from kfm.wiring.app import open_app
 
     if loaded.settings.people:
-        with open_app(loaded, read_only=True, role="read" if read_only else "operate", what="kfm pipeline"):
+        with open_app(loaded, read_only=True, role="read" if read_only else "operate", what=what):
             pass
 
 
@@ -201,6 +252,7 @@ def run_pipeline(
     jobs: int | None = None,
     keep_going: bool = False,
     verify: bool = False,
+    workers: WorkersKind | None = None,
     on_node: Callable[[NodeReport], None] = lambda _report: None,
     log: Callable[[str, str], None] = lambda _node, _line: None,
 ) -> PassReport:
@@ -209,15 +261,41 @@ def run_pipeline(
             pipeline, place, branch=branch, run_id=run_id, resume=resume, fork=fork, fork_from=fork_from,
             force=force, only=only, jobs=jobs, keep_going=keep_going, verify=verify,
         )  # fmt: skip
-        return Passing(place.kernel(on_node, log), pipeline, wish).run()
+        kernel = with_workers(place.kernel(on_node, log), place, pipeline, workers, log)
+        return Passing(kernel, pipeline, wish).run()
+
+
+def with_workers(
+    kernel: PassKernel,
+    place: Place,
+    pipeline: Pipeline,
+    workers: WorkersKind | None,
+    log: Callable[[str, str], None],
+) -> PassKernel:
+    """Threads, unless the pipeline or whoever runs it wants processes."""
+    if (workers or pipeline.workers) != "processes":
+        return kernel
+    from kfm.wiring.processes import Processes, home_of
+
+    home_of(pipeline)  # before anything is begun
+    return replace(kernel, workers=lambda jobs: Processes(place, pipeline, jobs, log))
 
 
 def plan_pipeline(
     pipeline: Pipeline, *, directory: str | None = None, config: str | None = None, **wish: Any
 ) -> PassReport:
     with open_place(directory, config, read_only=True) as place:
-        made = make_wish(pipeline, place, **wish)
-        return Passing(place.kernel(lambda _report: None, lambda _node, _line: None), pipeline, made).plan()
+        return planned(place, pipeline, make_wish(pipeline, place, **wish))
+
+
+def planned(place: Place, pipeline: Pipeline, wish: Wish) -> PassReport:
+    """What a pass would do, with what it would know: also of commits that were reverted since."""
+    from kfm.store.foresight import Foresight
+
+    graph = tuple(pipeline.graph().reads.items())
+    states: Any = Foresight(place.tables, place.store.database.session, graph)
+    kernel = replace(place.kernel(lambda _report: None, lambda _node, _line: None), states=states)
+    return Passing(kernel, pipeline, wish).plan()
 
 
 def make_wish(

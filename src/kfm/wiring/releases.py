@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from kfm import __version__
 from kfm.config import Loaded, source_date_epoch_ms
 from kfm.core.errors import SigningFailed, UsageError
-from kfm.core.masking import MASK_KEY, mask
+from kfm.core.masking import MASK_KEY, hidden_names, mask
 from kfm.core.settings import Settings
 from kfm.ports import Ids, LedgerReader, PolicyEngine, Store
 from kfm.release.attestation import Origin
@@ -78,7 +78,9 @@ def _names(app: Surroundings) -> Names:
     key = app.store.mark(MASK_KEY) or app.store.ensure_mark(MASK_KEY, app.ids.new() + app.ids.new())
     public = PublicNames(app.settings, app.store)
     return Names(
-        hidden=lambda dataset_id: public(dataset_id) != dataset_id, mask=lambda name: mask(name, key)
+        hidden=lambda dataset_id: public(dataset_id) != dataset_id,
+        mask=lambda name: mask(name, key),
+        hidden_pipeline=hidden_names(app.settings.datasets) or (lambda _name: False),
     )
 
 

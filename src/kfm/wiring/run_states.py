@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from hashlib import sha256
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from kfm.core.canonical import canonical_bytes
 from kfm.core.errors import Busy, ConfigError, StoreCorrupt, UsageError
 from kfm.core.records import GovernanceEntry, Lock, Node
 from kfm.core.run_states import to_document
@@ -40,7 +40,7 @@ class Surroundings(NamedTuple):
 
 def name_of(chosen: RunState) -> str:
     """What the ledger's mark says of a store: the same words wherever the project's folder lies."""
-    return f"delta:{chosen.path or ''}" if chosen.store == "delta" else chosen.store
+    return f"delta:{chosen.path}" if chosen.path else chosen.store
 
 
 def named(name: str, chosen: RunState) -> RunState:
@@ -48,7 +48,9 @@ def named(name: str, chosen: RunState) -> RunState:
     kind, _, path = name.partition(":")
     if kind == "delta":
         return RunState(store="delta", path=path or None, options=chosen.options)
-    return RunState(store="branch" if kind == "branch" else "relational")
+    if kind in ("branch", "lakefs"):
+        return RunState(store=kind)  # type: ignore[arg-type]
+    return RunState()
 
 
 def open_run_states(around: Surroundings, chosen: RunState, *, read_only: bool = False) -> RunStateTables:
@@ -67,7 +69,8 @@ def require(store: Any, chosen: RunState, *, read_only: bool) -> None:
     if begun not in (None, wanted):
         raise ConfigError(
             f"The run-state of this environment is kept in `{begun}`, and the configuration says `{wanted}`.",
-            remedy=f"`kfm run-state migrate --to {chosen.store}` moves it; or set run_state back to what it was.",
+            remedy=f"`kfm run-state migrate --to {chosen.store}` moves it; or set run_state back to what"
+            " it was.",
         )
 
 
@@ -94,9 +97,28 @@ def make(around: Surroundings, chosen: RunState, *, moving: bool = False) -> Run
         return ShelvedRunStates(
             database, shelf, lambda session: shelf.on(BranchesInside(session, gated=moving))
         )
+    if chosen.store == "lakefs":
+        return _on_lakefs(around)
     from kfm.store.run_state_tables import RunStateTables
 
     return RunStateTables(database)
+
+
+def _on_lakefs(around: Surroundings) -> RunStateTables:
+    from kfm.objects.standing import StandingShelf
+    from kfm.store.elsewhere import RunStatesElsewhere
+    from kfm.system import SystemClock, SystemIds, SystemRng
+    from kfm.wiring.lakefs import open_branches
+
+    if around.loaded is None or around.loaded.settings.lakefs is None:
+        raise ConfigError(
+            "The run-state of this environment is on lakeFS, and the configuration names no server.",
+            remedy="Set `lakefs:` to the repository, as it was.",
+        )
+    branches = open_branches(
+        around.loaded, around.objects, around.store, clock=SystemClock(), ids=SystemIds(), rng=SystemRng()
+    )
+    return RunStatesElsewhere(around.store.database, StandingShelf(branches, around.objects, branches.bring))
 
 
 def _versioned(around: Surroundings, *, outputs: bool) -> VersionedShelf:
@@ -110,9 +132,7 @@ def delta_shelf(around: Surroundings, chosen: RunState) -> Any:
     from kfm.delta.shelf import DeltaShelf
 
     loaded = around.loaded
-    options = {
-        name: loaded.secret(value) if loaded else value for name, value in chosen.options.items()
-    }
+    options = {name: loaded.secret(value) if loaded else value for name, value in chosen.options.items()}
     hide: Callable[[str], str] = loaded.discretion.hide if loaded else lambda text: text
     return DeltaShelf(table_address(around, chosen.path), options, discreet=hide)
 
@@ -172,7 +192,7 @@ def migrate(place: Place, target: RunState, *, actor: str, on_page: Callable[[in
             moved += len(page)
             on_page(moved)
         if target.store == "branch":
-            _beside_heads(around, goal)
+            _beside_heads(around)
         had, has = tally(source.rows()), tally(goal.rows())
         if had != has:
             raise StoreCorrupt(
@@ -202,12 +222,21 @@ def _alone(place: Place) -> int:
     return int(fence)
 
 
-def _beside_heads(around: Surroundings, goal: Any) -> None:
+def _beside_heads(around: Surroundings) -> None:
     """A branch that knows of a node what another branch made gets the record, too, as a merge would bring."""
     from kfm.store.run_state_moves import heads
 
-    for branch, keys in heads(around.store.database.session).items():
-        goal.bring(branch, keys)
+    shelf, database = _versioned(around, outputs=False), around.store.database
+    for branch, keys in heads(database.session).items():
+        missing = set(keys) - shelf.present(keys, branch)
+        prepared = shelf.prepare_on(branch, shelf.get(missing).values())
+        database.write(partial(_put_inside, shelf, prepared))
+
+
+def _put_inside(shelf: VersionedShelf, prepared: Any, session: Any) -> None:
+    from kfm.store.shelved import BranchesInside
+
+    shelf.on(BranchesInside(session, gated=True)).put(prepared)
 
 
 def _pages(nodes: Iterator[Node]) -> Iterator[list[Node]]:
@@ -222,7 +251,9 @@ def mirror(around: Surroundings, tables: RunStateTables, address: str) -> int:
     """All records as a Delta table for analysis, made anew. Nothing ever reads it to decide."""
     mark = begun_with(around.store) or RELATIONAL
     shelf = delta_shelf(around, RunState(store="delta", path=address))
-    if mark.startswith("delta:") and shelf.uri == table_address(around, mark.partition(":")[2] or None):
+    if mark.partition(":")[0] == "delta" and shelf.uri == table_address(
+        around, mark.partition(":")[2] or None
+    ):
         raise UsageError(
             f"{address} is the store of this environment's run-state.", remedy="Name another folder."
         )

@@ -5,14 +5,18 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from kfm.lakefs.branches import CANNOT, LakefsBranches
+from kfm.lakefs.client import Client
 from kfm.store.ledger import SqlStore
-from kfm.system import SystemClock
+from kfm.system import SystemClock, SystemIds
 from tests import services
-from tests.conformance.branches.scene import Scene
+from tests.conformance.branches.scene import EntryObjects, Scene
 from tests.conformance.store import ledgers
+from tests.lakefs_server import ACCESS_KEY, SECRET_KEY, Server, serving
 
 
 @pytest.fixture(scope="session")
@@ -31,12 +35,17 @@ def branch_schema(postgres_dsn: str) -> Iterator[Callable[[], str]]:
         yield make
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], SqlStore]]:
+@pytest.fixture(params=["sqlite", "postgresql", "lakefs"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def open_store(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], SqlStore]]:
     """Opens the same ledger again and again, as other processes would."""
     opened: list[SqlStore] = []
     path = str(tmp_path / "kfm.db")
-    dsn = request.getfixturevalue("branch_schema")() if request.param == "postgresql" else ""
+    dsn = request.getfixturevalue("branch_schema")() if kind == "postgresql" else ""
 
     def make() -> SqlStore:
         store = ledgers.postgres_store(dsn) if dsn else ledgers.sqlite_store(path, SystemClock())
@@ -49,6 +58,44 @@ def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Calla
 
 
 @pytest.fixture
-def scene(open_store: Callable[[], SqlStore]) -> Scene:
+def lakefs(kind: str) -> Iterator[Server | None]:
+    """A server with an empty repository. Its pages are short, so that there are always several."""
+    if kind != "lakefs":
+        yield None
+        return
+    with serving(page=7) as server:
+        yield server
+
+
+@pytest.fixture
+def open_branches(open_store: Callable[[], SqlStore], lakefs: Server | None) -> Callable[[], Any]:
+    """The same branches again and again, as other processes would see them."""
+
+    def make() -> Any:
+        if lakefs is None:
+            return open_store().branch_store()
+        return lakefs_branches(lakefs)
+
+    return make
+
+
+def lakefs_branches(server: Server, store: SqlStore | None = None) -> LakefsBranches:
+    client = Client(server.endpoint, server.repository.name, ACCESS_KEY, SECRET_KEY)
+    if store is None:
+        return LakefsBranches(client, EntryObjects(), SystemIds(), SystemClock())  # type: ignore[arg-type]
+    return LakefsBranches(
+        client,
+        EntryObjects(),  # type: ignore[arg-type]
+        SystemIds(),
+        SystemClock(),
+        tell=lambda told: store.append_governance([told]),
+        epoch=store.policy_epoch,
+    )
+
+
+@pytest.fixture
+def scene(open_store: Callable[[], SqlStore], lakefs: Server | None) -> Scene:
     store = open_store()
-    return Scene(store, store.branch_store())
+    if lakefs is None:
+        return Scene(store, store.branch_store())
+    return Scene(store, lakefs_branches(lakefs, store), CANNOT, "Repository created", many=300)

@@ -2,24 +2,56 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from hashlib import sha256
+from io import BytesIO
+from typing import Any
 
-from kfm.branch_ports import BranchStore
-from kfm.core.branching import Commit, Entry, Merged, Preference, Why
+import pytest
+
+from kfm.core.branching import Branch, Commit, Entry, Merged, Preference, Why
 from kfm.store.ledger import SqlStore
 
 WHY = Why(actor="ada", rationale="because it has to be")
 
 
+_BYTES: dict[str, bytes] = {}
+
+
 def entry(content: str) -> Entry:
-    return Entry(sha256=sha256(content.encode()).hexdigest(), size=len(content))
+    data = content.encode()
+    made = Entry(sha256=sha256(data).hexdigest(), size=len(data))
+    _BYTES[made.sha256] = data
+    return made
+
+
+class EntryObjects:
+    """The bytes of all entries that `entry` made, for branches that keep them elsewhere."""
+
+    def open(self, sha256: str) -> BytesIO:
+        return BytesIO(_BYTES[sha256])
 
 
 @dataclass
 class Scene:
     store: SqlStore
-    branches: BranchStore
+    branches: Any  # BranchStore; Branches where `cannot` has "garbage"
+    cannot: Mapping[str, str] = field(default_factory=dict)  # promises that are not kept, and why
+    beginning: str = ""  # the message of the first commit of all
+    many: int = 3000
+
+    def needs(self, promise: str) -> None:
+        if promise in self.cannot:
+            pytest.skip(self.cannot[promise])
+
+    def start(self, name: str = "main") -> Branch:
+        """The first branch: made, or there from the beginning."""
+        if "first-branch" in self.cannot:
+            (found,) = self.branches.branches()
+            assert found.name == name
+            return found
+        return self.branches.create(name)
 
     def put(self, branch: str, message: str = "put", /, **contents: str | None) -> Commit:
         """A commit; `a__b` stands for the path `a/b`, None removes."""
@@ -43,7 +75,7 @@ class Scene:
 
     def begin(self, **contents: str) -> Commit:
         """`main` with these, and `side` from there."""
-        self.branches.create("main")
+        self.start()
         first = self.put("main", "first", **contents)
         self.branches.create("side", "main")
         return first

@@ -15,6 +15,11 @@ pytestmark = pytest.mark.req("RS-5")
 NOW = Swept(commits=0, trees=0)
 
 
+@pytest.fixture(autouse=True)
+def _garbage_is_ours(scene: Scene) -> None:
+    scene.needs("garbage")
+
+
 def later(scene: Scene) -> int:
     """A moment when all that is there is old."""
     return scene.store.now_ms() + 10_000

@@ -65,6 +65,10 @@ def test_a_conflict_is_told_by_path(
     scene.put("side", other="clear", **side)
     before = scene.put("main", **main)
     done = scene.merge("side")
+    if kind == "file-folder" and "files-or-folders" in scene.cannot:
+        assert done.outcome == "merged"
+        assert len(scene.paths("main")) == 4
+        return
     assert (done.outcome, done.commit, done.conflicts_total) == ("conflict", None, 1)
     (conflict,) = done.conflicts
     assert conflict.kind == kind
@@ -114,7 +118,7 @@ def test_crossed_merges_take_only_what_is_sure(scene: Scene) -> None:
     scene.branches.create("old-main", "main")
     scene.merge("side", "main")
     scene.merge("old-main", "side")
-    assert len(scene.branches.propose("side", "main").bases) == 2
+    assert len(scene.branches.propose("side", "main").bases) == (1 if "several-bases" in scene.cannot else 2)
     scene.put("side", a="again", n="new")
     before = scene.branches.resolve("main")
     done = scene.merge("side")

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from importlib.resources import files
+
+import jsonschema_rs
 import pytest
 from msgspec.structs import replace
 
@@ -11,7 +15,7 @@ from kfm.core.run_states import from_document, to_document
 from tests.conformance.run_states.shelves import Pipeline, Place, digest, output
 
 
-@pytest.mark.req("RS-1", "RS-5")
+@pytest.mark.req("RS-1", "RS-5", "RS-7")
 def test_a_record_comes_back_as_it_was_put(place: Place, soil: Pipeline) -> None:
     """Every field of a record is read back as it was written, also by another process."""
     soil.begin("run-1")
@@ -93,7 +97,7 @@ WRONG: list[dict[str, object]] = [
 ]
 
 
-@pytest.mark.req("RS-2")
+@pytest.mark.req("RS-2", "RS-7")
 def test_an_invalid_record_is_refused(soil: Pipeline) -> None:
     """What does not match the schema is refused, and nothing is written: not even what came with it."""
     soil.begin("run-1")
@@ -108,6 +112,21 @@ def test_an_invalid_record_is_refused(soil: Pipeline) -> None:
     assert soil.states.document("d") is None
     assert soil.record(good)
     assert list(soil.states.of_run("run-1")) == [good]
+
+
+@pytest.mark.req("RS-2")
+def test_the_schema_is_the_one_that_is_enforced() -> None:
+    """`run-state.schema.json` takes what stores take, and refuses what they refuse by form."""
+    text = files("kfm").joinpath("contracts", "schemas", "run-state.schema.json").read_text()
+    schema = jsonschema_rs.validator_for(json.loads(text))
+    soil = Pipeline(None)  # type: ignore[arg-type]
+    soil.run_id = "run-1"
+    assert schema.is_valid(to_document(soil.node("tiles")))
+    by_form = [wrong for wrong in WRONG if not {"validation_summary", "skipped_because"} & wrong.keys()]
+    for wrong in by_form:
+        if wrong == {"outcome": "skipped"} or "half" in str(wrong):
+            continue  # what it needs beside that is said by the record's other rules
+        assert not schema.is_valid({**to_document(soil.node("tiles")), **wrong}), wrong
 
 
 def test_history_is_newest_first_and_by_branch(place: Place, soil: Pipeline) -> None:

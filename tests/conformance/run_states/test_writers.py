@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import pytest
 
@@ -80,3 +81,29 @@ def test_two_pipelines_write_at_once(place: Place) -> None:
         assert states.known("main", "run-x", [f"{name}.n0"]).heads[f"{name}.n0"].outputs_hash == digest(
             "again"
         )
+
+
+def test_a_commit_of_the_ledger_that_fails_leaves_nothing_torn(place: Place) -> None:
+    """If the ledger fails after the record was put elsewhere, putting it again ends well."""
+    soil = Pipeline(place.open())
+    soil.begin("run-1")
+    database = soil.states._database
+    whole = database.write
+
+    def fails(change: Any) -> Any:
+        def and_then(session: Any) -> Any:
+            change(session)
+            raise ConnectionError("the power went")
+
+        return whole(and_then)
+
+    node = soil.node("tiles")
+    database.write = fails  # type: ignore[method-assign]
+    with pytest.raises(ConnectionError):
+        soil.record(node)
+    database.write = whole  # type: ignore[method-assign]
+
+    assert soil.states.known("main", "run-2", ["tiles"]).heads == {}
+    assert soil.record(node)
+    assert list(soil.states.of_run("run-1")) == [node]
+    assert soil.states.known("main", "run-2", ["tiles"]).heads["tiles"].run_id == "run-1"

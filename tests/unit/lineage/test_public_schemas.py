@@ -11,7 +11,9 @@ import jsonschema_rs
 import pytest
 
 from kfm.core.evidence import Circumstances
+from kfm.core.passes import PassEnd
 from kfm.lineage.facets import PUBLIC, PUBLIC_SCHEMAS
+from kfm.lineage.passes import ENDINGS
 from tests.unit.lineage.samples import (
     START_MS,
     attempt,
@@ -25,6 +27,7 @@ from tests.unit.lineage.samples import (
     specs,
     witness,
 )
+from tests.unit.lineage.test_passes import HASH, about, done, made_object, spoken
 
 FOLDER = specs()
 pytestmark = pytest.mark.skipif(
@@ -46,6 +49,20 @@ def _varieties() -> Iterator[dict[str, Any]]:
         for outcome in ("refused", "failed"):
             call = invocation(outcome=outcome, reason="No.", run_id=None)
             yield from map(event, said.turned_away(call, everything(), START_MS))
+    yield from _of_passes()
+
+
+def _of_passes() -> Iterator[dict[str, Any]]:
+    for said in (spoken(), spoken(masked=lambda _: True, mask=lambda _: "masked-0123456789ab")):
+        yield from map(event, said.began(about(attempt=2), [(about(), "WORKER_DIED")]))
+        document = {"inputs": [{"id": "soil.raw", "checksum": HASH}, {"uri": "s3://b/k", "etag": "e"}]}
+        for outcome in ("success", "failed", "partial"):
+            yield from map(
+                event, said.did(about(), done(document, outcome=outcome, outputs=(made_object(),)))
+            )
+        for state in ENDINGS:
+            end = PassEnd(state, START_MS, {"skipped": 2}, ["a", "b"], ["c"])  # type: ignore[arg-type]
+            yield from map(event, said.ended(about(), end))
 
 
 @cache

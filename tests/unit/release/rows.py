@@ -6,6 +6,7 @@ from typing import Any
 
 from kfm.core.energy import energy_of
 from kfm.core.evidence import Attempt, Link, Retry
+from kfm.core.passes import PassFigures
 from kfm.core.records import Invocation, Run
 from kfm.core.settings import EnergyModel
 from kfm.telemetry.aggregates import Aggregates, Bounds, Names, visit
@@ -25,6 +26,7 @@ class ListLedger:
         self.retries: list[Retry] = []
         self.calls: list[Invocation] = []
         self.links: list[Link] = []
+        self.passes: list[PassFigures] = []
 
     def run(self, run_id: str) -> Run | None:
         return self.runs.get(run_id)
@@ -37,6 +39,9 @@ class ListLedger:
 
     def invocations_since(self, after: int, limit: int) -> list[tuple[int, Invocation]]:
         return self._page(self.calls, after, limit)
+
+    def pass_attempts_since(self, after: int, limit: int) -> list[tuple[int, PassFigures]]:
+        return self._page(self.passes, after, limit)
 
     def chain_head(self) -> tuple[int, str]:
         return (self.links[-1].number, self.links[-1].hash) if self.links else (0, "0" * 64)

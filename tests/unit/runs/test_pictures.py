@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -122,7 +123,7 @@ def test_layers(graph: tuple[list[Cell], dict[str, tuple[str, ...]]]) -> None:
 def test_apart(wanted: list[float]) -> None:
     """Neighbours keep their order and a distance of one; where that is so already, nothing moves."""
     found = apart(wanted)
-    assert all(second - first >= 1 - 1e-9 for first, second in zip(found, found[1:], strict=False))
+    assert all(second - first >= 1 - 1e-9 for first, second in pairwise(found))
     spread = [float(index * 2) for index in range(len(wanted))]
     assert apart(spread) == spread
 

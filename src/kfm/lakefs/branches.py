@@ -1,0 +1,324 @@
+"""What changes branches on a lakeFS server.
+
+lakeFS stages changes on the branch itself, where everybody's lie together, and its commit takes no head
+that it would have to find. So a change is made on a hidden branch of its own, which begins at the head
+that was seen, and then brought in by a squash merge: all of it or nothing, never with what others have
+staged. Should somebody have been faster, the server merges path by path; about a path that both changed
+it refuses. Each change bears an id, so that one whose answer was lost is found and not made twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from kfm.core import branching
+from kfm.core.branching import (
+    CONFLICTS_SHOWN_MAX,
+    Branch,
+    Commit,
+    Conflict,
+    Decided,
+    Entry,
+    Merged,
+    Moved,
+    PathChange,
+    Preference,
+    Proposal,
+    Why,
+)
+from kfm.core.errors import (
+    BackendUnavailable,
+    BranchMoved,
+    BranchProtected,
+    GateDenied,
+    KfmError,
+    RefNotFound,
+    UsageError,
+)
+from kfm.lakefs.client import said_by, status_of
+from kfm.lakefs.names import TEMPORARY, to_server
+from kfm.lakefs.reading import AUTHOR, CHANGE, META, SHA256, SILENT
+from kfm.lakefs.refs import ROUNDS_MAX, LakefsRefs, moved_from
+
+DELETED_AT_ONCE_MAX = 1000
+PATH_BYTES_MAX = 1024  # lakeFS counts bytes
+RECENT = 100  # commits among which a change is looked for whose answer was lost
+STRATEGIES = {"source": "source-wins", "target": "dest-wins"}
+
+# What the port promises and lakeFS can't: one reason each.
+CANNOT: dict[str, str] = {
+    "compare-and-set": "lakeFS takes no expected head: of two who saw the same head both may land, one on "
+    "top of the other; about a path that both changed the second is told",
+    "one-transaction": "a change on the server and its entry in the governance ledger are two steps",
+    "files-or-folders": "keys are flat: `a` and `a/b` can stand beside each other",
+    "several-bases": "of several common ancestors lakeFS merges by one",
+    "tag-words": "a tag has a name and a commit, no message and no author",
+    "first-branch": "a repository has its default branch, and a first commit, from the beginning",
+    "prefer-in-revert": "a revert with conflicts can't be decided for one side",
+    "garbage": "the server collects its own",
+}
+
+
+class LakefsBranches(LakefsRefs):
+    """Implements `branch_ports.Branches`, but for what `CANNOT` names."""
+
+    def commit(
+        self,
+        branch: str,
+        changes: Mapping[str, Entry | None],
+        *,
+        message: str,
+        author: str,
+        expected: str | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> Commit | Moved:
+        branching.check_changes(changes)
+        _check_lengths(changes)
+        words = _words(message, author, meta)
+        for _ in range(ROUNDS_MAX):
+            held = self._held(branch)
+            if moved := moved_from(held, expected):
+                return moved
+            _refuse_protected(held)
+            there = self._lookup(held.head, changes)
+            needed = {path: entry for path, entry in changes.items() if there.get(path) != entry}
+            if not needed:
+                return self._commit(held.head)
+            done = self._changed(held, lambda temporary: self._staged(temporary, needed), words)  # noqa: B023
+            if done is not None:
+                return done
+        raise BranchMoved(f"`{branch}` moved {ROUNDS_MAX} times meanwhile.")
+
+    def _staged(self, temporary: str, changes: Mapping[str, Entry | None]) -> None:
+        for path, entry in changes.items():
+            if entry is not None:
+                body = partial(self._objects.open, entry.sha256)
+                self._client.upload(temporary, path, body, entry.size, {SHA256: entry.sha256})
+        removed = iter([path for path, entry in changes.items() if entry is None])
+        while batch := list(islice(removed, DELETED_AT_ONCE_MAX)):
+            answer = self._client.ask(
+                "objects", "delete_objects", temporary, self._client.sdk.PathList(paths=batch)
+            )
+            if wrong := [each for each in answer.errors if each.status_code != 404]:
+                raise BackendUnavailable(f"lakeFS did not remove {wrong[0].path}: {wrong[0].message}.")
+        wanted = self._client.sdk.CommitCreation(message="kfm")
+        self._tolerating_none("commits", "commit", temporary, wanted)
+
+    def _tolerating_none(self, api: str, method: str, *args: Any) -> bool:
+        """False if the server found no change; after a lost answer that means: it is done."""
+        tries = 0
+
+        def attempt(timeout_ms: int) -> bool:
+            nonlocal tries
+            tries += 1
+            try:
+                self._client.once(timeout_ms, api, method, *args)
+            except BackendUnavailable as error:
+                if status_of(error) != 400 or "no changes" not in said_by(error):
+                    raise
+                return tries > 1
+            return True
+
+        return bool(self._client.guarded(attempt))
+
+    def _changed(
+        self, held: Branch, prepare: Callable[[str], None], words: tuple[str, dict[str, str]]
+    ) -> Commit | None:
+        """What was prepared on a branch of its own, as one commit on this one; None: others were faster."""
+        temporary = TEMPORARY + to_server(self._ids.new())
+        try:
+            self._made(temporary, held.head, hidden=True)
+            prepare(temporary)
+            return self._merged(temporary, held.name, words, squash_merge=True)
+        finally:
+            with contextlib.suppress(KfmError):  # it is hidden, and harms nobody
+                self._gone("branches", "delete_branch", temporary)
+
+    def _merged(self, source: str, into: str, words: tuple[str, dict[str, str]], **how: Any) -> Commit | None:
+        """The commit, or None where both sides changed a path."""
+        message, metadata = words
+        change = self._ids.new()
+        wanted = self._client.sdk.Merge(message=message, metadata={**metadata, CHANGE: change}, **how)
+        tries = 0
+
+        def attempt(timeout_ms: int) -> str:
+            nonlocal tries
+            tries += 1
+            if tries > 1 and (found := self._landed(timeout_ms, into, change)):
+                return found
+            answer = self._client.once(
+                timeout_ms, "refs", "merge_into_branch", source, to_server(into), merge=wanted
+            )
+            return str(answer.reference)
+
+        try:
+            return self._commit(self._client.guarded(attempt))
+        except BackendUnavailable as error:
+            if status_of(error) == 409:
+                return None
+            raise _merge_refused(error, into) from None
+
+    def _landed(self, timeout_ms: int, branch: str, change: str) -> str | None:
+        recent = self._client.once(
+            timeout_ms, "refs", "log_commits", to_server(branch), first_parent=True, amount=RECENT
+        )
+        return next((each.id for each in recent.results if (each.metadata or {}).get(CHANGE) == change), None)
+
+    # --- merges and reverts ------------------------------------------------------------------
+
+    def merge(
+        self,
+        proposal: Proposal,
+        *,
+        message: str,
+        author: str,
+        gated: bool = False,
+        prefer: Preference | None = None,
+        why: Why | None = None,
+    ) -> Merged | Moved:
+        words = _words(message, author, None)
+        seen = self.resolve(proposal.source).commit_id
+        if seen != proposal.source_head:
+            return Moved(branch=proposal.source, expected=proposal.source_head, actual=seen)
+        if gated and (epoch := self._epoch()) != proposal.policy_epoch:
+            return Moved(
+                branch=proposal.target, expected=f"epoch {proposal.policy_epoch}", actual=f"epoch {epoch}"
+            )
+        held = self._held(proposal.target)
+        if moved := moved_from(held, proposal.target_head):
+            return moved
+        _refuse_protected(held, gated)
+        base = self._base(seen, held.name)
+        if base == seen:
+            return Merged(outcome="unchanged", target=held.name, commit=self._commit(held.head))
+        how = {"strategy": STRATEGIES[prefer]} if prefer else {}
+        done = self._merged(seen, held.name, words, allow_empty=True, **how)
+        if done is None:
+            found = self._differing(held.head, seen, "three_dot")
+            paths = [path for path, kind in found if kind == "conflict"]
+            return self._disagreed(held, paths, base, held.head, seen)
+        return self._told(held, done, "branch-merge", why, source=proposal.source)
+
+    def revert(
+        self,
+        branch: str,
+        ref: str,
+        *,
+        message: str,
+        author: str,
+        expected: str | None = None,
+        gated: bool = False,
+        prefer: Preference | None = None,
+        why: Why | None = None,
+    ) -> Merged | Moved:
+        undone = self.resolve(ref)
+        words = _words(message, author, {"reverts": undone.commit_id})
+        if prefer is not None:
+            raise UsageError(f"On lakeFS {CANNOT['prefer-in-revert']}.")
+        for _ in range(ROUNDS_MAX):
+            held = self._held(branch)
+            if moved := moved_from(held, expected):
+                return moved
+            _refuse_protected(held, gated)
+            self._require_own(undone, held)
+            try:
+                done = self._changed(held, lambda temporary: self._taken_back(temporary, undone), words)
+            except _Nothing:
+                return Merged(outcome="unchanged", target=branch, commit=self._commit(held.head))
+            except BackendUnavailable as error:
+                if status_of(error) != 409:
+                    raise
+                return self._not_taken_back(held, undone)
+            if done is not None:
+                return self._told(held, done, "branch-revert", why, reverts=undone.commit_id)
+        raise BranchMoved(f"`{branch}` moved {ROUNDS_MAX} times meanwhile.")
+
+    def _require_own(self, undone: Commit, held: Branch) -> None:
+        if not undone.parents:
+            raise UsageError("The first commit of all can't be reverted: there is nothing before it.")
+        if self._base(undone.commit_id, held.name) != undone.commit_id:
+            raise RefNotFound(f"The commit {undone.commit_id[:12]} is no part of `{held.name}`.")
+
+    def _taken_back(self, temporary: str, undone: Commit) -> None:
+        wanted = self._client.sdk.RevertCreation(
+            ref=undone.commit_id, parent_number=1 if len(undone.parents) > 1 else 0
+        )
+        if not self._tolerating_none("branches", "revert_branch", temporary, wanted):
+            raise _Nothing
+
+    def _not_taken_back(self, held: Branch, undone: Commit) -> Merged:
+        """lakeFS says that there are conflicts, not where."""
+        later = self._diff(undone.commit_id, held.head)
+        back = self._diff(undone.commit_id, undone.parents[0])
+        return _conflicting(held, branching.decide_merge([later], [back]))
+
+    def _disagreed(
+        self, held: Branch, paths: list[str], base: str, target: str, source: str
+    ) -> Merged | Moved:
+        if not paths:  # the conflict was with somebody who came between
+            return Moved(branch=held.name, expected=held.head, actual=self._held(held.name).head)
+        shown = sorted(paths)[:CONFLICTS_SHOWN_MAX]
+        before, ours, theirs = (self._lookup(commit, shown) for commit in (base, target, source))
+        decided = branching.decide_merge([_changes(shown, before, ours)], [_changes(shown, before, theirs)])
+        return _conflicting(held, decided, len(paths))
+
+    def _told(self, held: Branch, done: Commit, kind: str, why: Why | None, **more: Any) -> Merged:
+        changed = sum(1 for _ in self._differing(done.parents[0], done.commit_id, "two_dot"))
+        self._tell(kind, f"branch:{held.name}", why, commit=done.commit_id, paths=changed, **more)
+        return Merged(outcome="merged", target=held.name, commit=done, changed=changed)
+
+
+class _Nothing(Exception):
+    """A revert would change nothing."""
+
+
+def _words(message: str, author: str, meta: Mapping[str, Any] | None) -> tuple[str, dict[str, str]]:
+    """A commit's message and metadata, within the limits that every kind of branches has."""
+    checked = branching.make_commit("", (), message=message, author=author, at_ms=0, meta=meta)
+    said = {AUTHOR: author, META: msgspec.json.encode(checked.meta, order="sorted").decode()}
+    return (message, said) if message else ("(no message)", {**said, SILENT: "true"})
+
+
+def _refuse_protected(held: Branch, gated: bool = False) -> None:
+    if held.protected and not gated:
+        raise BranchProtected(f"`{held.name}` was not touched.")
+
+
+def _merge_refused(error: BackendUnavailable, into: str) -> KfmError:
+    if status_of(error) == 412:
+        return GateDenied(f"A hook of lakeFS before the merge into `{into}` said: {said_by(error)}.")
+    if status_of(error) == 400 and "uncommitted" in said_by(error):
+        return BranchMoved(
+            f"Somebody has staged changes on `{into}` and not committed them.",
+            remedy=f"Commit or drop them on the server: lakectl branch reset lakefs://REPOSITORY/{to_server(into)}",
+        )
+    return error
+
+
+def _check_lengths(changes: Iterable[str]) -> None:
+    for path in changes:
+        if len(path) * 4 > PATH_BYTES_MAX and len(path.encode()) > PATH_BYTES_MAX:
+            raise UsageError(
+                f"{path[:100]!r} can't be a path on lakeFS: it has more than {PATH_BYTES_MAX} bytes."
+            )
+
+
+def _changes(paths: Iterable[str], before: dict[str, Entry], after: dict[str, Entry]) -> list[PathChange]:
+    return [PathChange(path=path, before=before.get(path), after=after.get(path)) for path in paths]
+
+
+def _conflicting(held: Branch, decided: Decided, total: int | None = None) -> Merged:
+    conflicts: tuple[Conflict, ...] = decided.conflicts
+    return Merged(
+        outcome="conflict",
+        target=held.name,
+        commit=None,
+        conflicts=conflicts,
+        conflicts_total=total if total is not None else decided.conflicts_total,
+    )
