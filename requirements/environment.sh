@@ -11,7 +11,8 @@ pins=requirements/$name.txt
 [ -f "$pins" ] || { printf 'There is no %s.\n' "$pins" >&2; exit 2; }
 unset PYTHONPATH PYTHONHOME VIRTUAL_ENV CONDA_PREFIX UV_PROJECT_ENVIRONMENT UV_PYTHON
 
-key=$({ printf '%s\n' "$PWD"; cat "$pins" requirements/build.txt pyproject.toml; } | sha256sum | cut -c1-12)
+points=$(sed -n '/entry-points/,/^$/p' pyproject.toml)
+key=$({ printf '%s\n' "$PWD" "$points"; cat "$pins" requirements/build.txt; } | sha256sum | cut -c1-12)
 folder=${KFM_ENVIRONMENTS:-${XDG_CACHE_HOME:-$HOME/.cache}/kfm-environments}/$name-$key
 [ "$what" = make ] || { printf '%s\n' "$folder"; exit 0; }
 

@@ -43,12 +43,21 @@ class Shelf(Protocol):
     def rows(self) -> Iterator[Node]:
         """All that there are, by run and node."""
 
+    def reverted(self) -> set[Key]:
+        """Those of them that `made` does not find any more."""
+
+    def take_back(self, keys: Collection[Key]) -> None:
+        """Mark records as reverted, one by one: another store had them so."""
+
 
 class StandingShelf(Shelf, Protocol):
     """Records on branches that the ledger does not keep: what stands there is asked of them."""
 
     def require_open(self, branch: str) -> None:
         """BranchProtected if no pass may work there."""
+
+    def head(self, branch: str) -> str | None:
+        """Where the branch is."""
 
     def standing(self, branch: str) -> tuple[set[Key], dict[str, Node]]:
         """All records of a branch by their keys, and of each node its newest success."""

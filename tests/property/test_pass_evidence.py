@@ -67,4 +67,6 @@ def test_each_lineage_run_has_one_start_and_one_end(steps: list[tuple[str, str, 
     for event in events_of(workshop):
         told[event["run"]["runId"]].append(event["eventType"])
     for kinds in told.values():
-        assert len(kinds) == 2 and kinds[0] == "START" and kinds[1] in ("COMPLETE", "FAIL", "ABORT")
+        assert len(kinds) == 2
+        assert kinds[0] == "START"
+        assert kinds[1] in ("COMPLETE", "FAIL", "ABORT")

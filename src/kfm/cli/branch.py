@@ -20,6 +20,7 @@ from kfm.cli.failures import error_lines
 from kfm.cli.options import session_options
 from kfm.cli.output import one_line, table
 from kfm.cli.session import Session
+from kfm.core.branching import Branch
 from kfm.core.errors import MergeConflict, RationaleRequired
 from kfm.core.wording import counted, moment, readable_size
 
@@ -106,6 +107,7 @@ def delete(session: Session, name: str, tag: bool, rationale: str | None, ticket
             commit_id = branches.delete_tag(name, why=reason).commit_id
         else:
             gone = branches.delete(name, why=reason)
+            assert isinstance(gone, Branch), "nothing was expected of its head"
             commit_id = gone.head
     document = {"deleted": name, "kind": "tag" if tag else "branch", "commit_id": commit_id}
     session.emit(document, [f"{document['kind']} {name} is deleted; it was at {commit_id[:SHORT]}"])

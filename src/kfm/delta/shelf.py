@@ -90,6 +90,25 @@ class DeltaShelf:
             f"lakefs_branch = {quoted(branch)} AND outcome = 'success' AND NOT reverted"
             f" AND dataset_id IN ({listed(sorted(dataset_ids))})"
         )
+        self._update(where)
+
+    def reverted(self) -> set[Key]:
+        table = self._fresh()
+        if table is None:
+            return set()
+        found = self._query(table, "SELECT run_id, dataset_id FROM t WHERE reverted")
+        return {pair for batch in found.to_batches() for pair in _pairs_of(batch)}
+
+    def take_back(self, keys: Collection[Key]) -> None:
+        left = sorted(keys)
+        for start in range(0, len(left), RUNS_NAMED_MAX):
+            where = " OR ".join(
+                f"(run_id = {quoted(run_id)} AND dataset_id = {quoted(dataset_id)})"
+                for run_id, dataset_id in left[start : start + RUNS_NAMED_MAX]
+            )
+            self._update(where)
+
+    def _update(self, where: str) -> None:
         self._committed(lambda table: table.update(predicate=where, updates={"reverted": "true"}))
 
     def rebuild(self, pages: Iterable[Sequence[Node]]) -> int:
@@ -278,6 +297,10 @@ class DeltaShelf:
     def _said(self, error: Exception) -> BackendUnavailable:
         reason = self._discreet(str(error).split("\n")[0])[:300]
         return BackendUnavailable(f"The table {self.uri}: {reason}")
+
+
+def _pairs_of(batch: Any) -> Iterator[Key]:
+    return zip(*(batch.column(name).to_pylist() for name in ("run_id", "dataset_id")), strict=True)
 
 
 # --- durability on a local disk --------------------------------------------------------------

@@ -13,13 +13,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
-from kfm.core.errors import Busy, Cancelled, KfmError, LostLease, NodesFailed, UsageError
+from kfm.core.canonical import canonical_bytes
+from kfm.core.errors import Busy, Cancelled, KfmError, LostLease, NodesFailed, UnhashableInput, UsageError
 from kfm.core.evidence import Testimony
-from kfm.core.hashing import dependencies_bytes, inputs_bytes, sha256_text
+from kfm.core.hashing import INPUTS_TAG, dependencies_bytes, inputs_bytes, sha256_text
 from kfm.core.passes import Parent
 from kfm.core.records import Node, NodeOutcome
 from kfm.core.run_states import (
     NO_OUTPUTS,
+    NOTHING_CHECKED,
     BeginPass,
     Decision,
     EndPass,
@@ -55,6 +57,7 @@ from kfm.runs.graph import ancestors, descendants, near
 from kfm.runs.inputs import FileChecksums, Inputs
 from kfm.telemetry.off import Off
 
+UNTOLD = "its inputs can't be told"
 DOCUMENT_BYTES_MAX = 256 * 1024  # what a hash was made of is kept up to this size
 
 
@@ -253,7 +256,12 @@ class Passing:
             if any(each in unsure for each in self._graph.reads[node]):
                 unsure[node] = "reads from what would run"
             else:
-                decision, inputs_hash = self._decide(self._pipeline.nodes[node])
+                try:
+                    decision, inputs_hash = self._decide(self._pipeline.nodes[node])
+                except UnhashableInput as error:
+                    unsure[node] = error.detail
+                    self._report.nodes[node] = NodeReport(node, "failed", UNTOLD, error=error)
+                    continue
                 if decision.verdict != "run":
                     self._settle(node, decision, inputs_hash)
                     continue
@@ -286,7 +294,11 @@ class Passing:
                     pending.append(node)
                     break
             else:
-                decision, inputs_hash = self._decide(nodes[node])
+                try:
+                    decision, inputs_hash = self._decide(nodes[node])
+                except UnhashableInput:  # it fails in its turn
+                    pending.append(node)
+                    continue
                 if decision.verdict == "run":
                     pending.append(node)
                 else:
@@ -384,9 +396,8 @@ class Passing:
         spec = self._pipeline.nodes[node]
         try:
             decision, inputs_hash = self._decide(spec)
-        except KfmError as error:  # an input that can't be hashed fails its node, and closed
-            self._failures += 1
-            self._tell(NodeReport(node, "failed", "its inputs can't be told", error=error, ran=True))
+        except UnhashableInput as error:  # fails its node, and closed
+            self._record([self._untold(spec, error)])
             return
         if decision.verdict == "run":
             self._watch.starts(alone=self._wish.jobs == 1)
@@ -395,6 +406,24 @@ class Passing:
             self._settle(node, decision, inputs_hash)
             self._kernel.on_node(self._report.nodes[node])
             queue.done(node)
+
+    def _untold(self, spec: NodeSpec, error: UnhashableInput) -> Outcome:
+        """A node that was not run, since nobody can tell what it would read: on record like any failure."""
+        document = canonical_bytes({"inputs": [], "kfm": INPUTS_TAG, "params": {}, "untold": error.detail})
+        own = self._known.own.get(spec.id)
+        job = Job(
+            spec=spec,
+            reason=UNTOLD,
+            inputs_hash=sha256_text(document),
+            code_sha=self._code(spec),
+            document=document,
+            attempt=own.attempt + 1 if own else 1,
+            arguments={},
+            run_id=self._wish.run_id,
+            branch=self._wish.branch,
+            run=self._run,
+        )
+        return Outcome(job, "failed", (), dict(NOTHING_CHECKED), error, 0)
 
     def _tell(self, report: NodeReport) -> None:
         self._report.nodes[report.id] = report

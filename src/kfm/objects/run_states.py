@@ -22,6 +22,7 @@ from kfm.ports import Objects
 from kfm.run_state_ports import Committing, Key
 
 ROOT = "_run_state/"
+ASIDE = "run-state/reverted"  # a branch for records that were reverted before they were moved here
 TRIES_MAX = 10
 TOGETHER = 16
 RECORD_BYTES_MAX = 4 * 1024 * 1024
@@ -143,6 +144,30 @@ class VersionedShelf:
     def revert(self, branch: str, dataset_ids: Collection[str]) -> None:
         """Whatever reverted their outputs has taken back the records as well."""
 
+    def take_back(self, keys: Collection[Key]) -> None:
+        """They leave the branches that they stand on, as a revert would have it, and are kept aside."""
+        wanted = set(keys)
+        for name in self._names() if wanted else []:
+            if name == ASIDE:
+                continue
+            found = self._entries(wanted, [name])
+            if found:
+                paths = {path_of(*key): entry for key, entry in found.items()}
+                self._move(name, dict.fromkeys(paths))
+                self._move(ASIDE, dict(paths))
+
+    def _move(self, branch: str, changes: dict[str, Entry | None]) -> None:
+        found = self._branches.branch(branch) or self._branches.create(branch)
+        done = self._branches.commit(
+            branch,
+            changes,
+            message="run-state: reverted records",
+            author=self._author,
+            expected=found.head,
+        )
+        if not isinstance(done, Commit):
+            raise StoreBusy(f"The branch {branch} was moved by others.")
+
     # --- reading -----------------------------------------------------------------------------
 
     def present(self, keys: Collection[Key], branch: str | None = None) -> set[Key]:
@@ -186,6 +211,9 @@ class VersionedShelf:
             found = dict(self._listed(name)) | found
         for key in sorted(found):
             yield self._read(found[key])
+
+    def reverted(self) -> set[Key]:
+        return {key for name in self._names(ASIDE) for key, _entry in self._listed(name)}
 
     def _names(self, branch: str | None = None) -> list[str]:
         if branch is None:

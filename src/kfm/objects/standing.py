@@ -49,8 +49,12 @@ class StandingShelf(VersionedShelf):
         if found is not None and found.protected:
             raise BranchProtected(
                 f"`{branch}` is protected, so no pass works on it.",
-                remedy=f"Work on a branch of its own: `kfm branch create run/NAME --from {branch}`. Then merge.",
+                remedy=f"Work on another (`kfm branch create run/NAME --from {branch}`), and merge.",
             )
+
+    def head(self, branch: str) -> str | None:
+        found = self._branches.branch(branch)
+        return found.head if found is not None else None
 
     def standing(self, branch: str) -> tuple[set[Key], dict[str, Node]]:
         """All records of a branch by their keys, and of each node its newest success."""

@@ -15,12 +15,10 @@ from kfm.core.records import Node
 from kfm.core.run_states import (
     BeginPass,
     Begun,
-    EndedPass,
     EndPass,
     Graph,
     Head,
     Known,
-    Skips,
     outputs_hash,
     outputs_text,
 )
@@ -61,9 +59,9 @@ class RunStatesElsewhere(ShelvedRunStates):
             self._reconcile(request.branch, request.graph)
         return begun
 
-    def end(self, request: EndPass, skips: Skips | None = None) -> EndedPass:
+    def _committed(self, session: Session, request: EndPass) -> str | None:
         """Each record went onto the branch together with its outputs: nothing is left to commit."""
-        return super().end(replace(request, commits=False), skips)
+        return self._standing.head(request.branch)
 
     def _reconcile(self, branch: str, graph: Graph) -> None:
         """A node whose record is gone was reverted, and whoever reads from it runs again (unless it was

@@ -77,6 +77,15 @@ class RunStateTables:
         """All that there are, as they were put."""
         return run_states.every(self._database.session)
 
+    def reverted(self) -> set[tuple[str, str]]:
+        """Run and node of what `made` does not find any more."""
+        return {(row[0], row[1]) for row in self._database.session.all("run_states.reverted")}
+
+    def take_back(self, keys: Collection[tuple[str, str]]) -> None:
+        marked = [{"run_id": run_id, "dataset_id": dataset_id} for run_id, dataset_id in keys]
+        if marked:
+            self._database.write(lambda session: session.many("run_states.take_back", marked))
+
     def move_in(self, nodes: Sequence[Node]) -> None:
         """Records from elsewhere. What branches know of them is known already."""
 
@@ -117,21 +126,23 @@ class RunStateTables:
             if not run_states.holds(session, Fence(request.scope, request.fence)):
                 return EndedPass(landed=False)
             self._claim(session)
-            commit = None
-            if request.commits:
-                commit = node_branches.commit_outputs(
-                    session,
-                    request.branch,
-                    run_id=request.run_id,
-                    pipeline_id=request.pipeline_id,
-                    author=request.author,
-                )
+            commit = self._committed(session, request) if request.commits else None
             put(session, commit)
             if skips is not None:
                 pass_tries.count(session, (), skips)
             return EndedPass(landed=run_states.end(session, request, commit), commit=commit)
 
         return self._database.write(change)
+
+    def _committed(self, session: Session, request: EndPass) -> str | None:
+        """What its nodes made, on the branch."""
+        return node_branches.commit_outputs(
+            session,
+            request.branch,
+            run_id=request.run_id,
+            pipeline_id=request.pipeline_id,
+            author=request.author,
+        )
 
     def _claim(self, session: Session) -> None:
         """Hold what else a write needs; before a branch is held, so that nobody waits in a circle."""

@@ -192,6 +192,17 @@ class ShelvedRunStates(RunStateTables):
     def rows(self) -> Iterator[Node]:
         return self._shelf.rows()
 
+    def reverted(self) -> set[Key]:
+        return self._shelf.reverted()
+
+    def take_back(self, keys: Collection[Key]) -> None:
+        def change(session: Session) -> None:
+            self._claim(session)
+            self._within(session).take_back(keys)
+
+        if keys:
+            self._database.write(change)
+
     def move_in(self, nodes: Sequence[Node]) -> None:
         there = self._shelf.get([(node.run_id, node.dataset_id) for node in nodes])
         prepared = self._shelf.prepare(

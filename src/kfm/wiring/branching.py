@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from kfm.branch_ports import BranchReader, Branches
+from kfm.branch_ports import Branches, BranchReader
 from kfm.core.branching import Proposal, Why
 from kfm.core.errors import SwitchThrown
 from kfm.engine.merging import Merging

@@ -191,10 +191,12 @@ def migrate(place: Place, target: RunState, *, actor: str, on_page: Callable[[in
             goal.move_in(page)
             moved += len(page)
             on_page(moved)
+        reverted = source.reverted()
+        goal.take_back(reverted)
         if target.store == "branch":
             _beside_heads(around)
         had, has = tally(source.rows()), tally(goal.rows())
-        if had != has:
+        if had != has or goal.reverted() != reverted:
             raise StoreCorrupt(
                 f"`{before}` holds {had.records} records and `{after}` {has.records}, or they differ.",
                 remedy=f"Nothing was switched. Empty `{after}` of what is not from here, and try again.",
@@ -227,8 +229,9 @@ def _beside_heads(around: Surroundings) -> None:
     from kfm.store.run_state_moves import heads
 
     shelf, database = _versioned(around, outputs=False), around.store.database
+    reverted = shelf.reverted()
     for branch, keys in heads(database.session).items():
-        missing = set(keys) - shelf.present(keys, branch)
+        missing = set(keys) - shelf.present(keys, branch) - reverted
         prepared = shelf.prepare_on(branch, shelf.get(missing).values())
         database.write(partial(_put_inside, shelf, prepared))
 

@@ -358,3 +358,26 @@ def test_roles(kfm: Kfm, flow: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         refused = kfm("pipeline", "run", "flow.py", *where)
         assert refused.code == 3
         assert "`kfm pipeline run`" in refused.err
+
+
+@pytest.mark.req("RS-10", "RS-3")
+def test_a_plan_foresees_what_a_revert_brings(kfm: Kfm, flow: Path) -> None:
+    """After a commit was taken back, the plan lists what the next pass runs, with its reasons."""
+    (flow / "kfm.yml").write_text("version: 1\nenvironment: test\ndatasets: []\nsources: []\n")
+    assert kfm("pipeline", "run", "flow.py").code == 0
+    (flow / "data" / "a.csv").write_text("5\n")
+    assert kfm("pipeline", "run", "flow.py", "--only", "soil.mean").code == 0
+    assert kfm("pipeline", "plan", "flow.py", "--only", "soil.mean").out == "2 unchanged, 2 skipped\n"
+    assert kfm("branch", "revert", "main", "--rationale", "a broken gauge").code == 0
+    planned = {
+        each["node"]: each["reason"]
+        for each in kfm("pipeline", "plan", "flow.py", "--json").document["nodes"]
+    }
+    ran = {
+        each["node"]: each["reason"]
+        for each in kfm("pipeline", "run", "flow.py", "--json").document["nodes"]
+        if each["word"] == "ran"
+    }
+    assert set(ran) <= set(planned)
+    assert planned["soil.samples"] == ran["soil.samples"]
+    assert "soil.mean" in ran

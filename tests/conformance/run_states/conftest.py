@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from kfm.system import SystemClock
 from tests import services
 from tests.conformance.run_states.shelves import KINDS, Pipeline, Place
 from tests.conformance.store import ledgers
+from tests.lakefs_server import serving
 
 
 @pytest.fixture(scope="session")
@@ -42,7 +44,8 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
         opened.append(store)
         return store
 
-    yield Place(request.param, tmp_path, open_store)
+    with serving(page=50) if request.param == "lakefs" else nullcontext() as server:
+        yield Place(request.param, tmp_path, open_store, server)
     for store in opened:
         store.close()
 

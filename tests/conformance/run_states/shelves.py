@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import hashlib
+import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from kfm.core.records import Node, Output
 from kfm.core.run_states import BeginPass, EndedPass, EndPass, Fence, Skips
+from kfm.lakefs.branches import LakefsBranches
+from kfm.lakefs.client import Client
 from kfm.objects.local import LocalObjects
 from kfm.store.ledger import SqlStore
 from kfm.store.run_state_tables import RunStateTables
-from kfm.system import PosixFiles, SystemIds
+from kfm.system import PosixFiles, SystemClock, SystemIds
+from tests.lakefs_server import ACCESS_KEY, SECRET_KEY, Server
 
-KINDS = ("sqlite", "postgresql", "delta", "delta-postgresql", "branch", "branch-postgresql")
+KINDS = ("sqlite", "postgresql", "delta", "delta-postgresql", "branch", "branch-postgresql", "lakefs")
 START_MS = 1_767_225_600_000
 
 
@@ -22,15 +26,29 @@ def digest(text: str) -> str:
     return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
 
+_BYTES: dict[str, bytes] = {}
+
+
 def output(text: str, name: str = "tiles.json") -> Output:
+    _BYTES[digest(text).removeprefix("sha256:")] = text.encode()
     return Output(name=name, checksum=digest(text), size=len(text.encode()))
+
+
+class ObjectsAndOutputs(LocalObjects):
+    """Has the bytes of all outputs that `output` made, too: lakeFS gets a copy of them."""
+
+    def open(self, sha256: str) -> Any:
+        return io.BytesIO(_BYTES[sha256]) if sha256 in _BYTES else super().open(sha256)
 
 
 class Place:
     """The same environment, opened as often as there are processes."""
 
-    def __init__(self, kind: str, folder: Path, open_store: Callable[[], SqlStore]) -> None:
+    def __init__(
+        self, kind: str, folder: Path, open_store: Callable[[], SqlStore], server: Server | None = None
+    ) -> None:
         self.kind = kind
+        self._server = server
         self.folder = folder
         self._open_store = open_store
 
@@ -49,6 +67,14 @@ class Place:
             objects = LocalObjects(PosixFiles(), str(self.folder / "objects"), SystemIds())
             shelf = VersionedShelf(EmbeddedBranches(database), objects)
             return ShelvedRunStates(database, shelf, lambda session: shelf.on(BranchesInside(session)))
+        if self._server is not None:
+            from kfm.objects.standing import StandingShelf
+            from kfm.store.elsewhere import RunStatesElsewhere
+
+            files = ObjectsAndOutputs(PosixFiles(), str(self.folder / "objects"), SystemIds())
+            client = Client(self._server.endpoint, "example", ACCESS_KEY, SECRET_KEY)
+            branches = LakefsBranches(client, files, SystemIds(), SystemClock())
+            return RunStatesElsewhere(database, StandingShelf(branches, files, branches.bring))
         return RunStateTables(database)
 
 

@@ -296,3 +296,30 @@ def test_a_mirror_can_be_rebuilt_and_decides_nothing(tmp_path: Path) -> None:
     write(tmp_path, f"run_state: {{store: delta, path: {address}}}")
     with pytest.raises(UsageError, match="is the store"):
         rebuild()
+
+
+@pytest.mark.req("RS-5", "RS-10")
+@pytest.mark.parametrize("after", ["delta", "branch"])
+def test_what_was_reverted_stays_reverted(tmp_path: Path, after: str) -> None:
+    """A result that was reverted before a move satisfies no node after it, there and back again."""
+    config = choose(tmp_path, "relational")
+    run(config, "run-1")
+    run(config, "run-2", level=2)
+    with open_place(config=config) as place:
+        branches = place.store.branch_store()
+        branches.revert("main", "main", message="back", author="ada")
+    run(config, "run-3", level=3)
+    with open_place(config=config) as place:
+        reverted = place.tables.reverted()
+    assert ("run-2", "samples") in reverted
+
+    for store in (after, "relational"):
+        move(config, store)
+        choose(tmp_path, store)
+        with open_place(config=config) as place:
+            assert place.tables.reverted() == reverted
+            told = place.tables.one("run-2", "samples")
+            assert told is not None
+            assert place.tables.made("main", "samples", told.inputs_hash, told.code_sha) is None
+    again = run(config, "run-4", level=2)
+    assert outcomes(again)["samples"] == "success"

@@ -68,6 +68,12 @@ ORDER BY recorded_at_ms DESC, run_id DESC LIMIT :limit
 UPDATE run_states SET reverted = 1
 WHERE dataset_id = :dataset_id AND lakefs_branch = :branch AND outcome = 'success' AND run_id <> :spared
 
+-- name: run_states.reverted
+SELECT run_id, dataset_id FROM run_states WHERE reverted = 1
+
+-- name: run_states.take_back
+UPDATE run_states SET reverted = 1 WHERE run_id = :run_id AND dataset_id = :dataset_id
+
 -- name: run_states.moved
 UPDATE run_states SET lakefs_branch = :into WHERE run_id = :run_id AND lakefs_branch = :branch
 

@@ -18,7 +18,7 @@ WHERE number IN (
     AND NOT EXISTS (
       SELECT 1 FROM outbox e
       WHERE e.subject = o.subject AND e.topic = o.topic AND e.delivered_at_ms IS NULL
-        AND e.number < o.number AND e.not_before_ms > :now_ms
+        AND e.number < o.number AND e.not_before_ms > 0 AND e.not_before_ms > :now_ms
     )
   ORDER BY o.number LIMIT :row_limit FOR UPDATE SKIP LOCKED
 )
