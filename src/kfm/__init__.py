@@ -19,8 +19,9 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    system = import_module("kfm.system")
-    import_module("kfm.calls.surroundings").HERE.equip(system.SystemClock(), system.SystemRng())
+    if _PUBLIC[name].startswith("kfm.calls."):
+        system = import_module("kfm.system")
+        import_module("kfm.calls.surroundings").HERE.equip(system.SystemClock(), system.SystemRng())
     value: object = getattr(import_module(_PUBLIC[name]), name)
     globals()[name] = value
     return value

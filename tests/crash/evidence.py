@@ -56,6 +56,7 @@ def _attempts(project: Project) -> list[str]:
 def _events(project: Project) -> list[str]:
     """Each lineage run in the outbox: one start, then one end; and one for each attempt there was."""
     kinds: dict[str, list[str]] = {}
+    passes: dict[str, list[str]] = {}  # over a pipeline's nodes, and those nodes
     ids: Counter[str] = Counter()
     attempts: dict[str, int] = {}  # run → the attempt that was told of last
     found = []
@@ -63,13 +64,16 @@ def _events(project: Project) -> list[str]:
     for event_id, subject, body in project.rows(told):
         event = json.loads(body)
         ids[event_id] += 1
+        if event["run"]["facets"]["kfmRunState"]["kind"].startswith("pass"):
+            passes.setdefault(event["run"]["runId"], []).append(event["eventType"])
+            continue
         kinds.setdefault(event["run"]["runId"], []).append(event["eventType"])
         number = event["run"]["facets"]["kfmRunState"]["attempt"] or 0
         if number < attempts.get(subject, 0):
             found.append(f"attempt {number} of {subject} is told of after its successor began")
         attempts[subject] = max(number, attempts.get(subject, 0))
     found += [f"event {event_id} is there {count} times" for event_id, count in ids.items() if count > 1]
-    for lineage_id, words in kinds.items():
+    for lineage_id, words in [*kinds.items(), *passes.items()]:
         if len(words) != 2 or words[0] != "START" or words[1] not in ("COMPLETE", "FAIL", "ABORT"):
             found.append(f"{lineage_id} is told as {words}")
     rows = {lineage_id for (lineage_id,) in project.rows("SELECT lineage_id FROM attempts")}

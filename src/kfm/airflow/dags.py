@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from airflow.sdk import DAG, BaseOperator
@@ -25,7 +26,7 @@ class NodeOperator(BaseOperator):  # type: ignore[misc]
         self,
         *,
         spec: NodeSpec,
-        needs: dict[str, str],
+        needs: Mapping[str, str],
         graph: Graph,
         pipeline: Pipeline,
         directory: str | None = None,
@@ -34,7 +35,6 @@ class NodeOperator(BaseOperator):  # type: ignore[misc]
         **task: Any,
     ) -> None:
         super().__init__(**task)
-        self.doc_md = self.doc_md or spec.function.__doc__
         self._node = spec
         self._needs = needs
         self._graph = graph
@@ -107,6 +107,7 @@ def dag_of(
         tasks[node] = NodeOperator(
             task_id=name,
             dag=made,
+            doc_md=pipeline.nodes[node].function.__doc__,
             spec=pipeline.nodes[node],
             needs=wired.bindings[node],
             graph=graph,

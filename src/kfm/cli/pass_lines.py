@@ -10,11 +10,14 @@ from typing import Any, Literal
 from kfm.cli.output import duration, one_line, short_id
 from kfm.core.errors import Cancelled, KfmError
 
-Word = Literal["ran", "partial", "failed", "unchanged", "done", "blocked", "skipped", "would run"]
+Word = Literal[
+    "ran", "partial", "failed", "unchanged", "done", "blocked", "skipped", "would run", "would fail"
+]
 # unchanged: its result stands, made by an earlier run; done: this very run made it before;
 # blocked: something before it did not succeed; skipped: nobody asked for it.
 ORDER: tuple[Word, ...] = (
     "would run",
+    "would fail",
     "ran",
     "partial",
     "failed",
@@ -23,10 +26,10 @@ ORDER: tuple[Word, ...] = (
     "unchanged",
     "skipped",
 )
-COLOURS = {"ran": 32, "partial": 33, "failed": 31, "blocked": 33, "would run": 36}
+COLOURS = {"ran": 32, "partial": 33, "failed": 31, "blocked": 33, "would run": 36, "would fail": 31}
 FAILURES_SHOWN_MAX = 10
 REASON_CHARS_MAX = 60
-_WORD_CHARS = 9
+_WORD_CHARS = 10
 
 
 def word_of(report: Any) -> Word:
@@ -167,7 +170,7 @@ def pass_document(
         "state": report.state,
         "attempt": report.attempt,
         "commit": report.commit,
-        "counts": {word.replace(" ", "_"): words[word] for word in ORDER if word != "would run"},
+        "counts": {word.replace(" ", "_"): words[word] for word in ORDER if not word.startswith("would")},
         "nodes": [
             node_document(each, word)
             for each in report.nodes.values()

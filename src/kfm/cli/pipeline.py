@@ -18,7 +18,8 @@ from kfm.core.wording import counted
 
 JOBS_MAX = 256
 NAME_CHARS = 40
-PLANNED = ("would run", "done", "unchanged", "skipped")
+PLANNED = ("would run", "would fail", "blocked", "done", "unchanged", "skipped")
+QUIET = ("done", "unchanged")
 
 
 @click.group(name="pipeline")
@@ -120,18 +121,16 @@ def plan(session: Session, file: str, directory: str | None, all_nodes: bool, **
     words: Counter[str] = Counter({"skipped": len(order) - len(report.nodes)})
     rows = []
     for each in report.nodes.values():
-        word = "would run" if each.outcome is None else lines.word_of(each)
+        word = _foreseen(each)
         words[word] += 1
-        if word == "would run" or all_nodes:
+        if word not in QUIET or all_nodes:
             rows.append(lines.node_document(each, word))
     width = max((len(row["node"]) for row in rows), default=0)
     told = [lines.node_line(row["word"], row["node"], row["reason"], width=width) for row in rows]
     document = {
         "pipeline_id": pipeline.id,
         "branch": made.branch,
-        "counts": {
-            word.replace(" ", "_"): words[word] for word in ("would run", "done", "unchanged", "skipped")
-        },
+        "counts": {word.replace(" ", "_"): words[word] for word in PLANNED},
         "nodes": rows,
     }
     session.emit(document, [*told, lines.counted_words(words)], rows=rows)
@@ -153,6 +152,12 @@ def check(session: Session, file: str) -> None:
     document = {"pipeline_id": pipeline.id, "nodes": len(order), "edges": edges, "layers": layers}
     said = f"{counted(len(order), 'node')}, {counted(edges, 'edge')}, {counted(layers, 'layer')}"
     session.emit(document, [f"ok: {pipeline.id}: {said}"])
+
+
+def _foreseen(report: Any) -> str:
+    if report.outcome is None:
+        return "would run" if report.error is None else "blocked"
+    return "would fail" if report.outcome == "failed" else lines.word_of(report)
 
 
 def _loaded(file: str) -> tuple[Any, list[str]]:

@@ -41,7 +41,9 @@ class Scrape:
                 self._folding, self._world = Folding(), None  # names may be masked now that were not before
             datasets = [dataset.id for dataset in app.settings.datasets]
             names = PublicNames(app.settings, app.ledger)
-            found = self._folding.fold(app.ledger, names, datasets, __version__, names.provider, names.pipeline)
+            found = self._folding.fold(
+                app.ledger, names, datasets, __version__, names.provider, names.pipeline
+            )
             self._world = world  # only now: a reading that broke off begins again
             return found
 

@@ -38,8 +38,8 @@ def _lakefs_problems(settings: Settings) -> Iterator[tuple[str, str]]:
         )
     if server is None:
         return
-    if not server.endpoint.startswith(("https://", "http://")):
-        yield "lakefs.endpoint", "`endpoint` must be an http:// or https:// address"
+    if not server.endpoint.startswith(("https://", "http://", "env:", "file:")):
+        yield "lakefs.endpoint", "`endpoint` must be an https:// or http:// address, `env:NAME` or `file:PATH`"
     if not _REPOSITORY.fullmatch(server.repository):
         yield (
             "lakefs.repository",

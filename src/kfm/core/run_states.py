@@ -19,6 +19,7 @@ from kfm.core.passes import Parent, TestifyBegin, TestifyEnd
 from kfm.core.records import Lock, Node, NodeOutcome, Output, Record
 from kfm.core.times import parse_rfc3339, rfc3339
 
+STORE_MARK = "run_state"  # the ledger's mark that names the store of an environment
 MAIN = "main"  # the branch that a pass works on, if nothing else is said
 NOTHING_CHECKED = {"checks": 0, "passed": 0, "failed": 0}
 PassState = Literal["running", "success", "partial", "failed", "cancelled"]
@@ -112,7 +113,7 @@ class BeginPass(Record, frozen=True):
     scope: str
     from_branch: str | None = None  # where the branch begins, if it is new
     fence: int | None = None  # the lock that a governed run holds already
-    joint: bool = False  # one node of a run whose others come by themselves, under locks of their own
+    lone: str = ""  # the one node that this is about: others of its run come by themselves, under own locks
     parent: Parent | None = None  # that run
     testify: TestifyBegin | None = None  # asked inside the transaction
 
@@ -138,7 +139,7 @@ class EndPass(Record, frozen=True):
     error_code: str | None = None
     commits: bool = True  # what its nodes made goes onto the branch
     releases: bool = True  # the lock; a governed run keeps its own
-    joint: bool = False
+    lone: str = ""
     testify: TestifyEnd | None = None  # asked inside the transaction
 
 
@@ -240,13 +241,15 @@ class Decision(NamedTuple):
 
 
 Missing = Callable[[str], str | None]  # outputs → which of them is gone or altered, in words
-Elsewhere = Callable[[], Head | None]  # an older success on the branch, with this hash and this code
+Elsewhere = Callable[
+    [str, str, str | None], Head | None
+]  # an older success of the node with this hash and code
 
 
 def decide(
+    node: str,
     inputs_hash: str,
     code_sha: str | None,
-    *,
     own: Own | None,
     head: Head | None,
     missing: Missing,
@@ -276,7 +279,7 @@ def decide(
             gone = missing(head.outputs)
             if gone is None:
                 return Decision("skip", "unchanged", head.run_id, head.outputs_hash, head.outputs)
-        older = elsewhere()
+        older = elsewhere(node, inputs_hash, code_sha)
         if older is not None and missing(older.outputs) is None:
             return Decision(
                 "skip", "unchanged since an earlier run", older.run_id, older.outputs_hash, older.outputs

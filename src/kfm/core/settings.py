@@ -175,7 +175,7 @@ class RunState(Strict, frozen=True):
 class Lakefs(Strict, frozen=True):
     """The lakeFS repository that an environment's branches are in."""
 
-    endpoint: str  # https://…, without /api/v1
+    endpoint: str  # https://…, without /api/v1; env:NAME or file:PATH
     repository: str
     access_key: str  # env:NAME or file:PATH
     secret_key: str  # env:NAME or file:PATH

@@ -146,10 +146,7 @@ class DeltaShelf:
         wanted = set(runs)
         found = self._query(table, f"SELECT run_id, dataset_id FROM t WHERE {where}")
         for batch in found.to_batches():
-            pairs = zip(
-                batch.column("run_id").to_pylist(), batch.column("dataset_id").to_pylist(), strict=True
-            )
-            yield from (pair for pair in pairs if pair[0] in wanted)
+            yield from (pair for pair in _pairs_of(batch) if pair[0] in wanted)
 
     def _committed(self, change: Callable[[Any], Any]) -> None:
         """Reload and try again, should somebody have committed in between."""

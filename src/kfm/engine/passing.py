@@ -14,7 +14,16 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from kfm.core.canonical import canonical_bytes
-from kfm.core.errors import Busy, Cancelled, KfmError, LostLease, NodesFailed, UnhashableInput, UsageError
+from kfm.core.errors import (
+    BackendUnavailable,
+    Busy,
+    Cancelled,
+    KfmError,
+    LostLease,
+    NodesFailed,
+    UnhashableInput,
+    UsageError,
+)
 from kfm.core.evidence import Testimony
 from kfm.core.hashing import INPUTS_TAG, dependencies_bytes, inputs_bytes, sha256_text
 from kfm.core.passes import Parent
@@ -57,6 +66,7 @@ from kfm.runs.graph import ancestors, descendants, near
 from kfm.runs.inputs import FileChecksums, Inputs
 from kfm.telemetry.off import Off
 
+UNTELLING = (UnhashableInput, BackendUnavailable)  # a node whose inputs nobody can tell fails, and closed
 UNTOLD = "its inputs can't be told"
 DOCUMENT_BYTES_MAX = 256 * 1024  # what a hash was made of is kept up to this size
 
@@ -252,14 +262,20 @@ class Passing:
         """What a pass would do: the same decisions, and nothing else."""
         self._learn()
         unsure: dict[str, str] = {}
+        hopeless: dict[str, KfmError] = {}
         for node in self._order:
+            lost = next((each for each in self._graph.reads[node] if each in hopeless), None)
+            if lost is not None:
+                hopeless[node] = hopeless[lost]
+                self._report.nodes[node] = NodeReport(node, None, f"{lost} would fail", error=hopeless[lost])
+                continue
             if any(each in unsure for each in self._graph.reads[node]):
                 unsure[node] = "reads from what would run"
             else:
                 try:
                     decision, inputs_hash = self._decide(self._pipeline.nodes[node])
-                except UnhashableInput as error:
-                    unsure[node] = error.detail
+                except UNTELLING as error:
+                    hopeless[node] = error
                     self._report.nodes[node] = NodeReport(node, "failed", UNTOLD, error=error)
                     continue
                 if decision.verdict != "run":
@@ -296,7 +312,7 @@ class Passing:
             else:
                 try:
                     decision, inputs_hash = self._decide(nodes[node])
-                except UnhashableInput:  # it fails in its turn
+                except UNTELLING:  # it fails in its turn
                     pending.append(node)
                     continue
                 if decision.verdict == "run":
@@ -306,19 +322,22 @@ class Passing:
         return pending
 
     def _decide(self, spec: NodeSpec) -> tuple[Decision, str]:
+        node = spec.id
         inputs_hash = sha256_text(self._document(spec))
-        code_sha = self._code(spec)
-        known = self._known
         return decide(
+            node,
             inputs_hash,
-            code_sha,
-            own=known.own.get(spec.id),
-            head=known.heads.get(spec.id),
-            missing=self._missing,
-            elsewhere=partial(self._kernel.states.made, self._wish.branch, spec.id, inputs_hash, code_sha),
-            scope=self._pipeline.skip_scope,
-            asked=self._asked.get(spec.id) if self._asked else None,
+            self._code(spec),
+            self._known.own.get(node),
+            self._known.heads.get(node),
+            self._missing,
+            self._elsewhere,
+            self._pipeline.skip_scope,
+            self._asked.get(node) if self._asked else None,
         ), inputs_hash
+
+    def _elsewhere(self, node: str, inputs_hash: str, code_sha: str | None) -> Head | None:
+        return self._kernel.states.made(self._wish.branch, node, inputs_hash, code_sha)
 
     def _code(self, spec: NodeSpec) -> str:
         return f"version:{spec.version}" if spec.version is not None else self._codes.of(spec.function)
@@ -396,7 +415,7 @@ class Passing:
         spec = self._pipeline.nodes[node]
         try:
             decision, inputs_hash = self._decide(spec)
-        except UnhashableInput as error:  # fails its node, and closed
+        except UNTELLING as error:  # fails its node, and closed
             self._record([self._untold(spec, error)])
             return
         if decision.verdict == "run":
@@ -407,7 +426,7 @@ class Passing:
             self._kernel.on_node(self._report.nodes[node])
             queue.done(node)
 
-    def _untold(self, spec: NodeSpec, error: UnhashableInput) -> Outcome:
+    def _untold(self, spec: NodeSpec, error: KfmError) -> Outcome:
         """A node that was not run, since nobody can tell what it would read: on record like any failure."""
         document = canonical_bytes({"inputs": [], "kfm": INPUTS_TAG, "params": {}, "untold": error.detail})
         own = self._known.own.get(spec.id)

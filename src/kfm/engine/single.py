@@ -43,7 +43,7 @@ class Single(Passing):
 
     def __init__(self, kernel: PassKernel, lone: Lone, wish: Wish) -> None:
         graph = lone.graph or ((lone.spec.id, lone.reads),)
-        kernel = replace(kernel, passes=Jointly(kernel.passes, kernel.states, graph))
+        kernel = replace(kernel, passes=Jointly(kernel.passes, kernel.states, lone.spec.id, graph))
         super().__init__(kernel, _OneNode(lone), wish)
         self._lone = lone
 
@@ -106,20 +106,21 @@ class _OneNode(Pipeline):
 class Jointly:
     """Implements `ports.Passes` for a node that shares its run with others."""
 
-    def __init__(self, passes: Passes, states: RunStates, graph: Graph) -> None:
+    def __init__(self, passes: Passes, states: RunStates, node: str, graph: Graph) -> None:
         self._passes = passes
         self._states = states
+        self._node = node
         self._graph = graph
 
     def begin(self, request: BeginPass, dead: Callable[[str], bool]) -> Begun:
-        return self._passes.begin(changed(request, joint=True, graph=self._graph), dead)
+        return self._passes.begin(changed(request, lone=self._node, graph=self._graph), dead)
 
     def end(self, request: EndPass, skips: Skips | None = None) -> EndedPass:
         outcomes = {node.dataset_id: node.outcome for node in self._states.of_run(request.run_id)}
         for row in skips.rows if skips else ():
             outcomes[row[0]] = "skipped"
         counts: Mapping[str, int] = Counter(outcomes.values())
-        return self._passes.end(changed(request, joint=True, counts=dict(counts)), skips)
+        return self._passes.end(changed(request, lone=self._node, counts=dict(counts)), skips)
 
     def get(self, run_id: str) -> Pass | None:
         return self._passes.get(run_id)

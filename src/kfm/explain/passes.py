@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from kfm.core.errors import UnhashableInput
 from kfm.core.records import Node, Run
 from kfm.core.run_states import Pass
 from kfm.core.wording import counted, duration, moment, readable_size
@@ -139,6 +140,8 @@ def _changed(states: RunStates, node: Node, before: Node | None) -> tuple[list[C
         text = f"Run {maker.run_id} made it at {when}, from the same inputs {maker.inputs_hash}."
         return [], [_of(text, maker)]
     told = []
+    if node.error_code == UnhashableInput.code:
+        return [], [_of("It was not executed: nobody can tell what it would have read.", node)]
     if node.reason and node.outcome != "success":  # of a success it is the first thing that is said
         told.append(_of(f"It ran because: {node.reason}.", node))
     if before is None:

@@ -14,6 +14,7 @@ from kfm.core.redact import within
 from kfm.lineage.events import ENDINGS, EventType, Name, Scribe
 from kfm.lineage.facets import Facets
 from kfm.lineage.veil import Mask, veiled, veiled_attempt, veiled_call, veiled_run
+from kfm.ports import PassWitness
 
 TOPIC = "openlineage"
 
@@ -32,11 +33,14 @@ class LineageWitness:
         folder: str = "",
         hide: Callable[[str], str] = lambda text: text,
         check: Callable[[dict[str, Any]], None] = lambda _event: None,
+        passes: Callable[[], PassWitness | None] = lambda: None,
     ) -> None:
         """`outputs` names a dataset's homes; `masked` tells whether it must not be named at all;
         relative paths are seen from `folder`; `hide` takes the secrets out that this process knows;
         `check` raises at a start that is not valid. Ends are not checked: an attempt must be closed
-        whatever is wrong with its words."""
+        whatever is wrong with its words. `passes` gives the witness of passes, for those that nobody
+        else will end."""
+        self.passes = passes
         self._scribe = Scribe(
             namespace, Facets(f"urn:kfm:producer:{producer_version}", producer_version), outputs, folder
         )
@@ -86,6 +90,7 @@ class LineageWitness:
 class SilentWitness:
     """For those who want no lineage."""
 
+    def passes(self) -> None: ...
     def started(self, attempt: Attempt, run: Run, known: Circumstances) -> None: ...
     def ended(self, attempt: Attempt, run: Run, known: Circumstances) -> None: ...
     def turned_away(

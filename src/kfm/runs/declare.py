@@ -135,16 +135,23 @@ class Pipeline:
 
     def graph(self) -> Wired:
         """Every node with what it reads from; PipelineError where that can't be."""
-        bindings = {spec.id: self._bound(spec) for spec in self.nodes.values()}
-        reads = {
-            name: tuple(dict.fromkeys([*binding.values(), *self.nodes[name].after]))
-            for name, binding in bindings.items()
-        }
+        known: dict[Any, tuple[Sequence[str], Iterable[str]]] = {}  # many nodes, few functions
+        bindings: dict[str, Mapping[str, str]] = {}
+        reads: dict[str, tuple[str, ...]] = {}
+        for name, spec in self.nodes.items():
+            function = spec.function
+            arguments = known.get(function)
+            if arguments is None:
+                arguments = known[function] = arguments_of(function)
+            needs = spec.needs
+            # Whoever says for each argument where it comes from is taken at his word.
+            bound = needs if needs.keys() == set(arguments[0]) else self._bound(spec, *arguments)
+            bindings[name] = bound
+            reads[name] = tuple(dict.fromkeys((*bound.values(), *spec.after)))
         return Wired(ordered(reads), reads, bindings)
 
-    def _bound(self, spec: NodeSpec) -> dict[str, str]:
+    def _bound(self, spec: NodeSpec, names: Sequence[str], optional: Iterable[str]) -> dict[str, str]:
         """argument → the node whose result it receives."""
-        names, optional = arguments_of(spec.function)
         bound = dict(spec.needs)
         for name in bound:
             if name not in names and names is not ANY and not _takes_more(spec.function):
@@ -190,7 +197,7 @@ class Wired:
     __slots__ = ("bindings", "order", "reads")
 
     def __init__(
-        self, order: list[str], reads: dict[str, tuple[str, ...]], bindings: dict[str, dict[str, str]]
+        self, order: list[str], reads: dict[str, tuple[str, ...]], bindings: dict[str, Mapping[str, str]]
     ) -> None:
         self.order = order
         self.reads = reads

@@ -100,7 +100,11 @@ class Inputs:
     def _file_rows(self, pattern: str, here: str) -> list[Mapping[str, Any]]:
         paths = self._files.match(pattern)
         if not paths:
-            raise UnhashableInput(f"{here}: no file is called {pattern}, or matches it.", field=here)
+            raise UnhashableInput(
+                f"{here}: no file is called {pattern}, or matches it.",
+                field=here,
+                remedy="Put the file there, or correct the path: it is seen from the project's folder.",
+            )
         rows: list[Mapping[str, Any]] = []
         for path in paths:
             checksum = self._checksums.of(path)

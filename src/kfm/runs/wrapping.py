@@ -1,10 +1,10 @@
 """`kfm.run_state`: run-state around any callable, whoever calls it.
 
-    @kfm.run_state("soil.map", inputs=["samples.csv"], params={"cell_m": 250})
-    def soil_map(cell_m): ...
+@kfm.run_state("soil.map", inputs=["samples.csv"], params={"cell_m": 250})
+def soil_map(cell_m): ...
 
-    soil_map()   # runs
-    soil_map()   # unchanged: the stored value
+soil_map()   # runs
+soil_map()   # unchanged: the stored value
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kfm.core.branching import Commit, Swept
+from kfm.core.run_states import outputs_of
 from kfm.core.trees import EMPTY
 from kfm.store.branch_rows import ROOT, finder, forest
 from kfm.store.session import Session
@@ -81,6 +82,17 @@ def objects_kept(session: Session, before_ms: int) -> Iterator[str]:
             node = wood.node(tree_id)
             if node.level == 0:
                 yield from (row[1] for row in node.rows)
+    yield from _of_nodes(session)
+
+
+def _of_nodes(session: Session) -> Iterator[str]:
+    """What nodes made and no commit holds yet; without it they would have to run again."""
+    after = ("", "")
+    while page := session.all("node_heads.outputs", branch=after[0], dataset_id=after[1], limit=PAGE_ROWS):
+        for row in page:
+            outputs = outputs_of(row[2])
+            yield from (each.checksum.removeprefix("sha256:") for each in outputs if each.kind == "object")
+        after = (page[-1][0], page[-1][1])
 
 
 def _pages(session: Session, name: str) -> Iterator[tuple[str, int]]:

@@ -61,6 +61,7 @@ class RunStatesElsewhere(ShelvedRunStates):
 
     def _committed(self, session: Session, request: EndPass) -> str | None:
         """Each record went onto the branch together with its outputs: nothing is left to commit."""
+        del session
         return self._standing.head(request.branch)
 
     def _reconcile(self, branch: str, graph: Graph) -> None:

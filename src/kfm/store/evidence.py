@@ -14,10 +14,12 @@ from kfm.core import keys
 from kfm.core.commits import Admit, Step
 from kfm.core.evidence import Account, Attempt, Circumstances, Letter, Retry, Testimony
 from kfm.core.heralds import Herald
+from kfm.core.passes import PassEnd
 from kfm.core.records import Found, Invocation, Run
-from kfm.ports import Witness
+from kfm.ports import PassWitness, Witness
 from kfm.store import evidence_rows, rows
 from kfm.store.incidents import Watch
+from kfm.store.pass_left import close_left, fail_pass
 from kfm.store.session import Session
 
 NOTHING_KNOWN = Circumstances()
@@ -98,6 +100,7 @@ class Journal:
 
     def abandon(self, session: Session, run_id: str, code: str, message: str, now_ms: int) -> None:
         """Close whatever a process that is gone has left open, nodes before their run."""
+        self._abandon_pass(session, run_id, code, message, now_ms)
         found = [evidence_rows.attempt_from(row) for row in session.all("attempts.under_way", run_id=run_id)]
         if not found:
             return
@@ -116,6 +119,21 @@ class Journal:
                 retryable=True,
             )
             self.close(session, Account(attempt=ended), run)
+
+    def _abandon_pass(self, session: Session, run_id: str, code: str, message: str, now_ms: int) -> None:
+        """A pass of the run, if it had begun one: its end comes before the run's."""
+        passes = getattr(self._witness, "passes", None)
+        if passes is None:  # whoever begins the next one ends it
+            return
+        left = close_left(session, run_id, now_ms)
+        if not left:
+            return
+        fail_pass(session, run_id, code, now_ms)
+        witness: PassWitness | None = passes()
+        for each in left if witness is not None else ():
+            end = PassEnd("aborted", now_ms, error_code=code, error_message=message)
+            for said in witness.ended(each, end) if witness is not None else ():
+                self._post(session, said, now_ms)
 
     def keep(self, session: Session, retries: Iterable[Retry]) -> None:
         """Each once: whoever lost the answer to a step tells of its retries again."""

@@ -12,7 +12,7 @@ from kfm.core.canonical import canonical_bytes
 from kfm.core.hashing import sha256_text
 from kfm.core.records import Lock
 from kfm.core.run_states import BeginPass, Begun, EndPass, Graph, PassState, node_scope, pipeline_scope
-from kfm.store import leases, rows
+from kfm.store import leases, pass_tries, rows
 from kfm.store.session import Session
 
 _GRAPH = msgspec.json.Decoder(Graph)
@@ -27,6 +27,7 @@ def join(session: Session, request: BeginPass, dead: leases.Dead) -> Begun:
             return Begun(held_by=lock)
     fence = lock.fence + 1
     leases.take(session, lock, fence, request.worker_id, request.run_id, now_ms, now_ms + request.lease_ms)
+    left = pass_tries.abandoned(session, request, lock, now_ms)
     row = session.one(
         "passes.join",
         run_id=request.run_id,
@@ -39,7 +40,9 @@ def join(session: Session, request: BeginPass, dead: leases.Dead) -> Begun:
     )
     assert row is not None
     _add_to_graph(session, request, str(row[1]))
-    return Begun(fence=fence, attempt=int(row[0]), started_at_ms=now_ms)
+    attempt = int(row[0])
+    pass_tries.begun(session, request, attempt, fence, left, now_ms)
+    return Begun(fence=fence, attempt=attempt, started_at_ms=now_ms)
 
 
 def _add_to_graph(session: Session, request: BeginPass, known_hash: str) -> None:
@@ -67,6 +70,7 @@ def leave(session: Session, request: EndPass, commit: str | None) -> bool:
         commit_id=commit,
         error_code=request.error_code,
     )
+    pass_tries.ended(session, request, commit, session.now_ms())
     session.all("locks.release", scope=request.scope, fence=request.fence)
     return landed is not None
 

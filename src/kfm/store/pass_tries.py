@@ -14,6 +14,7 @@ from kfm.core.passes import Left, PassFigures, PassTry
 from kfm.core.records import Lock, Node
 from kfm.core.run_states import BeginPass, EndPass, Skips
 from kfm.store import leases
+from kfm.store.pass_left import close_left, fail_pass
 from kfm.store.session import Row, Session
 
 
@@ -22,21 +23,18 @@ def abandoned(session: Session, request: BeginPass, lock: Lock | None, now_ms: i
 
     The pass of another run has failed; one of this run goes on.
     """
-    found = [
-        (each._replace(parent=request.parent), code) for each, code in _left(session, request.run_id, now_ms)
-    ]
+    run_ids = [request.run_id]
     holder = lock.holder if lock else None
     if holder is not None and holder.run_id != request.run_id:
-        found += _left(session, holder.run_id, now_ms)
-        session.all(
-            "passes.interrupt", run_id=holder.run_id, ended_at_ms=now_ms, error_code=leases.WORKER_DIED
-        )
+        run_ids.append(holder.run_id)
+    found = [
+        (each, leases.WORKER_DIED)
+        for name in run_ids
+        for each in close_left(session, name, now_ms, request.lone)
+    ]
+    for name in run_ids[1:] if not request.lone else ():  # of a lone node's run others may be at work
+        fail_pass(session, name, leases.WORKER_DIED, now_ms)
     return found
-
-
-def _left(session: Session, run_id: str, now_ms: int) -> list[Left]:
-    closed = session.all("pass_attempts.close", run_id=run_id, state="aborted", ended_at_ms=now_ms)
-    return [(PassTry(*row), leases.WORKER_DIED) for row in closed]
 
 
 def begun(
@@ -48,6 +46,7 @@ def begun(
         attempt=attempt,
         pipeline_id=request.pipeline_id,
         branch=request.branch,
+        node=request.lone,
         fence=fence,
         started_at_ms=now_ms,
     )
@@ -57,7 +56,13 @@ def begun(
 
 
 def ended(session: Session, request: EndPass, commit: str | None, now_ms: int) -> None:
-    session.all("pass_attempts.close", run_id=request.run_id, state=request.state, ended_at_ms=now_ms)
+    session.all(
+        "pass_attempts.close",
+        run_id=request.run_id,
+        node=request.lone,
+        state=request.state,
+        ended_at_ms=now_ms,
+    )
     if request.testify is not None:
         post(session, request.testify(commit, now_ms), now_ms)
 
@@ -67,13 +72,14 @@ def count(session: Session, nodes: Sequence[Node], skips: Skips | None = None) -
     if not nodes and skips is None:
         return
     outcomes = Counter(node.outcome for node in nodes)
-    run_id = nodes[0].run_id if nodes else ""
+    run_id, node = (nodes[0].run_id, nodes[0].dataset_id) if nodes else ("", "")
     if skips is not None:
         outcomes["skipped"] += len(skips.rows)
-        run_id = skips.run_id
+        run_id, node = skips.run_id, skips.rows[0][0] if skips.rows else ""
     session.all(
         "pass_attempts.count",
         run_id=run_id,
+        node=node,
         success=outcomes["success"],
         failed=outcomes["failed"],
         partial=outcomes["partial"],

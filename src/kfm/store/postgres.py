@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kfm.core.errors import (
@@ -15,7 +15,7 @@ from kfm.core.errors import (
 )
 from kfm.core.redact import redact
 from kfm.store import migrations
-from kfm.store.queries import queries
+from kfm.store.queries import parameters_of, queries
 from kfm.store.session import Row, Session
 
 if TYPE_CHECKING:
@@ -66,6 +66,10 @@ class PostgresSession:
 
     def many(self, name: str, rows: Iterable[dict[str, Any]], /) -> None:
         self._database.execute_many(self._queries[name], rows)
+
+    def bulk(self, name: str, rows: Sequence[tuple[Any, ...]], /) -> None:
+        names = parameters_of(name)
+        self.many(name, [dict(zip(names, row, strict=True)) for row in rows])
 
     def now_ms(self) -> int:
         return int(self._database.execute(_NOW)[0][0])

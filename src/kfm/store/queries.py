@@ -65,6 +65,12 @@ def queries(dialect: Dialect) -> dict[str, str]:
     return found
 
 
+@cache
+def parameters_of(name: str) -> tuple[str, ...]:
+    """What a statement asks for, in the order in which it first names each."""
+    return tuple(dict.fromkeys(_PARAMETER.findall(portable()[name])))
+
+
 def in_dialect(migration: str, dialect: Dialect) -> str:
     """A migration's text in the words of one database."""
     return migration.replace("SERIAL_KEY", _SERIAL_KEY[dialect]).replace(") CLUSTERED;", _CLUSTERED[dialect])

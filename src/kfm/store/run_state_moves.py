@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 from kfm.core.records import GovernanceEntry
+from kfm.core.run_states import STORE_MARK
 from kfm.store import governance, leases
 from kfm.store.session import Database, Session
-
-MARK = "run_state"
-
-
-def has_passes(session: Session) -> bool:
-    return session.one("passes.any") is not None
 
 
 def switch(database: Database, fence: int, seen: str, value: str, entry: GovernanceEntry) -> bool:
@@ -20,8 +15,8 @@ def switch(database: Database, fence: int, seen: str, value: str, entry: Governa
         lock = leases.lock_for_update(session, leases.COLLECTOR)
         if lock.fence != fence or lock.holder is None:
             return False
-        session.all("marks.ensure", name=MARK, value=seen)
-        if session.one("marks.move", name=MARK, seen=seen, value=value) is None:
+        session.all("marks.ensure", name=STORE_MARK, value=seen)
+        if session.one("marks.move", name=STORE_MARK, seen=seen, value=value) is None:
             return False
         session.all("locks.release", scope=leases.COLLECTOR, fence=fence)
         governance.append(session, [entry])

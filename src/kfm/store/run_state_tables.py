@@ -154,6 +154,9 @@ class RunStateTables:
         row = self._database.session.one("passes.get", run_id=run_id)
         return run_states.pass_from(row) if row else None
 
+    def any_passes(self) -> bool:
+        return self._database.session.one("passes.any") is not None
+
     def passes(
         self, *, pipeline_id: str | None = None, branch: str | None = None, limit: int = 50
     ) -> list[Pass]:

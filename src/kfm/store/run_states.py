@@ -202,20 +202,13 @@ def put_skips(session: Session, skips: Skips, now_ms: int) -> None:
         reason=first[4],
     )
     from_document(to_document(template))
-    shared = _parameters(template) | {"outputs": None, "outputs_hash": None, "validation": None}
-    session.many(
-        "run_states.put",
-        (
-            {
-                **shared,
-                "dataset_id": row[0],
-                "inputs_hash": row[1],
-                "code_sha": row[2],
-                "skipped_because": row[3],
-                "reason": row[4],
-            }
-            for row in skips.rows
-        ),
+    run_id, branch, pipeline_id = skips.run_id, skips.branch, skips.pipeline_id
+    session.bulk(
+        "run_states.skip",
+        [
+            (run_id, node, branch, inputs_hash, now_ms, code_sha, made_by, pipeline_id, reason)
+            for node, inputs_hash, code_sha, made_by, reason in skips.rows
+        ],
     )
 
 
@@ -235,7 +228,7 @@ def keep_documents(session: Session, documents: Sequence[tuple[str, str]]) -> No
 
 
 def begin(session: Session, request: BeginPass, dead: leases.Dead) -> Begun:
-    if request.joint:
+    if request.lone:
         return joint_passes.join(session, request, dead)
     now_ms = session.now_ms()
     fence, lock = request.fence, None
@@ -275,7 +268,7 @@ def begin(session: Session, request: BeginPass, dead: leases.Dead) -> Begun:
 
 
 def end(session: Session, request: EndPass, commit: str | None) -> bool:
-    if request.joint:
+    if request.lone:
         return joint_passes.leave(session, request, commit)
     now_ms = session.now_ms()
     landed = session.one(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
 Row = tuple[Any, ...]
@@ -16,6 +16,9 @@ class Session(Protocol):
     def one(self, name: str, /, **parameters: Any) -> Row | None: ...
     def many(self, name: str, rows: Iterable[dict[str, Any]], /) -> None:
         """One statement for each of many rows; what it returns is not read."""
+
+    def bulk(self, name: str, rows: Sequence[tuple[Any, ...]], /) -> None:
+        """The same for very many: the values stand in the order in which the statement names them."""
 
     def now_ms(self) -> int:
         """The clock that leases live by: the server's on PostgreSQL, the injected one on SQLite."""

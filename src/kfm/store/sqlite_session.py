@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import apsw
@@ -39,6 +39,12 @@ class SqliteSession:
         return rows[0] if rows else None
 
     def many(self, name: str, rows: Iterable[dict[str, Any]], /) -> None:
+        try:
+            self._executemany(self._queries[name], rows).fetchall()
+        except (apsw.Error, *UNSTORABLE) as error:
+            raise translated(error, self._path) from error
+
+    def bulk(self, name: str, rows: Sequence[tuple[Any, ...]], /) -> None:
         try:
             self._executemany(self._queries[name], rows).fetchall()
         except (apsw.Error, *UNSTORABLE) as error:

@@ -18,7 +18,7 @@ A database whose schema is not this code's is copied into memory and brought up 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import apsw
@@ -86,6 +86,9 @@ class SqliteReader:
 
     def many(self, name: str, rows: Iterable[dict[str, Any]], /) -> None:
         raise AssertionError(f"a reader was asked to write: {name}, {rows}")
+
+    def bulk(self, name: str, rows: Sequence[tuple[Any, ...]], /) -> None:
+        raise AssertionError(f"a reader was asked to write: {name}, {len(rows)} rows")
 
     def now_ms(self) -> int:
         return self._clock.now_ms()

@@ -167,7 +167,7 @@ class PatternsTelemetry(Record, frozen=True, kw_only=True):
     period: Period
     nodes: tuple[NodeWrites, ...]
     datasets: tuple[DatasetNodes, ...]
-    pipelines: tuple[PipelineWrites, ...] = ()
+    pipelines: tuple[PipelineWrites, ...]
 
 
 class Try(Record, frozen=True):

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from kfm.recovery.breakers import SharedBreakers
     from kfm.runs.declare import Pipeline
     from kfm.sources.registry import Tools
+    from kfm.wiring.signs import FarSigns
 
 
 class Quiet:
@@ -306,6 +307,17 @@ class Adapters:
             listen=self._listen,
             overheard=self._overheard,
             passing=self._passing,
+        )
+
+    def signs(self) -> FarSigns:
+        """Asks about what is far away as sources do, with the same patience and the same credentials."""
+        from kfm.wiring.signs import FarSigns
+
+        return FarSigns(
+            lambda: self._source_tools.http,
+            self._guard,
+            lambda address: self._bucket(address, {}),
+            self.ledger.branch_reader,
         )
 
     def _passing(self, objects: Objects, dry_run: bool) -> PassKernel:

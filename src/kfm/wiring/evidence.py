@@ -15,7 +15,7 @@ from kfm.core.settings import Dataset, Rights, Settings, Target
 from kfm.lineage.delivery import Delivered, deliver_letters
 from kfm.lineage.naming import below, dataset_name
 from kfm.lineage.witness import TOPIC, LineageWitness, SilentWitness
-from kfm.ports import Clock, Collector, LedgerReader, Store, Witness
+from kfm.ports import Clock, Collector, LedgerReader, PassWitness, Store, Witness
 
 BATCH = 100
 RUN_DELIVERY_MS = 5_000  # after a run has been reported, this long at most
@@ -63,7 +63,14 @@ def make_witness(loaded: Loaded, key: MaskKey, environment: OpenLineage | None =
         folder=loaded.folder,
         hide=lambda text: loaded.discretion.hide(text),
         check=require_valid_event,
+        passes=lambda: _passes(loaded, key),
     )
+
+
+def _passes(loaded: Loaded, key: MaskKey) -> PassWitness | None:
+    from kfm.wiring.pass_evidence import pass_witness
+
+    return pass_witness(loaded, key)
 
 
 def require_valid_event(event: dict[str, Any]) -> None:

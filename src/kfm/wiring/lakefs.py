@@ -30,7 +30,7 @@ def open_branches(
     server = loaded.settings.lakefs
     assert server is not None, "the configuration names no lakeFS repository"
     client = Client(
-        server.endpoint,
+        loaded.secret(server.endpoint),
         server.repository,
         loaded.secret(server.access_key),
         loaded.secret(server.secret_key),

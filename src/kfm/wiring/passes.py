@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import getpass
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from kfm.core.errors import ConfigNotFound, UnhashableInput, UsageError
+from kfm.core.errors import ConfigNotFound, UsageError
 from kfm.core.run_states import Pass
 from kfm.engine.passing import NodeReport, Passing, PassKernel, PassReport, Wish
 from kfm.engine.working import Alone, Bench, Threads
@@ -22,20 +22,13 @@ if TYPE_CHECKING:
     from kfm.config import Loaded
 
 if TYPE_CHECKING:
-    from kfm.ports import Objects
+    from kfm.ports import Objects, Signs
     from kfm.store.run_state_tables import RunStateTables
     from kfm.wiring.adapters import Adapters
     from kfm.wiring.pass_evidence import PlaceEvidence
     from kfm.wiring.run_states import Surroundings
 
 JOBS_MAX = 256
-
-
-class Nowhere:
-    """Knows nothing that is far away."""
-
-    def of(self, uri: str) -> Mapping[str, Any]:
-        raise UnhashableInput(f"{uri}: nobody here can tell what it holds.", field=uri)
 
 
 class Place:
@@ -106,7 +99,7 @@ class Place:
             objects=self.objects,
             object_size=_sizes(f"{self.state}/objects/sha256/"),
             files=self.files,
-            signs=Nowhere(),
+            signs=self._signs(),
             clock=self.clock,
             liveness=self.liveness,
             worker_id=self.worker_id,
@@ -118,6 +111,11 @@ class Place:
             on_node=on_node,
             **({} if told is None else told.fields()),
         )
+
+    def _signs(self) -> Signs:
+        from kfm.wiring.signs import plain_signs
+
+        return plain_signs(self.clock, self.store.branch_reader)
 
     def _leave_evidence(self) -> PlaceEvidence | None:
         """Whoever only looks leaves none."""
@@ -163,7 +161,7 @@ def governed_kernel(app: Adapters, objects: Objects, *, dry_run: bool) -> PassKe
         objects=objects,
         object_size=objects.size_of,
         files=files,
-        signs=Nowhere(),
+        signs=app.signs(),
         clock=app.clock,
         liveness=app.liveness,
         worker_id=kernel.worker_id,

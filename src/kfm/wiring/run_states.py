@@ -13,7 +13,7 @@ import msgspec
 
 from kfm.core.errors import Busy, ConfigError, StoreCorrupt, UsageError
 from kfm.core.records import GovernanceEntry, Lock, Node
-from kfm.core.run_states import to_document
+from kfm.core.run_states import STORE_MARK, to_document
 from kfm.core.settings import RunState
 
 if TYPE_CHECKING:
@@ -63,9 +63,7 @@ def require(store: Any, chosen: RunState, *, read_only: bool) -> None:
     wanted = name_of(chosen)
     begun = begun_with(store)
     if begun is None and not read_only and wanted != RELATIONAL:
-        from kfm.store.run_state_moves import MARK
-
-        begun = store.ensure_mark(MARK, wanted)
+        begun = store.ensure_mark(STORE_MARK, wanted)
     if begun not in (None, wanted):
         raise ConfigError(
             f"The run-state of this environment is kept in `{begun}`, and the configuration says `{wanted}`.",
@@ -76,10 +74,10 @@ def require(store: Any, chosen: RunState, *, read_only: bool) -> None:
 
 def begun_with(store: Any) -> str | None:
     """The mark; without one, the ledger's own tables if any pass is on record there."""
-    from kfm.store.run_state_moves import MARK, has_passes
+    from kfm.store.run_state_tables import RunStateTables
 
-    mark: str | None = store.mark(MARK)
-    if mark is None and has_passes(store.database.session):
+    mark: str | None = store.mark(STORE_MARK)
+    if mark is None and RunStateTables(store.database).any_passes():
         return RELATIONAL
     return mark
 

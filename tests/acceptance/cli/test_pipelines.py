@@ -135,7 +135,14 @@ def test_a_plan_changes_nothing(kfm: Kfm, flow: Path, valid: Valid) -> None:
     valid("pipeline-plan", second.document)
     reasons = {each["node"]: each["reason"] for each in second.document["nodes"]}
     assert reasons == {"soil.mean": "inputs changed", "soil.report": "reads from what would run"}
-    assert second.document["counts"] == {"would_run": 2, "done": 0, "unchanged": 2, "skipped": 0}
+    assert second.document["counts"] == {
+        "would_run": 2,
+        "would_fail": 0,
+        "blocked": 0,
+        "done": 0,
+        "unchanged": 2,
+        "skipped": 0,
+    }
     assert before == {path: path.stat().st_mtime_ns for path in flow.rglob("*") if path.is_file()}
 
 
@@ -381,3 +388,30 @@ def test_a_plan_foresees_what_a_revert_brings(kfm: Kfm, flow: Path) -> None:
     assert set(ran) <= set(planned)
     assert planned["soil.samples"] == ran["soil.samples"]
     assert "soil.mean" in ran
+
+
+@pytest.mark.req("RS-6", "RS-12")
+def test_inputs_that_cannot_be_told(kfm: Kfm, flow: Path, valid: Valid) -> None:
+    """A node whose inputs can't be hashed fails, on record; others go on, and a plan says so before."""
+    (flow / "data" / "a.csv").unlink()
+    (flow / "flow.py").write_text(FLOW + '\n@soil.node("soil.note")\ndef note():\n    return "dry"\n')
+    plan = kfm("pipeline", "plan", "flow.py", "--json")
+    valid("pipeline-plan", plan.document)
+    assert words(plan) == {
+        "soil.samples": "would fail",
+        "soil.mean": "blocked",
+        "soil.count": "blocked",
+        "soil.report": "blocked",
+        "soil.note": "would run",
+    }
+    done = kfm("pipeline", "run", "flow.py", "--keep-going", "--json")
+    assert done.code == 1
+    assert words(done)["soil.samples"] == "failed"
+    assert words(done)["soil.note"] == "ran"
+    assert "soil.samples: inputs[0]: no file is called data/*.csv" in done.err
+    account = kfm("explain", "last/soil.samples").out
+    assert "no file is called data/*.csv" in account
+    assert "It was not executed: nobody can tell what it would have read." in account
+    assert "  ! soil.samples" in kfm("graph", "last").out
+    (flow / "data" / "a.csv").write_text("1\n")
+    assert kfm("pipeline", "run", "flow.py", "--resume", "last").code == 0

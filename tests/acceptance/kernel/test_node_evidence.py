@@ -61,7 +61,8 @@ def test_the_pass_of_a_run_and_its_nodes_have_one_start_and_one_end(
     assert f"urn:kfm:run:{run_id}" in things
     for node in ("levels.tables", "levels.copies", "levels.count"):
         assert f"urn:kfm:dataset:{node}" in things
-        assert things[f"urn:kfm:node:{run_id}:{node}"]["dcterms:isPartOf"] == {"@id": f"urn:kfm:run:{run_id}"}
+        part_of = things[f"urn:kfm:node:{run_id}:{node}"]["dcterms:isPartOf"]
+        assert part_of == {"@id": f"urn:kfm:run:{run_id}"}
     assert evidence.problems(noded) == []
 
 
@@ -75,7 +76,6 @@ def test_a_run_that_repeats_nothing_names_what_it_left_alone(
     assert again.code == 0, again
     run_id = again.result["run_id"]
     found = events(noded, run_id, valid)
-    state = found[-1]["run"]["facets"]["kfmRunState"]
     ends = [e for e in found if e["run"]["facets"]["kfmRunState"]["kind"] == "pass"]
     state = ends[-1]["run"]["facets"]["kfmRunState"]
     assert sorted(state["skipped"]) == ["levels.copies", "levels.count", "levels.tables"]
@@ -123,6 +123,6 @@ def test_catalogues_name_the_run_that_made_the_data(noded: Inside) -> None:
     """STAC items carry the run-state of the governed run, DCAT a note: nodes change nothing about that."""
     run_id = noded.run().result["run_id"]
     items = [json.loads(path.read_bytes()) for path in noded.published.rglob("*.json")]
-    states = [item["properties"]["kfm:run_state"] for item in items
-              if isinstance(item.get("properties"), dict) and "kfm:run_state" in item["properties"]]  # fmt: skip
+    found = [item["properties"] for item in items if isinstance(item.get("properties"), dict)]
+    states = [each["kfm:run_state"] for each in found if "kfm:run_state" in each]
     assert {state["run_id"] for state in states} == {run_id}

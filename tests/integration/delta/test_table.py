@@ -10,30 +10,15 @@ import pytest
 from msgspec.structs import replace
 
 from kfm.core.errors import BackendUnavailable, StoreBusy, StoreCorrupt
-from kfm.core.records import Node
 from kfm.delta.columns import NAMES
 from kfm.delta.shelf import DeltaShelf
 from kfm.system import SystemClock
 from tests.conformance.run_states.shelves import Pipeline, Place
 from tests.conformance.store import ledgers
+from tests.integration.delta.records import node, put
 
 deltalake = pytest.importorskip("deltalake")
 duckdb = pytest.importorskip("duckdb")
-
-
-def node(dataset_id: str, run_id: str = "run-1", **fields: Any) -> Node:
-    given: dict[str, Any] = {
-        "lakefs_branch": "main",
-        "inputs_hash": "sha256:" + "a" * 64,
-        "validation_summary": {"checks": 1, "passed": 1, "failed": 0},
-        "outcome": "success",
-        "recorded_at_ms": 1_767_225_600_123,
-    }
-    return Node(dataset_id=dataset_id, run_id=run_id, **{**given, **fields})
-
-
-def put(shelf: DeltaShelf, *nodes: Node) -> None:
-    shelf.put(shelf.prepare(nodes))
 
 
 @pytest.fixture

@@ -142,7 +142,7 @@ def test_an_attempt_that_was_killed_is_ended_by_the_next() -> None:
 
 @pytest.mark.req("RS-13")
 def test_a_masked_dataset_is_named_nowhere() -> None:
-    """Neither the node, nor its job, branch, inputs, outputs, code or error; nor an id that proves a guess."""
+    """Neither the node, nor its job, branch, inputs, outputs, code, error; nor an id that proves a guess."""
     said = spoken(masked=lambda name: name.startswith("grave"), mask=lambda _: "masked-0123456789ab")
     document = {"inputs": [{"id": "grave.raw", "checksum": HASH}, {"uri": "s3://graves/a", "etag": "x"}]}
     whole = about(pipeline_id="grave", branch="graves-of-2020")
@@ -173,7 +173,8 @@ def test_the_nodes_of_a_masked_run_are_masked_whatever_they_are_called() -> None
     said = spoken(masked=lambda name: name == "graves", mask=lambda _: "masked-0123456789ab")
     within = about(parent=Parent("diggings", "graves"), branch=f"run/{RUN}")
     text = json.dumps(read([*said.began(within, ()), *said.did(within, done())]))
-    assert "soil" not in text and "diggings" not in text
+    assert "soil" not in text
+    assert "diggings" not in text
 
 
 @pytest.mark.req("RS-13")

@@ -382,3 +382,27 @@ def test_a_node_is_run_again_when_a_function_that_it_calls_was_changed(shop: Wor
     assert ran(shop.run(made(2, 1))) == ["used"]
     changed = shop.run(made(2, 2))
     assert (ran(changed), reasons(changed)["beside"]) == (["beside"], "code changed")
+
+
+@pytest.mark.req("RS-5")
+def test_what_a_node_made_is_spared_by_collection(shop: Workshop) -> None:
+    """Objects that only an uncommitted record names are kept, too."""
+    trouble = [True]
+    pipeline = Pipeline("kept")
+
+    @pipeline.node("first")
+    def first() -> int:
+        return 4711
+
+    @pipeline.node("second")
+    def second(first: int) -> int:
+        if trouble:
+            raise OSError("no")
+        return first
+
+    report = shop.run(pipeline)
+    assert report.commit is None
+    node = shop.states.one(report.run_id, "first")
+    assert node is not None
+    kept = set(shop.branches.objects_kept(shop.clock.now_ms() + 1))
+    assert {each.checksum.removeprefix("sha256:") for each in node.outputs} <= kept

@@ -47,8 +47,8 @@ def test_exposed_names_are_unique() -> None:
 
 @pytest.mark.req("WAL-16")
 def test_spans_are_nested_kinds() -> None:
-    """Run, node and call are described; units and replays are named where a span tells of them."""
-    assert list(spans()) == ["kfm.run", "kfm.node", "kfm.call"]
+    """Run, pass, node and call are described; units and replays are named where a span tells of them."""
+    assert list(spans()) == ["kfm.run", "kfm.pass", "kfm.node", "kfm.call"]
     named = {each.name for each in spans()["kfm.node"].attributes}
     assert {"wal_id", "replay_reason", "error.type"} <= named
     for kind in spans().values():

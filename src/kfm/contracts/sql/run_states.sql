@@ -13,6 +13,18 @@ ON CONFLICT (run_id, dataset_id) DO UPDATE SET
   pipeline_id = excluded.pipeline_id, duration_ms = excluded.duration_ms, error_code = excluded.error_code,
   error_message = excluded.error_message, reason = excluded.reason, reverted = 0
 
+-- name: run_states.skip
+INSERT INTO run_states (run_id, dataset_id, lakefs_branch, inputs_hash, outcome, recorded_at_ms, attempt, code_sha,
+  skipped_because, pipeline_id, reason)
+VALUES (:run_id, :dataset_id, :lakefs_branch, :inputs_hash, 'skipped', :recorded_at_ms, 1, :code_sha,
+  :skipped_because, :pipeline_id, :reason)
+ON CONFLICT (run_id, dataset_id) DO UPDATE SET
+  lakefs_branch = excluded.lakefs_branch, inputs_hash = excluded.inputs_hash, outcome = excluded.outcome,
+  recorded_at_ms = excluded.recorded_at_ms, code_sha = excluded.code_sha,
+  skipped_because = excluded.skipped_because, pipeline_id = excluded.pipeline_id, reason = excluded.reason,
+  output_commit = NULL, outputs_hash = NULL, outputs = NULL, validation = NULL, duration_ms = NULL,
+  error_code = NULL, error_message = NULL, reverted = 0
+
 -- name: run_states.of_run
 SELECT r.run_id, r.dataset_id, r.lakefs_branch, r.inputs_hash, r.outcome, r.recorded_at_ms, r.attempt, r.code_sha,
   r.skipped_because, COALESCE(r.output_commit, m.output_commit), COALESCE(r.outputs, m.outputs, '[]'),
@@ -89,6 +101,10 @@ WHERE branch = :branch AND dataset_id >= :first AND dataset_id <= :last
 SELECT dataset_id, run_id, outputs_hash, outputs, output_commit, rerun FROM node_heads
 WHERE branch = :branch AND dataset_id > :after ORDER BY dataset_id LIMIT :limit
 
+-- name: node_heads.outputs
+SELECT branch, dataset_id, outputs FROM node_heads
+WHERE (branch, dataset_id) > (:branch, :dataset_id) ORDER BY branch, dataset_id LIMIT :limit
+
 -- name: node_heads.put
 INSERT INTO node_heads (branch, dataset_id, run_id, inputs_hash, code_sha, outputs_hash, outputs, output_commit, rerun)
 VALUES (:branch, :dataset_id, :run_id, :inputs_hash, :code_sha, :outputs_hash, :outputs, :output_commit, NULL)
@@ -157,8 +173,8 @@ RETURNING number
 -- name: passes.join
 INSERT INTO passes (run_id, pipeline_id, branch, state, attempt, fence, worker_id, started_at_ms, graph_hash, counts)
 VALUES (:run_id, :pipeline_id, :branch, 'running', 1, :fence, :worker_id, :started_at_ms, :graph_hash, '{}')
-ON CONFLICT (run_id) DO UPDATE SET state = 'running', worker_id = excluded.worker_id, ended_at_ms = NULL,
-  error_code = NULL
+ON CONFLICT (run_id) DO UPDATE SET state = 'running', attempt = passes.attempt + 1,
+  worker_id = excluded.worker_id, ended_at_ms = NULL, error_code = NULL
 RETURNING attempt, graph_hash
 
 -- name: passes.redraw
