@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from kfm.lineage.passes import PassTestimony
 from kfm.runs.declare import Pipeline
+from kfm.store.evidence import Journal
 from tests.unit.lineage.test_passes import events_of
 from tests.workshop import Workshop
 
@@ -18,7 +19,7 @@ NODES = ("a", "b", "c")
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(("new", "resume")),
-        st.sampled_from(("ends", "fails", "killed")),
+        st.sampled_from(("ends", "fails", "killed", "swept")),
         st.sampled_from(NODES),
         st.booleans(),  # are the inputs other ones than before?
     ),
@@ -36,7 +37,7 @@ def pipeline(what: str, where: str, version: int) -> Pipeline:
     for name in NODES:
 
         def node(version: int, name: str = name) -> Any:
-            if name == where and what == "killed":
+            if name == where and what in ("killed", "swept"):
                 raise Killed
             if name == where and what == "fails":
                 raise ValueError("no")
@@ -44,6 +45,18 @@ def pipeline(what: str, where: str, version: int) -> Pipeline:
 
         made.node(name, params={"version": version}, version="1")(node)
     return made
+
+
+class Witness:
+    def passes(self) -> PassTestimony:
+        return PassTestimony(namespace="kfm", producer_version="1")
+
+
+def sweep(workshop: Workshop, run_id: str) -> None:
+    journal: Any = Journal(Witness())  # type: ignore[arg-type]
+    workshop.database.write(
+        lambda session: journal.abandon(session, run_id, "LEASE_EXPIRED", "gone", session.now_ms())
+    )
 
 
 @pytest.mark.req("RS-8", "RS-9")
@@ -63,6 +76,8 @@ def test_each_lineage_run_has_one_start_and_one_end(steps: list[tuple[str, str, 
             passing.run()
         except Killed:
             workshop.living.dead.add(kernel.worker_id)
+            if what == "swept":  # somebody finds the lock of a dead process before the next pass does
+                sweep(workshop, run_id)
     told: dict[str, list[str]] = defaultdict(list)
     for event in events_of(workshop):
         told[event["run"]["runId"]].append(event["eventType"])

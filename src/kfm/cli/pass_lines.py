@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterable
+from itertools import islice
 from typing import Any, Literal
 
 from kfm.cli.output import duration, one_line, short_id
@@ -65,7 +66,7 @@ def summary_line(report: Any, words: Counter[str], took_ms: int) -> str:
 def failure_lines(report: Any, again: str, *, verbose: bool) -> Iterable[str]:
     """Every failed node's error and the way out; then how to go on."""
     failed = [each for each in report.nodes.values() if each.outcome == "failed" and each.error is not None]
-    for each in failed[:FAILURES_SHOWN_MAX]:
+    for each in failures(report):
         yield f"error {each.error.code}: {_said(each.error)}"
         cause = each.error.__cause__
         if cause is None or isinstance(each.error, Cancelled):
@@ -87,6 +88,12 @@ def failure_lines(report: Any, again: str, *, verbose: bool) -> Iterable[str]:
         yield f"error {report.error.code}: {_said(report.error)}"
         yield f"fix: {report.error.way_out}"
     yield f"go on with: {again}"
+
+
+def failures(report: Any) -> list[Any]:
+    """Those that are told one by one."""
+    failed = (each for each in report.nodes.values() if each.outcome == "failed" and each.error is not None)
+    return list(islice(failed, FAILURES_SHOWN_MAX))
 
 
 def _where(cause: BaseException) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from kfm.cli import pass_lines as lines
+from kfm.cli.failures import annotate
 from kfm.cli.options import session_options
 from kfm.cli.places import directory_option, find_pass, opened
 from kfm.cli.session import Session
@@ -86,10 +87,11 @@ def run(
         document = lines.pass_document(report, words, took_ms, code, with_unchanged=all_nodes)
         session.emit(document, (), rows=document["nodes"])
     if code:
-        for line in lines.failure_lines(
-            report, _again(file, report.run_id, directory, session), verbose=session.verbose
-        ):
+        again = _again(file, report.run_id, directory, session)
+        for line in lines.failure_lines(report, again, verbose=session.verbose):
             session.note(line)
+        for each in lines.failures(report):
+            annotate(each.error, title=f"{each.id}: failed")
     return code
 
 

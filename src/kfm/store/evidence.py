@@ -98,9 +98,14 @@ class Journal:
                 account = replace(account, attempt=_begun_as(account.attempt, begun, now_ms))
             self.close(session, account, run)
 
-    def abandon(self, session: Session, run_id: str, code: str, message: str, now_ms: int) -> None:
-        """Close whatever a process that is gone has left open, nodes before their run."""
-        self._abandon_pass(session, run_id, code, message, now_ms)
+    def abandon(
+        self, session: Session, run_id: str, code: str, message: str, now_ms: int, lone: str = ""
+    ) -> None:
+        """Close whatever a process that is gone has left open, nodes before their run.
+
+        `lone` is a node that it ran by itself: others of the run may still be at work.
+        """
+        self._abandon_pass(session, run_id, code, message, now_ms, lone)
         found = [evidence_rows.attempt_from(row) for row in session.all("attempts.under_way", run_id=run_id)]
         if not found:
             return
@@ -120,15 +125,18 @@ class Journal:
             )
             self.close(session, Account(attempt=ended), run)
 
-    def _abandon_pass(self, session: Session, run_id: str, code: str, message: str, now_ms: int) -> None:
+    def _abandon_pass(
+        self, session: Session, run_id: str, code: str, message: str, now_ms: int, lone: str
+    ) -> None:
         """A pass of the run, if it had begun one: its end comes before the run's."""
         passes = getattr(self._witness, "passes", None)
         if passes is None:  # whoever begins the next one ends it
             return
-        left = close_left(session, run_id, now_ms)
+        left = close_left(session, run_id, now_ms, lone)
         if not left:
             return
-        fail_pass(session, run_id, code, now_ms)
+        if not lone:
+            fail_pass(session, run_id, code, now_ms)
         witness: PassWitness | None = passes()
         for each in left if witness is not None else ():
             end = PassEnd("aborted", now_ms, error_code=code, error_message=message)

@@ -80,8 +80,13 @@ def evict(session: Session, lock: Lock, now_ms: int, journal: Journal) -> Reaped
         error_message=GONE,
     )
     session.all("invocations.interrupt", run_id=lock.holder.run_id, reason=code)
-    journal.abandon(session, lock.holder.run_id, code, GONE, now_ms)
+    journal.abandon(session, lock.holder.run_id, code, GONE, now_ms, _lone_node(lock.scope))
     return Reaped(run_id=lock.holder.run_id, scope=lock.scope, worker_id=lock.holder.worker_id, lapsed=lapsed)
+
+
+def _lone_node(scope: str) -> str:
+    """The node that is at work under this lock by itself, while others of its run may be, too."""
+    return scope.removeprefix("node:").rpartition("@")[0] if scope.startswith("node:") else ""
 
 
 def sweep(session: Session, now_ms: int, dead: Dead, journal: Journal) -> tuple[list[Reaped], list[Lock]]:

@@ -7,7 +7,7 @@ from kfm.store.session import Session
 
 
 def close_left(session: Session, run_id: str, now_ms: int, node: str = "") -> list[PassTry]:
-    """Those of a run, or of a node of it, that were open; the run that they are a part of is told with them."""
+    """Those of a run, or of a node of it, that were open, with the governed run that they are a part of."""
     closed = session.all("pass_attempts.close", run_id=run_id, node=node, state="aborted", ended_at_ms=now_ms)
     if not closed:
         return []

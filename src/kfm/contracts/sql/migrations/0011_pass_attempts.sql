@@ -5,7 +5,6 @@ CREATE TABLE pass_attempts (
   attempt       BIGINT NOT NULL,
   pipeline_id   TEXT NOT NULL,
   branch        TEXT NOT NULL,
-  scope         TEXT NOT NULL,
   fence         BIGINT NOT NULL,
   state         TEXT NOT NULL CHECK (
     state IN ('running', 'success', 'partial', 'failed', 'cancelled', 'aborted')

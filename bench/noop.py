@@ -1,0 +1,300 @@
+"""Passes over nodes that have nothing to do, beside tools that are known to be good at it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from bench.admission import _folder as scratch
+from bench.harness import Benchmark
+from kfm.core.records import Output
+from kfm.engine.passing import Passing, PassKernel
+from kfm.engine.working import Job, Outcome
+from kfm.runs.declare import Pipeline
+from kfm.wiring.passes import Place, make_wish, open_place
+
+NODES = 10_000
+LEAVES = 100
+BATCH = 1000
+
+FLOW = f"""\
+import kfm
+
+pipeline = kfm.Pipeline("bench")
+
+
+def leaf(ctx):
+    return ctx.node
+
+
+def join(a, b):
+    return [a[:20], b[:20]]
+
+
+for number in range({NODES}):
+    if number < {LEAVES}:
+        pipeline.node(f"n{{number:06}}", inputs=[f"in/{{number}}.txt"])(leaf)
+    else:
+        needs = {{"a": f"n{{number - {LEAVES}:06}}", "b": f"n{{number // 2:06}}"}}
+        pipeline.node(f"n{{number:06}}", needs=needs)(join)
+"""
+
+DODO = f"""\
+def make(target):
+    open(target, "w").close()
+
+
+def task_all():
+    for number in range({NODES}):
+        if number < {LEAVES}:
+            before = [f"in/{{number}}.txt"]
+        else:
+            before = [f"out/{{number - {LEAVES}}}", f"out/{{number // 2}}"]
+        yield {{
+            "name": str(number),
+            "file_dep": before,
+            "targets": [f"out/{{number}}"],
+            "actions": [(make, [f"out/{{number}}"])],
+            "uptodate": [True],
+        }}
+
+
+DOIT_CONFIG = {{"verbosity": 0, "reporter": "zero"}}
+"""
+
+
+def _ninja() -> str:
+    lines = ["rule touch", "  command = touch $out"]
+    for number in range(NODES):
+        before = f"in/{number}.txt" if number < LEAVES else f"out/{number - LEAVES} out/{number // 2}"
+        lines.append(f"build out/{number}: touch {before}")
+    return "\n".join(lines) + "\n"
+
+
+# --- a project in which everything is done ---------------------------------------------------------
+
+
+class Pretence:
+    """Workers that claim to have done their jobs, many at a time: it is what comes afterwards that counts."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._jobs: list[Job] = []
+
+    def __enter__(self) -> Pretence:
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self._jobs = []
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._jobs)
+
+    @property
+    def full(self) -> bool:
+        return len(self._jobs) >= BATCH
+
+    def start(self, job: Job) -> None:
+        self._jobs.append(job)
+
+    def wait(self, cancelled: threading.Event) -> list[Outcome]:
+        del cancelled
+        jobs, self._jobs = self._jobs, []
+        summary = {"checks": 0, "passed": 0, "failed": 0}
+        return [Outcome(job, "success", (self._made(job.spec.id),), summary, None, 0) for job in jobs]
+
+    def _made(self, name: str) -> Output:
+        data = orjson.dumps(name)
+        digest = sha256(data).hexdigest()
+        path = self._folder / digest[:2] / digest[2:]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+        return Output(name="value.json", checksum=f"sha256:{digest}", size=len(data))
+
+
+def _kernel(place: Place) -> PassKernel:
+    return place.kernel(lambda _report: None, lambda _node, _line: None)
+
+
+def _fill(place: Place, pipeline: Pipeline) -> None:
+    pretence = Pretence(Path(place.state) / "objects" / "sha256")
+    kernel = replace(_kernel(place), workers=lambda _jobs: pretence, witness=None)
+    report = Passing(kernel, pipeline, make_wish(pipeline, place)).run()
+    assert report.state == "success", report.error
+
+
+def _project(stack: ExitStack) -> Path:
+    folder = Path(scratch(stack))
+    (folder / "in").mkdir()
+    (folder / "out").mkdir()
+    for number in range(LEAVES):
+        path = folder / "in" / f"{number}.txt"
+        path.write_text(str(number))
+        os.utime(path, (1_700_000_000, 1_700_000_000))
+    (folder / "flow.py").write_text(FLOW)
+    (folder / "dodo.py").write_text(DODO)
+    (folder / "build.ninja").write_text(_ninja())
+    names: dict[str, Any] = {}
+    before = os.getcwd()
+    os.chdir(folder)
+    try:
+        exec(compile(FLOW, str(folder / "flow.py"), "exec"), names)
+        with open_place(str(folder)) as place:
+            _fill(place, names["pipeline"])
+    finally:
+        os.chdir(before)
+    return folder
+
+
+# --- whole processes ---------------------------------------------------------------------------------
+
+
+def _run(folder: Path, *command: str) -> None:
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("KFM_")}
+    done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, (command, done.stdout[-500:], done.stderr[-500:])
+
+
+def _ours(folder: Path) -> None:
+    _run(folder, sys.executable, "-m", "kfm", "pipeline", "run", "flow.py", "--directory", ".")
+
+
+def _by_ninja(folder: Path) -> None:
+    _run(folder, str(Path(sys.executable).parent / "ninja"))
+
+
+def _by_doit(folder: Path) -> None:
+    _run(folder, sys.executable, "-m", "doit")
+
+
+# --- inside one process --------------------------------------------------------------------------------
+
+
+@dataclass
+class Inside:
+    place: Place
+    pipelines: dict[int, Pipeline]
+
+    def loop(self) -> float:
+        """Seconds to read what is known and to decide about every node, the graph being there."""
+        pipeline = self.pipelines[NODES]
+        passing = Passing(_kernel(self.place), pipeline, make_wish(pipeline, self.place))
+        began_s = time.perf_counter()
+        passing._learn()
+        pending = passing._sweep()
+        took_s = time.perf_counter() - began_s
+        assert not pending
+        return took_s
+
+    def floor(self) -> float:
+        """Seconds for one query over the same rows, and a small document and its hash for each."""
+        session = self.place.store.database.session
+        began_s = time.perf_counter()
+        rows = session.all("node_heads.of_branch", branch="main", first="p10000.", last="p10000.~")
+        for row in rows:
+            document = {
+                "inputs": [{"checksum": row[4], "id": row[0]}, {"checksum": row[4], "id": row[1]}],
+                "kfm": "inputs/1",
+                "params": {},
+            }
+            sha256(orjson.dumps(document, option=orjson.OPT_SORT_KEYS)).hexdigest()
+        took_s = time.perf_counter() - began_s
+        assert len(rows) == NODES
+        return took_s
+
+    def whole(self, size: int) -> float:
+        pipeline = self.pipelines[size]
+        began_s = time.perf_counter()
+        report = Passing(_kernel(self.place), pipeline, make_wish(pipeline, self.place)).run()
+        took_s = time.perf_counter() - began_s
+        assert report.counts["skipped"] == size
+        return took_s
+
+    def slope(self, small: int, large: int) -> float:
+        """Seconds for each node more."""
+        return (self.whole(large) - self.whole(small)) / (large - small)
+
+
+def _graph(size: int) -> Pipeline:
+    pipeline = Pipeline(f"bench-{size}")
+
+    def leaf(number: int) -> int:
+        return number
+
+    def join(a: int, b: int) -> int:
+        return a + b
+
+    for number in range(size):
+        name = f"p{size}.n{number:06}"
+        if number < LEAVES:
+            pipeline.node(name, params={"number": number})(leaf)
+        else:
+            needs = {"a": f"p{size}.n{number - LEAVES:06}", "b": f"p{size}.n{number // 2:06}"}
+            pipeline.node(name, needs=needs)(join)
+    return pipeline
+
+
+def _inside(stack: ExitStack, *sizes: int) -> Inside:
+    place = stack.enter_context(open_place(scratch(stack)))
+    pipelines = {size: _graph(size) for size in sizes}
+    for pipeline in pipelines.values():
+        _fill(place, pipeline)
+    return Inside(place, pipelines)
+
+
+def benchmarks() -> list[Benchmark]:
+    return [
+        Benchmark(
+            name="noop_vs_ninja",
+            kind="cost",
+            goal=6.0,
+            setup=lambda stack: _ready(stack, _by_ninja),
+            ours=_ours,
+            reference=_by_ninja,
+            rounds=15,
+        ),
+        Benchmark(
+            name="noop_vs_doit",
+            kind="speedup",
+            goal=3.0,
+            setup=lambda stack: _ready(stack, _by_doit),
+            ours=_ours,
+            reference=_by_doit,
+            rounds=7,
+        ),
+        Benchmark(
+            name="noop_loop",
+            kind="cost",
+            goal=2.5,
+            setup=lambda stack: _inside(stack, NODES),
+            ours=lambda inside: inside.loop(),
+            reference=lambda inside: inside.floor(),
+            rounds=21,
+        ),
+        Benchmark(
+            name="noop_growth",
+            kind="cost",
+            goal=1.2,
+            setup=lambda stack: _inside(stack, 1000, 10_000, 100_000),
+            ours=lambda inside: inside.slope(10_000, 100_000),
+            reference=lambda inside: inside.slope(1000, 10_000),
+            rounds=7,
+        ),
+    ]
+
+
+def _ready(stack: ExitStack, tool: Any) -> Path:
+    folder = _project(stack)
+    tool(folder)  # makes everything
+    return folder
