@@ -48,6 +48,14 @@ test: lint types trace check-docs pytest ## everything that CI runs
 pytest: $(TEST) ## the tests alone (TESTS=path, WORKERS=n)
 	@$(PY) -m pytest -q -n $(WORKERS) --dist worksteal $(TESTS)
 
+.PHONY: airflow
+airflow: $(BASE) ## make the environment in which examples/airflow is tested (300 MB, outside the project)
+	@requirements/environment.sh make airflow >/dev/null
+
+.PHONY: langgraph
+langgraph: $(BASE) ## make the environment in which examples/langgraph is tested (130 MB, outside the project)
+	@requirements/environment.sh make langgraph >/dev/null
+
 .PHONY: lint
 lint: $(TEST) ## style, formatting and the layering of imports
 	@$(PY) -m ruff check .

@@ -204,7 +204,7 @@ class Inside:
         rows = session.all("node_heads.of_branch", branch="main", first="p10000.", last="p10000.~")
         for row in rows:
             document = {
-                "inputs": [{"checksum": row[4], "id": row[0]}, {"checksum": row[4], "id": row[1]}],
+                "inputs": [{"checksum": row[3], "id": row[6]}, {"checksum": row[3], "id": row[0]}],
                 "kfm": "inputs/1",
                 "params": {},
             }

@@ -17,6 +17,10 @@ pin test pyproject.toml requirements/test.in requirements/build.in \
     --constraint requirements/progress.txt --constraint requirements/build.txt \
     --extra progress --extra postgres --extra objects --extra aws --extra parquet \
     --extra delta --extra lakefs --extra lineage --extra otel
+# Frameworks in environments of their own, each with what kfm itself needs.
+for framework in airflow langgraph; do
+    pin "$framework" pyproject.toml "requirements/$framework.in" --constraint requirements/base.txt
+done
 if grep -nE '://|find-links|index-url|/(home|root|tmp)/' requirements/*.txt; then
     echo "A pinned file names an address or a path of this machine." >&2
     exit 1

@@ -48,6 +48,18 @@ def postgres_database(postgres_dsn: str) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
+def airflow_environment() -> Iterator[str]:
+    """The folder of an environment with Airflow and kfm in it."""
+    yield from _serve("airflow")
+
+
+@pytest.fixture(scope="session")
+def langgraph_environment() -> Iterator[str]:
+    """The folder of an environment with LangGraph and kfm in it."""
+    yield from _serve("langgraph")
+
+
+@pytest.fixture(scope="session")
 def s3_endpoint() -> Iterator[str]:
     """The address of an S3 emulator; credentials are `tests.services.S3_*`."""
     yield from _serve("s3")

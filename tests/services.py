@@ -1,5 +1,5 @@
 """Real servers for the tests: PostgreSQL and an S3 emulator, both from the pinned test requirements;
-and Prometheus' rule checker, from the system's packages.
+Prometheus' rule checker, from the system's packages; and environments with frameworks in them.
 
 Each is started at most once per test process, on a free port of 127.0.0.1, and
 ends with that process, also if it is killed. `ServiceUnavailable` says why one
@@ -285,12 +285,36 @@ def promtool() -> Iterator[str]:
     yield path
 
 
+# --- frameworks in environments of their own -------------------------------------------
+
+
+@contextlib.contextmanager
+def _environment(name: str) -> Iterator[str]:
+    """The folder of an environment that `make NAME` made. Nothing is started, and nothing made here."""
+    script = Path(__file__).resolve().parents[1] / "requirements" / "environment.sh"
+    asked = subprocess.run([str(script), "where", name], capture_output=True, text=True, timeout=30)
+    folder = asked.stdout.strip()
+    if asked.returncode != 0 or not Path(folder, ".kfm-made").exists():
+        raise ServiceUnavailable(f"its environment is not there: `make {name}` makes it")
+    yield folder
+
+
+def airflow() -> contextlib.AbstractContextManager[str]:
+    return _environment("airflow")
+
+
+def langgraph() -> contextlib.AbstractContextManager[str]:
+    return _environment("langgraph")
+
+
 # --- what is had, what is required ---------------------------------------------------
 
 STARTERS: dict[str, Callable[[], contextlib.AbstractContextManager[str]]] = {
     "postgres": postgres,
     "s3": s3,
     "promtool": promtool,
+    "airflow": airflow,
+    "langgraph": langgraph,
 }
 
 

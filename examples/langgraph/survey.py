@@ -1,12 +1,15 @@
 """A LangGraph graph whose nodes skip what they have done before. Its contract: README.md beside this file."""
 
 import csv
+import functools
 import sys
 from typing import TypedDict
 
 from langgraph.graph import END, START, StateGraph
 
-from kfm.langgraph import node
+import kfm.langgraph
+
+node = functools.partial(kfm.langgraph.node, pipeline="survey")
 
 
 class Survey(TypedDict, total=False):

@@ -96,7 +96,8 @@ class RetryChecks:
         require(waiting.run.run_id == parameters["run_id"], "what is due is tried", **facts)
         state = run.state or {}
         require(state.get("fate") != "quarantine", "quarantined work is not retried by itself", **facts)
-        hopeless = state.get("reason") != "granted" and run.error_code.startswith(HOPELESS)
+        answered_for = run.grants > 1 and run.counted == 1  # the first attempt that a grant is used for
+        hopeless = not answered_for and run.error_code.startswith(HOPELESS)
         require(not hopeless, "what can't get better is not retried by itself", **facts)
         if jumps == process.jumps:
             at_ms = waiting.state.not_before_ms

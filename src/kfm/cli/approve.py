@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from kfm.cli.options import session_options
-from kfm.cli.output import one_line, short_id, table
+from kfm.cli.output import clipped, one_line, short_id, table
 from kfm.cli.quarantine import approval_document, held_document
 from kfm.cli.session import Session
 from kfm.core.errors import RationaleRequired, UsageError
 from kfm.core.wording import moment
+
+if TYPE_CHECKING:
+    from kfm.core.holding import Approval
+    from kfm.ports import LedgerReader
 
 
 @click.command()
@@ -35,7 +41,8 @@ def command(session: Session, request_id: str | None, actor: str | None, rationa
         approval = app.ledger.approval(request_id)
         if approval is None:
             raise UsageError(
-                f"There is no request `{request_id}`.", remedy="`kfm approve` lists the open ones."
+                f"There is no request `{request_id}`.",
+                remedy="Give its whole id: `kfm approve` lists the open ones.",
             )
         held = approve(
             app,
@@ -57,16 +64,25 @@ def command(session: Session, request_id: str | None, actor: str | None, rationa
     return 0
 
 
+def _is_open(ledger: LedgerReader, one: Approval) -> bool:
+    """A release of what is held no more, or failed anew since, can't be approved: nobody has to see it."""
+    if one.kind != "release":
+        return True
+    held = ledger.held_one(one.subject)
+    return held is not None and held.state == "held"
+
+
 def _list(session: Session) -> int:
     with session.app(read_only=True) as app:
-        found = app.ledger.approvals(state="requested", limit=1000)
+        ledger = app.ledger
+        found = [one for one in ledger.approvals(state="requested", limit=1000) if _is_open(ledger, one)]
     rows = [
         (
             moment(one.requested_at_ms).removesuffix(" UTC"),
             one.kind,
             one_line(one.about) or short_id(one.subject),
             one.requested_by,
-            one_line(one.rationale),
+            clipped(one.rationale),
             one.request_id,
         )
         for one in found

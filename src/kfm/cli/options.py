@@ -10,6 +10,10 @@ import click
 
 from kfm.cli.output import FORMATS
 from kfm.cli.session import Session
+from kfm.core.errors import UsageError
+
+# What people say is kept for good, in every copy of the ledger: a reason is not the place for a log.
+_SAID_CHARS_MAX = {"rationale": 4000, "ticket": 200, "actor": 200}
 
 log_option = click.option(  # read by `kfm.cli.ending` before the parser sees it
     "--log-format",
@@ -45,6 +49,7 @@ def session_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def wrapper(**options: Any) -> Any:
+        _require_brief(options)
         output = "json" if options.pop("as_json") else options.pop("output", "text")
         options.pop("output", None)
         common = {name: options.pop(name) for name in Session._fields if name in options}
@@ -53,3 +58,13 @@ def session_options(function: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed(_OPTIONS):
         wrapper = option(wrapper)
     return wrapper
+
+
+def _require_brief(options: dict[str, Any]) -> None:
+    for name, limit in _SAID_CHARS_MAX.items():
+        chars = len(options.get(name) or "")
+        if chars > limit:
+            raise UsageError(
+                f"--{name} has {chars:,} characters; {limit:,} are kept.",
+                remedy="Say it in short, and name the place where the rest is.",
+            )

@@ -86,3 +86,9 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 def one_line(text: str) -> str:
     """Text from outside may hold anything; a terminal must not obey it."""
     return "".join(char if char.isprintable() else " " for char in text)
+
+
+def clipped(text: str, chars_max: int = 80) -> str:
+    """One cell of a table; JSON has the whole of it."""
+    line = one_line(text)
+    return line if len(line) <= chars_max else f"{line[: chars_max - 1]}…"

@@ -45,6 +45,7 @@ def command(
     attempt that is under way ends with it, and is due again later.
     """
     _require_one(run_id, due, watch, only_list, session.output)
+    _require_nobody(run_id, wish)
     if only_list:
         return _list(session)
     progress = (
@@ -59,17 +60,30 @@ def command(
 
 
 def _require_one(run_id: str | None, due: bool, watch: bool, only_list: bool, output: str) -> None:
-    if sum((run_id is not None, due, only_list)) != 1:
+    if watch and not due:
+        raise UsageError("--watch goes with --due.")
+    wanted = sum((run_id is not None, due, only_list))
+    if wanted > 1:
+        raise UsageError("A RUN, --due and --list are different wishes.", remedy="Give one of them.")
+    if not wanted:
         raise UsageError(
             "Say what to retry: a RUN, or --due for all whose time has come.",
             remedy="`kfm retry --list` shows what is ahead; `kfm runs --status failed` what failed.",
         )
-    if watch and not due:
-        raise UsageError("--watch goes with --due.")
     if watch and output == "json":
         raise UsageError(
             "--watch has no end, so there is no one document for --json.",
             remedy="`-o jsonl` prints a line for each attempt.",
+        )
+
+
+def _require_nobody(run_id: str | None, wish: dict[str, Any]) -> None:
+    """What would be dropped without a word is refused."""
+    given = [f"--{name}" for name, value in wish.items() if value is not None]
+    if run_id is None and given:
+        raise UsageError(
+            f"{', '.join(given)} would be kept nowhere: automatic attempts are made for nobody.",
+            remedy="Give the RUN that it is about.",
         )
 
 

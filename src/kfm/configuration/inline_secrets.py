@@ -47,7 +47,9 @@ def inline_secrets(settings: Settings) -> Iterator[tuple[str, str]]:
     yield from _address(settings.run_state.path, "run_state.path")
     if (server := settings.lakefs) is not None:
         yield from _address(server.endpoint, "lakefs.endpoint")
-        yield from _table({"access_key": server.access_key, "secret_key": server.secret_key}, "lakefs")
+        for name in ("access_key", "secret_key"):
+            if not is_reference(getattr(server, name)):
+                yield f"lakefs.{name}", f"`{name}` holds a secret; {WAY_OUT}"
     yield from _table(settings.telemetry.headers, "telemetry.headers")
     yield from _address(settings.telemetry.otlp, "telemetry.otlp")
     yield from _address(settings.lineage.url, "lineage.url")

@@ -39,7 +39,10 @@ def _lakefs_problems(settings: Settings) -> Iterator[tuple[str, str]]:
     if server is None:
         return
     if not server.endpoint.startswith(("https://", "http://", "env:", "file:")):
-        yield "lakefs.endpoint", "`endpoint` must be an https:// or http:// address, `env:NAME` or `file:PATH`"
+        yield (
+            "lakefs.endpoint",
+            "`endpoint` must be an https:// or http:// address, `env:NAME` or `file:PATH`",
+        )
     if not _REPOSITORY.fullmatch(server.repository):
         yield (
             "lakefs.repository",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from itertools import islice
@@ -60,22 +61,18 @@ def inputs_bytes(inputs: Iterable[Any], params: Mapping[str, Any] | None = None)
     return encoded
 
 
-def dependencies_bytes(
-    names: Sequence[str], hashes: Mapping[str, str], params: Mapping[str, Any]
-) -> bytes | None:
-    """`inputs_bytes` of a node that reads from other nodes only; None where the long way is needed."""
-    try:
-        encoded = orjson.dumps(
-            {
-                "inputs": [{"checksum": hashes[name], "id": name} for name in sorted(names)],
-                "kfm": INPUTS_TAG,
-                "params": orjson.Fragment(_params_bytes(dict(params))) if params else {},
-            },
-            option=_OPTIONS,
-        )
-    except TypeError:
-        return None
-    return encoded if encoded.isascii() else None
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9._:@+=~ -]+\Z").match
+
+
+def dependency_text(name: str, checksum: str) -> str | None:
+    """One row of `inputs_bytes` for a node that others read from; None if its name takes the long way."""
+    return f'{{"checksum":"{checksum}","id":"{name}"}}' if _PLAIN_NAME(name) else None
+
+
+def dependencies_bytes(rows: Sequence[str], params: Mapping[str, Any]) -> bytes:
+    """`inputs_bytes` of a node that reads from other nodes only, whose rows are in the order of their names."""
+    said = _params_bytes(dict(params)).decode() if params else "{}"
+    return f'{{"inputs":[{",".join(rows)}],"kfm":"{INPUTS_TAG}","params":{said}}}'.encode()
 
 
 def fingerprint(found: Sequence[Found]) -> str:

@@ -21,6 +21,8 @@ _HEADER = re.compile(
     r"([\"']?\s*[:=]\s*)[^\r\n]+"
 )
 _SCHEME = re.compile(r"(?i)\b(bearer|basic|token)\s+[a-z0-9._~+/=-]{8,}")
+# In what people write, "the basic processing" is no credential: these have a digit.
+_SCHEME_SAID = re.compile(r"(?i)\b(bearer|basic|token)\s+(?=[a-z._~+/=-]*[0-9])[a-z0-9._~+/=-]{8,}")
 _ASSIGNED = re.compile(
     rf"(?i)([\"']?)\b([a-z0-9_.-]{{0,40}}{SECRET_WORDS}s?)\b([\"']?\s*[:=]\s*)"
     r"(?:\"(?:[^\"\\\r\n]|\\.)*\"?|'(?:[^'\\\r\n]|\\.)*'?|[^\s\"',;&)}\]]+)"
@@ -99,6 +101,10 @@ class Discretion:
     def __call__(self, text: str) -> str:
         return _kept(text, self.redactor)
 
+    def said(self, text: str) -> str:
+        """What a person gives as a reason is kept for good: what looks like a secret goes, too."""
+        return _shapeless(self.redactor(text), _SCHEME_SAID)
+
     def within(self, value: Any) -> Any:
         """A document with known secrets masked."""
         return within(value, self.redactor) if self.redactor.secrets else value
@@ -128,9 +134,13 @@ def _kept(text: str, hiding: Redactor | None) -> str:
         text = _bounded(text, hiding)
     if len(text) > TEXT_CHARS_MAX:
         text = f"{text[:TEXT_CHARS_MAX]}…"
+    return _shapeless(text, _SCHEME)
+
+
+def _shapeless(text: str, scheme: re.Pattern[str]) -> str:
     text = _URL.sub(lambda found: redact_url(found[0]), text)
     text = _HEADER.sub(rf"\1\2{MASK}", text)
-    text = _SCHEME.sub(rf"\1 {MASK}", text)
+    text = scheme.sub(rf"\1 {MASK}", text)
     text = _ASSIGNED.sub(rf"\1\2\3{MASK}", text)
     return _SHAPES.sub(MASK, text)
 

@@ -35,6 +35,7 @@ class Head(NamedTuple):
     outputs_hash: str
     outputs: str  # JSON; read only where somebody needs to know
     rerun: str | None = None  # why it must not be trusted: it, or what it reads from, was reverted
+    dataset_id: str = ""
 
 
 class Own(NamedTuple):

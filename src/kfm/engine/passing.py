@@ -6,9 +6,11 @@ nodes run again that were at work. What is left alone is recorded at the end, al
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -25,7 +27,7 @@ from kfm.core.errors import (
     UsageError,
 )
 from kfm.core.evidence import Testimony
-from kfm.core.hashing import INPUTS_TAG, dependencies_bytes, inputs_bytes, sha256_text
+from kfm.core.hashing import INPUTS_TAG, dependencies_bytes, dependency_text, inputs_bytes, sha256_text
 from kfm.core.passes import Parent
 from kfm.core.records import Node, NodeOutcome
 from kfm.core.run_states import (
@@ -170,10 +172,12 @@ class Passing:
         self._checksums = FileChecksums(kernel.files, kernel.passes, kernel.clock.now_ms, verify=wish.verify)
         self._inputs = Inputs(kernel.files, self._checksums, kernel.signs)
         self._codes = CodeHashes()
+        self._code_of: dict[Callable[..., Any], str] = {}
         self._asked = self._asked_for()
         self._report = PassReport(wish.run_id, wish.pipeline_id, wish.branch)
         self._known = Known({}, {})
         self._hashes: dict[str, str] = {}  # node → what its dependants see of its outputs
+        self._said: dict[str, str | None] = {}  # … and how their hashes say so
         self._skips: list[tuple[str, str, str | None, str, str]] = []
         self._sizes: dict[str, int | None] = {}
         self._failures = 0
@@ -242,8 +246,9 @@ class Passing:
     def _work(self, stop: Callable[[], None]) -> None:
         wish, report = self._wish, self._report
         try:
-            self._learn()
-            pending = self._sweep()
+            with _uncollected():
+                self._learn()
+                pending = self._sweep()
             if pending:
                 self._execute(pending)
             report.state, report.error = self._verdict()
@@ -340,15 +345,21 @@ class Passing:
         return self._kernel.states.made(self._wish.branch, node, inputs_hash, code_sha)
 
     def _code(self, spec: NodeSpec) -> str:
-        return f"version:{spec.version}" if spec.version is not None else self._codes.of(spec.function)
+        if spec.version is not None:
+            return f"version:{spec.version}"
+        known = self._code_of.get(spec.function)
+        if known is None:
+            known = self._code_of[spec.function] = self._codes.of(spec.function)
+        return known
 
     def _document(self, spec: NodeSpec) -> bytes:
         """What the node's inputs_hash is made of."""
         reads = self._graph.reads[spec.id]
         if spec.inputs == () and self._run is None:
-            fast = dependencies_bytes(reads, self._hashes, spec.params)
-            if fast is not None:
-                return fast
+            said = self._said
+            rows_said = [said[each] for each in (sorted(reads) if len(reads) > 1 else reads)]
+            if None not in rows_said:
+                return dependencies_bytes(rows_said, spec.params)  # type: ignore[arg-type]
         rows: list[Mapping[str, Any]] = [{"id": each, "checksum": self._hashes[each]} for each in reads]
         if spec.inputs != ():
             rows += self._inputs.rows(spec.id, spec.inputs, spec.params)
@@ -374,8 +385,13 @@ class Passing:
                 return f"{each.name} is {'gone' if size is None else 'altered'}"
         return None
 
+    def _settled(self, node: str, digest: str) -> None:
+        """From here on others can read from it."""
+        self._hashes[node] = digest
+        self._said[node] = dependency_text(node, digest)
+
     def _settle(self, node: str, decision: Decision, inputs_hash: str) -> None:
-        self._hashes[node] = decision.outputs_hash
+        self._settled(node, decision.outputs_hash)
         if decision.verdict == "skip":
             assert decision.made_by is not None
             spec = self._pipeline.nodes[node]
@@ -481,7 +497,7 @@ class Passing:
             for name in done.job.spec.outputs:
                 self._checksums.forget(name)
             if node.outcome in ("success", "partial"):
-                self._hashes[node.dataset_id] = outputs_hash(node.outputs)
+                self._settled(node.dataset_id, outputs_hash(node.outputs))
             else:
                 self._failures += 1
                 if isinstance(done.error, Cancelled):  # somebody wants to stop, and a node heard it first
@@ -614,6 +630,18 @@ class Queue:
             self._missing[each] -= 1
             if not self._missing[each]:
                 self.ready.append(each)
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Many small things that all stay: looking for garbage among them again and again finds none."""
+    before = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if before:
+            gc.enable()
 
 
 def _code_of(error: KfmError) -> str:

@@ -75,7 +75,7 @@ class Single(Passing):
                 )
 
     def _give(self, node: str, digest: str, outputs: str) -> None:
-        self._hashes[node] = digest
+        self._settled(node, digest)
         self._report.nodes[node] = NodeReport(node, "success", "", outputs=outputs)
 
     def _code(self, spec: NodeSpec) -> str:

@@ -156,11 +156,14 @@ class RunState:
         """For coroutine functions: what they await stays in the loop of whoever calls."""
         loop = asyncio.get_running_loop()
         at_work: list[Any] = []
+        stopped = threading.Event()
 
         @functools.wraps(function)
         def there(*args: Any, **kwargs: Any) -> Any:
             task = asyncio.run_coroutine_threadsafe(function(*args, **kwargs), loop)
             at_work.append(task)
+            if stopped.is_set():  # before it was known what to stop
+                task.cancel()
             return task.result()
 
         request = self._request(there, args, kwargs, code=function)
@@ -168,6 +171,7 @@ class RunState:
         try:
             return await asyncio.shield(settling)
         except asyncio.CancelledError:
+            stopped.set()
             for task in at_work:
                 task.cancel()
             await asyncio.wait([settling])

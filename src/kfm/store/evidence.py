@@ -14,12 +14,10 @@ from kfm.core import keys
 from kfm.core.commits import Admit, Step
 from kfm.core.evidence import Account, Attempt, Circumstances, Letter, Retry, Testimony
 from kfm.core.heralds import Herald
-from kfm.core.passes import PassEnd
 from kfm.core.records import Found, Invocation, Run
 from kfm.ports import PassWitness, Witness
 from kfm.store import evidence_rows, rows
 from kfm.store.incidents import Watch
-from kfm.store.pass_left import close_left, fail_pass
 from kfm.store.session import Session
 
 NOTHING_KNOWN = Circumstances()
@@ -132,15 +130,20 @@ class Journal:
         passes = getattr(self._witness, "passes", None)
         if passes is None:  # whoever begins the next one ends it
             return
+        from kfm.core.passes import PassEnd
+        from kfm.store.pass_left import close_left, fail_pass
+
         left = close_left(session, run_id, now_ms, lone)
         if not left:
             return
         if not lone:
             fail_pass(session, run_id, code, now_ms)
         witness: PassWitness | None = passes()
-        for each in left if witness is not None else ():
-            end = PassEnd("aborted", now_ms, error_code=code, error_message=message)
-            for said in witness.ended(each, end) if witness is not None else ():
+        if witness is None:
+            return
+        end = PassEnd("aborted", now_ms, error_code=code, error_message=message)
+        for each in left:
+            for said in witness.ended(each, end):
                 self._post(session, said, now_ms)
 
     def keep(self, session: Session, retries: Iterable[Retry]) -> None:

@@ -151,8 +151,8 @@ class Adapters:
         self.announce(self.loaded.discretion(line))
 
     def _discreet(self, text: str | None) -> str | None:
-        """What a person gave us to keep, without the secrets that we know."""
-        return text and self.loaded.discretion.hide(text)
+        """What a person gave us to keep, without secrets."""
+        return text and self.loaded.discretion.said(text)
 
     def _upstream(self, source: Source, _window: Window) -> Upstream:
         from kfm.sources.registry import make_source

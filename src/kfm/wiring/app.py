@@ -149,7 +149,7 @@ class App(Adapters):
             self.kernel,
             self._collectable,
             actor=actor,
-            rationale=self.loaded.discretion.hide(rationale),
+            rationale=self.loaded.discretion.said(rationale),
             grace_ms=grace_ms,
         )
 
@@ -166,7 +166,7 @@ class App(Adapters):
         from kfm.core.records import GovernanceEntry, Switch
 
         store = self.kernel.store
-        rationale = self.loaded.discretion.hide(rationale)
+        rationale = self.loaded.discretion.said(rationale)
         switch = Switch(
             scope=scope, position=position, rationale=rationale, actor=actor, set_at_ms=store.now_ms()
         )

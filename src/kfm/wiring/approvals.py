@@ -35,7 +35,7 @@ def request_release(
 
     _require_held(app, held)
     _require_approvable(app, held.dataset_id, actor)
-    store, hide = app.kernel.store, app.loaded.discretion.hide
+    store, said = app.kernel.store, app.loaded.discretion.said
     approval = Approval(
         request_id=app.ids.new(),
         kind="release",
@@ -43,8 +43,8 @@ def request_release(
         digest=release_digest(held),
         requested_by=actor,
         requested_at_ms=store.now_ms(),
-        rationale=hide(rationale),
-        ticket=ticket and hide(ticket),
+        rationale=said(rationale),
+        ticket=ticket and said(ticket),
         about=f"release of {held.grain} {held.subject}",
         dataset_id=held.dataset_id,
         requested_names=tuple(names),
@@ -71,7 +71,7 @@ def request_attempt(app: App, subject: Subject, *, rationale: str, names: Sequen
         digest=attempt_digest(dataset, subject.work_base),
         requested_by=trigger.actor,
         requested_at_ms=store.now_ms(),
-        rationale=app.loaded.discretion.hide(rationale),
+        rationale=app.loaded.discretion.said(rationale),
         ticket=trigger.ticket,
         about=f"one attempt at {dataset.id} from {subject.source.id}, "
         f"{rfc3339(window.start_ms)}/{rfc3339(window.end_ms)}",
@@ -135,7 +135,7 @@ def _release(
     from kfm.core.giving_up import release_digest
     from kfm.core.grants import granted
 
-    store, rationale = app.kernel.store, app.loaded.discretion.hide(rationale)
+    store, rationale = app.kernel.store, app.loaded.discretion.said(rationale)
     held = store.held_one(approval.subject)
     if held is None or held.state != "held" or release_digest(held) != approval.digest:
         raise NotApproved("What is held is not what the release was asked for: it has changed since.")
@@ -171,7 +171,7 @@ def _attempt(
     dataset = next((one for one in app.kernel.settings.datasets if one.id == approval.dataset_id), None)
     if dataset is None or attempt_digest(dataset, approval.subject) != approval.digest:
         raise NotApproved("The dataset's rights are not those that the attempt was asked for with.")
-    rationale = app.loaded.discretion.hide(rationale)
+    rationale = app.loaded.discretion.said(rationale)
     now_ms, facts = app.kernel.store.now_ms(), {"about": approval.about}
     agreed = _entry(app, "approval", dataset.id, approval, now_ms, facts, claimed_actor, names[0], rationale)
     return Approve(
@@ -237,7 +237,7 @@ def _entry(
             "request_id": approval.request_id,
             "dataset_id": approval.dataset_id,
             "digest": approval.digest,
-            "claimed_actor": claimed_actor and app.loaded.discretion.hide(claimed_actor),
+            "claimed_actor": claimed_actor and app.loaded.discretion.said(claimed_actor),
             **facts,
         },
     )

@@ -62,10 +62,10 @@ def switch_gate(store: Store) -> Callable[[Proposal], None]:
 
 
 def why(app: App, rationale: str | None, ticket: str | None = None, claimed: str | None = None) -> Why:
-    hide = app.loaded.discretion.hide
+    said = app.loaded.discretion.said
     return Why(
         actor=app.actor,
-        rationale=hide(rationale) if rationale else None,
-        ticket=hide(ticket) if ticket else None,
-        claimed_actor=hide(claimed) if claimed else None,
+        rationale=said(rationale) if rationale else None,
+        ticket=said(ticket) if ticket else None,
+        claimed_actor=said(claimed) if claimed else None,
     )

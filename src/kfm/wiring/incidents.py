@@ -178,21 +178,21 @@ def close_incident(
     claimed_actor: str | None = None,
 ) -> Incident:
     """Resolve it because a person says so; the decision is kept in the governance ledger."""
-    store, hide = app.store, app.loaded.discretion.hide
+    store, said = app.store, app.loaded.discretion.said
     assert store is not None
     entry = GovernanceEntry(
         kind="incident-closed",
         subject=f"{incident.about}:{incident.name}",
         actor=actor,
         recorded_at_ms=store.now_ms(),
-        rationale=hide(rationale),
-        ticket=ticket and hide(ticket),
+        rationale=said(rationale),
+        ticket=ticket and said(ticket),
         details={
             "incident_id": incident.incident_id,
             "error_class": incident.error_class,
             "code": incident.error_code,
             "affected": incident.affected,
-            "claimed_actor": claimed_actor and hide(claimed_actor),
+            "claimed_actor": claimed_actor and said(claimed_actor),
         },
     )
     if incident.about == "provider":

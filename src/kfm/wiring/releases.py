@@ -63,7 +63,7 @@ def make_release(
         unique=app.ids.new(),
         epoch_ms=source_date_epoch_ms(),
         replace=replace,
-        rationale=rationale,
+        rationale=rationale and app.loaded.discretion.said(rationale),
     )
     origin = Origin(
         kfm_version=__version__,

@@ -179,6 +179,11 @@ def migrate(place: Place, target: RunState, *, actor: str, on_page: Callable[[in
     around = place.surroundings()
     before = begun_with(place.store) or RELATIONAL
     after = name_of(target)
+    if target.store == "lakefs":
+        raise UsageError(
+            "Records can't be moved to lakeFS.",
+            remedy="Begin a new environment: `environment:` and `state:`.",
+        )
     if before == after:
         raise UsageError(f"The run-state of this environment is kept in `{after}` already.")
     fence = _alone(place)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from typing import Any
 
 import pyshacl
@@ -13,6 +15,7 @@ from tests.acceptance.kernel.conftest import Inside
 from tests.acceptance.kernel.test_evidence import Valid, shapes
 from tests.acceptance.kernel.test_nodes import FLOW, noded
 from tests.crash import evidence
+from tests.crash.project import WINDOW
 
 __all__ = ["noded", "shapes"]
 
@@ -99,6 +102,21 @@ def test_a_failed_node_ends_its_pass(noded: Inside, shapes: rdflib.Graph, valid:
     assert told["levels"] == ["START", "FAIL"]
     assert told["levels.levels.count"] == ["START", "FAIL"]
     provenance(noded, run_id, shapes)
+
+
+@pytest.mark.req("RS-8", "RS-9")
+def test_a_run_that_is_killed_in_a_node_leaves_no_open_pass(noded: Inside, valid: Valid) -> None:
+    """Whoever takes the run over ends its pass before it begins its own."""
+    noded.write("flow.py", FLOW.replace('    ran("count")', "    import os; os._exit(9)"))
+    command = [sys.executable, "-m", "kfm", "run", "--window", WINDOW]
+    killed = subprocess.run(command, cwd=noded.folder, timeout=60, capture_output=True, check=False)
+    assert killed.returncode == 9, killed
+    noded.write("flow.py", FLOW)
+    ended = noded.run()
+    assert ended.code == 0, ended
+    told = of_pass(events(noded, ended.result["run_id"], valid))
+    assert told["levels"] == ["START", "ABORT", "START", "COMPLETE"]
+    assert evidence.problems(noded) == []
 
 
 @pytest.mark.req("RS-8", "RS-11")

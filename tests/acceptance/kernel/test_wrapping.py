@@ -310,7 +310,7 @@ def test_a_node_at_work_is_busy_and_its_run_is_running(wrapped: Any, tmp_path: P
         kept = place.tables.get("r")
         assert kept is not None
         assert (kept.state, kept.counts) == ("success", {"success": 2})
-        assert [name for name, _ in kept.graph] == ["soil.other", "soil.samples"]
+        assert [name for name, _ in kept.graph] == ["soil.samples", "soil.other"]
 
 
 def test_a_block_takes_no_function_of_arguments(wrapped: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hashlib import sha256
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -11,12 +12,14 @@ from hypothesis import strategies as st
 from kfm.core.branching import Commit, Entry, Moved, Why, check_name
 from kfm.core.errors import BranchMoved, BranchProtected, GateDenied, RefNameInvalid, UsageError
 from kfm.engine.merging import Merging
+from kfm.lakefs.branches import CANNOT
 from kfm.lakefs.names import from_server, to_server
 from tests.integration.lakefs.conftest import Site
 from tests.lakefs_contract import Contract
 from tests.lakefs_model import Refusal, Thing
 
 pytestmark = pytest.mark.req("RS-5")
+MOMENTS = ("createBranch", "uploadObject", "commit", "mergeIntoBranch")
 WHY = Why(actor="ada", rationale="because it has to be")
 
 
@@ -26,13 +29,14 @@ def by_others(site: Site, path: str, text: str) -> str:
     return site.server.repository.commit("main", "by hand", {}, False).id
 
 
-def test_somebody_comes_between_with_another_path(site: Site) -> None:
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_somebody_comes_between_with_another_path(site: Site, moment: str) -> None:
     """lakeFS takes no expected head: the commit lands on top of the other's, and both are there."""
     base = site.put("main", a="1").commit_id
     others: list[str] = []
 
     def between(operation: str) -> None:
-        if operation == "mergeIntoBranch" and not others:
+        if operation == moment and not others:
             others.append(by_others(site, "b", "theirs"))
 
     site.server.fail = between
@@ -42,13 +46,14 @@ def test_somebody_comes_between_with_another_path(site: Site) -> None:
     assert site.shows("main") == {"a": "2", "b": "theirs"}
 
 
-def test_somebody_comes_between_with_the_same_path(site: Site) -> None:
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_somebody_comes_between_with_the_same_path(site: Site, moment: str) -> None:
     """Then nothing is written, and whoever expected a head is told where the branch is."""
     base = site.put("main", a="1").commit_id
     others: list[str] = []
 
     def between(operation: str) -> None:
-        if operation == "mergeIntoBranch" and not others:
+        if operation == moment and not others:
             others.append(by_others(site, "a", "theirs"))
 
     site.server.fail = between
@@ -57,6 +62,20 @@ def test_somebody_comes_between_with_the_same_path(site: Site) -> None:
     assert site.shows("main") == {"a": "theirs"}
     site.put("main", a="3")  # without an expectation the newest content counts, as everywhere
     assert site.shows("main") == {"a": "3"}
+
+
+def test_what_is_prepared_is_hidden(site: Site) -> None:
+    """Nobody who lists branches sees a change before it is there, and afterwards nothing is left of it."""
+    seen: list[tuple[str, bool]] = []
+
+    def look(operation: str) -> None:
+        if operation == "mergeIntoBranch":
+            seen.extend((name, line.hidden) for name, line in site.server.repository.branches.items())
+            assert [one.name for one in site.open().branches()] == ["main"]
+
+    site.server.fail = look
+    site.put("main", a="1")
+    assert [hidden for _name, hidden in sorted(seen)] == [True, False]
 
 
 def test_what_others_have_staged_is_left_alone(site: Site) -> None:
@@ -200,3 +219,11 @@ def test_the_contract_notices() -> None:
     contract.request("commit", {}, {}, {}, b'{"message": "a", "expected": "b"}')
     contract.request("statObject", {}, {}, {}, b"")
     assert len(contract.violations) == 3
+
+
+def test_what_can_not_be_promised_is_documented() -> None:
+    """Each with the reason that the adapter gives."""
+    page = (Path(__file__).parents[3] / "docs/reference/branches.md").read_text()
+    for promise, reason in CANNOT.items():
+        assert f"| `{promise}`: " in page
+        assert f"no: {reason} |" in page

@@ -6,7 +6,7 @@ import pytest
 
 from kfm.core.passes import PassFigures
 from kfm.runs.declare import Pipeline
-from kfm.store.reading import Reading
+from kfm.store.reading import Ledger
 from kfm.telemetry.aggregates import Aggregates, Bounds, Names, visit_passes
 from kfm.telemetry.pass_folding import PassFolding
 from kfm.telemetry.tallies import Tallies
@@ -31,7 +31,7 @@ def three(deadly: str = "") -> Pipeline:
 
 
 def told(workshop: Workshop, folding: PassFolding, tallies: Tallies) -> dict[str, int]:
-    folding.fold(Reading(workshop.database), tallies, lambda row: row.pipeline_id, workshop.clock.now_ms())
+    folding.fold(Ledger(workshop.database), tallies, lambda row: row.pipeline_id, workshop.clock.now_ms())
     return {key[1]: count for key, count in tallies.counters.get("kfm.pass.nodes_total", {}).items()}
 
 
@@ -50,7 +50,7 @@ def killed_then_resumed() -> Workshop:
 @pytest.mark.req("RS-11")
 def test_each_write_counts_once() -> None:
     """Under the attempt that made it, whether that attempt ended by itself or not."""
-    rows = [row for _, row in Reading(killed_then_resumed().database).pass_attempts_since(0)]
+    rows = [row for _, row in Ledger(killed_then_resumed().database).pass_attempts_since(0)]
     assert [(row.state, row.success, row.skipped) for row in rows] == [
         ("aborted", 1, 0),
         ("success", 2, 0),
@@ -78,7 +78,7 @@ def test_metrics_read_bit_by_bit_are_those_read_at_once() -> None:
 @pytest.mark.req("RS-11", "RS-13")
 def test_a_release_sums_up_and_masks() -> None:
     """The patterns document has the sums of each pipeline, under a name that may be told."""
-    ledger = Reading(killed_then_resumed().database)
+    ledger = Ledger(killed_then_resumed().database)
     open_names = Names(hidden=lambda _: False, mask=lambda _: "masked-1")
     hidden = Names(
         hidden=lambda _: False, mask=lambda _: "masked-1", hidden_pipeline=lambda name: name == "p"

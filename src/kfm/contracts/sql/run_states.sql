@@ -94,7 +94,7 @@ UPDATE run_states SET output_commit = :commit_id
 WHERE run_id = :run_id AND dataset_id = :dataset_id AND outcome <> 'skipped'
 
 -- name: node_heads.of_branch
-SELECT dataset_id, run_id, inputs_hash, code_sha, outputs_hash, outputs, rerun FROM node_heads
+SELECT run_id, inputs_hash, code_sha, outputs_hash, outputs, rerun, dataset_id FROM node_heads
 WHERE branch = :branch AND dataset_id >= :first AND dataset_id <= :last
 
 -- name: node_heads.whole
