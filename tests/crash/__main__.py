@@ -17,7 +17,6 @@ from tests.crash.fleet import Told, fleets
 from tests.crash.scenarios import NAMES
 from tests.crash.trial import Outcome, Plan, plan_trial
 
-
 PASSES_MINUTES_MAX = 20
 
 

@@ -298,5 +298,3 @@ def campaign(
         done.append(told)
         tell(told)
     return done
-
-

@@ -1,4 +1,4 @@
-"""A short form of what `make crash` does to passes: real processes over 200 nodes, killed and started again."""
+"""A short form of what `make crash` does to passes: 200 nodes, killed and started again."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ from kfm.core import breaker as breakers
 from kfm.core.classify import Classification
 from kfm.core.errors import IllegalTransition
 from kfm.core.retry import (
+    RETRY_AFTER_MAX_S,
     call_delay_ms,
     call_policy,
     decide_call_retry,
@@ -104,6 +105,14 @@ def test_retry_after_never_raises(value: str, now_ms: int) -> None:
     """Whatever the header says, the answer is a wait or nothing."""
     waited = parse_retry_after(value, now_ms)
     assert waited is None or waited >= 0
+
+
+@pytest.mark.req("RET-5")
+@given(st.integers(0, 10**30), st.integers(0, 5))
+def test_a_longer_wish_is_never_a_shorter_wait(seconds: int, zeros: int) -> None:
+    """Seconds that no clock holds are a very long wait, and not no wish at all."""
+    waited = parse_retry_after("0" * zeros + str(seconds), 0)
+    assert waited == min(seconds, RETRY_AFTER_MAX_S) * 1000
 
 
 @pytest.mark.req("WAL-3")

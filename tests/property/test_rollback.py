@@ -9,6 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kfm.core.hashing import dependencies_bytes, dependency_text, inputs_bytes
+from kfm.core.run_states import outputs_of
+from kfm.engine.passing import PassReport
 from kfm.runs.declare import Pipeline
 from tests.workshop import Workshop, ran
 
@@ -49,6 +51,16 @@ def value_of(graph: Graph, seeds: dict[str, int], name: str) -> Any:
     return (name, seeds[name], tuple(value_of(graph, seeds, each) for each in graph[name]))
 
 
+def shows_what_was_made(shop: Workshop, report: PassReport) -> None:
+    """The branch holds the outputs of each node as the pass left them, and nothing else."""
+    there = {path: entry.sha256 for path, entry in shop.branches.entries("main")}
+    assert there == {
+        f"{node.id}/{output.name}": output.checksum.removeprefix("sha256:")
+        for node in report.nodes.values()
+        for output in outputs_of(node.outputs)
+    }
+
+
 @pytest.mark.req("RS-10", "RS-9")
 @settings(max_examples=150, deadline=None)
 @given(graphs(), st.data())
@@ -58,13 +70,18 @@ def test_after_a_revert_exactly_the_affected_nodes_run(graph: Graph, data: st.Da
     seeds = dict.fromkeys(graph, 0)
     on_branch: dict[str, Any] = {}
     history: list[dict[str, Any]] = []
+    seen: dict[str, set[Any]] = {}
     for _ in range(data.draw(st.integers(1, 4), label="changes")):
         for name in data.draw(st.sets(st.sampled_from(list(graph))), label="changed"):
-            seeds[name] += 1
+            seeds[name] = data.draw(st.integers(0, 2), label="seed")
         history.append(dict(on_branch))
         wanted = {name: value_of(graph, seeds, name) for name in graph}
         report = shop.run(pipeline_of(graph, seeds))
-        assert set(ran(report)) == {name for name in graph if on_branch.get(name) != wanted[name]}
+        made_before = {name: seen.setdefault(name, set()) for name in graph}
+        assert set(ran(report)) == {name for name in graph if wanted[name] not in made_before[name]}
+        for name in graph:
+            seen[name].add(wanted[name])
+        shows_what_was_made(shop, report)
         if report.commit is None:
             history.pop()
         on_branch = wanted
@@ -73,6 +90,7 @@ def test_after_a_revert_exactly_the_affected_nodes_run(graph: Graph, data: st.Da
     report = shop.run(pipeline_of(graph, seeds))
     readers = {name for name in graph if any(each in reverted for each in graph[name])}
     assert set(ran(report)) == reverted | readers
+    shows_what_was_made(shop, report)
     again = shop.run(pipeline_of(graph, seeds))
     assert ran(again) == []
     assert before == {name: value_of(graph, seeds, name) for name in graph}

@@ -71,5 +71,5 @@ def test_a_broken_protocol_is_caught(patch: Patch) -> None:
 def test_the_hunt_is_fair() -> None:
     """Without a patch, worlds of the same weather keep every promise."""
     for chances in {patch.chances for patch in PATCHES}:
-        for seed in range(6):
-            assert live(seed, chances=chances, small=seed % 3 != 0).violation is None
+        for seed in (*range(6), 34):  # 34: a release that was approved, and then had to wait for a circuit
+            assert live(seed, chances=chances, small=seed in (1, 2, 4, 5)).violation is None

@@ -42,6 +42,8 @@ class Call:
         name = getattr(fn, "__qualname__", None) or type(fn).__name__
         if isinstance(fn, type):
             raise UsageError(f"kfm.call is for functions, not for {fn!r}.")
+        if not callable(fn):
+            raise UsageError(f"kfm.call is for functions, and {fn!r} can't be called.")
         if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
             raise UsageError(f"{name} is a generator: it does its work only after the call has ended.")
         handing, is_async = handing_for(fn, self._options.get("pass_timeout")), _is_async(fn)

@@ -13,7 +13,7 @@ from typing import Any
 from kfm.calls.guard import classify_call
 from kfm.core.classify import CAUSES_MAX, Classification, Failure, classify
 from kfm.core.errors import KfmError
-from kfm.core.retry import parse_retry_after
+from kfm.core.retry import RETRY_AFTER_MAX_S, parse_retry_after
 
 _GROUP_MAX = 100
 
@@ -119,8 +119,8 @@ def retry_after_ms(error: BaseException, now_ms: int) -> int | None:
         if isinstance(not_before_ms, int):
             return max(0, not_before_ms - now_ms)
         said = facts.get("retry_after", _header(cause))
-        if isinstance(said, int | float) and not isinstance(said, bool) and 0 <= said < 1e9:
-            return round(said * 1000)
+        if isinstance(said, int | float) and not isinstance(said, bool) and said >= 0:
+            return round(min(said, RETRY_AFTER_MAX_S) * 1000)
         if isinstance(said, str):
             found = parse_retry_after(said, now_ms)
             if found is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import math
 from collections.abc import Callable
 from typing import Any, Literal, TypedDict
 
@@ -124,15 +123,19 @@ def _policy(options: Options) -> CallPolicy:
     """Fewer attempts than the table's, or a base within its range; never more, never outside."""
     usual = call_policy()
     attempts, base = options.get("attempts", usual.attempts_max), options.get("base", usual.base_ms / 1000)
-    if not 1 <= attempts <= usual.attempts_max:
+    if type(attempts) is not int or not 1 <= attempts <= usual.attempts_max:
         raise UsageError(f"attempts= is 1 to {usual.attempts_max}, the first one included.")
-    if not BASE_S[0] <= base <= BASE_S[1]:
+    if not _is_number(base) or not BASE_S[0] <= base <= BASE_S[1]:
         raise UsageError(f"base= is {BASE_S[0]} to {BASE_S[1]} seconds.")
     return CallPolicy(attempts_max=attempts, base_ms=round(base * 1000), cap_ms=usual.cap_ms)
 
 
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)  # in no range: nan and inf
+
+
 def _ms(option: str, seconds: float) -> int:
-    if isinstance(seconds, bool) or not math.isfinite(seconds) or not 0.001 <= seconds <= TIMEOUT_MAX_S:
+    if not _is_number(seconds) or not 0.001 <= seconds <= TIMEOUT_MAX_S:
         raise UsageError(f"{option}= is in seconds, from 0.001 to {TIMEOUT_MAX_S:.0f}, not {seconds!r}.")
     return round(seconds * 1000)
 

@@ -25,6 +25,7 @@ EXTRAS = {
     "postgres": ("psycopg", "PostgreSQL"),
     "parquet": ("arro3", "Parquet contracts"),
     "delta": ("deltalake", "run-state in a Delta table"),
+    "lakefs": ("lakefs_sdk", "branches on a lakeFS server"),
     "lineage": ("openlineage", "lineage over HTTP"),
     "otel": ("opentelemetry", "spans and metrics by OTLP"),
 }
@@ -56,6 +57,7 @@ def examine(loaded: Any, *, offline: bool) -> list[Finding]:
     for group in groups:
         found += _guarded(group, loaded)
     if not offline:
+        found += _guarded(_branches, loaded)
         found += _guarded(_sources, loaded)
     return found
 
@@ -242,6 +244,7 @@ def _extras(loaded: Any) -> Iterator[Finding]:
         ),
         "postgres": (settings.store or "").startswith(("postgres", "env:", "file:")),
         "delta": settings.run_state.store == "delta",
+        "lakefs": settings.lakefs is not None,
         "lineage": settings.lineage.export == "http",
         "otel": settings.telemetry.otlp is not None,
     }
@@ -257,6 +260,15 @@ def _incidents(loaded: Any) -> Iterator[Finding]:
         from kfm.cli.hook_checks import examine_hooks
 
         yield from examine_hooks(loaded)
+
+
+def _branches(loaded: Any) -> Iterator[Finding]:
+    if loaded.settings.lakefs is not None:
+        from kfm.wiring.lakefs import default_branch
+
+        found = default_branch(loaded, round(ADDRESS_TIMEOUT_S * 1000))
+        name = loaded.settings.lakefs.repository
+        yield Finding("branches", "ok", f"lakeFS answers: repository {name}, default branch {found}")
 
 
 # --- sources -------------------------------------------------------------------------

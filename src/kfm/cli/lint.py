@@ -33,6 +33,9 @@ _RULES = "\n".join(f"{rule.code}  {rule.message}" for rule in BY_CODE.values())
 @click.option(
     "--exclude", multiple=True, metavar="PATTERN", help="Leave out files or folders: *_pb2.py, vendor."
 )
+@click.option(
+    "--all", "every", is_flag=True, help="Tell what is only likely, too. It counts for the exit code."
+)
 @log_option
 def command(
     paths: tuple[str, ...],
@@ -42,20 +45,22 @@ def command(
     select: str | None,
     ignore: str | None,
     exclude: tuple[str, ...],
+    every: bool,
 ) -> int:
     """Find forbidden retry behaviour in Python code.
 
     PATH is a file, or a folder with Python files in it and below; environments, builds and hidden caches are
     left out. Code is read, never run. A finding is lifted by a comment that gives its reason, on its line
-    or alone on the line above: `# kfm: allow KFM103 the device answers once a second`. Exit code 1 if
-    anything is found, 2 if a path is not there.
+    or alone on the line above: `# kfm: allow KFM103 the device answers once a second`. Reported is what the
+    code shows beyond doubt; with --all also what is only likely, and marked so. Exit code 1 if anything is
+    reported, 2 if a path is not there.
     """
     chosen = _form(form, output, as_json)
     codes = _codes(select, "--select", CODES) - _codes(ignore, "--ignore", frozenset())
     for path in paths:
         if not os.path.exists(path):
             raise UsageError(f"There is no file or folder {path}.", remedy="Name what is to be checked.")
-    findings, waived, files = _checked(paths, codes, exclude)
+    findings, waived, files = _checked(paths, codes, exclude, every)
     _tell(chosen, findings, waived, files)
     return 1 if findings else 0
 
@@ -82,7 +87,7 @@ def _codes(text: str | None, option: str, default: frozenset[str]) -> frozenset[
 
 
 def _checked(
-    paths: tuple[str, ...], codes: frozenset[str], exclude: tuple[str, ...]
+    paths: tuple[str, ...], codes: frozenset[str], exclude: tuple[str, ...], every: bool
 ) -> tuple[list[Finding], list[Finding], int]:
     from kfm.lint.checking import check, unreadable
     from kfm.lint.files import python_files, read_bounded
@@ -97,7 +102,7 @@ def _checked(
         except OSError as error:
             checked = unreadable(path, error.strerror or str(error), codes=codes)
         else:
-            checked = check(data, path, codes)
+            checked = check(data, path, codes, every)
         findings += checked.findings
         waived += checked.waived
     return findings, waived, files

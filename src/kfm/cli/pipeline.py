@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections import Counter
 from contextlib import redirect_stdout
@@ -166,8 +167,14 @@ def _loaded(file: str) -> tuple[Any, list[str]]:
     """The pipeline, and its nodes as they were declared."""
     with held():
         from kfm.runs.opening import load_pipeline
-    with redirect_stdout(sys.stderr):
-        pipeline = load_pipeline(file)
+    # What was loaded so far, and what the file declares, stays to the end: no need to look through it again.
+    gc.disable()
+    try:
+        with redirect_stdout(sys.stderr):
+            pipeline = load_pipeline(file)
+    finally:
+        gc.freeze()
+        gc.enable()
     return pipeline, list(pipeline.nodes)
 
 

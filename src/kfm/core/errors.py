@@ -449,6 +449,17 @@ class CallTimedOut(BackendUnavailable, TimeoutError):
     remedy = "Give the call more time, or find out why the other side is slow."
 
 
+class BranchesUnavailable(BackendUnavailable):
+    """The server that the branches are on can't be reached or refuses us.
+
+    The message has what the server said. A change is there wholly or not at
+    all; `kfm branch log NAME` shows which.
+    """
+
+    code = "KFM430"
+    remedy = "Check `lakefs` in the configuration, and whether the server runs; then try again."
+
+
 # --- 5xx: busy -----------------------------------------------------------------------
 
 

@@ -70,7 +70,7 @@ def dependency_text(name: str, checksum: str) -> str | None:
 
 
 def dependencies_bytes(rows: Sequence[str], params: Mapping[str, Any]) -> bytes:
-    """`inputs_bytes` of a node that reads from other nodes only, whose rows are in the order of their names."""
+    """`inputs_bytes` of a node that reads from other nodes only; their rows stand in the order of names."""
     said = _params_bytes(dict(params)).decode() if params else "{}"
     return f'{{"inputs":[{",".join(rows)}],"kfm":"{INPUTS_TAG}","params":{said}}}'.encode()
 

@@ -10,7 +10,17 @@ from urllib.parse import SplitResult, unquote_plus, urlsplit, urlunsplit
 from kfm.core.secret_names import SECRET_WORDS, is_secret_name
 from kfm.core.spellings import MASK, Redactor, redactor
 
-__all__ = ["MASK", "Discretion", "hide", "is_secret_name", "redact", "redact_url", "strip_params", "within"]
+__all__ = [
+    "MASK",
+    "Discretion",
+    "hide",
+    "is_secret_name",
+    "redact",
+    "redact_url",
+    "shapeless",
+    "strip_params",
+    "within",
+]
 
 TEXT_CHARS_MAX = 8192
 READ_CHARS_MAX = 8 * TEXT_CHARS_MAX  # what is looked at of a text that will be cut anyway
@@ -71,6 +81,11 @@ def redact(text: str, secrets: Iterable[str] = ()) -> str:
     return _kept(text, redactor(known) if known else None)
 
 
+def shapeless(text: str) -> str:
+    """What people or their code say, with everything of a secret's shape masked and nothing cut."""
+    return _masked(text, _SCHEME_SAID)
+
+
 class Discretion:
     """`redact` for the secrets of one process: they become known while it works."""
 
@@ -103,7 +118,7 @@ class Discretion:
 
     def said(self, text: str) -> str:
         """What a person gives as a reason is kept for good: what looks like a secret goes, too."""
-        return _shapeless(self.redactor(text), _SCHEME_SAID)
+        return shapeless(self.redactor(text))
 
     def within(self, value: Any) -> Any:
         """A document with known secrets masked."""
@@ -134,10 +149,10 @@ def _kept(text: str, hiding: Redactor | None) -> str:
         text = _bounded(text, hiding)
     if len(text) > TEXT_CHARS_MAX:
         text = f"{text[:TEXT_CHARS_MAX]}…"
-    return _shapeless(text, _SCHEME)
+    return _masked(text, _SCHEME)
 
 
-def _shapeless(text: str, scheme: re.Pattern[str]) -> str:
+def _masked(text: str, scheme: re.Pattern[str]) -> str:
     text = _URL.sub(lambda found: redact_url(found[0]), text)
     text = _HEADER.sub(rf"\1\2{MASK}", text)
     text = scheme.sub(rf"\1 {MASK}", text)

@@ -18,7 +18,7 @@ from kfm.core.retry_rules import CallPolicy, RetryPolicy, retry_rules
 
 DOUBLINGS_MAX = 40  # beyond it every cap is long reached
 CALL_WAIT_MAX_MS = 30_000  # a longer Retry-After is the run tier's business
-RETRY_AFTER_DIGITS_MAX = 9
+RETRY_AFTER_MAX_S = 999_999_999  # about 30 years; whoever asks for more is asking to be left alone
 
 BudgetState = Literal["free", "needs-rationale"]
 UnitFate = Literal["retry", "dead-letter", "quarantine"]
@@ -176,6 +176,8 @@ def parse_retry_after(value: str, now_ms: int) -> int | None:
     """How long to wait, in ms: from seconds or an HTTP date. Nonsense is None, the past is 0."""
     text = value.strip(" \t")
     if text.isascii() and text.isdigit():
-        return int(text) * 1000 if len(text) <= RETRY_AFTER_DIGITS_MAX else None
+        text = text.lstrip("0") or "0"
+        seconds = int(text) if len(text) < 10 else RETRY_AFTER_MAX_S  # a number may have a million digits
+        return seconds * 1000
     at_ms = parse_http_date(text, now_ms)
     return None if at_ms is None else max(0, at_ms - now_ms)

@@ -102,6 +102,9 @@ class Skips(NamedTuple):
     branch: str
     pipeline_id: str
     rows: list[tuple[str, str, str | None, str, str]]  # node, inputs hash, code, the run that made it, reason
+    restored: Sequence[Head] = ()  # results of earlier runs: the branch shall show them again
+    # All that the branch knew between these two names when its head was this: copied as it is.
+    whole: tuple[str, str, str | None] | None = None
 
 
 class BeginPass(Record, frozen=True):
@@ -126,6 +129,7 @@ class Begun(Record, frozen=True):
     attempt: int = 0
     held_by: Lock | None = None
     started_at_ms: int = 0
+    branch_head: str | None = None  # where the branch is, after what was reverted has been taken back
 
 
 class EndPass(Record, frozen=True):
@@ -229,6 +233,7 @@ def outputs_hash(outputs: Sequence[Output]) -> str:
 # --- the decision --------------------------------------------------------------------------
 
 Verdict = Literal["run", "skip", "done"]
+UNCHANGED = "unchanged"  # why nearly every node is left alone
 
 
 class Decision(NamedTuple):
@@ -239,12 +244,12 @@ class Decision(NamedTuple):
     made_by: str | None = None  # the run whose result it is
     outputs_hash: str = ""
     outputs: str = NO_OUTPUTS
+    earlier: bool = False  # a newer run of it made something else, which stands on the branch now
 
 
 Missing = Callable[[str], str | None]  # outputs → which of them is gone or altered, in words
-Elsewhere = Callable[
-    [str, str, str | None], Head | None
-]  # an older success of the node with this hash and code
+# The newest success of a node with this hash and this code.
+Elsewhere = Callable[[str, str, str | None], Head | None]
 
 
 def decide(
@@ -276,16 +281,20 @@ def decide(
     if scope == "branch" and head is not None:
         if head.rerun is not None:
             return Decision("run", head.rerun)
-        if head.inputs_hash == inputs_hash and head.code_sha == code_sha:
+        if stands(head, inputs_hash, code_sha):
             gone = missing(head.outputs)
             if gone is None:
-                return Decision("skip", "unchanged", head.run_id, head.outputs_hash, head.outputs)
+                return Decision("skip", UNCHANGED, head.run_id, head.outputs_hash, head.outputs)
         older = elsewhere(node, inputs_hash, code_sha)
         if older is not None and missing(older.outputs) is None:
-            return Decision(
-                "skip", "unchanged since an earlier run", older.run_id, older.outputs_hash, older.outputs
-            )
+            why = "unchanged since an earlier run"
+            return Decision("skip", why, older.run_id, older.outputs_hash, older.outputs, earlier=True)
     return Decision("run", _why(inputs_hash, own, head if scope == "branch" else None, gone))
+
+
+def stands(head: Head, inputs_hash: str, code_sha: str | None) -> bool:
+    """What the branch knows was made of these inputs by this code, and nobody took it back."""
+    return head.inputs_hash == inputs_hash and head.code_sha == code_sha and head.rerun is None
 
 
 def _why(inputs_hash: str, own: Own | None, head: Head | None, gone: str | None) -> str:

@@ -14,10 +14,11 @@ from kfm.core.evidence import Energy, Testimony
 from kfm.core.passes import NodeDone, PassEnd, PassTry, pass_id
 from kfm.core.records import Node
 from kfm.core.run_states import Begun
-from kfm.ports import Span
+from kfm.telemetry.off import Off
 
 if TYPE_CHECKING:
     from kfm.engine.passing import PassKernel, PassReport, Wish
+    from kfm.ports import Span
 
 SKIPPED_CHARS_MAX = 1000  # of their names, in the span: its attributes are short
 
@@ -29,6 +30,7 @@ class PassWatch:
         self._kernel = kernel
         self._wish = wish
         self._telemetry = kernel.telemetry
+        self._unwatched = isinstance(kernel.telemetry, Off)
         self._about = PassTry(wish.run_id, wish.pipeline_id, wish.branch, 1, 0, wish.parent)
         self._cpu_us: int | None = None
         self._energy: Energy | None = None
@@ -89,6 +91,9 @@ class PassWatch:
     @contextmanager
     def span(self, report: PassReport) -> Iterator[None]:
         about = self._about
+        if self._unwatched:
+            yield
+            return
         trace_id = None  # inside a governed run the trace is that run's
         if about.parent is None:
             trace_id = pass_id(about.run_id, about.attempt).replace("-", "")
@@ -105,6 +110,8 @@ class PassWatch:
 
     def recorded(self, node: Node) -> None:
         """A node was executed, and its record is durable."""
+        if self._unwatched:
+            return
         about, telemetry = self._about, self._telemetry
         labels = {"pipeline": self._pipeline, "outcome": node.outcome}
         name = self._name(node.dataset_id)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kfm.core.canonical import canonical_bytes
 from kfm.core.errors import (
@@ -33,6 +33,7 @@ from kfm.core.records import Node, NodeOutcome
 from kfm.core.run_states import (
     NO_OUTPUTS,
     NOTHING_CHECKED,
+    UNCHANGED,
     BeginPass,
     Decision,
     EndPass,
@@ -45,28 +46,31 @@ from kfm.core.run_states import (
     outputs_hash,
     outputs_of,
     outputs_text,
+    stands,
 )
 from kfm.core.settings import EnergyModel
 from kfm.engine.pass_watching import PassWatch
 from kfm.engine.working import Job, Outcome, Workers
-from kfm.ports import (
-    Clock,
-    Heart,
-    Liveness,
-    Meter,
-    Objects,
-    Passes,
-    PassWitness,
-    RunStates,
-    Signs,
-    Telemetry,
-)
-from kfm.ports import ProjectFiles as Files
 from kfm.runs.code import CodeHashes
 from kfm.runs.declare import NodeSpec, Pipeline, Wired
 from kfm.runs.graph import ancestors, descendants, near
 from kfm.runs.inputs import FileChecksums, Inputs
 from kfm.telemetry.off import Off
+
+if TYPE_CHECKING:
+    from kfm.ports import (
+        Clock,
+        Heart,
+        Liveness,
+        Meter,
+        Objects,
+        Passes,
+        PassWitness,
+        RunStates,
+        Signs,
+        Telemetry,
+    )
+    from kfm.ports import ProjectFiles as Files
 
 UNTELLING = (UnhashableInput, BackendUnavailable)  # a node whose inputs nobody can tell fails, and closed
 UNTOLD = "its inputs can't be told"
@@ -179,10 +183,12 @@ class Passing:
         self._hashes: dict[str, str] = {}  # node → what its dependants see of its outputs
         self._said: dict[str, str | None] = {}  # … and how their hashes say so
         self._skips: list[tuple[str, str, str | None, str, str]] = []
+        self._restored: list[Head] = []
         self._sizes: dict[str, int | None] = {}
         self._failures = 0
         self._cancel = threading.Event()
         self._fence = Fence(wish.scope, 0)
+        self._branch_head: str | None = None
         self._watch = PassWatch(kernel, wish)
 
     # --- what was asked for --------------------------------------------------------------
@@ -237,6 +243,7 @@ class Passing:
             raise _busy(begun.held_by, wish)
         self._fence = Fence(wish.scope, begun.fence)
         report.attempt = begun.attempt
+        self._branch_head = begun.branch_head
         self._watch.begun(begun)
         stop = self._beat()
         with self._watch.span(report):
@@ -261,7 +268,8 @@ class Passing:
                 raise
         finally:
             stop()
-        self._end()
+        with _uncollected():
+            self._end()
 
     def plan(self) -> PassReport:
         """What a pass would do: the same decisions, and nothing else."""
@@ -308,15 +316,18 @@ class Passing:
     def _sweep(self) -> list[str]:
         """Leave alone, in order, whatever can be; returns what is left, in order."""
         pending: list[str] = []
-        hashes, reads, nodes = self._hashes, self._graph.reads, self._pipeline.nodes
+        hashes, reads, nodes, decide_on = self._hashes, self._graph.reads, self._pipeline.nodes, self._decide
+        quick = self._quickly if self._is_plain() else None
         for node in self._order:
+            if quick is not None and quick(node, reads[node], nodes[node]):
+                continue
             for each in reads[node]:
                 if each not in hashes:
                     pending.append(node)
                     break
             else:
                 try:
-                    decision, inputs_hash = self._decide(nodes[node])
+                    decision, inputs_hash = decide_on(nodes[node])
                 except UNTELLING:  # it fails in its turn
                     pending.append(node)
                     continue
@@ -325,6 +336,46 @@ class Passing:
                 else:
                     self._settle(node, decision, inputs_hash)
         return pending
+
+    def _is_plain(self) -> bool:
+        """A new run with no special wishes: then a node whose head stands is left alone, and that is all."""
+        return (
+            not self._known.own
+            and not self._asked
+            and self._run is None
+            and self._wish.fork_of is None
+            and self._pipeline.skip_scope == "branch"
+        )
+
+    def _quickly(self, node: str, reads: tuple[str, ...], spec: NodeSpec) -> bool:
+        """Most nodes of most passes, in as few steps as there can be; False: `decide` takes its time."""
+        head = self._known.heads.get(node)
+        if head is None:
+            return False
+        if spec.inputs == () and not spec.params:
+            said = self._said
+            rows = [said.get(each) for each in (sorted(reads) if len(reads) > 1 else reads)]
+            if None in rows:
+                return False
+            inputs_hash = sha256_text(dependencies_bytes(rows, spec.params))  # type: ignore[arg-type]
+        elif reads and any(each not in self._hashes for each in reads):
+            return False
+        else:
+            try:
+                inputs_hash = sha256_text(self._document(spec))
+            except UNTELLING:
+                return False
+        code_sha = self._code(spec)
+        if not stands(head, inputs_hash, code_sha) or self._missing(head.outputs) is not None:
+            return False
+        digest = head.outputs_hash
+        self._hashes[node] = digest
+        self._said[node] = dependency_text(node, digest)
+        self._skips.append((node, inputs_hash, code_sha, head.run_id, UNCHANGED))
+        self._report.nodes[node] = NodeReport(
+            node, "skipped", UNCHANGED, inputs_hash, head.run_id, head.outputs
+        )
+        return True
 
     def _decide(self, spec: NodeSpec) -> tuple[Decision, str]:
         node = spec.id
@@ -395,7 +446,19 @@ class Passing:
         if decision.verdict == "skip":
             assert decision.made_by is not None
             spec = self._pipeline.nodes[node]
-            self._skips.append((node, inputs_hash, self._code(spec), decision.made_by, decision.reason))
+            code_sha = self._code(spec)
+            self._skips.append((node, inputs_hash, code_sha, decision.made_by, decision.reason))
+            if decision.earlier:
+                self._restored.append(
+                    Head(
+                        decision.made_by,
+                        inputs_hash,
+                        code_sha,
+                        decision.outputs_hash,
+                        decision.outputs,
+                        dataset_id=node,
+                    )
+                )
         outcome: NodeOutcome = "skipped" if decision.made_by is not None else "success"
         if self._run is not None:
             self._run.adopt(outputs_of(decision.outputs))
@@ -583,11 +646,21 @@ class Passing:
                 releases=wish.fence is None,
                 testify=partial(self._watch.ended, report),
             ),
-            Skips(wish.run_id, wish.branch, wish.pipeline_id, self._skips) if self._skips else None,
+            self._left_alone(),
         )
         if not ended.landed:
             raise LostLease(f"{wish.scope} has passed to another process.")
         report.commit = ended.commit
+
+    def _left_alone(self) -> Skips | None:
+        if not self._skips:
+            return None
+        whole = None
+        heads, order = self._known.heads, self._order
+        if len(self._skips) == len(heads) == len(order) and not self._restored and not self._wish.fork_of:
+            whole = (min(heads), max(heads), self._branch_head)
+        wish = self._wish
+        return Skips(wish.run_id, wish.branch, wish.pipeline_id, self._skips, self._restored, whole)
 
     def _beat(self) -> Callable[[], None]:
         heart = self._kernel.heart

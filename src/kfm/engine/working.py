@@ -5,18 +5,21 @@ from __future__ import annotations
 import contextvars
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from types import CoroutineType
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from kfm.core.errors import Cancelled, ContractViolated, KfmError, PipelineFailed
 from kfm.core.records import NodeOutcome, Output
 from kfm.core.run_states import NOTHING_CHECKED
-from kfm.ports import Clock, Objects, ProjectFiles
 from kfm.runs.declare import CONTEXT_NAMES, NodeSpec
 from kfm.runs.node_context import NodeContext, NodePublisher
 from kfm.runs.values import handed_on, store_value
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
+
+    from kfm.ports import Clock, Objects, ProjectFiles
 
 GLANCE_S = 0.1  # how often a wait looks whether somebody wants to stop
 
@@ -114,6 +117,8 @@ class Threads:
         self._cancelled = threading.Event()
 
     def __enter__(self) -> Threads:
+        from concurrent.futures import ThreadPoolExecutor  # late: where nothing runs, nobody needs it
+
         self._pool = ThreadPoolExecutor(self._jobs, thread_name_prefix="kfm-node")
         return self
 
@@ -137,6 +142,8 @@ class Threads:
 
     def wait(self, cancelled: threading.Event) -> list[Outcome]:
         while True:
+            from concurrent.futures import FIRST_COMPLETED, wait
+
             done, _ = wait(self._running, timeout=GLANCE_S, return_when=FIRST_COMPLETED)
             if cancelled.is_set():
                 self._cancelled.set()
@@ -179,7 +186,9 @@ def perform(job: Job, bench: Bench, cancelled: Callable[[], bool]) -> Outcome:
         error = Cancelled(f"{spec.id} was interrupted.")
         error.__cause__ = interrupt
     except (Exception, SystemExit) as problem:  # noqa: BLE001 - a node may raise anything; told once, here
-        error = PipelineFailed(f"{spec.id}: {type(problem).__name__}: {problem}")
+        from kfm.core.redact import shapeless  # late: only failures need it
+
+        error = PipelineFailed(f"{spec.id}: {type(problem).__name__}: {shapeless(str(problem))}")
         error.__cause__ = problem
     return Outcome(
         job,

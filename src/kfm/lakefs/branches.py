@@ -33,7 +33,7 @@ from kfm.core.branching import (
     Why,
 )
 from kfm.core.errors import (
-    BackendUnavailable,
+    BranchesUnavailable,
     BranchMoved,
     BranchProtected,
     GateDenied,
@@ -106,7 +106,7 @@ class LakefsBranches(LakefsRefs):
                 "objects", "delete_objects", temporary, self._client.sdk.PathList(paths=batch)
             )
             if wrong := [each for each in answer.errors if each.status_code != 404]:
-                raise BackendUnavailable(f"lakeFS did not remove {wrong[0].path}: {wrong[0].message}.")
+                raise BranchesUnavailable(f"lakeFS did not remove {wrong[0].path}: {wrong[0].message}.")
         wanted = self._client.sdk.CommitCreation(message="kfm")
         self._tolerating_none("commits", "commit", temporary, wanted)
 
@@ -119,7 +119,7 @@ class LakefsBranches(LakefsRefs):
             tries += 1
             try:
                 self._client.once(timeout_ms, api, method, *args)
-            except BackendUnavailable as error:
+            except BranchesUnavailable as error:
                 if status_of(error) != 400 or "no changes" not in said_by(error):
                     raise
                 return tries > 1
@@ -159,7 +159,7 @@ class LakefsBranches(LakefsRefs):
 
         try:
             return self._commit(self._client.guarded(attempt))
-        except BackendUnavailable as error:
+        except BranchesUnavailable as error:
             if status_of(error) == 409:
                 return None
             raise _merge_refused(error, into) from None
@@ -231,7 +231,7 @@ class LakefsBranches(LakefsRefs):
                 done = self._changed(held, lambda temporary: self._taken_back(temporary, undone), words)
             except _Nothing:
                 return Merged(outcome="unchanged", target=branch, commit=self._commit(held.head))
-            except BackendUnavailable as error:
+            except BranchesUnavailable as error:
                 if status_of(error) != 409:
                     raise
                 return self._not_taken_back(held, undone)
@@ -290,7 +290,7 @@ def _refuse_protected(held: Branch, gated: bool = False) -> None:
         raise BranchProtected(f"`{held.name}` was not touched.")
 
 
-def _merge_refused(error: BackendUnavailable, into: str) -> KfmError:
+def _merge_refused(error: BranchesUnavailable, into: str) -> KfmError:
     if status_of(error) == 412:
         return GateDenied(f"A hook of lakeFS before the merge into `{into}` said: {said_by(error)}.")
     if status_of(error) == 400 and "uncommitted" in said_by(error):

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from kfm.core.errors import BackendUnavailable, BranchProtected, ExtraMissing, KfmError
+from kfm.core.errors import BranchesUnavailable, BranchProtected, ExtraMissing, KfmError
 from kfm.ports import Guard, Reader
 
 META_HEADER = "x-lakefs-meta-"
@@ -163,7 +163,7 @@ class Client:
                 ) from None
             if package in ("lakefs_sdk", "urllib3"):
                 reason = _reason(error)
-                raise BackendUnavailable(
+                raise BranchesUnavailable(
                     f"lakeFS at {self.endpoint} can't be reached: {self._discreet(reason)}.",
                     remedy="Check `lakefs.endpoint`, and whether the server runs; then try again.",
                     transient="certificate" not in reason.lower(),
@@ -174,7 +174,7 @@ class Client:
     def _refusal(self, status: int, body: Any, headers: Any) -> KfmError:
         said = self._discreet(_sentence(body))
         if status == 401:
-            return BackendUnavailable(
+            return BranchesUnavailable(
                 f"lakeFS at {self.endpoint} does not accept our keys.",
                 remedy="Check what `lakefs.access_key` and `lakefs.secret_key` refer to.",
                 status=status,
@@ -182,7 +182,7 @@ class Client:
         if status == 403 and "protected" in said:
             return BranchProtected(f"lakeFS says: {said}.")
         facts = {"status": status, "said": said, "retry_after": (headers or {}).get("Retry-After")}
-        return BackendUnavailable(
+        return BranchesUnavailable(
             f"lakeFS at {self.endpoint} answered {status}: {said or 'nothing more'}.",
             remedy="Read what the server said; `lakectl` shows the same.",
             **facts,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from itertools import islice, takewhile
 from typing import Any
@@ -11,7 +12,7 @@ import msgspec
 
 from kfm.core import branching
 from kfm.core.branching import Branch, Commit, Entry, PathChange, Proposal, Tag
-from kfm.core.errors import BackendUnavailable, RefNameInvalid, RefNotFound
+from kfm.core.errors import BranchesUnavailable, RefNameInvalid, RefNotFound
 from kfm.lakefs.client import Client, status_of
 from kfm.lakefs.names import TEMPORARY, from_server, to_server
 from kfm.ports import Objects
@@ -89,15 +90,15 @@ class LakefsBranchReader:
         if branching.is_commit_prefix(name):
             try:
                 return self._commit(name)
-            except BackendUnavailable as error:
+            except BranchesUnavailable as error:
                 if status_of(error) not in (400, 404):
                     raise
-        raise RefNotFound(f"`{name[:80]!r}` names none.".replace("'", ""))
+        raise RefNotFound(f"`{name[:80]}` names none.")
 
     def _ref(self, api: str, method: str, name: str) -> Any:
         try:
             return self._client.ask(api, method, name)
-        except BackendUnavailable as error:
+        except BranchesUnavailable as error:
             if status_of(error) == 404:
                 return None
             raise
@@ -152,7 +153,7 @@ class LakefsBranchReader:
     def _stat(self, commit_id: str, path: str) -> Any:
         try:
             return self._client.ask("objects", "stat_object", commit_id, path, user_metadata=True)
-        except BackendUnavailable as error:
+        except BranchesUnavailable as error:
             if status_of(error) == 404:
                 return None
             raise
@@ -247,7 +248,8 @@ def commit_from(found: Any) -> Commit:
     kept = dict(found.metadata or {})
     meta: dict[str, Any] = kept
     if META in kept:
-        meta = msgspec.json.decode(kept[META])
+        with suppress(msgspec.MsgspecError):  # whoever wrote it was not kfm
+            meta = msgspec.json.decode(kept[META], type=dict[str, Any])
     return Commit(
         commit_id=found.id,
         tree_id=found.meta_range_id,

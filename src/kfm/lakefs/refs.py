@@ -8,7 +8,7 @@ from typing import Any
 from kfm.core import branching
 from kfm.core.branching import Branch, Moved, Tag, Why
 from kfm.core.errors import (
-    BackendUnavailable,
+    BranchesUnavailable,
     BranchMoved,
     BranchProtected,
     RefExists,
@@ -68,7 +68,7 @@ class LakefsRefs(LakefsBranchReader):
             tries += 1
             try:
                 self._client.once(timeout_ms, api, method, wanted)
-            except BackendUnavailable as error:
+            except BranchesUnavailable as error:
                 if status_of(error) != 409:
                     raise
                 return tries > 1
@@ -98,7 +98,7 @@ class LakefsRefs(LakefsBranchReader):
     def _gone(self, api: str, method: str, name: str) -> None:
         try:
             self._client.ask(api, method, name)
-        except BackendUnavailable as error:
+        except BranchesUnavailable as error:
             if status_of(error) != 404:
                 raise
 
@@ -139,7 +139,7 @@ class LakefsRefs(LakefsBranchReader):
                     kept,
                     if_match=(answer.headers or {}).get("ETag"),
                 )
-            except BackendUnavailable as error:
+            except BranchesUnavailable as error:
                 if status_of(error) != 412:
                     raise
                 continue

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from kfm.lint.effects import check_effects
-from kfm.lint.findings import Finding, Mark
+from kfm.lint.evidence import is_sure, is_test
+from kfm.lint.findings import LIKELY, SURE, Finding, Mark
 from kfm.lint.growth import check_growth
 from kfm.lint.libraries import check_libraries
 from kfm.lint.loop_rules import check_loops, refused
@@ -33,25 +34,31 @@ class Checked(NamedTuple):
     waived: list[Finding]
 
 
-def check(data: bytes, path: str = "<string>", codes: frozenset[str] = CODES) -> Checked:
-    """Check one file's bytes against the rules in `codes`."""
+def check(data: bytes, path: str = "<string>", codes: frozenset[str] = CODES, every: bool = False) -> Checked:
+    """Check one file's bytes against the rules in `codes`; with `every`, tell what is only likely, too."""
     try:
-        return check_source(parse(data, path), codes)
+        return check_source(parse(data, path), codes, every)
     except Unreadable as problem:
         return unreadable(path, str(problem), problem.line, problem.column, codes)
     except RecursionError:
         return unreadable(path, "nested too deeply", codes=codes)
 
 
-def check_source(source: Source, codes: frozenset[str] = CODES) -> Checked:
+def check_source(source: Source, codes: frozenset[str] = CODES, every: bool = False) -> Checked:
     marks = [mark for mark in _marks(outline(source)) if mark.code in codes]
     if any(mark.code == "KFM106" for mark in marks) and _ASKS_A_MODEL.search(source.text):
         marks = [mark for mark in marks if mark.code != "KFM106" or "Answer " in mark.message]
-    found = {_placed(source, mark) for mark in marks}
-    findings = sorted(found)[:FINDINGS_PER_FILE_MAX]
+    if is_test(source.path):
+        marks = [mark._replace(sure=False) for mark in marks]
+    # Two rules of thumb may fire at one place: what one of them is sure of is sure.
+    found = {mark[:3]: mark for mark in sorted(marks, key=lambda mark: mark.sure)}
+    findings = sorted(_placed(source, mark) for mark in found.values())[:FINDINGS_PER_FILE_MAX]
     # A waiver for a rule that was not asked for may be needed all the same.
     said = [each for each in waivers(source.text, CODES) if each.problem or codes.issuperset(each.codes)]
-    kept, lifted = apply(source.path, findings, said)
+    kept, lifted = apply(source.path, findings, said)  # a waiver may be for what is only likely
+    if not every:
+        kept = [finding for finding in kept if finding.confidence == SURE]
+        lifted = [finding for finding in lifted if finding.confidence == SURE]
     if "KFM100" not in codes:
         kept = [finding for finding in kept if finding.code != "KFM100"]
     return Checked(sorted(kept), lifted)
@@ -64,7 +71,9 @@ def _marks(module: Module) -> Iterator[Mark]:
         yield from check_loops(module, found)
         for retry in found:
             if not refused(retry):
-                yield from check_effects(module, retry.work, retry.function or retry.loop)
+                sure = is_sure(module, retry)
+                for mark in check_effects(module, retry.work, retry.function or retry.loop):
+                    yield mark if sure else mark._replace(sure=False)
         yield from check_growth(module)
         yield from check_swallowed(module, found)
     elif "suppress" in text:
@@ -87,6 +96,7 @@ def _placed(source: Source, mark: Mark) -> Finding:
         max(_column(source, end_line, end_byte), _column(source, node.lineno, node.col_offset)),
         mark.code,
         mark.message,
+        SURE if mark.sure else LIKELY,
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from kfm.lint.findings import Mark
 from kfm.lint.names import Names, last
-from kfm.lint.outline import Module, calls_in
+from kfm.lint.outline import Module, calls_in, inside
 
 # Anything that says that a second execution has no second effect.
 _DECLARED = re.compile(
@@ -30,6 +30,12 @@ _HTTP = re.compile(
 _ONLY_ASKS = re.compile(
     r"oauth|access_token|grant_type|prompt|embedding|text2vec|completion|max_tokens|inference"
 )
+_EFFECT = re.compile(
+    r"(?i)(^|_)(post|send|create|add|register|insert|update|upload|publish|submit|announce|notify|commit|write"
+    r"|store|save|rename|copy|move|run|start|launch|trigger|deliver|import|push|enqueue|charge|pay|order|change"
+    r"|set|put|assign|invite|cancel|delete|approve|apply|emit)(?!_(query|search))(_|$)"
+)
+READS_SOMEWHERE = re.compile(r"(?i)fetch|download|search|quer(y|ies)|(^|_)read|lookup|scrape|crawl")
 _READS = re.compile(
     r"^_*(get|fetch|search|find|list|query|read|download|lookup|describe|count|scan|select)(_|$)"
 )
@@ -64,7 +70,19 @@ def check_effects(module: Module, body: list[ast.stmt], context: ast.AST | None)
     if isinstance(context, ast.FunctionDef | ast.AsyncFunctionDef) and _READS.match(context.name):
         return
     call, what = found
-    yield Mark("KFM104", call, f"This retries {what}, and nothing says that doing it twice is harmless.")
+    told = f"This retries {what}, and nothing says that doing it twice is harmless."
+    yield Mark("KFM104", call, told, what != "an HTTP POST" or _changes(context, body, call))
+
+
+def _changes(context: ast.AST | None, body: list[ast.stmt], call: ast.Call) -> bool:
+    """Nobody takes the answer, or the function says that it changes something: not every POST does."""
+    if any(isinstance(node, ast.Expr) and _awaited(node.value) is call for node in inside(body)):
+        return True
+    return _EFFECT.search(getattr(context, "name", "")) is not None
+
+
+def _awaited(node: ast.expr) -> ast.expr:
+    return node.value if isinstance(node, ast.Await) else node
 
 
 def is_declared(module: Module, context: ast.AST | None) -> bool:

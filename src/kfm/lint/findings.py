@@ -5,6 +5,9 @@ from __future__ import annotations
 import ast
 from typing import NamedTuple, Protocol
 
+# How much the code itself shows. `sure` is reported; `likely` on request.
+SURE, LIKELY = "sure", "likely"
+
 
 class Finding(NamedTuple):
     """One rule, broken at one place. Lines and columns count from 1, columns in characters."""
@@ -16,6 +19,7 @@ class Finding(NamedTuple):
     end_column: int
     code: str
     message: str
+    confidence: str = SURE
 
 
 class Mark(NamedTuple):
@@ -24,6 +28,7 @@ class Mark(NamedTuple):
     code: str
     node: Placed
     message: str
+    sure: bool = True
 
 
 class Placed(Protocol):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from typing import Any
 
 from kfm import __version__
 from kfm.lint.checking import check_source
+from kfm.lint.formats import marked
 from kfm.lint.reading import Source, lines_of
 from kfm.lint.rules import CODES
 
@@ -16,11 +18,28 @@ class Plugin:
 
     name = "kfm"
     version = __version__
+    every = False  # `kfm-all = true` in flake8's settings
 
     def __init__(self, tree: ast.Module, lines: list[str], filename: str = "stdin") -> None:
         text = "".join(lines)
         self._source = Source(filename, text, lines_of(text), tree)
 
+    @staticmethod
+    def add_options(parser: Any) -> None:
+        """flake8 asks for this once; the option may stand in its settings, too."""
+        parser.add_option(
+            "--kfm-all",
+            action="store_true",
+            default=False,
+            parse_from_config=True,
+            help="Report what is only likely, too.",
+        )
+
+    @classmethod
+    def parse_options(cls, options: Any) -> None:
+        cls.every = bool(getattr(options, "kfm_all", False))
+
     def run(self) -> Iterator[tuple[int, int, str, type[Plugin]]]:
-        for finding in check_source(self._source, CODES).findings:
-            yield finding.line, finding.column - 1, f"{finding.code} {finding.message}", type(self)
+        for finding in check_source(self._source, CODES, self.every).findings:
+            told = f"{finding.code} {marked(finding.message, finding)}"
+            yield finding.line, finding.column - 1, told, type(self)

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 from kfm import __version__
-from kfm.lint.findings import Finding
+from kfm.lint.findings import SURE, Finding
 from kfm.lint.rules import BY_CODE, RULES
 
 FORMATS = ("full", "concise", "json", "github", "sarif")
@@ -36,7 +36,7 @@ def full(findings: Sequence[Finding], line_of: ReadLine) -> list[str]:
 
 def concise(findings: Sequence[Finding]) -> list[str]:
     return [
-        f"{_visible(each.path)}:{each.line}:{each.column}: {each.code} {_visible(each.message)}"
+        f"{_visible(each.path)}:{each.line}:{each.column}: {each.code} {marked(_visible(each.message), each)}"
         for each in findings
     ]
 
@@ -52,6 +52,7 @@ def document(findings: Sequence[Finding], files: int, waived: int) -> dict[str, 
             "end_line": each.end_line,
             "end_column": each.end_column,
             "message": _clean(each.message),
+            "confidence": each.confidence,
             "remedy": BY_CODE[each.code].remedy,
             "docs": BY_CODE[each.code].docs,
         }
@@ -60,12 +61,17 @@ def document(findings: Sequence[Finding], files: int, waived: int) -> dict[str, 
     return {"findings": rows, "files": files, "waived": waived, "exit_code": 1 if rows else 0}
 
 
+def marked(message: str, finding: Finding) -> str:
+    """What is only likely says so, wherever it is told."""
+    return message if finding.confidence == SURE else f"[{finding.confidence}] {message}"
+
+
 def github(findings: Sequence[Finding]) -> list[str]:
     """Workflow commands: GitHub shows them beside the lines that they are about."""
     return [
-        f"::error file={_escape(_clean(each.path), ':,')},line={each.line},col={each.column},"
+        f"::{'error' if each.confidence == SURE else 'notice'} file={_escape(_clean(each.path), ':,')},line={each.line},col={each.column},"
         f"endLine={each.end_line},endColumn={each.end_column},title={each.code} {BY_CODE[each.code].name}"
-        f"::{_escape(f'{_clean(each.message)} {BY_CODE[each.code].remedy}')}"
+        f"::{_escape(f'{marked(_clean(each.message), each)} {BY_CODE[each.code].remedy}')}"
         for each in findings
     ]
 
@@ -81,8 +87,9 @@ def sarif(findings: Sequence[Finding], waived: Sequence[Finding], line_of: ReadL
         result: dict[str, Any] = {
             "ruleId": each.code,
             "ruleIndex": index[each.code],
-            "level": "error",
-            "message": {"text": f"{_clean(each.message)} {BY_CODE[each.code].remedy}"},
+            "level": "error" if each.confidence == SURE else "note",
+            "properties": {"confidence": each.confidence},
+            "message": {"text": f"{marked(_clean(each.message), each)} {BY_CODE[each.code].remedy}"},
             "locations": [{"physicalLocation": _location(each)}],
             # The text of the line, not its number: a finding stays itself when code moves.
             "partialFingerprints": {"kfmLine/v1": _fingerprint(each, text, seen[each.path, each.code, text])},

@@ -116,8 +116,18 @@ def _check(
         if found is not None:
             positional, check = found
             for mark in check(declared(module.names, node, positional)):
-                if mark.code != "KFM104" or not _only_asks(module, node):
+                if mark.code != "KFM104":
                     yield mark
+                elif not _only_asks(module, node):
+                    yield mark._replace(sure=not _is_for_reading(module, node))
+
+
+def _is_for_reading(module: Module, node: ast.Call) -> bool:
+    """Is it set up inside a function that reads? Then its POST is a question that is too long for a GET."""
+    from kfm.lint.effects import READS_SOMEWHERE
+
+    around = [each for each in module.functions if each.lineno <= node.lineno <= (each.end_lineno or 0)]
+    return any(READS_SOMEWHERE.search(each.name) for each in around)
 
 
 def _only_asks(module: Module, node: ast.Call) -> bool:

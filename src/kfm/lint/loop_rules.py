@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from kfm.lint.answers import ASKS_TO_WAIT, PERMANENT, statuses
 from kfm.lint.attempts import COUNTER
 from kfm.lint.bounds import unbounded
+from kfm.lint.evidence import is_inert, is_sure
 from kfm.lint.exceptions import caught, is_permanent, is_throttled
 from kfm.lint.findings import Mark, Placed
 from kfm.lint.flow import RAISE, RETURN, flow, is_true, own
@@ -30,13 +31,20 @@ RETRY_AFTER = re.compile(
 
 def check_loops(module: Module, found: list[Retry]) -> Iterator[Mark]:
     for retry in found:
-        yield from unbounded(module, retry)
-        for failure in retry.failures:
-            yield from _waiting(module, retry, failure)
-            yield from _permanent(module, failure)
-        yield from _ignores_retry_after(module, retry)
-        yield from _validates(module, retry)
-        yield from _loses_the_last(module, retry)
+        sure: bool | None = None
+        for mark in _of_loop(module, retry):
+            sure = is_sure(module, retry) if sure is None else sure
+            yield mark if sure else mark._replace(sure=False)
+
+
+def _of_loop(module: Module, retry: Retry) -> Iterator[Mark]:
+    yield from unbounded(module, retry)
+    for failure in retry.failures:
+        yield from _waiting(module, retry, failure)
+        yield from _permanent(module, failure)
+    yield from _ignores_retry_after(module, retry)
+    yield from _validates(module, retry)
+    yield from _loses_the_last(module, retry)
 
 
 def refused(retry: Retry) -> bool:
@@ -69,7 +77,12 @@ def _waiting(module: Module, retry: Retry, failure: Failure) -> Iterator[Mark]:
         if not lost_a_race(failure) and not _acts(module, retry, failure):
             where = failure.node if isinstance(failure.node, ast.ExceptHandler) else failure.node.test
             what = "fails" if isinstance(failure.node, ast.ExceptHandler) else "is refused"
-            yield Mark("KFM102", where, f"What {what} here is tried again at once, without any wait.")
+            yield Mark(
+                "KFM102",
+                where,
+                f"What {what} here is tried again at once, without any wait.",
+                _is_idle(module, failure),
+            )
         return
     inner = {id(call) for node in inside(path) if isinstance(node, LOOPS) for call in calls_in(node.body)}
     for call in calls_in(path):
@@ -80,6 +93,14 @@ def _waiting(module: Module, retry: Retry, failure: Failure) -> Iterator[Mark]:
                 call,
                 f"Every retry waits the same time ({wait}): clients that fail together return together.",
             )
+
+
+def _is_idle(module: Module, failure: Failure) -> bool:
+    """Does nothing pass the time, or change what is tried? A timeout may have waited long enough."""
+    timed_out = bool(failure.types) and all(
+        re.search(r"(?i)timeout|timedout", each) for each in failure.types
+    )
+    return is_inert(module, failure) and not timed_out
 
 
 def _is_nothing(call: ast.Call) -> bool:
@@ -174,9 +195,25 @@ def _ignores_retry_after(module: Module, retry: Retry) -> Iterator[Mark]:
             continue
         if not RETRY_AFTER.search(module.text_of(retry.function or retry.loop)):
             yield Mark(
-                "KFM105", asked[0], "The other side says when to come back (Retry-After); this does not ask."
+                "KFM105",
+                asked[0],
+                "The other side says when to come back (Retry-After); this does not ask.",
+                not _may_tell(module, asked[0]) and not RETRY_AFTER.search(module.text_of(None)),
             )
             return
+
+
+def _may_tell(module: Module, node: Placed) -> bool:
+    """Is the exception looked at, beside being told? It may know when to come back."""
+    if not isinstance(node, ast.ExceptHandler) or node.name is None:
+        return False
+    remarks = [call for call in calls_in(node.body) if is_passive(module.names.called(call))]
+    told = {id(each) for call in remarks for each in inside([call])}
+    return any(
+        isinstance(each, ast.Name) and each.id == node.name and id(each) not in told
+        for each in inside(node.body)
+        if not isinstance(each, ast.Raise)
+    )
 
 
 def _is_handed_on(module: Module, failure: Failure) -> bool:
@@ -210,6 +247,7 @@ def _permanent(module: Module, failure: Failure) -> Iterator[Mark]:
                     "KFM106",
                     failure.node,
                     f"{last(name)} is retried: the same data will break the same rule.",
+                    is_inert(module, failure),
                 )
                 return
         return

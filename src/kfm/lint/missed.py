@@ -16,6 +16,7 @@ from kfm.lint.beside import (
     WORKS,
     WRITES,
 )
+from kfm.lint.findings import LIKELY, SURE
 from kfm.lint.loops import is_work
 from kfm.lint.names import is_remark, is_sleep, last
 from kfm.lint.outline import Function, Module, Trying, calls_in, inside, names_in
@@ -23,19 +24,21 @@ from kfm.lint.outline import Function, Module, Trying, calls_in, inside, names_i
 Attempt = Trying | ast.With | ast.AsyncWith
 
 
-def is_missed(module: Module, body: list[ast.stmt], function: Function | None, attempt: Attempt) -> bool:
-    """Was something to be done here that nobody hears of if it fails?
+def is_missed(module: Module, body: list[ast.stmt], function: Function | None, attempt: Attempt) -> str:
+    """Was something to be done here that nobody hears of if it fails? And how sure is that?
 
     Work for its effect, an item that was to be collected, or a fetched answer. Values with a default,
-    comfort, tidying up and whatever goes beside the work are not missed.
+    comfort, tidying up and whatever goes beside the work are not missed. Sure is what is written, fetched
+    or collected, and what was to be done with each item of a loop.
     """
     if function is not None and ON_THE_SIDE.search(function.name):
-        return False
+        return ""
     if any(BESIDE_FILES.search(name) for name in _names_around(module, attempt)):
-        return False
+        return ""
     called = [(call, module.names.called(call)) for call in calls_in(body)]
     if _tidies([name for _, name in called]) or any(map(ON_THE_SIDE.search, _words(called))):
-        return False
+        return ""
+    likely = False
     for_effect = _for_effect(body, attempt)
     offered = _offered(module, body)
     for call, name in called:
@@ -43,13 +46,32 @@ def is_missed(module: Module, body: list[ast.stmt], function: Function | None, a
             continue
         if last(name) in COLLECTS:
             if id(call) in for_effect and is_work(module, _given(call)) and _is_lost(module, attempt, call):
-                return True
+                if last(name) in ("append", "add"):
+                    return SURE
+                likely = True
             continue
         acts = id(call) in for_effect and WORKS.match(last(name)) and is_work(module, [ast.Expr(call)])
-        if acts or ("." in name and WRITES.match(last(name))):
-            return True
-    return _is_answer(body, function) and any(
-        "." in name and name.partition(".")[0] in FETCHES for _, name in called
+        if "." in name and WRITES.match(last(name)):
+            return SURE
+        if acts and (WRITES.match(last(name)) or _is_for_item(module, attempt, call)):
+            return SURE
+        likely = likely or bool(acts)
+    fetched = any("." in name and name.partition(".")[0] in FETCHES for _, name in called)
+    if fetched and _is_answer(body, function):
+        return SURE
+    return LIKELY if likely else ""
+
+
+def _is_for_item(module: Module, attempt: Attempt, call: ast.Call) -> bool:
+    """`for part in parts: try: load(part)`: is it done to each item, and to nothing else?"""
+    subjects = {each.id for each in call.args if isinstance(each, ast.Name)}
+    if isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name):
+        subjects.add(call.func.value.id)
+    return any(
+        isinstance(loop, ast.For | ast.AsyncFor)
+        and attempt in loop.body
+        and subjects & names_in([loop.target])
+        for loop, _ in module.loops
     )
 
 

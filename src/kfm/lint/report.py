@@ -14,6 +14,7 @@ class ReportedFinding(msgspec.Struct, frozen=True):
     end_line: int
     end_column: int
     message: str
+    confidence: str
     remedy: str
     docs: str
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from kfm.lint.beside import PROMISES_LITTLE
 from kfm.lint.exceptions import BROAD, caught
-from kfm.lint.findings import Mark
+from kfm.lint.findings import SURE, Mark
 from kfm.lint.loops import Retry, is_work
 from kfm.lint.missed import is_missed
 from kfm.lint.names import last
@@ -40,8 +40,9 @@ def check_swallowed(module: Module, retries: list[Retry]) -> Iterator[Mark]:
                 continue
             if _is_excused(module, trying.body, function) or is_reasoned(module, handler, trying):
                 continue
-            if is_missed(module, trying.body, function, trying):
-                yield Mark("KFM108", handler, DROPPED)
+            missed = is_missed(module, trying.body, function, trying)
+            if missed:
+                yield Mark("KFM108", handler, DROPPED, missed == SURE)
     for node in module.withs:
         if id(node) not in aside:
             yield from _suppressed(module, node)
@@ -114,8 +115,9 @@ def _suppressed(module: Module, node: ast.With | ast.AsyncWith) -> Iterator[Mark
             continue
         if any(isinstance(each, ast.Return) for each in inside(list(node.body))):
             continue
-        if is_missed(module, node.body, function, node):
-            yield Mark("KFM108", call, DROPPED)
+        missed = is_missed(module, node.body, function, node)
+        if missed:
+            yield Mark("KFM108", call, DROPPED, missed == SURE)
 
 
 def _function_around(module: Module, node: ast.stmt) -> Function | None:

@@ -31,7 +31,8 @@ def check_tasks(module: Module) -> Iterator[Mark]:
             if not _TASK.search(name) or _is_airflow(module):
                 continue
             if isinstance(node, ast.Call):
-                yield from _options(declared(module.names, node, ()))
+                for mark in _options(declared(module.names, node, ())):
+                    yield mark._replace(sure=not (mark.code == "KFM101" and _asks_again(module, function)))
             yield from _body(module, function, node)
     for each in module.classes:
         if (
@@ -46,6 +47,21 @@ def check_tasks(module: Module) -> Iterator[Mark]:
             if _OPTIONS & given.keys():
                 call = ast.Call(func=ast.Name("Task", ast.Load()), args=[], keywords=[])
                 yield from _options(Declared(module.names, call, "Task", given, False))
+
+
+def _asks_again(module: Module, function: Function) -> bool:
+    """`self.retry()` outside any handler: it waits for something, and nothing has failed."""
+    handled = {
+        id(node)
+        for trying, owner in module.tries
+        if owner is function
+        for handler in trying.handlers
+        for node in inside(list(handler.body))
+    }
+    return any(
+        isinstance(node, ast.Call) and last(module.names.called(node)) == "retry" and id(node) not in handled
+        for node in inside(list(function.body))
+    )
 
 
 def _is_airflow(module: Module) -> bool:

@@ -100,9 +100,12 @@ def advise(run: Run, state: RetryState, now_ms: int) -> Advice:
     if left == 0 or now_ms >= ends_ms:
         sentence = "The budget is used up: the next attempt needs --rationale and --ticket."
     elif state.fate == "retry":
+        now = "The same command tries again at once"
+        if state.reason == CIRCUIT_OPEN.error_class:
+            now = "Until then its provider is not called, and no attempt is spent"
         sentence = (
             f"The next automatic attempt is due at {moment(state.not_before_ms or now_ms)}: "
-            f"`kfm retry --due` makes it then. The same command tries again at once; {free}."
+            f"`kfm retry --due` makes it then. {now}; {free}."
         )
     else:
         sentence = f"{_WHY_NOT.get(state.reason, _WHY_NOT[''])}; {free}."

@@ -89,6 +89,7 @@ class Pipeline:
         self.workers = workers
         self.home: str | None = sys._getframe(1).f_globals.get("__file__")  # what makes it
         self.nodes: dict[str, NodeSpec] = {}
+        self._wired: Wired | None = None
         self._by_name: dict[str, str | None] = {}  # of functions; None: more than one has it
 
     def node(
@@ -128,6 +129,7 @@ class Pipeline:
                 f"Two nodes are called {spec.id}: {self.nodes[spec.id].where} and {spec.where}."
             )
         self.nodes[spec.id] = spec
+        self._wired = None
         name = getattr(spec.function, "__name__", spec.id)
         self._by_name[name] = None if name in self._by_name else spec.id
 
@@ -135,6 +137,11 @@ class Pipeline:
 
     def graph(self) -> Wired:
         """Every node with what it reads from; PipelineError where that can't be."""
+        if self._wired is None:
+            self._wired = self._wire()
+        return self._wired
+
+    def _wire(self) -> Wired:
         known: dict[Any, tuple[Sequence[str], Iterable[str]]] = {}  # many nodes, few functions
         bindings: dict[str, Mapping[str, str]] = {}
         reads: dict[str, tuple[str, ...]] = {}

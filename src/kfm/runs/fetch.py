@@ -7,6 +7,7 @@ the next one, if something proves that they belong to the same content.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -14,7 +15,9 @@ from kfm.core.errors import ChecksumMismatch, LimitExceeded, UpstreamUnavailable
 from kfm.core.pace import Pace
 from kfm.core.records import Fetched, Found
 from kfm.core.settings import Limits
-from kfm.ports import Clock, Download, Guard, Objects, Source, Staging
+
+if TYPE_CHECKING:
+    from kfm.ports import Clock, Download, Guard, Objects, Source, Staging
 
 
 class Hooks(msgspec.Struct, frozen=True, kw_only=True):

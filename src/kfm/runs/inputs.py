@@ -7,10 +7,12 @@ those are the same it is not read again, unless somebody wants to be sure.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kfm.core.errors import UnhashableInput
-from kfm.ports import Passes, ProjectFiles, Signs
+
+if TYPE_CHECKING:
+    from kfm.ports import Passes, ProjectFiles, Signs
 
 INPUTS_PER_NODE_MAX = 1_000_000
 _RECENT_NS = 2_000_000_000  # a file changed that recently may change again without its time showing it

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kfm.core.errors import Cancelled, ContractViolated, PathConflict
 from kfm.core.records import Asset, Output
 from kfm.core.templates import safe_path
-from kfm.ports import Objects
 from kfm.runs.values import BYTES_VALUE, JSON_VALUE, StoredFile, store_bytes
+
+if TYPE_CHECKING:
+    from kfm.ports import Objects
 
 CHECKS_MAX = 10_000
 

@@ -81,4 +81,7 @@ def run_pipeline(function: Callable[[Any], None], context: Context) -> None:
     except KfmError:
         raise
     except (Exception, SystemExit) as error:
-        raise PipelineFailed(f"{type(error).__name__}: {error}") from error
+        from kfm.core.redact import shapeless  # late: only failures need it
+
+        # It goes to screens and into records: the place to mask what a library quotes of its requests.
+        raise PipelineFailed(f"{type(error).__name__}: {shapeless(str(error))}") from error

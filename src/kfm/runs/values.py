@@ -7,13 +7,15 @@ its producer ran just now or years ago.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from kfm.core.errors import UnserialisableValue
 from kfm.core.records import Output
-from kfm.ports import Objects
+
+if TYPE_CHECKING:
+    from kfm.ports import Objects
 
 JSON_VALUE = "value.json"
 BYTES_VALUE = "value.bin"

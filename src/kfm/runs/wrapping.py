@@ -110,7 +110,7 @@ def run_state(
 
 
 class RunState:
-    """A decorator and a context manager; can be used any number of times, but for `with` one after another."""
+    """A decorator and a context manager; may be used again, but for `with` only once that has ended."""
 
     def __init__(
         self,

@@ -76,6 +76,11 @@ def _changes(session: Session, before: Branch, loose: list[Row]) -> dict[str, En
     return changes
 
 
+def head_of(session: Session, branch: str) -> str | None:
+    found = branch_changes.branch_in(session, branch)
+    return found.head if found is not None else None
+
+
 def require_open(session: Session, branch: str) -> None:
     """A protected branch takes merges only."""
     found = branch_changes.branch_in(session, branch)

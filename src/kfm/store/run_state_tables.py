@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 
+from msgspec.structs import replace
+
 from kfm.core.evidence import Testimony
 from kfm.core.records import Node
 from kfm.core.run_states import (
@@ -106,6 +108,7 @@ class RunStateTables:
             if begun.held_by is None:
                 reverted = node_branches.reconcile(session, request.branch, request.graph)
                 self._took_back(session, request.branch, reverted)
+                begun = replace(begun, branch_head=node_branches.head_of(session, request.branch))
             return begun
 
         return self._database.write(change)
@@ -114,7 +117,11 @@ class RunStateTables:
         """The skipped ones, the commit on the branch and the end, together or not at all."""
 
         def put(session: Session, _commit: str | None) -> None:
-            if skips is not None:
+            if skips is None:
+                return
+            if skips.whole and skips.whole[2] == node_branches.head_of(session, skips.branch):
+                run_states.copy_heads(session, skips, session.now_ms())
+            else:
                 run_states.put_skips(session, skips, session.now_ms())
 
         return self._end(request, skips, put)
@@ -126,6 +133,8 @@ class RunStateTables:
             if not run_states.holds(session, Fence(request.scope, request.fence)):
                 return EndedPass(landed=False)
             self._claim(session)
+            for head in skips.restored if skips is not None else ():
+                run_states.restore(session, request.branch, head)
             commit = self._committed(session, request) if request.commits else None
             put(session, commit)
             if skips is not None:

@@ -183,10 +183,38 @@ def put_head(session: Session, node: Node, outputs: str | None = None, digest: s
     )
 
 
-def put_skips(session: Session, skips: Skips, now_ms: int) -> None:
-    """Many at once. What all rows share is checked once, what differs by the table itself."""
-    if not skips.rows:
-        return
+def restore(session: Session, branch: str, head: Head) -> None:
+    """What an earlier run made is what the branch knows of the node again, and shows with its next commit."""
+    session.all(
+        "node_heads.put",
+        branch=branch,
+        dataset_id=head.dataset_id,
+        run_id=head.run_id,
+        inputs_hash=head.inputs_hash,
+        code_sha=head.code_sha,
+        outputs_hash=head.outputs_hash,
+        outputs=head.outputs,
+        output_commit=None,
+    )
+
+
+def copy_heads(session: Session, skips: Skips, now_ms: int) -> None:
+    """The same, where the rows are just what the branch knows: the database copies them itself."""
+    assert skips.whole is not None
+    _check_first(skips, now_ms)
+    session.all(
+        "run_states.skip_heads",
+        run_id=skips.run_id,
+        branch=skips.branch,
+        pipeline_id=skips.pipeline_id,
+        recorded_at_ms=now_ms,
+        reason=skips.rows[0][4],
+        first=skips.whole[0],
+        last=skips.whole[1],
+    )
+
+
+def _check_first(skips: Skips, now_ms: int) -> None:
     first = skips.rows[0]
     template = Node(
         dataset_id=first[0],
@@ -202,6 +230,13 @@ def put_skips(session: Session, skips: Skips, now_ms: int) -> None:
         reason=first[4],
     )
     from_document(to_document(template))
+
+
+def put_skips(session: Session, skips: Skips, now_ms: int) -> None:
+    """Many at once. What all rows share is checked once, what differs by the table itself."""
+    if not skips.rows:
+        return
+    _check_first(skips, now_ms)
     run_id, branch, pipeline_id = skips.run_id, skips.branch, skips.pipeline_id
     session.bulk(
         "run_states.skip",

@@ -195,7 +195,7 @@ def close_incident(
             "claimed_actor": claimed_actor and said(claimed_actor),
         },
     )
-    if incident.about == "provider":
+    if incident.about == "provider" and incident.state != "resolved":
         raise UsageError(
             "A provider's incident ends with its circuit.",
             remedy=f"kfm breaker reset {incident.name} --rationale TEXT",

@@ -11,6 +11,7 @@ from kfm.ports import Clock, Guard, Ids, Objects, Retrying, Rng
 if TYPE_CHECKING:
     from kfm.config import Loaded
     from kfm.lakefs.branches import LakefsBranches
+    from kfm.lakefs.client import Client
 
 
 def open_branches(
@@ -25,18 +26,8 @@ def open_branches(
 ) -> LakefsBranches:
     """`store` is the ledger: who changed which ref, and why, is told there."""
     from kfm.lakefs.branches import LakefsBranches
-    from kfm.lakefs.client import Client
 
-    server = loaded.settings.lakefs
-    assert server is not None, "the configuration names no lakeFS repository"
-    client = Client(
-        loaded.secret(server.endpoint),
-        server.repository,
-        loaded.secret(server.access_key),
-        loaded.secret(server.secret_key),
-        guard=_guard(loaded, clock, rng, announce),
-        discreet=loaded.discretion.hide,
-    )
+    client = _client(loaded, _guard(loaded, clock, rng, announce))
     return LakefsBranches(
         client,
         objects,
@@ -44,6 +35,34 @@ def open_branches(
         clock,
         tell=lambda entry: store.append_governance([entry]),
         epoch=store.policy_epoch,
+    )
+
+
+def default_branch(loaded: Loaded, timeout_ms: int) -> str:
+    """Asked once: whether the server answers, knows our keys and has the repository."""
+
+    def once(call: Callable[[int], Any], **_: Any) -> Any:
+        return call(timeout_ms)
+
+    client = _client(loaded, once)
+    try:
+        return str(client.ask("repositories", "get_repository").default_branch)
+    finally:
+        client.close()
+
+
+def _client(loaded: Loaded, guard: Guard) -> Client:
+    from kfm.lakefs.client import Client
+
+    server = loaded.settings.lakefs
+    assert server is not None, "the configuration names no lakeFS repository"
+    return Client(
+        loaded.secret(server.endpoint),
+        server.repository,
+        loaded.secret(server.access_key),
+        loaded.secret(server.secret_key),
+        guard=guard,
+        discreet=loaded.discretion.hide,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import getpass
 import os
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -22,13 +22,30 @@ if TYPE_CHECKING:
     from kfm.config import Loaded
 
 if TYPE_CHECKING:
-    from kfm.ports import Objects, Signs
+    from kfm.branch_ports import BranchReader
+    from kfm.ports import Clock, Objects, Signs
     from kfm.store.run_state_tables import RunStateTables
     from kfm.wiring.adapters import Adapters
     from kfm.wiring.pass_evidence import PlaceEvidence
     from kfm.wiring.run_states import Surroundings
 
 JOBS_MAX = 256
+
+
+class LateSigns:
+    """Implements `ports.Signs`; loads what asks about far things once there is one."""
+
+    def __init__(self, clock: Clock, branches: Callable[[], BranchReader]) -> None:
+        self._clock = clock
+        self._branches = branches
+        self._signs: Signs | None = None
+
+    def of(self, uri: str) -> Mapping[str, Any]:
+        if self._signs is None:
+            from kfm.wiring.signs import plain_signs
+
+            self._signs = plain_signs(self._clock, self._branches)
+        return self._signs.of(uri)
 
 
 class Place:
@@ -113,9 +130,7 @@ class Place:
         )
 
     def _signs(self) -> Signs:
-        from kfm.wiring.signs import plain_signs
-
-        return plain_signs(self.clock, self.store.branch_reader)
+        return LateSigns(self.clock, self.store.branch_reader)
 
     def _leave_evidence(self) -> PlaceEvidence | None:
         """Whoever only looks leaves none."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
-from kfm.core.errors import Busy, KfmError, LostLease
+from kfm.core.errors import Busy, Cancelled, LostLease, PipelineFailed
 from kfm.core.run_states import node_scope, outputs_of
 from kfm.engine.passing import NodeReport, PassKernel, Wish
 from kfm.engine.single import Lone, Single
@@ -41,7 +41,7 @@ def settle(request: Request) -> Settled:
         )
         try:
             report = _settled(place, lone, wish, options.wait_s)
-        except KfmError as error:
+        except (PipelineFailed, Cancelled) as error:
             if error.__cause__ is not None:  # the callable's own: its caller knows what to do with it
                 raise error.__cause__ from None
             raise

@@ -126,6 +126,15 @@ def test_a_pass_on_a_protected_branch_is_refused(lakes: Lakes) -> None:
     assert lakes.paths("main") == set()
 
 
+def test_the_doctor_asks_the_server(lakes: Lakes) -> None:
+    """Whether it answers and has the repository."""
+    found = {(each["name"], each["state"]) for each in lakes.kfm("doctor")["checks"]}
+    assert ("branches", "ok") in found
+    lakes.server.fail = lambda _operation: 503
+    found = {(each["name"], each["state"]) for each in lakes.kfm("doctor", code=4)["checks"]}
+    assert ("branches", "fail") in found
+
+
 def test_the_page_names_every_step() -> None:
     """What the test does is what the example's page tells people to type, and it links what it rests on."""
     page = (ROOT / "examples/lakefs/README.md").read_text()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 import shutil
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from kfm.core.errors import ExtraMissing
 
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLES = ROOT / "examples"
@@ -60,7 +63,7 @@ def test_each_example_links_the_schema_and_the_pattern(name: str) -> None:
 
 @pytest.mark.req("RS-14")
 def test_plain_python(tmp_path: Path) -> None:
-    """The pipeline runs once; after a change what reads it runs, and a wrapped function is not called twice."""
+    """The pipeline runs once, after a change what reads it; a wrapped function is not called twice."""
     folder = copied("plain", tmp_path)
     assert called([sys.executable, "soil.py"], folder).stdout.count("ran") == 3
     assert called([sys.executable, "soil.py"], folder).stdout.count("unchanged") == 3
@@ -77,6 +80,17 @@ def test_the_first_examples_fit_on_a_screen() -> None:
     """What a newcomer has to read is short."""
     for name in ("soil.py", "anything.py"):
         assert len((EXAMPLES / "plain" / name).read_text().splitlines()) <= SCREEN_LINES
+
+
+def test_without_airflow_the_adapter_says_so() -> None:
+    """What kfm provides is told without loading Airflow; a DAG needs it, and the error says so."""
+    program = "import sys, kfm.airflow as k; print(k.get_provider_info(), 'airflow' in sys.modules)"
+    told = called([sys.executable, "-c", program], ROOT).stdout
+    assert "package-name" in told
+    assert told.endswith("False\n")
+    if importlib.util.find_spec("airflow") is None:
+        with pytest.raises(ExtraMissing, match="Airflow 3"):
+            from kfm.airflow import dag_of  # noqa: F401
 
 
 @pytest.mark.slow

@@ -87,8 +87,9 @@ def test_a_run_that_repeats_nothing_names_what_it_left_alone(
         for thing in provenance(noded, run_id, shapes).values()
         if "kfm:NodeResult" in thing["@type"]
     }
-    if run_id != first:
-        assert all(f":{first}:" in name for name in made_by)
+    assert run_id != first
+    assert len(made_by) == 3
+    assert all(f":{first}:" in name for name in made_by)
 
 
 @pytest.mark.req("RS-8")
@@ -144,3 +145,6 @@ def test_catalogues_name_the_run_that_made_the_data(noded: Inside) -> None:
     found = [item["properties"] for item in items if isinstance(item.get("properties"), dict)]
     states = [each["kfm:run_state"] for each in found if "kfm:run_state" in each]
     assert {state["run_id"] for state in states} == {run_id}
+    (record,) = [json.loads(path.read_bytes()) for path in noded.published.rglob("dcat.jsonld")]
+    assert record["dcterms:provenance"]
+    assert run_id in json.dumps([record["dcterms:provenance"], record["prov:wasGeneratedBy"]])

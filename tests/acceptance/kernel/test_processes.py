@@ -170,11 +170,14 @@ def test_a_pipeline_that_is_in_no_file_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("def make():\n    {made}\n    return pipeline\nif __name__ == '__main__':\n    pipeline = make()\n    {run}",
-         "makes no pipeline late"),
+        (
+            "def make():\n    {made}\n    return pipeline\n"
+            "if __name__ == '__main__':\n    pipeline = make()\n    {run}",
+            "makes no pipeline late",
+        ),
         ("{made}\n{run}", "runs late as soon as it is loaded"),
     ],
-)  # fmt: skip
+)
 def test_a_file_that_others_can_not_load_is_said_to_be(tmp_path: Path, text: str, said: str) -> None:
     """A pipeline made in a function, or run by merely loading its file: the pass fails and says which."""
     made = 'import kfm; pipeline = kfm.Pipeline("late"); pipeline.node("one")(len)'.replace("len", "dict")

@@ -74,7 +74,7 @@ def test_what_can_not_be_hashed_is_refused_by_name(wrapped: Any, ran: Effects) -
         ran(question)
         return question.upper()
 
-    with pytest.raises(UnhashableInput, match="client is a builtins.object") as caught:
+    with pytest.raises(UnhashableInput, match=r"client is a builtins\.object") as caught:
         model(object(), "why")
     assert "params=lambda" in caught.value.way_out
     assert ran.seen == []
@@ -134,7 +134,7 @@ def test_a_block_that_fails_is_on_record_and_runs_again(wrapped: Any, tmp_path: 
 
 
 def test_a_callable_s_own_error_comes_out(wrapped: Any, tmp_path: Path) -> None:
-    """Whoever calls gets what the callable raised; the record says that it failed; the next call tries again."""
+    """Whoever calls gets what the callable raised; it is on record; the next call tries again."""
     trouble = Effects()
     trouble(1)
 
@@ -240,7 +240,7 @@ def test_a_pass_and_lone_nodes_leave_alone_what_the_other_did(wrapped: Any, tmp_
 
 
 def test_a_lone_node_reads_what_its_own_run_made(wrapped: Any, tmp_path: Path) -> None:
-    """What it needs must have been made in the same run; where nobody names a run, the branch's newest counts."""
+    """What it needs was made in the same run; where nobody names a run, the branch's newest counts."""
     (tmp_path / "a.csv").write_text("1")
     pipeline = declared()
     alone(wrapped, pipeline, "soil.samples", "r1")
@@ -315,5 +315,5 @@ def test_a_node_at_work_is_busy_and_its_run_is_running(wrapped: Any, tmp_path: P
 
 def test_a_block_takes_no_function_of_arguments(wrapped: Any) -> None:
     """There are no arguments to be a function of; said before anything is begun."""
-    with pytest.raises(UsageError, match="mapping"), wrapped("block", params=lambda: {}):
+    with pytest.raises(UsageError, match="mapping"), wrapped("block", params=dict):
         pass

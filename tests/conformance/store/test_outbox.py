@@ -62,4 +62,4 @@ def test_a_claim_does_not_read_all_that_waits_for_each_letter() -> None:
     statement = "EXPLAIN QUERY PLAN " + queries("sqlite")["outbox.claim"]
     known = {"topic": "openlineage", "now_ms": 1, "until_ms": 2, "row_limit": 100}
     plan = [row[3] for row in database._connection.execute(statement, known)]
-    assert "SEARCH e USING INDEX outbox_by_subject (subject=? AND rowid<?)" in plan
+    assert "SEARCH e USING INDEX outbox_claimed (subject=? AND number<?)" in plan

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kfm.core.errors import BackendUnavailable, ExtraMissing, KfmError, RefNotFound
+from kfm.core.errors import BranchesUnavailable, ExtraMissing, KfmError, RefNotFound
 from tests.integration.lakefs.conftest import Site
 from tests.lakefs_model import Repository
 from tests.lakefs_server import ACCESS_KEY, SECRET_KEY
@@ -21,7 +21,7 @@ def test_nobody_there(site: Site) -> None:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         endpoint = f"http://127.0.0.1:{held.getsockname()[1]}"
-        with pytest.raises(BackendUnavailable, match=r"can't be reached: .*refused") as caught:
+        with pytest.raises(BranchesUnavailable, match=r"can't be reached: .*refused") as caught:
             site.open(endpoint=endpoint).branches()
     assert caught.value.exit_code == 4
     assert len(site.clock.slept) >= 1
@@ -29,7 +29,7 @@ def test_nobody_there(site: Site) -> None:
 
 def test_wrong_keys(site: Site) -> None:
     """Are told at once, by the names of the settings, and without the keys."""
-    with pytest.raises(BackendUnavailable, match="does not accept our keys") as caught:
+    with pytest.raises(BranchesUnavailable, match="does not accept our keys") as caught:
         site.open(secret_key="another-secret").branches()
     assert site.clock.slept == []
     assert "lakefs.secret_key" in caught.value.way_out
@@ -51,7 +51,7 @@ def test_a_server_in_trouble_is_asked_again(site: Site, status: int) -> None:
 def test_what_can_not_pass_is_not_asked_again(site: Site) -> None:
     """And what the server said is told."""
     site.server.fail = lambda _operation: 400
-    with pytest.raises(BackendUnavailable, match="answered 400: as the test wants it"):
+    with pytest.raises(BranchesUnavailable, match="answered 400: as the test wants it"):
         site.branches.branches()
     assert site.clock.slept == []
     assert len(site.server.requests) == 1
@@ -114,7 +114,7 @@ def test_a_change_that_fails_leaves_the_branch_as_it_was(site: Site) -> None:
 def test_another_repository(site: Site) -> None:
     """One that is not there is the server's answer, not a branch that is missing."""
     site.server.repository.name = "another"
-    with pytest.raises(BackendUnavailable, match="repository not found"):
+    with pytest.raises(BranchesUnavailable, match="repository not found"):
         site.branches.branches()
     site.server.repository.name = "example"
     with pytest.raises(RefNotFound):

@@ -15,6 +15,7 @@ from kfm.core.errors import UpstreamUnavailable, WorkFailed
 from kfm.core.http_dates import parse_http_date
 from kfm.core.retry import (
     CALL_WAIT_MAX_MS,
+    RETRY_AFTER_MAX_S,
     budget_state,
     call_policy,
     decide_call_retry,
@@ -114,13 +115,16 @@ def _asked(scene: Scene) -> int | None:
             (f"{moment:%A, %d-%b-%y %H:%M:%S} GMT", None),
             (f"{moment:%a %b} {moment.day:2d} {moment:%H:%M:%S %Y}", None),
             ("soon", -1),
-            ("9" * 12, -1),
+            ("9" * 12, -2),
             ("Mon, 31 Feb 2027 00:00:00 GMT", -1),
         )
     )
     found = parse_retry_after(f" {spelling}\t", scene.now_ms)
     if exact_ms == -1:
         require(found is None, "nonsense asks for nothing", spelling=spelling)
+        return None
+    if exact_ms == -2:
+        require(found == RETRY_AFTER_MAX_S * 1000, "too long is long, not nothing", spelling=spelling)
         return None
     if exact_ms is None:
         exact_ms = max(0, at_s * 1000 - scene.now_ms)

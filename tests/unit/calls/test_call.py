@@ -96,6 +96,18 @@ def test_a_wait_that_does_not_fit_is_handed_up(
     assert f"asks for {seconds} s" in caught.value.__notes__[0]
 
 
+@pytest.mark.req("RET-5")
+@pytest.mark.parametrize("said", ["9" * 12, 1e12, float("inf")])
+def test_a_wait_beyond_all_clocks_is_handed_up(said: Any, kfm_time: DrivenTime) -> None:
+    """Whoever asks for centuries is not called again in a moment."""
+    fetch, calls = failing(1, lambda: UpstreamUnavailable("busy", status=503, retry_after=said))
+    with pytest.raises(UpstreamUnavailable) as caught:
+        kfm.call(fetch, idempotent=True)
+    handed = kfm.handed_up(caught.value)
+    assert handed is not None
+    assert (len(calls), handed.reason) == (1, "retry-after-for-run-tier")
+
+
 # --- what must pass ------------------------------------------------------------------
 
 

@@ -84,6 +84,11 @@ def test_the_functions_own_arguments_reach_it(kfm_time: DrivenTime) -> None:
         ({"base": 0.1}, "0.5 to 1.0"),
         ({"timeout": 0}, "timeout="),
         ({"timeout": float("nan")}, "timeout="),
+        ({"timeout": "10"}, "timeout="),
+        ({"timeout": 10**400}, "timeout="),
+        ({"attempts": "2"}, "1 to 5"),
+        ({"attempts": True}, "1 to 5"),
+        ({"base": "0.5"}, "0.5 to 1.0"),
         ({"attempt_timeout": -1}, "attempt_timeout="),
         ({"provider": ""}, "provider="),
         ({"isolation": "fibre"}, "isolation="),
@@ -122,6 +127,9 @@ def test_wrong_uses_are_refused() -> None:
         kfm.call(pass_timeout=True)(plain)
     with pytest.raises(UsageError, match="not for"):
         kfm.call(provider="x")(int)
+    nothing: Any = 5
+    with pytest.raises(UsageError, match="can't be called"):
+        kfm.call(nothing, provider="x")
 
 
 def test_a_declared_function_keeps_its_face() -> None:

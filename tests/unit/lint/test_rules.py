@@ -20,7 +20,8 @@ RECALL_MIN = 0.95
 
 
 class Case(NamedTuple):
-    """A piece of code. The rule must fire on the lines that end in `# !`, and on no other."""
+    """A piece of code. The rule must fire on the lines that end in `# !`, and on no other; on lines that
+    end in `# ?` it is only likely, and fires on request."""
 
     code: str
     name: str
@@ -31,8 +32,11 @@ class Case(NamedTuple):
         return {number for number, line in enumerate(self.text.split("\n"), 1) if line.endswith("# !")}
 
     @property
-    def found(self) -> set[int]:
-        findings = check(self.text.encode(), "case.py", frozenset({self.code})).findings
+    def likely(self) -> set[int]:
+        return {number for number, line in enumerate(self.text.split("\n"), 1) if line.endswith("# ?")}
+
+    def found(self, every: bool = False) -> set[int]:
+        findings = check(self.text.encode(), "case.py", frozenset({self.code}), every).findings
         return {finding.line for finding in findings}
 
 
@@ -50,15 +54,17 @@ HARMLESS = [case for case in EVERY if case.name.startswith("ok:")]
 @pytest.mark.parametrize("case", EVERY, ids=lambda case: f"{case.code}-{case.name}")
 def test_the_rule_fires_exactly_there(case: Case) -> None:
     """A rule speaks about the line that breaks it, and is silent about everything else."""
-    assert bool(case.expected) is (case in SEEDED), "a seeded case marks its lines, a harmless one marks none"
-    assert case.found == case.expected
+    marked = case.expected | case.likely
+    assert bool(marked) is (case in SEEDED), "a seeded case marks its lines, a harmless one marks none"
+    assert case.found() == case.expected
+    assert case.found(every=True) == marked
 
 
 @pytest.mark.parametrize("code", BEHAVIOURS)
 def test_recall(code: str) -> None:
-    """Of at least twenty seeded cases, 95 % are found."""
+    """Of at least twenty seeded cases, 95 % are found without asking for what is only likely."""
     seeded = [case for case in SEEDED if case.code == code]
-    found = [case for case in seeded if case.expected <= case.found]
+    found = [case for case in seeded if case.expected | case.likely <= case.found()]
     assert len(seeded) >= SEEDED_MIN
     assert len(found) / len(seeded) >= RECALL_MIN
 

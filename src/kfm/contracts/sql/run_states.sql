@@ -25,6 +25,18 @@ ON CONFLICT (run_id, dataset_id) DO UPDATE SET
   output_commit = NULL, outputs_hash = NULL, outputs = NULL, validation = NULL, duration_ms = NULL,
   error_code = NULL, error_message = NULL, reverted = 0
 
+-- name: run_states.skip_heads
+INSERT INTO run_states (run_id, dataset_id, lakefs_branch, inputs_hash, outcome, recorded_at_ms, attempt, code_sha,
+  skipped_because, pipeline_id, reason)
+SELECT :run_id, dataset_id, branch, inputs_hash, 'skipped', :recorded_at_ms, 1, code_sha, run_id, :pipeline_id, :reason
+FROM node_heads WHERE branch = :branch AND dataset_id >= :first AND dataset_id <= :last
+ON CONFLICT (run_id, dataset_id) DO UPDATE SET
+  lakefs_branch = excluded.lakefs_branch, inputs_hash = excluded.inputs_hash, outcome = excluded.outcome,
+  recorded_at_ms = excluded.recorded_at_ms, code_sha = excluded.code_sha,
+  skipped_because = excluded.skipped_because, pipeline_id = excluded.pipeline_id, reason = excluded.reason,
+  output_commit = NULL, outputs_hash = NULL, outputs = NULL, validation = NULL, duration_ms = NULL,
+  error_code = NULL, error_message = NULL, reverted = 0
+
 -- name: run_states.of_run
 SELECT r.run_id, r.dataset_id, r.lakefs_branch, r.inputs_hash, r.outcome, r.recorded_at_ms, r.attempt, r.code_sha,
   r.skipped_because, COALESCE(r.output_commit, m.output_commit), COALESCE(r.outputs, m.outputs, '[]'),

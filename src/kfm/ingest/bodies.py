@@ -1,0 +1,131 @@
+"""JSON that anybody may have written, read within bounds.
+
+Unlike `kfm.core.canonical.strict_loads` this marks what is ambiguous instead of
+refusing the whole text: one bad record must not take its neighbours along.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any
+
+from kfm.ingest.refusals import Refusal
+
+BODY_BYTES_MAX = 1024 * 1024  # what SQS carries at most
+DEPTH_MAX = 32
+RECORDS_MAX = 4096
+TEXT_CHARS_MAX = 4096  # of any single field that is kept
+SIZE_MAX = 2**63 - 1
+
+_STRUCTURE = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[\]{}]', re.DOTALL)
+
+
+class Spoiled:
+    """Stands where readers of JSON would disagree: one name twice, NaN, a number that overflows."""
+
+
+SPOILED = Spoiled()
+
+
+def load(body: bytes) -> Any:
+    """The document in a message's body."""
+    if not body.strip():
+        raise Refusal("BODY_EMPTY")
+    if len(body) > BODY_BYTES_MAX:
+        raise Refusal("BODY_TOO_LARGE", f"At most {BODY_BYTES_MAX} are read.")
+    try:
+        text = body.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise Refusal("BODY_NOT_UTF8", f"Byte {error.start} is the first that is not.") from None
+    return load_text(text)
+
+
+def load_text(text: str) -> Any:
+    """The document in a text within a message. Depth is measured before a reader could recurse."""
+    if len(text) > BODY_BYTES_MAX:
+        raise Refusal("BODY_TOO_LARGE", f"At most {BODY_BYTES_MAX} are read.")
+    if text.count("[") + text.count("{") > DEPTH_MAX:
+        depth = 0
+        for token in _STRUCTURE.finditer(text):
+            mark = token[0]
+            depth += (mark in "[{") - (mark in "]}")
+            if depth > DEPTH_MAX:
+                raise Refusal("BODY_TOO_DEEP", f"At most {DEPTH_MAX} levels are read.")
+    try:
+        return json.loads(
+            text, object_pairs_hook=_object, parse_constant=_constant, parse_float=_float, parse_int=_int
+        )
+    except (ValueError, RecursionError):
+        raise Refusal("BODY_NOT_JSON") from None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> Any:
+    made = dict(pairs)
+    return made if len(made) == len(pairs) else SPOILED
+
+
+def _constant(_text: str) -> Spoiled:
+    return SPOILED
+
+
+def _float(text: str) -> Any:
+    value = float(text)
+    return value if math.isfinite(value) else SPOILED
+
+
+def _int(text: str) -> Any:
+    return int(text) if len(text) <= 20 else SPOILED
+
+
+def is_spoiled(value: Any) -> bool:
+    """Is anything within ambiguous? Depth is bounded, so this may recurse."""
+    if isinstance(value, dict):
+        return any(map(is_spoiled, value.values()))
+    if isinstance(value, list):
+        return any(map(is_spoiled, value))
+    return value is SPOILED
+
+
+# --- fields of records ---------------------------------------------------------------
+
+
+def part(record: dict[str, Any], name: str) -> dict[str, Any]:
+    """A part of a record that must be an object."""
+    value = record.get(name)
+    if not isinstance(value, dict):
+        raise Refusal("RECORD_INVALID", f"`{name}` is not an object.")
+    return value
+
+
+def text_of(record: dict[str, Any], name: str) -> str:
+    """A field that must be a text."""
+    value = record.get(name)
+    if not isinstance(value, str) or not value:
+        raise Refusal("RECORD_INVALID", f"`{name}` is not a text.")
+    if len(value) > TEXT_CHARS_MAX:
+        raise Refusal("RECORD_INVALID", f"`{name}` is too long.")
+    return value
+
+
+def optional_text(record: dict[str, Any], name: str) -> str | None:
+    """A field that may be missing; where it is there, it is a text that can be stored."""
+    if record.get(name) in (None, ""):
+        return None
+    value = text_of(record, name)
+    if not value.isprintable():
+        raise Refusal("RECORD_INVALID", f"`{name}` holds characters that can't be printed.")
+    return value
+
+
+def size_of(record: dict[str, Any], name: str) -> int | None:
+    """Bytes, as a number or as digits: Google writes the latter."""
+    value = record.get(name)
+    if value is None:
+        return None
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 19:
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= SIZE_MAX:
+        raise Refusal("SIZE_INVALID")
+    return value

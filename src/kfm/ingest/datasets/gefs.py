@@ -1,0 +1,31 @@
+"""Global Ensemble Forecast System, with chemistry, waves and its AI sister."""
+
+from __future__ import annotations
+
+from kfm.ingest.datasets import models
+from kfm.ingest.grammar import Dataset, Place, Rule
+from kfm.ingest.patterns import Pattern
+from kfm.ingest.spans import named_forecast
+
+DATASET = Dataset(
+    name="gefs",
+    title="Global Ensemble Forecast System",
+    places=(
+        Place(bucket="noaa-gefs-pds"),
+        Place(bucket="gfs-ensemble-forecast-system", provider="gcp", home=False),
+    ),
+    topics=("arn:aws:sns:us-east-1:123901341784:NewGEFSObject",),
+    media_type=models.GRIB2,
+    sidecars=models.INDEX,
+    rules=(
+        Rule(
+            pattern=Pattern(
+                "[{run:lower}.{ymd:ymd}/{d_cycle:hh}/[{folder:path}/]]{head:name}.t{hh:hh}z.{rest:name}"
+            ),
+            product=models.product,
+            times=named_forecast,
+            folders=models.cycle_folder,
+            footprint=models.everywhere,
+        ),
+    ),
+)

@@ -1,0 +1,31 @@
+"""What the instruments of GOES-R satellites have in common: buckets, topics, folders, scan times."""
+
+from __future__ import annotations
+
+from kfm.ingest.grammar import Place
+from kfm.ingest.patterns import Fields, need
+from kfm.ingest.spans import Span, day_parts
+
+NUMBERS = ("16", "17", "18", "19")
+PLATFORMS = {f"G{number}": f"GOES-{number}" for number in NUMBERS}
+PLACES = (
+    *(Place(bucket=f"noaa-goes{number}", platform=f"GOES-{number}") for number in NUMBERS),
+    *(
+        Place(bucket=f"gcp-public-data-goes-{number}", provider="gcp", platform=f"GOES-{number}", home=False)
+        for number in NUMBERS
+    ),
+    *(
+        Place(bucket=f"goeseuwest/noaa-goes{number}", provider="azure", platform=f"GOES-{number}", home=False)
+        for number in NUMBERS
+    ),
+)
+TOPICS = tuple(f"arn:aws:sns:us-east-1:123901341784:NewGOES{number}Object" for number in NUMBERS)
+FOLDERS = "[{folder:word}/{d_year:yyyy}/{d_doy:doy}/{d_hour:hh}/]"
+STAMPS = "_{sat:sat}_s{start:day_scan}_e{end:day_scan}_c{created:day_scan}"
+KINDS = {"sat": r"G\d\d", "env": r"O[RT]|I[TPS]"}
+
+
+def folders(fields: Fields, span: Span) -> Fields:
+    """An object lies under its product and the hour in which its scan began."""
+    year, _, _, hour, doy = day_parts(span.start_ms or 0)
+    return {"folder": need(fields, "product"), "d_year": year, "d_doy": doy, "d_hour": hour}

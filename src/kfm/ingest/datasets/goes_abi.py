@@ -1,0 +1,44 @@
+"""GOES Advanced Baseline Imager: radiances and products of a sector."""
+
+from __future__ import annotations
+
+from kfm.ingest.datasets import goes
+from kfm.ingest.geometry import Footprint, goes_sector
+from kfm.ingest.grammar import Dataset, Rule
+from kfm.ingest.patterns import Fields, Pattern, Template, need
+from kfm.ingest.spans import Span, scan
+
+
+def _folders(fields: Fields, span: Span) -> Fields:
+    """Mesoscale sectors 1 and 2 share a folder; their number stands in the file name only."""
+    product = need(fields, "product")
+    shared = product[:-1] if product[-2:] in ("M1", "M2") else product
+    return goes.folders(fields | {"product": shared}, span)
+
+
+def _footprint(fields: Fields, platform: str | None, span: Span) -> Footprint | None:
+    return goes_sector(platform, need(fields, "product")[-1], span.start_ms)
+
+
+DATASET = Dataset(
+    name="goes-abi",
+    title="GOES Advanced Baseline Imager",
+    places=goes.PLACES,
+    topics=goes.TOPICS,
+    media_type="application/netcdf",
+    rules=(
+        Rule(
+            pattern=Pattern(
+                goes.FOLDERS + "{env:env}_{product:abi}-M{mode:digit}[C{channel:d2}]" + goes.STAMPS + ".nc",
+                goes.KINDS | {"abi": r"ABI-[A-Za-z0-9]+(?:-[A-Za-z0-9]+)*?"},
+            ),
+            product=Template("{product}"),
+            platform=Template("{sat}"),
+            platforms=goes.PLATFORMS,
+            times=scan,
+            folders=_folders,
+            item=Template("{env}_{product}-M{mode}[C{channel}]_{sat}_s{start}_e{end}_c{created}"),
+            footprint=_footprint,
+        ),
+    ),
+)

@@ -1,0 +1,27 @@
+"""What NCEP's models have in common: `<run>.<date>/<cycle>/…/<name>.t<cycle>z.<rest>`."""
+
+from __future__ import annotations
+
+from kfm.ingest.geometry import GLOBE, Footprint
+from kfm.ingest.patterns import Fields, need
+from kfm.ingest.spans import Span, without_hour
+
+GRIB2 = "application/wmo-GRIB2"
+INDEX = {".idx": "index"}
+
+
+def product(fields: Fields) -> str:
+    """The name without the cycle, and without the forecast hour where that ends it."""
+    return without_hour(f"{need(fields, 'head')}.{need(fields, 'rest')}")
+
+
+def rest(fields: Fields) -> str:
+    return need(fields, "rest")
+
+
+def cycle_folder(fields: Fields, _span: Span) -> Fields:
+    return {"d_cycle": need(fields, "hh")[:2]}
+
+
+def everywhere(_fields: Fields, _platform: str | None, _span: Span) -> Footprint:
+    return GLOBE

@@ -1,0 +1,185 @@
+"""What a dataset is: where its objects lie, who announces them, and rules that read their keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from hashlib import sha256
+
+import msgspec
+
+from kfm.core.records import Record
+from kfm.core.walid import wal_id
+from kfm.ingest.geometry import Footprint
+from kfm.ingest.object_keys import object_uri, quoted_uri
+from kfm.ingest.patterns import Fields, Pattern, Template
+from kfm.ingest.refusals import Refusal
+from kfm.ingest.spans import Span
+
+ITEM_ID_CHARS_MAX = 200
+_KEPT = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
+
+
+class Place(Record, frozen=True):
+    """One bucket. At home items have the shortest ids; a copy elsewhere is another object, so another item."""
+
+    bucket: str  # Azure: account/container
+    provider: str = "aws"
+    platform: str | None = None  # where a bucket holds one platform only
+    home: bool = True
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True):
+    """One family of keys. The first rule that fits a key decides, also to refuse it."""
+
+    pattern: Pattern
+    product: Template | Callable[[Fields], str]
+    times: Callable[[Fields], Span]
+    platform: Template | None = None
+    platforms: Mapping[str, str] | None = None  # what the platform's text means; others are refused
+    # The folders that follow from the file name. Others in their place make an object suspect.
+    folders: Callable[[Fields, Span], Fields] | None = None
+    # An id that is shorter than the key, for keys whose folders are those that follow.
+    item: Template | None = None
+    footprint: Callable[[Fields, str | None, Span], Footprint | None] | None = None
+    # The start time within a unit's id. It never changes again: a repair of `times` leaves the old
+    # function here, or else the repair would make a second unit of every object.
+    frozen: Callable[[Fields], int | None] | None = None
+
+
+class Dataset(msgspec.Struct, frozen=True, kw_only=True):
+    """A known dataset: what one module of `kfm.ingest.datasets`, or of a plugin, declares."""
+
+    name: str
+    title: str
+    places: tuple[Place, ...]
+    topics: tuple[str, ...]
+    rules: tuple[Rule, ...]
+    media_type: str = "application/octet-stream"
+    licence: str = "CC0-1.0"
+    # Suffix → role of files that describe another file: one asset of its item each.
+    sidecars: Mapping[str, str] = {}
+
+    @property
+    def collection(self) -> str:
+        return self.name
+
+    @property
+    def has_short_ids(self) -> bool:
+        return any(rule.item is not None for rule in self.rules)
+
+
+class Reading(Record, frozen=True):
+    """All that a key tells of its object, and which unit and item it is."""
+
+    dataset: str
+    object_uri: str
+    provider: str
+    bucket: str
+    key: str
+    product: str | None
+    platform: str | None
+    time_range_start_ms: int | None
+    time_range_end_ms: int | None
+    reference_time_ms: int | None
+    forecast_hour: int | None
+    wal_id: str
+    stac_collection_id: str
+    stac_item_id: str
+    asset: str = "data"  # or the role of a sidecar
+    data_uri: str | None = None  # of the object that a sidecar describes
+    issued_ms: int | None = None
+    created_ms: int | None = None
+    footprint: Footprint | None = None
+    suspect: tuple[str, ...] = ()
+
+
+def read(dataset: Dataset, place: Place, key: str) -> Reading | None:
+    """What the key tells if it is one of the dataset's; None if it is not. Raises Refusal."""
+    data_key, asset = key, "data"
+    for suffix, role in dataset.sidecars.items():
+        if key.endswith(suffix):
+            data_key, asset = key.removesuffix(suffix), role
+            break
+    for rule in dataset.rules:
+        fields = rule.pattern.match(data_key)
+        if fields is not None:
+            return _reading(dataset, place, rule, fields, key, data_key, asset)
+    return None
+
+
+def _reading(
+    dataset: Dataset, place: Place, rule: Rule, fields: Fields, key: str, data_key: str, asset: str
+) -> Reading:
+    platform = _platform(rule, fields, place)
+    span = rule.times(fields)
+    if span.start_ms is not None and span.end_ms is not None and span.end_ms < span.start_ms:
+        raise Refusal("TIME_ORDER")
+    folders = rule.folders(fields, span) if rule.folders else {}
+    astray = any(fields.get(name) not in (None, value) for name, value in folders.items())
+    at_home = place.home and rule.pattern.render(fields | folders) == data_key
+    short = rule.item.render(fields) if rule.item is not None and at_home else None
+    start_ms = span.start_ms if rule.frozen is None else rule.frozen(fields)
+    where = (place.provider, place.bucket)
+    return Reading(
+        dataset=dataset.name,
+        object_uri=object_uri(*where, key),
+        provider=place.provider,
+        bucket=place.bucket,
+        key=key,
+        product=rule.product(fields) if callable(rule.product) else rule.product.render(fields),
+        platform=platform,
+        time_range_start_ms=span.start_ms,
+        time_range_end_ms=span.end_ms,
+        reference_time_ms=span.reference_ms,
+        forecast_hour=span.forecast_hour,
+        wal_id=wal_id(dataset.name, quoted_uri(*where, key), start_ms),
+        stac_collection_id=dataset.collection,
+        stac_item_id=item_id(
+            data_key, where, short=short, marked=not place.home or (short is None and dataset.has_short_ids)
+        ),
+        asset=asset,
+        data_uri=object_uri(*where, data_key) if asset != "data" else None,
+        issued_ms=span.issued_ms,
+        created_ms=span.created_ms,
+        footprint=rule.footprint(fields, platform, span) if rule.footprint else None,
+        suspect=("FOLDER_DISAGREES",) if astray else (),
+    )
+
+
+def _platform(rule: Rule, fields: Fields, place: Place) -> str | None:
+    if rule.platform is None or any(fields.get(name) is None for name in rule.platform.names):
+        return None
+    platform = rule.platform.render(fields)
+    if rule.platforms is not None:
+        if platform not in rule.platforms:
+            raise Refusal("PLATFORM_UNKNOWN")
+        platform = rule.platforms[platform]
+    if place.platform is not None and platform != place.platform:
+        raise Refusal("PLATFORM_MISMATCH", f"The bucket holds {place.platform} only.")
+    return platform
+
+
+# --- ids of items --------------------------------------------------------------------
+
+
+def item_id(data_key: str, where: tuple[str, str], *, short: str | None = None, marked: bool = False) -> str:
+    """The id of a data object's item: two objects, two ids.
+
+    Either it follows from the key so that the key follows from it, or it ends with
+    `@` and a hash of the whole address. `@` stands in no id of the first kind.
+    """
+    text = escaped(data_key) if short is None else short
+    if marked or len(text) > ITEM_ID_CHARS_MAX:
+        digest = sha256(object_uri(*where, data_key).encode("utf-8")).hexdigest()
+        return f"{text[:ITEM_ID_CHARS_MAX - 40]}@{digest[:16]}"
+    return text
+
+
+def escaped(key: str) -> str:
+    """A key as one segment of a path: `/` becomes `~`, other unusual characters `=XX` for each byte."""
+    if _KEPT.issuperset(key.replace("/", "")):
+        return key.replace("/", "~")
+    return "".join(
+        char if char in _KEPT else "~" if char == "/" else "".join(f"={byte:02X}" for byte in char.encode())
+        for char in key
+    )

@@ -1,0 +1,157 @@
+"""A tiny language for keys: one text that both reads a key into fields and writes it again.
+
+    [{folder:word}/]{site:site}{ymd:ymd}_{hms:hms}[_{version:version}]
+
+Braces are fields with a kind, brackets are optional, everything else is literal.
+A kind is a name in KINDS, or alternatives such as `conus|alaska`. A field named
+again without a kind must be the same text as before. Reading is linear in the
+key for all practical purposes: no kind contains what may follow it twice over.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from kfm.ingest.refusals import Refusal
+
+Fields = dict[str, str | None]
+Parts = list[tuple[str, str]]  # ("literal" | "field" | "open" | "close", text)
+
+KINDS: dict[str, str] = {
+    "yyyy": r"\d{4}",
+    "mm": r"\d\d",
+    "dd": r"\d\d",
+    "hh": r"\d\d",
+    "doy": r"\d{3}",
+    "ymd": r"\d{8}",
+    "ymdh": r"\d{10}",
+    "ymdhm": r"\d{12}",
+    "hm": r"\d{4}",
+    "hms": r"\d{6}",
+    "hmst": r"\d{7}",  # with tenths
+    "day_scan": r"\d{14}",  # year, day of year, time, tenths
+    "date_scan": r"\d{15}",  # year, month, day, time, tenths
+    "digit": r"\d",
+    "d2": r"\d\d",
+    "d3": r"\d{3}",
+    "digits": r"\d+",
+    "hours": r"\d{2,3}",
+    "lower": r"[a-z]+",
+    "word": r"[A-Za-z0-9-]+",
+    "system": r"[a-z0-9_]+",
+    "name": r"[A-Za-z0-9_.-]+",
+    "text": r"[A-Za-z0-9_.:+=-]+",
+    "path": r"[A-Za-z0-9_.=-]+(?:/[A-Za-z0-9_.=-]+)*",
+}
+_TOKEN = re.compile(r"\{([a-z_]+)(?::([^{}]+))?\}|([\[\]])|([^{}\[\]]+)")
+
+
+class Pattern:
+    """A compiled key pattern."""
+
+    def __init__(self, text: str, kinds: Mapping[str, str] | None = None) -> None:
+        self.text = text
+        self._parts: Parts = []
+        known = {**KINDS, **(kinds or {})}
+        regex: list[str] = []
+        self.kinds: dict[str, str] = {}
+        position = 0
+        options = [0]  # fields in each option that is open
+        for token in _TOKEN.finditer(text):
+            if token.start() != position:
+                raise ValueError(f"{text!r} can't be read at {position}")
+            position = token.end()
+            name, kind, bracket, literal = token.groups()
+            if name:
+                regex.append(self._field(name, kind, known))
+                options[-1] += 1
+            elif bracket:
+                self._parts.append(("open" if bracket == "[" else "close", ""))
+                regex.append("(?:" if bracket == "[" else ")?")
+                if bracket == "[":
+                    options.append(0)
+                elif options.pop() == 0 or not options:
+                    raise ValueError(f"{text!r}: an option without a field can't be written again")
+            else:
+                self._parts.append(("literal", literal))
+                regex.append(re.escape(literal))
+        if position != len(text):
+            raise ValueError(f"{text!r} can't be read at {position}")
+        self._regex = re.compile("".join(regex), re.ASCII)
+
+    def _field(self, name: str, kind: str | None, known: Mapping[str, str]) -> str:
+        self._parts.append(("field", name))
+        if kind is None:
+            if name not in self.kinds:
+                raise ValueError(f"{self.text!r}: the first {name} needs a kind")
+            return f"(?P={name})"
+        regex = "|".join(map(re.escape, kind.split("|"))) if "|" in kind else known.get(kind, "")
+        if not regex or name in self.kinds:
+            raise ValueError(f"{self.text!r}: {name} has no known kind, or two")
+        self.kinds[name] = regex
+        return f"(?P<{name}>{regex})"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.kinds)
+
+    def match(self, key: str) -> Fields | None:
+        """The fields of a key; None if it is not of this kind. A field in an absent option is None."""
+        found = self._regex.fullmatch(key)
+        return None if found is None else found.groupdict()
+
+    def render(self, fields: Mapping[str, str | None]) -> str:
+        """The key with these fields. An option is written if all its fields are there."""
+        return _written(self._parts, fields, self.text)
+
+
+class Template:
+    """A pattern that only writes: for products, platforms and ids."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._parts: Parts = []
+        for name, _, bracket, literal in (token.groups() for token in _TOKEN.finditer(text)):
+            kind = "field" if name else {"[": "open", "]": "close"}.get(bracket, "literal")
+            self._parts.append((kind, name or literal or ""))
+        self.names = tuple(part for kind, part in self._parts if kind == "field")
+
+    def render(self, fields: Mapping[str, str | None]) -> str:
+        return _written(self._parts, fields, self.text)
+
+
+def _written(parts: Parts, fields: Mapping[str, str | None], text: str) -> str:
+    out, _ = _rendered(parts, 0, fields)
+    if out is None:
+        raise ValueError(f"{text!r} needs fields that are not there")
+    return out
+
+
+def _rendered(parts: Parts, at: int, fields: Mapping[str, str | None]) -> tuple[str | None, int]:
+    """(text up to the end of this option, where it ends); no text if a field of it is missing."""
+    out: list[str] = []
+    whole = True
+    while at < len(parts):
+        kind, text = parts[at]
+        at += 1
+        if kind == "close":
+            break
+        if kind == "open":
+            inner, at = _rendered(parts, at, fields)
+            out.append(inner or "")
+        elif kind == "literal":
+            out.append(text)
+        elif (value := fields.get(text)) is None:
+            whole = False
+        else:
+            out.append(value)
+    return ("".join(out) if whole else None), at
+
+
+def need(fields: Mapping[str, str | None], name: str) -> str:
+    """A field that a rule can't do without."""
+    value = fields.get(name)
+    if value is None:
+        raise Refusal("KEY_UNKNOWN", f"It has no {name}.")
+    return value

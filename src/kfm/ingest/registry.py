@@ -1,0 +1,129 @@
+"""All known datasets: those that come with kfm, those of plugins, and what a policy adds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from importlib import import_module
+
+from kfm.core.errors import ConfigError, PluginConflict, UsageError
+from kfm.core.walid import wal_id
+from kfm.ingest.grammar import Dataset, Place, Reading, item_id, read
+from kfm.ingest.object_keys import object_uri, quoted_uri
+from kfm.ingest.policy import NO_POLICY, Generic, IntakePolicy
+from kfm.ingest.refusals import Refusal
+
+GROUP = "kfm.datasets"
+BUILT_IN = (
+    "goes_abi",
+    "goes_glm",
+    "goes_suvi",
+    "nexrad_l2",
+    "nexrad_l2_chunks",
+    "nexrad_l3",
+    "hrrr",
+    "gfs",
+    "gefs",
+    "mrms",
+    "nwm",
+    "rtma",
+    "urma",
+    "jpss",
+    "ndfd",
+    "ghcn_d",
+    "isd",
+    "nbm",
+    "nam",
+    "rap",
+    "ofs",
+)
+_NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?\Z")
+
+
+class Registry:
+    """Finds the dataset of a key. Immutable once made, so threads may share it."""
+
+    def __init__(self, datasets: Iterable[Dataset], policy: IntakePolicy = NO_POLICY) -> None:
+        self.datasets = tuple(datasets)
+        self.policy = policy
+        self._places: dict[tuple[str, str], list[tuple[Dataset, Place]]] = {}
+        names = [dataset.name for dataset in self.datasets]
+        for dataset in self.datasets:
+            for place in dataset.places:
+                self._places.setdefault((place.provider, place.bucket), []).append((dataset, place))
+        self._generic: dict[tuple[str, str], tuple[Generic, bool]] = {}
+        used: set[str] = set()
+        for generic in policy.generic:
+            if generic.dataset in names or _NAME.match(generic.dataset) is None:
+                raise UsageError(f"`{generic.dataset[:64]}` can't be the name of a generic dataset.")
+            # Two buckets of one dataset: only the first may have ids that do not name the bucket.
+            self._generic[generic.provider, generic.bucket] = (generic, generic.dataset not in used)
+            used.add(generic.dataset)
+        self.topics = frozenset(policy.topics).union(*(dataset.topics for dataset in self.datasets))
+
+    def find(self, name: str) -> Dataset | None:
+        return next((dataset for dataset in self.datasets if dataset.name == name), None)
+
+    def providers_of(self, bucket: str) -> tuple[str, ...]:
+        """Who has a known bucket of this name."""
+        return tuple(
+            provider
+            for provider in ("aws", "gcp", "azure")
+            if (provider, bucket) in self._places or (provider, bucket) in self._generic
+        )
+
+    def read(self, provider: str, bucket: str, key: str) -> Reading:
+        """What is known of the object. Raises Refusal."""
+        where = (provider, bucket)
+        places = self._places.get(where, ())
+        found = [reading for dataset, place in places if (reading := read(dataset, place, key)) is not None]
+        if len(found) > 1:
+            raise Refusal("KEY_AMBIGUOUS", f"They are {found[0].dataset} and {found[1].dataset}.")
+        if found:
+            return found[0]
+        if where in self._generic:
+            generic, first = self._generic[where]
+            return Reading(
+                dataset=generic.dataset,
+                object_uri=object_uri(*where, key),
+                provider=provider,
+                bucket=bucket,
+                key=key,
+                product=None,
+                platform=None,
+                time_range_start_ms=None,
+                time_range_end_ms=None,
+                reference_time_ms=None,
+                forecast_hour=None,
+                wal_id=wal_id(generic.dataset, quoted_uri(*where, key), None),
+                stac_collection_id=generic.dataset,
+                stac_item_id=item_id(key, where, marked=not first),
+            )
+        raise Refusal("KEY_UNKNOWN" if places else "BUCKET_UNKNOWN")
+
+
+def built_in() -> tuple[Dataset, ...]:
+    """The datasets that come with kfm."""
+    modules = (import_module(f"kfm.ingest.datasets.{name}") for name in BUILT_IN)
+    return tuple(module.DATASET for module in modules)
+
+
+def load_registry(policy: IntakePolicy = NO_POLICY) -> Registry:
+    """All datasets, those of installed plugins included."""
+    from importlib.metadata import entry_points
+
+    datasets = {dataset.name: ("kfm", dataset) for dataset in built_in()}
+    for point in sorted(entry_points(group=GROUP), key=lambda each: (each.name, each.value)):
+        owner = point.dist.name if point.dist is not None else "an unknown package"
+        try:
+            made = point.load()
+            dataset = made if isinstance(made, Dataset) else made()
+        except Exception as error:  # a plugin may raise anything; the person needs to know whose it is
+            raise ConfigError(f"The dataset `{point.name}` of {owner} can't be loaded: {error!r}.") from error
+        if not isinstance(dataset, Dataset) or dataset.name != point.name or not _NAME.match(dataset.name):
+            raise ConfigError(f"The dataset `{point.name}` of {owner} is not a Dataset of that name.")
+        if dataset.name in datasets and datasets[dataset.name] != (owner, dataset):
+            other = datasets[dataset.name][0]
+            raise PluginConflict(f"The dataset `{dataset.name}` is offered by {other} and {owner}.")
+        datasets[dataset.name] = (owner, dataset)
+    return Registry((dataset for _, dataset in datasets.values()), policy)

@@ -1,0 +1,1 @@
+"""One small module for each shape of message that announces objects."""

@@ -1,0 +1,96 @@
+"""Google Cloud Storage: by Pub/Sub, as CloudEvents, or the bare object. Keys are not encoded."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Any
+
+from kfm.ingest.announced import Announced, Heard, Ignored, event_time
+from kfm.ingest.bodies import load, optional_text, part, size_of, text_of
+from kfm.ingest.object_keys import check_bucket, check_key
+from kfm.ingest.refusals import IGNORED, Refusal
+
+CLOUD_EVENTS = "google.cloud.storage.object.v1."
+_FINALIZED, _REMOVED = ("OBJECT_FINALIZE", "finalized"), ("OBJECT_DELETE", "OBJECT_ARCHIVE", "deleted", "archived")
+_OTHER = ("OBJECT_METADATA_UPDATE", "metadataUpdated")
+
+
+def is_pubsub(document: dict[str, Any]) -> bool:
+    message = document.get("message")
+    return isinstance(message, dict) and ("attributes" in message or "data" in message)
+
+
+def is_cloud_event(document: dict[str, Any]) -> bool:
+    return str(document.get("type", "")).startswith(CLOUD_EVENTS)
+
+
+def is_object(document: dict[str, Any]) -> bool:
+    return document.get("kind") == "storage#object"
+
+
+def hear_pubsub(document: dict[str, Any], topic: str | None) -> Heard:
+    """The attributes decide; the data, where there are any, add size and checksum."""
+    message = part(document, "message")
+    attributes = message.get("attributes")
+    if not isinstance(attributes, dict) or "eventType" not in attributes:
+        raise Refusal("SHAPE_UNKNOWN", "The Pub/Sub message is not one of Cloud Storage.")
+    thing: dict[str, Any] = {}
+    if attributes.get("payloadFormat") == "JSON_API_V1" and message.get("data"):
+        thing = _data(message)
+    bucket, key = text_of(attributes, "bucketId"), text_of(attributes, "objectId")
+    if thing and (thing.get("bucket", bucket), thing.get("name", key)) != (bucket, key):
+        raise Refusal("FIELDS_DISAGREE", "Attributes and data name different objects.")
+    at = attributes.get("eventTime") or message.get("publishTime")
+    return _heard(text_of(attributes, "eventType"), bucket, key, thing, at, topic)
+
+
+def hear_cloud_event(document: dict[str, Any], topic: str | None) -> Heard:
+    thing = part(document, "data")
+    kind = text_of(document, "type").removeprefix(CLOUD_EVENTS)
+    return _heard(kind, text_of(thing, "bucket"), text_of(thing, "name"), thing, document.get("time"), topic)
+
+
+def hear_object(document: dict[str, Any], topic: str | None) -> Heard:
+    bucket, key = text_of(document, "bucket"), text_of(document, "name")
+    return _heard("finalized", bucket, key, document, document.get("timeCreated"), topic)
+
+
+def _heard(kind: str, bucket: str, key: str, thing: dict[str, Any], at: object, topic: str | None) -> Heard:
+    if kind in _OTHER:
+        return Ignored(error_code="NOT_A_CREATION", error=IGNORED["NOT_A_CREATION"])
+    if kind not in _FINALIZED + _REMOVED:
+        raise Refusal("EVENT_UNKNOWN")
+    at_ms, suspect = event_time(at)
+    generation = thing.get("generation")
+    return Announced(
+        provider="gcp",
+        bucket=check_bucket(bucket),
+        key=check_key(key),
+        removed=kind in _REMOVED,
+        event_time_ms=at_ms,
+        size=size_of(thing, "size"),
+        etag=optional_text(thing, "etag"),
+        # Generations grow in time: as many digits for all, so that text compares as numbers do.
+        sequencer=str(generation).zfill(20) if isinstance(generation, int | str) and generation else None,
+        topic=topic,
+        suspect=suspect,
+    )
+
+
+def _data(message: dict[str, Any]) -> dict[str, Any]:
+    try:
+        data = base64.b64decode(text_of_data(message), validate=True)
+    except (binascii.Error, ValueError):
+        raise Refusal("BODY_NOT_JSON", "The data are not base64.") from None
+    document = load(data)
+    if not isinstance(document, dict):
+        raise Refusal("RECORD_INVALID", "The data are not an object.")
+    return document
+
+
+def text_of_data(message: dict[str, Any]) -> str:
+    data = message.get("data")
+    if not isinstance(data, str):
+        raise Refusal("RECORD_INVALID", "`data` is not a text.")
+    return data

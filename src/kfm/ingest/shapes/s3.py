@@ -1,0 +1,60 @@
+"""Records of S3 event notifications, any version 2.x: raw, or within whatever carries them."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from kfm.ingest.announced import Announced, Happening, Heard, Ignored, event_time
+from kfm.ingest.bodies import optional_text, part, size_of, text_of
+from kfm.ingest.object_keys import check_bucket, check_key, decode_key
+from kfm.ingest.refusals import IGNORED, Refusal
+
+_VERSION = re.compile(r"2\.\d{1,3}\Z")
+_HAPPENINGS: dict[str, Happening] = {
+    "ObjectCreated": "created",
+    "ObjectRemoved": "removed",
+    "LifecycleExpiration": "removed",
+    "ObjectRestore": "other",
+    "ReducedRedundancyLostObject": "other",
+    "Replication": "other",
+    "LifecycleTransition": "other",
+    "IntelligentTiering": "other",
+    "ObjectTagging": "other",
+    "ObjectAcl": "other",
+    "ObjectAnnotation": "other",
+}
+
+
+def is_test(document: dict[str, Any]) -> bool:
+    return document.get("Event") == "s3:TestEvent"
+
+
+def hear(record: dict[str, Any], topic: str | None) -> Heard:
+    """One element of `Records`."""
+    if _VERSION.match(text_of(record, "eventVersion")) is None:
+        raise Refusal("EVENT_VERSION")
+    name = text_of(record, "eventName").removeprefix("s3:")
+    if name == "TestEvent":
+        return Ignored(error_code="TEST_EVENT", error=IGNORED["TEST_EVENT"])
+    happening = _HAPPENINGS.get(name.partition(":")[0])
+    if happening is None:
+        raise Refusal("EVENT_UNKNOWN")
+    if happening == "other":
+        return Ignored(error_code="NOT_A_CREATION", error=IGNORED["NOT_A_CREATION"])
+    s3 = part(record, "s3")
+    thing = part(s3, "object")
+    at_ms, suspect = event_time(record.get("eventTime"))
+    return Announced(
+        provider="aws",
+        bucket=check_bucket(text_of(part(s3, "bucket"), "name")),
+        key=check_key(decode_key(text_of(thing, "key"))),
+        removed=happening == "removed",
+        event_time_ms=at_ms,
+        size=size_of(thing, "size"),
+        etag=optional_text(thing, "eTag"),
+        sequencer=optional_text(thing, "sequencer"),
+        version_id=optional_text(thing, "versionId"),
+        topic=topic,
+        suspect=suspect,
+    )

@@ -1,0 +1,38 @@
+"""SNS envelopes: who speaks is checked before anybody reads what is said."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from kfm.ingest.bodies import BODY_BYTES_MAX
+from kfm.ingest.refusals import Refusal
+from kfm.ingest.topics import check_certificate, check_topic
+
+NOTIFICATION = "Notification"
+SUBSCRIPTIONS = ("SubscriptionConfirmation", "UnsubscribeConfirmation")
+
+
+def fits(document: dict[str, Any]) -> bool:
+    return document.get("Type") in (NOTIFICATION, *SUBSCRIPTIONS)
+
+
+def opened(document: dict[str, Any], allowed: Collection[str]) -> tuple[str, str | None]:
+    """(topic, message); no message if a subscription begins or ends. No address in it is ever fetched here."""
+    topic = document.get("TopicArn")
+    if not isinstance(topic, str):
+        raise Refusal("ENVELOPE_INVALID", "`TopicArn` is missing.")
+    check_topic(topic, allowed)
+    # Lambda spells it SigningCertUrl.
+    for name in ("SigningCertURL", "SigningCertUrl"):
+        if name in document:
+            url = document[name]
+            if not isinstance(url, str) or len(url) > 2048:
+                raise Refusal("CERTIFICATE_HOST")
+            check_certificate(url, topic)
+    if document["Type"] in SUBSCRIPTIONS:
+        return topic, None
+    message = document.get("Message")
+    if not isinstance(message, str) or not message.strip() or len(message) > BODY_BYTES_MAX:
+        raise Refusal("ENVELOPE_INVALID", "`Message` is missing.")
+    return topic, message

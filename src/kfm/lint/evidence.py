@@ -1,0 +1,165 @@
+"""How sure is a finding? What the code itself shows, by structure rather than by what things are called.
+
+`sure` needs that the loop is a retry beyond doubt: its author says so (a counter of attempts, a message that
+it retries), or there is nothing in it beside one call whose result is handed over; and each turn makes the
+same call with the same arguments. Whatever else fires is `likely`.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from kfm.lint.answers import statuses
+from kfm.lint.attempts import COUNTER
+from kfm.lint.loops import Failure, Retry
+from kfm.lint.names import is_passive, is_sleep
+from kfm.lint.outline import LOOPS, TRYING, Loop, Module, assigned_in, calls_in, inside, names_in
+
+_DECLARED = re.compile(
+    r"(?i)retr(y|ies|ied)|attempt|(^|_|\b)(max_?|n_?|num_?)?tries(_|\b)|try(ing)?[ _]again"
+)
+_TESTS = re.compile(
+    r"(^|/)(tests?|testing|conftest\.py|test_[^/]*\.py|[^/]*_tests?(/|\.py)|testutils?[^/]*)(/|$)"
+)
+_PARTS = 4  # of an absolute path: what stands further up is no matter of this file
+
+
+def is_test(path: str) -> bool:
+    """Tests wait for servers, provoke failures and drop them: other rules hold there."""
+    path = path.replace("\\", "/")
+    if path.startswith("/") or path[1:2] == ":":
+        path = "/".join(path.split("/")[-_PARTS:])
+    return _TESTS.search(path) is not None
+
+
+def is_sure(module: Module, retry: Retry) -> bool:
+    """Is this loop a retry of the same work, beyond doubt?"""
+    if _goes_on_inside(retry) or _varies(module, retry):
+        return False
+    return is_declared(module, retry) or _is_plain(module, retry)
+
+
+def is_declared(module: Module, retry: Retry) -> bool:
+    """Does its author call it a retry: in a counter, in the function's name, or where it fails?"""
+    loop = retry.loop
+    words = assigned_in(loop.body)
+    if isinstance(loop, ast.While):
+        words |= names_in([loop.test])
+    else:
+        words |= names_in([loop.target, loop.iter])
+    if retry.function is not None:
+        words.add(retry.function.name)
+    if any(map(_DECLARED.search, words)):
+        return True
+    return any(_DECLARED.search(module.text_of(failure.node)) for failure in retry.failures)
+
+
+def _goes_on_inside(retry: Retry) -> bool:
+    """A loop inside the attempt reads on: the next attempt does not begin where the last one did."""
+    return any(isinstance(node, (*LOOPS, ast.Yield, ast.YieldFrom)) for node in inside(retry.work))
+
+
+def _varies(module: Module, retry: Retry) -> bool:
+    """Is an argument of the work, or what it is asked of, made anew in each turn?"""
+    loop = retry.loop
+    changed = assigned_in(_beside(retry))
+    if not isinstance(loop, ast.While):
+        changed |= names_in([loop.target])
+    changed -= {"self", "cls"}
+    for node in inside(retry.work):
+        if isinstance(node, ast.Assign) and changed & names_in([node.value]) and not calls_in([node.value]):
+            changed |= assigned_in([node])
+    for call in calls_in(retry.work):
+        name = module.names.called(call)
+        if is_passive(name) or is_sleep(name):
+            continue
+        given = names_in([*call.args, *(each.value for each in call.keywords)])
+        if (given | _root(call.func)) & changed:
+            return True
+        if any(isinstance(each, ast.Call) and module.names.called(each) == "next" for each in call.args):
+            return True
+    return False
+
+
+def _beside(retry: Retry) -> list[ast.AST]:
+    """What is bound in the loop, but not by what is attempted."""
+    if retry.work is retry.loop.body:
+        return [node for node in inside(retry.work) if isinstance(node, ast.AugAssign)]
+    held = {id(node) for node in inside(retry.work)}
+    return [
+        node
+        for node in inside(retry.loop.body)
+        if isinstance(node, ast.Name | ast.Attribute)
+        and isinstance(node.ctx, ast.Store)
+        and id(node) not in held
+    ]
+
+
+def _root(node: ast.expr) -> set[str]:
+    while isinstance(node, ast.Attribute | ast.Subscript):
+        node = node.value
+    return {node.id} if isinstance(node, ast.Name) else set()
+
+
+def _is_plain(module: Module, retry: Retry) -> bool:
+    """Nothing but one call, whose result is handed over, and a failure that leads to it again."""
+    loop = retry.loop
+    if not all(is_inert(module, failure) for failure in retry.failures):
+        return False
+    tries = [node for node in loop.body if isinstance(node, TRYING)]
+    if not tries:
+        refused = all(isinstance(each.node, ast.If) and _refuses(loop, each.node) for each in retry.failures)
+        return refused and _is_handed_over(retry, loop.body[0], loop.body[1:])
+    others = [call for node in loop.body if node is not tries[0] for call in calls_in([node])]
+    if any(not is_passive(name) and not is_sleep(name) for name in map(module.names.called, others)):
+        return False
+    then = [*retry.work[1:], *tries[0].orelse, *loop.body[loop.body.index(tries[0]) + 1 :]]
+    return _is_handed_over(retry, retry.work[0], then) or _is_flag(loop, retry.work)
+
+
+def _is_handed_over(retry: Retry, first: ast.stmt, then: list[ast.stmt]) -> bool:
+    """`return call()`, or `x = call()` and then `return x`. A loop that counts and ends with `break` may as
+    well wait for something to come up."""
+    value = getattr(first, "value", None)
+    value = value.value if isinstance(value, ast.Await) else value
+    if not isinstance(value, ast.Call):
+        return False
+    if isinstance(first, ast.Return):
+        return True
+    if not isinstance(first, ast.Assign):
+        return False
+    if isinstance(retry.loop, ast.While) and retry.function is not None:
+        then = [*then, *(node for node in retry.function.body if node.lineno > retry.loop.lineno)]
+    exits = [node.value for node in then if isinstance(node, ast.Return) and node.value is not None]
+    return any(assigned_in([first]) & names_in([each]) for each in exits)
+
+
+def _is_flag(loop: ast.AST, work: list[ast.stmt]) -> bool:
+    """`while not done:` around a call and `done = True`"""
+    if not isinstance(loop, ast.While) or len(work) != 2:
+        return False
+    call, flag = work
+    return (
+        isinstance(call, ast.Expr)
+        and isinstance(flag, ast.Assign)
+        and isinstance(flag.value, ast.Constant)
+        and bool(assigned_in([flag]) & names_in([loop.test]))
+    )
+
+
+def _refuses(loop: Loop, node: ast.If) -> bool:
+    """Does it name an answer that says: not now? In a loop that counts, any failure is one."""
+    return isinstance(loop, ast.For) or any(min(numbers) >= 429 for _, numbers in statuses(node.test))
+
+
+def is_inert(module: Module, failure: Failure) -> bool:
+    """Between the failure and the next attempt nothing is mended: it is told, counted, waited for."""
+    path = [*failure.body, *failure.then]
+    calls = calls_in(path)
+    waits = [call for call in calls if is_sleep(module.names.called(call))]
+    told = {id(call) for wait in waits for call in calls_in([wait])}
+    for call in calls:
+        if id(call) not in told and not is_passive(module.names.called(call)):
+            return False
+    return all(COUNTER.search(name) for name in assigned_in(path))
