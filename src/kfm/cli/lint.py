@@ -83,6 +83,8 @@ def _codes(text: str | None, option: str, default: frozenset[str]) -> frozenset[
                 f"{option}: there is no rule {wish}.", remedy=f"Known: {', '.join(sorted(CODES))}."
             )
         chosen |= matching
+    if not chosen:  # an empty variable of a CI job would let everything pass
+        raise UsageError(f"{option} names no rule.", remedy="Name rules, or leave the option out.")
     return frozenset(chosen)
 
 

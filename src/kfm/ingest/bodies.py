@@ -54,9 +54,7 @@ def load_text(text: str) -> Any:
             if depth > DEPTH_MAX:
                 raise Refusal("BODY_TOO_DEEP", f"At most {DEPTH_MAX} levels are read.")
     try:
-        return json.loads(
-            text, object_pairs_hook=_object, parse_constant=_constant, parse_float=_float, parse_int=_int
-        )
+        return _DECODER.decode(text)
     except (ValueError, RecursionError):
         raise Refusal("BODY_NOT_JSON") from None
 
@@ -77,6 +75,11 @@ def _float(text: str) -> Any:
 
 def _int(text: str) -> Any:
     return int(text) if len(text) <= 20 else SPOILED
+
+
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_object, parse_constant=_constant, parse_float=_float, parse_int=_int
+)
 
 
 def is_spoiled(value: Any) -> bool:
@@ -119,12 +122,12 @@ def optional_text(record: dict[str, Any], name: str) -> str | None:
     return value
 
 
-def size_of(record: dict[str, Any], name: str) -> int | None:
-    """Bytes, as a number or as digits: Google writes the latter."""
+def size_of(record: dict[str, Any], name: str, *, as_digits: bool = False) -> int | None:
+    """Bytes, as a number; Google writes digits in a text."""
     value = record.get(name)
     if value is None:
         return None
-    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 19:
+    if as_digits and isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 19:
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= SIZE_MAX:
         raise Refusal("SIZE_INVALID")

@@ -20,7 +20,7 @@ _KEPT = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz012345678
 
 
 class Place(Record, frozen=True):
-    """One bucket. At home items have the shortest ids; a copy elsewhere is another object, so another item."""
+    """One bucket. At home items have the shortest ids; a copy elsewhere is another object and another item."""
 
     bucket: str  # Azure: account/container
     provider: str = "aws"
@@ -38,7 +38,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     platforms: Mapping[str, str] | None = None  # what the platform's text means; others are refused
     # The folders that follow from the file name. Others in their place make an object suspect.
     folders: Callable[[Fields, Span], Fields] | None = None
-    # An id that is shorter than the key, for keys whose folders are those that follow.
+    # An id that is shorter than the key: all its fields except the folders that follow.
     item: Template | None = None
     footprint: Callable[[Fields, str | None, Span], Footprint | None] | None = None
     # The start time within a unit's id. It never changes again: a repair of `times` leaves the old
@@ -115,9 +115,9 @@ def _reading(
     if span.start_ms is not None and span.end_ms is not None and span.end_ms < span.start_ms:
         raise Refusal("TIME_ORDER")
     folders = rule.folders(fields, span) if rule.folders else {}
-    astray = any(fields.get(name) not in (None, value) for name, value in folders.items())
-    at_home = place.home and rule.pattern.render(fields | folders) == data_key
-    short = rule.item.render(fields) if rule.item is not None and at_home else None
+    placed = all(fields.get(name) == value for name, value in folders.items())
+    astray = not placed and any(fields.get(name) not in (None, value) for name, value in folders.items())
+    short = rule.item.render(fields) if rule.item is not None else None
     start_ms = span.start_ms if rule.frozen is None else rule.frozen(fields)
     where = (place.provider, place.bucket)
     return Reading(
@@ -134,8 +134,12 @@ def _reading(
         forecast_hour=span.forecast_hour,
         wal_id=wal_id(dataset.name, quoted_uri(*where, key), start_ms),
         stac_collection_id=dataset.collection,
+        # A short id leaves the folders out, so it stands alone only where they follow from the file name.
         stac_item_id=item_id(
-            data_key, where, short=short, marked=not place.home or (short is None and dataset.has_short_ids)
+            data_key,
+            where,
+            short=short,
+            marked=not place.home or not (placed if short else not dataset.has_short_ids),
         ),
         asset=asset,
         data_uri=object_uri(*where, data_key) if asset != "data" else None,
@@ -171,7 +175,7 @@ def item_id(data_key: str, where: tuple[str, str], *, short: str | None = None, 
     text = escaped(data_key) if short is None else short
     if marked or len(text) > ITEM_ID_CHARS_MAX:
         digest = sha256(object_uri(*where, data_key).encode("utf-8")).hexdigest()
-        return f"{text[:ITEM_ID_CHARS_MAX - 40]}@{digest[:16]}"
+        return f"{text[: ITEM_ID_CHARS_MAX - 40]}@{digest[:16]}"
     return text
 
 

@@ -15,7 +15,9 @@ KEY_BYTES_MAX = 1024  # S3, Azure and Google agree
 SCHEMES = {"aws": "s3", "azure": "az", "gcp": "gs"}
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _PLAIN = re.compile(r"[A-Za-z0-9_.=+/-]+\Z")
-_BUCKET = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,220}[A-Za-z0-9])?(?:/[$A-Za-z0-9][A-Za-z0-9-]{0,62})?\Z")
+_BUCKET = re.compile(
+    r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,220}[A-Za-z0-9])?(?:/[$A-Za-z0-9][A-Za-z0-9-]{0,62})?\Z"
+)
 # Categories: controls, invisible formatting (bidi overrides), surrogates, private use, line ends.
 _UNSAFE = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
 

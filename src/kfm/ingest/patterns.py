@@ -116,8 +116,11 @@ class Template:
             kind = "field" if name else {"[": "open", "]": "close"}.get(bracket, "literal")
             self._parts.append((kind, name or literal or ""))
         self.names = tuple(part for kind, part in self._parts if kind == "field")
+        self._only = self.names[0] if len(self._parts) == len(self.names) == 1 else ""
 
     def render(self, fields: Mapping[str, str | None]) -> str:
+        if self._only and (value := fields.get(self._only)) is not None:
+            return value
         return _written(self._parts, fields, self.text)
 
 

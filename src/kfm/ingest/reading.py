@@ -62,7 +62,7 @@ def parse(body: bytes, registry: Registry, now_ms: int) -> tuple[Outcome, ...]:
     return _newest([_outcome(one, registry, now_ms) for one in hear(body, registry.topics)])
 
 
-def parse_key(bucket: str, key: str, registry: Registry, provider: str | None = None) -> Outcome:
+def parse_key(bucket: str, key: str, registry: Registry, now_ms: int, provider: str | None = None) -> Outcome:
     """One key, as if it had just been announced."""
     try:
         check_bucket(bucket)
@@ -72,7 +72,7 @@ def parse_key(bucket: str, key: str, registry: Registry, provider: str | None = 
         )
     except Refusal as refusal:
         return Refused(error_code=refusal.code, error=refusal.text)
-    return _outcome(announced, registry, 0)
+    return _outcome(announced, registry, now_ms)
 
 
 def _outcome(heard: Announced | Ignored | Refused, registry: Registry, now_ms: int) -> Outcome:
@@ -89,6 +89,10 @@ def _outcome(heard: Announced | Ignored | Refused, registry: Registry, now_ms: i
     doubts = heard.suspect
     if heard.event_time_ms is not None and heard.event_time_ms > now_ms + DAY_MS:
         doubts += ("EVENT_TIME_FUTURE",)
+    # A forecast is for the future, but nobody makes it there.
+    made_ms = reading.time_range_start_ms if reading.reference_time_ms is None else reading.reference_time_ms
+    if made_ms is not None and made_ms > now_ms + DAY_MS:
+        doubts += ("TIME_FUTURE",)
     if doubts:
         reading = msgspec.structs.replace(reading, suspect=(*doubts, *reading.suspect))
     return Arrival(announced=heard, reading=reading)
@@ -146,9 +150,7 @@ def line(outcome: Outcome) -> ParsedLine | ErrorLine:
         )
     if isinstance(outcome, Removal):
         return ErrorLine(error_code="REMOVED", error=IGNORED["REMOVED"], ignored=True)
-    return ErrorLine(
-        error_code=outcome.error_code, error=outcome.error, ignored=isinstance(outcome, Ignored)
-    )
+    return ErrorLine(error_code=outcome.error_code, error=outcome.error, ignored=isinstance(outcome, Ignored))
 
 
 def _text(at_ms: int | None) -> str | None:

@@ -41,6 +41,7 @@ IGNORED = {
 }
 SUSPECT = {
     "EVENT_TIME_FUTURE": "The event is said to happen more than a day from now.",
+    "TIME_FUTURE": "What the key dates begins more than a day from now.",
     "EVENT_TIME_INVALID": "The event's time can't be read.",
     "FOLDER_DISAGREES": "The key's folders say something else than its file name.",
 }

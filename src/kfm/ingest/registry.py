@@ -49,6 +49,12 @@ class Registry:
         self._places: dict[tuple[str, str], list[tuple[Dataset, Place]]] = {}
         names = [dataset.name for dataset in self.datasets]
         for dataset in self.datasets:
+            homes = [place.platform for place in dataset.places if place.home]
+            if len(homes) > 1 and (None in homes or len(set(homes)) < len(homes)):
+                raise ConfigError(
+                    f"Dataset `{dataset.name}` has several homes for one key, so ids of items would collide.",
+                    remedy="Give each place a platform of its own, or `home=False` to all but one.",
+                )
             for place in dataset.places:
                 self._places.setdefault((place.provider, place.bucket), []).append((dataset, place))
         self._generic: dict[tuple[str, str], tuple[Generic, bool]] = {}

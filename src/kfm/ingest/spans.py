@@ -1,4 +1,4 @@
-"""Times in keys: texts of digits to milliseconds, and what the data cover. A time that can't be is refused."""
+"""Times in keys: from digits to milliseconds, and what data cover. A time that can't be is refused."""
 
 from __future__ import annotations
 

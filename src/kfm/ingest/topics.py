@@ -8,7 +8,9 @@ from urllib.parse import urlsplit
 
 from kfm.ingest.refusals import Refusal
 
-_ARN = re.compile(r"arn:(aws|aws-cn|aws-us-gov):sns:([a-z]{2}(?:-[a-z]+){1,3}-\d):(\d{12}):([A-Za-z0-9_-]{1,256})\Z")
+_ARN = re.compile(
+    r"arn:(aws|aws-cn|aws-us-gov):sns:([a-z]{2}(?:-[a-z]+){1,3}-\d):(\d{12}):([A-Za-z0-9_-]{1,256})\Z"
+)
 _CERTIFICATE = re.compile(r"/[0-9A-Za-z_-]{1,128}\.pem\Z")
 
 

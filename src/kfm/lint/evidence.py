@@ -70,7 +70,8 @@ def _varies(module: Module, retry: Retry) -> bool:
     for node in inside(retry.work):
         if isinstance(node, ast.Assign) and changed & names_in([node.value]) and not calls_in([node.value]):
             changed |= assigned_in([node])
-    for call in calls_in(retry.work):
+    work: list[ast.stmt] = retry.work if retry.work is not loop.body else loop.body[:1]
+    for call in calls_in(work):
         name = module.names.called(call)
         if is_passive(name) or is_sleep(name):
             continue

@@ -44,8 +44,14 @@ def _below(folder: str, exclude: Sequence[str]) -> Iterator[str]:
             and not _is_excluded(os.path.join(where, name), exclude)
         )
         for name in sorted(names):
-            if name.endswith(SUFFIXES):
-                yield os.path.join(where, name)
+            path = os.path.join(where, name)
+            if name.endswith(SUFFIXES) and not _never_ends(path):
+                yield path
+
+
+def _never_ends(path: str) -> bool:
+    """A pipe or a device of such a name is read for ever. A broken link is told, as other trouble is."""
+    return os.path.exists(path) and not os.path.isfile(path)
 
 
 def _is_excluded(path: str, exclude: Sequence[str]) -> bool:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+from argparse import ArgumentError
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 from kfm import __version__
@@ -26,14 +28,15 @@ class Plugin:
 
     @staticmethod
     def add_options(parser: Any) -> None:
-        """flake8 asks for this once; the option may stand in its settings, too."""
-        parser.add_option(
-            "--kfm-all",
-            action="store_true",
-            default=False,
-            parse_from_config=True,
-            help="Report what is only likely, too.",
-        )
+        """Also a line in flake8's settings. Installed and named as a local plugin, we are asked twice."""
+        with suppress(ArgumentError):
+            parser.add_option(
+                "--kfm-all",
+                action="store_true",
+                default=False,
+                parse_from_config=True,
+                help="Report what is only likely, too.",
+            )
 
     @classmethod
     def parse_options(cls, options: Any) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 from kfm import __version__
-from kfm.lint.findings import SURE, Finding
+from kfm.lint.findings import LIKELY, SURE, Finding
 from kfm.lint.rules import BY_CODE, RULES
 
 FORMATS = ("full", "concise", "json", "github", "sarif")
@@ -68,8 +68,10 @@ def marked(message: str, finding: Finding) -> str:
 
 def github(findings: Sequence[Finding]) -> list[str]:
     """Workflow commands: GitHub shows them beside the lines that they are about."""
+    kind = {SURE: "error", LIKELY: "notice"}
     return [
-        f"::{'error' if each.confidence == SURE else 'notice'} file={_escape(_clean(each.path), ':,')},line={each.line},col={each.column},"
+        f"::{kind[each.confidence]} file={_escape(_clean(each.path), ':,')}"
+        f",line={each.line},col={each.column},"
         f"endLine={each.end_line},endColumn={each.end_column},title={each.code} {BY_CODE[each.code].name}"
         f"::{_escape(f'{marked(_clean(each.message), each)} {BY_CODE[each.code].remedy}')}"
         for each in findings

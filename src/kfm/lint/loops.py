@@ -329,10 +329,12 @@ def _only_polls(module: Module, node: Trying, types: list[str]) -> bool:
 
 
 def _is_poll(name: str, call: ast.Call) -> bool:
-    """`queue.get(timeout=1)` waits for whatever comes; `client.get(url)` asks for something."""
+    """`queue.get(True, 1)` waits for whatever comes; `client.get(url)` or a text asks for something."""
     if last(name) not in _POLLS:
         return False
-    return last(name) != "get" or all(isinstance(each, ast.Constant) for each in call.args)
+    return last(name) != "get" or all(
+        isinstance(each, ast.Constant) and not isinstance(each.value, str | bytes) for each in call.args
+    )
 
 
 # --- answers -------------------------------------------------------------------------

@@ -65,6 +65,21 @@ def test_real_flake8_runs_it(tmp_path: Path) -> None:
     assert lines.pop().startswith("read.py:7:13: KFM103 ")
 
 
+def test_a_setting_asks_for_what_is_likely(tmp_path: Path) -> None:
+    """`kfm-all = true` in flake8's settings; without it, only what is sure."""
+    pytest.importorskip("flake8")
+    likely = "try:\n    configure_everything()\nexcept Exception:\n    pass\n"
+    (tmp_path / "top.py").write_text(likely)
+    command = [sys.executable, "-m", "flake8", "--jobs", "1", "top.py"]
+    plugin = "[flake8:local-plugins]\nextension =\n    KFM = kfm.lint.flake8:Plugin\n"
+    for setting, said in (("", ""), ("kfm-all = true\n", "top.py:3:1: KFM108 [likely] ")):
+        (tmp_path / ".flake8").write_text(f"[flake8]\nselect = KFM\n{setting}{plugin}")
+        ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        assert ran.stderr == ""
+        assert ran.stdout.startswith(said)
+        assert bool(ran.stdout) is bool(said)
+
+
 def test_the_hook_can_be_used() -> None:
     """The hook file has what pre-commit requires, and calls a command that exists."""
     from kfm.cli.entry import COMMANDS

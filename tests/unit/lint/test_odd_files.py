@@ -65,7 +65,7 @@ def test_an_old_encoding_is_honoured() -> None:
     text = "# -*- coding: latin-1 -*-\n" + LOOP.replace(
         "sleep(1)", "sleep(1)  # kfm: allow KFM103 dépôt répond"
     )
-    checked = check(text.encode("latin-1"))
+    checked = check(text.encode("latin-1"), every=True)
     assert [finding.code for finding in checked.waived] == ["KFM103"]
     assert [finding.code for finding in checked.findings] == ["KFM101"]
 
@@ -75,7 +75,7 @@ def test_a_long_chain_of_branches_is_read() -> None:
     chain = "".join(f"    elif x == {n}:\n        pass\n" for n in range(400))
     text = f"while True:\n    if x:\n        pass\n{chain}    try:\n        go()\n        break\n"
     text += "    except OSError:\n        pass\n"
-    codes = {finding.code for finding in check(text.encode()).findings}
+    codes = {finding.code for finding in check(text.encode(), every=True).findings}
     assert codes in ({"KFM101", "KFM102"}, {"KFM109"})
 
 

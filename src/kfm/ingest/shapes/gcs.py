@@ -12,7 +12,10 @@ from kfm.ingest.object_keys import check_bucket, check_key
 from kfm.ingest.refusals import IGNORED, Refusal
 
 CLOUD_EVENTS = "google.cloud.storage.object.v1."
-_FINALIZED, _REMOVED = ("OBJECT_FINALIZE", "finalized"), ("OBJECT_DELETE", "OBJECT_ARCHIVE", "deleted", "archived")
+_FINALIZED, _REMOVED = (
+    ("OBJECT_FINALIZE", "finalized"),
+    ("OBJECT_DELETE", "OBJECT_ARCHIVE", "deleted", "archived"),
+)
 _OTHER = ("OBJECT_METADATA_UPDATE", "metadataUpdated")
 
 
@@ -69,7 +72,7 @@ def _heard(kind: str, bucket: str, key: str, thing: dict[str, Any], at: object, 
         key=check_key(key),
         removed=kind in _REMOVED,
         event_time_ms=at_ms,
-        size=size_of(thing, "size"),
+        size=size_of(thing, "size", as_digits=True),
         etag=optional_text(thing, "etag"),
         # Generations grow in time: as many digits for all, so that text compares as numbers do.
         sequencer=str(generation).zfill(20) if isinstance(generation, int | str) and generation else None,

@@ -18,7 +18,7 @@ def fits(document: dict[str, Any]) -> bool:
 
 
 def opened(document: dict[str, Any], allowed: Collection[str]) -> tuple[str, str | None]:
-    """(topic, message); no message if a subscription begins or ends. No address in it is ever fetched here."""
+    """(topic, message); no message if a subscription begins or ends. No address in it is fetched here."""
     topic = document.get("TopicArn")
     if not isinstance(topic, str):
         raise Refusal("ENVELOPE_INVALID", "`TopicArn` is missing.")
