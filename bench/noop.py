@@ -18,7 +18,8 @@ import orjson
 from bench.admission import _folder as scratch
 from bench.harness import Benchmark
 from kfm.core.records import Output
-from kfm.engine.passing import Passing, PassKernel
+from kfm.engine.passes import PassKernel
+from kfm.engine.passing import Passing
 from kfm.engine.working import Job, Outcome
 from kfm.runs.declare import Pipeline
 from kfm.wiring.passes import Place, make_wish, open_place

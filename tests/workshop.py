@@ -9,7 +9,8 @@ from typing import Any
 
 from kfm.core.branching import Why
 from kfm.core.errors import UnhashableInput
-from kfm.engine.passing import Passing, PassKernel, PassReport, Wish
+from kfm.engine.passes import PassKernel, PassReport, Wish
+from kfm.engine.passing import Passing
 from kfm.engine.working import Alone, Bench, Threads
 from kfm.ports import Reader
 from kfm.runs.declare import Pipeline

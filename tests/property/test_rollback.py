@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kfm.core.hashing import dependencies_bytes, dependency_text, inputs_bytes
 from kfm.core.run_states import outputs_of
-from kfm.engine.passing import PassReport
+from kfm.engine.passes import PassReport
 from kfm.runs.declare import Pipeline
 from tests.workshop import Workshop, ran
 

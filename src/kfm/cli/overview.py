@@ -109,6 +109,11 @@ def _headline(settings: Any, switches: list[Any], document: dict[str, Any], now_
             f"{last['error_code'] or 'an error'}: {last['error_message'] or 'no message was kept'}"
         )
         return _line("failing", sentence, "an operator", last["command"])
+    for incident in document["incidents"]:
+        from kfm.cli.incident_lines import incident_text
+
+        command = f"kfm incident show {short_id(incident['incident_id'])}"
+        return _line("failing", f"failing: {incident_text(incident)}", "an operator", command)
     for pending in document["pending_projections"]:
         sentence = (
             f"behind: target {pending['target']} does not show version {pending['promoted']} "

@@ -13,7 +13,8 @@ from kfm.core.errors import NodesFailed
 from kfm.core.passes import Parent
 from kfm.core.records import Fetched, Found, Output
 from kfm.core.run_states import MAIN, Fence
-from kfm.engine.passing import Passing, PassKernel, PassReport, Wish
+from kfm.engine.passes import PassKernel, PassReport, Wish
+from kfm.engine.passing import Passing
 from kfm.publish.publisher import Publisher
 from kfm.runs.declare import Pipeline
 from kfm.runs.pipeline import Context

@@ -34,7 +34,7 @@ from kfm.telemetry.off import Off
 
 if TYPE_CHECKING:
     from kfm.calls.tried import FailedTry
-    from kfm.engine.passing import PassKernel
+    from kfm.engine.passes import PassKernel
     from kfm.runs.declare import Pipeline
 
 

@@ -17,7 +17,7 @@ from kfm.core.run_states import Begun
 from kfm.telemetry.off import Off
 
 if TYPE_CHECKING:
-    from kfm.engine.passing import PassKernel, PassReport, Wish
+    from kfm.engine.passes import PassKernel, PassReport, Wish
     from kfm.ports import Span
 
 SKIPPED_CHARS_MAX = 1000  # of their names, in the span: its attributes are short

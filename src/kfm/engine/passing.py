@@ -11,208 +11,44 @@ import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 from kfm.core.canonical import canonical_bytes
-from kfm.core.errors import (
-    BackendUnavailable,
-    Busy,
-    Cancelled,
-    KfmError,
-    LostLease,
-    NodesFailed,
-    UnhashableInput,
-    UsageError,
-)
+from kfm.core.errors import Busy, Cancelled, KfmError, LostLease, NodesFailed
 from kfm.core.evidence import Testimony
-from kfm.core.hashing import INPUTS_TAG, dependencies_bytes, dependency_text, inputs_bytes, sha256_text
-from kfm.core.passes import Parent
-from kfm.core.records import Node, NodeOutcome
+from kfm.core.hashing import INPUTS_TAG, sha256_text
+from kfm.core.records import Node
 from kfm.core.run_states import (
-    NO_OUTPUTS,
     NOTHING_CHECKED,
-    UNCHANGED,
     BeginPass,
-    Decision,
     EndPass,
     Fence,
-    Head,
-    Known,
     PassState,
     Skips,
-    decide,
     outputs_hash,
     outputs_of,
     outputs_text,
-    stands,
 )
-from kfm.core.settings import EnergyModel
+from kfm.engine.deciding import UNTELLING, UNTOLD, Deciding
 from kfm.engine.pass_watching import PassWatch
+from kfm.engine.passes import NodeReport, PassKernel, PassReport, Wish
 from kfm.engine.working import Job, Outcome, Workers
-from kfm.runs.code import CodeHashes
-from kfm.runs.declare import NodeSpec, Pipeline, Wired
-from kfm.runs.graph import ancestors, descendants, near
-from kfm.runs.inputs import FileChecksums, Inputs
-from kfm.telemetry.off import Off
+from kfm.runs.declare import NodeSpec, Pipeline
 
-if TYPE_CHECKING:
-    from kfm.ports import (
-        Clock,
-        Heart,
-        Liveness,
-        Meter,
-        Objects,
-        Passes,
-        PassWitness,
-        RunStates,
-        Signs,
-        Telemetry,
-    )
-    from kfm.ports import ProjectFiles as Files
-
-UNTELLING = (UnhashableInput, BackendUnavailable)  # a node whose inputs nobody can tell fails, and closed
-UNTOLD = "its inputs can't be told"
 DOCUMENT_BYTES_MAX = 256 * 1024  # what a hash was made of is kept up to this size
 
 
-@dataclass(frozen=True)
-class PassKernel:
-    """Everything that a pass needs, chosen by the wiring."""
-
-    states: RunStates
-    passes: Passes
-    objects: Objects
-    object_size: Callable[[str], int | None]  # of an object by its sha256; None if it is not there
-    files: Files
-    signs: Signs
-    clock: Clock
-    liveness: Liveness
-    worker_id: str
-    workers: Callable[[int], Workers]
-    actor: str
-    lease_ms: int = 60_000
-    heart: Heart | None = None
-    announce: Callable[[str], None] = lambda _line: None
-    redact: Callable[[str], str] = lambda text: text
-    on_node: Callable[[NodeReport], None] = lambda _report: None
-    witness: PassWitness | None = None
-    telemetry: Telemetry = field(default_factory=Off)
-    public_name: Callable[[str], str] = str  # of nodes and pipelines, in what anybody may read
-    meter: Meter | None = None
-    energy: EnergyModel = field(default_factory=EnergyModel)
-
-
-class Wish(NamedTuple):
-    """How a pass was asked for."""
-
-    run_id: str
-    pipeline_id: str
-    branch: str
-    scope: str  # the lock
-    from_branch: str | None = None  # where the branch begins, if it is new
-    fence: int | None = None  # the lock that a governed run holds already
-    jobs: int = 4
-    keep_going: bool = False
-    force: Collection[str] = ()  # run these in any case
-    only: Collection[str] = ()  # these, and what they read from; empty: all
-    fork_of: str | None = None  # take what that run made, …
-    fork_from: str | None = None  # … but run this node and all that reads from it
-    verify: bool = False  # read files again, whatever their times say
-    parent: Parent | None = None  # the governed run that it is a part of
-
-
-class NodeReport(NamedTuple):
-    """What became of one node."""
-
-    id: str
-    outcome: NodeOutcome | None  # None: it did not run, since something before it did not succeed
-    reason: str
-    inputs_hash: str = ""
-    made_by: str | None = None
-    outputs: str = NO_OUTPUTS
-    error: KfmError | None = None
-    duration_ms: int = 0
-    ran: bool = False
-
-
-@dataclass
-class PassReport:
-    """What became of a pass."""
-
-    run_id: str
-    pipeline_id: str
-    branch: str
-    state: PassState = "running"
-    attempt: int = 1
-    nodes: dict[str, NodeReport] = field(default_factory=dict)
-    commit: str | None = None
-    error: KfmError | None = None
-
-    @property
-    def counts(self) -> dict[str, int]:
-        counts = {"success": 0, "skipped": 0, "failed": 0, "partial": 0, "blocked": 0, "done": 0}
-        for each in self.nodes.values():
-            if each.outcome is None:
-                counts["blocked"] += 1
-            elif each.ran or each.outcome == "skipped":
-                counts[each.outcome] += 1
-            else:
-                counts["done"] += 1
-        return counts
-
-
-class Passing:
+class Passing(Deciding):
     """One pass on its way."""
 
     def __init__(self, kernel: PassKernel, pipeline: Pipeline, wish: Wish, run: Any = None) -> None:
-        self._kernel = kernel
-        self._pipeline = pipeline
-        self._wish = wish
-        self._run = run  # a governed run's publisher and inputs
-        self._graph: Wired = pipeline.graph()
-        self._order = self._wanted(self._graph)
-        self._checksums = FileChecksums(kernel.files, kernel.passes, kernel.clock.now_ms, verify=wish.verify)
-        self._inputs = Inputs(kernel.files, self._checksums, kernel.signs)
-        self._codes = CodeHashes()
-        self._code_of: dict[Callable[..., Any], str] = {}
-        self._asked = self._asked_for()
-        self._report = PassReport(wish.run_id, wish.pipeline_id, wish.branch)
-        self._known = Known({}, {})
-        self._hashes: dict[str, str] = {}  # node → what its dependants see of its outputs
-        self._said: dict[str, str | None] = {}  # … and how their hashes say so
-        self._skips: list[tuple[str, str, str | None, str, str]] = []
-        self._restored: list[Head] = []
-        self._sizes: dict[str, int | None] = {}
+        super().__init__(kernel, pipeline, wish, run)
         self._failures = 0
         self._cancel = threading.Event()
         self._fence = Fence(wish.scope, 0)
         self._branch_head: str | None = None
         self._watch = PassWatch(kernel, wish)
-
-    # --- what was asked for --------------------------------------------------------------
-
-    def _wanted(self, graph: Wired) -> list[str]:
-        if not self._wish.only:
-            return graph.order
-        kept = ancestors(graph.reads, self._existing(self._wish.only))
-        return [node for node in graph.order if node in kept]
-
-    def _asked_for(self) -> dict[str, str]:
-        asked = dict.fromkeys(self._existing(self._wish.force), "asked to run")
-        if self._wish.fork_from is not None:
-            start = self._wish.fork_from
-            self._existing([start])
-            again = descendants(self._graph.reads, [start])
-            asked |= dict.fromkeys(again, f"forked from {start}")
-        return asked
-
-    def _existing(self, names: Collection[str]) -> Collection[str]:
-        for name in names:
-            if name not in self._graph.reads:
-                raise UsageError(f"{self._pipeline.id} has no node {name}{near(name, self._graph.reads)}.")
-        return names
 
     # --- the pass ------------------------------------------------------------------------
 
@@ -270,201 +106,6 @@ class Passing:
             stop()
         with _uncollected():
             self._end()
-
-    def plan(self) -> PassReport:
-        """What a pass would do: the same decisions, and nothing else."""
-        self._learn()
-        unsure: dict[str, str] = {}
-        hopeless: dict[str, KfmError] = {}
-        for node in self._order:
-            lost = next((each for each in self._graph.reads[node] if each in hopeless), None)
-            if lost is not None:
-                hopeless[node] = hopeless[lost]
-                self._report.nodes[node] = NodeReport(node, None, f"{lost} would fail", error=hopeless[lost])
-                continue
-            if any(each in unsure for each in self._graph.reads[node]):
-                unsure[node] = "reads from what would run"
-            else:
-                try:
-                    decision, inputs_hash = self._decide(self._pipeline.nodes[node])
-                except UNTELLING as error:
-                    hopeless[node] = error
-                    self._report.nodes[node] = NodeReport(node, "failed", UNTOLD, error=error)
-                    continue
-                if decision.verdict != "run":
-                    self._settle(node, decision, inputs_hash)
-                    continue
-                unsure[node] = decision.reason
-            self._report.nodes[node] = NodeReport(node, None, unsure[node])
-        return self._report
-
-    # --- deciding --------------------------------------------------------------------------
-
-    def _learn(self) -> None:
-        states, wish = self._kernel.states, self._wish
-        self._known = states.known(wish.branch, wish.run_id, self._order)
-        for node in states.of_run(wish.fork_of) if wish.fork_of is not None else ():
-            if node.outcome in ("success", "skipped"):
-                self._known.heads[node.dataset_id] = Head(
-                    node.skipped_because or node.run_id,
-                    node.inputs_hash,
-                    node.code_sha,
-                    outputs_hash(node.outputs),
-                    outputs_text(node.outputs),
-                )
-
-    def _sweep(self) -> list[str]:
-        """Leave alone, in order, whatever can be; returns what is left, in order."""
-        pending: list[str] = []
-        hashes, reads, nodes, decide_on = self._hashes, self._graph.reads, self._pipeline.nodes, self._decide
-        quick = self._quickly if self._is_plain() else None
-        for node in self._order:
-            if quick is not None and quick(node, reads[node], nodes[node]):
-                continue
-            for each in reads[node]:
-                if each not in hashes:
-                    pending.append(node)
-                    break
-            else:
-                try:
-                    decision, inputs_hash = decide_on(nodes[node])
-                except UNTELLING:  # it fails in its turn
-                    pending.append(node)
-                    continue
-                if decision.verdict == "run":
-                    pending.append(node)
-                else:
-                    self._settle(node, decision, inputs_hash)
-        return pending
-
-    def _is_plain(self) -> bool:
-        """A new run with no special wishes: then a node whose head stands is left alone, and that is all."""
-        return (
-            not self._known.own
-            and not self._asked
-            and self._run is None
-            and self._wish.fork_of is None
-            and self._pipeline.skip_scope == "branch"
-        )
-
-    def _quickly(self, node: str, reads: tuple[str, ...], spec: NodeSpec) -> bool:
-        """Most nodes of most passes, in as few steps as there can be; False: `decide` takes its time."""
-        head = self._known.heads.get(node)
-        if head is None:
-            return False
-        if spec.inputs == () and not spec.params:
-            said = self._said
-            rows = [said.get(each) for each in (sorted(reads) if len(reads) > 1 else reads)]
-            if None in rows:
-                return False
-            inputs_hash = sha256_text(dependencies_bytes(rows, spec.params))  # type: ignore[arg-type]
-        elif reads and any(each not in self._hashes for each in reads):
-            return False
-        else:
-            try:
-                inputs_hash = sha256_text(self._document(spec))
-            except UNTELLING:
-                return False
-        code_sha = self._code(spec)
-        if not stands(head, inputs_hash, code_sha) or self._missing(head.outputs) is not None:
-            return False
-        digest = head.outputs_hash
-        self._hashes[node] = digest
-        self._said[node] = dependency_text(node, digest)
-        self._skips.append((node, inputs_hash, code_sha, head.run_id, UNCHANGED))
-        self._report.nodes[node] = NodeReport(
-            node, "skipped", UNCHANGED, inputs_hash, head.run_id, head.outputs
-        )
-        return True
-
-    def _decide(self, spec: NodeSpec) -> tuple[Decision, str]:
-        node = spec.id
-        inputs_hash = sha256_text(self._document(spec))
-        return decide(
-            node,
-            inputs_hash,
-            self._code(spec),
-            self._known.own.get(node),
-            self._known.heads.get(node),
-            self._missing,
-            self._elsewhere,
-            self._pipeline.skip_scope,
-            self._asked.get(node) if self._asked else None,
-        ), inputs_hash
-
-    def _elsewhere(self, node: str, inputs_hash: str, code_sha: str | None) -> Head | None:
-        return self._kernel.states.made(self._wish.branch, node, inputs_hash, code_sha)
-
-    def _code(self, spec: NodeSpec) -> str:
-        if spec.version is not None:
-            return f"version:{spec.version}"
-        known = self._code_of.get(spec.function)
-        if known is None:
-            known = self._code_of[spec.function] = self._codes.of(spec.function)
-        return known
-
-    def _document(self, spec: NodeSpec) -> bytes:
-        """What the node's inputs_hash is made of."""
-        reads = self._graph.reads[spec.id]
-        if spec.inputs == () and self._run is None:
-            said = self._said
-            rows_said = [said[each] for each in (sorted(reads) if len(reads) > 1 else reads)]
-            if None not in rows_said:
-                return dependencies_bytes(rows_said, spec.params)  # type: ignore[arg-type]
-        rows: list[Mapping[str, Any]] = [{"id": each, "checksum": self._hashes[each]} for each in reads]
-        if spec.inputs != ():
-            rows += self._inputs.rows(spec.id, spec.inputs, spec.params)
-        if self._run is not None and not reads:
-            rows += self._run.input_rows()
-        return inputs_bytes(rows, spec.params)
-
-    def _missing(self, outputs: str) -> str | None:
-        """Which output is gone or altered, in words; None if all are as they were."""
-        if outputs == NO_OUTPUTS:
-            return None
-        sizes = self._sizes
-        for each in outputs_of(outputs):
-            if each.kind == "file":
-                seen = self._checksums.of(each.name)
-                if seen != each.checksum:
-                    return f"{each.name} is {'gone' if seen is None else 'altered'}"
-                continue
-            if each.checksum not in sizes:
-                sizes[each.checksum] = self._kernel.object_size(each.checksum[7:])
-            size = sizes[each.checksum]
-            if size != each.size:
-                return f"{each.name} is {'gone' if size is None else 'altered'}"
-        return None
-
-    def _settled(self, node: str, digest: str) -> None:
-        """From here on others can read from it."""
-        self._hashes[node] = digest
-        self._said[node] = dependency_text(node, digest)
-
-    def _settle(self, node: str, decision: Decision, inputs_hash: str) -> None:
-        self._settled(node, decision.outputs_hash)
-        if decision.verdict == "skip":
-            assert decision.made_by is not None
-            spec = self._pipeline.nodes[node]
-            code_sha = self._code(spec)
-            self._skips.append((node, inputs_hash, code_sha, decision.made_by, decision.reason))
-            if decision.earlier:
-                self._restored.append(
-                    Head(
-                        decision.made_by,
-                        inputs_hash,
-                        code_sha,
-                        decision.outputs_hash,
-                        decision.outputs,
-                        dataset_id=node,
-                    )
-                )
-        outcome: NodeOutcome = "skipped" if decision.made_by is not None else "success"
-        if self._run is not None:
-            self._run.adopt(outputs_of(decision.outputs))
-        self._report.nodes[node] = NodeReport(
-            node, outcome, decision.reason, inputs_hash, decision.made_by, decision.outputs
-        )
 
     # --- running ---------------------------------------------------------------------------
 

@@ -15,7 +15,8 @@ from msgspec.structs import replace as changed
 
 from kfm.core.errors import PipelineError
 from kfm.core.run_states import BeginPass, Begun, EndedPass, EndPass, Graph, Pass, Skips, SkipScope
-from kfm.engine.passing import NodeReport, Passing, PassKernel, Wish
+from kfm.engine.passes import NodeReport, PassKernel, Wish
+from kfm.engine.passing import Passing
 from kfm.ports import Passes, RunStates
 from kfm.runs.declare import NodeSpec, Pipeline, Wired
 

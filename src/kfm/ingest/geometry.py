@@ -37,7 +37,7 @@ _SECTORS = {
 
 
 def goes_sector(platform: str | None, sector: str | None, start_ms: int | None) -> Footprint | None:
-    """Full disk and CONUS stand still while a satellite is in its slot; mesoscale sectors are moved at will."""
+    """Full disk and CONUS stand still while a satellite is in its slot; mesoscale sectors move at will."""
     if start_ms is None:
         return None
     for name, since, until, slot in _SLOTS:

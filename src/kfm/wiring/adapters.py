@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from kfm.config import Loaded
     from kfm.core.heralds import Herald
     from kfm.engine.kernel import Kernel, Overhearing
-    from kfm.engine.passing import PassKernel
+    from kfm.engine.passes import PassKernel
     from kfm.objects.local import LocalObjects
     from kfm.policy.cedar import CedarPolicies
     from kfm.recovery.breakers import SharedBreakers

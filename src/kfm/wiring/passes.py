@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from kfm.core.errors import ConfigNotFound, UsageError
 from kfm.core.run_states import Pass
-from kfm.engine.passing import NodeReport, Passing, PassKernel, PassReport, Wish
+from kfm.engine.passes import NodeReport, PassKernel, PassReport, Wish
+from kfm.engine.passing import Passing
 from kfm.engine.working import Alone, Bench, Threads
 from kfm.runs.declare import Pipeline, WorkersKind
 from kfm.system import FlockLiveness, PosixFiles, SystemClock, SystemIds

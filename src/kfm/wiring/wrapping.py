@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from kfm.core.errors import Busy, Cancelled, LostLease, PipelineFailed
 from kfm.core.run_states import node_scope, outputs_of
-from kfm.engine.passing import NodeReport, PassKernel, Wish
+from kfm.engine.passes import NodeReport, PassKernel, Wish
 from kfm.engine.single import Lone, Single
 from kfm.engine.working import Alone, Bench
 from kfm.runs.values import handed_on

@@ -40,6 +40,23 @@ def test_all_clear(kfm: Kfm, app: FakeApp, valid: Valid) -> None:
     assert document["datasets"][0]["version"] == 3
 
 
+@pytest.mark.req("TRG-7")
+def test_all_is_not_clear_while_an_incident_is_open(kfm: Kfm, app: FakeApp, valid: Valid) -> None:
+    """Its run may be under way again, or its source gone: until it is resolved, the first line names it."""
+    app.ledger.lists = {
+        "runs": [make_run()],
+        "heads": [PROMOTION],
+        "projected": {("levels", "local"): 3},
+        "incidents": [INCIDENT],
+    }
+    line = first(kfm("status"))
+    assert line.startswith("failing: warning: dataset levels: KFM607 (timeout), 1 run, dead-letter")
+    assert f"kfm incident show {INCIDENT.incident_id[:13]}" in line
+    document = kfm("status", "--json").document
+    valid("status", document)
+    assert document["headline"]["state"] == "failing"
+
+
 @pytest.mark.req("UPD-15")
 def test_events_that_wait_are_told(kfm: Kfm, app: FakeApp, valid: Valid) -> None:
     """A collector that is down is seen: how many events wait, since when, and what sends them."""

@@ -59,7 +59,8 @@ def dump(state: Path, scratch: Path) -> list[str]:
         lines = [str(row) for row in names]
         for name, sql in names:
             if sql and sql.startswith("CREATE TABLE"):
-                lines += sorted(str(row) for row in connection.execute(f'SELECT rowid, * FROM "{name}"'))
+                what = "*" if "WITHOUT ROWID" in sql else "rowid, *"
+                lines += sorted(str(row) for row in connection.execute(f'SELECT {what} FROM "{name}"'))
         return lines
     finally:
         connection.close()

@@ -11,7 +11,7 @@ import kfm
 from kfm.config import load
 from kfm.core.errors import Busy, ConfigError, StoreCorrupt, UsageError
 from kfm.core.settings import RunState
-from kfm.engine.passing import PassReport
+from kfm.engine.passes import PassReport
 from kfm.wiring import run_states
 from kfm.wiring.passes import open_place, run_pipeline
 
