@@ -192,8 +192,7 @@ class Inside:
         pipeline = self.pipelines[NODES]
         passing = Passing(_kernel(self.place), pipeline, make_wish(pipeline, self.place))
         began_s = time.perf_counter()
-        passing._learn()
-        pending = passing._sweep()
+        pending = passing.look()
         took_s = time.perf_counter() - began_s
         assert not pending
         return took_s

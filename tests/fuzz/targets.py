@@ -14,6 +14,8 @@ from kfm.core.signatures import verify_kfm
 from kfm.core.templates import safe_path
 from kfm.core.walid import wal_id
 from kfm.core.windows import resolve_window
+from kfm.ingest.reading import line, parse, parse_key
+from kfm.ingest.registry import load_registry
 from kfm.publish import plan
 from kfm.publish.contract import load_contract, validate
 
@@ -109,6 +111,29 @@ def object_address(data: bytes) -> None:
     assert len(made) == 34
 
 
+DATASETS = load_registry()
+
+
+def message(data: bytes) -> None:
+    """Reading a message never refuses: every record has a line."""
+    outcomes = parse(data, DATASETS, NOW_MS)
+    assert outcomes
+    for outcome in outcomes:
+        line(outcome)
+
+
+def object_key(data: bytes) -> None:
+    bucket, _, key = data.decode("utf-8", "replace").partition(" ")
+    line(parse_key(bucket, key, DATASETS, NOW_MS))
+
+
+MESSAGE_SEED = b"""{"Type":"Notification","TopicArn":"arn:aws:sns:us-east-1:123901341784:NewMRMSObject","Message":
+"{\\"Records\\":[{\\"eventVersion\\":\\"2.1\\",\\"eventSource\\":\\"aws:s3\\",\\"eventName\\":\\"ObjectCreated:Put\\",
+\\"s3\\":{\\"bucket\\":{\\"name\\":\\"noaa-mrms-pds\\"},\\"object\\":{\\"key\\":\\"CONUS%2Fx+y\\",\\"size\\":1}}}]}",
+"SigningCertURL":"https://sns.us-east-1.amazonaws.com/a.pem"}"""
+RECORD_SEED = b"""{"Records":[{"eventVersion":"2.1","eventSource":"aws:s3","eventTime":"2026-01-01T00:00:00Z",
+"eventName":"ObjectCreated:Put","s3":{"bucket":{"name":"noaa-goes16"},"object":{"key":"a/b.nc","size":1,"eTag":"e",
+"sequencer":"0A"}}},{"specversion":"1.0","type":"Microsoft.Storage.BlobCreated","subject":"/x","data":{}}]}"""
 CONFIG_SEED = b"""version: 1
 environment: x
 datasets:
@@ -139,6 +164,9 @@ TARGETS: dict[str, tuple[Callable[[bytes], None], bytes]] = {
     "window": (window, b"2026-01-01T00:00:00Z/P1D"),
     "path": (path, b"2026/01/01/flow.csv"),
     "retry_after": (retry_after, b"Wed, 21 Oct 2026 07:28:00 GMT"),
+    "message": (message, MESSAGE_SEED),
+    "records": (message, RECORD_SEED),
+    "object_key": (object_key, b"unidata-nexrad-level2 2026/01/01/KICT/KICT20260101_000000_V06"),
     "object_address": (object_address, b"s3://noaa-goes16/ABI-L1b/2026/001/00/file.nc"),
 }
 

@@ -139,7 +139,7 @@ class People:
             ledger=kernel.store,
             settings=kernel.settings,
             ids=kernel.ids,
-            loaded=SimpleNamespace(discretion=SimpleNamespace(hide=str)),
+            loaded=SimpleNamespace(discretion=SimpleNamespace(hide=str, said=str)),
             subject=self._subject,
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import Any
 
 from kfm.cli.output import instant, one_line, utc
@@ -32,3 +33,9 @@ def breaker_text(document: dict[str, Any]) -> str:
     if document["state"] == "half-open":
         return f"{provider} is being tried: {failures}"
     return f"{provider} is left alone: {failures}; tried again at {utc(document['next_try'])}"
+
+
+def breaker_headline(document: dict[str, Any]) -> tuple[str, str]:
+    """It ends by itself; an operator may know better."""
+    command = f"kfm breaker reset {quote(one_line(document['provider']))} --rationale TEXT"
+    return f"blocked by a provider: {breaker_text(document)}", command

@@ -44,3 +44,8 @@ def incident_text(document: dict[str, Any]) -> str:
         what = f"{document['error_code']} ({document['error_class']}), {many} run{'s' * (many != 1)}"
         what += f", {document['kind']}"
     return f"{document['severity']}: {whom}: {what}, since {utc(document['opened_at'])}"
+
+
+def incident_headline(document: dict[str, Any]) -> tuple[str, str]:
+    """Its run may be under way again, or its source gone; until it is resolved, all is not clear."""
+    return f"failing: {incident_text(document)}", f"kfm incident show {short_id(document['incident_id'])}"

@@ -112,6 +112,8 @@ def _body(session: Session) -> bytes:
     """A little more than is ever read, so that too much is told from enough."""
     from kfm.ingest.bodies import BODY_BYTES_MAX
 
+    if sys.stdin is None:  # closed by whoever called
+        return b""
     if sys.stdin.isatty():
         session.note("reading a message from standard input; Ctrl-D ends it")
     return sys.stdin.buffer.read(BODY_BYTES_MAX + 1)

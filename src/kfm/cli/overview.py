@@ -102,7 +102,10 @@ def _headline(settings: Any, switches: list[Any], document: dict[str, Any], now_
                 return _line("blocked", sentence, "an operator", command)
     for breaker in document["breakers"]:
         if breaker["state"] != "closed":
-            return _breaker_headline(breaker)
+            from kfm.cli.breaker_lines import breaker_headline
+
+            sentence, command = breaker_headline(breaker)
+            return _line("blocked", sentence, "an operator", command)
     for last in document["needs_attention"]:
         sentence = (
             f"failing: dataset {last['dataset_id']}, run {short_id(last['run_id'])} ended with "
@@ -110,10 +113,10 @@ def _headline(settings: Any, switches: list[Any], document: dict[str, Any], now_
         )
         return _line("failing", sentence, "an operator", last["command"])
     for incident in document["incidents"]:
-        from kfm.cli.incident_lines import incident_text
+        from kfm.cli.incident_lines import incident_headline
 
-        command = f"kfm incident show {short_id(incident['incident_id'])}"
-        return _line("failing", f"failing: {incident_text(incident)}", "an operator", command)
+        sentence, command = incident_headline(incident)
+        return _line("failing", sentence, "an operator", command)
     for pending in document["pending_projections"]:
         sentence = (
             f"behind: target {pending['target']} does not show version {pending['promoted']} "
@@ -123,16 +126,6 @@ def _headline(settings: Any, switches: list[Any], document: dict[str, Any], now_
     if not any(dataset["last_run"] for dataset in document["datasets"]):
         return _line("empty", "nothing has run yet", "anyone who may run it", "kfm run")
     return _line("clear", "all clear", None, None)
-
-
-def _breaker_headline(breaker: dict[str, Any]) -> dict[str, Any]:
-    """It ends by itself; an operator may know better."""
-    from shlex import quote
-
-    from kfm.cli.breaker_lines import breaker_text
-
-    command = f"kfm breaker reset {quote(one_line(breaker['provider']))} --rationale TEXT"
-    return _line("blocked", f"blocked by a provider: {breaker_text(breaker)}", "an operator", command)
 
 
 def _switch_headline(switches: list[Any]) -> dict[str, Any]:

@@ -91,7 +91,7 @@ def _command() -> str:
     """What somebody typed, as far as it is a command's name."""
     click = sys.modules.get("click")
     context = click.get_current_context(silent=True) if click is not None else None
-    return context.command_path if context is not None else "kfm"
+    return context.command_path if context is not None else "kfm status"  # the one that does without click
 
 
 def _write(text: str, lines: int) -> None:

@@ -64,9 +64,9 @@ def inputs_bytes(inputs: Iterable[Any], params: Mapping[str, Any] | None = None)
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9._:@+=~ -]+\Z").match
 
 
-def dependency_text(name: str, checksum: str) -> str | None:
-    """One row of `inputs_bytes` for a node that others read from; None if its name takes the long way."""
-    return f'{{"checksum":"{checksum}","id":"{name}"}}' if _PLAIN_NAME(name) else None
+def dependency_text(name: str, checksum: str) -> str:
+    """One row of `inputs_bytes` for a node that others read from; "" if its name takes the long way."""
+    return f'{{"checksum":"{checksum}","id":"{name}"}}' if _PLAIN_NAME(name) else ""
 
 
 def dependencies_bytes(rows: Sequence[str], params: Mapping[str, Any]) -> bytes:

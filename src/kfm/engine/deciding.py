@@ -5,7 +5,9 @@ Nothing here runs a node or writes anything: a plan is made by the same decision
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import gc
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from kfm.core.errors import BackendUnavailable, KfmError, UnhashableInput, UsageError
@@ -51,7 +53,7 @@ class Deciding:
         self._report = PassReport(wish.run_id, wish.pipeline_id, wish.branch)
         self._known = Known({}, {})
         self._hashes: dict[str, str] = {}  # node → what its dependants see of its outputs
-        self._said: dict[str, str | None] = {}  # … and how their hashes say so
+        self._said: dict[str, str] = {}  # … and how their hashes say so
         self._skips: list[tuple[str, str, str | None, str, str]] = []
         self._restored: list[Head] = []
         self._sizes: dict[str, int | None] = {}
@@ -121,29 +123,33 @@ class Deciding:
                     outputs_text(node.outputs),
                 )
 
-    def _sweep(self) -> list[str]:
-        """Leave alone, in order, whatever can be; returns what is left, in order."""
-        pending: list[str] = []
-        hashes, reads, nodes, decide_on = self._hashes, self._graph.reads, self._pipeline.nodes, self._decide
-        quick = self._quickly if self._is_plain() else None
-        for node in self._order:
-            if quick is not None and quick(node, reads[node], nodes[node]):
-                continue
-            for each in reads[node]:
-                if each not in hashes:
-                    pending.append(node)
-                    break
+    def look(self) -> list[str]:
+        """Read what is known, and leave alone whatever can be; returns what is left, in order."""
+        with uncollected():
+            self._learn()
+            pending: list[str] = []
+            if self._is_plain():
+                self._sweep_plainly(pending)
             else:
-                try:
-                    decision, inputs_hash = decide_on(nodes[node])
-                except UNTELLING:  # it fails in its turn
-                    pending.append(node)
-                    continue
-                if decision.verdict == "run":
-                    pending.append(node)
-                else:
-                    self._settle(node, decision, inputs_hash)
+                for node in self._order:
+                    self._leave_or_keep(node, pending)
         return pending
+
+    def _leave_or_keep(self, node: str, pending: list[str]) -> None:
+        hashes = self._hashes
+        for each in self._graph.reads[node]:
+            if each not in hashes:
+                pending.append(node)
+                return
+        try:
+            decision, inputs_hash = self._decide(self._pipeline.nodes[node])
+        except UNTELLING:  # it fails in its turn
+            pending.append(node)
+            return
+        if decision.verdict == "run":
+            pending.append(node)
+        else:
+            self._settle(node, decision, inputs_hash)
 
     def _is_plain(self) -> bool:
         """A new run with no special wishes: then a node whose head stands is left alone, and that is all."""
@@ -155,35 +161,29 @@ class Deciding:
             and self._pipeline.skip_scope == "branch"
         )
 
-    def _quickly(self, node: str, reads: tuple[str, ...], spec: NodeSpec) -> bool:
-        """Most nodes of most passes, in as few steps as there can be; False: `decide` takes its time."""
-        head = self._known.heads.get(node)
-        if head is None:
-            return False
-        if spec.inputs == () and not spec.params:
-            said = self._said
-            rows = [said.get(each) for each in (sorted(reads) if len(reads) > 1 else reads)]
-            if None in rows:
-                return False
-            inputs_hash = sha256_text(dependencies_bytes(rows, spec.params))  # type: ignore[arg-type]
-        elif reads and any(each not in self._hashes for each in reads):
-            return False
-        else:
-            try:
-                inputs_hash = sha256_text(self._document(spec))
-            except UNTELLING:
-                return False
-        code_sha = self._code(spec)
-        if not stands(head, inputs_hash, code_sha) or self._missing(head.outputs) is not None:
-            return False
-        digest = head.outputs_hash
-        self._hashes[node] = digest
-        self._said[node] = dependency_text(node, digest)
-        self._skips.append((node, inputs_hash, code_sha, head.run_id, UNCHANGED))
-        self._report.nodes[node] = NodeReport(
-            node, "skipped", UNCHANGED, inputs_hash, head.run_id, head.outputs
-        )
-        return True
+    def _sweep_plainly(self, pending: list[str]) -> None:
+        """Most nodes of most passes, in as few steps as there can be; the others take the usual way."""
+        head_of, said_of, settled = self._known.heads.get, self._said, self._hashes
+        nodes, reads = self._pipeline.nodes, self._graph.reads
+        code_of, missing, left_alone, told = self._code, self._missing, self._skips.append, self._report.nodes
+        for node in self._order:
+            spec, head = nodes[node], head_of(node)
+            if head is not None and spec.inputs == ():
+                try:
+                    rows = [said_of[each] for each in sorted(reads[node])]
+                    inputs_hash = sha256_text(dependencies_bytes(rows, spec.params)) if all(rows) else ""
+                except (KeyError, *UNTELLING):  # something before it must run, or it fails in its turn
+                    pending.append(node)
+                    continue
+                code_sha = code_of(spec)
+                if stands(head, inputs_hash, code_sha) and missing(head.outputs) is None:
+                    made_by, digest = head.run_id, head.outputs_hash
+                    settled[node] = digest
+                    said_of[node] = dependency_text(node, digest)
+                    left_alone((node, inputs_hash, code_sha, made_by, UNCHANGED))
+                    told[node] = NodeReport(node, "skipped", UNCHANGED, inputs_hash, made_by, head.outputs)
+                    continue
+            self._leave_or_keep(node, pending)
 
     def _decide(self, spec: NodeSpec) -> tuple[Decision, str]:
         node = spec.id
@@ -217,8 +217,8 @@ class Deciding:
         if spec.inputs == () and self._run is None:
             said = self._said
             rows_said = [said[each] for each in (sorted(reads) if len(reads) > 1 else reads)]
-            if None not in rows_said:
-                return dependencies_bytes(rows_said, spec.params)  # type: ignore[arg-type]
+            if all(rows_said):
+                return dependencies_bytes(rows_said, spec.params)
         rows: list[Mapping[str, Any]] = [{"id": each, "checksum": self._hashes[each]} for each in reads]
         if spec.inputs != ():
             rows += self._inputs.rows(spec.id, spec.inputs, spec.params)
@@ -273,3 +273,15 @@ class Deciding:
         self._report.nodes[node] = NodeReport(
             node, outcome, decision.reason, inputs_hash, decision.made_by, decision.outputs
         )
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Many small things that all stay: looking for garbage among them again and again finds none."""
+    before = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if before:
+            gc.enable()

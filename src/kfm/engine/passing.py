@@ -6,11 +6,9 @@ nodes run again that were at work. What is left alone is recorded at the end, al
 
 from __future__ import annotations
 
-import gc
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -30,7 +28,7 @@ from kfm.core.run_states import (
     outputs_of,
     outputs_text,
 )
-from kfm.engine.deciding import UNTELLING, UNTOLD, Deciding
+from kfm.engine.deciding import UNTELLING, UNTOLD, Deciding, uncollected
 from kfm.engine.pass_watching import PassWatch
 from kfm.engine.passes import NodeReport, PassKernel, PassReport, Wish
 from kfm.engine.working import Job, Outcome, Workers
@@ -89,9 +87,7 @@ class Passing(Deciding):
     def _work(self, stop: Callable[[], None]) -> None:
         wish, report = self._wish, self._report
         try:
-            with _uncollected():
-                self._learn()
-                pending = self._sweep()
+            pending = self.look()
             if pending:
                 self._execute(pending)
             report.state, report.error = self._verdict()
@@ -104,7 +100,7 @@ class Passing(Deciding):
                 raise
         finally:
             stop()
-        with _uncollected():
+        with uncollected():
             self._end()
 
     # --- running ---------------------------------------------------------------------------
@@ -344,18 +340,6 @@ class Queue:
             self._missing[each] -= 1
             if not self._missing[each]:
                 self.ready.append(each)
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Many small things that all stay: looking for garbage among them again and again finds none."""
-    before = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if before:
-            gc.enable()
 
 
 def _code_of(error: KfmError) -> str:

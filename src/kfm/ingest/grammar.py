@@ -20,7 +20,7 @@ _KEPT = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz012345678
 
 
 class Place(Record, frozen=True):
-    """One bucket. At home ids of items are shortest; a copy elsewhere is another object, with its own item."""
+    """One bucket. At home ids of items are shortest; a copy elsewhere is an object of its own."""
 
     bucket: str  # Azure: account/container
     provider: str = "aws"

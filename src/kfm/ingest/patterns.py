@@ -57,6 +57,7 @@ class Pattern:
         regex: list[str] = []
         self.kinds: dict[str, str] = {}
         position = 0
+        self.optional: set[str] = set()
         options = [0]  # fields in each option that is open
         for token in _TOKEN.finditer(text):
             if token.start() != position:
@@ -66,6 +67,8 @@ class Pattern:
             if name:
                 regex.append(self._field(name, kind, known))
                 options[-1] += 1
+                if len(options) > 1:
+                    self.optional.add(name)
             elif bracket:
                 self._parts.append(("open" if bracket == "[" else "close", ""))
                 regex.append("(?:" if bracket == "[" else ")?")
@@ -76,7 +79,7 @@ class Pattern:
             else:
                 self._parts.append(("literal", literal))
                 regex.append(re.escape(literal))
-        if position != len(text):
+        if position != len(text) or len(options) != 1:
             raise ValueError(f"{text!r} can't be read at {position}")
         self._regex = re.compile("".join(regex), re.ASCII)
 

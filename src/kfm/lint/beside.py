@@ -64,7 +64,7 @@ PROMISES_LITTLE = re.compile(
     r"(?i)(^|_)"
     + _any(
         r"""test a?close shutdown stop terminate clean(up)? clear teardown tear at_?exit exit finali[sz]e
-        dispose kill abort cancel interrupt reset restore rollback undo uninstall deactivate disconnect
+        dispose kill abort cancel interrupt delete reset restore rollback undo uninstall deactivate disconnect
         logout quit release free purge drop discard swallow is has can should check probe detect ping
         try maybe error(s)? failures? exceptions? crash panic best_?effort safe(ly)? quiet(ly)?
         silent(ly)? ignor\w* suppress\w* guess sniff warm warmup prewarm prefetch preload demo example"""

@@ -29,6 +29,8 @@ def _tenacity(said: Declared) -> Iterator[Mark]:
         or (isinstance(node, ast.Name | ast.Attribute) and is_not_yet(said.names.dotted(node)))
         for node in ast.walk(predicate)
     )
+    if predicate is not None and last(_name(said.names, predicate)) == "retry_never":
+        return
     stop, wait = said.given.get("stop"), said.given.get("wait")
     stops = last(_name(said.names, stop)) if stop is not None else ""
     attempts = literal(stop.args[0]) if isinstance(stop, ast.Call) and stop.args else ...

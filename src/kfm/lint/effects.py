@@ -31,9 +31,9 @@ _ONLY_ASKS = re.compile(
     r"oauth|access_token|grant_type|prompt|embedding|text2vec|completion|max_tokens|inference"
 )
 _EFFECT = re.compile(
-    r"(?i)(^|_)(post|send|create|add|register|insert|update|upload|publish|submit|announce|notify|commit|write"
+    r"(?i)(^|_)(send|create|add|register|insert|update|upload|publish|submit|announce|notify|commit|write"
     r"|store|save|rename|copy|move|run|start|launch|trigger|deliver|import|push|enqueue|charge|pay|order|change"
-    r"|set|put|assign|invite|cancel|delete|approve|apply|emit)(?!_(query|search))(_|$)"
+    r"|assign|invite|approve|apply|emit)(?!_(query|search))(_|$)"
 )
 READS_SOMEWHERE = re.compile(r"(?i)fetch|download|search|quer(y|ies)|(^|_)read|lookup|scrape|crawl")
 _READS = re.compile(

@@ -10,18 +10,28 @@ from __future__ import annotations
 import ast
 import re
 
-from kfm.lint.answers import statuses
+from kfm.lint.answers import is_success, statuses
 from kfm.lint.attempts import COUNTER
+from kfm.lint.flow import RAISE, flow
 from kfm.lint.loops import Failure, Retry
-from kfm.lint.names import is_passive, is_sleep
+from kfm.lint.names import is_passive, is_sleep, last
 from kfm.lint.outline import LOOPS, TRYING, Loop, Module, assigned_in, calls_in, inside, names_in
 
 _DECLARED = re.compile(
     r"(?i)retr(y|ies|ied)|attempt|(^|_|\b)(max_?|n_?|num_?)?tries(_|\b)|try(ing)?[ _]again"
 )
 _TESTS = re.compile(
-    r"(^|/)(tests?|testing|conftest\.py|test_[^/]*\.py|[^/]*_tests?(/|\.py)|testutils?[^/]*)(/|$)"
+    r"(^|/)(tests?|testing|conftest\.py|test_[^/]*\.py|testing[^/]*\.py|[^/]*_tests?(/|\.py)|testutils?[^/]*)(/|$)"
 )
+# What it says where it fails: nothing is wrong, it is not there yet.
+_WAITS = re.compile(r"\bwaiting\b(?!\s*(\{|%|\d|before))|\bnot\s[\w\s]*\byet\b|\bstill\s\w+ing\b")
+_READY = re.compile(
+    r"(?i)\bready\b|\bwarm[-_ ]?up|\bpoll(s|ing)?\b|\bwait(s|ing)? (for|until|till|on)\b|not immediately"
+    r"|becomes? available|(come|came|be) (up|online)\b|wait_(for|till|until)_"
+)
+_ASKS = re.compile(r"^_*(get|head|ping|options|urlopen|fetch|describe|status|info|exists)(_|$)")
+_TIMED_OUT = re.compile(r"(?i)timeout|timed_?out")
+_ABOVE = 5  # lines
 _PARTS = 4  # of an absolute path: what stands further up is no matter of this file
 
 
@@ -36,6 +46,10 @@ def is_test(path: str) -> bool:
 def is_sure(module: Module, retry: Retry) -> bool:
     """Is this loop a retry of the same work, beyond doubt?"""
     if _goes_on_inside(retry) or _varies(module, retry):
+        return False
+    if any(_WAITS.search(module.text_of(failure.node)) for failure in retry.failures):
+        return False
+    if waits_near(module, retry.loop.lineno, retry.loop.end_lineno or 0) or is_probe(module, retry.work):
         return False
     return is_declared(module, retry) or _is_plain(module, retry)
 
@@ -64,8 +78,8 @@ def _varies(module: Module, retry: Retry) -> bool:
     """Is an argument of the work, or what it is asked of, made anew in each turn?"""
     loop = retry.loop
     changed = assigned_in(_beside(retry))
-    if not isinstance(loop, ast.While):
-        changed |= names_in([loop.target])
+    # `while host := hosts.pop():` takes the next one.
+    changed |= assigned_in([loop.test]) if isinstance(loop, ast.While) else names_in([loop.target])
     changed -= {"self", "cls"}
     for node in inside(retry.work):
         if isinstance(node, ast.Assign) and changed & names_in([node.value]) and not calls_in([node.value]):
@@ -98,15 +112,16 @@ def _beside(retry: Retry) -> list[ast.AST]:
 
 
 def _root(node: ast.expr) -> set[str]:
-    while isinstance(node, ast.Attribute | ast.Subscript):
-        node = node.value
+    """`response.json()["items"]` → `response`"""
+    while isinstance(node, ast.Attribute | ast.Subscript | ast.Await | ast.Call):
+        node = node.func if isinstance(node, ast.Call) else node.value
     return {node.id} if isinstance(node, ast.Name) else set()
 
 
 def _is_plain(module: Module, retry: Retry) -> bool:
     """Nothing but one call, whose result is handed over, and a failure that leads to it again."""
     loop = retry.loop
-    if not all(is_inert(module, failure) for failure in retry.failures):
+    if by_clock(module, retry) or not all(is_inert(module, failure) for failure in retry.failures):
         return False
     tries = [node for node in loop.body if isinstance(node, TRYING)]
     if not tries:
@@ -133,7 +148,7 @@ def _is_handed_over(retry: Retry, first: ast.stmt, then: list[ast.stmt]) -> bool
     if isinstance(retry.loop, ast.While) and retry.function is not None:
         then = [*then, *(node for node in retry.function.body if node.lineno > retry.loop.lineno)]
     exits = [node.value for node in then if isinstance(node, ast.Return) and node.value is not None]
-    return any(assigned_in([first]) & names_in([each]) for each in exits)
+    return any(assigned_in([first]) & _root(each) for each in exits)
 
 
 def _is_flag(loop: ast.AST, work: list[ast.stmt]) -> bool:
@@ -152,6 +167,79 @@ def _is_flag(loop: ast.AST, work: list[ast.stmt]) -> bool:
 def _refuses(loop: Loop, node: ast.If) -> bool:
     """Does it name an answer that says: not now? In a loop that counts, any failure is one."""
     return isinstance(loop, ast.For) or any(min(numbers) >= 429 for _, numbers in statuses(node.test))
+
+
+def looks_again(module: Module, retry: Retry) -> bool:
+    """Does a turn begin with a look at how things are, or with new input? Then the next one may do better,
+    however soon it comes."""
+    work = {id(node) for node in inside(retry.work)}
+    for node in inside(retry.loop.body):
+        if isinstance(node, ast.Assign) and id(node) not in work and retry.work is not retry.loop.body:
+            value = node.value.value if isinstance(node.value, ast.Await) else node.value
+            if isinstance(value, ast.Call) and not is_passive(module.names.called(value)):
+                return node.lineno < retry.work[0].lineno
+    seen: set[str] = set()
+    for node in retry.work:
+        for call in calls_in([node]):
+            given = names_in([*call.args, *(each.value for each in call.keywords)])
+            if given & seen and not is_passive(module.names.called(call)):
+                return True  # `write(key, version=looked.version)`
+        if isinstance(node, ast.Assign) and calls_in([node.value]):
+            seen |= assigned_in([node])
+    return False
+
+
+def is_picky(failure: Failure) -> bool:
+    """Does the handler let only one cause through? The author knows it, and knows perhaps that it is over
+    at once."""
+    name = failure.node.name if isinstance(failure.node, ast.ExceptHandler) else None
+    return name is not None and any(
+        isinstance(node, ast.If)
+        and name in names_in([node.test])
+        and (
+            RAISE in flow(node.body)
+            or RAISE in flow(node.orelse)
+            or _TIMED_OUT.search(ast.unparse(node.test))
+        )
+        for node in failure.body
+    )
+
+
+def by_clock(module: Module, retry: Retry) -> bool:
+    """`while time.time() < end:` is how one waits for something."""
+    if not isinstance(retry.loop, ast.While):
+        return False
+    return any(module.names.called(call).startswith("time.") for call in calls_in([retry.loop.test]))
+
+
+def waits_near(module: Module, first: int, last_: int) -> bool:
+    """Do these lines, or the few above them, say that something is waited for?"""
+    lines = module.source.lines[max(first - 1 - _ABOVE, 0) : last_]
+    return _READY.search("\n".join(lines)) is not None
+
+
+def raises_itself(body: list[ast.stmt]) -> bool:
+    """`if not order.is_done: raise NotDone`: what is repeated looks at a state and calls it a failure."""
+    return any(isinstance(node, ast.Raise) and node.exc is not None for node in inside(body))
+
+
+def is_probe(module: Module, body: list[ast.stmt]) -> bool:
+    """Something is asked for, and nobody takes the answer: it was asked whether there is one."""
+    for node in inside(body):
+        value = node.value if isinstance(node, ast.Expr) else None
+        if isinstance(node, ast.Assign) and assigned_in([node]) == {"_"}:
+            value = node.value
+        value = value.value if isinstance(value, ast.Await) else value
+        name = module.names.called(value) if isinstance(value, ast.Call) else ""
+        if _ASKS.match(last(name)) and not is_passive(name):
+            return True
+    for node in inside(body):
+        if isinstance(node, ast.If) and is_success(node.test):
+            exits = [each for each in node.body if isinstance(each, ast.Return | ast.Break)]
+            values = [each.value for each in exits if isinstance(each, ast.Return)]
+            if exits and all(each is None or isinstance(each, ast.Constant) for each in values):
+                return True
+    return False
 
 
 def is_inert(module: Module, failure: Failure) -> bool:

@@ -30,7 +30,7 @@ _PERMANENT = re.compile(
 )
 # Somebody else was quicker. Looking again at once, with fresh eyes, is the right answer.
 _RACE = re.compile(
-    r"(?i)duplicate|conflict|integrity|exists|inconsistent|versionmismatch|stale|concurrent|optimistic|precondition|race|notfound|nosuch|doesnotexist|watcherror"
+    r"(?i)duplicate|conflict|integrity|exists|inconsistent|versionmismatch|stale|concurrent|optimistic|precondition|race|changed|modified|notfound|nosuch|doesnotexist|watcherror"
 )
 _TEMPORARY = re.compile(r"(?i)timeout|unavailable|stale|conflict|connection|registry")
 _THROTTLED = re.compile(r"(?i)(toomanyrequests|ratelimit|throttl|slowdown)")

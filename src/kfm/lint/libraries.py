@@ -7,6 +7,8 @@ import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from kfm.lint.evidence import is_probe, raises_itself, waits_near
+from kfm.lint.exceptions import is_race
 from kfm.lint.findings import Mark
 from kfm.lint.names import Names, last
 from kfm.lint.outline import Module
@@ -98,8 +100,36 @@ def check_libraries(module: Module) -> Iterator[Mark]:
         if isinstance(node, ast.Call) and id(node) not in spared:
             for mark in _check(module, node, decorators.CALLS, transports.CALLS):
                 if not any(first <= node.lineno <= end for first, end in spans):
-                    yield mark
+                    yield mark if not mark.sure else mark._replace(sure=not _waits(module, node, mark))
     yield from decorators.check_bare(module)
+
+
+def _waits(module: Module, node: ast.Call, mark: Mark) -> bool:
+    """Is it waited for a state, or is a lost race run again, by means of a retry?"""
+    if mark.code not in ("KFM101", "KFM102", "KFM103"):
+        return False
+    if any(
+        is_race(module.names.dotted(each))
+        for each in ast.walk(node)
+        if isinstance(each, ast.Name | ast.Attribute)
+    ):
+        return True
+    repeated = _repeated(module, node)
+    end = max((each.end_lineno or 0 for each in repeated[:1]), default=node.end_lineno or 0)
+    if waits_near(module, node.lineno, end) or is_probe(module, repeated):
+        return True
+    return mark.code != "KFM102" and raises_itself(repeated)  # nobody waits for a state without a wait
+
+
+def _repeated(module: Module, node: ast.Call) -> list[ast.stmt]:
+    """The body of the decorated function, or of the loop over attempts."""
+    for function in module.functions:
+        if node in function.decorator_list:
+            return list(function.body)
+    for loop, _ in module.loops:
+        if isinstance(loop, ast.For | ast.AsyncFor) and loop.iter is node:
+            return list(loop.body)
+    return []
 
 
 def _check(
@@ -119,13 +149,22 @@ def _check(
                 if mark.code != "KFM104":
                     yield mark
                 elif not _only_asks(module, node):
-                    yield mark._replace(sure=not _is_for_reading(module, node))
+                    yield mark._replace(sure=mark.sure and not _is_for_reading(module, node))
+
+
+_GETS = re.compile(r"(?i)(session|client|requests|http)\w*(\(\))?\.get\(")
+_ASKS_A_MODEL = re.compile(r"(?i)\bcompletions?\b|\bembeddings?\b|max_tokens")
+_SENDS = re.compile(r"\.(post|patch|put|request|send)\(")
 
 
 def _is_for_reading(module: Module, node: ast.Call) -> bool:
     """Is it set up inside a function that reads? Then its POST is a question that is too long for a GET."""
     from kfm.lint.effects import READS_SOMEWHERE
 
+    if _ASKS_A_MODEL.search(module.source.text):
+        return True
+    if _GETS.search(module.source.text) and not _SENDS.search(module.source.text):
+        return True
     around = [each for each in module.functions if each.lineno <= node.lineno <= (each.end_lineno or 0)]
     return any(READS_SOMEWHERE.search(each.name) for each in around)
 

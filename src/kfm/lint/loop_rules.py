@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from kfm.lint.answers import ASKS_TO_WAIT, PERMANENT, statuses
 from kfm.lint.attempts import COUNTER
 from kfm.lint.bounds import unbounded
-from kfm.lint.evidence import is_inert, is_sure
+from kfm.lint.evidence import by_clock, is_inert, is_picky, is_sure, looks_again
 from kfm.lint.exceptions import caught, is_permanent, is_throttled
 from kfm.lint.findings import Mark, Placed
 from kfm.lint.flow import RAISE, RETURN, flow, is_true, own
@@ -81,7 +81,7 @@ def _waiting(module: Module, retry: Retry, failure: Failure) -> Iterator[Mark]:
                 "KFM102",
                 where,
                 f"What {what} here is tried again at once, without any wait.",
-                _is_idle(module, failure),
+                _is_idle(module, retry, failure),
             )
         return
     inner = {id(call) for node in inside(path) if isinstance(node, LOOPS) for call in calls_in(node.body)}
@@ -95,12 +95,14 @@ def _waiting(module: Module, retry: Retry, failure: Failure) -> Iterator[Mark]:
             )
 
 
-def _is_idle(module: Module, failure: Failure) -> bool:
+def _is_idle(module: Module, retry: Retry, failure: Failure) -> bool:
     """Does nothing pass the time, or change what is tried? A timeout may have waited long enough."""
     timed_out = bool(failure.types) and all(
         re.search(r"(?i)timeout|timedout", each) for each in failure.types
     )
-    return is_inert(module, failure) and not timed_out
+    if timed_out or is_picky(failure) or by_clock(module, retry):
+        return False
+    return is_inert(module, failure) and not looks_again(module, retry)
 
 
 def _is_nothing(call: ast.Call) -> bool:
@@ -198,9 +200,18 @@ def _ignores_retry_after(module: Module, retry: Retry) -> Iterator[Mark]:
                 "KFM105",
                 asked[0],
                 "The other side says when to come back (Retry-After); this does not ask.",
-                not _may_tell(module, asked[0]) and not RETRY_AFTER.search(module.text_of(None)),
+                _waits_its_own_time(module, retry, failure, asked[0])
+                and not RETRY_AFTER.search(module.text_of(None)),
             )
             return
+
+
+def _waits_its_own_time(module: Module, retry: Retry, failure: Failure, asked: Placed) -> bool:
+    """Somebody who goes on at once was perhaps not asked to wait."""
+    path = calls_in([*failure.body, *failure.then])
+    if _is_handed_on(module, failure._replace(body=retry.loop.body)) or _may_tell(module, asked):
+        return False
+    return any(is_sleep(module.names.called(call)) for call in path)
 
 
 def _may_tell(module: Module, node: Placed) -> bool:

@@ -41,16 +41,20 @@ def is_missed(module: Module, body: list[ast.stmt], function: Function | None, a
     likely = False
     for_effect = _for_effect(body, attempt)
     offered = _offered(module, body)
+    perhaps = {id(call) for node in inside(body) if isinstance(node, ast.If) for call in calls_in([node])}
     for call, name in called:
         if name in offered or _is_minor(name):
             continue
         if last(name) in COLLECTS:
             if id(call) in for_effect and is_work(module, _given(call)) and _is_lost(module, attempt, call):
-                if last(name) in ("append", "add"):
+                if last(name) in ("append", "add") and not _is_tried_twice(module, attempt):
                     return SURE
                 likely = True
             continue
         acts = id(call) in for_effect and WORKS.match(last(name)) and is_work(module, [ast.Expr(call)])
+        if id(call) in perhaps or _asks(call):
+            likely = likely or bool(acts) or ("." in name and WRITES.match(last(name)) is not None)
+            continue
         if "." in name and WRITES.match(last(name)):
             return SURE
         if acts and (WRITES.match(last(name)) or _is_for_item(module, attempt, call)):
@@ -60,6 +64,25 @@ def is_missed(module: Module, body: list[ast.stmt], function: Function | None, a
     if fetched and _is_answer(body, function):
         return SURE
     return LIKELY if likely else ""
+
+
+def _asks(call: ast.Call) -> bool:
+    """`submit("GET", path)` leaves nothing behind."""
+    return any(isinstance(each, ast.Constant) and each.value in ("GET", "HEAD") for each in call.args)
+
+
+def _is_tried_twice(module: Module, attempt: Attempt) -> bool:
+    """Does another loop try the same items in another way? Then what fails here may do well there."""
+    around = next((loop for loop, _ in module.loops if attempt in loop.body), None)
+    if not isinstance(around, ast.For):
+        return False
+    if isinstance(around.iter, ast.Tuple | ast.List):
+        return True  # `for strict in (True, False):`
+    return any(
+        loop is not around and isinstance(loop, ast.For) and ast.dump(loop.iter) == ast.dump(around.iter)
+        for loop, _ in module.loops
+        if any(isinstance(node, ast.Try) for node in loop.body)
+    )
 
 
 def _is_for_item(module: Module, attempt: Attempt, call: ast.Call) -> bool:

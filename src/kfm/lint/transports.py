@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from kfm.lint.answers import numbers_in
 from kfm.lint.decorators import AT_ONCE, FOREVER, SAME, permanent, permanent_statuses
 from kfm.lint.findings import Mark
 from kfm.lint.libraries import Check, Declared, is_endless, literal
@@ -26,7 +27,14 @@ def _urllib3(said: Declared) -> Iterator[Mark]:
     if is_endless(total) and (total is not None or not (parts or said.is_open)):
         yield Mark("KFM101", said.call, FOREVER)
     if said.lacks("backoff_factor") or said.value("backoff_factor") == 0:
-        yield Mark("KFM102", said.call, "backoff_factor is 0 here: urllib3 retries without any wait.")
+        # Where only 413, 429 and 503 are repeated, urllib3 waits as long as the answer says.
+        told = numbers_in([said.given["status_forcelist"]]) if "status_forcelist" in said.given else {500}
+        yield Mark(
+            "KFM102",
+            said.call,
+            "backoff_factor is 0 here: urllib3 retries without any wait.",
+            not told <= {413, 429, 503},
+        )
     if said.value("respect_retry_after_header") is False:
         yield Mark(
             "KFM105",
@@ -34,9 +42,16 @@ def _urllib3(said: Declared) -> Iterator[Mark]:
             "The Retry-After of the other side is switched off.",
         )
     for name in ("allowed_methods", "method_whitelist"):
-        yield from _methods(said, name)
+        for mark in _methods(said, name):
+            yield mark._replace(sure=not _only_refusals(said))
     if "status_forcelist" in said.given:
         yield from _statuses(said, "status_forcelist")
+
+
+def _only_refusals(said: Declared) -> bool:
+    """Is it repeated after 429 alone? That answer says that nothing was done."""
+    asked = numbers_in([said.given["status_forcelist"]]) if "status_forcelist" in said.given else set()
+    return asked == {429} and all(said.value(name) in (0, False) for name in ("connect", "read"))
 
 
 def _methods(said: Declared, name: str) -> Iterator[Mark]:

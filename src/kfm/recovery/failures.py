@@ -103,6 +103,8 @@ def advise(run: Run, state: RetryState, now_ms: int) -> Advice:
         now = "The same command tries again at once"
         if state.reason == CIRCUIT_OPEN.error_class:
             now = "Until then its provider is not called, and no attempt is spent"
+        elif state.reason == "retry-after":  # upstream asked for it, or the circuit that these tries opened
+            now += ", unless its provider is left alone (`kfm breaker list`)"
         sentence = (
             f"The next automatic attempt is due at {moment(state.not_before_ms or now_ms)}: "
             f"`kfm retry --due` makes it then. {now}; {free}."

@@ -13,11 +13,29 @@ from kfm.cli.quick import quick_status, read_session
 from kfm.core.breaker import Breaker
 from kfm.core.evidence import Backlog
 from kfm.core.holding import Ahead
+from kfm.core.incidents import Incident
 from tests.acceptance.cli.conftest import Called
 from tests.acceptance.cli.fakes import DAY_MS, NOW_MS, PROMOTION, FakeApp, make_lock, make_run, make_switch
 
 Kfm = Callable[..., Called]
 Valid = Callable[[str, Any], None]
+INCIDENT = Incident(
+    cause="sha256:" + "c" * 64,
+    incident_id="ddc70641-3bfa-5000-8000-000000000000",
+    about="dataset",
+    name="levels",
+    kind="dead-letter",
+    error_class="timeout",
+    error_code="KFM607",
+    message="no answer",
+    subject="run",
+    state="open",
+    occurrence=1,
+    changes=1,
+    affected=1,
+    opened_at_ms=NOW_MS,
+    last_at_ms=NOW_MS,
+)
 
 
 def first(called: Called) -> str:

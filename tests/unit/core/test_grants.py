@@ -137,6 +137,22 @@ def test_work_that_is_not_idempotent_is_not_retried() -> None:
     assert "same command" in said
 
 
+@pytest.mark.req("RET-7")
+@pytest.mark.parametrize(
+    ("reason", "said", "unsaid"),
+    [
+        ("retry", "tries again at once;", "provider"),
+        ("retry-after", "unless its provider is left alone", "no attempt is spent"),
+        ("circuit-open", "not called, and no attempt is spent", "at once"),
+    ],
+)
+def test_the_advice_does_not_send_people_to_a_closed_door(reason: str, said: str, unsaid: str) -> None:
+    """Trying at once is no advice where the provider's circuit would turn the call away."""
+    sentence = advise(run_at(1), replace(decided(run_at(1)), reason=reason), START_MS + 1000).sentence
+    assert said in sentence
+    assert unsaid not in sentence
+
+
 def test_what_was_stopped_stays_stopped() -> None:
     """Nothing resumes by itself what a person ended, and it is not held: the person knows."""
     state = judged(run_at(1), SwitchThrown(), None, idempotent=True, now_ms=START_MS, unit_random=0.5)

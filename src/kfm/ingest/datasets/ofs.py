@@ -74,7 +74,7 @@ DATASET = Dataset(
             times=cycle_only,
         ),
         Rule(
-            pattern=Pattern(_OTHER + "{system:system}.t{hh:hh}z.{ymd:ymd}.{rest:name}", _STEP),
+            pattern=Pattern(_OTHER + "{system:system}.t{hh:hh}z.{ymd:ymd}.{rest:name}.{ext:word}", _STEP),
             product=models.rest,
             platform=Template("{system}"),
             times=cycle_only,
