@@ -238,6 +238,45 @@ def metrics_page() -> str:
     return "\n".join(parts)
 
 
+# --- announced datasets --------------------------------------------------------------
+
+
+def nodd_page() -> str:
+    from kfm.ingest.object_keys import SCHEMES
+    from kfm.ingest.refusals import IGNORED, REFUSED, SUSPECT
+    from kfm.ingest.registry import built_in
+
+    parts = [
+        NOTICE,
+        "# Announced datasets\n",
+        "What `kfm nodd parse` understands: the datasets that come with kfm, and the codes of records that "
+        "are not taken in. [One more dataset](../how-to/add-a-dataset.md) is one file; "
+        "[decision 0012](../decisions/0012-nodd-grammars.md) says why it looks as it does.\n",
+        "In keys, `{field:kind}` is a field and `[…]` an option. The first line that fits decides.\n",
+    ]
+    for dataset in built_in():
+        rows = [f"## {dataset.name}\n", f"{dataset.title}. {dataset.media_type}, {dataset.licence}.\n"]
+        for place in dataset.places:
+            note = f", {place.platform} only" if place.platform else ""
+            rows.append(
+                f"- `{SCHEMES[place.provider]}://{place.bucket}`{note}{'' if place.home else ', a copy'}"
+            )
+        rows += [f"- `{topic}`" for topic in dataset.topics] or ["- no topic is published"]
+        rows += [f"- `…{suffix}` is the {role} of a file" for suffix, role in dataset.sidecars.items()]
+        rows += ["\n```text", *(rule.pattern.text for rule in dataset.rules), "```\n"]
+        parts.append("\n".join(rows))
+    tables = (
+        ("Refused", "Error lines; none of these is worth another attempt.", REFUSED),
+        ("Ignored", "Lines with `ignored: true`; they do not affect the exit code.", IGNORED),
+        ("Suspect", "Taken in, with the doubt in `suspect`.", SUSPECT),
+    )
+    for title, text, codes in tables:
+        rows = [f"## {title}\n", f"{text}\n", "| code | meaning |", "|---|---|"]
+        rows += [f"| `{code}` | {meaning} |" for code, meaning in codes.items()]
+        parts.append("\n".join(rows) + "\n")
+    return "\n".join(parts)
+
+
 # --- decisions -----------------------------------------------------------------------
 
 
@@ -268,6 +307,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "errors.md": errors_page,
     "settings.md": settings_page,
     "metrics.md": metrics_page,
+    "nodd.md": nodd_page,
     "../decisions/index.md": decisions_page,
 }
 

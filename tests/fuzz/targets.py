@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -127,13 +128,17 @@ def object_key(data: bytes) -> None:
     line(parse_key(bucket, key, DATASETS, NOW_MS))
 
 
-MESSAGE_SEED = b"""{"Type":"Notification","TopicArn":"arn:aws:sns:us-east-1:123901341784:NewMRMSObject","Message":
-"{\\"Records\\":[{\\"eventVersion\\":\\"2.1\\",\\"eventSource\\":\\"aws:s3\\",\\"eventName\\":\\"ObjectCreated:Put\\",
-\\"s3\\":{\\"bucket\\":{\\"name\\":\\"noaa-mrms-pds\\"},\\"object\\":{\\"key\\":\\"CONUS%2Fx+y\\",\\"size\\":1}}}]}",
-"SigningCertURL":"https://sns.us-east-1.amazonaws.com/a.pem"}"""
 RECORD_SEED = b"""{"Records":[{"eventVersion":"2.1","eventSource":"aws:s3","eventTime":"2026-01-01T00:00:00Z",
-"eventName":"ObjectCreated:Put","s3":{"bucket":{"name":"noaa-goes16"},"object":{"key":"a/b.nc","size":1,"eTag":"e",
-"sequencer":"0A"}}},{"specversion":"1.0","type":"Microsoft.Storage.BlobCreated","subject":"/x","data":{}}]}"""
+"eventName":"ObjectCreated:Put","s3":{"bucket":{"name":"unidata-nexrad-level3"},"object":{"key":
+"ICT_N0S_2026_01_01_00_00_00","size":1,"eTag":"e","sequencer":"0A"}}},{"specversion":"1.0","type":"Microsoft.Storage.BlobCreated","subject":"/x","data":{}}]}"""
+MESSAGE_SEED = json.dumps(
+    {
+        "Type": "Notification",
+        "TopicArn": "arn:aws:sns:us-east-1:123901341784:NewMRMSObject",
+        "Message": RECORD_SEED.decode(),
+        "SigningCertURL": "https://sns.us-east-1.amazonaws.com/a.pem",
+    }
+).encode()
 CONFIG_SEED = b"""version: 1
 environment: x
 datasets:

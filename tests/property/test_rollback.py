@@ -158,7 +158,11 @@ names = st.text(st.characters(codec="utf-8", exclude_characters="/"), min_size=1
 @pytest.mark.req("RS-6")
 @given(
     st.dictionaries(names, st.binary(min_size=2, max_size=2).map(lambda b: "sha256:" + b.hex() * 16)),
-    st.dictionaries(names, st.integers(-5, 5) | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5), max_size=3),
+    st.dictionaries(
+        names,
+        st.integers(-5, 5) | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
+        max_size=3,
+    ),
 )
 def test_the_short_way_to_a_hash_and_the_long_way_agree(hashes: dict[str, str], params: Any) -> None:
     """What a node's hash is made of does not depend on how it was worked out."""

@@ -115,7 +115,7 @@ def _after(value: str, delay_ms: int | None, now: str = "1999-12-31T23:59:00Z") 
 
 RETRY_AFTER = Family(
     "retry_after",
-    "How long a Retry-After header asks us to wait; null for nonsense.",
+    "How long a Retry-After header asks us to wait; null for nonsense, about 30 years for more.",
     _retry_after,
     [
         _after("120", 120_000),
@@ -124,7 +124,8 @@ RETRY_AFTER = Family(
         _after("007", 7000),
         _after(" 30 ", 30_000),
         _after("999999999", 999_999_999_000),
-        _after("9999999999", None),
+        _after("9999999999", 999_999_999_000),
+        _after("00000000030", 30_000),
         _after("-1", None),
         _after("+1", None),
         _after("1.5", None),

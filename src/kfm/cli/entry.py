@@ -20,7 +20,7 @@ COMMANDS = {
     "retry": ("kfm.cli.retry", "Try a failed run again, or all whose time has come."),
     "pipeline": ("kfm.cli.pipeline", "Run pipelines of plain functions: only what must run does."),
     "run-state": ("kfm.cli.run_state", "See what is on record of pipelines and their nodes."),
-    "graph": ("kfm.cli.graph", "Draw a pass: its nodes, what each reads from, and what became of it."),
+    "graph": ("kfm.cli.graph", "Draw a pass: its nodes, and what became of each."),
     "diff": ("kfm.cli.diff", "Show what a run would publish, without doing it."),
     "status": ("kfm.cli.status", "What stands in the way, what runs, what is published."),
     "runs": ("kfm.cli.runs", "List runs, newest first."),

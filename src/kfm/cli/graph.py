@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 @directory_option
 @session_options
 def command(session: Session, directory: str | None, run: str, svg: str | None, direction: str) -> None:
-    """Draw a pass: its nodes, what each reads from, and what became of it.
+    """Draw a pass: its nodes, and what became of each.
 
     RUN is a pass's id, the beginning of one, or `last`. As text: layer by layer, each node after what it
     reads from (←), with a sign (+ ran, = unchanged, ! failed, - blocked, ~ partial); of more than 300 nodes

@@ -30,12 +30,17 @@ _HTTP = re.compile(
 _ONLY_ASKS = re.compile(
     r"oauth|access_token|grant_type|prompt|embedding|text2vec|completion|max_tokens|inference"
 )
+_OUTSIDE = re.compile(
+    r"(?i)sns|topic|producer|channel|client|pub_?sub|publisher|mqtt|redis|queue|exchange|broker|nats|amqp|kafka|js$"
+)
 _EFFECT = re.compile(
     r"(?i)(^|_)(send|create|add|register|insert|update|upload|publish|submit|announce|notify|commit|write"
     r"|store|save|rename|copy|move|run|start|launch|trigger|deliver|import|push|enqueue|charge|pay|order|change"
     r"|assign|invite|approve|apply|emit)(?!_(query|search))(_|$)"
 )
-READS_SOMEWHERE = re.compile(r"(?i)fetch|download|search|quer(y|ies)|(^|_)read|lookup|scrape|crawl")
+READS_SOMEWHERE = re.compile(
+    r"(?i)fetch|download|search|quer(y|ies)|(^|_)read|lookup|scrape|crawl|token|login|(^|_)auth|credential"
+)
 _READS = re.compile(
     r"^_*(get|fetch|search|find|list|query|read|download|lookup|describe|count|scan|select)(_|$)"
 )
@@ -71,7 +76,13 @@ def check_effects(module: Module, body: list[ast.stmt], context: ast.AST | None)
         return
     call, what = found
     told = f"This retries {what}, and nothing says that doing it twice is harmless."
-    yield Mark("KFM104", call, told, what != "an HTTP POST" or _changes(context, body, call))
+    sure = _changes(context, body, call) if what == "an HTTP POST" else _leaves(module.names.called(call))
+    yield Mark("KFM104", call, told, sure)
+
+
+def _leaves(name: str) -> bool:
+    """`registry.publish()` may tell others in the same process; `sns.publish()` tells the world."""
+    return last(name) != "publish" or _OUTSIDE.search(name.rpartition(".")[0]) is not None
 
 
 def _changes(context: ast.AST | None, body: list[ast.stmt], call: ast.Call) -> bool:

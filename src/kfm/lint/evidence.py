@@ -12,8 +12,9 @@ import re
 
 from kfm.lint.answers import is_success, statuses
 from kfm.lint.attempts import COUNTER
+from kfm.lint.exceptions import is_held
 from kfm.lint.flow import RAISE, flow
-from kfm.lint.loops import Failure, Retry
+from kfm.lint.loops import Failure, Retry, lost_a_race
 from kfm.lint.names import is_passive, is_sleep, last
 from kfm.lint.outline import LOOPS, TRYING, Loop, Module, assigned_in, calls_in, inside, names_in
 
@@ -45,7 +46,7 @@ def is_test(path: str) -> bool:
 
 def is_sure(module: Module, retry: Retry) -> bool:
     """Is this loop a retry of the same work, beyond doubt?"""
-    if _goes_on_inside(retry) or _varies(module, retry):
+    if _goes_on_inside(retry) or _varies(module, retry) or by_clock(module, retry):
         return False
     if any(_WAITS.search(module.text_of(failure.node)) for failure in retry.failures):
         return False
@@ -121,7 +122,7 @@ def _root(node: ast.expr) -> set[str]:
 def _is_plain(module: Module, retry: Retry) -> bool:
     """Nothing but one call, whose result is handed over, and a failure that leads to it again."""
     loop = retry.loop
-    if by_clock(module, retry) or not all(is_inert(module, failure) for failure in retry.failures):
+    if not all(is_inert(module, failure) for failure in retry.failures):
         return False
     tries = [node for node in loop.body if isinstance(node, TRYING)]
     if not tries:
@@ -202,6 +203,37 @@ def is_picky(failure: Failure) -> bool:
             or _TIMED_OUT.search(ast.unparse(node.test))
         )
         for node in failure.body
+    )
+
+
+def is_held_up(failure: Failure) -> bool:
+    """Is it about a lock, or about something that is not there yet? By the exception, or by one message that
+    the handler looks for."""
+    if failure.types and all(lost_a_race(failure) or is_held(each) for each in failure.types):
+        return True
+    return isinstance(failure.node, ast.ExceptHandler) and any(
+        isinstance(node, ast.If) and _looks_for(node) for node in inside(failure.body)
+    )
+
+
+def _looks_for(node: ast.If) -> bool:
+    """`if "busy" in str(error): sleep(1)`, `if "busy" not in str(error): raise`"""
+    for each in ast.walk(node.test):
+        if not isinstance(each, ast.Compare) or not isinstance(each.left, ast.Constant):
+            continue
+        if isinstance(each.left.value, str) and isinstance(each.ops[0], ast.In | ast.NotIn):
+            return isinstance(each.ops[0], ast.NotIn) is (RAISE in flow(node.body))
+    return False
+
+
+def compares(retry: Retry) -> bool:
+    """Is something measured on the way to the next attempt? It may be what limits the loop."""
+    return any(
+        isinstance(node, ast.Compare)
+        and any(isinstance(op, ast.Lt | ast.LtE | ast.Gt | ast.GtE) for op in node.ops)
+        and not statuses(node)
+        for failure in retry.failures
+        for node in inside([*failure.body, *failure.then])
     )
 
 

@@ -63,6 +63,11 @@ def is_race(name: str) -> bool:
     return _RACE.search(last(name)) is not None
 
 
+def is_held(name: str) -> bool:
+    """`NodeLocked`, `DeviceBusy`: somebody else is at it, and will be done."""
+    return re.search(r"(?i)lock|busy|ongoing|inprogress|inuse|notready", last(name)) is not None
+
+
 def is_not_yet(name: str) -> bool:
     """`NotReadyError`, `JobStillRunning`: the other side works, and we wait for it."""
     waiting = r"(?i)not_?(yet|ready|finished|available)|still|pending|inprogress|^lockerror$"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from kfm.lint.evidence import is_probe, raises_itself, waits_near
-from kfm.lint.exceptions import is_race
+from kfm.lint.exceptions import is_held, is_race
 from kfm.lint.findings import Mark
 from kfm.lint.names import Names, last
 from kfm.lint.outline import Module
@@ -109,7 +109,7 @@ def _waits(module: Module, node: ast.Call, mark: Mark) -> bool:
     if mark.code not in ("KFM101", "KFM102", "KFM103"):
         return False
     if any(
-        is_race(module.names.dotted(each))
+        is_race(name := module.names.dotted(each)) or is_held(name)
         for each in ast.walk(node)
         if isinstance(each, ast.Name | ast.Attribute)
     ):

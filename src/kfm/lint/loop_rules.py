@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from kfm.lint.answers import ASKS_TO_WAIT, PERMANENT, statuses
 from kfm.lint.attempts import COUNTER
 from kfm.lint.bounds import unbounded
-from kfm.lint.evidence import by_clock, is_inert, is_picky, is_sure, looks_again
+from kfm.lint.evidence import by_clock, compares, is_held_up, is_inert, is_picky, is_sure, looks_again
 from kfm.lint.exceptions import caught, is_permanent, is_throttled
 from kfm.lint.findings import Mark, Placed
 from kfm.lint.flow import RAISE, RETURN, flow, is_true, own
@@ -34,7 +34,8 @@ def check_loops(module: Module, found: list[Retry]) -> Iterator[Mark]:
         sure: bool | None = None
         for mark in _of_loop(module, retry):
             sure = is_sure(module, retry) if sure is None else sure
-            yield mark if sure else mark._replace(sure=False)
+            doubt = mark.code == "KFM101" and compares(retry)
+            yield mark if sure and not doubt else mark._replace(sure=False)
 
 
 def _of_loop(module: Module, retry: Retry) -> Iterator[Mark]:
@@ -92,6 +93,7 @@ def _waiting(module: Module, retry: Retry, failure: Failure) -> Iterator[Mark]:
                 "KFM103",
                 call,
                 f"Every retry waits the same time ({wait}): clients that fail together return together.",
+                not is_held_up(failure),
             )
 
 

@@ -46,7 +46,12 @@ def is_missed(module: Module, body: list[ast.stmt], function: Function | None, a
         if name in offered or _is_minor(name):
             continue
         if last(name) in COLLECTS:
-            if id(call) in for_effect and is_work(module, _given(call)) and _is_lost(module, attempt, call):
+            if (
+                id(call) in for_effect
+                and _is_made(module, call)
+                and is_work(module, _given(call))
+                and _is_lost(module, attempt, call)
+            ):
                 if last(name) in ("append", "add") and not _is_tried_twice(module, attempt):
                     return SURE
                 likely = True
@@ -64,6 +69,12 @@ def is_missed(module: Module, body: list[ast.stmt], function: Function | None, a
     if fetched and _is_answer(body, function):
         return SURE
     return LIKELY if likely else ""
+
+
+def _is_made(module: Module, call: ast.Call) -> bool:
+    """Is the item more than a name put another way? `os.path.abspath(folder)` does not fail."""
+    made = [module.names.called(each) for each in calls_in([*call.args])]
+    return any(not name.startswith("os.path.") and last(name) not in ("str", "Path") for name in made)
 
 
 def _asks(call: ast.Call) -> bool:

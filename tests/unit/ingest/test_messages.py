@@ -89,15 +89,15 @@ def test_shapes_of_amazon(shape: str) -> None:
 @pytest.mark.req("WAL-19", "WAL-20")
 def test_shapes_of_others() -> None:
     """Google and Azure announce copies: units and items of their own."""
-    key = "GLM-L2-LCFA/2026/001/00/OR_GLM-L2-LCFA_G19_s20260010000000_e20260010000200_c20260010000220.nc"
+    key = "GLM-L2-LCFA/2026/001/00/OR_GLM-L2-LCFA_G18_s20260010000000_e20260010000200_c20260010000220.nc"
     thing = {
         "kind": "storage#object",
-        "bucket": "gcp-public-data-goes-19",
+        "bucket": "gcp-public-data-goes-18",
         "name": key,
         "size": "7",
         "generation": "3",
     }
-    attributes = {"eventType": "OBJECT_FINALIZE", "bucketId": "gcp-public-data-goes-19", "objectId": key}
+    attributes = {"eventType": "OBJECT_FINALIZE", "bucketId": "gcp-public-data-goes-18", "objectId": key}
     google = [
         thing,
         {"message": {"attributes": attributes, "publishTime": "2026-01-01T00:01:00Z"}},
@@ -112,7 +112,7 @@ def test_shapes_of_others() -> None:
     ]
     account = "/subscriptions/s/resourceGroups/r/providers/Microsoft.Storage/storageAccounts/goeseuwest"
     blob = {
-        "subject": f"/blobServices/default/containers/noaa-goes19/blobs/{key}",
+        "subject": f"/blobServices/default/containers/noaa-goes18/blobs/{key}",
         "data": {"contentLength": 7, "eTag": "0x1", "sequencer": "01"},
     }
     azure = [
@@ -125,8 +125,8 @@ def test_shapes_of_others() -> None:
         assert isinstance(outcome, Arrival), outcome
         items.add((outcome.reading.provider, outcome.reading.object_uri, outcome.reading.stac_item_id))
     assert {(provider, uri) for provider, uri, _ in items} == {
-        ("gcp", f"gs://gcp-public-data-goes-19/{key}"),
-        ("azure", f"az://goeseuwest/noaa-goes19/{key}"),
+        ("gcp", f"gs://gcp-public-data-goes-18/{key}"),
+        ("azure", f"az://goeseuwest/noaa-goes18/{key}"),
     }
     assert len({item for _, _, item in items}) == 2
 

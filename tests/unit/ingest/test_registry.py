@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -134,3 +135,18 @@ def test_built_in_datasets_are_complete() -> None:
     for dataset in datasets:
         assert dataset.places[0].home
         assert all(topic.startswith("arn:aws:sns:us-east-1:") for topic in dataset.topics)
+
+
+def test_page_tells_the_truth(install: Any) -> None:
+    """The dataset of the how-to works as it stands there."""
+    page = (Path(__file__).resolve().parents[3] / "docs/how-to/add-a-dataset.md").read_text(encoding="utf-8")
+    names: dict[str, Any] = {}
+    exec(page.partition("```python\n")[2].partition("```")[0], names)
+    install(Point("river-cameras", names["DATASET"]))
+    bucket, key = page.partition("kfm nodd parse --key ")[2].partition("\n")[0].split()
+    photo, sidecar = (parse_key(bucket, f"{key}{end}", load_registry(), NOW_MS) for end in ("", ".json"))
+    assert isinstance(photo, Arrival)
+    assert isinstance(sidecar, Arrival)
+    assert photo.reading.platform == "06887500"
+    assert sidecar.reading.asset == "metadata"
+    assert sidecar.reading.stac_item_id == photo.reading.stac_item_id

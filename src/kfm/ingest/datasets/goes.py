@@ -16,7 +16,7 @@ PLACES = (
     ),
     *(
         Place(bucket=f"goeseuwest/noaa-goes{number}", provider="azure", platform=f"GOES-{number}", home=False)
-        for number in NUMBERS
+        for number in ("16", "17", "18")
     ),
 )
 TOPICS = tuple(f"arn:aws:sns:us-east-1:123901341784:NewGOES{number}Object" for number in NUMBERS)
