@@ -209,7 +209,7 @@ def _lines(held: Any, requests: list[Any]) -> list[str]:
         ("code", held.code_sha),
         ("key", held.idempotency_key),
         *(("upstream", name) for name in held.source_ids),
-        *(("request", _request_line(one)) for one in requests),
+        *(("request", _request_line(one, held.state)) for one in requests),
     ]
     lines = [f"{name.ljust(13)} {one_line(value)}" for name, value in facts]
     if held.state == "held" and not any(one.state == "requested" for one in requests):
@@ -217,8 +217,10 @@ def _lines(held: Any, requests: list[Any]) -> list[str]:
     return lines
 
 
-def _request_line(approval: Any) -> str:
+def _request_line(approval: Any, state: str) -> str:
     asked = f"{approval.request_id} by {approval.requested_by}: {approval.rationale}"
+    if approval.state == "requested" and state != "held":
+        return f"{asked} (nobody agreed before it was {state})"
     if approval.state == "requested":
         return f"{asked} (open: another account runs kfm approve {approval.request_id} --rationale TEXT)"
     return f"{asked} (approved by {approval.approved_by}: {approval.approval_rationale})"

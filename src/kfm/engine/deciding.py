@@ -133,6 +133,8 @@ class Deciding:
             else:
                 for node in self._order:
                     self._leave_or_keep(node, pending)
+            for node in pending:  # before any of them runs: a node may alter what another's code is told by
+                self._code(self._pipeline.nodes[node])
         return pending
 
     def _leave_or_keep(self, node: str, pending: list[str]) -> None:

@@ -29,8 +29,8 @@ class Spoiled:
 SPOILED = Spoiled()
 
 
-def load(body: bytes) -> Any:
-    """The document in a message's body."""
+def load(body: bytes) -> tuple[Any, bool]:
+    """(the document in a message's body, is anything within it spoiled?)"""
     if not body.strip():
         raise Refusal("BODY_EMPTY")
     if len(body) > BODY_BYTES_MAX:
@@ -42,8 +42,8 @@ def load(body: bytes) -> Any:
     return load_text(text)
 
 
-def load_text(text: str) -> Any:
-    """The document in a text within a message. Depth is measured before a reader could recurse."""
+def load_text(text: str) -> tuple[Any, bool]:
+    """The same of a text within a message. Depth is measured before a reader could recurse."""
     if len(text) > BODY_BYTES_MAX:
         raise Refusal("BODY_TOO_LARGE", f"At most {BODY_BYTES_MAX} are read.")
     if text.count("[") + text.count("{") > DEPTH_MAX:
@@ -53,32 +53,39 @@ def load_text(text: str) -> Any:
             depth += (mark in "[{") - (mark in "]}")
             if depth > DEPTH_MAX:
                 raise Refusal("BODY_TOO_DEEP", f"At most {DEPTH_MAX} levels are read.")
+    before = _last_spoiled[0]
     try:
-        return _DECODER.decode(text)
+        document = _DECODER.decode(text)
     except (ValueError, RecursionError):
         raise Refusal("BODY_NOT_JSON") from None
+    # Almost nothing is: only where something was, in whatever thread, it is worth looking for.
+    return document, _last_spoiled[0] is not before and is_spoiled(document)
+
+
+_last_spoiled: list[object] = [object()]
+
+
+def _spoiled(_text: str = "") -> Spoiled:
+    _last_spoiled[0] = object()
+    return SPOILED
 
 
 def _object(pairs: list[tuple[str, Any]]) -> Any:
     made = dict(pairs)
-    return made if len(made) == len(pairs) else SPOILED
-
-
-def _constant(_text: str) -> Spoiled:
-    return SPOILED
+    return made if len(made) == len(pairs) else _spoiled()
 
 
 def _float(text: str) -> Any:
     value = float(text)
-    return value if math.isfinite(value) else SPOILED
+    return value if math.isfinite(value) else _spoiled()
 
 
 def _int(text: str) -> Any:
-    return int(text) if len(text) <= 20 else SPOILED
+    return int(text) if len(text) <= 20 else _spoiled()
 
 
 _DECODER = json.JSONDecoder(
-    object_pairs_hook=_object, parse_constant=_constant, parse_float=_float, parse_int=_int
+    object_pairs_hook=_object, parse_constant=_spoiled, parse_float=_float, parse_int=_int
 )
 
 

@@ -6,7 +6,7 @@ never depends on its neighbours, and no input raises.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from typing import Any
 
 from kfm.ingest.announced import Heard, Ignored, Refused
@@ -28,78 +28,76 @@ SINGLE: tuple[tuple[Callable[[dict[str, Any]], bool], Ear], ...] = (
 )
 
 
-def hear(body: bytes, allowed_topics: Collection[str]) -> tuple[Heard, ...]:
+def hear(body: bytes, allowed_topics: Collection[str]) -> list[Heard]:
     """All that a message says, in its order; at least one answer."""
-    heard: list[Heard] = []
     try:
-        document = load(body)
-        for one in _document(document, allowed_topics, None, 0):
-            heard.append(one)
-            if len(heard) > RECORDS_MAX:
-                raise Refusal("RECORDS_TOO_MANY", f"At most {RECORDS_MAX} are read.")
+        document, spoiled = load(body)
+        heard = _document(document, spoiled, allowed_topics, None, 0)
+        if len(heard) > RECORDS_MAX:
+            raise Refusal("RECORDS_TOO_MANY", f"At most {RECORDS_MAX} are read.")
     except Refusal as refusal:
-        return (_refused(refusal),)
-    return tuple(heard)
+        return [_refused(refusal)]
+    return heard
 
 
-def _document(document: Any, allowed: Collection[str], topic: str | None, depth: int) -> Iterator[Heard]:
+def _document(
+    document: Any, spoiled: bool, allowed: Collection[str], topic: str | None, depth: int
+) -> list[Heard]:
     if depth > ENVELOPES_MAX:
         raise Refusal("ENVELOPES_TOO_MANY")
     if isinstance(document, list):  # Event Grid delivers batches
-        yield from _each(document, allowed, topic, depth)
-        return
+        return _each(document, spoiled, allowed, topic, depth)
     if not isinstance(document, dict):
-        code = "RECORD_INVALID" if is_spoiled(document) else "SHAPE_UNKNOWN"
-        raise Refusal(code)
+        raise Refusal("RECORD_INVALID" if spoiled else "SHAPE_UNKNOWN")
     if sns.fits(document):
         topic, message = sns.opened(document, allowed)
         if message is None:
-            yield Ignored(error_code="SUBSCRIPTION", error=IGNORED["SUBSCRIPTION"])
-        else:
-            yield from _document(load_text(message), allowed, topic, depth + 1)
-        return
+            return [Ignored(error_code="SUBSCRIPTION", error=IGNORED["SUBSCRIPTION"])]
+        return _document(*load_text(message), allowed, topic, depth + 1)
     if s3.is_test(document):
-        yield Ignored(error_code="TEST_EVENT", error=IGNORED["TEST_EVENT"])
-        return
+        return [Ignored(error_code="TEST_EVENT", error=IGNORED["TEST_EVENT"])]
     for field in ("Records", "Messages", "receivedMessages"):
         if field in document:
-            yield from _each(document[field], allowed, topic, depth)
-            return
-    if is_spoiled(document):
+            return _each(document[field], spoiled, allowed, topic, depth)
+    if spoiled and is_spoiled(document):
         raise Refusal("RECORD_INVALID", "Readers would disagree about it.")
     for fits, ear in SINGLE:
         if fits(document):
-            yield ear(document, topic)
-            return
+            return [ear(document, topic)]
     raise Refusal("SHAPE_UNKNOWN")
 
 
-def _each(records: Any, allowed: Collection[str], topic: str | None, depth: int) -> Iterator[Heard]:
+def _each(
+    records: Any, spoiled: bool, allowed: Collection[str], topic: str | None, depth: int
+) -> list[Heard]:
     if not isinstance(records, list) or not records:
         raise Refusal("RECORDS_MISSING")
     if len(records) > RECORDS_MAX:
         raise Refusal("RECORDS_TOO_MANY", f"At most {RECORDS_MAX} are read.")
+    heard: list[Heard] = []
     for record in records:
         try:
-            yield from list(_record(record, allowed, topic, depth))
+            if not isinstance(record, dict) or (spoiled and is_spoiled(record)):
+                raise Refusal("RECORD_INVALID")
+            heard += _record(record, allowed, topic, depth)
         except Refusal as refusal:
-            yield _refused(refusal)
+            heard.append(_refused(refusal))
+        if len(heard) > RECORDS_MAX:  # envelopes may hold many, many times
+            break
+    return heard
 
 
-def _record(record: Any, allowed: Collection[str], topic: str | None, depth: int) -> Iterator[Heard]:
-    if not isinstance(record, dict) or is_spoiled(record):
-        raise Refusal("RECORD_INVALID")
+def _record(record: dict[str, Any], allowed: Collection[str], topic: str | None, depth: int) -> list[Heard]:
     source = record.get("eventSource", record.get("EventSource"))
     if source == "aws:s3":
-        yield s3.hear(record, topic)
-    elif source == "aws:sns":
-        yield from _document(_envelope(record), allowed, topic, depth + 1)
-    elif isinstance(source, str):
-        yield from _body(record, "body", allowed, topic, depth)  # aws:sqs
-    elif "Body" in record:  # as `receive-message` prints it
-        yield from _body(record, "Body", allowed, topic, depth)
-    else:
-        yield from _document(record, allowed, topic, depth + 1)
+        return [s3.hear(record, topic)]
+    if source == "aws:sns":
+        return _document(_envelope(record), False, allowed, topic, depth + 1)
+    if isinstance(source, str):
+        return _document(*load_text(_body(record, "body")), allowed, topic, depth + 1)  # aws:sqs
+    if "Body" in record:  # as `receive-message` prints it
+        return _document(*load_text(_body(record, "Body")), allowed, topic, depth + 1)
+    return _document(record, False, allowed, topic, depth + 1)
 
 
 def _envelope(record: dict[str, Any]) -> dict[str, Any]:
@@ -109,13 +107,11 @@ def _envelope(record: dict[str, Any]) -> dict[str, Any]:
     return envelope
 
 
-def _body(
-    record: dict[str, Any], name: str, allowed: Collection[str], topic: str | None, depth: int
-) -> Iterator[Heard]:
+def _body(record: dict[str, Any], name: str) -> str:
     text = record.get(name)
     if not isinstance(text, str):
         raise Refusal("SHAPE_UNKNOWN" if name == "body" else "ENVELOPE_INVALID")
-    yield from _document(load_text(text), allowed, topic, depth + 1)
+    return text
 
 
 def _refused(refusal: Refusal) -> Refused:

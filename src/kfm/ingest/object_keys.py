@@ -44,7 +44,7 @@ def check_key(key: str) -> str:
     if not key:
         raise Refusal("RECORD_INVALID", "The key is empty.")
     try:
-        size = len(key.encode("utf-8"))
+        size = len(key) if key.isascii() else len(key.encode("utf-8"))
     except UnicodeError:
         raise Refusal("KEY_UNSAFE", "It holds half of a surrogate pair.") from None
     if size > KEY_BYTES_MAX:
@@ -53,7 +53,8 @@ def check_key(key: str) -> str:
         raise Refusal("KEY_UNSAFE", "It holds characters that are not shown.")
     if key.startswith("/") or "\\" in key:
         raise Refusal("KEY_UNSAFE", "It looks like a path of some machine.")
-    if any(segment in (".", "..") for segment in key.split("/")):
+    segments = key.split("/")
+    if "." in segments or ".." in segments:
         raise Refusal("KEY_UNSAFE", "It leads out of its folder.")
     return key
 
@@ -72,6 +73,8 @@ def object_uri(provider: str, bucket: str, key: str) -> str:
 
 def quoted_uri(provider: str, bucket: str, key: str) -> str:
     """The same address, escaped: what `kfm.core.walid` decodes once, so that `?` and `%` in a key survive."""
+    if _PLAIN.match(key) is not None:
+        return object_uri(provider, bucket, key)
     return f"{SCHEMES[provider]}://{bucket}/{quote(key, safe='/')}"
 
 

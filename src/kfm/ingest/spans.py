@@ -71,8 +71,14 @@ def year_of(ms: int) -> int:
 def day_parts(ms: int) -> tuple[str, str, str, str, str]:
     """(year, month, day, hour, day of year) of a moment, as folders write them."""
     moment = _EPOCH + timedelta(milliseconds=ms)
-    year, month, day, hour, doy = f"{moment:%Y %m %d %H %j}".split()
-    return year.zfill(4), month, day, hour, doy
+    day_number = moment.timetuple().tm_yday
+    return (
+        f"{moment.year:04d}",
+        f"{moment.month:02d}",
+        f"{moment.day:02d}",
+        f"{moment.hour:02d}",
+        f"{day_number:03d}",
+    )
 
 
 def shifted(ms: int, by_ms: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from kfm.ingest.refusals import Refusal
@@ -24,8 +25,8 @@ def region_of(arn: str) -> tuple[str, str]:
 
 def check_topic(arn: str, allowed: Collection[str]) -> str:
     """The topic, if it may speak. By the full ARN: a name may exist in several accounts."""
-    region_of(arn)
     if arn not in allowed:
+        region_of(arn)
         raise Refusal("TOPIC_NOT_ALLOWED")
     return arn
 
@@ -36,6 +37,7 @@ def certificate_host(arn: str) -> str:
     return f"sns.{region}.amazonaws.com{'.cn' if partition == 'aws-cn' else ''}"
 
 
+@lru_cache(maxsize=256)  # a topic's certificate changes once a year
 def check_certificate(url: str, arn: str) -> str:
     """The address of a signing certificate, if a fetch of it would go to Amazon and nowhere else.
 

@@ -1,25 +1,30 @@
-"""The hash of a node's code: its own text, and that of what it uses from the same file.
+"""The hash of a node's code: its own text, and whatever of the project's code and constants it uses.
 
-A change to another node of the file leaves it as it is; a change to a function that it calls does
-not. What lives in other files counts only by a version that the node declares.
+A change to another node of the file leaves it as it is; a change to a function, a class or a constant
+that it uses does not, in this file or another. Installed packages and Python itself count by name only:
+who wants them to count declares a version. Where it is not sure, it says more: to run a node once too
+often costs time, to leave a stale result costs trust.
 """
 
 from __future__ import annotations
 
+import functools
 import linecache
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from hashlib import sha256
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
 
-from kfm.core.canonical import canonical_bytes, tag_floats
-from kfm.core.errors import UnhashableInput
+from kfm.runs.imports import files_of, imports
 
 if TYPE_CHECKING:
     from kfm.runs.declare import NodeSpec
 
-_PLAIN = (str, int, float, bool, type(None), list, dict, tuple)
+_ATOMS = (bool, int, float, complex, str, bytes, bytearray, range, slice, type(Ellipsis))
+_TELLING = ("datetime", "decimal", "fractions", "pathlib", "pathlib._local", "re", "uuid", "zoneinfo")
+_NO_NAMES: frozenset[str] = frozenset()
 
 
 class CodeHashes:
@@ -30,45 +35,135 @@ class CodeHashes:
         self._digests: dict[CodeType, str] = {}
 
     def of(self, function: Callable[..., Any]) -> str:
-        """`code:<16 hex digits>`; of anything that is no plain function, of its type's name only."""
-        plain = getattr(function, "__func__", function)
-        if not isinstance(plain, FunctionType):
-            kind = type(function)
-            return "code:" + sha256(f"{kind.__module__}.{kind.__qualname__}".encode()).hexdigest()[:16]
-        code = plain.__code__
-        bare = not (plain.__defaults__ or plain.__kwdefaults__ or plain.__closure__)
+        """`code:<16 hex digits>`."""
+        bare = isinstance(function, FunctionType) and not (
+            function.__defaults__ or function.__kwdefaults__ or function.__closure__ or function.__dict__
+        )
+        code = function.__code__ if isinstance(function, FunctionType) else None
         if bare and code in self._digests:
             return self._digests[code]
-        digest = "code:" + sha256("\n".join(self._parts(plain, set())).encode()).hexdigest()[:16]
-        if bare:
+        told = "\n".join(_Walk(self._texts).through(function))
+        digest = "code:" + sha256(told.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        if bare and code is not None:
             self._digests[code] = digest
         return digest
 
     def of_spec(self, spec: NodeSpec) -> str:
         return f"version:{spec.version}" if spec.version is not None else self.of(spec.function)
 
-    def _parts(self, function: FunctionType, seen: set[CodeType]) -> list[str]:
+
+class _Walk:
+    """From a function to all that it uses, one after the other; each thing is told once."""
+
+    def __init__(self, texts: dict[CodeType, str]) -> None:
+        self._parts: list[str] = []
+        self._texts = texts
+        self._numbers: dict[int, int] = {}  # by identity
+        self._queue: list[Any] = []  # what is in it stays alive, so identities stay apart
+        self._read: set[Any] = set()
+        self._around: set[int] = set()  # the containers that we are in
+
+    def through(self, value: Any) -> list[str]:
+        self._tell(value)
+        for each in self._queue:  # grows meanwhile
+            if isinstance(each, FunctionType):
+                self._function(each)
+            elif isinstance(each, type):
+                self._class(each)
+            else:
+                self._object(each)
+        return self._parts
+
+    def _tell(self, value: Any, names: Iterable[str] = _NO_NAMES) -> None:
+        """`names` are those that the user of the value mentions: of a module, only these count."""
+        kind = type(value)
+        if value is None or kind in _ATOMS or kind.__module__ in _TELLING:
+            self._parts.append(f"{kind.__name__}:{value!r}")
+        elif isinstance(value, ModuleType):
+            self._module(value, names)
+        elif isinstance(value, dict | MappingProxyType):
+            self._items(value, value.items())
+        elif isinstance(value, list | tuple):
+            self._items(value, enumerate(value))
+        elif isinstance(value, set | frozenset):
+            # Sorted: a set has no order of its own, and another one in each process.
+            told = sorted(" ".join(_Walk(self._texts).through(each)) for each in value)
+            self._parts += ["{", *told, "}"]
+        else:
+            number = self._numbers.setdefault(id(value), len(self._queue))
+            if number == len(self._queue):
+                self._queue.append(value)
+            self._parts.append(f"#{number}")
+
+    def _items(self, held: Any, items: Iterable[tuple[Any, Any]]) -> None:
+        """In their order: it shows in whatever is made from them."""
+        if id(held) in self._around:
+            self._parts.append("itself")
+            return
+        self._around.add(id(held))
+        self._parts.append(f"{type(held).__qualname__}(")
+        for key, value in items:
+            self._tell(key)
+            self._tell(value)
+        self._parts.append(")")
+        self._around.discard(id(held))
+
+    # --- code ----------------------------------------------------------------------------
+
+    def _function(self, function: FunctionType) -> None:
         code = function.__code__
-        if code in seen:
-            return []
-        seen.add(code)
-        parts = [self._text(code), _said(function.__defaults__), _said(function.__kwdefaults__)]
+        own = _is_own(code.co_filename)
+        self._parts.append(self._text(code) if own else f"{function.__module__}.{function.__qualname__}")
+        for more in (function.__defaults__, function.__kwdefaults__, function.__dict__):
+            if more:
+                self._tell(more)
+        names = _names(code)
         for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=False):
             try:
                 value = cell.cell_contents
             except ValueError:  # not bound yet
                 continue
-            parts += self._used(name, value, code, seen)
-        for name in sorted(_names(code)):
-            if name in function.__globals__:
-                parts += self._used(name, function.__globals__[name], code, seen)
-        return parts
+            self._parts.append(name)
+            self._tell(value, names)
+        if own:
+            self._mentioned(function.__globals__, names)
+            self._imported(code, function.__globals__.get("__package__") or "")
 
-    def _used(self, name: str, value: Any, user: CodeType, seen: set[CodeType]) -> list[str]:
-        if isinstance(value, FunctionType):
-            same_file = value.__code__.co_filename == user.co_filename
-            return [name, *self._parts(value, seen)] if same_file else [name]
-        return [f"{name}={_said(value)}"]
+    def _mentioned(self, there: dict[str, Any], names: Iterable[str]) -> None:
+        for name in sorted(names):
+            if name in there and not name.startswith("__"):
+                self._parts.append(name)
+                self._tell(there[name], names)
+
+    def _module(self, module: ModuleType, names: Iterable[str]) -> None:
+        self._parts.append(module.__name__)
+        file = getattr(module, "__file__", None)
+        key = (id(module), frozenset(names))
+        if file is None or not _is_own(file) or key in self._read:
+            return
+        self._read.add(key)
+        if any(name in vars(module) and not name.startswith("__") for name in names):
+            self._mentioned(vars(module), names)
+        else:  # handed around, or asked by getattr: any part of it may count
+            self._file(file)
+
+    def _imported(self, code: CodeType, package: str) -> None:
+        """Modules that are imported at a call count whole, since they may not be loaded yet."""
+        for name in imports(code):
+            for file in files_of(name, package, code.co_names):
+                self._file(file)
+
+    def _file(self, file: str) -> None:
+        if file in self._read or not _is_own(file):
+            return
+        self._read.add(file)
+        text = "".join(linecache.getlines(file))
+        self._parts.append(text)
+        try:
+            code = compile(text, file, "exec", dont_inherit=True)
+        except (SyntaxError, ValueError):  # who imports it will be told
+            return
+        self._imported(code, "")
 
     def _text(self, code: CodeType) -> str:
         if code not in self._texts:
@@ -76,12 +171,79 @@ class CodeHashes:
             self._texts[code] = "".join(_undecorated(lines)) or _bytecode(code)
         return self._texts[code]
 
+    def _class(self, kind: type) -> None:
+        if not _is_own_class(kind):
+            self._parts.append(f"{kind.__module__}.{kind.__qualname__}")
+            return
+        self._parts.append(kind.__qualname__)
+        self._parts += [f"{name}: {_annotation(said)}" for name, said in _annotations(kind).items()]
+        for base in kind.__bases__:
+            self._tell(base)
+        for name, value in sorted(vars(kind).items()):
+            made_up = isinstance(value, FunctionType) and value.__code__.co_filename.startswith("<")
+            if not made_up and (not name.startswith("__") or isinstance(value, FunctionType)):
+                self._parts.append(name)
+                self._tell(value)
+
+    # --- things ----------------------------------------------------------------------------
+
+    def _object(self, value: Any) -> None:
+        """Of a thing of the project: its class and what it holds. Of others: the functions that they wrap."""
+        kind = type(value)
+        if isinstance(value, functools.partial):
+            self._items(value, (("", value.func), ("", value.args), ("", value.keywords)))
+        elif isinstance(value, MethodType):
+            self._items(value, (("", value.__func__), ("", value.__self__)))
+        elif isinstance(value, staticmethod | classmethod):
+            self._tell(value.__func__)
+        elif isinstance(value, property):
+            self._items(value, (("", value.fget), ("", value.fset), ("", value.fdel)))
+        elif _is_own_class(kind):
+            slots = [name for each in kind.__mro__ for name in _slots(each) if hasattr(value, name)]
+            self._items(kind, [(name, getattr(value, name)) for name in slots])
+            self._items(value, sorted(getattr(value, "__dict__", {}).items()))
+            self._tell(kind)
+        else:
+            held = sorted(getattr(value, "__dict__", {}).items()) if hasattr(kind, "__dict__") else ()
+            self._parts.append(f"{kind.__module__}.{kind.__qualname__}")
+            self._items(value, [(name, each) for name, each in held if isinstance(each, _WRAPPED)])
+
+
+_WRAPPED = (FunctionType, MethodType, functools.partial, type(functools.lru_cache(len)))
+
 
 def enclosing_code(depth: int) -> str:
     """The hash of the whole function, or file, in which a block stands: `depth` frames out from here."""
     code = sys._getframe(depth).f_code
     lines = linecache.getlines(code.co_filename)[max(0, code.co_firstlineno - 1) : _last_line(code)]
     return "code:" + sha256(("".join(lines) or _bytecode(code)).encode()).hexdigest()[:16]
+
+
+# --- whose code it is -----------------------------------------------------------------------
+
+
+@functools.cache
+def _installed() -> tuple[str, ...]:
+    """Folders of Python's library, and our own; packages are told by the name of their folder."""
+    ours = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    return tuple(os.path.join(each, "") for each in (os.path.dirname(os.__file__), ours))
+
+
+@functools.cache
+def _is_own(file: str) -> bool:
+    """Neither installed nor Python's: the code of whoever wrote the pipeline."""
+    parts = file.split(os.sep)
+    return not (
+        file.startswith(("<frozen", *_installed())) or "site-packages" in parts or "dist-packages" in parts
+    )
+
+
+def _is_own_class(kind: type) -> bool:
+    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+    return _is_own(file) if file is not None else kind.__module__ == "__main__"
+
+
+# --- reading code -----------------------------------------------------------------------------
 
 
 def _undecorated(lines: list[str]) -> list[str]:
@@ -94,16 +256,17 @@ def _undecorated(lines: list[str]) -> list[str]:
 
 
 def _last_line(code: CodeType) -> int:
-    last = max((line for _, _, line in code.co_lines() if line), default=code.co_firstlineno)
-    return max([last, *(_last_line(each) for each in code.co_consts if isinstance(each, CodeType))])
+    """Where its last expression ends, which may be lines after it began: a text, a table."""
+    last = max((end or start or 0 for start, end, _, _ in code.co_positions()), default=0)
+    return max([last, code.co_firstlineno, *(_last_line(each) for each in _inner(code))])
+
+
+def _inner(code: CodeType) -> list[CodeType]:
+    return [each for each in code.co_consts if isinstance(each, CodeType)]
 
 
 def _names(code: CodeType) -> set[str]:
-    found = set(code.co_names)
-    for each in code.co_consts:
-        if isinstance(each, CodeType):
-            found |= _names(each)
-    return found
+    return set(code.co_names).union(*(_names(each) for each in _inner(code)))
 
 
 def _bytecode(code: CodeType) -> str:
@@ -112,13 +275,17 @@ def _bytecode(code: CodeType) -> str:
     return f"{code.co_code.hex()} {code.co_names} {inner}"
 
 
-def _said(value: Any) -> str:
-    """A plain value as it is; of anything else only what kind of thing it is."""
-    if value is None:
-        return ""
-    if isinstance(value, _PLAIN):
-        try:
-            return canonical_bytes(tag_floats(list(value) if isinstance(value, tuple) else value)).decode()
-        except (UnhashableInput, TypeError, ValueError):
-            pass
-    return f"<{type(value).__qualname__}>"
+def _annotations(kind: type) -> dict[str, Any]:
+    try:
+        return dict(getattr(kind, "__annotations__", None) or {})
+    except NameError:  # evaluated late
+        return {}
+
+
+def _annotation(said: Any) -> str:
+    return said if isinstance(said, str) else getattr(said, "__qualname__", type(said).__qualname__)
+
+
+def _slots(kind: type) -> tuple[str, ...]:
+    slots = vars(kind).get("__slots__", ())
+    return (slots,) if isinstance(slots, str) else tuple(slots)

@@ -47,7 +47,8 @@ def main() -> None:
     except KfmError as error:
         say({"unusable": _told(error)})
         return
-    codes = CodeHashes()
+    hashes = CodeHashes()
+    codes = {node: hashes.of_spec(spec) for node, spec in pipeline.nodes.items()}  # before any of them runs
     while True:
         order = orders.get()["job"]
         cancelled.clear()
@@ -101,9 +102,9 @@ def _bench(first: dict[str, Any], log: Callable[[str, str], None]) -> Bench:
     return Bench(objects, DiskProject(first["root"]), SystemClock(), log)
 
 
-def _job(order: dict[str, Any], pipeline: Pipeline, codes: CodeHashes) -> Job:
+def _job(order: dict[str, Any], pipeline: Pipeline, codes: dict[str, str]) -> Job:
     spec = pipeline.nodes.get(order["node"])
-    code_sha = None if spec is None else codes.of_spec(spec)
+    code_sha = codes.get(order["node"])
     if spec is None or code_sha != order["code_sha"]:
         raise PipelineError(
             f"{order['node']} is not what it was when the pass began: its file was changed meanwhile, or "

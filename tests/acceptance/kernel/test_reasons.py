@@ -84,6 +84,20 @@ def test_only_what_can_be_approved_waits_for_an_approval(project: Inside) -> Non
         assert project.kfm("approve").out == "nothing waits for an approval\n"
 
 
+@pytest.mark.req("GOV-3")
+def test_nobody_is_sent_to_approve_what_is_over(project: Inside) -> None:
+    """A success resolves what was held: the wish for its release is shown, and not as an open one."""
+    with_pipeline(project, BROKEN)
+    run = project.kfm("run", *WINDOW, "--json").result["run_id"]
+    project.kfm("quarantine", "release", run, "--rationale", "look again")
+    assert "(open: another account runs kfm approve" in project.kfm("quarantine", "show", run).out
+    project.configure()
+    assert project.kfm("run", *WINDOW).code == 0
+    shown = project.kfm("quarantine", "show", run).out
+    assert "look again (nobody agreed before it was resolved)" in shown
+    assert "kfm approve" not in shown
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

@@ -10,7 +10,9 @@ import pytest
 
 from kfm.ingest.bodies import BODY_BYTES_MAX, DEPTH_MAX, RECORDS_MAX
 from kfm.ingest.reading import Arrival, Ignored, Refused, Removal, line, parse
+from kfm.ingest.refusals import Refusal
 from kfm.ingest.registry import load_registry
+from kfm.ingest.shapes.sns import text_to_sign
 
 NOW_MS = 1_790_000_000_000
 REGISTRY = load_registry()
@@ -321,3 +323,14 @@ def test_clocks_that_are_wrong_make_doubt() -> None:
     (none,) = outcomes(event(record(eventTime="soon")))
     assert late.reading.suspect == ("EVENT_TIME_FUTURE",)
     assert none.reading.suspect == ("EVENT_TIME_INVALID",)
+
+
+def test_signed_text_is_in_the_order_of_names() -> None:
+    """What a signature covers; a subject is left out where there is none."""
+    signed = {"MessageId": "1", "Timestamp": "t", "Signature": "s"}
+    made = text_to_sign(envelope("m", **signed))
+    assert made == f"Message\nm\nMessageId\n1\nTimestamp\nt\nTopicArn\n{TOPIC}\nType\nNotification\n".encode()
+    assert b"Subject\nx\n" in text_to_sign(envelope("m", Subject="x", **signed))
+    for wrong in ({"Type": "SubscriptionConfirmation"}, {"Subject": 7}, {"Message": "\ud800"}):
+        with pytest.raises(Refusal):
+            text_to_sign(envelope("m") | wrong)

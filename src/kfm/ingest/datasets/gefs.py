@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kfm.ingest.datasets import models
 from kfm.ingest.grammar import Dataset, Place, Rule
-from kfm.ingest.patterns import Pattern
+from kfm.ingest.patterns import Pattern, Template
 from kfm.ingest.spans import named_forecast
 
 DATASET = Dataset(
@@ -25,6 +25,12 @@ DATASET = Dataset(
             product=models.product,
             times=named_forecast,
             folders=models.cycle_folder,
+            footprint=models.everywhere,
+        ),
+        Rule(
+            pattern=Pattern("{run:lower}.{ymd:ymd}/{d_cycle:hh}/[{folder:path}/]{file:name}"),
+            product=Template("{file}"),
+            times=models.cycle_of_folder,
             footprint=models.everywhere,
         ),
     ),

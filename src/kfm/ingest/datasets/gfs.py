@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kfm.ingest.datasets import models
 from kfm.ingest.grammar import Dataset, Place, Rule
-from kfm.ingest.patterns import Pattern
+from kfm.ingest.patterns import Pattern, Template
 from kfm.ingest.spans import named_forecast
 
 DATASET = Dataset(
@@ -13,10 +13,12 @@ DATASET = Dataset(
     places=(
         Place(bucket="noaa-gfs-bdp-pds"),
         Place(bucket="noaa-gfs-pds", home=False),
+        Place(bucket="noaa-gfs-warmstart-pds", home=False),
         Place(bucket="global-forecast-system", provider="gcp", home=False),
     ),
     topics=(
         "arn:aws:sns:us-east-1:123901341784:NewGFSObject",
+        "arn:aws:sns:us-east-1:123901341784:NewGfsWarmStartObject",
         "arn:aws:sns:us-east-1:104891172899:noaa-gfs-pds",
     ),
     media_type=models.GRIB2,
@@ -29,6 +31,12 @@ DATASET = Dataset(
             product=models.product,
             times=named_forecast,
             folders=models.cycle_folder,
+            footprint=models.everywhere,
+        ),
+        Rule(
+            pattern=Pattern("{run:lower}.{ymd:ymd}/{d_cycle:hh}/[{folder:path}/]{file:name}"),
+            product=Template("{file}"),
+            times=models.cycle_of_folder,
             footprint=models.everywhere,
         ),
     ),

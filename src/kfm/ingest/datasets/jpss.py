@@ -16,6 +16,9 @@ _PLATFORMS = {
     "n20": "NOAA-20",
     "j02": "NOAA-21",
     "n21": "NOAA-21",
+    "NPP": "Suomi-NPP",
+    "N20": "NOAA-20",
+    "N21": "NOAA-21",
 }
 # No instrument measured before it was launched; a clock that was never set says 1958.
 _LAUNCHED = {
@@ -44,7 +47,15 @@ def _granule(fields: Fields) -> Span:
 
 
 def _derived(fields: Fields) -> Span:
-    return Span(start_ms=digits(need(fields, "start")), end_ms=digits(need(fields, "end")))
+    """Composites of days have dates without times; they last until the day is over."""
+    end = need(fields, "end")
+    return Span(
+        start_ms=digits(need(fields, "start")), end_ms=digits(end if len(end) > 8 else f"{end}235959")
+    )
+
+
+def _begun(fields: Fields) -> Span:
+    return Span(start_ms=digits(need(fields, "start")))
 
 
 def _folders(fields: Fields, _span: Span) -> Fields:
@@ -85,13 +96,25 @@ DATASET = Dataset(
         Rule(
             pattern=Pattern(
                 _FOLDERS + "{product:product}[_{version:version}]_{sat:sat}"
-                "_s{start:date_scan}_e{end:date_scan}_c{created:digits}.{ext:name}",
-                _SAT | {"version": r"v\d+r\d+(?:-\d+)?"},
+                "_s{start:stamp}_e{end:stamp}_c{created:digits}.{ext:name}",
+                _SAT | {"version": r"v\d+r\d+(?:-\d+)?", "stamp": r"\d{8}(?:\d{6,7})?"},
             ),
             product=Template("{product}"),
             platform=Template("{sat}"),
             platforms=_PLATFORMS,
             times=_after_launch(_derived),
+            folders=_folders,
+        ),
+        Rule(
+            # Sea surface temperatures are named as GHRSST names them.
+            pattern=Pattern(
+                _FOLDERS + "{start:stamp}-{product:name}_{sat:NPP|N20|N21}-{rest:name}.nc",
+                {"stamp": r"\d{14}"},
+            ),
+            product=Template("{product}"),
+            platform=Template("{sat}"),
+            platforms=_PLATFORMS,
+            times=_after_launch(_begun),
             folders=_folders,
         ),
     ),

@@ -25,11 +25,7 @@ def _precipitation(fields: Fields) -> Span:
     return Span(start_ms=start, end_ms=stamp, reference_ms=stamp)
 
 
-def _folders(fields: Fields, _span: Span) -> Fields:
-    return {"d_system": need(fields, "system")}
-
-
-_FOLDER = "[{d_system:system}.{ymd:ymd}/]"
+_FOLDER = "[{folder:system}.{ymd:ymd}/]"
 RULES = (
     Rule(
         pattern=Pattern(
@@ -39,13 +35,11 @@ RULES = (
         product=models.rest,
         platform=Template("{system}"),
         times=_analysis,
-        folders=_folders,
     ),
     Rule(
         pattern=Pattern(_FOLDER + "{system:system}.{stamp:ymdh}.{rest:pcp}", {"pcp": r"pcp[A-Za-z0-9_.-]*"}),
         product=models.rest,
         platform=Template("{system}"),
         times=_precipitation,
-        folders=_folders,
     ),
 )

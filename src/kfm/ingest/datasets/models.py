@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kfm.ingest.geometry import GLOBE, Footprint
 from kfm.ingest.patterns import Fields, need
-from kfm.ingest.spans import Span, without_hour
+from kfm.ingest.spans import Span, digits, without_hour
 
 GRIB2 = "application/wmo-GRIB2"
 INDEX = {".idx": "index"}
@@ -21,6 +21,12 @@ def rest(fields: Fields) -> str:
 
 def cycle_folder(fields: Fields, _span: Span) -> Fields:
     return {"d_cycle": need(fields, "hh")[:2]}
+
+
+def cycle_of_folder(fields: Fields) -> Span:
+    """A file that does not name its cycle: the folders do."""
+    cycle = need(fields, "d_cycle")
+    return Span(reference_ms=digits(need(fields, "ymd") + cycle))
 
 
 def everywhere(_fields: Fields, _platform: str | None, _span: Span) -> Footprint:

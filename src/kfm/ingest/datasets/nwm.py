@@ -29,7 +29,8 @@ def _product(fields: Fields) -> str:
 
 
 def _slice(fields: Fields) -> Span:
-    return Span(start_ms=at(*(need(fields, name) for name in _STAMP)))
+    """Observations by the quarter of an hour, or of an hour: those leave the minutes out."""
+    return Span(start_ms=at(*(fields.get(name) or "0" for name in _STAMP)))
 
 
 _FOLDER = "[nwm.{ymd:ymd}/{folder:system}/]"
@@ -57,7 +58,7 @@ DATASET = Dataset(
         Rule(
             pattern=Pattern(
                 "nwm.{ymd:ymd}/{folder:system}/{year:yyyy}-{month:mm}-{day:dd}"
-                "_{hour:hh}:{minute:d2}:{second:d2}.{rest:name}"
+                "_{hour:hh}[:{minute:d2}:{second:d2}].{rest:name}"
             ),
             product=Template("{folder}"),
             times=_slice,

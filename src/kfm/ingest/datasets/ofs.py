@@ -36,48 +36,31 @@ DATASET = Dataset(
     ),
     media_type="application/netcdf",
     rules=(
-        Rule(
-            pattern=Pattern(
-                _FOLDER + "nos.{system:system}.{product:product}.{way:f|n}{step:step}.{ymd:ymd}.t{hh:hh}z.nc",
-                _STEP,
-            ),
-            product=Template("{product}"),
-            platform=Template("{system}"),
-            times=_times,
-            folders=_folders,
+        *(
+            Rule(
+                pattern=Pattern(folders + name, _STEP),
+                product=Template("{product}"),
+                platform=Template("{system}"),
+                times=_times,
+                folders=_folders if folders is _FOLDER else None,
+            )
+            for folders in (_FOLDER, _OTHER)
+            for name in (
+                "nos.{system:system}.{product:product}.{way:f|n}{step:step}.{ymd:ymd}.t{hh:hh}z.nc",
+                "{system:system}.t{hh:hh}z.{ymd:ymd}.{product:product}.{way:f|n}{step:step}.nc",  # since 2024
+            )
         ),
-        Rule(
-            pattern=Pattern(
-                _FOLDER + "{system:system}.t{hh:hh}z.{ymd:ymd}.{product:product}.{way:f|n}{step:step}.nc",
-                _STEP,
-            ),
-            product=Template("{product}"),
-            platform=Template("{system}"),
-            times=_times,
-            folders=_folders,
-        ),
-        Rule(
-            pattern=Pattern(
-                _OTHER + "{system:system}.t{hh:hh}z.{ymd:ymd}.{product:product}.{way:f|n}{step:step}.nc",
-                _STEP,
-            ),
-            product=Template("{product}"),
-            platform=Template("{system}"),
-            times=_times,
-        ),
-        Rule(
-            pattern=Pattern(
-                _OTHER + "nos.{system:system}.{rest:name}.{ymd:ymd}.t{hh:hh}z[.{tail:name}]", _STEP
-            ),
-            product=models.rest,
-            platform=Template("{system}"),
-            times=cycle_only,
-        ),
-        Rule(
-            pattern=Pattern(_OTHER + "{system:system}.t{hh:hh}z.{ymd:ymd}.{rest:name}.{ext:word}", _STEP),
-            product=models.rest,
-            platform=Template("{system}"),
-            times=cycle_only,
+        *(
+            Rule(
+                pattern=Pattern(_OTHER + name, _STEP),
+                product=models.rest,
+                platform=Template("{system}"),
+                times=cycle_only,
+            )
+            for name in (
+                "nos.{system:system}.{rest:name}.{ymd:ymd}.t{hh:hh}z[.{tail:name}]",
+                "{system:system}.t{hh:hh}z.{ymd:ymd}.{rest:name}.{ext:word}",
+            )
         ),
     ),
 )

@@ -86,8 +86,8 @@ def _data(message: dict[str, Any]) -> dict[str, Any]:
         data = base64.b64decode(text_of_data(message), validate=True)
     except (binascii.Error, ValueError):
         raise Refusal("BODY_NOT_JSON", "The data are not base64.") from None
-    document = load(data)
-    if not isinstance(document, dict):
+    document, spoiled = load(data)
+    if spoiled or not isinstance(document, dict):
         raise Refusal("RECORD_INVALID", "The data are not an object.")
     return document
 

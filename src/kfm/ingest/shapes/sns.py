@@ -17,6 +17,21 @@ def fits(document: dict[str, Any]) -> bool:
     return document.get("Type") in (NOTIFICATION, *SUBSCRIPTIONS)
 
 
+def text_to_sign(document: dict[str, Any]) -> bytes:
+    """What the topic's key has signed: of a notification, these fields in this order.
+
+    SignatureVersion 1 signs it with SHA-1, 2 with SHA-256. Raises Refusal if a field is no text.
+    """
+    names = ("Message", "MessageId", "Subject", "Timestamp", "TopicArn", "Type")
+    said = {name: document[name] for name in names if document.get(name) is not None}
+    if said.get("Type") != NOTIFICATION or not all(isinstance(value, str) for value in said.values()):
+        raise Refusal("ENVELOPE_INVALID")
+    try:
+        return "".join(f"{name}\n{value}\n" for name, value in said.items()).encode()
+    except UnicodeError:
+        raise Refusal("ENVELOPE_INVALID") from None
+
+
 def opened(document: dict[str, Any], allowed: Collection[str]) -> tuple[str, str | None]:
     """(topic, message); no message if a subscription begins or ends. No address in it is fetched here."""
     topic = document.get("TopicArn")
