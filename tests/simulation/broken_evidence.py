@@ -54,7 +54,12 @@ EVIDENCE = (
     Patch(
         "what a dead process began is not ended",
         "kfm.store.leases",
-        (("    journal.abandon(session, lock.holder.run_id, code, GONE, now_ms, _lone_node(lock.scope))\n", ""),),
+        (
+            (
+                "    journal.abandon(session, lock.holder.run_id, code, GONE, now_ms, _lone_node(lock.scope))\n",
+                "",
+            ),
+        ),
         chances=CRASHES,
     ),
     Patch(

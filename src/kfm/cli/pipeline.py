@@ -16,6 +16,7 @@ from kfm.cli.options import session_options
 from kfm.cli.places import directory_option, find_pass, opened
 from kfm.cli.session import Session
 from kfm.cli.signals import held
+from kfm.cli.streams import data_apart
 from kfm.core.wording import counted
 
 JOBS_MAX = 256
@@ -72,7 +73,7 @@ def run(
         _whole_ids(place, wish)
         made = make_wish(pipeline, place, **wish)
         # What nodes print is theirs to say, but it is not the result.
-        with redirect_stdout(sys.stderr):
+        with data_apart():
             kernel = place.kernel(live.node, live.say)
             kernel = with_workers(kernel, place, pipeline, "processes" if processes else None, live.say)
             report = Passing(kernel, pipeline, made).run()
@@ -170,7 +171,7 @@ def _loaded(file: str) -> tuple[Any, list[str]]:
     # What was loaded so far, and what the file declares, stays to the end: no need to look through it again.
     gc.disable()
     try:
-        with redirect_stdout(sys.stderr):
+        with data_apart():
             pipeline = load_pipeline(file)
     finally:
         gc.freeze()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
 from typing import Any
 
 from kfm.cli.discretion import clean_line
@@ -51,6 +51,21 @@ class Stream:
             os.dup2(nowhere, self._stream.fileno())
             os.close(nowhere)
 
+    @contextmanager
+    def apart(self) -> Iterator[None]:
+        """Write through a descriptor of our own; number 1 leads to standard error meanwhile."""
+        self.flush()
+        before = self._stream
+        with open(os.dup(1), "w", encoding=before.encoding, errors=before.errors) as own:
+            self._stream = own
+            os.dup2(2, 1)
+            try:
+                yield
+            finally:
+                self.flush()
+                os.dup2(own.fileno(), 1)
+                self._stream = before
+
 
 @contextmanager
 def forgiving(log_format: str = "text") -> Iterator[Stream]:
@@ -76,6 +91,22 @@ def forgiving(log_format: str = "text") -> Iterator[Stream]:
         Stream(plain).write(rest())
         err.flush()
         sys.stdout, sys.stderr = before
+
+
+@contextmanager
+def data_apart() -> Iterator[None]:
+    """While it lasts, only we write to standard output: what nodes and their programs print is no data."""
+    out = sys.stdout
+    try:
+        shared = isinstance(out, Stream) and out.fileno() == 1
+    except (OSError, ValueError):  # no descriptor behind it, as in some tests
+        shared = False
+    with redirect_stdout(sys.stderr):
+        if shared:
+            with out.apart():
+                yield
+        else:
+            yield
 
 
 def _fill_gaps() -> None:

@@ -16,6 +16,7 @@ from kfm.core.canonical import canonical_bytes
 from kfm.core.errors import Busy, Cancelled, KfmError, LostLease, NodesFailed
 from kfm.core.evidence import Testimony
 from kfm.core.hashing import INPUTS_TAG, sha256_text
+from kfm.core.hushed import hushed
 from kfm.core.records import Node
 from kfm.core.run_states import (
     NOTHING_CHECKED,
@@ -190,7 +191,7 @@ class Passing(Deciding):
             records.append(node)
             events += self._watch.events(node, done.job.document)
             if len(done.job.document) <= DOCUMENT_BYTES_MAX:
-                documents.append((done.job.inputs_hash, done.job.document.decode()))
+                documents.append((done.job.inputs_hash, hushed(done.job.document.decode())))
         if not self._kernel.states.record(self._fence, records, documents=documents, events=tuple(events)):
             raise LostLease(f"{self._wish.scope} has passed to another process.")
         for done, node in zip(finished, records, strict=True):

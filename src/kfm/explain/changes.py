@@ -7,6 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from kfm.core.canonical import FLOAT_TAG
+from kfm.core.hushed import hushed
 from kfm.core.records import Record
 
 VALUE_CHARS_MAX = 80
@@ -57,7 +58,7 @@ def outside(document: str) -> list[str]:
 
 
 def _read(document: str) -> dict[str, Any]:
-    read = msgspec.json.decode(document)
+    read = msgspec.json.decode(hushed(document))
     return {"inputs": read.get("inputs") or [], "params": read.get("params") or {}}
 
 

@@ -161,6 +161,8 @@ def _changed(states: RunStates, node: Node, before: Node | None) -> tuple[list[C
         return [], [*told, Sentence(text=text, record=Ref(type="document", id=lost))]
     found = changes(then, now)
     ref = Ref(type="document", id=node.inputs_hash)
+    if not found:
+        told.append(Sentence(text="What changed is not shown: it is, or looks like, a secret.", record=ref))
     for each in found[:SHOWN_MAX]:
         text = stopped(each.text[:1].upper() + each.text[1:])
         told.append(Sentence(text=text, record=ref))

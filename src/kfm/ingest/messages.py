@@ -50,6 +50,8 @@ def _document(
     if not isinstance(document, dict):
         raise Refusal("RECORD_INVALID" if spoiled else "SHAPE_UNKNOWN")
     if sns.fits(document):
+        if spoiled and is_spoiled(document):
+            raise Refusal("ENVELOPE_INVALID", "Readers would disagree about it.")
         topic, message = sns.opened(document, allowed)
         if message is None:
             return [Ignored(error_code="SUBSCRIPTION", error=IGNORED["SUBSCRIPTION"])]

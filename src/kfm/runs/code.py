@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _ATOMS = (bool, int, float, complex, str, bytes, bytearray, range, slice, type(Ellipsis))
 _TELLING = ("datetime", "decimal", "fractions", "pathlib", "pathlib._local", "re", "uuid", "zoneinfo")
+_OF_DATA = ("__dataclass_fields__", "__struct_fields__", "__attrs_attrs__", "__members__")
 _NO_NAMES: frozenset[str] = frozenset()
 
 
@@ -199,14 +200,20 @@ class _Walk:
         elif isinstance(value, property):
             self._items(value, (("", value.fget), ("", value.fset), ("", value.fdel)))
         elif _is_own_class(kind):
-            slots = [name for each in kind.__mro__ for name in _slots(each) if hasattr(value, name)]
-            self._items(kind, [(name, getattr(value, name)) for name in slots])
-            self._items(value, sorted(getattr(value, "__dict__", {}).items()))
             self._tell(kind)
+            self._state(value, kind)
         else:
             held = sorted(getattr(value, "__dict__", {}).items()) if hasattr(kind, "__dict__") else ()
             self._parts.append(f"{kind.__module__}.{kind.__qualname__}")
             self._items(value, [(name, each) for name, each in held if isinstance(each, _WRAPPED)])
+
+    def _state(self, value: Any, kind: type) -> None:
+        """All of a thing that is data; of others only plain values: what they gather is no code."""
+        slots = [name for each in kind.__mro__ for name in _slots(each) if hasattr(value, name)]
+        held = {name: getattr(value, name) for name in slots} | getattr(value, "__dict__", {})
+        if not any(hasattr(kind, mark) for mark in _OF_DATA):
+            held = {name: each for name, each in held.items() if type(each) in _ATOMS}
+        self._items(value, sorted(held.items()))
 
 
 _WRAPPED = (FunctionType, MethodType, functools.partial, type(functools.lru_cache(len)))

@@ -107,7 +107,12 @@ def handed_on(outputs: Sequence[Output], objects: Objects) -> Any:
 
 def _encoded(node: str, value: Any) -> bytes:
     plain = _plain(value, node, "the value", 0)
-    return _ENCODER.encode(plain)
+    try:
+        return _ENCODER.encode(plain)
+    except UnicodeEncodeError as error:
+        raise UnserialisableValue(
+            f"{node}: a text in the value can't be written as UTF-8: {error}."
+        ) from None
 
 
 def _plain(value: Any, node: str, where: str, depth: int) -> Any:

@@ -148,7 +148,8 @@ def test_the_store_is_a_store() -> None:
     operations = {name for name in vars(Store) if not name.startswith("_")}
     questions = {name for name in vars(LedgerReader) if not name.startswith("_")}
     offered = {name for name in dir(SqlStore) if not name.startswith("_")}
-    assert offered == operations | questions
+    # Run-state and branches have classes of their own, made on the same database.
+    assert offered - {"database"} == operations | questions
 
 
 def test_a_reader_can_only_read() -> None:

@@ -16,7 +16,6 @@ from kfm.core.errors import (
     KfmError,
     LockHeld,
     NodesFailed,
-    NodesFailed,
     PipelineFailed,
     UpstreamUnavailable,
     all_errors,

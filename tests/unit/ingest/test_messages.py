@@ -271,6 +271,10 @@ BODIES: dict[str, tuple[Any, str]] = {
     "no message": (envelope("", Message=None), "ENVELOPE_INVALID"),
     "message is no text": (envelope("x") | {"Message": {}}, "ENVELOPE_INVALID"),
     "no topic": (envelope("{}", TopicArn=None), "ENVELOPE_INVALID"),
+    "envelope is ambiguous": (
+        json.dumps(envelope(event(record()))).replace('"Type"', '"Odd": NaN, "Type"').encode(),
+        "ENVELOPE_INVALID",
+    ),
     "message is cut": (envelope('{"Records": [{'), "BODY_NOT_JSON"),
 }
 

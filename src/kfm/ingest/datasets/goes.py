@@ -22,7 +22,7 @@ PLACES = (
 TOPICS = tuple(f"arn:aws:sns:us-east-1:123901341784:NewGOES{number}Object" for number in NUMBERS)
 FOLDERS = "[{folder:word}/{d_year:yyyy}/{d_doy:doy}/{d_hour:hh}/]"
 STAMPS = "_{sat:sat}_s{start:day_scan}_e{end:day_scan}_c{created:day_scan}"
-KINDS = {"sat": r"G\d\d", "env": r"O[RT]|I[TPS]"}
+KINDS = {"sat": r"G\d\d", "env": r"O[RT]|I[TPS]|RP"}  # operational, tests, reprocessed
 
 
 def folders(fields: Fields, span: Span) -> Fields:

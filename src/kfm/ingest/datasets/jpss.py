@@ -73,6 +73,9 @@ DATASET = Dataset(
         Place(bucket="noaa-nesdis-n21-pds", platform="NOAA-21"),
         Place(bucket="noaa-nesdis-snpp-pds", platform="Suomi-NPP"),
         Place(bucket="noaa-jpss", home=False),
+        Place(bucket="gcp-noaa-nesdis-n20", provider="gcp", platform="NOAA-20", home=False),
+        Place(bucket="gcp-noaa-nesdis-n21", provider="gcp", platform="NOAA-21", home=False),
+        Place(bucket="gcp-noaa-nesdis-snpp", provider="gcp", platform="Suomi-NPP", home=False),
     ),
     topics=(
         "arn:aws:sns:us-east-1:709902155096:NewNOAA20Object",

@@ -44,7 +44,7 @@ DATASET = Dataset(
         Rule(
             pattern=Pattern(
                 _FOLDERS + "{site:site}{ymd:ymd}_{hms:hms}[_{version:version}][_{kind:kind}][{gz:packed}]",
-                SITE | {"version": r"V\d\d", "kind": "MDM", "packed": r"\.gz|\.Z|\.bz2"},
+                SITE | {"version": r"V\d\d", "kind": "MDM", "packed": r"\.(?:gz|Z|bz2)(?:\.\d{3})?|\.\d{3}"},
             ),
             product=_product,
             platform=Template("{site}"),
