@@ -1,4 +1,4 @@
-"""The life of a dataset in eight scenes, each of which is verified: `make demo`.
+"""The life of a dataset in nine scenes, each of which is verified: `make demo`.
 
 Every command is really run, in `examples/demo/.work`, against a server on this machine that misbehaves
 on purpose. A scene that does not do what it claims ends the demo with exit code 1. Another folder than
@@ -166,6 +166,31 @@ class Demo:
         )
         teller.say("Why it matters: no lock to break, nothing to repair, whenever the power goes.")
 
+    def pipeline(self) -> None:
+        teller, project = self.teller, self.project
+        teller.heading("A pipeline: only what a change or a revert reaches runs again")
+        run = ("pipeline", "run", "pipelines/march.py")
+        project.run(*run)
+        everything = project.ran("march")
+        project.run(*run)
+        nothing = project.ran("march")
+        file = project.folder / "pipelines/march.py"
+        teller.aside("somebody wants m3/s instead of cfs in pipelines/march.py:")
+        file.write_text(file.read_text().replace('{"unit": "cfs"}', '{"unit": "m3/s"}'))
+        project.run(*run)
+        reached = project.ran("march")
+        teller.verify(
+            "unchanged, nothing ran; after the change its node and the one that reads from it, no other",
+            (len(everything), nothing, reached) == (3, [], ["march.flow", "march.page"]),
+        )
+        project.run("branch", "revert", "main", "--rationale", "nobody had agreed to the unit")
+        project.run(*run)
+        teller.verify(
+            "the revert took back two results: exactly those two were made again",
+            project.ran("march") == reached,
+        )
+        teller.say("Why it matters: nobody keeps in mind what is stale, and nothing is made twice.")
+
     def governance(self) -> None:
         teller, project = self.teller, self.project
         teller.heading("Governance: a refusal, and a kill switch")
@@ -273,7 +298,7 @@ def play(teller: Teller, folder: Path) -> None:
     provider = Provider()
     with alone(folder), serving(provider) as address:
         project = Project(folder, address, teller)
-        teller.line("kfm, in eight scenes", "bold")
+        teller.line("kfm, in nine scenes", "bold")
         teller.output(f"project   {seen_from(folder)}, made anew each time; its kfm.yml is worth reading")
         teller.output(f"upstream  {address}, invented data from a server that misbehaves on purpose")
         teller.output(f"commands  are run in the project's folder; kfm is {seen_from(project.kfm[0])}")
@@ -285,6 +310,7 @@ def play(teller: Teller, folder: Path) -> None:
             demo.broken_contract,
             demo.plan_and_apply,
             demo.killed,
+            demo.pipeline,
             demo.governance,
             demo.evidence,
         ):

@@ -164,6 +164,12 @@ class Project:
         found: list[Any] = self.ask("runs", "--source", source)["runs"]
         return found
 
+    def ran(self, pipeline: str) -> list[str]:
+        """The nodes that the last pass over a pipeline executed."""
+        last = self.ask("run-state", "list", "--pipeline", pipeline)["passes"][0]["run_id"]
+        nodes = self.ask("run-state", "show", last)["nodes"]
+        return sorted(each["dataset_id"] for each in nodes if each["outcome"] == "success")
+
     def current(self, dataset: str) -> Path:
         """The folder of the version that readers see."""
         return (self.published / dataset / "current").resolve()

@@ -100,7 +100,7 @@ class Notifier(Protocol):
     """Tells somebody of one change of an incident. What a plugin of `kfm.notifiers` makes."""
 
     def notify(self, change_id: str, body: bytes) -> None:
-        """Return once it has surely arrived; raise anything otherwise. The same may come twice, with one id."""
+        """Return once it has surely arrived; raise anything otherwise. The same may come twice."""
 
     def close(self) -> None: ...
 

@@ -56,7 +56,8 @@ EVIDENCE = (
         "kfm.store.leases",
         (
             (
-                "    journal.abandon(session, lock.holder.run_id, code, GONE, now_ms, _lone_node(lock.scope))\n",
+                "    journal.abandon(session, lock.holder.run_id, code, GONE, now_ms,"
+                " _lone_node(lock.scope))\n",
                 "",
             ),
         ),

@@ -235,7 +235,10 @@ class Deciding:
         sizes = self._sizes
         for each in outputs_of(outputs):
             if each.kind == "file":
-                seen = self._checksums.of(each.name)
+                try:
+                    seen = self._checksums.of(each.name)
+                except OSError:  # a folder, or something that nobody may read, is in its place
+                    return f"{each.name} can't be read"
                 if seen != each.checksum:
                     return f"{each.name} is {'gone' if seen is None else 'altered'}"
                 continue

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
+import stat
 
 from kfm.core.errors import UsageError
 
@@ -24,7 +26,7 @@ class DiskProject:
 
         found = []
         for path in glob.iglob(pattern, root_dir=self._root, recursive=True):
-            if os.path.isfile(self._root + path):
+            if os.path.isfile(self._at(path)):
                 found.append(path)
             if len(found) > MATCHES_MAX:
                 raise UsageError(f"{pattern} matches more than {MATCHES_MAX} files.")
@@ -32,11 +34,22 @@ class DiskProject:
 
     def stat(self, path: str) -> tuple[int, int, int] | None:
         try:
-            told = os.stat(self._root + path if path[:1] != "/" else path)
+            told = os.stat(self._at(path))
         except (FileNotFoundError, NotADirectoryError):
             return None
+        except OSError as error:
+            if error.errno in (errno.ELOOP, errno.ENAMETOOLONG):  # a name that leads to no file
+                return None
+            raise
         return told.st_size, told.st_mtime_ns, told.st_ino
 
     def checksum(self, path: str) -> str:
-        with open(self._root + path if path[:1] != "/" else path, "rb", buffering=0) as file:
+        # Whoever has put something else there, such as a pipe, does not make us wait for ever.
+        descriptor = os.open(self._at(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(descriptor, "rb", buffering=0) as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise OSError(errno.EINVAL, "it is no regular file", path)
             return "sha256:" + hashlib.file_digest(file, "sha256").hexdigest()
+
+    def _at(self, path: str) -> str:
+        return path if path[:1] == "/" else self._root + path

@@ -136,8 +136,8 @@ _WHY_NOT = {
         "doing it once, declare it: kfm.call(…, idempotent=True)"
     ),
     "needs-approval": (
-        "It was approved for this attempt only, so nothing tries it again by itself: ask for another approval "
-        "with `kfm request --run RUN --rationale TEXT`, then use the same command"
+        "It was approved for this attempt only, so nothing tries it again by itself: ask for another "
+        "approval with `kfm request --run RUN --rationale TEXT`, then use the same command"
     ),
     "next-run": (
         "Its schedule's next run begins before another attempt could, and takes over what is left; the same "

@@ -14,7 +14,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable
 from hashlib import sha256
-from types import CodeType, FunctionType, MappingProxyType, MethodType, ModuleType
+from types import CodeType, FrameType, FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from kfm.runs.imports import files_of, imports
@@ -74,6 +74,22 @@ class _Walk:
             else:
                 self._object(each)
         return self._parts
+
+    def around(self, frame: FrameType) -> list[str]:
+        """The same from a place in a running function; of a file's top level, where values come and go,
+        only functions, classes and modules count beside the text."""
+        code, there = frame.f_code, frame.f_globals
+        if there is frame.f_locals:
+            there = {name: each for name, each in there.items() if isinstance(each, _CODE)}
+        self._parts.append(self._text(code))
+        names = _names(code)
+        for name in code.co_freevars:
+            if name in frame.f_locals:
+                self._parts.append(name)
+                self._tell(frame.f_locals[name], names)
+        self._mentioned(there, names)
+        self._imported(code, frame.f_globals.get("__package__") or "")
+        return self.through(None)
 
     def _tell(self, value: Any, names: Iterable[str] = _NO_NAMES) -> None:
         """`names` are those that the user of the value mentions: of a module, only these count."""
@@ -168,7 +184,8 @@ class _Walk:
 
     def _text(self, code: CodeType) -> str:
         if code not in self._texts:
-            lines = linecache.getlines(code.co_filename)[code.co_firstlineno - 1 : _last_line(code)]
+            first = max(0, code.co_firstlineno - 1)
+            lines = linecache.getlines(code.co_filename)[first : _last_line(code)]
             self._texts[code] = "".join(_undecorated(lines)) or _bytecode(code)
         return self._texts[code]
 
@@ -217,13 +234,16 @@ class _Walk:
 
 
 _WRAPPED = (FunctionType, MethodType, functools.partial, type(functools.lru_cache(len)))
+_CODE = (*_WRAPPED, type, ModuleType)
 
 
 def enclosing_code(depth: int) -> str:
-    """The hash of the whole function, or file, in which a block stands: `depth` frames out from here."""
-    code = sys._getframe(depth).f_code
-    lines = linecache.getlines(code.co_filename)[max(0, code.co_firstlineno - 1) : _last_line(code)]
-    return "code:" + sha256(("".join(lines) or _bytecode(code)).encode()).hexdigest()[:16]
+    """The hash of the whole function, or file, in which a block stands, and of what it uses.
+
+    `depth` is the number of frames out from here.
+    """
+    told = "\n".join(_Walk({}).around(sys._getframe(depth)))
+    return "code:" + sha256(told.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 # --- whose code it is -----------------------------------------------------------------------

@@ -109,7 +109,20 @@ class Inputs:
             )
         rows: list[Mapping[str, Any]] = []
         for path in paths:
-            checksum = self._checksums.of(path)
+            try:
+                checksum = self._checksums.of(path)
+            except IsADirectoryError:
+                raise UnhashableInput(
+                    f"{here}: {path} is a folder.",
+                    field=here,
+                    remedy=f"Name its files: {path.rstrip('/')}/* or, with all folders below, /**.",
+                ) from None
+            except OSError as error:
+                raise UnhashableInput(
+                    f"{here}: {path} can't be read: {error.strerror or error}.",
+                    field=here,
+                    remedy="Make it a file that can be read, or leave it out of `inputs`.",
+                ) from None
             if checksum is None:
                 raise UnhashableInput(f"{here}: {path} went away while it was looked at.", field=here)
             rows.append({"uri": f"file:{path}", "checksum": checksum})

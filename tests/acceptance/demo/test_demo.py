@@ -25,8 +25,9 @@ SCENES = (
     "4  A broken contract is stopped at the gate",
     "5  Look first, then apply exactly that",
     "6  Killed half-way, taken over by the next run",
-    "7  Governance: a refusal, and a kill switch",
-    "8  Evidence: what a stranger can check",
+    "7  A pipeline: only what a change or a revert reaches runs again",
+    "8  Governance: a refusal, and a kill switch",
+    "9  Evidence: what a stranger can check",
 )
 
 
@@ -34,9 +35,9 @@ def _commands(text: str) -> list[str]:
     return re.findall(r"^ *\$ (.*)$", text, flags=re.MULTILINE)
 
 
-@pytest.mark.req("UPD-5", "UPD-7", "UPD-9", "TRG-4", "GOV-1", "RET-5", "GOV-2", "TRG-8")
+@pytest.mark.req("UPD-5", "UPD-7", "UPD-9", "TRG-4", "GOV-1", "RET-5", "GOV-2", "TRG-8", "RS-3", "RS-10")
 def test_every_scene_is_played_and_verified(played: Played) -> None:
-    """Eight scenes in order, each verified at least once, and exit code 0."""
+    """Nine scenes in order, each verified at least once, and exit code 0."""
     assert played.code == 0, played.text
     rest = played.text
     for title in SCENES:
