@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stdout, suppress
+from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
 from typing import Any
 
 from kfm.cli.discretion import clean_line
@@ -96,17 +96,13 @@ def forgiving(log_format: str = "text") -> Iterator[Stream]:
 @contextmanager
 def data_apart() -> Iterator[None]:
     """While it lasts, only we write to standard output: what nodes and their programs print is no data."""
-    out = sys.stdout
+    out: Any = sys.stdout
     try:
         shared = isinstance(out, Stream) and out.fileno() == 1
     except (OSError, ValueError):  # no descriptor behind it, as in some tests
         shared = False
-    with redirect_stdout(sys.stderr):
-        if shared:
-            with out.apart():
-                yield
-        else:
-            yield
+    with redirect_stdout(sys.stderr), out.apart() if shared else nullcontext():
+        yield
 
 
 def _fill_gaps() -> None:

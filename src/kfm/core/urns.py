@@ -80,11 +80,6 @@ def graph_urn(digest: str) -> str:
     return _urn("graph", bare_hex(digest))
 
 
-def decision_urn(number: int) -> str:
-    """An entry of the governance ledger, by its place in the chain."""
-    return _urn("governance", str(number))
-
-
 def bare_hex(checksum: str) -> str:
     """`sha256:<hex>` without its prefix."""
     return checksum.removeprefix("sha256:")

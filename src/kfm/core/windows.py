@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from whenever import ZonedDateTime
 
 DAY_MS = 86_400_000
-COUNT_MAX = 9_999_999
 _DURATION = re.compile(
     r"P(?:(\d{1,7})Y)?(?:(\d{1,7})M)?(?:(\d{1,7})W)?(?:(\d{1,7})D)?"
     r"(?:T(?:(\d{1,7})H)?(?:(\d{1,7})M)?(?:(\d{1,7})S)?)?\Z",

@@ -179,6 +179,7 @@ class Passing(Deciding):
             run_id=self._wish.run_id,
             branch=self._wish.branch,
             run=self._run,
+            sees_run=not self._graph.reads[spec.id],
         )
 
     def _record(self, finished: list[Outcome]) -> list[str]:

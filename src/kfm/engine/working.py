@@ -13,7 +13,7 @@ from kfm.core.errors import Cancelled, ContractViolated, KfmError, PipelineFaile
 from kfm.core.records import NodeOutcome, Output
 from kfm.core.run_states import NOTHING_CHECKED
 from kfm.runs.declare import CONTEXT_NAMES, NodeSpec
-from kfm.runs.node_context import NodeContext, NodePublisher
+from kfm.runs.node_context import NodeContext, NodePublisher, OutOfSight
 from kfm.runs.values import handed_on, store_value
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ class Job:
     run_id: str
     branch: str
     run: Any = None
+    sees_run: bool = True  # what it could read there is part of its hash
 
 
 class Outcome(NamedTuple):
@@ -166,7 +167,7 @@ def perform(job: Job, bench: Bench, cancelled: Callable[[], bool]) -> Outcome:
         publisher=publisher,
         log=lambda line: bench.log(spec.id, line),
         cancelled=cancelled,
-        run=job.run.context if job.run else None,
+        run=_run_of(job),
     )
     outcome: NodeOutcome = "failed"
     outputs: tuple[Output, ...] = ()
@@ -245,6 +246,12 @@ def _typed(spec: NodeSpec, arguments: dict[str, Any]) -> dict[str, Any]:
     return arguments
 
 
+def _run_of(job: Job) -> Any:
+    if job.run is None:
+        return None
+    return job.run.context if job.sees_run else OutOfSight(job.spec.id)
+
+
 def _files(spec: NodeSpec, files: ProjectFiles) -> list[Output]:
     """The files that the function wrote by itself, as it declared."""
     found = []
@@ -254,6 +261,12 @@ def _files(spec: NodeSpec, files: ProjectFiles) -> list[Output]:
             raise PipelineFailed(f"{spec.id} did not write {pattern}, which it declares as an output.")
         for path in matched:
             told = files.stat(path)
-            checksum = files.checksum(path)
+            try:
+                checksum = files.checksum(path)
+            except IsADirectoryError:
+                raise PipelineFailed(
+                    f"{spec.id}: its output {path} is a folder.",
+                    remedy=f"Declare the files in it: {path}/* or, with all that is below, {path}/**.",
+                ) from None
             found.append(Output(name=path, checksum=checksum, size=told[0] if told else 0, kind="file"))
     return found

@@ -155,12 +155,9 @@ class Client:
             raise
         except Exception as error:
             package = type(error).__module__.partition(".")[0]
-            if package == "lakefs_sdk" and getattr(error, "status", None):
-                raise self._refusal(
-                    int(error.status),  # type: ignore[attr-defined]
-                    error.body,  # type: ignore[attr-defined]
-                    error.headers,  # type: ignore[attr-defined]
-                ) from None
+            answer: Any = error  # the SDK, and so the class, is not imported before it is needed
+            if package == "lakefs_sdk" and getattr(answer, "status", None):
+                raise self._refusal(int(answer.status), answer.body, answer.headers) from None
             if package in ("lakefs_sdk", "urllib3"):
                 reason = _reason(error)
                 raise BranchesUnavailable(

@@ -11,6 +11,7 @@ from kfm.core.errors import UsageError
 
 MATCHES_MAX = 1_000_000
 _MAGIC = "*?["
+_NO_FILE = (errno.EINVAL, "it is no regular file")
 
 
 class DiskProject:
@@ -46,10 +47,15 @@ class DiskProject:
     def checksum(self, path: str) -> str:
         # Whoever has put something else there, such as a pipe, does not make us wait for ever.
         descriptor = os.open(self._at(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(descriptor, "rb", buffering=0) as file:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise OSError(errno.EINVAL, "it is no regular file", path)
-            return "sha256:" + hashlib.file_digest(file, "sha256").hexdigest()
+        try:
+            kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
+            if kind != stat.S_IFREG:
+                told = (errno.EISDIR, "it is a folder") if kind == stat.S_IFDIR else _NO_FILE
+                raise OSError(*told, path)
+            with open(descriptor, "rb", buffering=0, closefd=False) as file:
+                return "sha256:" + hashlib.file_digest(file, "sha256").hexdigest()
+        finally:
+            os.close(descriptor)
 
     def _at(self, path: str) -> str:
         return path if path[:1] == "/" else self._root + path

@@ -323,12 +323,3 @@ def tally(old: Manifest | None, new: Manifest) -> Tally:
 def blobs(manifest: Manifest) -> frozenset[str]:
     """Every object that this version needs."""
     return frozenset(asset.sha256 for item in manifest.items for asset in item.assets)
-
-
-def shared_blobs(manifest: Manifest) -> dict[str, tuple[str, ...]]:
-    """Objects that stand at more than one path, with the paths: stored once, published often."""
-    paths: dict[str, list[str]] = {}
-    for item in manifest.items:
-        for asset in item.assets:
-            paths.setdefault(asset.sha256, []).append(asset.path)
-    return {sha256: tuple(sorted(where)) for sha256, where in sorted(paths.items()) if len(where) > 1}

@@ -17,6 +17,8 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+import msgspec
+
 from kfm.core.errors import PipelineError
 from kfm.core.run_states import MAIN, SkipScope
 from kfm.runs.graph import near, ordered
@@ -35,30 +37,17 @@ _VARIABLE = 0x04 | 0x08  # *args, **kwargs
 _EMPTY: Mapping[str, Any] = {}
 
 
-class NodeSpec:
+class NodeSpec(msgspec.Struct, eq=False):
     """One node, as it was declared."""
 
-    __slots__ = ("after", "function", "id", "inputs", "needs", "outputs", "params", "version")
-
-    def __init__(
-        self,
-        id: str,
-        function: Callable[..., Any],
-        inputs: Any,
-        params: Mapping[str, Any],
-        needs: Mapping[str, str],
-        after: Sequence[str],
-        outputs: Sequence[str],
-        version: str | None,
-    ) -> None:
-        self.id = id
-        self.function = function
-        self.inputs = inputs
-        self.params = params
-        self.needs = needs
-        self.after = after
-        self.outputs = outputs
-        self.version = version
+    id: str
+    function: Callable[..., Any]
+    inputs: Any
+    params: Mapping[str, Any]
+    needs: Mapping[str, str]
+    after: Sequence[str]
+    outputs: Sequence[str]
+    version: str | None
 
     @property
     def where(self) -> str:
@@ -90,7 +79,6 @@ class Pipeline:
         self.home: str | None = sys._getframe(1).f_globals.get("__file__")  # what makes it
         self.nodes: dict[str, NodeSpec] = {}
         self._wired: Wired | None = None
-        self._by_name: dict[str, str | None] = {}  # of functions; None: more than one has it
 
     def node(
         self,
@@ -120,18 +108,13 @@ class Pipeline:
         return declare
 
     def add(self, spec: NodeSpec) -> None:
-        if not 0 < len(spec.id) <= NAME_MAX or "/" in spec.id:
-            raise PipelineError(
-                f"{spec.id!r} is no name for a node: 1 to {NAME_MAX} characters, and no slash."
-            )
-        if spec.id in self.nodes:
-            raise PipelineError(
-                f"Two nodes are called {spec.id}: {self.nodes[spec.id].where} and {spec.where}."
-            )
-        self.nodes[spec.id] = spec
+        name, nodes = spec.id, self.nodes
+        if not 0 < len(name) <= NAME_MAX or "/" in name:
+            raise PipelineError(f"{name!r} is no name for a node: 1 to {NAME_MAX} characters, and no slash.")
+        if name in nodes:
+            raise PipelineError(f"Two nodes are called {name}: {nodes[name].where} and {spec.where}.")
+        nodes[name] = spec
         self._wired = None
-        name = getattr(spec.function, "__name__", spec.id)
-        self._by_name[name] = None if name in self._by_name else spec.id
 
     # --- the graph ---------------------------------------------------------------------
 
@@ -142,45 +125,35 @@ class Pipeline:
         return self._wired
 
     def _wire(self) -> Wired:
-        known: dict[Any, tuple[Sequence[str], Iterable[str]]] = {}  # many nodes, few functions
+        known: dict[
+            Any, tuple[frozenset[str], Sequence[str], Iterable[str]]
+        ] = {}  # many nodes, few functions
+        by_name: dict[str, str | None] = {}
         bindings: dict[str, Mapping[str, str]] = {}
         reads: dict[str, tuple[str, ...]] = {}
         for name, spec in self.nodes.items():
             function = spec.function
             arguments = known.get(function)
             if arguments is None:
-                arguments = known[function] = arguments_of(function)
-            needs = spec.needs
+                names, optional = arguments_of(function)
+                arguments = known[function] = frozenset(names), names, optional
+            bound = spec.needs
             # Whoever says for each argument where it comes from is taken at his word.
-            bound = needs if needs.keys() == set(arguments[0]) else self._bound(spec, *arguments)
+            if bound.keys() != arguments[0]:
+                by_name = by_name or self._by_name()
+                bound = _bound(spec, arguments[1], arguments[2], by_name)
             bindings[name] = bound
-            reads[name] = tuple(dict.fromkeys((*bound.values(), *spec.after)))
+            after = spec.after
+            reads[name] = tuple(dict.fromkeys((*bound.values(), *after) if after else bound.values()))
         return Wired(ordered(reads), reads, bindings)
 
-    def _bound(self, spec: NodeSpec, names: Sequence[str], optional: Iterable[str]) -> dict[str, str]:
-        """argument → the node whose result it receives."""
-        bound = dict(spec.needs)
-        for name in bound:
-            if name not in names and names is not ANY and not _takes_more(spec.function):
-                raise PipelineError(f"{spec.id} ({spec.where}) has no argument {name}{near(name, names)}.")
-        for name in names:
-            if name in bound or name in spec.params or name in CONTEXT_NAMES:
-                continue
-            producer = self._by_name.get(name, "")
-            if producer:
-                bound[name] = producer
-            elif producer is None:
-                raise PipelineError(
-                    f"{spec.id} reads from {name}, but several nodes have functions of that name.",
-                    remedy=f'Say which one: needs={{"{name}": "…"}}.',
-                )
-            elif name not in optional:
-                raise PipelineError(
-                    f"{spec.id} ({spec.where}) wants {name}, which is neither a node's function nor one "
-                    f"of its params{near(name, [*self._by_name, *spec.params])}",
-                    remedy="Call the argument like the function that it reads from, or give it in params.",
-                )
-        return bound
+    def _by_name(self) -> dict[str, str | None]:
+        """function → its node; None: more than one has it."""
+        found: dict[str, str | None] = {}
+        for node, spec in self.nodes.items():
+            name = getattr(spec.function, "__name__", node)
+            found[name] = None if name in found else node
+        return found
 
     # --- running -----------------------------------------------------------------------
 
@@ -209,6 +182,34 @@ class Wired:
         self.order = order
         self.reads = reads
         self.bindings = bindings
+
+
+def _bound(
+    spec: NodeSpec, names: Sequence[str], optional: Iterable[str], by_name: Mapping[str, str | None]
+) -> dict[str, str]:
+    """argument → the node whose result it receives."""
+    bound = dict(spec.needs)
+    for name in bound:
+        if name not in names and names is not ANY and not _takes_more(spec.function):
+            raise PipelineError(f"{spec.id} ({spec.where}) has no argument {name}{near(name, names)}.")
+    for name in names:
+        if name in bound or name in spec.params or name in CONTEXT_NAMES:
+            continue
+        producer = by_name.get(name, "")
+        if producer:
+            bound[name] = producer
+        elif producer is None:
+            raise PipelineError(
+                f"{spec.id} reads from {name}, but several nodes have functions of that name.",
+                remedy=f'Say which one: needs={{"{name}": "…"}}.',
+            )
+        elif name not in optional:
+            raise PipelineError(
+                f"{spec.id} ({spec.where}) wants {name}, which is neither a node's function nor one "
+                f"of its params{near(name, [*by_name, *spec.params])}",
+                remedy="Call the argument like the function that it reads from, or give it in params.",
+            )
+    return bound
 
 
 class _Any(tuple[str, ...]):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 
 from kfm.core.errors import PipelineError
 
@@ -15,6 +14,8 @@ def ordered(reads: Mapping[str, tuple[str, ...]]) -> list[str]:
     """Every node after those that it reads from; otherwise in the order in which they were declared."""
     if len(reads) > NODES_MAX:
         raise PipelineError(f"{len(reads)} nodes in one pipeline; {NODES_MAX} are allowed.")
+    if _is_ordered(reads):
+        return list(reads)
     dependants: dict[str, list[str]] = {}
     waiting: dict[str, int] = {}
     order: list[str] = []
@@ -44,6 +45,16 @@ def ordered(reads: Mapping[str, tuple[str, ...]]) -> list[str]:
     return order
 
 
+def _is_ordered(reads: Mapping[str, tuple[str, ...]]) -> bool:
+    """Declared as they can run, as most pipelines are."""
+    declared: set[str] = set()
+    for node, upstream in reads.items():
+        if upstream and not declared.issuperset(upstream):
+            return False
+        declared.add(node)
+    return True
+
+
 def descendants(reads: Mapping[str, tuple[str, ...]], roots: Iterable[str]) -> set[str]:
     """The nodes named, and all that read from them, directly or not."""
     found = set(roots)
@@ -67,6 +78,8 @@ def ancestors(reads: Mapping[str, tuple[str, ...]], leaves: Iterable[str]) -> se
 
 def near(wanted: str, known: Iterable[str]) -> str:
     """`; did you mean …?`, where something is near."""
+    from difflib import get_close_matches  # late: only mistakes need it
+
     close = get_close_matches(wanted, list(known), n=1)
     return f"; did you mean {close[0]}?" if close else ""
 

@@ -115,7 +115,7 @@ class Inputs:
                 raise UnhashableInput(
                     f"{here}: {path} is a folder.",
                     field=here,
-                    remedy=f"Name its files: {path.rstrip('/')}/* or, with all folders below, /**.",
+                    remedy=f"Name its files: {path}/* or, with all that is below, {path}/**.",
                 ) from None
             except OSError as error:
                 raise UnhashableInput(

@@ -35,9 +35,6 @@ class Layout:
     lines: list[tuple[str, ...]]  # from, the bends in between, to
     height: float
 
-    def layer_of(self) -> dict[str, int]:
-        return {name: number for number, layer in enumerate(self.layers) for name in layer}
-
 
 def depths(reads: Reads) -> dict[str, int]:
     """Node → its layer, from 0: one more than the deepest that it reads from; those come first."""

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kfm.core.errors import Cancelled, ContractViolated, PathConflict
+from kfm.core.errors import Cancelled, ContractViolated, PathConflict, PipelineFailed
 from kfm.core.records import Asset, Output
 from kfm.core.templates import safe_path
 from kfm.runs.values import BYTES_VALUE, JSON_VALUE, StoredFile, store_bytes
@@ -78,6 +78,22 @@ class NodePublisher:
             raise
 
 
+class OutOfSight:
+    """The governed run, for a node that reads from others: what it would see is no part of its hash."""
+
+    def __init__(self, node: str) -> None:
+        self._node = node
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise PipelineFailed(
+            f"{self._node} asks for ctx.run.{name}, but reads from other nodes.",
+            remedy="Let a node that reads from no other return what this one needs, and read from it: so it "
+            "is noticed when that changes.",
+        )
+
+
 class NodeContext:
     """The world of one node at work."""
 
@@ -101,7 +117,7 @@ class NodeContext:
         self.params = params
         self.publisher = publisher
         self.log = log
-        self.run = run  # in a governed run: its inputs, window and dataset
+        self.run = run  # in a governed run: its inputs, window and dataset; for nodes that read from no other
         self._cancelled = cancelled
         self._checks = {"checks": 0, "passed": 0, "failed": 0}
         self._failed: list[str] = []

@@ -6,7 +6,7 @@ done is answered before anything is written; the caller may go on in the same tr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from kfm.core import branching, history, trees
@@ -18,7 +18,6 @@ from kfm.core.branching import (
     Entry,
     Merged,
     Moved,
-    PathChange,
     Preference,
 )
 from kfm.core.errors import BranchProtected, PathConflict, RefExists, RefNotFound, UsageError
@@ -74,17 +73,6 @@ def ensure_in(session: Session, name: str) -> Branch:
         if found is None:
             raise
         return found
-
-
-def lookup_in(session: Session, commit_id: str, paths: Iterable[str]) -> dict[str, Entry]:
-    """Those of the paths that a commit holds."""
-    return forest(session).lookup(finder(session)(commit_id).tree_id, paths)
-
-
-def diff_in(session: Session, old: str, new: str, prefix: str = "") -> Iterator[PathChange]:
-    """The paths that differ between two commits, in order; read as they are asked for."""
-    find = finder(session)
-    return forest(session).diff(find(old).tree_id, find(new).tree_id, prefix)
 
 
 def commit_in(

@@ -7,6 +7,7 @@ inside his transaction.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -24,9 +25,9 @@ from kfm.core.branching import (
     Tag,
     Why,
 )
-from kfm.core.errors import RefExists, RefNotFound, SchemaViolation
+from kfm.core.errors import Busy, RefExists, RefNotFound, SchemaViolation
 from kfm.core.records import GovernanceEntry
-from kfm.store import branch_changes, branch_rows, branch_sweep, governance, node_branches, rows
+from kfm.store import branch_changes, branch_rows, branch_sweep, governance, leases, node_branches, rows
 from kfm.store.session import Database, Row, Session
 
 LOG_MAX = 100_000
@@ -111,6 +112,12 @@ class EmbeddedBranches(EmbeddedBranchReader):
 
     def delete(self, name: str, *, why: Why, expected: str | None = None) -> Branch | Moved:
         def change(session: Session) -> Branch | Moved:
+            if lock := leases.at_work_on(session, name):
+                assert lock.holder is not None
+                raise Busy(
+                    f"Run {lock.holder.run_id} works on {name}, so the branch is not deleted.",
+                    remedy="Wait for it, or stop it; a run that was killed counts until its lease lapses.",
+                )
             gone = branch_changes.delete_in(session, name, expected=expected)
             if isinstance(gone, Branch):
                 node_branches.forgotten(session, gone.name)
@@ -265,9 +272,7 @@ class EmbeddedBranches(EmbeddedBranchReader):
             if branch_sweep.unreached(self._session, marks, before_ms) == nothing:
                 return nothing
             try:
-                return self._database.write(
-                    lambda session, marks=marks: branch_sweep.sweep_in(session, marks, before_ms)  # type: ignore[misc]
-                )
+                return self._database.write(partial(branch_sweep.sweep_in, marks=marks, before_ms=before_ms))
             # kfm: allow KFM102, KFM106 lost race: somebody named what was about to go, its reference held it
             except SchemaViolation:
                 continue

@@ -11,22 +11,12 @@ from collections.abc import Collection
 from msgspec.structs import replace
 
 from kfm.core.errors import UsageError
-from kfm.core.records import Node
-from kfm.core.run_states import (
-    BeginPass,
-    Begun,
-    EndPass,
-    Graph,
-    Head,
-    Known,
-    outputs_hash,
-    outputs_text,
-)
+from kfm.core.run_states import BeginPass, Begun, EndPass, Graph, Known
 from kfm.run_state_ports import StandingShelf
-from kfm.store import leases, run_states
+from kfm.store import leases, node_branches, run_states
 from kfm.store.run_state_tables import RunStateTables
 from kfm.store.session import Database, Session
-from kfm.store.shelved import ShelvedRunStates
+from kfm.store.shelved import ShelvedRunStates, head_of
 
 
 class RunStatesElsewhere(ShelvedRunStates):
@@ -43,7 +33,7 @@ class RunStatesElsewhere(ShelvedRunStates):
         heads = {node: head for node, head in ledger.items() if node in found.heads or head.rerun is not None}
         if missing := set(dataset_ids) - set(heads):
             _keys, best = self._standing.standing(branch)
-            heads |= {node: _head(best[node]) for node in missing & set(best)}
+            heads |= {node: head_of(best[node]) for node in missing & set(best)}
         return Known(found.own, heads)
 
     def begin(self, request: BeginPass, dead: leases.Dead) -> Begun:
@@ -82,15 +72,10 @@ class RunStatesElsewhere(ShelvedRunStates):
                     run_states.put_head(session, replace(made, lakefs_branch=branch))
             for node, reads in graph:
                 producer = next((each for each in reads if each in reverted), None)
-                why = f"{producer}, which it reads from, was reverted" if producer else ""
+                why = node_branches.reader_of(producer) if producer else ""
                 if node in reverted:
-                    why = "" if node in best else "its outputs were reverted"
+                    why = "" if node in best else node_branches.REVERTED
                 if why:
                     session.all("node_heads.rerun", branch=branch, dataset_id=node, rerun=why)
 
         self._database.write(change)
-
-
-def _head(node: Node) -> Head:
-    outputs = outputs_text(node.outputs)
-    return Head(node.run_id, node.inputs_hash, node.code_sha, outputs_hash(node.outputs), outputs)

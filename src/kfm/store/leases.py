@@ -30,6 +30,16 @@ def _lapsed(lock: Lock, now_ms: int) -> bool:
     return not 0 < lock.lease_until_ms - now_ms <= LEASE_MAX_MS
 
 
+def at_work_on(session: Session, branch: str) -> Lock | None:
+    """The lock of a pass, or of a node that runs alone, on this branch."""
+    now_ms = session.now_ms()
+    for lock in (rows.lock_from(row) for row in session.all("locks.held")):
+        on_it = lock.scope.startswith(("pipeline:", "node:")) and lock.scope.endswith(f"@{branch}")
+        if on_it and lock.holder is not None and not _lapsed(lock, now_ms):
+            return lock
+    return None
+
+
 def lock_for_update(session: Session, scope: str) -> Lock:
     row = session.one("locks.get_for_update", scope=scope)
     if row is None:

@@ -125,7 +125,7 @@ def _reverted(session: Session, branch: str, head: str) -> dict[str, Row | None]
     """Node whose outputs are not on the branch any more → the earlier success that was brought back."""
     tree_id, wood = _tree(session, head)
     reverted: dict[str, Row | None] = {}
-    for page in _pages(session, branch):
+    for page in heads_of(session, branch):
         expected = {row[0]: entries_of(row[0], outputs_of(row[3])) for row in page if row[4] is not None}
         there = wood.lookup(tree_id, (path for paths in expected.values() for path in paths))
         for dataset_id, entries in expected.items():
@@ -140,8 +140,13 @@ def _readers(graph: Graph, reverted: Collection[str]) -> dict[str, str]:
     for node, reads in graph:
         producer = next((each for each in reads if each in reverted), None)
         if producer is not None and node not in reverted:
-            found[node] = f"{producer}, which it reads from, was reverted"
+            found[node] = reader_of(producer)
     return found
+
+
+def reader_of(producer: str) -> str:
+    """Why a node runs again that was not reverted itself."""
+    return f"{producer}, which it reads from, was reverted"
 
 
 def _brought_back(session: Session, branch: str, dataset_id: str, wood: Forest, tree_id: str) -> Row | None:
@@ -256,7 +261,8 @@ def _tree(session: Session, commit_id: str) -> tuple[str, Forest]:
     return branch_rows.finder(session)(commit_id).tree_id, branch_rows.forest(session)
 
 
-def _pages(session: Session, branch: str) -> Iterator[list[Row]]:
+def heads_of(session: Session, branch: str) -> Iterator[list[Row]]:
+    """All that a branch knows of its nodes, page by page."""
     after = ""
     while page := session.all("node_heads.whole", branch=branch, after=after, limit=PAGE):
         yield page

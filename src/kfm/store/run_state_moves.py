@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kfm.core.records import GovernanceEntry
 from kfm.core.run_states import STORE_MARK
-from kfm.store import governance, leases
+from kfm.store import governance, leases, node_branches
 from kfm.store.session import Database, Session
 
 
@@ -33,8 +33,6 @@ def heads(session: Session) -> dict[str, list[tuple[str, str]]]:
     """Branch → (run, node) of all that it knows."""
     found: dict[str, list[tuple[str, str]]] = {}
     for (branch,) in session.all("node_heads.branches"):
-        after, keys = "", found.setdefault(branch, [])
-        while page := session.all("node_heads.whole", branch=branch, after=after, limit=1000):
-            keys += [(row[1], row[0]) for row in page]
-            after = page[-1][0]
+        pages = node_branches.heads_of(session, branch)
+        found[branch] = [(run_id, dataset_id) for page in pages for dataset_id, run_id, *_ in page]
     return found

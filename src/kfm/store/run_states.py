@@ -42,7 +42,6 @@ _GRAPH = msgspec.json.Decoder(Graph)
 _COUNTS = msgspec.json.Decoder(dict[str, int])
 _LAST_COLUMN = itemgetter(-1)
 _AS_HEAD = partial(tuple.__new__, Head)  # ten thousand at once: without a function of Python for each
-post = pass_tries.post
 
 
 # --- reading -------------------------------------------------------------------------------
@@ -201,7 +200,7 @@ def restore(session: Session, branch: str, head: Head) -> None:
 def copy_heads(session: Session, skips: Skips, now_ms: int) -> None:
     """The same, where the rows are just what the branch knows: the database copies them itself."""
     assert skips.whole is not None
-    _check_first(skips, now_ms)
+    from_document(to_document(next(skipped(skips, now_ms))))
     session.all(
         "run_states.skip_heads",
         run_id=skips.run_id,
@@ -214,29 +213,29 @@ def copy_heads(session: Session, skips: Skips, now_ms: int) -> None:
     )
 
 
-def _check_first(skips: Skips, now_ms: int) -> None:
-    first = skips.rows[0]
-    template = Node(
-        dataset_id=first[0],
-        run_id=skips.run_id,
-        lakefs_branch=skips.branch,
-        inputs_hash=first[1],
-        validation_summary=dict(NOTHING_CHECKED),
-        outcome="skipped",
-        recorded_at_ms=now_ms,
-        code_sha=first[2],
-        skipped_because=first[3],
-        pipeline_id=skips.pipeline_id,
-        reason=first[4],
-    )
-    from_document(to_document(template))
+def skipped(skips: Skips, now_ms: int) -> Iterator[Node]:
+    """The record of each node that was left alone."""
+    for dataset_id, inputs_hash, code_sha, made_by, reason in skips.rows:
+        yield Node(
+            dataset_id=dataset_id,
+            run_id=skips.run_id,
+            lakefs_branch=skips.branch,
+            inputs_hash=inputs_hash,
+            validation_summary=dict(NOTHING_CHECKED),
+            outcome="skipped",
+            recorded_at_ms=now_ms,
+            code_sha=code_sha,
+            skipped_because=made_by,
+            pipeline_id=skips.pipeline_id,
+            reason=reason,
+        )
 
 
 def put_skips(session: Session, skips: Skips, now_ms: int) -> None:
     """Many at once. What all rows share is checked once, what differs by the table itself."""
     if not skips.rows:
         return
-    _check_first(skips, now_ms)
+    from_document(to_document(next(skipped(skips, now_ms))))
     run_id, branch, pipeline_id = skips.run_id, skips.branch, skips.pipeline_id
     session.bulk(
         "run_states.skip",
@@ -268,10 +267,9 @@ def begin(session: Session, request: BeginPass, dead: leases.Dead) -> Begun:
     now_ms = session.now_ms()
     fence, lock = request.fence, None
     if fence is None:
-        if leases.lock_for_update(session, leases.COLLECTOR).holder is not None:
-            collector = leases.lock_for_update(session, leases.COLLECTOR)
-            if not leases.is_gone(collector, now_ms, dead):
-                return Begun(held_by=collector)
+        collector = leases.lock_for_update(session, leases.COLLECTOR)
+        if collector.holder is not None and not leases.is_gone(collector, now_ms, dead):
+            return Begun(held_by=collector)
         lock = leases.lock_for_update(session, request.scope)
         if lock.holder is not None and not leases.is_gone(lock, now_ms, dead):
             return Begun(held_by=lock)

@@ -109,10 +109,7 @@ class ShelvedRunStates(RunStateTables):
 
     def made(self, branch: str, dataset_id: str, inputs_hash: str, code_sha: str | None) -> Head | None:
         node = self._shelf.made(branch, dataset_id, inputs_hash, code_sha)
-        if node is None:
-            return None
-        outputs = outputs_text(node.outputs)
-        return Head(node.run_id, node.inputs_hash, node.code_sha, outputs_hash(node.outputs), outputs)
+        return None if node is None else head_of(node)
 
     def one(self, run_id: str, dataset_id: str) -> Node | None:
         branch = self._branch_of(run_id)
@@ -241,23 +238,14 @@ def checked(node: Node) -> Node:
     return node
 
 
+def head_of(node: Node) -> Head:
+    """What its branch knows of a node whose record this is."""
+    outputs = outputs_text(node.outputs)
+    return Head(node.run_id, node.inputs_hash, node.code_sha, outputs_hash(node.outputs), outputs)
+
+
 def _skipped(skips: Skips | None, now_ms: int) -> Iterator[Node]:
-    if skips is None:
-        return
-    for dataset_id, inputs_hash, code_sha, made_by, reason in skips.rows:
-        yield Node(
-            dataset_id=dataset_id,
-            run_id=skips.run_id,
-            lakefs_branch=skips.branch,
-            inputs_hash=inputs_hash,
-            validation_summary=dict(NOTHING_CHECKED),
-            outcome="skipped",
-            recorded_at_ms=now_ms,
-            code_sha=code_sha,
-            skipped_because=made_by,
-            pipeline_id=skips.pipeline_id,
-            reason=reason,
-        )
+    return iter(()) if skips is None else run_states.skipped(skips, now_ms)
 
 
 def _with(node: Node, maker: Node) -> Node:

@@ -39,12 +39,12 @@ class SqliteSession:
         return rows[0] if rows else None
 
     def many(self, name: str, rows: Iterable[dict[str, Any]], /) -> None:
-        try:
-            self._executemany(self._queries[name], rows).fetchall()
-        except (apsw.Error, *UNSTORABLE) as error:
-            raise translated(error, self._path) from error
+        self._each(name, rows)
 
     def bulk(self, name: str, rows: Sequence[tuple[Any, ...]], /) -> None:
+        self._each(name, rows)
+
+    def _each(self, name: str, rows: Iterable[dict[str, Any] | tuple[Any, ...]]) -> None:
         try:
             self._executemany(self._queries[name], rows).fetchall()
         except (apsw.Error, *UNSTORABLE) as error:

@@ -68,13 +68,7 @@ class PlaceEvidence:
 
     def fields(self) -> dict[str, Any]:
         """Of a PassKernel."""
-        return {
-            "witness": self.witness,
-            "telemetry": self.telemetry,
-            "public_name": self.public_name,
-            "meter": ProcessMeter(),
-            "energy": self.settings.energy,
-        }
+        return _fields(self.settings, self.witness, self.telemetry, self.public_name)
 
     def hand_over(self) -> None:
         """Send what waits, for a bounded time. Nothing of this may change how the work ended."""
@@ -98,12 +92,19 @@ def governed_evidence(app: Adapters) -> dict[str, Any]:
 
     key = MaskKey()
     key.value = app.ledger.mark(MASK_KEY)
+    names = public_names(app.settings, key.mask)
+    return _fields(app.settings, pass_witness(app.loaded, key), app.telemetry, names)
+
+
+def _fields(
+    settings: Settings, witness: PassWitness | None, telemetry: Telemetry, public_name: Callable[[str], str]
+) -> dict[str, Any]:
     return {
-        "witness": pass_witness(app.loaded, key),
-        "telemetry": app.telemetry,
-        "public_name": public_names(app.settings, key.mask),
+        "witness": witness,
+        "telemetry": telemetry,
+        "public_name": public_name,
         "meter": ProcessMeter(),
-        "energy": app.settings.energy,
+        "energy": settings.energy,
     }
 
 
@@ -174,7 +175,7 @@ def public_names(settings: Settings, mask: Callable[[str], str]) -> Callable[[st
     return lambda name: mask(name) if hidden(name) else name
 
 
-def _unconfigured(root: str) -> Any:
+def _unconfigured(root: str) -> Loaded:
     """A folder without a configuration is one in which everything is left as it comes."""
     from kfm.config import Loaded
     from kfm.core.settings import Settings

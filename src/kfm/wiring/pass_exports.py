@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kfm.core.records import Node
+
+if TYPE_CHECKING:
+    from kfm.store.run_state_tables import RunStateTables
 
 PASSES_MAX = 1_000_000
 
 
-def export_run_states(tables: Any, path: str, *, pipeline_id: str | None, branch: str | None) -> int:
+def export_run_states(
+    tables: RunStateTables, path: str, *, pipeline_id: str | None, branch: str | None
+) -> int:
     """Oldest pass first; returns how many records were written."""
     from kfm.store.export import export_run_states as export
 

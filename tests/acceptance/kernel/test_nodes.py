@@ -109,3 +109,12 @@ def test_a_dry_run_shows_what_nodes_would_publish(noded: Inside) -> None:
     assert not noded.published.exists()
     assert noded.run().code == 0
     assert ran(noded) == ["copies", "count", "tables"]
+
+
+@pytest.mark.req("RS-3", "RS-6")
+def test_only_nodes_that_read_from_no_other_see_the_run(noded: Inside) -> None:
+    """What others saw there would be no part of their hash: they would be left alone when it changes."""
+    noded.write("flow.py", FLOW.replace("sum(text", "len(ctx.run.inputs) + sum(text"))
+    ended = noded.run()
+    assert ended.code == 1, ended
+    assert "levels.count asks for ctx.run.inputs" in ended.err

@@ -222,12 +222,10 @@ def test_decimal_text_is_the_same_number(value: float) -> None:
     assert "e" not in text.lower()
 
 
-def test_blobs_and_shared_blobs() -> None:
+def test_blobs() -> None:
     """Bytes that stand at two paths are one object."""
     head = m.merge(None, DATASET, item(1, asset("a", b"1"), asset("b", b"1"), asset("c", b"2")), "merge")
-    one = asset("a", b"1").sha256
-    assert m.shared_blobs(head) == {one: ("a", "b")}
-    assert m.blobs(head) == {one, asset("c", b"2").sha256}
+    assert m.blobs(head) == {asset("a", b"1").sha256, asset("c", b"2").sha256}
 
 
 def test_every_field_of_the_records_is_in_the_schema() -> None:

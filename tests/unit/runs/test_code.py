@@ -218,3 +218,24 @@ def test_a_file_that_can_not_be_loaded_is_named(hashed: Callable[..., str]) -> N
     """The fixture loads as the command line does."""
     with pytest.raises(PipelineError, match=r"flow\.py"):
         hashed("def node(: pass\n")
+
+
+def test_a_block_counts_what_it_uses(hashed: Callable[..., str]) -> None:
+    """Around a block it is the function that the block stands in, and the helpers that it calls."""
+    text = """\
+        from kfm.runs.code import enclosing_code
+        import helpers
+        def told(): return enclosing_code(2)
+        def aid(): return helpers.aid()
+        def block(): return told(), aid
+        def node(): return 0
+    """
+
+    def of(helpers: str) -> str:
+        hashed(text, helpers)
+        block: Any = load_function(sys.modules["helpers"].__file__.replace("helpers", "flow"), "block")  # type: ignore[union-attr]
+        told: str = block()[0]
+        return told
+
+    assert of(HELPERS) == of(HELPERS)
+    assert of(HELPERS) != of(HELPERS.replace("LIMIT = 3", "LIMIT = 4"))

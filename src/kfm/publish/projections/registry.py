@@ -63,15 +63,6 @@ def _factory(kind: str) -> Factory:
     return loaded
 
 
-def require_no_conflicts() -> None:
-    """Two plugins of one name, or one that bears a built-in name, are an error that names both."""
-    for kind, found in sorted(_plugins().items()):
-        if kind in BUILT_IN:
-            raise PluginConflict(f"{GROUP}: {kind} is built in and comes from {_origins(found)}.")
-        if len(found) > 1:
-            raise PluginConflict(f"{GROUP}: {kind} comes from {_origins(found)}.")
-
-
 def _plugins() -> dict[str, list[Any]]:
     from importlib import metadata  # imported late: start-up is measured
 
