@@ -8,12 +8,13 @@ import sys
 import threading
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import orjson
+from msgspec.structs import replace
 
 from bench.admission import _folder as scratch
 from bench.harness import Benchmark

@@ -67,6 +67,12 @@ class Loaded:
             self._discretion = Discretion(self.known_secrets)
         return self._discretion
 
+    def hide(self, text: str) -> str:
+        """`discretion.hide`; whoever knows no secret need not load what looks for them."""
+        if self._discretion is None and not self.known_secrets():
+            return text
+        return self.discretion.hide(text)
+
     def known_secrets(self) -> list[str]:
         """Read when first asked for. Most commands know none, and are spared the search."""
         if self._known is None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 
 from kfm import __version__
+
+YOUNG_MAX = 50_000  # new objects before garbage is looked for: what a command loads and reads mostly stays
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -12,6 +15,7 @@ def main(arguments: list[str] | None = None) -> None:
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments in (["--version"], ["-V"]) and _print_version():
         sys.exit(0)
+    gc.set_threshold(YOUNG_MAX)
     try:
         from kfm.cli.signals import hold, release
 

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from kfm.cli.branch_lines import (
+    SHORT,
     branch_document,
     change_document,
     commit_document,
@@ -24,7 +25,6 @@ from kfm.core.branching import Branch
 from kfm.core.errors import MergeConflict, RationaleRequired
 from kfm.core.wording import counted, moment, readable_size
 
-SHORT = 12
 SHOWN_MAX = 100_000
 _rationale = click.option("--rationale", metavar="TEXT", help="Why; kept in the governance ledger.")
 _ticket = click.option("--ticket", metavar="ID", help="The ticket that this belongs to.")
@@ -94,8 +94,8 @@ def create(session: Session, name: str, start: str | None) -> None:
 def delete(session: Session, name: str, tag: bool, rationale: str | None, ticket: str | None) -> None:
     """Forget the branch (or tag) NAME; needs --rationale.
 
-    What only it reached is kept for seven days: until then `kfm branch create NAME --from COMMIT` brings it
-    back. After that `kfm gc` removes it.
+    What only it reached is kept for seven days: until then `kfm branch create NAME --from COMMIT` (of a tag:
+    `kfm branch tag NAME COMMIT`) brings it back. After that `kfm gc` removes it.
     """
     _need(rationale, "A branch or tag is deleted")
     with session.app() as app:
@@ -111,7 +111,8 @@ def delete(session: Session, name: str, tag: bool, rationale: str | None, ticket
             commit_id = gone.head
     document = {"deleted": name, "kind": "tag" if tag else "branch", "commit_id": commit_id}
     session.emit(document, [f"{document['kind']} {name} is deleted; it was at {commit_id[:SHORT]}"])
-    session.note(f"bring it back with: kfm branch create {name} --from {commit_id[:SHORT]}")
+    again = f"tag {name} {commit_id[:SHORT]}" if tag else f"create {name} --from {commit_id[:SHORT]}"
+    session.note(f"bring it back with: kfm branch {again}")
 
 
 @command.command()

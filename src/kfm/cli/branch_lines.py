@@ -8,6 +8,7 @@ from kfm.cli.output import instant, one_line
 from kfm.core.wording import counted, moment
 
 LINES_MAX = 50
+SHORT = 12  # characters of an id that people are shown
 MEANING = {
     "both-added": "both added it",
     "both-changed": "both changed it",
@@ -52,9 +53,9 @@ def commit_document(commit: Any) -> dict[str, Any]:
 def commit_lines(commit: Any) -> list[str]:
     first = one_line(commit.message.splitlines()[0]) if commit.message else "(the beginning)"
     if not commit.parents:
-        return [f"{commit.commit_id[:12]}  (the beginning: nothing)"]
-    merged = f"  (merge of {commit.parents[1][:12]})" if len(commit.parents) > 1 else ""
-    return [f"{commit.commit_id[:12]}  {moment(commit.at_ms)}  {one_line(commit.author)}  {first}{merged}"]
+        return [f"{commit.commit_id[:SHORT]}  (the beginning: nothing)"]
+    merged = f"  (merge of {commit.parents[1][:SHORT]})" if len(commit.parents) > 1 else ""
+    return [f"{commit.commit_id[:SHORT]}  {moment(commit.at_ms)}  {one_line(commit.author)}  {first}{merged}"]
 
 
 def change_document(change: Any) -> dict[str, Any]:

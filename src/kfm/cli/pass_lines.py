@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Any, Literal
 
-from kfm.cli.output import duration, one_line, short_id
+from kfm.cli.output import clipped, duration, one_line, short_id
 from kfm.core.errors import Cancelled, KfmError
 
 Word = Literal[
@@ -44,10 +44,7 @@ def word_of(report: Any) -> Word:
 
 
 def node_line(word: str, node: str, reason: str, took_ms: int | None = None, width: int = 0) -> str:
-    shown = one_line(reason)
-    if len(shown) > REASON_CHARS_MAX:
-        shown = shown[: REASON_CHARS_MAX - 1] + "…"
-    told = f"{word.ljust(_WORD_CHARS)}  {one_line(node).ljust(width)}  {shown}"
+    told = f"{word.ljust(_WORD_CHARS)}  {one_line(node).ljust(width)}  {clipped(reason, REASON_CHARS_MAX)}"
     line = f"{told}  {duration(took_ms)}" if took_ms is not None else told
     return f"\x1b[{COLOURS[word]}m{line}\x1b[0m" if word in COLOURS else line
 

@@ -12,7 +12,7 @@ import click
 from kfm.cli.failures import annotate, error_lines
 from kfm.cli.output import duration, instant, one_line, short_id
 from kfm.cli.session import Session
-from kfm.core.errors import KfmError
+from kfm.core.errors import CircuitOpen, KfmError
 from kfm.core.wording import span
 
 # With several sources the worst ending decides, in this order: something is wrong with us, with a
@@ -129,7 +129,7 @@ def _remark(session: Session, report: Any) -> None:
 
 def is_put_off(error: dict[str, Any]) -> bool:
     """Nobody was called, because the target's provider is left alone: nothing has failed now."""
-    return bool(error["code"] == "KFM408")
+    return bool(error["code"] == CircuitOpen.code)
 
 
 def says_more(report: Any) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 from collections import Counter
 from collections.abc import Iterable
@@ -167,6 +166,7 @@ def migrate(session: Session, directory: str | None, store: str | None, path: st
     one step; the old store stays as it is. Interrupted, it goes on where it was when called again.
     Afterwards, run_state in the configuration must name the new store.
     """
+    from kfm.config import actor as account
     from kfm.core.settings import RunState
 
     with opened(session, directory, read_only=False, moving=True) as place:
@@ -178,7 +178,7 @@ def migrate(session: Session, directory: str | None, store: str | None, path: st
             target = RunState(store=store, path=path, options=chosen.options if store == "delta" else {})  # type: ignore[arg-type]
         if path is not None and target.store != "delta":
             raise UsageError("--path is for --to delta.")
-        actor = place.loaded.identity().subject if place.loaded else getpass.getuser()
+        actor = place.loaded.identity().subject if place.loaded else account()
         moved = move(place, target, actor=actor, on_page=lambda _count: None)
         said = "" if target == chosen else f"now write in the configuration: run_state: {_as_setting(target)}"
     session.emit(

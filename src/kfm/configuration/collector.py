@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
-from urllib.parse import unquote
+
+import msgspec
 
 from kfm.core.settings import Telemetry
 
 
-class Otlp(NamedTuple):
+class Otlp(msgspec.Struct, frozen=True):
     """Header values may be references."""
 
     endpoint: str
@@ -23,6 +23,8 @@ def collector(settings: Telemetry, environ: Mapping[str, str]) -> Otlp | None:
     endpoint = named or settings.otlp
     if not endpoint or environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return None
+    from urllib.parse import unquote  # late: only who has a collector needs it
+
     # Another collector than the file's: the file's credentials are not for it.
     headers = {} if named else dict(settings.headers)
     for pair in environ.get("OTEL_EXPORTER_OTLP_HEADERS", "").split(","):

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 PREFIX = "OPENLINEAGE__TRANSPORT__"
 
 
-class OpenLineage(NamedTuple):
+class OpenLineage(msgspec.Struct, frozen=True):
     transport: dict[str, Any]  # empty: they name no collector that we could use
     disabled: bool = False
     ignored: str | None = None  # a kind of transport that is not ours

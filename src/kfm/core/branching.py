@@ -8,11 +8,10 @@ from hashlib import sha256
 from typing import Any, Literal
 
 from kfm.core.canonical import canonical_bytes
-from kfm.core.errors import LimitExceeded, RefNameInvalid, UsageError
+from kfm.core.errors import BranchProtected, LimitExceeded, RefNameInvalid, UsageError
 from kfm.core.records import Record
 
 COMMIT_TAG = "commit/1"
-MAIN = "main"
 ID_CHARS = 64
 PREFIX_CHARS_MIN = 4
 NAME_CHARS_MAX = 200
@@ -160,6 +159,18 @@ def check_name(name: str) -> str:
     if any(part.endswith(".lock") for part in name.split("/")):
         raise RefNameInvalid(f"`{name}` ends like a lock file.")
     return name
+
+
+def moved_from(held: Branch, expected: str | None) -> Moved | None:
+    """None if the branch is where the caller saw it, or he did not look."""
+    if expected is None or expected == held.head:
+        return None
+    return Moved(branch=held.name, expected=expected, actual=held.head)
+
+
+def refuse_protected(held: Branch, gated: bool = False) -> None:
+    if held.protected and not gated:
+        raise BranchProtected(f"`{held.name}` was not touched.")
 
 
 def check_changes(changes: Mapping[str, Entry | None]) -> None:
@@ -321,17 +332,22 @@ def _conflict(path: str, base: Entry | None, target: Entry | None, source: Entry
     return Conflict(path=path, kind=kind, base=base, target=target, source=source)
 
 
-_KEEP = object()  # "the target stays as it is", beside which None means "the path goes"
+class _Keep:
+    """The target stays as it is. Beside it, None means that the path goes."""
+
+
+_KEEP = _Keep()
 
 
 def _agreed(rounds: Sequence[Iterator[tuple[str, Decision]]]) -> Iterator[tuple[str, Decision]]:
     """What all rounds say; where they differ, a conflict."""
     every = [dict(decisions) for decisions in rounds]
     for path in sorted(set().union(*every)):
-        said = [decisions.get(path, _KEEP) for decisions in every]
+        said: list[Decision | _Keep] = [decisions.get(path, _KEEP) for decisions in every]
+        first = said[0]
         conflict = next((one for one in said if isinstance(one, Conflict)), None)
-        if all(one == said[0] for one in said) and conflict is None:
-            yield path, said[0]  # type: ignore[misc]
+        if conflict is None and not isinstance(first, _Keep) and all(one == first for one in said):
+            yield path, first
         else:
-            taken = next((one for one in said if one is not _KEEP and not isinstance(one, Conflict)), None)
-            yield path, conflict or Conflict(path=path, kind="both-changed", source=taken)  # type: ignore[arg-type]
+            taken = next((one for one in said if not isinstance(one, Conflict | _Keep)), None)
+            yield path, conflict or Conflict(path=path, kind="both-changed", source=taken)

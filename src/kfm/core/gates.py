@@ -299,11 +299,9 @@ def cause_and_remedy(blocker: GateResult) -> tuple[str, str | None]:
 def _asked(blocker: GateResult) -> str:
     """Where a second person can agree, the command that asks for it."""
     found = _ASKING.search(blocker.reason)
-    return (
-        f"Ask a second person with {found[0]}; once it is approved, run the same command."
-        if found
-        else (GateDenied.remedy)
-    )
+    if found is None:
+        return GateDenied.remedy
+    return f"Ask a second person with {found[0]}; once it is approved, run the same command."
 
 
 def utc_text(instant_ms: int) -> str:

@@ -64,9 +64,17 @@ def inputs_bytes(inputs: Iterable[Any], params: Mapping[str, Any] | None = None)
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9._:@+=~ -]+\Z").match
 
 
+DEPENDENCY = '{"checksum":"%s","id":"%s"}'  # one row of `inputs_bytes`, for names that are plain
+
+
+def are_plain(names: Iterable[str]) -> bool:
+    """All names can stand in a document as they are."""
+    return _PLAIN_NAME("".join(names)) is not None
+
+
 def dependency_text(name: str, checksum: str) -> str:
     """One row of `inputs_bytes` for a node that others read from; "" if its name takes the long way."""
-    return f'{{"checksum":"{checksum}","id":"{name}"}}' if _PLAIN_NAME(name) else ""
+    return DEPENDENCY % (checksum, name) if _PLAIN_NAME(name) else ""
 
 
 def dependencies_bytes(rows: Sequence[str], params: Mapping[str, Any]) -> bytes:

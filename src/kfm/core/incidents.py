@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from kfm.core.breaker import Breaker
 from kfm.core.canonical import canonical_bytes
+from kfm.core.errors import CircuitOpen
 from kfm.core.hashing import sha256_text
 from kfm.core.holding import Held, RetryState
 from kfm.core.records import Record
@@ -23,7 +24,7 @@ Severity = Literal["warning", "error", "critical"]
 
 CAUSE_TAG = "incident/1"
 MESSAGE_CHARS_MAX = 1_000
-CIRCUIT_CLASS, CIRCUIT_CODE = "circuit-open", "KFM408"
+CIRCUIT_CLASS, CIRCUIT_CODE = "circuit-open", CircuitOpen.code
 
 # How bad each kind is. An incident gets worse when its kind rises, and never better but by its end.
 SEVERITY: dict[Kind, Severity] = {

@@ -71,7 +71,7 @@ class Pass(Record, frozen=True):
     error_code: str | None = None
 
 
-class Fence(NamedTuple):
+class Fence(msgspec.Struct, frozen=True):
     """The lock under which a record is written; whoever lost it writes nothing."""
 
     scope: str
@@ -95,7 +95,7 @@ class Known(NamedTuple):
     heads: dict[str, Head]  # of the branch
 
 
-class Skips(NamedTuple):
+class Skips(msgspec.Struct, frozen=True):
     """The nodes that a pass left alone, all in one: they differ only in what each row says."""
 
     run_id: str
@@ -118,7 +118,7 @@ class BeginPass(Record, frozen=True):
     from_branch: str | None = None  # where the branch begins, if it is new
     fence: int | None = None  # the lock that a governed run holds already
     lone: str = ""  # the one node that this is about: others of its run come by themselves, under own locks
-    parent: Parent | None = None  # that run
+    parent: Parent | None = None  # the governed run that it is a part of
     testify: TestifyBegin | None = None  # asked inside the transaction
 
 
@@ -211,6 +211,7 @@ def from_document(document: Mapping[str, Any]) -> Node:
 # --- outputs -------------------------------------------------------------------------------
 
 _OUTPUTS = msgspec.json.Decoder(tuple[Output, ...])
+_MANY_OUTPUTS = msgspec.json.Decoder(list[tuple[Output, ...]])
 NO_OUTPUTS = "[]"
 
 
@@ -220,6 +221,11 @@ def outputs_text(outputs: Sequence[Output]) -> str:
 
 def outputs_of(text: str) -> tuple[Output, ...]:
     return _OUTPUTS.decode(text)
+
+
+def outputs_of_each(texts: Sequence[str]) -> list[tuple[Output, ...]]:
+    """Of many at once."""
+    return _MANY_OUTPUTS.decode(f"[{','.join(texts)}]")
 
 
 def outputs_hash(outputs: Sequence[Output]) -> str:
@@ -236,7 +242,7 @@ Verdict = Literal["run", "skip", "done"]
 UNCHANGED = "unchanged"  # why nearly every node is left alone
 
 
-class Decision(NamedTuple):
+class Decision(msgspec.Struct, frozen=True):
     """Run it; skip it, since another run made its result; or leave it: this run has done it already."""
 
     verdict: Verdict

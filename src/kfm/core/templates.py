@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import unicodedata
 from collections.abc import Iterator
@@ -191,5 +190,7 @@ def _time(at_ms: int, form: str, zone: str) -> str:
 
 
 def _nearest(word: str, words: tuple[str, ...]) -> str:
-    close = difflib.get_close_matches(word, words, n=1, cutoff=0.4)
+    from difflib import get_close_matches  # late: only mistakes need it
+
+    close = get_close_matches(word, words, n=1, cutoff=0.4)
     return f" Did you mean `{close[0]}`?" if close else f" There are: {', '.join(words)}."

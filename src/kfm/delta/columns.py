@@ -27,13 +27,17 @@ COUNTS = ("attempt", "duration_ms")
 NAMES = (*TEXTS, "recorded_at", *COUNTS, *EXTRAS, "reverted")
 
 
+def extra_missing() -> ExtraMissing:
+    return ExtraMissing(
+        "Run-state in a Delta table needs the extra `delta`.", remedy="pip install 'kfm[delta]'"
+    )
+
+
 def arrow() -> Any:
     try:
         from arro3 import core
     except ImportError:
-        raise ExtraMissing(
-            "Run-state in a Delta table needs the extra `delta`.", remedy="pip install 'kfm[delta]'"
-        ) from None
+        raise extra_missing() from None
     return core
 
 

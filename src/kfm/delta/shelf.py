@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from kfm.core.errors import BackendUnavailable, ExtraMissing, StoreBusy, StoreCorrupt
+from kfm.core.errors import BackendUnavailable, StoreBusy, StoreCorrupt
 from kfm.core.records import Node
 from kfm.delta import columns
 from kfm.run_state_ports import Key
@@ -29,9 +29,7 @@ def driver() -> Any:
     try:
         import deltalake
     except ImportError:
-        raise ExtraMissing(
-            "Run-state in a Delta table needs the extra `delta`.", remedy="pip install 'kfm[delta]'"
-        ) from None
+        raise columns.extra_missing() from None
     return deltalake
 
 

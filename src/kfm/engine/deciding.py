@@ -8,10 +8,18 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from kfm.core.errors import BackendUnavailable, KfmError, UnhashableInput, UsageError
-from kfm.core.hashing import dependencies_bytes, dependency_text, inputs_bytes, sha256_text
+from kfm.core.hashing import (
+    DEPENDENCY,
+    are_plain,
+    dependencies_bytes,
+    dependency_text,
+    inputs_bytes,
+    sha256_text,
+)
 from kfm.core.records import NodeOutcome
 from kfm.core.run_states import (
     NO_OUTPUTS,
@@ -22,6 +30,7 @@ from kfm.core.run_states import (
     decide,
     outputs_hash,
     outputs_of,
+    outputs_of_each,
     outputs_text,
     stands,
 )
@@ -33,6 +42,7 @@ from kfm.runs.inputs import FileChecksums, Inputs
 
 UNTELLING = (UnhashableInput, BackendUnavailable)  # a node whose inputs nobody can tell fails, and closed
 UNTOLD = "its inputs can't be told"
+_AS_REPORT = partial(tuple.__new__, NodeReport)  # ten thousand at once: without a function of Python for each
 
 
 class Deciding:
@@ -161,31 +171,47 @@ class Deciding:
             and self._run is None
             and self._wish.fork_of is None
             and self._pipeline.skip_scope == "branch"
+            and are_plain(self._order)
         )
 
     def _sweep_plainly(self, pending: list[str]) -> None:
         """Most nodes of most passes, in as few steps as there can be; the others take the usual way."""
         head_of, said_of, settled = self._known.heads.get, self._said, self._hashes
-        nodes, reads = self._pipeline.nodes, self._graph.reads
+        nodes, reads, intact = self._pipeline.nodes, self._graph.reads, self._intact()
         code_of, missing, left_alone, told = self._code, self._missing, self._skips.append, self._report.nodes
         for node in self._order:
             spec, head = nodes[node], head_of(node)
             if head is not None and spec.inputs == ():
                 try:
                     rows = [said_of[each] for each in sorted(reads[node])]
-                    inputs_hash = sha256_text(dependencies_bytes(rows, spec.params)) if all(rows) else ""
+                    inputs_hash = sha256_text(dependencies_bytes(rows, spec.params))
                 except (KeyError, *UNTELLING):  # something before it must run, or it fails in its turn
                     pending.append(node)
                     continue
                 code_sha = code_of(spec)
-                if stands(head, inputs_hash, code_sha) and missing(head.outputs) is None:
-                    made_by, digest = head.run_id, head.outputs_hash
+                made_by, _, _, digest, outputs, _, _ = head
+                if stands(head, inputs_hash, code_sha) and (outputs in intact or missing(outputs) is None):
                     settled[node] = digest
-                    said_of[node] = dependency_text(node, digest)
+                    said_of[node] = DEPENDENCY % (digest, node)
                     left_alone((node, inputs_hash, code_sha, made_by, UNCHANGED))
-                    told[node] = NodeReport(node, "skipped", UNCHANGED, inputs_hash, made_by, head.outputs)
+                    told[node] = _AS_REPORT(
+                        (node, "skipped", UNCHANGED, inputs_hash, made_by, outputs, None, 0, False)
+                    )
                     continue
             self._leave_or_keep(node, pending)
+
+    def _intact(self) -> set[str]:
+        """Outputs in which nothing is missing, as far as that can be seen in one look at all objects."""
+        heads, size_of = self._known.heads, self._kernel.object_size
+        texts = list(dict.fromkeys([heads[node].outputs for node in self._order if node in heads]))
+        found = set()
+        for text, outputs in zip(texts, outputs_of_each(texts), strict=True):
+            for each in outputs:
+                if each.kind == "file" or size_of(each.checksum[7:]) != each.size:
+                    break
+            else:
+                found.add(text)
+        return found
 
     def _decide(self, spec: NodeSpec) -> tuple[Decision, str]:
         node = spec.id

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+from msgspec import field
 
 from kfm.core.errors import KfmError
 from kfm.core.passes import Parent
@@ -30,8 +34,7 @@ if TYPE_CHECKING:
     from kfm.ports import ProjectFiles as Files
 
 
-@dataclass(frozen=True)
-class PassKernel:
+class PassKernel(msgspec.Struct, frozen=True, eq=False):
     """Everything that a pass needs, chosen by the wiring."""
 
     states: RunStates
@@ -90,8 +93,10 @@ class NodeReport(NamedTuple):
     ran: bool = False
 
 
-@dataclass
-class PassReport:
+_OUTCOME_AND_RAN = attrgetter("outcome", "ran")
+
+
+class PassReport(msgspec.Struct, eq=False):
     """What became of a pass."""
 
     run_id: str
@@ -106,11 +111,11 @@ class PassReport:
     @property
     def counts(self) -> dict[str, int]:
         counts = {"success": 0, "skipped": 0, "failed": 0, "partial": 0, "blocked": 0, "done": 0}
-        for each in self.nodes.values():
-            if each.outcome is None:
-                counts["blocked"] += 1
-            elif each.ran or each.outcome == "skipped":
-                counts[each.outcome] += 1
+        for (outcome, ran), number in Counter(map(_OUTCOME_AND_RAN, self.nodes.values())).items():
+            if outcome is None:
+                counts["blocked"] += number
+            elif ran or outcome == "skipped":
+                counts[outcome] += number
             else:
-                counts["done"] += 1
+                counts["done"] += number
         return counts

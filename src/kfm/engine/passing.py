@@ -16,7 +16,6 @@ from kfm.core.canonical import canonical_bytes
 from kfm.core.errors import Busy, Cancelled, KfmError, LostLease, NodesFailed
 from kfm.core.evidence import Testimony
 from kfm.core.hashing import INPUTS_TAG, sha256_text
-from kfm.core.hushed import hushed
 from kfm.core.records import Node
 from kfm.core.run_states import (
     NOTHING_CHECKED,
@@ -64,7 +63,7 @@ class Passing(Deciding):
                 pipeline_id=wish.pipeline_id,
                 branch=wish.branch,
                 from_branch=wish.from_branch,
-                graph=tuple((node, self._graph.reads[node]) for node in self._order),
+                graph=tuple(zip(self._order, map(self._graph.reads.__getitem__, self._order), strict=True)),
                 worker_id=kernel.worker_id,
                 lease_ms=kernel.lease_ms,
                 scope=wish.scope,
@@ -184,6 +183,8 @@ class Passing(Deciding):
 
     def _record(self, finished: list[Outcome]) -> list[str]:
         """Those that ended at the same time, in one transaction; returns those that others can read from."""
+        from kfm.core.hushed import hushed  # late: where nothing runs, nobody needs it
+
         records: list[Node] = []
         documents: list[tuple[str, str]] = []
         events: list[Testimony] = []
@@ -252,14 +253,15 @@ class Passing(Deciding):
         return "the pass stopped before"
 
     def _verdict(self) -> tuple[PassState, KfmError | None]:
-        failed = self._failed()
+        outcomes = {each.outcome for each in self._report.nodes.values()}
+        failed = self._failed() if "failed" in outcomes else []
         if self._cancel.is_set():
             return "cancelled", Cancelled(f"Pass {self._wish.run_id}.")
         if failed:
             names = ", ".join(each.id for each in failed[:5]) + (" …" if len(failed) > 5 else "")
             first = failed[0].error.message if failed[0].error else failed[0].reason
             return "failed", NodesFailed(f"{len(failed)} of {len(self._order)}: {names}. {first}")
-        if any(each.outcome == "partial" for each in self._report.nodes.values()):
+        if "partial" in outcomes:
             return "partial", None
         return "success", None
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from msgspec.structs import replace as changed
+from msgspec.structs import replace
 
 from kfm.core.errors import PipelineError
 from kfm.core.run_states import BeginPass, Begun, EndedPass, EndPass, Graph, Pass, Skips, SkipScope
@@ -114,14 +114,14 @@ class Jointly:
         self._graph = graph
 
     def begin(self, request: BeginPass, dead: Callable[[str], bool]) -> Begun:
-        return self._passes.begin(changed(request, lone=self._node, graph=self._graph), dead)
+        return self._passes.begin(replace(request, lone=self._node, graph=self._graph), dead)
 
     def end(self, request: EndPass, skips: Skips | None = None) -> EndedPass:
         outcomes = {node.dataset_id: node.outcome for node in self._states.of_run(request.run_id)}
         for row in skips.rows if skips else ():
             outcomes[row[0]] = "skipped"
         counts: Mapping[str, int] = Counter(outcomes.values())
-        return self._passes.end(changed(request, lone=self._node, counts=dict(counts)), skips)
+        return self._passes.end(replace(request, lone=self._node, counts=dict(counts)), skips)
 
     def get(self, run_id: str) -> Pass | None:
         return self._passes.get(run_id)

@@ -13,9 +13,19 @@ from kfm.calls.guard import retry_text
 from kfm.core.errors import PathConflict, StoreCorrupt
 from kfm.core.evidence import Code, Column
 from kfm.core.hashing import fingerprint as fingerprint_of
-from kfm.core.records import Asset, Found, Item, Manifest, Promotion, Record, RunState, ValidationReport
+from kfm.core.records import (
+    Asset,
+    Fetched,
+    Found,
+    Item,
+    Manifest,
+    Promotion,
+    Record,
+    RunState,
+    ValidationReport,
+)
 from kfm.core.records import Check as CheckResult
-from kfm.core.run_states import Fence
+from kfm.core.run_states import MAIN, Fence
 from kfm.engine.artifacts import RunLog
 from kfm.engine.conducting import conduct, own_branch
 from kfm.engine.kernel import Kernel
@@ -31,7 +41,6 @@ from kfm.runs.pipeline import Context, Input, publish_as_fetched, run_pipeline
 
 Check = Callable[[], None]
 Head = tuple[Promotion, Manifest] | None
-BRANCH = "main"  # what is promoted
 
 
 class Discovered(Record, frozen=True):
@@ -72,31 +81,7 @@ def prepare(
     run_id: str,
     fence: Fence | None = None,
 ) -> Prepared:
-    found = discovered.found
-    log.step("fetch", f"{len(found)} objects", objects=len(found))
-    kernel.progress.phase("fetch", sum(each.size or 0 for each in found) or None)
-
-    def progressed(amount: int, note: str = "") -> None:
-        kernel.progress.advance(amount, note)
-
-    def told(retrying: Retrying) -> None:
-        log.step("fetch", retry_text(retrying), level="warning", error_class=retrying.error_class)
-
-    fetched = fetch_all(
-        upstream,
-        found,
-        objects,
-        clock=kernel.clock,
-        guard=partial(nodes.guard, on_retry=told),
-        limits=kernel.settings.limits,
-        on_progress=progressed,
-        check=check,
-    )
-    kernel.progress.done()
-    fetched_bytes = sum(each.size for each in fetched)
-    log.run_event("run.metrics", objects=len(fetched), bytes=fetched_bytes, phase="fetch")
-    nodes.fetched(len(fetched), fetched_bytes)
-
+    fetched = _fetch(kernel, upstream, discovered.found, objects, log, check, nodes)
     seen = tuple(replace(each.found, checksum=f"sha256:{each.sha256}", size=each.size) for each in fetched)
     nodes.learn(inputs=seen)
 
@@ -147,12 +132,47 @@ def prepare(
     )
 
 
+def _fetch(
+    kernel: Kernel,
+    upstream: Upstream,
+    found: tuple[Found, ...],
+    objects: Objects,
+    log: RunLog,
+    check: Check,
+    nodes: Nodes,
+) -> list[Fetched]:
+    log.step("fetch", f"{len(found)} objects", objects=len(found))
+    kernel.progress.phase("fetch", sum(each.size or 0 for each in found) or None)
+
+    def progressed(amount: int, note: str = "") -> None:
+        kernel.progress.advance(amount, note)
+
+    def told(retrying: Retrying) -> None:
+        log.step("fetch", retry_text(retrying), level="warning", error_class=retrying.error_class)
+
+    fetched = fetch_all(
+        upstream,
+        found,
+        objects,
+        clock=kernel.clock,
+        guard=partial(nodes.guard, on_retry=told),
+        limits=kernel.settings.limits,
+        on_progress=progressed,
+        check=check,
+    )
+    kernel.progress.done()
+    fetched_bytes = sum(each.size for each in fetched)
+    log.run_event("run.metrics", objects=len(fetched), bytes=fetched_bytes, phase="fetch")
+    nodes.fetched(len(fetched), fetched_bytes)
+    return fetched
+
+
 def _run_state(subject: Subject, run_id: str, fingerprint: str, report: ValidationReport | None) -> RunState:
     """What an item says of the run that made it. All of it follows from the work, so that bytes repeat."""
     return RunState(
         dataset_id=subject.dataset.id,
         run_id=run_id,
-        lakefs_branch=BRANCH,
+        lakefs_branch=MAIN,
         inputs_hash=fingerprint,
         validation_summary=(report or ValidationReport(checks=())).summary(),
         outcome="success",

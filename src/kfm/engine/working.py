@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextvars
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import msgspec
 
 from kfm.core.errors import Cancelled, ContractViolated, KfmError, PipelineFailed
 from kfm.core.records import NodeOutcome, Output
@@ -24,8 +25,7 @@ if TYPE_CHECKING:
 GLANCE_S = 0.1  # how often a wait looks whether somebody wants to stop
 
 
-@dataclass(frozen=True)
-class Job:
+class Job(msgspec.Struct, frozen=True, eq=False):
     """A node that must run, with all that it is given."""
 
     spec: NodeSpec
@@ -66,15 +66,14 @@ class Workers(Protocol):
         """At least one outcome; all that are there."""
 
 
-@dataclass(frozen=True)
-class Bench:
+class Bench(msgspec.Struct, frozen=True, eq=False):
     """What a job is done with."""
 
     objects: Objects
     files: ProjectFiles
     clock: Clock
     log: Callable[[str, str], None] = lambda _node, _line: None
-    turn: threading.Lock = field(default_factory=threading.Lock)
+    turn: threading.Lock = msgspec.field(default_factory=threading.Lock)
 
 
 class Alone:
@@ -227,8 +226,6 @@ def _takes(spec: NodeSpec, name: str) -> bool:
 def _typed(spec: NodeSpec, arguments: dict[str, Any]) -> dict[str, Any]:
     """Values as the records that a function says it takes."""
     import typing
-
-    import msgspec
 
     try:
         hints = typing.get_type_hints(spec.function)

@@ -35,7 +35,6 @@ from kfm.core.branching import (
 from kfm.core.errors import (
     BranchesUnavailable,
     BranchMoved,
-    BranchProtected,
     GateDenied,
     KfmError,
     RefNotFound,
@@ -44,7 +43,7 @@ from kfm.core.errors import (
 from kfm.lakefs.client import said_by, status_of
 from kfm.lakefs.names import TEMPORARY, to_server
 from kfm.lakefs.reading import AUTHOR, CHANGE, META, SHA256, SILENT
-from kfm.lakefs.refs import ROUNDS_MAX, LakefsRefs, moved_from
+from kfm.lakefs.refs import ROUNDS_MAX, LakefsRefs
 
 DELETED_AT_ONCE_MAX = 1000
 PATH_BYTES_MAX = 1024  # lakeFS counts bytes
@@ -83,9 +82,9 @@ class LakefsBranches(LakefsRefs):
         words = _words(message, author, meta)
         for _ in range(ROUNDS_MAX):
             held = self._held(branch)
-            if moved := moved_from(held, expected):
+            if moved := branching.moved_from(held, expected):
                 return moved
-            _refuse_protected(held)
+            branching.refuse_protected(held)
             there = self._lookup(held.head, changes)
             needed = {path: entry for path, entry in changes.items() if there.get(path) != entry}
             if not needed:
@@ -191,9 +190,9 @@ class LakefsBranches(LakefsRefs):
                 branch=proposal.target, expected=f"epoch {proposal.policy_epoch}", actual=f"epoch {epoch}"
             )
         held = self._held(proposal.target)
-        if moved := moved_from(held, proposal.target_head):
+        if moved := branching.moved_from(held, proposal.target_head):
             return moved
-        _refuse_protected(held, gated)
+        branching.refuse_protected(held, gated)
         base = self._base(seen, held.name)
         if base == seen:
             return Merged(outcome="unchanged", target=held.name, commit=self._commit(held.head))
@@ -223,9 +222,9 @@ class LakefsBranches(LakefsRefs):
             raise UsageError(f"On lakeFS {CANNOT['prefer-in-revert']}.")
         for _ in range(ROUNDS_MAX):
             held = self._held(branch)
-            if moved := moved_from(held, expected):
+            if moved := branching.moved_from(held, expected):
                 return moved
-            _refuse_protected(held, gated)
+            branching.refuse_protected(held, gated)
             self._require_own(undone, held)
             try:
                 done = self._changed(held, lambda temporary: self._taken_back(temporary, undone), words)
@@ -283,11 +282,6 @@ def _words(message: str, author: str, meta: Mapping[str, Any] | None) -> tuple[s
     checked = branching.make_commit("", (), message=message, author=author, at_ms=0, meta=meta)
     said = {AUTHOR: author, META: msgspec.json.encode(checked.meta, order="sorted").decode()}
     return (message, said) if message else ("(no message)", {**said, SILENT: "true"})
-
-
-def _refuse_protected(held: Branch, gated: bool = False) -> None:
-    if held.protected and not gated:
-        raise BranchProtected(f"`{held.name}` was not touched.")
 
 
 def _merge_refused(error: BranchesUnavailable, into: str) -> KfmError:

@@ -85,7 +85,7 @@ class LakefsRefs(LakefsBranchReader):
 
     def delete(self, name: str, *, why: Why, expected: str | None = None) -> Branch | Moved:
         held = self._held(name)
-        if moved := moved_from(held, expected):
+        if moved := branching.moved_from(held, expected):
             return moved
         if held.protected:
             raise BranchProtected(
@@ -178,9 +178,3 @@ class LakefsRefs(LakefsBranchReader):
                 details={**details, "claimed_actor": why.claimed_actor, "lakefs": self._client.repository},
             )
         )
-
-
-def moved_from(held: Branch, expected: str | None) -> Moved | None:
-    if expected is None or expected == held.head:
-        return None
-    return Moved(branch=held.name, expected=expected, actual=held.head)

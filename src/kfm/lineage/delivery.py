@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from kfm.core.errors import BackendUnavailable, CollectorRefused, KfmError
 from kfm.core.evidence import Backlog, Letter
 from kfm.core.records import Record
-from kfm.core.redact import redact
-from kfm.ports import Clock, Collector
+
+if TYPE_CHECKING:
+    from kfm.ports import Clock, Collector
 
 BACKOFF_BASE_MS = 1_000
 BACKOFF_MAX_MS = 5 * 60_000
@@ -167,6 +168,8 @@ class _Pass:
 
 def _words(error: Exception) -> str:
     told = error.detail if isinstance(error, KfmError) else str(error)
+    from kfm.core.redact import redact  # late: only failures need it
+
     return redact(told or str(error) or type(error).__name__).rstrip(".")
 
 

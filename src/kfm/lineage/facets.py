@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
-from urllib.parse import quote
 
 from kfm.core.evidence import Attempt, Code, Column, Energy
 from kfm.core.records import Check, Found, GateResult, Invocation, Run
-from kfm.core.redact import redact, redact_url
 from kfm.core.times import MS_MAX, MS_MIN, rfc3339
 
 Facet = dict[str, Any]
@@ -61,6 +59,8 @@ def instant(ms: int) -> str:
 @lru_cache(1024)  # a run says the same of itself when it begins and when it ends
 def short(text: str, chars_max: int = TEXT_CHARS_MAX) -> str:
     """Text that may be shown: redacted, bounded."""
+    from kfm.core.redact import redact  # late: most passes say nothing that was not made by us
+
     text = redact(text)
     return text if len(text) <= chars_max else f"{text[:chars_max]}…"
 
@@ -240,6 +240,8 @@ class Facets:
     def code(self, code: Code) -> Facet:
         path, _, function = code.path.rpartition(":")
         path = path or code.path
+        from urllib.parse import quote
+
         address = f"file:{quote(path, safe='/', errors='replace')}"
         if path != code.path:
             address += f"#{quote(function, safe='', errors='replace')}"
@@ -315,6 +317,8 @@ def _plain(value: str | None) -> str | None:
 
 
 def _address(uri: str) -> str:
+    from kfm.core.redact import redact_url
+
     return short(redact_url(uri))
 
 

@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import re
 from hashlib import sha256
-from urllib.parse import quote, unquote, urlsplit
-
-from kfm.core.redact import redact
 
 NAME_CHARS_MAX = 2048
 POSTGRES_PORT = 5432
@@ -22,6 +19,10 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)\Z", re.DOTALL)
 
 def dataset_name(uri: str, folder: str = "") -> tuple[str, str]:
     """Namespace and name of what a URI leads to. Relative files are seen from a folder."""
+    from urllib.parse import unquote, urlsplit  # late: most passes name no dataset
+
+    from kfm.core.redact import redact
+
     match = _SCHEME.match(uri)
     if match is None:
         return _bounded("file" if uri.startswith("/") else "kfm", redact(uri) or "/")
@@ -55,6 +56,8 @@ def source_uri(namespace: str) -> str:
     """An address for a namespace: the namespace itself, where it is one."""
     if namespace == "file":
         return "file:///"
+    from urllib.parse import quote
+
     if "://" in namespace:
         return quote(namespace, safe=":/@[]%~+-._!$&'()*,;=", errors="replace")
     return f"urn:kfm:namespace:{quote(namespace, safe='', errors='replace')}"

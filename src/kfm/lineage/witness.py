@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kfm.core.canonical import INT_MAX, canonical_bytes
 from kfm.core.errors import UnhashableInput
 from kfm.core.evidence import Attempt, Circumstances, Testimony
 from kfm.core.keys import turned_away_id, uuid5
 from kfm.core.records import Invocation, Run
-from kfm.core.redact import within
 from kfm.lineage.events import ENDINGS, EventType, Name, Scribe
 from kfm.lineage.facets import Facets
 from kfm.lineage.veil import Mask, veiled, veiled_attempt, veiled_call, veiled_run
-from kfm.ports import PassWitness
+
+if TYPE_CHECKING:
+    from kfm.ports import PassWitness
 
 TOPIC = "openlineage"
 
@@ -83,6 +84,8 @@ class LineageWitness:
     def _sealed(self, kind: EventType, lineage_id: str, subject: str, event: dict[str, Any]) -> Testimony:
         body = _body(event)
         if self._hide(body) != body:  # looked for in one go; masked in each text, so that it stays JSON
+            from kfm.core.redact import within  # late: few know a secret
+
             body = _body(within(event, self._hide))
         return Testimony(event_id=uuid5(lineage_id, kind), topic=TOPIC, subject=subject, body=body)
 

@@ -120,12 +120,23 @@ class LocalObjects:
         found = [f"tmp/{name}" for name in self._names("tmp") if name.endswith(f".{sha256}")]
         for name in found:
             with contextlib.suppress(FileExistsError, FileNotFoundError):
-                self._files.link(self.path(name), self._path(sha256))
+                self._named_again(self.path(name), self._path(sha256))
         if found:
             self._files.fsync_dir(self.folder(object_key(sha256).rpartition("/")[0]))
         for name in found:
             self.discard(name)
         return bool(found) and self.has(sha256)
+
+    def _named_again(self, taken: str, path: str) -> None:
+        try:
+            self._files.link(taken, path)
+        except (FileExistsError, FileNotFoundError):
+            raise
+        except OSError:
+            # No hard links here. Whoever staged the same bytes meanwhile has them replaced by themselves,
+            # and fresh: collecting spares them.
+            self._files.touch(taken)
+            self._files.rename(taken, path)
 
     def leftovers(self, before_ms: int) -> list[tuple[str, int]]:
         """Temp files and partials begun before then, with their sizes: their ids tell when that was."""

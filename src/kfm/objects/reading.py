@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import re
+from typing import TYPE_CHECKING
 
 from kfm.core.errors import StoreCorrupt
-from kfm.ports import Reader
+
+if TYPE_CHECKING:
+    from kfm.ports import Reader
 
 CHUNK_BYTES = 1024 * 1024
 _SHA256 = re.compile(r"[0-9a-f]{64}")

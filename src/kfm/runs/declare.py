@@ -125,9 +125,8 @@ class Pipeline:
         return self._wired
 
     def _wire(self) -> Wired:
-        known: dict[
-            Any, tuple[frozenset[str], Sequence[str], Iterable[str]]
-        ] = {}  # many nodes, few functions
+        # Many nodes, few functions.
+        known: dict[Any, tuple[frozenset[str], Sequence[str], Iterable[str]]] = {}
         by_name: dict[str, str | None] = {}
         bindings: dict[str, Mapping[str, str]] = {}
         reads: dict[str, tuple[str, ...]] = {}

@@ -38,7 +38,11 @@ class NodePublisher:
         path = safe_path(path)
         if path in self._outputs or path in (JSON_VALUE, BYTES_VALUE):
             raise PathConflict(f"{path} was written twice by one node, or is kept for what it returns.")
+        if isinstance(data, str):
+            data = data.encode()
         if self._run is not None:
+            if isinstance(data, StoredFile):
+                data = data.read()
             with self._turn:  # a publisher serves one at a time
                 asset = self._run.write_file(path, data, metadata)
             output = Output(name=path, checksum=f"sha256:{asset.sha256}", size=asset.size, asset=asset)
@@ -62,8 +66,6 @@ class NodePublisher:
         return [self._outputs[name] for name in sorted(self._outputs)]
 
     def _taken(self, data: Any) -> tuple[str, int]:
-        if isinstance(data, str):
-            data = data.encode()
         if isinstance(data, StoredFile):
             return data.checksum.removeprefix("sha256:"), data.size
         if isinstance(data, bytes | bytearray | memoryview):

@@ -6,10 +6,13 @@ import fcntl
 import os
 import stat
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from kfm.core.errors import BackendUnavailable
 from kfm.core.evidence import Letter
-from kfm.ports import Clock
+
+if TYPE_CHECKING:
+    from kfm.ports import Clock
 
 LOCK_WAIT_MS = 2_000
 LOCK_STEP_MS = 20

@@ -93,9 +93,9 @@ def commit_in(
     """
     branching.check_changes(changes)
     held = held_in(session, branch)
-    if moved := _moved(held, expected):
+    if moved := branching.moved_from(held, expected):
         return moved
-    _refuse_protected(held, gated)
+    branching.refuse_protected(held, gated)
     find, wood = finder(session), forest(session)
     head = find(held.head)
     tree_id, added = wood.update(head.tree_id, changes)
@@ -127,9 +127,9 @@ def merge_in(
     With conflicts nothing is written. What the branch has already changes nothing.
     """
     held = held_in(session, into)
-    if moved := _moved(held, expected):
+    if moved := branching.moved_from(held, expected):
         return moved
-    _refuse_protected(held, gated)
+    branching.refuse_protected(held, gated)
     if source != ROOT.commit_id and session.one("commits.hold", commit_id=source) is None:
         raise RefNotFound(f"There is no commit `{source[:80]}`.")
     find, wood = finder(session), forest(session)
@@ -163,9 +163,9 @@ def revert_in(
     With conflicts (a later commit changed the same paths) nothing is written.
     """
     held = held_in(session, branch)
-    if moved := _moved(held, expected):
+    if moved := branching.moved_from(held, expected):
         return moved
-    _refuse_protected(held, gated)
+    branching.refuse_protected(held, gated)
     find, wood = finder(session), forest(session)
     head, undone = find(held.head), find(commit_id)
     if not undone.parents:
@@ -183,7 +183,7 @@ def revert_in(
 def delete_in(session: Session, name: str, *, expected: str | None = None) -> Branch | Moved:
     """Forget the name. Its commits stay as long as something reaches them, or the grace time lasts."""
     held = held_in(session, name)
-    if moved := _moved(held, expected):
+    if moved := branching.moved_from(held, expected):
         return moved
     if held.protected:
         raise BranchProtected(f"`{name}` is not deleted.", remedy=f"First `kfm branch protect {name} --off`.")
@@ -197,17 +197,6 @@ def set_state_in(session: Session, name: str, head: str) -> bool:
 
 
 # --- inside --------------------------------------------------------------------------
-
-
-def _moved(held: Branch, expected: str | None) -> Moved | None:
-    if expected is None or expected == held.head:
-        return None
-    return Moved(branch=held.name, expected=expected, actual=held.head)
-
-
-def _refuse_protected(held: Branch, gated: bool) -> None:
-    if held.protected and not gated:
-        raise BranchProtected(f"`{held.name}` was not touched.")
 
 
 def _settle(

@@ -7,6 +7,7 @@ has exactly one start and one end, whoever else tried to end it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -15,10 +16,12 @@ from kfm.core.commits import Admit, Step
 from kfm.core.evidence import Account, Attempt, Circumstances, Letter, Retry, Testimony
 from kfm.core.heralds import Herald
 from kfm.core.records import Found, Invocation, Run
-from kfm.ports import PassWitness, Witness
 from kfm.store import evidence_rows, rows
 from kfm.store.incidents import Watch
 from kfm.store.session import Session
+
+if TYPE_CHECKING:
+    from kfm.ports import PassWitness, Witness
 
 NOTHING_KNOWN = Circumstances()
 

@@ -12,7 +12,6 @@ from kfm.core.heralds import Herald
 from kfm.core.holding import Approval
 from kfm.core.records import GovernanceEntry, Invocation, Lock, Switch
 from kfm.core.sealing import Seal
-from kfm.ports import Witness
 from kfm.store import (
     admission,
     approvals,
@@ -30,6 +29,7 @@ from kfm.store.reading import Ledger
 from kfm.store.session import Database, Session
 
 if TYPE_CHECKING:
+    from kfm.ports import Witness
     from kfm.store.branches import EmbeddedBranches
 
 

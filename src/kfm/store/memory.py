@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import apsw
 
-from kfm.ports import Clock
 from kfm.store.session import Session
 from kfm.store.sqlite_session import SqliteSession
+
+if TYPE_CHECKING:
+    from kfm.ports import Clock
 
 T = TypeVar("T")
 

@@ -56,23 +56,7 @@ def promote(session: Session, request: Promote, journal: Journal) -> Promoted:
         reason=rows.storable(request.reason),
         gates=rows.gates_text(request.gates),
     )
-    for key, value in request.states:
-        session.all(
-            "states.set",
-            dataset_id=request.dataset_id,
-            state_key=key,
-            value=rows.text_of(value),
-            run_id=request.run_id,
-        )
-    for event_type, payload in request.events:
-        session.all(
-            "events.append",
-            run_id=request.run_id,
-            dataset_id=request.dataset_id,
-            event_type=event_type,
-            payload=rows.text_of(payload),
-            emitted_at_ms=now_ms,
-        )
+    _keep_what_it_learned(session, request, now_ms)
     if request.branch is not None:
         node_branches.promoted(session, request.branch, MAIN, run_id=request.run_id, author="kfm")
     session.all("locks.release", scope=request.scope, fence=request.fence)
@@ -106,3 +90,24 @@ def _insert_version(session: Session, request: Promote, sequence: int, now_ms: i
     if landed is None:
         # Somebody with a lock of another scope promoted between our look and our row.
         raise Undo(Promoted(answer="head-moved"))
+
+
+def _keep_what_it_learned(session: Session, request: Promote, now_ms: int) -> None:
+    """For the next run of the dataset, and for whoever listens."""
+    for key, value in request.states:
+        session.all(
+            "states.set",
+            dataset_id=request.dataset_id,
+            state_key=key,
+            value=rows.text_of(value),
+            run_id=request.run_id,
+        )
+    for event_type, payload in request.events:
+        session.all(
+            "events.append",
+            run_id=request.run_id,
+            dataset_id=request.dataset_id,
+            event_type=event_type,
+            payload=rows.text_of(payload),
+            emitted_at_ms=now_ms,
+        )

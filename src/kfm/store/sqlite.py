@@ -5,17 +5,19 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import apsw
 
 from kfm.core.errors import StoreBusy, StoreUnsafe
-from kfm.ports import Clock
 from kfm.store.safety import check_local_disk, check_sqlite_library, file_system_type
 from kfm.store.session import Session
 from kfm.store.sqlite_session import SqliteSession, translated
 from kfm.store.traceless import SqliteReader
 from kfm.store.turnstile import WAIT_MAX_MS, Turnstile
+
+if TYPE_CHECKING:
+    from kfm.ports import Clock
 
 __all__ = ["SqliteDatabase", "SqliteReader"]
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import apsw
 
 from kfm.core.errors import BackendUnavailable, KfmError, SchemaViolation, StoreBusy, StoreCorrupt
-from kfm.ports import Clock
 from kfm.store.queries import queries
 from kfm.store.session import Row
+
+if TYPE_CHECKING:
+    from kfm.ports import Clock
 
 # A value that no column takes: half a surrogate pair, a number beyond 64 bits, an unknown type.
 UNSTORABLE = (UnicodeEncodeError, OverflowError, TypeError)

@@ -19,17 +19,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import apsw
 
 from kfm.core.errors import KfmError, StoreBusy, StoreCorrupt
-from kfm.ports import Clock
 from kfm.store.memory import MemoryDatabase
 from kfm.store.migrations import is_current, migrate
 from kfm.store.safety import check_sqlite_library
 from kfm.store.session import Row, Session
 from kfm.store.sqlite_session import SqliteSession, translated
+
+if TYPE_CHECKING:
+    from kfm.ports import Clock
 
 T = TypeVar("T")
 

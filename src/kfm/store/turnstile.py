@@ -9,10 +9,14 @@ lock that every language with SQLite can take and that the kernel drops when a p
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import apsw
 
 from kfm.core.errors import StoreBusy
-from kfm.ports import Clock
+
+if TYPE_CHECKING:
+    from kfm.ports import Clock
 
 WAIT_MAX_MS = 30_000
 _FIRST_WAITS_MS = (1, 1, 1, 2, 2, 3)

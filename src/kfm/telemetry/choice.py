@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
-from kfm.ports import Telemetry
 from kfm.telemetry.off import Off
+
+if TYPE_CHECKING:
+    from kfm.ports import Telemetry
 
 MISSING = "telemetry: a collector is configured, but the extra is not installed: pip install 'kfm[otel]'"
 

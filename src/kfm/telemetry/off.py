@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
 
-from kfm.ports import Span
+if TYPE_CHECKING:
+    from kfm.ports import Span
 
 
 class _Unwatched:

@@ -10,19 +10,6 @@ from typing import TYPE_CHECKING, Any
 from kfm.core.errors import KfmError, UsageError
 from kfm.core.records import Window
 from kfm.core.settings import Source, Target
-from kfm.ports import (
-    Bucket,
-    Clock,
-    Guard,
-    LedgerReader,
-    Objects,
-    Progress,
-    Projection,
-    Retrying,
-    Store,
-    Telemetry,
-)
-from kfm.ports import Source as Upstream
 from kfm.system import FlockLiveness, PosixFiles, ProcessMeter, SystemClock, SystemIds, SystemRng
 from kfm.wiring.heart import ThreadHeart
 from kfm.wiring.stores import make_folder, open_ledger, open_store
@@ -34,6 +21,19 @@ if TYPE_CHECKING:
     from kfm.engine.passes import PassKernel
     from kfm.objects.local import LocalObjects
     from kfm.policy.cedar import CedarPolicies
+    from kfm.ports import (
+        Bucket,
+        Clock,
+        Guard,
+        LedgerReader,
+        Objects,
+        Progress,
+        Projection,
+        Retrying,
+        Store,
+        Telemetry,
+    )
+    from kfm.ports import Source as Upstream
     from kfm.recovery.breakers import SharedBreakers
     from kfm.runs.declare import Pipeline
     from kfm.sources.registry import Tools

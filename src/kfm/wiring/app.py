@@ -11,7 +11,6 @@ from kfm.config import token as shown_token
 from kfm.core.errors import PlanError
 from kfm.core.settings import Source
 from kfm.engine.requests import ProjectionReport, RunReport, RunRequest
-from kfm.ports import Progress
 from kfm.wiring.adapters import Adapters
 
 if TYPE_CHECKING:
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from kfm.core.sealing import Seal
     from kfm.lineage.delivery import Delivered
     from kfm.policy.fixtures import FixtureResult
+    from kfm.ports import Progress
     from kfm.publish.collect import Collected, Collection
     from kfm.publish.plan import Plan
     from kfm.wiring.incidents import HookPass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kfm import __version__
 from kfm.config import Loaded, openlineage
@@ -15,7 +15,9 @@ from kfm.core.settings import Dataset, Rights, Settings, Target
 from kfm.lineage.delivery import Delivered, deliver_letters
 from kfm.lineage.naming import below, dataset_name
 from kfm.lineage.witness import TOPIC, LineageWitness, SilentWitness
-from kfm.ports import Clock, Collector, LedgerReader, PassWitness, Store, Witness
+
+if TYPE_CHECKING:
+    from kfm.ports import Clock, Collector, LedgerReader, PassWitness, Store, Witness
 
 BATCH = 100
 RUN_DELIVERY_MS = 5_000  # after a run has been reported, this long at most

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextvars
 import threading
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from kfm.ports import Store
+if TYPE_CHECKING:
+    from kfm.ports import Store
 
 
 class ThreadHeart:

@@ -106,11 +106,12 @@ def _notifier(app: Surroundings, hook: Hook, timeout_ms: int) -> Notifier:
 def _plugin(kind: str) -> Any:
     from importlib.metadata import entry_points
 
-    found = {point.value: point for point in entry_points(group=GROUP) if point.name == kind}
+    points = [point for point in entry_points(group=GROUP) if point.name == kind]
+    found = {f"{point.dist.name if point.dist else '?'} ({point.value})": point for point in points}
     if not found:
         raise ConfigError(f"There is no kind of hook `{kind[:60]}`.")
     if len(found) > 1:
-        raise PluginConflict(f"{GROUP}: {kind} comes from {' and '.join(sorted(found))}.")
+        raise PluginConflict(f"The kind of hook `{kind}` is offered by {' and '.join(sorted(found))}.")
     return next(iter(found.values())).load()
 
 

@@ -123,7 +123,7 @@ def pass_witness(loaded: Loaded, key: MaskKey) -> PassWitness | None:
         masked=hidden_names(settings.datasets),
         mask=key.mask,
         folder=loaded.folder,
-        hide=lambda text: loaded.discretion.hide(text),
+        hide=loaded.hide,
     )
 
 

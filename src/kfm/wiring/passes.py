@@ -6,8 +6,9 @@ import getpass
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from kfm.core.errors import ConfigNotFound, UsageError
 from kfm.core.run_states import Pass

@@ -29,7 +29,7 @@ PAGE = 1000
 LEASE_MS = 60 * 60 * 1000
 
 
-class Surroundings(NamedTuple):
+class Surroundings(msgspec.Struct, frozen=True, eq=False):
     """What a store of run-state is made from."""
 
     store: Any  # the ledger

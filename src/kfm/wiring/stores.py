@@ -6,11 +6,11 @@ import os
 from typing import TYPE_CHECKING
 
 from kfm.core.errors import BackendUnavailable, ConfigError
-from kfm.ports import Clock, LedgerReader, Store, Witness
 from kfm.system import SystemClock
 
 if TYPE_CHECKING:
     from kfm.core.heralds import Herald
+    from kfm.ports import Clock, LedgerReader, Store, Witness
 
 POSTGRES = ("postgresql://", "postgres://")
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from kfm.core.errors import Busy, Cancelled, LostLease, PipelineFailed
 from kfm.core.run_states import node_scope, outputs_of

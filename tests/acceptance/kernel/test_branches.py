@@ -72,6 +72,21 @@ def test_a_branch_s_life(project: Inside, valid: Valid) -> None:
     assert {"branch-revert", "branch-delete"} <= {one["kind"] for one in told["entries"]}
 
 
+@pytest.mark.parametrize("words", [("side",), ("--tag", "v1")])
+def test_what_was_deleted_comes_back_as_it_is_told(project: Inside, words: tuple[str, ...]) -> None:
+    """The command that brings back a branch, or a tag, is printed when it goes, and does it."""
+    commit(project, "main", "first", a="1")
+    project.kfm("branch", "create", "side")
+    project.kfm("branch", "tag", "v1")
+    before = project.kfm("branch", "list").out.splitlines()
+    told = project.kfm("branch", "delete", *words, *WHY).err
+    again = told.partition("bring it back with: kfm ")[2].split()
+    assert len(project.kfm("branch", "list").out.splitlines()) == len(before) - 1
+    assert project.kfm(*again).code == 0
+    names = [line.split()[:3] for line in project.kfm("branch", "list").out.splitlines()]
+    assert names == [line.split()[:3] for line in before]
+
+
 @pytest.mark.parametrize("words", [("revert", "main"), ("delete", "main"), ("protect", "main")])
 def test_who_overrides_says_why(project: Inside, words: tuple[str, ...]) -> None:
     """Without a rationale nothing is done, and the way out is named."""

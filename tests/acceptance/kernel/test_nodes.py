@@ -118,3 +118,18 @@ def test_only_nodes_that_read_from_no_other_see_the_run(noded: Inside) -> None:
     ended = noded.run()
     assert ended.code == 1, ended
     assert "levels.count asks for ctx.run.inputs" in ended.err
+
+
+def test_a_node_publishes_what_it_may_write_elsewhere(noded: Inside) -> None:
+    """Text, and files of other nodes, as in a pass without a governed run."""
+    flow = FLOW.replace("text.encode()", "text") + (
+        """
+@pipeline.node("levels.again")
+def again(copies, ctx):
+    for path, file in copies.items():
+        ctx.publisher.write_file("again/" + path, file)
+"""
+    )
+    noded.write("flow.py", flow)
+    ended = noded.run()
+    assert ended.code == 0, ended

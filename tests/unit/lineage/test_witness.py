@@ -13,6 +13,7 @@ from kfm.core.evidence import Circumstances, Code
 from kfm.core.hashing import sha256_text
 from kfm.core.keys import attempt_id, uuid5
 from kfm.core.redact import redactor
+from kfm.core.walid import wal_id
 from kfm.lineage.facets import NAMED_MAX
 from kfm.lineage.witness import TOPIC, SilentWitness
 from tests.unit.lineage.samples import (
@@ -29,6 +30,7 @@ from tests.unit.lineage.samples import (
     invocation,
     report,
     run,
+    validator,
     witness,
 )
 
@@ -212,6 +214,18 @@ def test_a_webhook_and_an_announcement_are_told_by_hash_and_verdict() -> None:
     assert (told["source_uri"], told["content_tag"], told["members"]) == ("s3://noaa/x.nc", "etag-1", 2)
     assert (told["watermark_time"], told["watermark_sequence"]) == ("2026-01-01T00:00:00Z", 12)
     assert "Lovelace" not in testimony.body
+
+
+@pytest.mark.req("WAL-17")
+def test_a_unit_has_its_place_among_the_tags() -> None:
+    """Beside the trigger an event may name the unit that it is about; a tag of any other name is refused."""
+    document = event(witness().started(attempt(), run(), everything()))
+    tags = facets(document)["tags"]["tags"]
+    assert [tag["key"] for tag in tags] == ["trigger"]
+    tags.append({**tags[0], "key": "wal_id", "value": wal_id("goes-abi", "s3://b/k", START_MS)})
+    assert validator().is_valid(document)
+    tags[-1]["key"] = "unit"
+    assert not validator().is_valid(document)
 
 
 @pytest.mark.req("TRG-8")

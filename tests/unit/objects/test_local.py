@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
 import random
 
 import pytest
@@ -263,3 +265,21 @@ def test_one_finds_what_another_did_not_finish():
             put(LocalObjects(disk, "/o", ids), BODY)
         sha256 = put(LocalObjects(disk.another(), "/o", ids), BODY)
         assert LocalObjects(disk.cut(), "/o", ids).has(sha256)
+
+
+class LinklessFiles(PosixFiles):
+    """A disk that knows no hard links."""
+
+    def link(self, old: str, new: str) -> None:
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), new)
+
+
+def test_what_a_collector_took_away_comes_back_without_hard_links(tmp_path) -> None:
+    """A collector that died with an object in its hands loses nothing, also where nothing can be linked."""
+    objects = LocalObjects(LinklessFiles(), str(tmp_path / "objects"), SystemIds())
+    sha256 = put(objects, BODY)
+    key = f"{objects.path('sha256')}/{sha256[:2]}/{sha256[2:]}"
+    os.rename(key, objects.path(f"tmp/{SystemIds().new()}.{sha256}"))
+    assert not objects.has(sha256)
+    assert read_all(objects, sha256) == BODY
+    assert objects.has(sha256)

@@ -225,6 +225,7 @@ def test_a_check_that_fails_fails_its_node(shop: Workshop) -> None:
     assert "second: 3 rows too many" in (node.error_message or "")
 
 
+@pytest.mark.req("RS-3")
 def test_threads_run_nodes_side_by_side_and_in_order(shop: Workshop) -> None:
     """Bounded concurrency never starts a node before what it reads from is recorded."""
     pipeline = Pipeline("layers")

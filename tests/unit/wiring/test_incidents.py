@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import threading
+from importlib import metadata
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from kfm.core.errors import BackendUnavailable, CollectorRefused, ConfigError
+from kfm.core.errors import BackendUnavailable, CollectorRefused, ConfigError, PluginConflict
 from kfm.core.evidence import Letter
 from kfm.core.settings import Care, Dataset, Rights, Settings, Source
 from kfm.sinks.notifying import NotifierCollector
 from kfm.sinks.webhook import WebhookNotifier
 from kfm.system import SystemClock
-from kfm.wiring.incidents import _is_masked
+from kfm.wiring.incidents import _is_masked, _plugin
 
 pytestmark = pytest.mark.req("TRG-7")
 
@@ -118,3 +120,16 @@ def test_a_webhook_needs_a_secret_that_can_be_read() -> None:
     with pytest.raises(ConfigError) as caught:
         wrong.notify("id", b"{}")
     assert "!!" not in str(caught.value)
+
+
+def test_two_plugins_of_one_name_are_told_with_their_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever has to remove one of them needs to know both."""
+    offered = [
+        SimpleNamespace(name="pager", value="pager:make", dist=SimpleNamespace(name=package))
+        for package in ("kfm-pager", "other-pager")
+    ]
+    monkeypatch.setattr(metadata, "entry_points", lambda group: offered)
+    with pytest.raises(PluginConflict, match=r"kfm-pager .* and other-pager"):
+        _plugin("pager")
+    with pytest.raises(ConfigError, match="pigeon"):
+        _plugin("pigeon")
