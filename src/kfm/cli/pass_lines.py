@@ -6,10 +6,13 @@ import sys
 from collections import Counter
 from collections.abc import Iterable
 from itertools import islice
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from kfm.cli.output import clipped, duration, one_line, short_id
 from kfm.core.errors import Cancelled, KfmError
+
+if TYPE_CHECKING:
+    from kfm.core.records import NodeOutcome
 
 Word = Literal[
     "ran", "partial", "failed", "unchanged", "done", "blocked", "skipped", "would run", "would fail"
@@ -34,13 +37,17 @@ _WORD_CHARS = 10
 
 
 def word_of(report: Any) -> Word:
-    if report.outcome is None:
+    return word_for(report.outcome, ran=report.ran)
+
+
+def word_for(outcome: NodeOutcome | None, *, ran: bool) -> Word:
+    if outcome is None:
         return "blocked"
-    if report.outcome == "skipped":
+    if outcome == "skipped":
         return "unchanged"
-    if not report.ran:
+    if not ran:
         return "done"
-    return "ran" if report.outcome == "success" else report.outcome
+    return "ran" if outcome == "success" else outcome
 
 
 def node_line(word: str, node: str, reason: str, took_ms: int | None = None, width: int = 0) -> str:

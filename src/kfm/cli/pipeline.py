@@ -207,7 +207,10 @@ def _width(order: list[str]) -> int:
 
 
 def _words(report: Any, order: list[str]) -> Counter[str]:
-    words: Counter[str] = Counter(map(lines.word_of, report.nodes.values()))
+    words: Counter[str] = Counter()
+    alike = Counter((each.outcome, each.ran) for each in report.nodes.values())
+    for (outcome, ran), number in alike.items():
+        words[lines.word_for(outcome, ran=ran)] += number
     words["skipped"] = len(order) - len(report.nodes)
     return words
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -123,7 +122,7 @@ class Place:
             liveness=self.liveness,
             worker_id=self.worker_id,
             workers=lambda jobs: Threads(bench, jobs) if jobs > 1 else Alone(bench),
-            actor=getpass.getuser(),
+            actor=_who(self.loaded),
             heart=ThreadHeart(self._own_store, self.announce),
             announce=self.announce,
             redact=self._redact,
@@ -183,11 +182,18 @@ def governed_kernel(app: Adapters, objects: Objects, *, dry_run: bool) -> PassKe
         liveness=app.liveness,
         worker_id=kernel.worker_id,
         workers=lambda jobs: Threads(bench, jobs) if jobs > 1 else Alone(bench),
-        actor=getpass.getuser(),
+        actor=_who(app.loaded),
         announce=app.announce,
         redact=app.loaded.discretion,
         **({} if dry_run else governed_evidence(app)),
     )
+
+
+def _who(loaded: Loaded | None) -> str:
+    """Whoever shows a token, else the account; never what the environment claims."""
+    from kfm.config import actor
+
+    return loaded.identity().subject if loaded is not None else actor()
 
 
 def _sizes(folder: str) -> Callable[[str], int | None]:
