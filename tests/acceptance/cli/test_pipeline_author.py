@@ -11,7 +11,9 @@ import pytest
 
 from kfm.config import actor
 
-FLOW = 'import kfm\npipeline = kfm.Pipeline("one")\n\n\n@pipeline.node("one.node")\ndef node():\n    return 1\n'
+FLOW = (
+    'import kfm\npipeline = kfm.Pipeline("one")\n\n\n@pipeline.node("one.node")\ndef node():\n    return 1\n'
+)
 
 
 @pytest.mark.req("GOV-3")

@@ -80,9 +80,10 @@ def test_a_conflict_is_told_by_path(
 def test_the_same_on_both_sides_is_no_conflict(scene: Scene, same: dict[str, str | None]) -> None:
     """Whoever did it first."""
     scene.begin(a="1", z="1")
+    scene.put("side", own="so that the two commits are not one, made in the same millisecond")
     scene.put("side", **same)
     scene.put("main", **same)
-    after = scene.paths("main")
+    after = scene.paths("main") | scene.paths("side")
     assert scene.merge("side").outcome == "merged"
     assert scene.paths("main") == after
 
