@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import sys
+from gc import set_threshold  # not the module: a command of this package has its name
 
 from kfm import __version__
 
@@ -15,7 +15,7 @@ def main(arguments: list[str] | None = None) -> None:
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments in (["--version"], ["-V"]) and _print_version():
         sys.exit(0)
-    gc.set_threshold(YOUNG_MAX)
+    set_threshold(YOUNG_MAX)
     try:
         from kfm.cli.signals import hold, release
 
