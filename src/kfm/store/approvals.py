@@ -9,7 +9,7 @@ import msgspec
 from kfm.core.commits import Approve, Approved
 from kfm.core.holding import Approval
 from kfm.core.records import Lock
-from kfm.store import holding, retry_states, rows
+from kfm.store import holding, leases, retry_states, rows
 from kfm.store.session import Row, Session
 
 _FIELDS = Approval.__struct_fields__
@@ -84,10 +84,7 @@ def _not_as_asked(session: Session, request: Approve, held_id: str, now_ms: int)
 
 
 def _live_lock(session: Session, run_id: str, now_ms: int) -> Lock | None:
-    for lock in (rows.lock_from(row) for row in session.all("locks.held")):
-        if lock.holder is not None and lock.holder.run_id == run_id and lock.lease_until_ms > now_ms:
-            return lock
-    return None
+    return leases.live(session, lambda lock: lock.holder is not None and lock.holder.run_id == run_id, now_ms)
 
 
 def is_usable(session: Session, approval: tuple[str, str] | None, now_ms: int) -> bool:

@@ -85,15 +85,11 @@ def others_at_work(session: Session, request: EndPass) -> bool:
 
 def at_work(session: Session, request: BeginPass, now_ms: int, dead: leases.Dead) -> Lock | None:
     """The lock of one of the pipeline's nodes that somebody runs alone right now."""
-    scopes: set[str] | None = None
-    for lock in (rows.lock_from(row) for row in session.all("locks.held")):
-        if not lock.scope.startswith("node:"):
-            continue
-        if scopes is None:
-            scopes = {node_scope(node, request.branch) for node, _ in request.graph}
-        if lock.scope in scopes and not leases.is_gone(lock, now_ms, dead):
-            return lock
-    return None
+    named = "node:"
+    if leases.live(session, lambda lock: lock.scope.startswith(named), now_ms, dead) is None:
+        return None  # nearly always: then the names of ten thousand nodes are not put together
+    scopes = {node_scope(node, request.branch) for node, _ in request.graph}
+    return leases.live(session, lambda lock: lock.scope in scopes, now_ms, dead)
 
 
 def _state(counts: dict[str, int], asked: PassState, others: bool) -> PassState:

@@ -32,10 +32,20 @@ def _lapsed(lock: Lock, now_ms: int) -> bool:
 
 def at_work_on(session: Session, branch: str) -> Lock | None:
     """The lock of a pass, or of a node that runs alone, on this branch."""
-    now_ms = session.now_ms()
+    kinds, place = ("pipeline:", "node:"), f"@{branch}"
+    return live(
+        session,
+        lambda lock: lock.scope.startswith(kinds) and lock.scope.endswith(place),
+        session.now_ms(),
+    )
+
+
+def live(
+    session: Session, wanted: Callable[[Lock], bool], now_ms: int, dead: Dead = lambda _worker_id: False
+) -> Lock | None:
+    """The first held lock of this kind whose holder is not known to be gone."""
     for lock in (rows.lock_from(row) for row in session.all("locks.held")):
-        on_it = lock.scope.startswith(("pipeline:", "node:")) and lock.scope.endswith(f"@{branch}")
-        if on_it and lock.holder is not None and not _lapsed(lock, now_ms):
+        if lock.holder is not None and wanted(lock) and not is_gone(lock, now_ms, dead):
             return lock
     return None
 

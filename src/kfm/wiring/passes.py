@@ -263,27 +263,16 @@ def run_pipeline(
     *,
     directory: str | None = None,
     config: str | None = None,
-    branch: str | None = None,
-    run_id: str | None = None,
-    resume: str | None = None,
-    fork: str | None = None,
-    fork_from: str | None = None,
-    force: Collection[str] = (),
-    only: Collection[str] = (),
-    jobs: int | None = None,
-    keep_going: bool = False,
-    verify: bool = False,
     workers: WorkersKind | None = None,
     on_node: Callable[[NodeReport], None] = lambda _report: None,
     log: Callable[[str, str], None] = lambda _node, _line: None,
+    **wish: Any,
 ) -> PassReport:
+    """`wish` is what `make_wish` takes."""
     with open_place(directory, config) as place:
-        wish = make_wish(
-            pipeline, place, branch=branch, run_id=run_id, resume=resume, fork=fork, fork_from=fork_from,
-            force=force, only=only, jobs=jobs, keep_going=keep_going, verify=verify,
-        )  # fmt: skip
+        made = make_wish(pipeline, place, **wish)
         kernel = with_workers(place.kernel(on_node, log), place, pipeline, workers, log)
-        return Passing(kernel, pipeline, wish).run()
+        return Passing(kernel, pipeline, made).run()
 
 
 def with_workers(
