@@ -8,12 +8,15 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.crash.project import CONTRACT, RIGHTS, Ended, Project, environment, table
 from tests.crash.upstream import Upstream, serving
+
+if TYPE_CHECKING:
+    from tests.acceptance.kernel.hooked import Hooked
 
 SCHEMAS = Path(__file__).resolve().parents[3] / "src" / "kfm" / "contracts" / "schemas"
 
@@ -87,6 +90,23 @@ def upstream() -> Iterator[Upstream]:
     with serving() as served:
         served.bodies["/levels.csv"] = table("gauge", 3000)
         yield served
+
+
+@pytest.fixture
+def hooked() -> Iterator[Hooked]:
+    """A server that hears of incidents."""
+    from tests.acceptance.kernel.hooked import serving_hooks
+
+    with serving_hooks() as served:
+        yield served
+
+
+@pytest.fixture
+def wrong(project: Inside) -> Inside:
+    """A project whose pipeline fails."""
+    from tests.acceptance.kernel.hooked import make_wrong
+
+    return make_wrong(project)
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib import metadata
 from typing import Any
 
@@ -25,24 +25,11 @@ from tests.acceptance.kernel.hooked import (
     corrected,
     hooks,
     lines,
-    make_wrong,
-    serving_hooks,
     webhook,
 )
 from tests.crash.project import WINDOW
 
 pytestmark = pytest.mark.req("TRG-7")
-
-
-@pytest.fixture
-def hooked() -> Iterator[Hooked]:
-    with serving_hooks() as served:
-        yield served
-
-
-@pytest.fixture
-def wrong(project: Inside) -> Inside:
-    return make_wrong(project)
 
 
 def test_every_kind_of_hook_is_told_of_opening_and_end(wrong: Inside, hooked: Hooked, valid: Check) -> None:

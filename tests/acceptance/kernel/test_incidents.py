@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
 
 import pytest
 
@@ -21,24 +20,11 @@ from tests.acceptance.kernel.hooked import (
     corrected,
     hooks,
     lines,
-    make_wrong,
-    serving_hooks,
     webhook,
 )
 from tests.acceptance.kernel.test_governance import PUBLISH_FORBIDDEN
 
 pytestmark = pytest.mark.req("TRG-7")
-
-
-@pytest.fixture
-def hooked() -> Iterator[Hooked]:
-    with serving_hooks() as served:
-        yield served
-
-
-@pytest.fixture
-def wrong(project: Inside) -> Inside:
-    return make_wrong(project)
 
 
 def test_a_provider_that_is_reset_is_told_as_resolved(wrong: Inside) -> None:
