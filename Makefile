@@ -56,6 +56,14 @@ airflow: $(BASE) ## make the environment in which examples/airflow is tested (30
 langgraph: $(BASE) ## make the environment in which examples/langgraph is tested (130 MB, outside the project)
 	@requirements/environment.sh make langgraph >/dev/null
 
+.PHONY: pgstac
+pgstac: $(BASE) ## make the environment of the STAC API that replicas are tested with (outside the project)
+	@requirements/environment.sh make pgstac >/dev/null
+
+.PHONY: dbos
+dbos: $(BASE) ## make the environment that the ingest benchmarks compare with (outside the project)
+	@requirements/environment.sh make dbos >/dev/null
+
 .PHONY: lint
 lint: $(TEST) ## style, formatting and the layering of imports
 	@$(PY) -m ruff check .
