@@ -1,12 +1,12 @@
 #!/bin/sh
-# An environment outside the project, for examples that need a framework too large for .venv.
+# An environment outside the project, for what is too large for .venv or would not fit in it.
 #   requirements/environment.sh where airflow   the folder in which it is, or would be
 #   requirements/environment.sh make airflow    makes it, unless it is there
 # It is named by what it is made of: a changed pin makes another one. KFM_ENVIRONMENTS says where.
 set -eu
 cd "$(dirname "$0")/.."
 what=${1:?make or where}
-name=${2:?airflow or langgraph}
+name=${2:?airflow, dbos, langgraph or pgstac}
 pins=requirements/$name.txt
 [ -f "$pins" ] || { printf 'There is no %s.\n' "$pins" >&2; exit 2; }
 unset PYTHONPATH PYTHONHOME VIRTUAL_ENV CONDA_PREFIX UV_PROJECT_ENVIRONMENT UV_PYTHON

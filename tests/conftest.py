@@ -60,9 +60,21 @@ def langgraph_environment() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
+def pgstac_address() -> Iterator[str]:
+    """The address of a STAC API that takes items. Each test has collections of its own."""
+    yield from _serve("pgstac")
+
+
+@pytest.fixture(scope="session")
 def s3_endpoint() -> Iterator[str]:
     """The address of an S3 emulator; credentials are `tests.services.S3_*`."""
     yield from _serve("s3")
+
+
+@pytest.fixture(scope="session")
+def ministack_endpoint() -> Iterator[str]:
+    """The address of another emulator of AWS; it takes the same credentials."""
+    yield from _serve("ministack")
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +60,7 @@ def _unprivileged_user() -> dict[str, Any]:
     return {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """A killed test run leaves no server behind (Linux; elsewhere a no-op)."""
     if sys.platform == "linux":
         pr_set_pdeathsig = 1
@@ -128,13 +128,13 @@ def _wait_for_postgres(server: subprocess.Popen[bytes], dsn: str, log: Path) -> 
             psycopg.connect(dsn, connect_timeout=5).close()
             return True
         time.sleep(0.05)
-    _stop(server, signal.SIGQUIT)
+    stop(server, signal.SIGQUIT)
     raise ServiceUnavailable(
         f"PostgreSQL did not answer in {START_SECONDS_MAX:.0f} s: {log.read_text()[-500:]}"
     )
 
 
-def _stop(process: subprocess.Popen[bytes], how: signal.Signals) -> None:
+def stop(process: subprocess.Popen[bytes], how: signal.Signals) -> None:
     if process.poll() is not None:
         return
     process.send_signal(how)
@@ -145,9 +145,16 @@ def _stop(process: subprocess.Popen[bytes], how: signal.Signals) -> None:
         process.wait(STOP_SECONDS_MAX)
 
 
-@contextlib.contextmanager
-def postgres() -> Iterator[str]:
+def postgres() -> contextlib.AbstractContextManager[str]:
     """A PostgreSQL server with its durability settings untouched; yields the DSN of `postgres`."""
+    return postgres_server(_postgres_install)
+
+
+@contextlib.contextmanager
+def postgres_server(
+    find_install: Callable[[Path, dict[str, Any]], Path], more_settings: Sequence[str] = ()
+) -> Iterator[str]:
+    """The server that `find_install` finds, given a scratch folder and who will run it."""
     if importlib.util.find_spec("psycopg") is None:
         raise ServiceUnavailable("psycopg is not installed (the extra `postgres`)")
     who = _unprivileged_user()
@@ -155,7 +162,7 @@ def postgres() -> Iterator[str]:
         scratch = Path(name)
         if who:
             os.chown(scratch, who["user"], who["group"])
-        install = _postgres_install(scratch, who)
+        install = find_install(scratch, who)
         password = secrets.token_hex(16)
         data = _initdb(install, scratch, password, who)
         log = scratch / "log"
@@ -167,6 +174,7 @@ def postgres() -> Iterator[str]:
                 "unix_socket_directories=",
                 "shared_buffers=32MB",
                 "max_connections=60",
+                *more_settings,
             ]
             command = [str(install / "bin" / "postgres"), "-D", str(data)]
             command += [part for setting in settings for part in ("-c", setting)]
@@ -178,7 +186,7 @@ def postgres() -> Iterator[str]:
                     stderr=out,
                     cwd=scratch,
                     start_new_session=True,  # Ctrl-C is for the tests; they stop the server
-                    preexec_fn=_die_with_parent,
+                    preexec_fn=die_with_parent,
                     **who,
                 )
             dsn = f"postgresql://postgres:{password}@127.0.0.1:{port}/postgres"
@@ -187,7 +195,7 @@ def postgres() -> Iterator[str]:
                     yield dsn
                     return
             finally:
-                _stop(server, signal.SIGINT)
+                stop(server, signal.SIGINT)
         raise ServiceUnavailable(f"PostgreSQL did not start: {log.read_text()[-500:]}")
 
 
@@ -236,7 +244,7 @@ def s3() -> Iterator[str]:
         try:
             server.wait(STOP_SECONDS_MAX)
         except subprocess.TimeoutExpired:
-            _stop(server, signal.SIGKILL)
+            stop(server, signal.SIGKILL)
         server.stdout.close()
 
 
@@ -289,7 +297,7 @@ def promtool() -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def _environment(name: str) -> Iterator[str]:
+def environment(name: str) -> Iterator[str]:
     """The folder of an environment that `make NAME` made. Nothing is started, and nothing made here."""
     script = Path(__file__).resolve().parents[1] / "requirements" / "environment.sh"
     asked = subprocess.run([str(script), "where", name], capture_output=True, text=True, timeout=30)
@@ -300,11 +308,25 @@ def _environment(name: str) -> Iterator[str]:
 
 
 def airflow() -> contextlib.AbstractContextManager[str]:
-    return _environment("airflow")
+    return environment("airflow")
 
 
 def langgraph() -> contextlib.AbstractContextManager[str]:
-    return _environment("langgraph")
+    return environment("langgraph")
+
+
+def pgstac() -> contextlib.AbstractContextManager[str]:
+    """A STAC API with transactions; yields its address."""
+    from tests import pgstac_server
+
+    return pgstac_server.serving()
+
+
+def ministack() -> contextlib.AbstractContextManager[str]:
+    """A second emulator of AWS, for queues; yields its address."""
+    from tests import ministack_server
+
+    return ministack_server.serving()
 
 
 # --- what is had, what is required ---------------------------------------------------
@@ -312,9 +334,11 @@ def langgraph() -> contextlib.AbstractContextManager[str]:
 STARTERS: dict[str, Callable[[], contextlib.AbstractContextManager[str]]] = {
     "postgres": postgres,
     "s3": s3,
+    "ministack": ministack,
     "promtool": promtool,
     "airflow": airflow,
     "langgraph": langgraph,
+    "pgstac": pgstac,
 }
 
 

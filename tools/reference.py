@@ -243,7 +243,7 @@ def metrics_page() -> str:
 
 def nodd_page() -> str:
     from kfm.ingest.object_keys import SCHEMES
-    from kfm.ingest.refusals import IGNORED, REFUSED, SUSPECT
+    from kfm.ingest.refusals import IGNORED, PUT_OFF, REFUSED, SUSPECT
     from kfm.ingest.registry import built_in
 
     parts = [
@@ -267,6 +267,7 @@ def nodd_page() -> str:
         parts.append("\n".join(rows))
     tables = (
         ("Refused", "Error lines; none of these is worth another attempt.", REFUSED),
+        ("Put off", "Nothing was found out: the message is not acknowledged, and comes again.", PUT_OFF),
         ("Ignored", "Lines with `ignored: true`; they do not affect the exit code.", IGNORED),
         ("Suspect", "Taken in, with the doubt in `suspect`.", SUSPECT),
     )

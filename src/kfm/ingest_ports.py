@@ -7,7 +7,7 @@ from typing import Protocol
 
 from kfm.core.catalogue import CollectionFigures, Item, Search
 from kfm.core.records import ObjectStat, Record, Unit
-from kfm.core.wal import Claimed, Content, Finish, Finished, Intake, IntakeReport, Lane, Move
+from kfm.core.wal import Claim, Claimed, Content, Finish, Finished, Intake, IntakeReport, Lane, Move
 
 
 class Message(Record, frozen=True):
@@ -38,6 +38,14 @@ class Queue(Protocol):
     def close(self) -> None: ...
 
 
+class Certificates(Protocol):
+    """Where topics keep the certificates that they sign with."""
+
+    def fetch(self, url: str) -> bytes:
+        """The bytes at exactly this address, which the caller has checked. Raises UpstreamUnavailable;
+        unless its fact `transient` is true, the answer is final."""
+
+
 class Upstream(Protocol):
     """The announced objects themselves: never fetched whole unless a policy asks."""
 
@@ -56,6 +64,9 @@ class WalReader(Protocol):
 
     def unit(self, wal_id: str) -> Unit | None: ...
     def history_of(self, wal_id: str) -> list[Move]: ...
+    def lanes(self) -> list[Lane]:
+        """Where units wait, each with the time at which its first is due."""
+
     def unit_counts(self) -> dict[tuple[str, str], int]:
         """(dataset, status) → units, from counters, not by counting."""
 
@@ -64,18 +75,14 @@ class Wal(WalReader, Protocol):
     """Each method is one transaction."""
 
     def take_in(self, intake: Intake) -> IntakeReport: ...
-    def lanes(self) -> list[Lane]:
-        """Where units are due now."""
+    def turn(self, finish: Finish | None, claim: Claim | None) -> tuple[Finished, list[Claimed]]:
+        """End what was worked on and take what comes next. Effects and statuses land together."""
 
-    def claim_units(
-        self, lane: Lane, limit: int, *, worker_id: str, ingest_run_id: str, lease_ms: int
-    ) -> list[Claimed]: ...
-    def finish_units(self, finish: Finish) -> Finished: ...
-    def reap_units(self, limit: int = 1000) -> int:
+    def reap_units(self, unit_random: float, limit: int = 1000) -> int:
         """Units whose lease has lapsed fail, and are tried again; how many."""
 
-    def next_due_ms(self) -> int | None:
-        """When the next unit is due, now or later; None if none waits."""
+    def fold_counts(self, limit: int = 10_000) -> int:
+        """Add deltas up; how many there were."""
 
 
 class CatalogueReader(Protocol):
@@ -86,4 +93,4 @@ class CatalogueReader(Protocol):
     def collections(self) -> list[CollectionFigures]: ...
 
 
-__all__ = ["CatalogueReader", "Content", "Message", "Queue", "Upstream", "Wal", "WalReader"]
+__all__ = ["CatalogueReader", "Certificates", "Content", "Message", "Queue", "Upstream", "Wal", "WalReader"]

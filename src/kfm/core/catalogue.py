@@ -1,4 +1,4 @@
-"""The catalogue's own records: facts about items and assets, from which STAC is rendered when somebody asks."""
+"""The catalogue's own records: facts about items and assets, of which STAC is made on demand."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Entry(Record, frozen=True):
     asset: AssetFacts
     start_ms: int | None
     end_ms: int | None
-    properties: dict[str, Any]  # of the item, without times, checksums and links
+    properties: str  # JSON with sorted names: of the item, without times, checksums and links
     bbox: Bbox | None = None
-    geometry: dict[str, Any] | None = None  # GeoJSON; None where nothing is known honestly
+    geometry: str | None = None  # GeoJSON text; None where nothing is known honestly
     at_ms: int | None = None  # STAC's datetime: reference time or start; None: unknown, then the announcement
 
 

@@ -449,6 +449,18 @@ class CallTimedOut(BackendUnavailable, TimeoutError):
     remedy = "Give the call more time, or find out why the other side is slow."
 
 
+class ObjectMissing(UpstreamUnavailable):
+    """The announced object is not there.
+
+    A store may show an object a little later than it announces it, and
+    removes some again soon. So it is asked for again, as often as the unit's
+    grant of attempts allows; after that the unit waits for a drain.
+    """
+
+    code = "KFM410"
+    remedy = "If upstream has removed it for good, leave the unit; else replay it when the object is back."
+
+
 class BranchesUnavailable(BackendUnavailable):
     """The server that the branches are on can't be reached or refuses us.
 

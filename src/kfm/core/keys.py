@@ -192,6 +192,19 @@ def turned_away_id(invocation_id: str) -> str:
     return uuid5(invocation_id, "0")
 
 
+UNITS = "2c1f5a55-7c52-5a0b-9a38-3c7f4a0e6a11"  # ours alone: a unit's id is no UUID, so it gets one in here
+
+
+def unit_attempt_id(wal_id: str, attempt: int) -> str:
+    """The lineage run of one attempt at a unit."""
+    return uuid5(uuid5(UNITS, wal_id), str(_whole(attempt, "attempt")))
+
+
+def held_unit_id(wal_id: str, version: int) -> str:
+    """What is held of a unit, since it reached this version."""
+    return uuid5(uuid5(UNITS, wal_id), f"held/{version}")
+
+
 def uuid5(namespace: str, name: str) -> str:
     """RFC 9562 UUIDv5, text in and text out."""
     digest = sha1(uuid_bytes(namespace) + name.encode("utf-8"), usedforsecurity=False).digest()

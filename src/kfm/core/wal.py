@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from kfm.core.catalogue import Entry
 from kfm.core.holding import Held
 from kfm.core.records import Record, Unit
 
@@ -18,6 +19,32 @@ class Content(Record, frozen=True):
     sequencer: str | None = None  # orders the versions of one key
     size: int | None = None
     version_id: str | None = None
+
+
+class Stored(Record, frozen=True):
+    """A unit, and what the ledger keeps beside its fields."""
+
+    unit: Unit
+    etag: str | None
+    sequencer: str | None
+    size: int | None
+    version_id: str | None
+    content_version: int  # counts the different bytes that were announced under its key
+    done_version: int  # the last that succeeded; 0: none
+    lease_until_ms: int
+    not_before_ms: int
+    grants: int  # of this content version
+    grant_attempts: int
+    granted_at_ms: int  # when the grant's first attempt began
+    alone: int
+    removed: int
+    unclear: int
+    replacing: int
+    trail: str  # numbers of its history's pages
+
+    @property
+    def content(self) -> Content:
+        return Content(etag=self.etag, sequencer=self.sequencer, size=self.size, version_id=self.version_id)
 
 
 # --- intake --------------------------------------------------------------------------
@@ -79,20 +106,40 @@ class Lane(Record, frozen=True):
 
     dataset: str
     provider: str
-    alone: bool = False
+    alone: int = 0
+    due_ms: int = 0  # of the first unit in it
 
 
 class Claimed(Record, frozen=True):
-    """A unit under our lease. Its `version` is the fence."""
+    """A unit under our lease: as much of it as its operators need. Field order is column order."""
 
-    unit: Unit
-    content: Content
+    wal_id: str
+    version: int  # the fence
+    dataset: str
+    provider: str
+    queue: str
+    object_uri: str
+    event_time_ms: int | None
+    attempts: int
+    replay_reason: str | None
+    extra: str  # canonical JSON, as stored
+    etag: str | None
+    sequencer: str | None
+    size: int | None
+    version_id: str | None
     content_version: int
-    done_version: int  # the last one that succeeded; 0: none
+    done_version: int  # the last content version that succeeded; 0: none
     grants: int
     grant_attempts: int  # this one included
-    granted_at_ms: int
-    alone: bool
+    granted_at_ms: int  # when the grant's first attempt began
+    alone: int  # 1: claimed by itself, since its last batch did not come back
+    removed: int  # 1: its object is gone, as far as is known
+    unclear: int  # 1: which of two versions is newer is not known; a HEAD decides
+    replacing: int  # 1: an approved repair, whose outcome may differ from the one before
+
+    @property
+    def content(self) -> Content:
+        return Content(etag=self.etag, sequencer=self.sequencer, size=self.size, version_id=self.version_id)
 
 
 class Done(Record, frozen=True):
@@ -102,8 +149,8 @@ class Done(Record, frozen=True):
     integrity_status: str
     metadata_status: str
     provenance_status: str
-    entry: Any  # core.catalogue.Entry
-    extra: dict[str, Any] | None = None  # None: as it was
+    entry: Entry | None  # None: its object is gone, and so is its item
+    extra: str | None = None  # None: as it was
     content: Content | None = None  # what a HEAD told, where the announcement was wrong or silent
 
 
@@ -118,6 +165,7 @@ class Undone(Record, frozen=True):
     reason: str
     not_before_ms: int | None = None  # of the next attempt, where there is one
     charged: bool = True  # False: an open circuit refused it, or it was put back untried
+    extra: str | None = None
     integrity_status: str = "unknown"
     metadata_status: str = "unknown"
     held: Held | None = None
@@ -128,7 +176,20 @@ class Finish(Record, frozen=True):
 
     done: tuple[Done, ...] = ()
     undone: tuple[Undone, ...] = ()
-    policy_epoch: int | None = None
+    policy_epoch: int | None = None  # that the gates were asked at; None: whatever it is
+    replicas: tuple[str, ...] = ()  # external catalogues that follow ours
+    downstream: tuple[tuple[str, str], ...] = ()  # (dataset, source): who waits for what
+    lineage: bool = True  # post a letter for what ended
+
+
+class Claim(Record, frozen=True):
+    """A wish for work."""
+
+    lane: Lane
+    limit: int
+    worker_id: str
+    ingest_run_id: str
+    lease_ms: int
 
 
 class Finished(Record, frozen=True):

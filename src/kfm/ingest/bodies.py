@@ -11,6 +11,7 @@ import math
 import re
 from typing import Any
 
+from kfm.ingest import plain_json
 from kfm.ingest.refusals import Refusal
 
 BODY_BYTES_MAX = 1024 * 1024  # what SQS carries at most
@@ -31,6 +32,10 @@ SPOILED = Spoiled()
 
 def load(body: bytes) -> tuple[Any, bool]:
     """(the document in a message's body, is anything within it spoiled?)"""
+    if len(body) <= BODY_BYTES_MAX:
+        document = plain_json.read(body, DEPTH_MAX)
+        if document is not plain_json.DECLINED:
+            return document, False
     if not body.strip():
         raise Refusal("BODY_EMPTY")
     if len(body) > BODY_BYTES_MAX:
@@ -39,13 +44,22 @@ def load(body: bytes) -> tuple[Any, bool]:
         text = body.decode("utf-8")
     except UnicodeDecodeError as error:
         raise Refusal("BODY_NOT_UTF8", f"Byte {error.start} is the first that is not.") from None
-    return load_text(text)
+    return _load(text)
 
 
 def load_text(text: str) -> tuple[Any, bool]:
-    """The same of a text within a message. Depth is measured before a reader could recurse."""
+    """The same of a text within a message."""
     if len(text) > BODY_BYTES_MAX:
         raise Refusal("BODY_TOO_LARGE", f"At most {BODY_BYTES_MAX} are read.")
+    try:
+        document = plain_json.read(text.encode("utf-8"), DEPTH_MAX)
+    except UnicodeEncodeError:  # half of a surrogate pair: only some readers mind
+        return _load(text)
+    return (document, False) if document is not plain_json.DECLINED else _load(text)
+
+
+def _load(text: str) -> tuple[Any, bool]:
+    """The reference, for whatever the quick reader declines. Depth is measured before anything recurses."""
     if text.count("[") + text.count("{") > DEPTH_MAX:
         depth = 0
         for token in _STRUCTURE.finditer(text):

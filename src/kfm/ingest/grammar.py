@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from hashlib import sha256
 
@@ -10,13 +11,14 @@ import msgspec
 from kfm.core.records import Record
 from kfm.core.walid import wal_id
 from kfm.ingest.geometry import Footprint
-from kfm.ingest.object_keys import object_uri, quoted_uri
+from kfm.ingest.object_keys import is_plain, object_uri, quoted_uri
 from kfm.ingest.patterns import Fields, Pattern, Template
 from kfm.ingest.refusals import Refusal
 from kfm.ingest.spans import Span
 
 ITEM_ID_CHARS_MAX = 200
 _KEPT = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
+_KEPT_OR_SLASH = re.compile(r"[A-Za-z0-9._/-]*\Z")
 
 
 class Place(Record, frozen=True):
@@ -96,10 +98,11 @@ class Reading(Record, frozen=True):
 def read(dataset: Dataset, place: Place, key: str) -> Reading | None:
     """What the key tells if it is one of the dataset's; None if it is not. Raises Refusal."""
     data_key, asset = key, "data"
-    for suffix, role in dataset.sidecars.items():
-        if key.endswith(suffix):
-            data_key, asset = key.removesuffix(suffix), role
-            break
+    if dataset.sidecars:
+        for suffix, role in dataset.sidecars.items():
+            if key.endswith(suffix):
+                data_key, asset = key.removesuffix(suffix), role
+                break
     for rule in dataset.rules:
         fields = rule.pattern.match(data_key)
         if fields is not None:
@@ -114,15 +117,14 @@ def _reading(
     span = rule.times(fields)
     if span.start_ms is not None and span.end_ms is not None and span.end_ms < span.start_ms:
         raise Refusal("TIME_ORDER")
-    folders = rule.folders(fields, span) if rule.folders else {}
-    placed = all(fields.get(name) == value for name, value in folders.items())
-    astray = not placed and any(fields.get(name) not in (None, value) for name, value in folders.items())
+    placed, astray = _whereabouts(fields, rule.folders(fields, span)) if rule.folders else (True, False)
     short = rule.item.render(fields) if rule.item is not None else None
     start_ms = span.start_ms if rule.frozen is None else rule.frozen(fields)
     where = (place.provider, place.bucket)
+    uri = object_uri(*where, key)
     return Reading(
         dataset=dataset.name,
-        object_uri=object_uri(*where, key),
+        object_uri=uri,
         provider=place.provider,
         bucket=place.bucket,
         key=key,
@@ -132,7 +134,7 @@ def _reading(
         time_range_end_ms=span.end_ms,
         reference_time_ms=span.reference_ms,
         forecast_hour=span.forecast_hour,
-        wal_id=wal_id(dataset.name, quoted_uri(*where, key), start_ms),
+        wal_id=wal_id(dataset.name, uri if is_plain(key) else quoted_uri(*where, key), start_ms),
         stac_collection_id=dataset.collection,
         # A short id leaves the folders out, so it stands alone only where they follow from the file name.
         stac_item_id=item_id(
@@ -150,9 +152,22 @@ def _reading(
     )
 
 
+def _whereabouts(fields: Fields, folders: Fields) -> tuple[bool, bool]:
+    """(Does the object lie in the folders that follow from its name? Does it lie in others?)"""
+    if folders.items() <= fields.items():
+        return True, False
+    placed = all(fields.get(name) == value for name, value in folders.items())
+    return placed, not placed and any(
+        fields.get(name) not in (None, value) for name, value in folders.items()
+    )
+
+
 def _platform(rule: Rule, fields: Fields, place: Place) -> str | None:
-    if rule.platform is None or any(fields.get(name) is None for name in rule.platform.names):
+    if rule.platform is None:
         return None
+    for name in rule.platform.names:
+        if fields.get(name) is None:
+            return None
     platform = rule.platform.render(fields)
     if rule.platforms is not None:
         if platform not in rule.platforms:
@@ -181,7 +196,7 @@ def item_id(data_key: str, where: tuple[str, str], *, short: str | None = None, 
 
 def escaped(key: str) -> str:
     """A key as one segment of a path: `/` becomes `~`, other unusual characters `=XX` for each byte."""
-    if _KEPT.issuperset(key.replace("/", "")):
+    if _KEPT_OR_SLASH.match(key) is not None:
         return key.replace("/", "~")
     return "".join(
         char if char in _KEPT else "~" if char == "/" else "".join(f"={byte:02X}" for byte in char.encode())

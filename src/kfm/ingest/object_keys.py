@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import lru_cache
 from typing import Literal
 from urllib.parse import quote, quote_plus, unquote_to_bytes
 
@@ -39,8 +40,15 @@ def encode_key(key: str) -> str:
     return quote_plus(key, safe="/")
 
 
+def is_plain(key: str) -> bool:
+    """Is it written the same way everywhere?"""
+    return _PLAIN.match(key) is not None
+
+
 def check_key(key: str) -> str:
     """The key, if it is one that may be kept, shown and made into a path."""
+    if is_plain(key) and len(key) <= KEY_BYTES_MAX and key[0] not in "/." and "/." not in key:
+        return key  # nothing below could object to it
     if not key:
         raise Refusal("RECORD_INVALID", "The key is empty.")
     try:
@@ -49,7 +57,7 @@ def check_key(key: str) -> str:
         raise Refusal("KEY_UNSAFE", "It holds half of a surrogate pair.") from None
     if size > KEY_BYTES_MAX:
         raise Refusal("KEY_TOO_LONG", f"It has {size} bytes.")
-    if _PLAIN.match(key) is None and any(unicodedata.category(char) in _UNSAFE for char in key):
+    if not is_plain(key) and any(unicodedata.category(char) in _UNSAFE for char in key):
         raise Refusal("KEY_UNSAFE", "It holds characters that are not shown.")
     if key.startswith("/") or "\\" in key:
         raise Refusal("KEY_UNSAFE", "It looks like a path of some machine.")
@@ -59,6 +67,7 @@ def check_key(key: str) -> str:
     return key
 
 
+@lru_cache(maxsize=1024)  # the good ones are few and short, and only those are kept
 def check_bucket(bucket: str) -> str:
     """A bucket's name; for Azure `account/container`."""
     if _BUCKET.match(bucket) is None:
@@ -73,7 +82,7 @@ def object_uri(provider: str, bucket: str, key: str) -> str:
 
 def quoted_uri(provider: str, bucket: str, key: str) -> str:
     """The same address, escaped: what `kfm.core.walid` decodes once, so that `?` and `%` in a key survive."""
-    if _PLAIN.match(key) is not None:
+    if is_plain(key):
         return object_uri(provider, bucket, key)
     return f"{SCHEMES[provider]}://{bucket}/{quote(key, safe='/')}"
 

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from itertools import repeat
+from operator import is_
 
 from kfm.ingest.refusals import Refusal
 
@@ -44,6 +46,8 @@ KINDS: dict[str, str] = {
     "text": r"[A-Za-z0-9_.:+=-]+",
     "path": r"[A-Za-z0-9_.=-]+(?:/[A-Za-z0-9_.=-]+)*",
 }
+# What all texts of a kind begin with: characters that nothing repeats or makes optional.
+_BEGINNING = re.compile(r"[A-Za-z0-9_-]+(?=[A-Za-z0-9_\[(\\-]|\Z)")
 _TOKEN = re.compile(r"\{([a-z_]+)(?::([^{}]+))?\}|([\[\]])|([^{}\[\]]+)")
 
 
@@ -82,6 +86,7 @@ class Pattern:
         if position != len(text) or len(options) != 1:
             raise ValueError(f"{text!r} can't be read at {position}")
         self._regex = re.compile("".join(regex), re.ASCII)
+        self.landmark = self._landmark()
 
     def _field(self, name: str, kind: str | None, known: Mapping[str, str]) -> str:
         self._parts.append(("field", name))
@@ -95,12 +100,32 @@ class Pattern:
         self.kinds[name] = regex
         return f"(?P<{name}>{regex})"
 
+    def _landmark(self) -> str:
+        """The longest text that every key of this kind holds: a key without it need not be tried."""
+        found, run, options = "", "", 0
+        for kind, text in self._parts:
+            options += (kind == "open") - (kind == "close")
+            if kind == "literal" and not options:
+                run += text
+                found = max(found, run, key=len)
+                continue
+            if kind == "field" and not options:
+                found = max(found, run + self._beginning(text), key=len)
+            run = ""
+        return found
+
+    def _beginning(self, name: str) -> str:
+        match = None if "|" in self.kinds[name] else _BEGINNING.match(self.kinds[name])
+        return match[0] if match is not None else ""
+
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(self.kinds)
 
     def match(self, key: str) -> Fields | None:
         """The fields of a key; None if it is not of this kind. A field in an absent option is None."""
+        if self.landmark not in key:
+            return None
         found = self._regex.fullmatch(key)
         return None if found is None else found.groupdict()
 
@@ -120,11 +145,23 @@ class Template:
             self._parts.append((kind, name or literal or ""))
         self.names = tuple(part for kind, part in self._parts if kind == "field")
         self._only = self.names[0] if len(self._parts) == len(self.names) == 1 else ""
+        # Which fields are missing → how the others are written. As many entries as texts were asked for.
+        self._forms: dict[tuple[bool, ...], str] = {}
 
     def render(self, fields: Mapping[str, str | None]) -> str:
         if self._only and (value := fields.get(self._only)) is not None:
             return value
-        return _written(self._parts, fields, self.text)
+        missing = tuple(map(is_, map(fields.get, self.names), repeat(None)))
+        form = self._forms.get(missing)
+        if form is None:
+            form = self._forms[missing] = self._form(missing)
+        return form % fields
+
+    def _form(self, missing: tuple[bool, ...]) -> str:
+        """The text with `%(name)s` for each field: options are weighed once, not for every key."""
+        marks = {name: f"%({name})s" for name, absent in zip(self.names, missing, strict=True) if not absent}
+        parts = [(kind, text.replace("%", "%%") if kind == "literal" else text) for kind, text in self._parts]
+        return _written(parts, marks, self.text)
 
 
 def _written(parts: Parts, fields: Mapping[str, str | None], text: str) -> str:

@@ -14,6 +14,9 @@ REFUSED = {
     "ENVELOPES_TOO_MANY": "The message is wrapped too often.",
     "TOPIC_NOT_ALLOWED": "The topic is not on the list of those that may speak.",
     "CERTIFICATE_HOST": "The signing certificate is not where the topic's region keeps it.",
+    "CERTIFICATE_INVALID": "The signing certificate is not there, can't be used, or is not valid now.",
+    "SIGNATURE_MISSING": "The message is not signed by its topic, and this queue takes no others.",
+    "SIGNATURE_INVALID": "The signature is not that of the topic's certificate over what is said.",
     "RECORDS_MISSING": "The message has no records.",
     "RECORDS_TOO_MANY": "The message has too many records.",
     "RECORD_INVALID": "The record lacks what such a record has, or says something twice.",
@@ -32,6 +35,10 @@ REFUSED = {
     "PLATFORM_MISMATCH": "The key's platform does not belong into this bucket.",
     "FIELDS_DISAGREE": "The message says one thing and its key another.",
 }
+# Nothing was found out about the message: it stays in its queue and comes again.
+PUT_OFF = {
+    "CERTIFICATE_UNAVAILABLE": "The signing certificate can't be had at present.",
+}
 IGNORED = {
     "TEST_EVENT": "A test of the notification itself.",
     "SUBSCRIPTION": "A subscription begins or ends; nothing is confirmed or fetched.",
@@ -48,10 +55,14 @@ SUSPECT = {
 
 
 class Refusal(Exception):
-    """A record that is not taken in. It becomes a line and a dead letter, never a crash."""
+    """A record that is not taken in. It becomes a line and a dead letter, never a crash.
+
+    One that is `retryable` becomes neither: its message is not acknowledged.
+    """
 
     def __init__(self, code: str, detail: str = "") -> None:
         self.code = code
-        sentence = REFUSED[code]
+        self.retryable = code in PUT_OFF
+        sentence = PUT_OFF[code] if self.retryable else REFUSED[code]
         self.text = f"{sentence} {detail}" if detail else sentence
         super().__init__(self.text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
 from kfm.core.records import Record
 from kfm.core.times import MS_MAX, MS_MIN
@@ -12,10 +13,14 @@ from kfm.ingest.refusals import Refusal
 
 HOUR_MS = 3_600_000
 MINUTE_MS = 60_000
+HOURS_KEPT = 4096  # objects that arrive together are of few hours, so a calendar is rarely asked
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
 _HOUR_AT_END = re.compile(r"\.?f(\d{2,3})\Z", re.ASCII)
 _HOUR_WITHIN = re.compile(r"f(\d{2,3})(?=\.)", re.ASCII)
+_MINUTES = {f"{minute:02d}": minute * MINUTE_MS for minute in range(60)}
+_SECONDS = {f"{second:02d}": second * 1000 for second in range(60)}
+_TENTHS = {"": 0} | {str(tenth): tenth * 100 for tenth in range(10)}
 _ANALYSIS = re.compile(r"anl(?=\.|\Z)")
 
 
@@ -44,6 +49,16 @@ def at(year: str, month: str, day: str, hour: str = "0", minute: str = "0", seco
 
 def digits(text: str) -> int:
     """`YYYYMMDD`, and as much of `HHMMSS` and tenths as there is."""
+    if len(text) <= 10:
+        return _hour(text)
+    try:
+        past_ms = _MINUTES[text[10:12]] + _SECONDS[text[12:14]] + _TENTHS[text[14:15]]
+    except KeyError:
+        return _digits(text)
+    return _hour(text[:10]) + past_ms
+
+
+def _digits(text: str) -> int:
     rest = text[8:14].ljust(6, "0")
     tenths = int(text[14:15] or "0")
     return at(text[:4], text[4:6], text[6:8], rest[:2], rest[2:4], rest[4:6]) + tenths * 100
@@ -51,6 +66,14 @@ def digits(text: str) -> int:
 
 def day_of_year(text: str) -> int:
     """`YYYYDDDHHMMSSt`: GOES counts days of the year."""
+    try:
+        past_ms = _MINUTES[text[9:11]] + _SECONDS[text[11:13]] + _TENTHS[text[13:14]]
+    except KeyError:
+        return _day_of_year(text)
+    return _hour_of_year(text[:9]) + past_ms
+
+
+def _day_of_year(text: str) -> int:
     year, day = int(text[:4]), int(text[4:7])
     if day == 0 or year == 0:
         raise Refusal("TIME_INVALID", "Days of the year begin with 001.")
@@ -59,6 +82,14 @@ def day_of_year(text: str) -> int:
     if day > 365 and year_of(made) != year:
         raise Refusal("TIME_INVALID", f"{year} has no day {day}.")
     return made
+
+
+_hour = lru_cache(maxsize=HOURS_KEPT)(_digits)
+
+
+@lru_cache(maxsize=HOURS_KEPT)
+def _hour_of_year(text: str) -> int:
+    return _day_of_year(f"{text}0000")
 
 
 def year_of(ms: int) -> int:
@@ -70,7 +101,12 @@ def year_of(ms: int) -> int:
 
 def day_parts(ms: int) -> tuple[str, str, str, str, str]:
     """(year, month, day, hour, day of year) of a moment, as folders write them."""
-    moment = _EPOCH + timedelta(milliseconds=ms)
+    return _hour_parts(ms // HOUR_MS)
+
+
+@lru_cache(maxsize=HOURS_KEPT)
+def _hour_parts(hours: int) -> tuple[str, str, str, str, str]:
+    moment = _EPOCH + timedelta(hours=hours)
     day_number = moment.timetuple().tm_yday
     return (
         f"{moment.year:04d}",

@@ -31,6 +31,7 @@ from kfm.store.session import Database, Session
 if TYPE_CHECKING:
     from kfm.ports import Witness
     from kfm.store.branches import EmbeddedBranches
+    from kfm.store.units import Units
 
 
 class SqlStore(Ledger):
@@ -213,6 +214,13 @@ class SqlStore(Ledger):
         from kfm.store.branches import EmbeddedBranches
 
         return EmbeddedBranches(self._database)
+
+    # --- units -----------------------------------------------------------------------
+
+    def units(self) -> Units:
+        from kfm.store.units import Units
+
+        return Units(self._database, self._journal.watch)
 
     # --- projections and collection ---------------------------------------------------
 

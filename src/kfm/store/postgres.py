@@ -71,6 +71,11 @@ class PostgresSession:
         names = parameters_of(name)
         self.many(name, [dict(zip(names, row, strict=True)) for row in rows])
 
+    def gather(self, name: str, rows: Sequence[tuple[Any, ...]], /) -> list[Row]:
+        names = parameters_of(name)
+        sent = [dict(zip(names, row, strict=True)) for row in rows]
+        return self._database.execute_many(self._queries[name], sent, returning=True)
+
     def now_ms(self) -> int:
         return int(self._database.execute(_NOW)[0][0])
 
@@ -169,12 +174,18 @@ class PostgresDatabase:
         except (self._psycopg.Error, UnicodeEncodeError) as error:
             raise self._translated(error) from error
 
-    def execute_many(self, sql: str, rows: Iterable[dict[str, Any]]) -> None:
+    def execute_many(self, sql: str, rows: Iterable[dict[str, Any]], *, returning: bool = False) -> list[Row]:
         """One statement for each of many rows, sent together."""
         self._reconnect()
         try:
             with self._connection.cursor() as cursor:
-                cursor.executemany(sql, list(rows))
+                cursor.executemany(sql, list(rows), returning=returning)
+                found: list[Row] = []
+                while returning:
+                    found += cursor.fetchall() if cursor.description else []
+                    if not cursor.nextset():
+                        break
+                return found
         except (self._psycopg.Error, UnicodeEncodeError) as error:
             raise self._translated(error) from error
 

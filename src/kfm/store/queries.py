@@ -13,6 +13,7 @@ Dialect = Literal["sqlite", "postgresql"]
 _FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "contracts", "sql")
 _NAME = re.compile(r"^-- name: (\S+)[ \t]*\n", re.MULTILINE)
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)")
+_ONLY = re.compile(r"^@(sqlite|postgresql) (.*)$", re.MULTILINE)
 _SERIAL_KEY = {
     "sqlite": "INTEGER PRIMARY KEY",
     "postgresql": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
@@ -72,7 +73,8 @@ def parameters_of(name: str) -> tuple[str, ...]:
 
 
 def in_dialect(migration: str, dialect: Dialect) -> str:
-    """A migration's text in the words of one database."""
+    """A migration's text in the words of one database. A line that begins with `@dialect` is for it alone."""
+    migration = _ONLY.sub(lambda line: line[2] if line[1] == dialect else "", migration)
     return migration.replace("SERIAL_KEY", _SERIAL_KEY[dialect]).replace(") CLUSTERED;", _CLUSTERED[dialect])
 
 

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from kfm.core.incidents import Incident, Told
     from kfm.core.passes import PassFigures
     from kfm.store.branches import EmbeddedBranchReader
+    from kfm.store.catalogue_reading import CatalogueTables
+    from kfm.store.units import UnitReader
 
 
 def _incidents(found: list[Row]) -> list[Incident]:
@@ -354,6 +356,16 @@ class Ledger:
         from kfm.store.branches import EmbeddedBranchReader  # late: most commands need no branches
 
         return EmbeddedBranchReader(self._database)
+
+    def unit_reader(self) -> UnitReader:
+        from kfm.store.units import UnitReader
+
+        return UnitReader(self._database)
+
+    def catalogue(self) -> CatalogueTables:
+        from kfm.store.catalogue_reading import CatalogueTables
+
+        return CatalogueTables(self._database)
 
     # --- the environment -----------------------------------------------------------------
 

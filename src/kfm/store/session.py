@@ -20,6 +20,9 @@ class Session(Protocol):
     def bulk(self, name: str, rows: Sequence[tuple[Any, ...]], /) -> None:
         """The same for very many: the values stand in the order in which the statement names them."""
 
+    def gather(self, name: str, rows: Sequence[tuple[Any, ...]], /) -> list[Row]:
+        """As `bulk`, with what the statement returned for each row, in no promised order."""
+
     def now_ms(self) -> int:
         """The clock that leases live by: the server's on PostgreSQL, the injected one on SQLite."""
 

@@ -46,9 +46,12 @@ class SqliteSession:
     def bulk(self, name: str, rows: Sequence[tuple[Any, ...]], /) -> None:
         self._each(name, rows)
 
-    def _each(self, name: str, rows: Iterable[dict[str, Any] | tuple[Any, ...]]) -> None:
+    def gather(self, name: str, rows: Sequence[tuple[Any, ...]], /) -> list[Row]:
+        return self._each(name, rows)
+
+    def _each(self, name: str, rows: Iterable[dict[str, Any] | tuple[Any, ...]]) -> list[Row]:
         try:
-            self._executemany(self._queries[name], rows).fetchall()
+            return self._executemany(self._queries[name], rows).fetchall()
         except (apsw.Error, *UNSTORABLE) as error:
             raise translated(error, self._path) from error
 

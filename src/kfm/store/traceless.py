@@ -92,6 +92,9 @@ class SqliteReader:
     def bulk(self, name: str, rows: Sequence[tuple[Any, ...]], /) -> None:
         raise AssertionError(f"a reader was asked to write: {name}, {len(rows)} rows")
 
+    def gather(self, name: str, rows: Sequence[tuple[Any, ...]], /) -> list[Row]:
+        raise AssertionError(f"a reader was asked to write: {name}, {len(rows)} rows")
+
     def now_ms(self) -> int:
         return self._clock.now_ms()
 

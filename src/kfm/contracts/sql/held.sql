@@ -66,3 +66,7 @@ SELECT
   (SELECT MIN(held_at_ms) FROM held WHERE state = 'held'),
   (SELECT COUNT(*) FROM retry_states s JOIN runs r ON r.run_id = s.run_id
     WHERE s.fate = 'retry' AND r.status = 'failed' AND r.attempts = s.attempt)
+
+-- name: held.resolve_unit
+UPDATE held SET state = 'resolved', released_at_ms = :released_at_ms, released_by = :released_by
+WHERE grain = 'unit' AND subject = :subject AND state = 'held'

@@ -11,6 +11,8 @@ from kfm.ingest.topics import check_certificate, check_topic
 
 NOTIFICATION = "Notification"
 SUBSCRIPTIONS = ("SubscriptionConfirmation", "UnsubscribeConfirmation")
+SIGNED = ("Message", "MessageId", "Subject", "Timestamp", "TopicArn", "Type")
+ALWAYS_SIGNED = frozenset(SIGNED) - {"Subject"}
 
 
 def fits(document: dict[str, Any]) -> bool:
@@ -20,12 +22,15 @@ def fits(document: dict[str, Any]) -> bool:
 def text_to_sign(document: dict[str, Any]) -> bytes:
     """What the topic's key has signed: of a notification, these fields in this order.
 
-    SignatureVersion 1 signs it with SHA-1, 2 with SHA-256. Raises Refusal if a field is no text.
+    SignatureVersion 1 signs it with SHA-1, 2 with SHA-256. Raises Refusal if a field is missing or no text.
     """
-    names = ("Message", "MessageId", "Subject", "Timestamp", "TopicArn", "Type")
-    said = {name: document[name] for name in names if document.get(name) is not None}
+    said = {name: document[name] for name in SIGNED if document.get(name) is not None}
     if said.get("Type") != NOTIFICATION or not all(isinstance(value, str) for value in said.values()):
         raise Refusal("ENVELOPE_INVALID")
+    # Fields are told apart by lines alone: with these rules no other fields have the same text, so that
+    # nobody can hide one field within its neighbour and keep the signature.
+    if not said.keys() >= ALWAYS_SIGNED or any("\n" in said[name] for name in said if name != "Message"):
+        raise Refusal("ENVELOPE_INVALID", "Its signed fields are missing or have several lines.")
     try:
         return "".join(f"{name}\n{value}\n" for name, value in said.items()).encode()
     except UnicodeError:

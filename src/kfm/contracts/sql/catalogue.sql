@@ -1,0 +1,91 @@
+-- name: items.known
+SELECT number, collection_id, item_id, start_ms, end_ms, at_ms, west, south, east, north, geometry, properties,
+  data, revision, created_at_ms, updated_at_ms
+FROM items
+WHERE (collection_id, item_id) IN (
+  SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(:pairs)
+)
+
+-- name: items.get_for_update
+SELECT number, collection_id, item_id, start_ms, end_ms, at_ms, west, south, east, north, geometry, properties,
+  data, revision, created_at_ms, updated_at_ms
+FROM items WHERE collection_id = :collection_id AND item_id = :item_id
+
+-- name: items.insert
+INSERT INTO items (
+  collection_id, item_id, start_ms, end_ms, at_ms, west, south, east, north, geometry, properties, data,
+  created_at_ms, updated_at_ms, revision
+) VALUES (
+  :collection_id, :item_id, :start_ms, :end_ms, :at_ms, :west, :south, :east, :north, :geometry, :properties,
+  :data, :created_at_ms, :updated_at_ms, 1
+)
+ON CONFLICT (collection_id, item_id) DO NOTHING
+RETURNING number, collection_id, item_id
+
+-- name: items.change
+UPDATE items SET
+  start_ms = :start_ms, end_ms = :end_ms, at_ms = :at_ms, west = :west, south = :south, east = :east,
+  north = :north, geometry = :geometry, properties = :properties, data = :data, updated_at_ms = :updated_at_ms,
+  revision = revision + 1
+WHERE number = :number
+RETURNING revision
+
+-- name: items.touch
+UPDATE items SET revision = revision + 1, updated_at_ms = :updated_at_ms WHERE number = :number
+RETURNING revision
+
+-- name: item_boxes.put
+INSERT OR REPLACE INTO item_boxes (number, west, east, south, north)
+VALUES (:number, :west, :east, :south, :north)
+
+-- name: item_boxes.remove
+DELETE FROM item_boxes WHERE number = :number
+
+-- name: assets.put
+INSERT INTO assets (item, role, facts) VALUES (:item, :role, :facts)
+ON CONFLICT (item, role) DO UPDATE SET facts = excluded.facts
+
+-- name: assets.get
+SELECT facts FROM assets WHERE item = :item AND role = :role
+
+-- name: assets.remove
+DELETE FROM assets WHERE item = :item AND role = :role RETURNING item
+
+-- name: assets.of
+SELECT item, role, facts FROM assets WHERE item IN (SELECT value FROM json_each(:items)) ORDER BY item, role
+
+-- name: items.collections
+SELECT collection_id, COUNT(*), MIN(COALESCE(start_ms, at_ms)), MAX(COALESCE(end_ms, at_ms)),
+  MIN(west), MIN(south), MAX(east), MAX(north)
+FROM items WHERE data IS NOT NULL GROUP BY collection_id ORDER BY collection_id
+
+-- name: replica_items.want
+INSERT INTO replica_items (replica, collection_id, item_id, wanted, sent, not_before_ms, tries)
+VALUES (:replica, :collection_id, :item_id, :wanted, 0, 0, 0)
+ON CONFLICT (replica, collection_id, item_id) DO UPDATE SET
+  wanted = CASE WHEN excluded.wanted > replica_items.wanted THEN excluded.wanted ELSE replica_items.wanted END
+
+-- name: items.next_collection
+SELECT collection_id FROM items WHERE collection_id > :after ORDER BY collection_id LIMIT 1
+
+-- name: items.newest
+SELECT number, collection_id, item_id, start_ms, end_ms, at_ms, west, south, east, north, geometry, properties,
+  data, revision, created_at_ms, updated_at_ms
+FROM items
+WHERE collection_id = :collection_id AND data IS NOT NULL AND (at_ms, number) < (:before_ms, :before_number)
+  AND COALESCE(start_ms, at_ms) <= :until_ms AND COALESCE(end_ms, at_ms) >= :from_ms
+ORDER BY at_ms DESC, number DESC LIMIT :row_limit
+
+-- name: items.newest_in_box
+SELECT number, collection_id, item_id, start_ms, end_ms, at_ms, west, south, east, north, geometry, properties,
+  data, revision, created_at_ms, updated_at_ms
+FROM items
+WHERE collection_id = :collection_id AND data IS NOT NULL AND (at_ms, number) < (:before_ms, :before_number)
+  AND COALESCE(start_ms, at_ms) <= :until_ms AND COALESCE(end_ms, at_ms) >= :from_ms
+  AND number IN (
+    SELECT b.number FROM item_boxes b
+    WHERE b.west <= :east AND b.east >= :west AND b.south <= :north AND b.north >= :south
+  )
+  AND south <= :north AND north >= :south
+  AND CASE WHEN west > east THEN west <= :east OR east >= :west ELSE west <= :east AND east >= :west END
+ORDER BY at_ms DESC, number DESC LIMIT :row_limit

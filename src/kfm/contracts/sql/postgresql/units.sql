@@ -1,0 +1,42 @@
+-- name: units.known
+SELECT wal_id FROM units WHERE wal_id IN (SELECT jsonb_array_elements_text(:wal_ids::jsonb))
+
+-- name: units.get_for_update
+SELECT
+  wal_id, dataset, object_uri, provider, queue, event_time_ms, time_range_start_ms, time_range_end_ms, status,
+  attempts, last_attempt_at_ms, last_error_code, last_error_message, integrity_status, metadata_status,
+  stac_status, provenance_status, stac_item_id, stac_collection_id, stac_item_href, ingest_run_id, worker_id,
+  replay_reason, created_at_ms, updated_at_ms, version, extra,
+  etag, sequencer, size, version_id, content_version, done_version, lease_until_ms, not_before_ms, grants,
+  grant_attempts, granted_at_ms, alone, removed, unclear, replacing, trail
+FROM units WHERE wal_id = :wal_id FOR UPDATE
+
+-- name: units.claim
+UPDATE units SET
+  status = 'in_progress', version = version + 1, worker_id = :worker_id, ingest_run_id = :ingest_run_id,
+  last_attempt_at_ms = :now_ms, updated_at_ms = :now_ms, lease_until_ms = :lease_until_ms,
+  attempts = CASE WHEN attempts = 0 THEN 1 ELSE attempts END, grant_attempts = grant_attempts + 1,
+  granted_at_ms = CASE WHEN grant_attempts = 0 THEN :now_ms ELSE granted_at_ms END,
+  trail = trail || :trail
+WHERE wal_id IN (
+  SELECT wal_id FROM units
+  WHERE status = 'pending' AND dataset = :dataset AND provider = :provider AND alone = :alone
+    AND not_before_ms <= :now_ms
+  ORDER BY not_before_ms LIMIT :row_limit FOR UPDATE SKIP LOCKED
+) AND status = 'pending'
+RETURNING
+  wal_id, version, dataset, provider, queue, object_uri, event_time_ms, attempts, replay_reason, extra,
+  etag, sequencer, size, version_id, content_version, done_version, grants, grant_attempts, granted_at_ms,
+  alone, removed, unclear, replacing
+
+-- name: unit_pages.next
+SELECT nextval('unit_page_numbers')
+
+-- name: unit_pages.of
+SELECT number, event, status, at_ms, worker_id, members FROM unit_pages
+WHERE number IN (SELECT value::bigint FROM jsonb_array_elements_text(:numbers::jsonb)) ORDER BY number
+
+-- name: unit_deltas.take
+DELETE FROM unit_deltas
+WHERE number IN (SELECT number FROM unit_deltas ORDER BY number LIMIT :row_limit FOR UPDATE SKIP LOCKED)
+RETURNING dataset, name, amount, high_ms

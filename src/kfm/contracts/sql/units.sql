@@ -1,0 +1,175 @@
+-- name: units.known
+SELECT wal_id FROM units WHERE wal_id IN (SELECT value FROM json_each(:wal_ids))
+
+-- name: units.insert
+INSERT INTO units (
+  wal_id, dataset, object_uri, provider, queue, event_time_ms, time_range_start_ms, time_range_end_ms,
+  created_at_ms, updated_at_ms, extra, etag, sequencer, size, version_id, not_before_ms, trail,
+  status, attempts, integrity_status, metadata_status, stac_status, provenance_status, version,
+  content_version, done_version, lease_until_ms, grants, grant_attempts, granted_at_ms, alone, removed, unclear,
+  replacing
+) VALUES (
+  :wal_id, :dataset, :object_uri, :provider, :queue, :event_time_ms, :time_range_start_ms, :time_range_end_ms,
+  :created_at_ms, :updated_at_ms, :extra, :etag, :sequencer, :size, :version_id, :not_before_ms, :trail,
+  'pending', 0, 'unknown', 'unknown', 'unknown', 'unknown', 1,
+  1, 0, 0, 1, 0, 0, 0, 0, 0,
+  0
+)
+ON CONFLICT (wal_id) DO NOTHING
+RETURNING wal_id
+
+-- name: units.get
+SELECT
+  wal_id, dataset, object_uri, provider, queue, event_time_ms, time_range_start_ms, time_range_end_ms, status,
+  attempts, last_attempt_at_ms, last_error_code, last_error_message, integrity_status, metadata_status,
+  stac_status, provenance_status, stac_item_id, stac_collection_id, stac_item_href, ingest_run_id, worker_id,
+  replay_reason, created_at_ms, updated_at_ms, version, extra,
+  etag, sequencer, size, version_id, content_version, done_version, lease_until_ms, not_before_ms, grants,
+  grant_attempts, granted_at_ms, alone, removed, unclear, replacing, trail
+FROM units WHERE wal_id = :wal_id
+
+-- name: units.get_for_update
+SELECT
+  wal_id, dataset, object_uri, provider, queue, event_time_ms, time_range_start_ms, time_range_end_ms, status,
+  attempts, last_attempt_at_ms, last_error_code, last_error_message, integrity_status, metadata_status,
+  stac_status, provenance_status, stac_item_id, stac_collection_id, stac_item_href, ingest_run_id, worker_id,
+  replay_reason, created_at_ms, updated_at_ms, version, extra,
+  etag, sequencer, size, version_id, content_version, done_version, lease_until_ms, not_before_ms, grants,
+  grant_attempts, granted_at_ms, alone, removed, unclear, replacing, trail
+FROM units WHERE wal_id = :wal_id
+
+-- name: units.put
+UPDATE units SET
+  event_time_ms = :event_time_ms, time_range_start_ms = :time_range_start_ms,
+  time_range_end_ms = :time_range_end_ms, status = :status, attempts = :attempts,
+  last_attempt_at_ms = :last_attempt_at_ms, last_error_code = :last_error_code,
+  last_error_message = :last_error_message, integrity_status = :integrity_status,
+  metadata_status = :metadata_status, stac_status = :stac_status, provenance_status = :provenance_status,
+  stac_item_id = :stac_item_id, stac_collection_id = :stac_collection_id, stac_item_href = :stac_item_href,
+  ingest_run_id = :ingest_run_id, worker_id = :worker_id, replay_reason = :replay_reason,
+  updated_at_ms = :updated_at_ms, version = :version, extra = :extra,
+  etag = :etag, sequencer = :sequencer, size = :size, version_id = :version_id,
+  content_version = :content_version, done_version = :done_version, lease_until_ms = :lease_until_ms,
+  not_before_ms = :not_before_ms, grants = :grants, grant_attempts = :grant_attempts,
+  granted_at_ms = :granted_at_ms, alone = :alone, removed = :removed, unclear = :unclear,
+  replacing = :replacing, trail = :trail
+WHERE wal_id = :wal_id AND version = :seen_version
+RETURNING wal_id
+
+-- name: units.next_lane
+SELECT dataset, provider, alone, not_before_ms FROM units
+WHERE status = 'pending' AND (dataset, provider, alone) > (:dataset, :provider, :alone)
+ORDER BY dataset, provider, alone, not_before_ms LIMIT 1
+
+-- name: units.claim
+UPDATE units SET
+  status = 'in_progress', version = version + 1, worker_id = :worker_id, ingest_run_id = :ingest_run_id,
+  last_attempt_at_ms = :now_ms, updated_at_ms = :now_ms, lease_until_ms = :lease_until_ms,
+  attempts = CASE WHEN attempts = 0 THEN 1 ELSE attempts END, grant_attempts = grant_attempts + 1,
+  granted_at_ms = CASE WHEN grant_attempts = 0 THEN :now_ms ELSE granted_at_ms END,
+  trail = trail || :trail
+WHERE wal_id IN (
+  SELECT wal_id FROM units
+  WHERE status = 'pending' AND dataset = :dataset AND provider = :provider AND alone = :alone
+    AND not_before_ms <= :now_ms
+  ORDER BY not_before_ms LIMIT :row_limit
+) AND status = 'pending'
+RETURNING
+  wal_id, version, dataset, provider, queue, object_uri, event_time_ms, attempts, replay_reason, extra,
+  etag, sequencer, size, version_id, content_version, done_version, grants, grant_attempts, granted_at_ms,
+  alone, removed, unclear, replacing
+
+-- name: units.succeed
+UPDATE units SET
+  status = 'succeeded', version = version + 1, integrity_status = :integrity_status,
+  metadata_status = :metadata_status, stac_status = :stac_status, provenance_status = :provenance_status,
+  stac_collection_id = :stac_collection_id, stac_item_id = :stac_item_id, stac_item_href = :stac_item_href,
+  extra = :extra, etag = :etag, size = :size, done_version = :done_version, updated_at_ms = :now_ms,
+  last_error_code = NULL, last_error_message = NULL, lease_until_ms = 0, alone = 0, unclear = 0, replacing = 0,
+  trail = trail || :trail
+WHERE wal_id = :wal_id AND version = :version AND content_version = :done_version AND status = 'in_progress'
+RETURNING wal_id
+
+-- name: units.stac_status
+UPDATE units SET stac_status = :stac_status WHERE wal_id = :wal_id
+
+-- name: units.lapsed
+SELECT wal_id FROM units
+WHERE status = 'in_progress' AND lease_until_ms <= :now_ms
+ORDER BY lease_until_ms LIMIT :row_limit
+
+-- name: units.renew
+UPDATE units SET lease_until_ms = :lease_until_ms
+WHERE wal_id = :wal_id AND version = :version AND status = 'in_progress'
+RETURNING wal_id
+
+-- name: units.oldest_open
+SELECT MIN(wal_id) FROM units WHERE dataset = :dataset AND status = 'pending'
+
+-- name: unit_pages.next
+UPDATE counters SET value = value + 1 WHERE name = 'unit_page' RETURNING value
+
+-- name: unit_pages.insert
+INSERT INTO unit_pages (number, event, status, at_ms, worker_id, members)
+VALUES (:number, :event, :status, :at_ms, :worker_id, :members)
+
+-- name: unit_pages.of
+SELECT number, event, status, at_ms, worker_id, members FROM unit_pages
+WHERE number IN (SELECT value FROM json_each(:numbers)) ORDER BY number
+
+-- name: unit_pages.between
+SELECT number, event, status, at_ms, worker_id, members FROM unit_pages
+WHERE number >= :first_number AND number <= :last_number ORDER BY number LIMIT :row_limit
+
+-- name: unit_pages.count
+SELECT COUNT(*) FROM unit_pages WHERE number > :after_number
+
+-- name: unit_deltas.add
+INSERT INTO unit_deltas (dataset, name, amount, high_ms) VALUES (:dataset, :name, :amount, :high_ms)
+
+-- name: unit_deltas.take
+DELETE FROM unit_deltas
+WHERE number IN (SELECT number FROM unit_deltas ORDER BY number LIMIT :row_limit)
+RETURNING dataset, name, amount, high_ms
+
+-- name: unit_totals.add
+INSERT INTO unit_totals (dataset, name, amount, high_ms) VALUES (:dataset, :name, :amount, :high_ms)
+ON CONFLICT (dataset, name) DO UPDATE SET
+  amount = unit_totals.amount + excluded.amount,
+  high_ms = CASE
+    WHEN unit_totals.high_ms IS NULL OR excluded.high_ms > unit_totals.high_ms THEN excluded.high_ms
+    ELSE unit_totals.high_ms
+  END
+
+-- name: unit_totals.list
+SELECT dataset, name, SUM(amount), MAX(high_ms) FROM (
+  SELECT dataset, name, amount, high_ms FROM unit_totals
+  UNION ALL
+  SELECT dataset, name, amount, high_ms FROM unit_deltas
+) AS figures GROUP BY dataset, name
+
+-- name: dead_messages.put
+INSERT INTO dead_messages (
+  envelope_hash, record_index, queue, error_code, error, body, times, first_at_ms, last_at_ms, state
+) VALUES (:envelope_hash, :record_index, :queue, :error_code, :error, :body, 1, :at_ms, :at_ms, 'held')
+ON CONFLICT (envelope_hash, record_index) DO UPDATE SET
+  times = dead_messages.times + 1, last_at_ms = excluded.last_at_ms, error_code = excluded.error_code,
+  error = excluded.error, state = 'held'
+
+-- name: dead_messages.list
+SELECT envelope_hash, record_index, queue, error_code, error, times, first_at_ms, last_at_ms, state
+FROM dead_messages
+WHERE (:state = '' OR state = :state) AND (:error_code = '' OR error_code = :error_code)
+ORDER BY last_at_ms DESC, envelope_hash, record_index LIMIT :row_limit
+
+-- name: dead_messages.bodies
+SELECT envelope_hash, record_index, queue, error_code, error, body, times, first_at_ms, last_at_ms, state
+FROM dead_messages WHERE envelope_hash = :envelope_hash ORDER BY record_index
+
+-- name: dead_messages.release
+UPDATE dead_messages SET state = 'released' WHERE envelope_hash = :envelope_hash AND state = 'held'
+RETURNING record_index
+
+-- name: burst_members.add
+INSERT INTO burst_members (source_id, dataset, member, start_ms, end_ms, at_ms)
+VALUES (:source_id, :dataset, :member, :start_ms, :end_ms, :at_ms)

@@ -1,0 +1,268 @@
+"""A read-only STAC API over the catalogue: core, collections, features and item search."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, TypeVar
+from urllib.parse import quote, urlencode
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from kfm.core.catalogue import CollectionFigures
+from kfm.core.errors import KfmError
+from kfm.ingest import stac
+from kfm.ingest.grammar import Dataset
+from kfm.ingest.searching import find_page
+from kfm.ingest_ports import CatalogueReader
+from kfm.serving.openapi import OPENAPI, openapi
+from kfm.serving.problems import answer, on_error, on_http, problem
+from kfm.serving.queries import BODY_BYTES_MAX, ITEMS_FIELDS, SEARCH_FIELDS, Query, from_body, from_text
+
+CONFORMS_TO = (
+    "https://api.stacspec.org/v1.0.0/core",
+    "https://api.stacspec.org/v1.0.0/collections",
+    "https://api.stacspec.org/v1.0.0/ogcapi-features",
+    "https://api.stacspec.org/v1.0.0/item-search",
+    "http://www.opengis.net/spec/ogcapi-features-1/1.0/conf/core",
+    "http://www.opengis.net/spec/ogcapi-features-1/1.0/conf/oas30",
+    "http://www.opengis.net/spec/ogcapi-features-1/1.0/conf/geojson",
+)
+Open = Callable[[], AbstractContextManager[CatalogueReader]]
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+_READING = ["GET", "HEAD"]
+Result = TypeVar("Result")
+
+
+def stac_app(
+    open_catalogue: Open,
+    datasets: Mapping[str, Dataset],
+    *,
+    hosts: Sequence[str] | None = LOOPBACK,
+    allow_origins: Sequence[str] = (),
+    title: str = "kfm catalogue",
+) -> Starlette:
+    """The API. A reader is opened for each request, in the thread that uses it: a store is nobody's to share.
+
+    `hosts` are the names that it answers to, whatever the port; a page elsewhere that
+    makes a name of its own lead here learns nothing. None: any.
+    """
+    api = _Api(open_catalogue, datasets, title)
+    routes = [
+        Route("/", api.landing, methods=_READING),
+        Route("/conformance", api.conformance, methods=_READING),
+        Route("/api", api.definition, methods=_READING),
+        Route("/livez", api.live, methods=_READING),
+        Route("/readyz", api.ready, methods=_READING),
+        Route("/collections", api.collections, methods=_READING),
+        Route("/collections/{collection_id}", api.collection, methods=_READING),
+        Route("/collections/{collection_id}/items", api.items, methods=_READING),
+        Route("/collections/{collection_id}/items/{item_id}", api.item, methods=_READING),
+        Route("/search", api.search, methods=[*_READING, "POST"]),
+    ]
+    middleware = [Middleware(_Named, hosts=tuple(hosts))] if hosts is not None else []
+    if allow_origins:
+        middleware.append(
+            Middleware(
+                CORSMiddleware,
+                allow_origins=list(allow_origins),
+                allow_methods=["GET", "HEAD", "POST"],
+                allow_headers=["Content-Type"],
+            )
+        )
+    handlers: Any = {HTTPException: on_http, KfmError: on_error, Exception: on_error}
+    return Starlette(routes=routes, middleware=middleware, exception_handlers=handlers)
+
+
+class _Api:
+    def __init__(self, open_catalogue: Open, datasets: Mapping[str, Dataset], title: str) -> None:
+        self._open = open_catalogue
+        self._datasets = datasets
+        self._title = title
+
+    async def _ask(self, work: Callable[[CatalogueReader], Result]) -> Result:
+        """In a thread, with a reader of its own: neither the loop nor another request waits for the store."""
+
+        def asked() -> Result:
+            with self._open() as catalogue:
+                return work(catalogue)
+
+        return await run_in_threadpool(asked)
+
+    # --- what there is -----------------------------------------------------------------
+
+    async def landing(self, request: Request) -> Response:
+        _no_parameters(request)
+        base = base_of(request)
+        found = await self._ask(lambda catalogue: catalogue.collections())
+        links = [
+            stac.link("self", f"{base}/"),
+            stac.link("root", f"{base}/"),
+            stac.link("data", f"{base}/collections"),
+            stac.link("conformance", f"{base}/conformance"),
+            stac.link("search", f"{base}/search", stac.GEOJSON, method="GET"),
+            stac.link("search", f"{base}/search", stac.GEOJSON, method="POST"),
+            stac.link("service-desc", f"{base}/api", OPENAPI),
+            *(
+                stac.link("child", f"{base}/collections/{quote(one.collection_id)}", title=self._titled(one))
+                for one in found
+            ),
+        ]
+        return answer(
+            stac.render_catalog(links, title=self._title, conforms_to=CONFORMS_TO), stac.JSON
+        )
+
+    async def conformance(self, request: Request) -> Response:
+        _no_parameters(request)
+        return answer({"conformsTo": CONFORMS_TO}, stac.JSON)
+
+    async def definition(self, request: Request) -> Response:
+        _no_parameters(request)
+        return answer(openapi(self._title), OPENAPI)
+
+    async def live(self, _request: Request) -> Response:
+        return answer({"status": "ok"}, stac.JSON)
+
+    async def ready(self, _request: Request) -> Response:
+        await self._ask(lambda catalogue: catalogue.collections())
+        return answer({"status": "ok"}, stac.JSON)
+
+    async def collections(self, request: Request) -> Response:
+        _no_parameters(request)
+        base = base_of(request)
+        found = await self._ask(lambda catalogue: catalogue.collections())
+        document = {
+            "collections": [self._rendered(one, base) for one in found],
+            "links": [stac.link("self", f"{base}/collections"), stac.link("root", f"{base}/")],
+        }
+        return answer(document, stac.JSON)
+
+    async def collection(self, request: Request) -> Response:
+        _no_parameters(request)
+        figures = await self._ask(lambda catalogue: _figures(catalogue, request.path_params["collection_id"]))
+        return answer(self._rendered(figures, base_of(request)), stac.JSON)
+
+    def _rendered(self, figures: CollectionFigures, base: str) -> dict[str, Any]:
+        return stac.render_collection(self._datasets.get(figures.collection_id), figures, base)
+
+    def _titled(self, figures: CollectionFigures) -> str:
+        dataset = self._datasets.get(figures.collection_id)
+        return figures.collection_id if dataset is None else dataset.title
+
+    # --- items -------------------------------------------------------------------------
+
+    async def item(self, request: Request) -> Response:
+        _no_parameters(request)
+        where, base = request.path_params, base_of(request)
+
+        def work(catalogue: CatalogueReader) -> Response:
+            found = catalogue.item(where["collection_id"], where["item_id"])
+            if found is None:
+                raise HTTPException(404)
+            return answer(stac.render_item(found, base), stac.GEOJSON)
+
+        return await self._ask(work)
+
+    async def items(self, request: Request) -> Response:
+        collection_id, base = request.path_params["collection_id"], base_of(request)
+        query = from_text(request.query_params.multi_items(), ITEMS_FIELDS, collection_id)
+        address = f"{base}/collections/{quote(collection_id)}/items"
+
+        def work(catalogue: CatalogueReader) -> Response:
+            if query.search.after is None:
+                _figures(catalogue, collection_id)
+            return _page(catalogue, query, base, address)
+
+        return await self._ask(work)
+
+    async def search(self, request: Request) -> Response:
+        base = base_of(request)
+        if request.method == "POST":
+            _no_parameters(request)
+            query = from_body(request.headers.get("content-type", ""), await _body(request))
+        else:
+            query = from_text(request.query_params.multi_items(), SEARCH_FIELDS)
+        return await self._ask(lambda catalogue: _page(catalogue, query, base, f"{base}/search"))
+
+
+def _figures(catalogue: CatalogueReader, collection_id: str) -> CollectionFigures:
+    for figures in catalogue.collections():
+        if figures.collection_id == collection_id:
+            return figures
+    raise HTTPException(404)
+
+
+def _page(catalogue: CatalogueReader, query: Query, base: str, address: str) -> Response:
+    """One page of items with the way to the next one, asked for in the same manner."""
+    found, token = find_page(catalogue, query.search, query.shape)
+    links = [stac.link("root", f"{base}/")]
+    if query.body is None:
+        said = urlencode(query.said)
+        links.append(stac.link("self", f"{address}?{said}" if said else address, stac.GEOJSON))
+    if token is not None and query.body is None:
+        said = urlencode([*(pair for pair in query.said if pair[0] != "token"), ("token", token)])
+        links.append(stac.link("next", f"{address}?{said}", stac.GEOJSON, method="GET"))
+    elif token is not None:
+        body = {**(query.body or {}), "token": token}
+        links.append(stac.link("next", address, stac.GEOJSON, method="POST", body=body, merge=False))
+    document = {
+        "type": "FeatureCollection",
+        "features": [stac.render_item(one, base) for one in found],
+        "links": links,
+        "numberReturned": len(found),
+    }
+    return answer(document, stac.GEOJSON)
+
+
+def base_of(request: Request) -> str:
+    """The address under which we were asked, without a slash at its end."""
+    return str(request.base_url).rstrip("/")
+
+
+def _no_parameters(request: Request) -> None:
+    if request.query_params:
+        raise HTTPException(400, "No parameters are understood here.")
+
+
+async def _body(request: Request) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    async for part in request.stream():
+        size += len(part)
+        if size > BODY_BYTES_MAX:
+            raise HTTPException(413, f"A body has at most {BODY_BYTES_MAX:,} bytes.")
+        parts.append(part)
+    return b"".join(parts)
+
+
+class _Named:
+    """Answers only to names that are known to be ours."""
+
+    def __init__(self, app: ASGIApp, hosts: Sequence[str]) -> None:
+        self._app = app
+        self._hosts = frozenset(hosts)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and not self._is_ours(scope):
+            await problem(421, "Ask under the address that the server has told.")(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+    def _is_ours(self, scope: Scope) -> bool:
+        said = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
+        if len(said) != 1:
+            return False
+        host, colon, port = said[0].rpartition(":")
+        if not colon or port.endswith("]"):
+            host = said[0]
+        elif not port.isascii() or not port.isdigit():
+            return False
+        return host.lower() in self._hosts

@@ -1,0 +1,215 @@
+"""The embedded catalogue: what units tell about their objects, registered in the units' own transaction.
+
+An item's row carries its data file; files that describe it are rows of their own, so neither waits for
+the other, and either may come first. An item is visible once its data are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from kfm.core.catalogue import AssetFacts, Bbox, Entry
+from kfm.core.records import Record, Unit
+from kfm.store import rows
+from kfm.store.session import Row, Session
+
+_ENCODE = msgspec.json.Encoder().encode
+_SORTED = msgspec.json.Encoder(order="sorted").encode
+_ASSET = msgspec.json.Decoder(AssetFacts).decode
+DATA = "data"
+_FACTS = ("start_ms", "end_ms", "at_ms", "west", "south", "east", "north", "geometry", "properties")
+NUMBER, GEOMETRY, PROPERTIES, DATA_COLUMN, REVISION = 0, 10, 11, 12, 13
+
+
+class Registered(Record, frozen=True):
+    """What became of an entry."""
+
+    status: str  # created | updated | no-op
+    revision: int
+
+
+def register(session: Session, entries: Sequence[Entry], now_ms: int) -> list[Registered]:
+    """Enter them, each once. The answers stand in the order of the entries."""
+    pairs = {(entry.collection_id, entry.item_id): None for entry in entries}
+    text = _ENCODE(list(pairs)).decode()
+    known = {(row[1], row[2]): row for row in session.all("items.known", pairs=text)}
+    fresh: dict[tuple[str, str], Entry] = {}
+    for entry in entries:
+        key = (entry.collection_id, entry.item_id)
+        # Of a data file and its index in one batch, the data make the item.
+        if key not in known and (key not in fresh or entry.asset.role == DATA):
+            fresh[key] = entry
+    numbers = _insert(session, fresh, now_ms)
+    answers = []
+    for entry in entries:
+        key = (entry.collection_id, entry.item_id)
+        if fresh.get(key) is entry and key in numbers:
+            if entry.asset.role != DATA:
+                _put_sidecar(session, numbers[key], entry.asset)
+            answers.append(_CREATED)
+        else:
+            answers.append(_merge(session, entry, now_ms))
+    return answers
+
+
+_CREATED = Registered(status="created", revision=1)
+
+
+def _insert(session: Session, fresh: dict[tuple[str, str], Entry], now_ms: int) -> dict[tuple[str, str], int]:
+    """Numbers of those that nobody else entered meanwhile."""
+    if not fresh:
+        return {}
+    lines = [(*key, *_columns(fresh[key], now_ms), now_ms, now_ms) for key in sorted(fresh)]
+    numbers = {
+        (collection_id, item_id): int(number)
+        for number, collection_id, item_id in session.gather("items.insert", lines)
+    }
+    boxes = [
+        _box(numbers[key], bbox)
+        for key, entry in fresh.items()
+        if key in numbers and (bbox := entry.bbox) is not None
+    ]
+    if boxes:
+        session.bulk("item_boxes.put", boxes)
+    return numbers
+
+
+def _columns(entry: Entry, now_ms: int) -> tuple[Any, ...]:
+    """From start_ms to data, as `items.insert` names them."""
+    at_ms = entry.at_ms
+    return (
+        entry.start_ms,
+        entry.end_ms,
+        at_ms if at_ms is not None else now_ms,
+        *(entry.bbox or _NOWHERE),
+        entry.geometry,
+        entry.properties,
+        _SORTED(entry.asset).decode() if entry.asset.role == DATA else None,
+    )
+
+
+_NOWHERE = (None, None, None, None)
+
+
+def _box(number: int, bbox: Bbox) -> tuple[int, float, float, float, float]:
+    """In the order of `item_boxes.put`. What crosses the antimeridian is looked for everywhere."""
+    west, south, east, north = bbox
+    return (number, west, east, south, north) if west <= east else (number, -180.0, 180.0, south, north)
+
+
+# --- what is there already -----------------------------------------------------------
+
+
+def _merge(session: Session, entry: Entry, now_ms: int) -> Registered:
+    row = session.one("items.get_for_update", collection_id=entry.collection_id, item_id=entry.item_id)
+    assert row is not None, "items are never deleted"
+    number, revision = row[NUMBER], row[REVISION]
+    if entry.asset.role != DATA:
+        facts = _facts(entry.asset)
+        if session.one("assets.get", item=number, role=entry.asset.role) == (facts,):
+            return Registered(status="no-op", revision=revision)
+        _put_sidecar(session, number, entry.asset)
+        return Registered(status="updated", revision=_touched(session, number, now_ms))
+    at_ms = row[5] if entry.at_ms is None else entry.at_ms
+    columns = (*_columns(entry, at_ms),)
+    if columns == row[3:13]:
+        return Registered(status="no-op", revision=revision)
+    names = (
+        "start_ms",
+        "end_ms",
+        "at_ms",
+        "west",
+        "south",
+        "east",
+        "north",
+        "geometry",
+        "properties",
+        "data",
+    )
+    changed = session.one(
+        "items.change", number=number, updated_at_ms=now_ms, **dict(zip(names, columns, strict=True))
+    )
+    assert changed is not None
+    if entry.bbox is not None:
+        session.bulk("item_boxes.put", [_box(number, entry.bbox)])
+    else:
+        session.all("item_boxes.remove", number=number)
+    # Nobody could see it before its data came: to everybody else it is new.
+    return Registered(status="created" if row[DATA_COLUMN] is None else "updated", revision=int(changed[0]))
+
+
+def differences(session: Session, entry: Entry) -> dict[str, tuple[Any, Any]]:
+    """Field by field, where what is registered differs from what would be: (is, would be)."""
+    row = session.one("items.get_for_update", collection_id=entry.collection_id, item_id=entry.item_id)
+    if row is None:
+        return {}
+    found: dict[str, tuple[Any, Any]] = {}
+    if entry.asset.role == DATA:
+        if row[DATA_COLUMN] is None:
+            return {}
+        was = _ASSET(row[DATA_COLUMN])
+        pairs: dict[str, tuple[Any, Any]] = {
+            "start_ms": (row[3], entry.start_ms),
+            "end_ms": (row[4], entry.end_ms),
+            "bbox": (_bbox(row), entry.bbox),
+            "geometry": (row[GEOMETRY], entry.geometry),
+            "properties": (row[PROPERTIES], entry.properties),
+        }
+    else:
+        held = session.one("assets.get", item=row[NUMBER], role=entry.asset.role)
+        if held is None:
+            return {}
+        was, pairs = _ASSET(held[0]), {}
+    found |= {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+    for name in AssetFacts.__struct_fields__:
+        old, new = getattr(was, name), getattr(entry.asset, name)
+        if old != new and not (name == "checksum" and None in (old, new)):
+            found[f"asset.{name}"] = (old, new)
+    return found
+
+
+def withdraw(session: Session, unit: Unit, now_ms: int) -> tuple[str, str, int] | None:
+    """Its file is gone: an item without data is not shown, a sidecar no longer listed."""
+    if unit.stac_collection_id is None or unit.stac_item_id is None:
+        return None
+    row = session.one(
+        "items.get_for_update", collection_id=unit.stac_collection_id, item_id=unit.stac_item_id
+    )
+    if row is None:
+        return None
+    role = str(unit.extra.get("asset", DATA))
+    if role != DATA:
+        session.one("assets.remove", item=row[NUMBER], role=role)
+        return (row[1], row[2], _touched(session, row[NUMBER], now_ms))
+    values = dict(zip(_FACTS, row[3:12], strict=True))
+    changed = session.one("items.change", number=row[NUMBER], updated_at_ms=now_ms, data=None, **values)
+    assert changed is not None
+    return (row[1], row[2], int(changed[0]))
+
+
+def want(session: Session, replicas: Sequence[str], changed: Sequence[tuple[str, str, int]]) -> None:
+    """External catalogues are to be told of these revisions."""
+    lines = [(replica, *one) for replica in replicas for one in sorted(changed)]
+    if lines:
+        session.bulk("replica_items.want", lines)
+
+
+def _put_sidecar(session: Session, number: int, asset: AssetFacts) -> None:
+    session.all("assets.put", item=number, role=asset.role, facts=_facts(asset))
+
+
+def _facts(asset: AssetFacts) -> str:
+    return rows.storable(_SORTED(asset).decode())
+
+
+def _touched(session: Session, number: int, now_ms: int) -> int:
+    row = session.one("items.touch", number=number, updated_at_ms=now_ms)
+    assert row is not None
+    return int(row[0])
+
+
+def _bbox(row: Row) -> Bbox | None:
+    return None if row[6] is None else (row[6], row[7], row[8], row[9])

@@ -1,0 +1,235 @@
+"""Taking in what messages announced: new units, known ones with new bytes, removals, dead letters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from kfm.core.contents import compare
+from kfm.core.unit_transitions import migrated, replayed
+from kfm.core.wal import Content, Gone, Intake, IntakeReport, Rejected, Stored, Taken
+from kfm.store import catalogue, rows, unit_pages, unit_rows
+from kfm.store.session import Session
+from kfm.store.unit_counts import Tally
+
+REISSUE = "reissue"  # the replay reason of new bytes under a known key
+APPROVED_BY_POLICY = "policy:reissue"
+_ENCODE = msgspec.json.Encoder().encode
+
+
+def take_in(session: Session, intake: Intake) -> IntakeReport:
+    now_ms, tally = session.now_ms(), Tally()
+    again = _insert_new(session, intake.taken, now_ms, tally)
+    created = len(intake.taken) - len(again)
+    said = [_announced_again(session, taken, now_ms, tally) for taken in again]
+    removed = sum(_removed(session, gone, now_ms, tally) for gone in intake.gone)
+    for rejected in intake.rejected:
+        _bury(session, rejected, now_ms)
+        tally.add("", f"dead:{rejected.error_code}")
+    tally.write(session)
+    return IntakeReport(
+        created=created,
+        duplicate=said.count("duplicate"),
+        reissued=said.count("reissued"),
+        stale=said.count("stale"),
+        removed=removed,
+        dead=len(intake.rejected),
+    )
+
+
+# --- new ones ------------------------------------------------------------------------
+
+
+def _insert_new(session: Session, taken: Sequence[Taken], now_ms: int, tally: Tally) -> list[Taken]:
+    """Insert those that are new; the others come back."""
+    if not taken:
+        return []
+    fresh: dict[str, Taken] = {}
+    again: list[Taken] = []
+    for one in taken:
+        if fresh.setdefault(one.unit.wal_id, one) is not one:
+            again.append(one)
+    for (wal_id,) in session.all("units.known", wal_ids=_ENCODE(list(fresh)).decode()):
+        again.append(fresh.pop(wal_id))
+    if not fresh:
+        return again
+    number = unit_pages.begin(session)
+    # In the order of their ids: neighbours on disk, and two intakes at once never wait in a circle.
+    lines = [_line(fresh[wal_id], now_ms, str(number)) for wal_id in sorted(fresh)]
+    landed = [wal_id for (wal_id,) in session.gather("units.insert", lines)]
+    members = []
+    for wal_id in landed:
+        one = fresh.pop(wal_id)
+        content = one.content
+        members.append((wal_id, 1, 0, {"etag": content.etag, "size": content.size}))
+        tally.moved(one.unit.dataset, None, "pending")
+    again += fresh.values()  # somebody else took them in just now
+    if members:
+        unit_pages.write(session, number, "created", "pending", members, at_ms=now_ms)
+    return again
+
+
+def _line(taken: Taken, now_ms: int, trail: str) -> tuple[object, ...]:
+    """In the order of `units.insert`."""
+    unit, content = taken.unit, taken.content
+    return (
+        unit.wal_id,
+        unit.dataset,
+        unit.object_uri,
+        unit.provider,
+        unit.queue,
+        unit.event_time_ms,
+        unit.time_range_start_ms,
+        unit.time_range_end_ms,
+        now_ms,
+        now_ms,
+        unit_rows.extra_text(unit.extra),
+        content.etag,
+        content.sequencer,
+        content.size,
+        content.version_id,
+        now_ms,
+        trail,
+    )
+
+
+# --- known ones ----------------------------------------------------------------------
+
+
+def _announced_again(session: Session, taken: Taken, now_ms: int, tally: Tally) -> str:
+    seen = unit_rows.held(session, taken.unit.wal_id)
+    assert seen is not None, "units are never deleted"
+    verdict = compare(seen.content, taken.content, removed=bool(seen.removed))
+    dataset = seen.unit.dataset
+    if verdict == "duplicate":
+        tally.add(dataset, "duplicates")
+        return "duplicate"
+    if verdict == "stale" or taken.reissue == "ignore":
+        details = {"etag": taken.content.etag, "sequencer": taken.content.sequencer, "verdict": verdict}
+        note(session, seen, "stale", now_ms, details)
+        tally.add(dataset, "stale")
+        return "stale"
+    reissue(session, seen, taken.content, now_ms, tally, unclear=verdict == "unclear", taken=taken)
+    tally.add(dataset, "reissued")
+    return "reissued"
+
+
+def reissue(
+    session: Session,
+    seen: Stored,
+    content: Content,
+    now_ms: int,
+    tally: Tally,
+    *,
+    unclear: bool = False,
+    taken: Taken | None = None,
+) -> None:
+    """New bytes under a known key: the same unit with its next content version, and grants of its own."""
+    unit = seen.unit
+    if taken is not None and unit.status != "in_progress":
+        unit = replace(unit, event_time_ms=taken.unit.event_time_ms, extra=taken.unit.extra)
+    made = replace(
+        seen,
+        etag=content.etag,
+        sequencer=content.sequencer or seen.sequencer,
+        size=content.size,
+        version_id=content.version_id,
+        content_version=seen.content_version + 1,
+        removed=0,
+        unclear=int(unclear),
+    )
+    details = {"etag": content.etag, "size": content.size, "content_version": made.content_version}
+    if seen.unit.status == "in_progress":
+        # Whoever works on it keeps its lease; when it ends, what it did counts for the version before.
+        fresh = replace(made, grants=1, grant_attempts=1, granted_at_ms=now_ms)
+        _put(session, seen, fresh, "reissued", now_ms, details)
+        return
+    reopened(session, seen, replace(made, unit=unit), now_ms, tally, details)
+
+
+def reopened(
+    session: Session,
+    seen: Stored,
+    made: Stored,
+    now_ms: int,
+    tally: Tally,
+    details: Mapping[str, object],
+) -> None:
+    """Pending again, with a grant of its own, due at once."""
+    unit = made.unit
+    if unit.status == "pending":
+        event, moved = "reissued", replace(unit, version=unit.version + 1, updated_at_ms=now_ms)
+    elif unit.status == "failed":
+        event, moved = "replayed", replayed(unit, reason=REISSUE, now_ms=now_ms)
+    else:
+        event = "migrated"
+        moved = migrated(unit, reason=REISSUE, approval=APPROVED_BY_POLICY, now_ms=now_ms)
+        details = {**details, "approval": APPROVED_BY_POLICY}
+    if seen.unit.status != "pending":
+        tally.moved(unit.dataset, seen.unit.status, "pending")
+        tally.add(unit.dataset, f"replays:{REISSUE}")
+        release_held(session, unit.wal_id, now_ms, REISSUE)
+    made = replace(
+        made, unit=moved, not_before_ms=now_ms, grants=1, grant_attempts=0, granted_at_ms=0, alone=0
+    )
+    _put(session, seen, made, event, now_ms, details)
+
+
+def release_held(session: Session, wal_id: str, now_ms: int, by: str) -> None:
+    """What was held of the unit is settled."""
+    session.all("held.resolve_unit", subject=wal_id, released_at_ms=now_ms, released_by=by)
+
+
+# --- removals ------------------------------------------------------------------------
+
+
+def _removed(session: Session, gone: Gone, now_ms: int, tally: Tally) -> int:
+    """A tombstone in the history. The item stays or goes, as the policy says."""
+    seen = unit_rows.held(session, gone.wal_id)
+    if seen is None:
+        return 0  # never announced: there is nothing of it here
+    verdict = compare(seen.content, Content(sequencer=gone.sequencer), removed=True)
+    details = {"sequencer": gone.sequencer, "removing": gone.removing}
+    if seen.removed or verdict == "stale":
+        return 0
+    made = replace(seen, removed=1, sequencer=gone.sequencer or seen.sequencer)
+    if seen.unit.status != "in_progress":
+        made = replace(made, unit=replace(seen.unit, version=seen.unit.version + 1, updated_at_ms=now_ms))
+    _put(session, seen, made, "removed", now_ms, details)
+    if gone.removing == "remove" and seen.done_version:
+        catalogue.withdraw(session, seen.unit, now_ms)
+    tally.add(seen.unit.dataset, "removed")
+    return 1
+
+
+# --- rows ----------------------------------------------------------------------------
+
+
+def note(session: Session, seen: Stored, event: str, now_ms: int, details: Mapping[str, object]) -> None:
+    """Something that happened to a unit and changed nothing but its history."""
+    _put(session, seen, seen, event, now_ms, details)
+
+
+def _put(
+    session: Session, seen: Stored, made: Stored, event: str, now_ms: int, details: Mapping[str, object]
+) -> None:
+    number = unit_pages.begin(session)
+    unit = made.unit
+    unit_rows.put(session, seen, replace(made, trail=f"{made.trail} {number}"))
+    member = (unit.wal_id, unit.version, unit.attempts, details)
+    unit_pages.write(session, number, event, unit.status, [member], at_ms=now_ms, worker_id=None)
+
+
+def _bury(session: Session, rejected: Rejected, now_ms: int) -> None:
+    session.all(
+        "dead_messages.put",
+        envelope_hash=rejected.envelope_hash,
+        record_index=rejected.index,
+        queue=rejected.queue,
+        error_code=rejected.error_code,
+        error=rows.storable(rejected.error),
+        body=None if rejected.body is None else rows.storable(rejected.body),
+        at_ms=now_ms,
+    )

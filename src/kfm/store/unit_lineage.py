@@ -1,0 +1,65 @@
+"""One letter for all units that a transaction ended: events are made of it when it is delivered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import sha256
+
+import msgspec
+
+from kfm.core.unit_lineage import TOPIC, Ended
+from kfm.core.wal import Done, Undone
+from kfm.store.session import Session
+
+_ENCODE = msgspec.json.Encoder().encode
+
+__all__ = ["Ended", "of_failure", "of_success", "post"]
+
+
+def of_success(one: Done, stac_status: str) -> Ended:
+    claimed, entry = one.claimed, one.entry
+    content = one.content
+    return Ended(
+        wal_id=claimed.wal_id,
+        attempt=claimed.attempts,
+        dataset=claimed.dataset,
+        object_uri=claimed.object_uri,
+        etag=claimed.etag if content is None else content.etag,
+        size=claimed.size if content is None else content.size,
+        content_version=claimed.content_version,
+        event_time_ms=claimed.event_time_ms,
+        collection_id=entry.collection_id if entry else None,
+        item_id=entry.item_id if entry else None,
+        stac_status=stac_status,
+        replay_reason=claimed.replay_reason,
+    )
+
+
+def of_failure(one: Undone) -> Ended:
+    claimed = one.claimed
+    return Ended(
+        wal_id=claimed.wal_id,
+        attempt=claimed.attempts,
+        dataset=claimed.dataset,
+        object_uri=claimed.object_uri,
+        etag=claimed.etag,
+        size=claimed.size,
+        content_version=claimed.content_version,
+        event_time_ms=claimed.event_time_ms,
+        replay_reason=claimed.replay_reason,
+        error_code=one.error_code,
+        error_message=one.error_message,
+    )
+
+
+def post(session: Session, ended: Sequence[Ended], now_ms: int) -> None:
+    body = _ENCODE(ended).decode()
+    digest = sha256(body.encode()).hexdigest()
+    session.all(
+        "outbox.post",
+        event_id=f"{TOPIC}/{now_ms}/{digest[:32]}",
+        topic=TOPIC,
+        subject=f"units/{digest[:32]}",
+        body=body,
+        recorded_at_ms=now_ms,
+    )

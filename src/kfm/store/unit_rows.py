@@ -1,0 +1,53 @@
+"""Rows of units to records and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from kfm.core.records import Unit
+from kfm.core.wal import Stored
+from kfm.store import rows
+from kfm.store.session import Row, Session
+
+_UNIT_FIELDS = Unit.__struct_fields__
+_BESIDE = Stored.__struct_fields__[1:]
+_FREE = ("last_error_message", "extra")
+_EXTRA = len(_UNIT_FIELDS) - 1
+UNCHANGING = ("wal_id", "dataset", "object_uri", "provider", "queue", "created_at_ms")
+
+
+def stored_from(row: Row) -> Stored:
+    values = dict(zip(_UNIT_FIELDS, row[: _EXTRA + 1], strict=True))
+    values["extra"] = rows.value_of(row[_EXTRA])
+    unit = msgspec.convert(values, Unit)
+    return Stored(unit, *row[_EXTRA + 1 :])
+
+
+def get(session: Session, wal_id: str) -> Stored | None:
+    row = session.one("units.get", wal_id=wal_id)
+    return None if row is None else stored_from(row)
+
+
+def held(session: Session, wal_id: str) -> Stored | None:
+    """The unit, which nobody else changes until this transaction ends."""
+    row = session.one("units.get_for_update", wal_id=wal_id)
+    return None if row is None else stored_from(row)
+
+
+def put(session: Session, seen: Stored, made: Stored) -> None:
+    """The unit as it is now. Held before, so it must land."""
+    parameters = msgspec.structs.asdict(made.unit)
+    parameters["extra"] = extra_text(made.unit.extra)
+    for name in UNCHANGING[1:]:
+        del parameters[name]
+    for name in _BESIDE:
+        parameters[name] = getattr(made, name)
+    rows.with_storable(parameters, ("last_error_message",))
+    landed = session.one("units.put", seen_version=seen.unit.version, **parameters)
+    assert landed is not None, "the unit's row is ours inside this transaction"
+
+
+def extra_text(extra: dict[str, Any]) -> str:
+    return rows.payload_of(extra) if extra else "{}"

@@ -1,0 +1,399 @@
+"""Work on units: claims, ends, lapsed leases. A unit's effects and its final status land together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from msgspec.structs import replace
+
+from kfm.core import keys
+from kfm.core.holding import Held
+from kfm.core.records import GovernanceEntry
+from kfm.core.unit_grants import lapse_fate
+from kfm.core.unit_transitions import LEASE_EXPIRED, lease_lapsed, quarantined, retry_scheduled, unit_failed
+from kfm.core.wal import Claim, Claimed, Done, Finish, Finished, Stored, Undone
+from kfm.store import catalogue, holding, rows, unit_lineage, unit_pages, unit_rows
+from kfm.store.incidents import Watch
+from kfm.store.session import Session
+from kfm.store.unit_counts import WATERMARK, Tally
+from kfm.store.unit_intake import reopened
+
+MISMATCH = "REPLAY_MISMATCH"
+
+
+def claim(session: Session, wish: Claim, now_ms: int, tally: Tally) -> list[Claimed]:
+    lane, number = wish.lane, unit_pages.begin(session)
+    found = session.all(
+        "units.claim",
+        dataset=lane.dataset,
+        provider=lane.provider,
+        alone=lane.alone,
+        worker_id=wish.worker_id,
+        ingest_run_id=wish.ingest_run_id,
+        now_ms=now_ms,
+        lease_until_ms=now_ms + wish.lease_ms,
+        row_limit=1 if lane.alone else wish.limit,
+        trail=f" {number}",
+    )
+    claimed = [Claimed(*row) for row in found]
+    if claimed:
+        members = [(one.wal_id, one.version, one.attempts) for one in claimed]
+        unit_pages.write(
+            session, number, "claimed", "in_progress", members, at_ms=now_ms, worker_id=wish.worker_id
+        )
+        tally.moved(lane.dataset, "pending", "in_progress", len(claimed))
+    return claimed
+
+
+# --- success -------------------------------------------------------------------------
+
+
+class Ending:
+    """One transaction that ends units."""
+
+    def __init__(self, session: Session, finish: Finish, watch: Watch, now_ms: int, tally: Tally) -> None:
+        self._session = session
+        self._finish = finish
+        self._watch = watch
+        self._now_ms = now_ms
+        self._tally = tally
+        self.entries: list[GovernanceEntry] = []  # for the chain, at the transaction's very end
+        self._ended: list[unit_lineage.Ended] = []
+        self._changed: list[tuple[str, str, int]] = []
+        self._lost: list[str] = []
+
+    def end(self) -> Finished:
+        succeeded = self._succeed(self._finish.done)
+        failed = [one.claimed.wal_id for one in self._finish.undone if self._fail(one)]
+        session = self._session
+        if self._finish.replicas:
+            catalogue.want(session, self._finish.replicas, self._changed)
+        if self._finish.lineage and self._ended:
+            unit_lineage.post(session, self._ended, self._now_ms)
+        return Finished(succeeded=tuple(succeeded), failed=tuple(failed), lost=tuple(self._lost))
+
+    def _succeed(self, done: Sequence[Done]) -> list[str]:
+        """The update decides whose units these still are; effects follow for those alone."""
+        if not done:
+            return []
+        checked = [one for one in done if not self._is_mismatch(one)]
+        number = unit_pages.begin(self._session)
+        trail = f" {number}"
+        lines = [self._line(one, trail) for one in checked]
+        landed = {wal_id for (wal_id,) in self._session.gather("units.succeed", lines)}
+        ours = [one for one in checked if one.claimed.wal_id in landed]
+        for one in checked:
+            if one.claimed.wal_id not in landed:
+                self._outrun(one)
+        if ours:
+            statuses = self._register(ours)
+            self._tell(ours, statuses, number)
+        return [one.claimed.wal_id for one in ours]
+
+    def _line(self, one: Done, trail: str) -> tuple[object, ...]:
+        """In the order of `units.succeed`. Most items are new; the others are corrected after."""
+        claimed, entry, content = one.claimed, one.entry, one.content
+        collection_id = entry.collection_id if entry else None
+        item_id = entry.item_id if entry else None
+        return (
+            one.integrity_status,
+            one.metadata_status,
+            "created" if entry else "no-op",
+            one.provenance_status,
+            collection_id,
+            item_id,
+            f"collections/{collection_id}/items/{item_id}" if entry else None,
+            claimed.extra if one.extra is None else one.extra,
+            claimed.etag if content is None else content.etag,
+            claimed.size if content is None else content.size,
+            claimed.content_version,
+            self._now_ms,
+            trail,
+            claimed.wal_id,
+            claimed.version,
+        )
+
+    def _register(self, ours: Sequence[Done]) -> list[str]:
+        entered = [(one.claimed.wal_id, one.entry) for one in ours if one.entry is not None]
+        answers = catalogue.register(self._session, [entry for _, entry in entered], self._now_ms)
+        statuses = {}
+        for (wal_id, entry), answer in zip(entered, answers, strict=True):
+            statuses[wal_id] = answer.status
+            if answer.status != "no-op":
+                self._changed.append((entry.collection_id, entry.item_id, answer.revision))
+            if answer.status != "created":
+                self._session.all("units.stac_status", wal_id=wal_id, stac_status=answer.status)
+        return [statuses.get(one.claimed.wal_id, "no-op") for one in ours]
+
+    def _tell(self, ours: Sequence[Done], statuses: Sequence[str], number: int) -> None:
+        members = []
+        for one, status in zip(ours, statuses, strict=True):
+            claimed, entry = one.claimed, one.entry
+            members.append((claimed.wal_id, claimed.version + 1, claimed.attempts, {"stac_status": status}))
+            high_ms = (entry.end_ms or entry.at_ms) if entry else None
+            self._tally.moved(claimed.dataset, "in_progress", "succeeded")
+            self._tally.reached(claimed.dataset, WATERMARK, high_ms)
+            self._tally.add(claimed.dataset, f"attempts:{claimed.attempts}")
+            self._ended.append(unit_lineage.of_success(one, status))
+            if claimed.attempts > 1:
+                self._session.all(
+                    "held.resolve_unit",
+                    subject=claimed.wal_id,
+                    released_at_ms=self._now_ms,
+                    released_by=f"attempt {claimed.attempts}",
+                )
+        unit_pages.write(self._session, number, "succeeded", "succeeded", members, at_ms=self._now_ms)
+        self._gather(ours)
+
+    def _gather(self, ours: Sequence[Done]) -> None:
+        """Those that a source waits for."""
+        wanted = self._finish.downstream
+        if not wanted:
+            return
+        lines = [
+            (
+                source_id,
+                dataset,
+                f"{one.claimed.wal_id}/{one.claimed.content_version}",
+                one.entry.start_ms,
+                one.entry.end_ms,
+                self._now_ms,
+            )
+            for dataset, source_id in wanted
+            for one in ours
+            if one.claimed.dataset == dataset and one.entry is not None
+        ]
+        if lines:
+            self._session.bulk("burst_members.add", lines)
+
+    def _outrun(self, one: Done) -> None:
+        """Not ours any more; or new bytes came meanwhile, and those are to be looked at first."""
+        claimed = one.claimed
+        seen = unit_rows.held(self._session, claimed.wal_id)
+        if seen is None or seen.unit.version != claimed.version or seen.unit.status != "in_progress":
+            self._lost.append(claimed.wal_id)
+            return
+        self._put_back(seen, "SUPERSEDED", "The object was announced anew while it was being looked at.")
+        self._lost.append(claimed.wal_id)
+
+    def _is_mismatch(self, one: Done) -> bool:
+        """The same bytes as in an earlier success must make the same item, unless a repair was approved."""
+        claimed, entry = one.claimed, one.entry
+        if not claimed.done_version or claimed.done_version != claimed.content_version:
+            return False
+        if claimed.replacing or entry is None:
+            return False
+        found = catalogue.differences(self._session, entry)
+        if not found:
+            return False
+        names = ", ".join(sorted(found))
+        undone = Undone(
+            claimed=claimed,
+            error_code=MISMATCH,
+            error_message=f"The same bytes made another item: {names}.",
+            error_class="checksum",
+            fate="quarantine",
+            reason="non-retryable",
+            integrity_status=one.integrity_status,
+            metadata_status=one.metadata_status,
+        )
+        if self._fail(undone, {name: list(pair) for name, pair in found.items()}):
+            self._tally.add(claimed.dataset, "mismatches")
+        return True
+
+    # --- failure ---------------------------------------------------------------------
+
+    def _fail(self, one: Undone, facts: Mapping[str, object] | None = None) -> bool:
+        claimed = one.claimed
+        seen = unit_rows.held(self._session, claimed.wal_id)
+        if seen is None or seen.unit.version != claimed.version or seen.unit.status != "in_progress":
+            self._lost.append(claimed.wal_id)
+            return False
+        if seen.content_version != claimed.content_version:
+            self._put_back(seen, one.error_code, one.error_message)
+            return True
+        unit = replace(
+            seen.unit,
+            integrity_status=one.integrity_status,
+            metadata_status=one.metadata_status,
+            stac_status="failed" if one.error_code == MISMATCH else seen.unit.stac_status,
+        )
+        first = unit_failed(
+            unit,
+            error_code=one.error_code,
+            error_message=rows.storable(one.error_message),
+            now_ms=self._now_ms,
+        )
+        details = {"error_code": one.error_code, "error_class": one.error_class, **(facts or {})}
+        charged = seen.grant_attempts if one.charged else max(0, seen.grant_attempts - 1)
+        made = replace(seen, unit=first, lease_until_ms=0, grant_attempts=charged, replacing=0)
+        if one.charged:
+            self._ended.append(unit_lineage.of_failure(one))
+        self._settle(seen, made, one, details)
+        return True
+
+    def _settle(self, seen: Stored, made: Stored, one: Undone, details: Mapping[str, object]) -> None:
+        """failed, and from there pending or quarantined, in one transaction."""
+        worker_id, now_ms = seen.unit.worker_id, self._now_ms
+        made = self._page(made, "failed", details, worker_id)
+        dataset = seen.unit.dataset
+        if one.fate == "retry":
+            again = retry_scheduled(made.unit, now_ms=now_ms)
+            if not one.charged:  # nothing was tried, so no attempt was opened either
+                again = replace(again, attempts=made.unit.attempts)
+            made = replace(made, unit=again, not_before_ms=one.not_before_ms or now_ms)
+            made = self._page(made, "retry_scheduled", {"not_before_ms": made.not_before_ms})
+        elif one.fate == "quarantine":
+            ended = quarantined(
+                made.unit,
+                error_code=one.error_code,
+                error_message=made.unit.last_error_message or "",
+                now_ms=now_ms,
+            )
+            made = self._page(replace(made, unit=ended), "quarantined", {"reason": one.reason})
+        unit_rows.put(self._session, seen, made)
+        self._tally.moved(dataset, "in_progress", made.unit.status)
+        if one.fate != "retry":
+            self._tally.add(dataset, f"attempts:{made.unit.attempts}")
+            self._hold(made, one)
+
+    def _hold(self, made: Stored, one: Undone) -> None:
+        """Given up: all that a replay needs, an incident, and for a quarantine an entry in the chain."""
+        unit = made.unit
+        held = held_unit(made, one, self._now_ms)
+        holding.put(self._session, held)
+        self._watch.gave_up(self._session, held, None, self._now_ms)
+        if held.kind == "quarantine":
+            self.entries.append(
+                GovernanceEntry(
+                    kind="quarantine",
+                    subject=unit.wal_id,
+                    actor="kfm",
+                    recorded_at_ms=self._now_ms,
+                    details={
+                        "held_id": held.held_id,
+                        "dataset_id": unit.dataset,
+                        "code": held.error_code,
+                        "reason": held.reason,
+                        "attempts": unit.attempts,
+                        "payload_hash": held.payload_hash,
+                    },
+                )
+            )
+
+    def _put_back(self, seen: Stored, code: str, message: str) -> None:
+        """New bytes came while the old ones were looked at: those count from here on."""
+        failed = unit_failed(
+            seen.unit, error_code=code, error_message=rows.storable(message), now_ms=self._now_ms
+        )
+        made = self._page(
+            replace(seen, unit=failed, lease_until_ms=0), "failed", {"error_code": code}, seen.unit.worker_id
+        )
+        reopened(
+            self._session,
+            seen,
+            made,
+            self._now_ms,
+            self._tally,
+            {"content_version": made.content_version},
+        )
+
+    # --- lapsed leases ---------------------------------------------------------------
+
+    def lapse(self, wal_id: str, unit_random: float) -> bool:
+        seen = unit_rows.held(self._session, wal_id)
+        if seen is None or seen.unit.status != "in_progress" or seen.lease_until_ms > self._now_ms:
+            return False
+        alone = bool(seen.alone)
+        outlook = lapse_fate(
+            alone=alone,
+            grants=seen.grants,
+            grant_attempts=seen.grant_attempts,
+            granted_at_ms=seen.granted_at_ms,
+            now_ms=self._now_ms,
+            unit_random=unit_random,
+        )
+        failed = lease_lapsed(seen.unit, now_ms=self._now_ms)
+        charged = seen.grant_attempts if alone else max(0, seen.grant_attempts - 1)
+        made = replace(seen, unit=failed, lease_until_ms=0, alone=1, grant_attempts=charged)
+        undone = Undone(
+            claimed=claimed_of(seen),
+            error_code=LEASE_EXPIRED,
+            error_message="The lease lapsed.",
+            error_class="lease",
+            fate=outlook.fate,
+            reason=outlook.reason,
+            not_before_ms=outlook.not_before_ms,
+        )
+        self._ended.append(unit_lineage.of_failure(undone))
+        self._settle(seen, made, undone, {"error_code": LEASE_EXPIRED})
+        return True
+
+    # --- pages -----------------------------------------------------------------------
+
+    def _page(
+        self, made: Stored, event: str, details: Mapping[str, object], worker_id: str | None = None
+    ) -> Stored:
+        number, unit = unit_pages.begin(self._session), made.unit
+        unit_pages.write(
+            self._session,
+            number,
+            event,
+            unit.status,
+            [(unit.wal_id, unit.version, unit.attempts, details)],
+            at_ms=self._now_ms,
+            worker_id=worker_id,
+        )
+        return replace(made, trail=f"{made.trail} {number}")
+
+
+def is_outdated(session: Session, finish: Finish) -> bool:
+    """Have the gates to be asked again, since a switch was set meanwhile?"""
+    if finish.policy_epoch is None:
+        return False
+    row = session.one("policy.epoch")
+    assert row is not None
+    return int(row[0]) != finish.policy_epoch
+
+
+def held_unit(made: Stored, one: Undone, now_ms: int) -> Held:
+    unit = made.unit
+    return Held(
+        held_id=keys.held_unit_id(unit.wal_id, unit.version),
+        kind="quarantine" if one.fate == "quarantine" else "dead-letter",
+        grain="unit",
+        subject=unit.wal_id,
+        dataset_id=unit.dataset,
+        source_id=unit.queue,
+        payload_hash=made.etag,
+        source_ids=(unit.object_uri,),
+        code_sha="",
+        idempotency_key=f"{unit.wal_id}/{made.content_version}",
+        attempts=unit.attempts,
+        error_classes=(one.error_class,),
+        error_code=one.error_code,
+        error_message=rows.storable(one.error_message),
+        reason=one.reason,
+        held_at_ms=now_ms,
+    )
+
+
+def claimed_of(seen: Stored) -> Claimed:
+    unit = seen.unit
+    return Claimed(
+        wal_id=unit.wal_id,
+        version=unit.version,
+        dataset=unit.dataset,
+        provider=unit.provider,
+        queue=unit.queue,
+        object_uri=unit.object_uri,
+        event_time_ms=unit.event_time_ms,
+        attempts=unit.attempts,
+        replay_reason=unit.replay_reason,
+        extra=unit_rows.extra_text(unit.extra),
+        **{
+            name: getattr(seen, name)
+            for name in Claimed.__struct_fields__
+            if name in Stored.__struct_fields__
+        },
+    )

@@ -1,0 +1,101 @@
+"""The write-ahead ledger of units on either database."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kfm.core.records import Unit
+from kfm.core.wal import Claim, Claimed, Finish, Finished, Intake, IntakeReport, Lane, Move, Stored
+from kfm.store import governance, unit_counts, unit_intake, unit_pages, unit_rows, unit_work
+from kfm.store.session import Database, Session
+from kfm.store.unit_counts import Tally
+
+if TYPE_CHECKING:
+    from kfm.store.incidents import Watch
+
+LANES_MAX = 10_000
+
+
+class UnitReader:
+    """Implements `ingest_ports.WalReader`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def unit(self, wal_id: str) -> Unit | None:
+        stored = self.stored(wal_id)
+        return None if stored is None else stored.unit
+
+    def stored(self, wal_id: str) -> Stored | None:
+        return unit_rows.get(self._database.session, wal_id)
+
+    def history_of(self, wal_id: str) -> list[Move]:
+        stored = self.stored(wal_id)
+        return [] if stored is None else unit_pages.history(self._database.session, wal_id, stored.trail)
+
+    def unit_counts(self) -> dict[tuple[str, str], int]:
+        return {key: amount for key, (amount, _) in self.totals().items()}
+
+    def totals(self) -> dict[tuple[str, str], tuple[int, int | None]]:
+        return unit_counts.totals(self._database.session)
+
+    def lanes(self) -> list[Lane]:
+        """Found one after the other in the index, so that what waits in them is not counted."""
+        found: list[Lane] = []
+        at: tuple[str, str, int] = ("", "", 0)
+        session = self._database.session
+        for _ in range(LANES_MAX):
+            row = session.one("units.next_lane", dataset=at[0], provider=at[1], alone=at[2])
+            if row is None:
+                break
+            found.append(Lane(*row))
+            at = row[:3]
+        return found
+
+
+class Units(UnitReader):
+    """Implements `ingest_ports.Wal`. Each method is one transaction."""
+
+    def __init__(self, database: Database, watch: Watch) -> None:
+        super().__init__(database)
+        self._watch = watch
+
+    def take_in(self, intake: Intake) -> IntakeReport:
+        return self._database.write(lambda session: unit_intake.take_in(session, intake))
+
+    def turn(self, finish: Finish | None, claim: Claim | None) -> tuple[Finished, list[Claimed]]:
+        def change(session: Session) -> tuple[Finished, list[Claimed]]:
+            now_ms, tally = session.now_ms(), Tally()
+            claimed = [] if claim is None else unit_work.claim(session, claim, now_ms, tally)
+            finished, entries = Finished(), []
+            if finish is not None and unit_work.is_outdated(session, finish):
+                finished = Finished(epoch_moved=True)
+            elif finish is not None:
+                ending = unit_work.Ending(session, finish, self._watch, now_ms, tally)
+                finished, entries = ending.end(), ending.entries
+            tally.write(session)
+            governance.append(session, entries)
+            return finished, claimed
+
+        return self._database.write(change)
+
+    def reap_units(self, unit_random: float, limit: int = 1000) -> int:
+        lapsed = self._database.session.all(
+            "units.lapsed", now_ms=self._database.session.now_ms(), row_limit=limit
+        )
+        if not lapsed:
+            return 0
+
+        def change(session: Session) -> int:
+            now_ms, tally = session.now_ms(), Tally()
+            ending = unit_work.Ending(session, Finish(), self._watch, now_ms, tally)
+            count = sum(ending.lapse(wal_id, unit_random) for (wal_id,) in sorted(lapsed))
+            ending.end()
+            tally.write(session)
+            governance.append(session, ending.entries)
+            return count
+
+        return self._database.write(change)
+
+    def fold_counts(self, limit: int = 10_000) -> int:
+        return self._database.write(lambda session: unit_counts.fold(session, limit))
