@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from kfm.core.catalogue import CollectionFigures, Item, Search
 from kfm.core.records import ObjectStat, Record, Unit
@@ -57,6 +57,12 @@ class Upstream(Protocol):
 
     def stream(self, object_uri: str) -> Iterator[bytes]: ...
     def list(self, provider: str, bucket: str, prefix: str) -> Iterator[ObjectStat]: ...
+
+
+class Look(Protocol):
+    """Integrity and metadata of one object, as closely as the levels ask. Raises what upstream raises."""
+
+    def __call__(self, reading: Any, content: Content, levels: Any, /) -> Any: ...
 
 
 class WalReader(Protocol):

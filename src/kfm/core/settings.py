@@ -84,6 +84,7 @@ class Source(Strict, frozen=True):
     bucket_options: dict[str, str] = {}
     # sync
     members: tuple[str, ...] = ()
+    follows: tuple[str, ...] = ()  # datasets of announced objects whose arrival starts it
 
 
 class Freeze(Strict, frozen=True):
@@ -190,6 +191,72 @@ class Person(Strict, frozen=True):
     tokens: tuple[str, ...] = ()  # sha256:HEX of each, or a reference to such a text
 
 
+class IngestQueue(Strict, frozen=True):
+    """A queue of announcements."""
+
+    name: str  # units keep it
+    kind: Literal["sqs", "folder"] = "sqs"
+    url: str | None = None  # sqs
+    path: str | None = None  # folder
+    signatures: Literal["off", "required"] = "off"  # of SNS, on every message
+    options: dict[str, str] = {}  # sqs: region, endpoint_url
+
+
+class Generic(Strict, frozen=True):
+    """A bucket whose objects are taken in although no dataset describes them."""
+
+    bucket: str
+    dataset: str
+    provider: Literal["aws", "azure", "gcp"] = "aws"
+
+
+class IngestPolicy(Strict, frozen=True):
+    """What is asked of the objects of some datasets. The first policy that names a dataset holds."""
+
+    datasets: tuple[str, ...] = ("*",)
+    integrity: Literal["announced", "head", "magic", "full"] = "announced"
+    metadata: Literal["key", "header"] = "key"
+    reissue: Literal["update", "ignore"] = "update"
+    removal: Literal["keep", "remove"] = "keep"
+    partial_provenance: bool = False
+    replay_quarantined: tuple[str, ...] = ()  # error codes whose quarantine a replay may end
+
+
+class Replica(Strict, frozen=True):
+    """An external STAC API with transactions that follows our catalogue."""
+
+    name: str
+    url: str
+    token: str | None = None  # env:NAME or file:PATH
+
+
+class Ingest(Strict, frozen=True):
+    """Taking in objects that others announce."""
+
+    queues: tuple[IngestQueue, ...] = ()
+    policies: tuple[IngestPolicy, ...] = ()
+    generic: tuple[Generic, ...] = ()
+    topics: tuple[str, ...] = ()  # beyond those of the known datasets
+    mirrors: dict[str, str] = {}  # bucket → a folder that has its objects
+    object_options: dict[str, str] = {}  # of the clients that read objects
+    batch: int = 100  # units in one transaction
+    visibility_seconds: float = 300.0
+    safety_seconds: float = 30.0
+    coalesce_seconds: float = 60.0
+    replays_max: int = 10_000  # units in one replay
+    replicas: tuple[Replica, ...] = ()
+
+    def policy_of(self, dataset: str) -> IngestPolicy:
+        for policy in self.policies:
+            if "*" in policy.datasets or dataset in policy.datasets:
+                return policy
+        return IngestPolicy()
+
+    @property
+    def lease_ms(self) -> int:
+        return round((self.visibility_seconds + self.safety_seconds) * 1000)
+
+
 class Settings(Strict, frozen=True):
     version: Literal[1] = 1
     environment: str = "default"
@@ -211,6 +278,7 @@ class Settings(Strict, frozen=True):
     incidents: tuple[Hook, ...] = ()
     run_state: RunState = RunState()
     lakefs: Lakefs | None = None  # None: branches are tables of the ledger
+    ingest: Ingest = Ingest()
     people: tuple[Person, ...] = ()  # none: whoever can run kfm here may do everything
 
     def dataset(self, dataset_id: str) -> Dataset:

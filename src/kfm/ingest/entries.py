@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol
+
+import msgspec
 
 from kfm.core.catalogue import AssetFacts, Bbox, Entry
-from kfm.core.records import Record
 from kfm.core.times import rfc3339
 from kfm.core.wal import Content
 from kfm.ingest.geometry import Box, Footprint
 from kfm.ingest.grammar import Dataset, Reading
 from kfm.ingest.object_keys import quoted_uri
 
+_SORTED = msgspec.json.Encoder(order="sorted").encode
 _LEVEL = re.compile(r"-(L\d[a-z]?)-")
 _LICENCE = re.compile(r"[A-Za-z0-9.+-]+\Z")
 _ABOUT_THE_MESSAGE = "EVENT_TIME_"  # doubts about an announcement are none about the data
@@ -43,16 +45,25 @@ MEDIA_TYPES = {
 }
 
 
-class Looked(Record, frozen=True):
-    """What was found in an object's bytes or header. Only what was looked for is there."""
+class Looked(Protocol):
+    """What was found in an object's bytes or header, where somebody looked: `operators.chain.Looked`."""
 
-    checksum: str | None = None  # sha256:HEX of all bytes
-    start_ms: int | None = None
-    end_ms: int | None = None
-    footprint: Footprint | None = None
-    suspect: tuple[str, ...] = ()
-    disagreements: dict[str, Any] = {}  # field → {"key": …, "header": …}
-    properties: dict[str, Any] = {}  # of the item, with the prefix of a STAC extension or `kfm:`
+    @property
+    def checksum(self) -> str | None: ...
+    @property
+    def start_ms(self) -> int | None: ...
+    @property
+    def end_ms(self) -> int | None: ...
+    @property
+    def reference_ms(self) -> int | None: ...
+    @property
+    def platform(self) -> str | None: ...
+    @property
+    def footprint(self) -> Footprint | None: ...
+    @property
+    def doubts(self) -> tuple[str, ...]: ...
+    @property
+    def disagrees(self) -> dict[str, dict[str, Any]]: ...
 
 
 def entry(
@@ -66,17 +77,19 @@ def entry(
     is_data = reading.asset == "data"
     seen = looked if is_data else None
     start_ms, end_ms = reading.time_range_start_ms, reading.time_range_end_ms
-    footprint = reading.footprint
-    if seen is not None:
+    footprint, reference_ms, platform = reading.footprint, reading.reference_time_ms, reading.platform
+    if seen is not None:  # a header speaks where the key is silent
         start_ms = seen.start_ms if start_ms is None else start_ms
         end_ms = seen.end_ms if end_ms is None else end_ms
-        footprint = seen.footprint or footprint
+        reference_ms = seen.reference_ms if reference_ms is None else reference_ms
+        platform = platform or seen.platform
+        footprint = footprint or seen.footprint
+    if start_ms is not None and end_ms is not None and end_ms < start_ms:
+        end_ms = None  # one is the key's, the other the header's: a range they are not
     bbox, geometry = (None, None) if footprint is None else shape(footprint)
     at_ms = start_ms
     if at_ms is None:
-        at_ms = reading.reference_time_ms
-        if at_ms is None:
-            at_ms = reading.issued_ms
+        at_ms = reading.issued_ms if reference_ms is None else reference_ms
     return Entry(
         collection_id=reading.stac_collection_id,
         item_id=reading.stac_item_id,
@@ -92,7 +105,7 @@ def entry(
         ),
         start_ms=start_ms,
         end_ms=end_ms,
-        properties=_properties(reading, footprint, seen, dataset),
+        properties=_SORTED(_properties(reading, platform, reference_ms, footprint, seen, dataset)).decode(),
         bbox=bbox,
         geometry=geometry,
         at_ms=at_ms,
@@ -100,7 +113,12 @@ def entry(
 
 
 def _properties(
-    reading: Reading, footprint: Footprint | None, seen: Looked | None, dataset: Dataset | None
+    reading: Reading,
+    platform: str | None,
+    reference_ms: int | None,
+    footprint: Footprint | None,
+    seen: Looked | None,
+    dataset: Dataset | None,
 ) -> dict[str, Any]:
     properties: dict[str, Any] = {"kfm:dataset": reading.dataset}
     product = reading.product
@@ -108,9 +126,9 @@ def _properties(
         properties["kfm:product"] = product
         if level := _level(product):
             properties["processing:level"] = level
-    if reading.platform is not None:
-        properties["platform"] = reading.platform
-    hours, reference_ms = reading.forecast_hour, reading.reference_time_ms
+    if platform is not None:
+        properties["platform"] = platform
+    hours = reading.forecast_hour
     if reference_ms is not None:
         properties["forecast:reference_datetime"] = _text(reference_ms)
         if hours is not None:
@@ -126,15 +144,14 @@ def _properties(
     if footprint is not None:
         properties["kfm:geometry_basis"] = footprint.basis
     doubts = reading.suspect
-    if doubts:
-        doubts = tuple(doubt for doubt in doubts if not doubt.startswith(_ABOUT_THE_MESSAGE))
     if seen is not None:
-        doubts = (*doubts, *(doubt for doubt in seen.suspect if doubt not in doubts))
-        properties.update(seen.properties)
-        if seen.disagreements:
-            properties["kfm:disagreements"] = seen.disagreements
+        doubts += seen.doubts
+        if seen.disagrees:
+            properties["kfm:disagrees"] = seen.disagrees
     if doubts:
-        properties["kfm:suspect"] = list(doubts)
+        about_data = {doubt for doubt in doubts if not doubt.startswith(_ABOUT_THE_MESSAGE)}
+        if about_data:
+            properties["kfm:suspect"] = sorted(about_data)
     return properties
 
 
@@ -169,16 +186,14 @@ def media_type(key: str, dataset: Dataset | None) -> str:
 
 
 @lru_cache(4096)
-def shape(footprint: Footprint) -> tuple[Bbox | None, dict[str, Any] | None]:
-    """Box and GeoJSON of a footprint; the same objects for the same footprint, which nobody may change."""
+def shape(footprint: Footprint) -> tuple[Bbox | None, str | None]:
+    """Box and GeoJSON text of a footprint."""
     if footprint.point is not None:
         longitude, latitude = footprint.point
-        return (longitude, latitude, longitude, latitude), {
-            "type": "Point",
-            "coordinates": [longitude, latitude],
-        }
+        point = {"type": "Point", "coordinates": [longitude, latitude]}
+        return (longitude, latitude, longitude, latitude), _SORTED(point).decode()
     if footprint.box is not None:
-        return footprint.box, polygon(footprint.box)
+        return footprint.box, _SORTED(polygon(footprint.box)).decode()
     return None, None
 
 

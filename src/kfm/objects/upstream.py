@@ -44,7 +44,7 @@ _SIGNS = ("key", "token", "secret", "credential", "service_account", "skip_signa
 
 
 def split_uri(object_uri: str) -> tuple[str, str, str]:
-    """(scheme, bucket, key); an Azure bucket is `account/container`. Keys are taken as they are, unescaped."""
+    """(scheme, bucket, key); an Azure bucket is `account/container`. Keys are not escaped."""
     scheme, _, rest = object_uri.partition("://")
     bucket, _, key = rest.partition("/")
     if scheme == "az":
@@ -202,7 +202,7 @@ def _upstream() -> Iterator[None]:
 
 
 class Mirror:
-    """Files of a folder as objects of a bucket. Nothing outside the folder is read, whatever links there are."""
+    """Files of a folder as objects of a bucket. Nothing outside the folder is read, wherever links lead."""
 
     def __init__(self, folder: str) -> None:
         self._folder = os.path.realpath(folder)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any
 
 import msgspec
@@ -40,7 +41,7 @@ def problem(
     """`code` and `description` are for readers of STAC's older form."""
     document = {
         "type": f"docs/reference/errors.md#{code.lower()}" if code else "about:blank",
-        "title": _TITLES.get(status, "The request failed"),
+        "title": _TITLES[status] if code else HTTPStatus(status).phrase,
         "status": status,
         "detail": detail,
         "code": code or str(status),

@@ -85,9 +85,10 @@ class Inflater:
             )
 
 
-def first_inflated(data: bytes, size: int) -> bytes:
-    """The first bytes of what the beginning of a gzip file holds. Raises Damaged."""
+def first_inflated(data: bytes, size: int) -> tuple[bytes, bool]:
+    """The first bytes of what the beginning of a gzip file holds, and whether that is all. Raises Damaged."""
+    member = zlib.decompressobj(_GZIP)
     try:
-        return zlib.decompressobj(_GZIP).decompress(data, size)
+        return member.decompress(data, size), member.eof
     except zlib.error as error:
         raise Damaged(str(error)[:200]) from None

@@ -1,7 +1,8 @@
 """Is the object the one that was announced, is it of its kind, is it whole?
 
-Each level asks one more question than the one before: nothing; HEAD; HEAD and one range; all bytes. Errors
-of the way there (no answer, no access, an open circuit) are raised as they are: they say nothing about the object.
+Each level asks one more question than the one before: nothing; HEAD; HEAD and one range; all bytes.
+Errors of the way there (no answer, no access, an open circuit) are raised as they are: they say
+nothing about the object.
 """
 
 from __future__ import annotations
@@ -142,7 +143,7 @@ def check_head(kind: Kind, head: bytes, size: int) -> Mismatch | None:
         if mismatch is not None or kind.packed != "gzip":
             return mismatch
         try:
-            head = first_inflated(head, MAGIC_BYTES)
+            head, _ = first_inflated(head, MAGIC_BYTES)
         except Damaged as damage:
             return Mismatch("GZIP_DAMAGED", f"{damage}")
     if kind.name is None:

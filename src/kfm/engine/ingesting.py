@@ -1,0 +1,354 @@
+"""Taking in and working off announced objects: pollers fill the ledger of units, workers empty it.
+
+A message is acknowledged once its records are durable; from then on the ledger is the queue. A worker
+ends one batch and claims the next in one transaction, so a unit costs no commit of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from kfm.core.classify import Classification, Failure, classify, classify_exception
+from kfm.core.errors import CircuitOpen, KfmError
+from kfm.core.records import GateResult, Record
+from kfm.core.redact import Discretion
+from kfm.core.settings import Ingest
+from kfm.core.unit_grants import fate_of
+from kfm.core.wal import Claim, Claimed, Done, Finish, Finished, IntakeReport, Lane, Undone
+from kfm.ingest.entries import entry
+from kfm.ingest.hearing import Check, Hearing, hear_all
+from kfm.ingest.operators.levels import NOTHING_ASKED, Levels
+from kfm.ingest.refusals import Refusal
+from kfm.ingest.registry import Registry
+from kfm.ingest.remembering import Memory
+from kfm.ingest_ports import Look, Message, Queue, Wal
+from kfm.ports import Clock, Rng
+
+LANES_FRESH_MS = 1_000  # how long a worker trusts what it saw of other lanes
+MESSAGES_MAX = 100  # taken in together
+EPOCHS_MAX = 5  # how often switches may move while one batch ends
+SWITCHED_OFF = "SWITCHED_OFF"
+
+
+@dataclass(frozen=True)
+class Ingesting:
+    """Everything that intake and work need, chosen by the wiring."""
+
+    settings: Ingest
+    wal: Wal
+    registry: Registry
+    clock: Clock
+    rng: Rng
+    worker_id: str
+    ingest_run_id: str
+    memory: Memory
+    # May a dataset's units be worked on; asked again when the policy epoch moves. (dataset, in flight)
+    gate: Callable[[str, bool], GateResult]
+    policy_epoch: Callable[[], int]
+    look: Look | None = None  # None: nothing can be read upstream; what was announced has to do
+    shut: Callable[[str], int | None] = lambda _provider: None  # until when a provider is left alone
+    redact: Discretion = field(default_factory=Discretion)
+    downstream: tuple[tuple[str, str], ...] = ()  # (dataset, source)
+    replicas: tuple[str, ...] = ()
+    # Runs a function over many units at once where each waits for upstream.
+    spread: Callable[[Callable[[Claimed], Done | Undone], Sequence[Claimed]], Iterable[Done | Undone]] = map
+
+
+class Polled(Record, frozen=True):
+    """What one look into a queue came to."""
+
+    messages: int = 0
+    ignored: int = 0
+    report: IntakeReport = IntakeReport()
+
+
+class Poller:
+    """One queue's intake. One poller a queue."""
+
+    def __init__(self, kernel: Ingesting, queue: Queue, check: Check | None = None) -> None:
+        self._kernel = kernel
+        self._queue = queue
+        self._check = check
+
+    def step(self, wait_ms: int = 0, limit: int = MESSAGES_MAX) -> Polled:
+        """Receive, make durable, acknowledge. What fails on the way is received again."""
+        messages = self._queue.receive(limit, wait_ms)
+        return self.take_in(messages) if messages else Polled()
+
+    def take_in(self, messages: Sequence[Message]) -> Polled:
+        kernel = self._kernel
+        hearing = Hearing(
+            kernel.registry,
+            kernel.settings.policy_of,
+            kernel.memory,
+            self._queue.name,
+            kernel.clock.now_ms(),
+        )
+        waiting = hear_all(hearing, messages, self._check)
+        report = kernel.wal.take_in(hearing.intake())
+        later = {message.receipt for message in waiting}
+        self._queue.acknowledge([one.receipt for one in messages if one.receipt not in later])
+        return Polled(messages=len(messages), ignored=hearing.ignored, report=report)
+
+
+class Worked(Record, frozen=True):
+    """What one step of a worker came to."""
+
+    succeeded: int = 0
+    failed: int = 0
+    lost: int = 0
+    claimed: int = 0  # and not ended yet
+
+
+class Worker:
+    """Claims units lane by lane, lets the operators look at them, and ends them."""
+
+    def __init__(self, kernel: Ingesting) -> None:
+        self._kernel = kernel
+        self._lanes: list[Lane] = []
+        self._seen_ms: int | None = None
+        self._held: list[Claimed] = []
+        self._epoch = 0
+        self._gates: dict[tuple[str, bool], GateResult] = {}
+        self._levels: dict[str, Levels] = {}
+        self.blocked: dict[str, str] = {}  # dataset → why nothing of it is claimed
+
+    def step(self, *, claim: bool = True) -> Worked:
+        """End what is held, and claim what comes next. Nothing claimed and nothing ended: nothing is due."""
+        kernel = self._kernel
+        if not self._held and claim:
+            self._held = self._claimed(None)[1]
+        if not self._held:
+            return Worked()
+        done: list[Done] = []
+        undone: list[Undone] = []
+        for outcome in kernel.spread(self._work, self._held):
+            if isinstance(outcome, Done):
+                done.append(outcome)
+            else:
+                undone.append(outcome)
+        self._held = []
+        finish = self._finish(done, undone)
+        finished, self._held = self._claimed(finish) if claim else kernel.wal.turn(finish, None)
+        while finished.epoch_moved:
+            finish = self._again(finish)
+            finished, _ = kernel.wal.turn(finish, None)
+        return Worked(
+            succeeded=len(finished.succeeded),
+            failed=len(finished.failed),
+            lost=len(finished.lost),
+            claimed=len(self._held),
+        )
+
+    def drain(self) -> Worked:
+        """End what is held and claim nothing more."""
+        return self.step(claim=False)
+
+    # --- claiming --------------------------------------------------------------------
+
+    def _claimed(self, finish: Finish | None) -> tuple[Finished, list[Claimed]]:
+        lane = self._next_lane()
+        if lane is None:
+            return self._kernel.wal.turn(finish, None) if finish is not None else (Finished(), [])
+        kernel = self._kernel
+        wish = Claim(
+            lane=lane,
+            limit=kernel.settings.batch,
+            worker_id=kernel.worker_id,
+            ingest_run_id=kernel.ingest_run_id,
+            lease_ms=kernel.settings.lease_ms,
+        )
+        finished, claimed = kernel.wal.turn(finish, wish)
+        # A full batch: there may be more. Then the next lane has its turn first.
+        if len(claimed) == (1 if lane.alone else wish.limit):
+            self._lanes.append(lane)
+        elif not claimed and not self._lanes:
+            self._seen_ms = None
+        return finished, claimed
+
+    def _next_lane(self) -> Lane | None:
+        kernel = self._kernel
+        now_ms = kernel.clock.monotonic_ms()
+        if self._seen_ms is None or not self._lanes or now_ms - self._seen_ms >= LANES_FRESH_MS:
+            self._look_around()
+            self._seen_ms = now_ms
+        return self._lanes.pop(0) if self._lanes else None
+
+    def _look_around(self) -> None:
+        """Which lanes have something due that may be worked on now."""
+        kernel = self._kernel
+        epoch = kernel.policy_epoch()
+        if epoch != self._epoch:
+            self._gates.clear()
+            self._epoch = epoch
+        now_ms, lanes = kernel.clock.now_ms(), kernel.wal.lanes()
+        blocked: dict[str, str] = {}
+        ready = []
+        for lane in lanes:
+            if lane.due_ms > now_ms:
+                continue
+            gate = self._gate(lane.dataset, in_flight=False)
+            if not gate.allowed:
+                blocked[lane.dataset] = gate.reason
+                continue
+            until_ms = self._shut(lane)
+            if until_ms is not None and until_ms > now_ms:
+                blocked[lane.dataset] = f"The circuit of {lane.provider} is open."
+                continue
+            ready.append(lane)
+        known = {(lane.dataset, lane.provider, lane.alone) for lane in self._lanes}
+        order = [lane for lane in self._lanes if _key(lane) in {_key(one) for one in ready}]
+        self._lanes = order + [lane for lane in ready if _key(lane) not in known]
+        self.blocked = blocked
+
+    def _shut(self, lane: Lane) -> int | None:
+        if self._levels_of(lane.dataset) is NOTHING_ASKED:
+            return None
+        return self._kernel.shut(lane.provider)
+
+    def _gate(self, dataset: str, *, in_flight: bool) -> GateResult:
+        key = (dataset, in_flight)
+        if key not in self._gates:
+            self._gates[key] = self._kernel.gate(dataset, in_flight)
+        return self._gates[key]
+
+    # --- one unit --------------------------------------------------------------------
+
+    def _work(self, claimed: Claimed) -> Done | Undone:
+        kernel = self._kernel
+        try:
+            reading = kernel.memory.take(claimed.wal_id, claimed.object_uri)
+            policy = kernel.settings.policy_of(claimed.dataset)
+            if claimed.removed and policy.removal == "remove":
+                return _gone(claimed)
+            levels = self._levels_of(claimed.dataset)
+            if claimed.unclear and levels.integrity == "announced":
+                levels = HEAD_DECIDES
+            dataset = kernel.registry.find(claimed.dataset)
+            if levels is NOTHING_ASKED or kernel.look is None:
+                return Done(
+                    claimed,
+                    "unknown",
+                    "suspect" if reading.suspect else "ok",
+                    "ok",
+                    entry(reading, claimed.content, claimed.content_version, None, dataset),
+                )
+            looked = kernel.look(reading, claimed.content, levels)
+            if looked.error_code is not None:
+                return self._failed(
+                    claimed,
+                    classify(Failure(code=looked.error_code)),
+                    looked.error_code,
+                    looked.error_message or "",
+                    integrity_status=looked.integrity_status,
+                    metadata_status=looked.metadata_status,
+                )
+            content = looked.content or claimed.content
+            return Done(
+                claimed,
+                looked.integrity_status,
+                looked.metadata_status,
+                "ok",
+                entry(reading, content, claimed.content_version, looked.facts, dataset),
+                None,
+                looked.content,
+            )
+        except Refusal as refusal:
+            return self._failed(claimed, _UNREADABLE, refusal.code, refusal.text)
+        except CircuitOpen as error:
+            return self._put_back(claimed, error.code, str(error), error.facts.get("not_before_ms"))
+        except Exception as error:  # noqa: BLE001 - one unit's trouble is never its neighbours'
+            code = error.code if isinstance(error, KfmError) else type(error).__name__
+            return self._failed(claimed, classify_exception(error), code, str(error))
+
+    def _levels_of(self, dataset: str) -> Levels:
+        found = self._levels.get(dataset)
+        if found is None:
+            policy = self._kernel.settings.policy_of(dataset)
+            asked = Levels(integrity=policy.integrity, metadata=policy.metadata)
+            found = self._levels[dataset] = NOTHING_ASKED if asked == NOTHING_ASKED else asked
+        return found
+
+    def _failed(
+        self,
+        claimed: Claimed,
+        kind: Classification,
+        code: str,
+        message: str,
+        *,
+        integrity_status: str = "unknown",
+        metadata_status: str = "unknown",
+    ) -> Undone:
+        kernel = self._kernel
+        outlook = fate_of(
+            kind,
+            grants=claimed.grants,
+            grant_attempts=claimed.grant_attempts,
+            granted_at_ms=claimed.granted_at_ms,
+            now_ms=kernel.clock.now_ms(),
+            unit_random=kernel.rng.unit(),
+        )
+        return Undone(
+            claimed=claimed,
+            error_code=code,
+            error_message=kernel.redact.hide(message)[:MESSAGE_CHARS_MAX],
+            error_class=kind.error_class,
+            fate=outlook.fate,
+            reason=outlook.reason,
+            not_before_ms=outlook.not_before_ms,
+            integrity_status=integrity_status,
+            metadata_status=metadata_status,
+        )
+
+    def _put_back(self, claimed: Claimed, code: str, message: str, not_before_ms: int | None) -> Undone:
+        """Nothing was tried, so nothing is charged."""
+        return Undone(
+            claimed=claimed,
+            error_code=code,
+            error_message=self._kernel.redact.hide(message)[:MESSAGE_CHARS_MAX],
+            error_class="circuit-open" if code == CircuitOpen.code else "governance",
+            fate="retry",
+            reason="put-back",
+            not_before_ms=not_before_ms,
+            charged=False,
+        )
+
+    # --- ending ----------------------------------------------------------------------
+
+    def _finish(self, done: list[Done], undone: list[Undone]) -> Finish:
+        kernel = self._kernel
+        return Finish(
+            done=tuple(done),
+            undone=tuple(undone),
+            policy_epoch=self._epoch,
+            replicas=kernel.replicas,
+            downstream=kernel.downstream,
+        )
+
+    def _again(self, finish: Finish) -> Finish:
+        """A switch was set since the gates were asked: what is stopped now goes back untried."""
+        self._epoch = self._kernel.policy_epoch()
+        self._gates.clear()
+        done: list[Done] = []
+        undone = list(finish.undone)
+        for one in finish.done:
+            gate = self._gate(one.claimed.dataset, in_flight=True)
+            if gate.allowed:
+                done.append(one)
+            else:
+                undone.append(self._put_back(one.claimed, SWITCHED_OFF, gate.reason, None))
+        return self._finish(done, undone)
+
+
+MESSAGE_CHARS_MAX = 1_000
+HEAD_DECIDES = Levels(integrity="head")
+_UNREADABLE = Classification(retryable=False, error_class="schema")
+
+
+def _key(lane: Lane) -> tuple[str, str, int]:
+    return lane.dataset, lane.provider, lane.alone
+
+
+def _gone(claimed: Claimed) -> Done:
+    return Done(claimed, "unknown", "unknown", "ok", None)
