@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import apsw
 
@@ -70,13 +70,13 @@ STEP_MS = 20  # about four million objects a day
 EPOCH_SHIFT_MS = 62_135_596_800_000  # from 0001-01-01 to 1970-01-01
 
 Row = tuple[Any, ...]
+Journal = Literal["write-ahead", "as-shipped"]
 
 
 def object_key(number: int) -> str:
-    start_ms = START_MS + number * STEP_MS
-    day, clock = divmod(start_ms // 1000, 86_400)
-    stamp = f"{2026}{day % 365 + 1:03}{clock // 3600:02}{clock // 60 % 60:02}{clock % 60:02}{start_ms % 1000 // 100}"
-    return f"ABI-L2-MCMIPC/2026/{day % 365 + 1:03}/{clock // 3600:02}/OR_ABI-L2-MCMIPC-M6_G19_s{stamp}_{number}.nc"
+    stamp = time.strftime("%Y%j%H%M%S", time.gmtime((START_MS + number * STEP_MS) // 1000))
+    folder = f"ABI-L2-MCMIPC/{stamp[:4]}/{stamp[4:7]}/{stamp[7:9]}"
+    return f"{folder}/OR_ABI-L2-MCMIPC-M6_G19_s{stamp}{number % 10}_{number}.nc"
 
 
 def unit_row(number: int) -> Row:
@@ -241,7 +241,7 @@ WHERE wal_id = %s AND version = %s"""
 class Dbos:
     """DBOS on SQLite, in a process and an environment of its own (`make dbos`); see dbos_loop.py."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, journal: Journal = "write-ahead") -> None:
         script = ROOT / "requirements" / "environment.sh"
         asked = subprocess.run([str(script), "where", "dbos"], capture_output=True, text=True, check=True)
         python = Path(asked.stdout.strip(), "bin", "python")
@@ -249,7 +249,7 @@ class Dbos:
             raise FileNotFoundError("DBOS's environment is not there: `make dbos` makes it")
         environ = {"PATH": os.defpath, "HOME": os.path.dirname(path)}
         self._process = subprocess.Popen(
-            [str(python), str(ROOT / "bench" / "dbos_loop.py"), path],
+            [str(python), str(ROOT / "bench" / "dbos_loop.py"), path, journal],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -266,7 +266,7 @@ class Dbos:
         return line
 
     def units_per_second(self, n: int, batch: int, steps: int = 1) -> float:
-        """`steps` = 1: three commits a unit, as the floor has; 3: a step for each of the three, five commits."""
+        """One step: three commits a unit, as the floor has. Three steps, one for each point: five."""
         assert self._process.stdin is not None
         print(n, batch, steps, file=self._process.stdin, flush=True)
         return float(self._answer())
@@ -301,7 +301,7 @@ def postgres_floor(stack: ExitStack, server_dsn: str) -> PostgresFloor:
     return floor
 
 
-def dbos(stack: ExitStack, folder: str) -> Dbos:
-    reference = Dbos(os.path.join(os.path.abspath(folder), "dbos.db"))
+def dbos(stack: ExitStack, folder: str, journal: Journal = "write-ahead") -> Dbos:
+    reference = Dbos(os.path.join(os.path.abspath(folder), f"dbos-{journal}.db"), journal)
     stack.callback(reference.close)
     return reference

@@ -18,13 +18,13 @@ class ModelCatalogue:
         self._numbers = 0
 
     def put(self, entry: Entry, now_ms: int, announced_ms: int = 0) -> None:
-        """An entry lands. Older bytes never take the place of newer ones; what is the same changes nothing."""
+        """An entry lands. Older bytes never replace newer ones; what is the same changes nothing."""
         where = (entry.collection_id, entry.item_id)
         old = self._items.get(where)
-        others = tuple(
-            each for each in (old.assets if old else ()) if each.wal_id != entry.asset.wal_id
+        others = tuple(each for each in (old.assets if old else ()) if each.wal_id != entry.asset.wal_id)
+        before = next(
+            (each for each in (old.assets if old else ()) if each.wal_id == entry.asset.wal_id), None
         )
-        before = next((each for each in (old.assets if old else ()) if each.wal_id == entry.asset.wal_id), None)
         if before is not None and before.content_version > entry.asset.content_version:
             return
         if old is None:
@@ -34,10 +34,18 @@ class ModelCatalogue:
         assets = (*others, entry.asset)
         if entry.asset.role == "data" or not _has_data(old):
             made = _item(
-                entry, old.number, assets, old.revision + 1, old.created_at_ms, now_ms, announced_ms or old.at_ms
+                entry,
+                old.number,
+                assets,
+                old.revision + 1,
+                old.created_at_ms,
+                now_ms,
+                announced_ms or old.at_ms,
             )
         else:
-            made = msgspec.structs.replace(old, assets=assets, revision=old.revision + 1, updated_at_ms=now_ms)
+            made = msgspec.structs.replace(
+                old, assets=assets, revision=old.revision + 1, updated_at_ms=now_ms
+            )
         if _facts(made) != _facts(old):
             self._items[where] = made
 

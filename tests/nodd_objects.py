@@ -1,4 +1,4 @@
-"""Small valid files of the kinds that NODD announces, made by hand, and an upstream in memory that has them."""
+"""Small valid files of the kinds that NODD announces, made by hand, and an upstream that has them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def grib2(
     moment = datetime.fromisoformat(reference)
     stamp = struct.pack(">H5B", *moment.timetuple()[:6])
     one = struct.pack(">IBHHBBB", 21, 1, 7, 0, 2, 1, 1) + stamp + b"\0\1"
-    places = [_signed(int(round(each * 1e6))) for each in corners]
+    places = [_signed(round(each * 1e6)) for each in corners]
     grid = struct.pack(">IBBIBBH", 72, 3, 0, 4, 0, 0, template) + bytes([6]) + bytes(15)
     grid += struct.pack(">IIII", 2, 2, 0, 0xFFFFFFFF)
     grid += places[0] + places[1] + b"\x30" + places[2] + places[3]

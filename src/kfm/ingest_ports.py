@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 from kfm.core.catalogue import CollectionFigures, Item, Search
@@ -84,8 +84,8 @@ class Wal(WalReader, Protocol):
     def turn(self, finish: Finish | None, claim: Claim | None) -> tuple[Finished, list[Claimed]]:
         """End what was worked on and take what comes next. Effects and statuses land together."""
 
-    def reap_units(self, unit_random: float, limit: int = 1000) -> int:
-        """Units whose lease has lapsed fail, and are tried again; how many."""
+    def reap_units(self, unit_random: float, dead: Callable[[str], bool] | None = None) -> int:
+        """Units whose lease has lapsed, or whose worker is known to be gone, fail and are tried again."""
 
     def fold_counts(self, limit: int = 10_000) -> int:
         """Add deltas up; how many there were."""

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         Skips,
     )
     from kfm.core.sealing import Seal
+    from kfm.ingest_ports import CatalogueReader, Wal, WalReader
 
 
 class Clock(Protocol):
@@ -535,6 +536,8 @@ class LedgerReader(Protocol):
     def hook_deliveries(self, cause: str) -> list[Told]:
         """Each change of a cause and each hook that it was offered to, in their order."""
 
+    def unit_reader(self) -> WalReader: ...
+    def catalogue(self) -> CatalogueReader: ...
     def branch_reader(self) -> StoredBranchReader:
         """The branches that are tables here."""
 
@@ -605,6 +608,7 @@ class Store(LedgerReader, Protocol):
         """Approve and carry out; not if it is not as it was asked for, or somebody is at work on it."""
 
     def branch_store(self) -> BranchStore: ...
+    def units(self) -> Wal: ...
     def raise_projected(self, dataset_id: str, target: str, sequence: int) -> None: ...
     def begin_collection(self, worker_id: str, lease_ms: int, dead: Callable[[str], bool]) -> int | Lock: ...
     def end_collection(self, fence: int, entry: GovernanceEntry) -> None: ...

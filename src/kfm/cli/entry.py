@@ -36,6 +36,8 @@ COMMANDS = {
     "project": ("kfm.cli.project", "Make every target show what is promoted."),
     "branch": ("kfm.cli.branch", "List, compare, merge and revert branches of data."),
     "nodd": ("kfm.cli.nodd", "Read announcements of NOAA's open data; list known datasets."),
+    "catalogue": ("kfm.cli.catalogue", "Search, show, serve and export the catalogue (STAC)."),
+    "worker": ("kfm.cli.worker", "Take in what queues announce, and work it off."),
     "gc": ("kfm.cli.gc", "Remove stored bytes that no kept version needs."),
     "export": ("kfm.cli.export", "Bundle the evidence of a run, or check such a bundle."),
     "audit": ("kfm.cli.audit", "Verify, anchor, list and export the governance ledger."),

@@ -16,6 +16,8 @@ class Ended(Record, frozen=True, omit_defaults=True):
     object_uri: str
     etag: str | None = None
     size: int | None = None
+    version_id: str | None = None
+    sequencer: str | None = None
     content_version: int = 1
     event_time_ms: int | None = None
     collection_id: str | None = None
@@ -24,3 +26,4 @@ class Ended(Record, frozen=True, omit_defaults=True):
     replay_reason: str | None = None
     error_code: str | None = None
     error_message: str | None = None
+    started_at_ms: int | None = None

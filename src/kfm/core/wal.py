@@ -136,6 +136,7 @@ class Claimed(Record, frozen=True):
     removed: int  # 1: its object is gone, as far as is known
     unclear: int  # 1: which of two versions is newer is not known; a HEAD decides
     replacing: int  # 1: an approved repair, whose outcome may differ from the one before
+    claimed_at_ms: int = 0
 
     @property
     def content(self) -> Content:

@@ -23,7 +23,6 @@ _GCS_HOST = re.compile(
     r"(?:(?P<bucket>[a-z0-9][a-z0-9._-]{1,221})\.)?storage\.(?:googleapis|cloud\.google)\.com\Z"
 )
 _AZURE_HOST = re.compile(r"(?P<account>[a-z0-9]{3,24})\.(?:blob|dfs)\.core\.windows\.net\Z")
-# An address that is its own canonical form, and that JSON writes as it is: almost all of them.
 _PLAIN = re.compile(r"(?:s3|gs|az)://[A-Za-z0-9_.-]+/[A-Za-z0-9_.=+/-]+\Z")
 _BUCKET_SCHEMES = {"s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs", "az": "az"}
 
@@ -34,14 +33,27 @@ def wal_id(dataset: str, object_uri: str, start_ms: int | None) -> str:
     An underivable time counts as zero. The time must come from the dataset's
     frozen function: another time is another unit.
     """
+    time_ms = _since_year_one(start_ms)
+    document = _document(dataset, canonical_object_uri(object_uri))
+    return f"{time_ms:013x}-{sha256(document).hexdigest()[:20]}"
+
+
+def is_plain(object_uri: str) -> bool:
+    """Is an address its own canonical form, and written in JSON as it is? Almost all are."""
+    return _PLAIN.match(object_uri) is not None and len(object_uri) <= URI_CHARS_MAX
+
+
+def plain_wal_id(dataset: str, object_uri: str, start_ms: int | None) -> str:
+    """`wal_id` of an address that is plain, at less cost."""
+    document = b'%b%b"}' % (_document_head(dataset), object_uri.encode("ascii"))
+    return f"{_since_year_one(start_ms):013x}-{sha256(document).hexdigest()[:20]}"
+
+
+def _since_year_one(start_ms: int | None) -> int:
     since_year_one_ms = 0 if start_ms is None else start_ms - MS_MIN
     if not 0 <= since_year_one_ms <= _TIME_MAX:
         raise UsageError(f"{start_ms} ms is before the year 0001 or too far ahead for an id.")
-    if len(object_uri) <= URI_CHARS_MAX and _PLAIN.match(object_uri) is not None:
-        document = b'%b%b"}' % (_document_head(dataset), object_uri.encode("ascii"))
-    else:
-        document = _document(dataset, canonical_object_uri(object_uri))
-    return f"{since_year_one_ms:013x}-{sha256(document).hexdigest()[:20]}"
+    return since_year_one_ms
 
 
 def _document(dataset: str, canonical_uri: str) -> bytes:

@@ -37,10 +37,10 @@ def force_request(subject: Subject) -> ForceRequest | None:
 
 def _context(subject: Subject, approval: Approval | None, halted: bool, dry_run: bool) -> dict[str, Any]:
     trigger = subject.trigger
-    return _facts(trigger.type, trigger.rationale, trigger.ticket, approval, halted, dry_run)
+    return facts(trigger.type, trigger.rationale, trigger.ticket, approval, halted, dry_run)
 
 
-def _facts(
+def facts(
     trigger_type: str,
     rationale: str | None,
     ticket: str | None,
@@ -160,7 +160,7 @@ def at_projection(kernel: Kernel, dataset: Dataset, head: Promotion) -> GateDeci
     run = kernel.ledger.run(head.run_id)
     entry = next(iter(kernel.ledger.governance(kind="promotion", subject=head.run_id, limit=1)), None)
     approval = _still(approval_of(kernel.ledger, run), dataset, run.work_base) if run else None
-    context = _facts(
+    context = facts(
         run.trigger_type if run else "manual",
         entry.rationale if entry else None,
         entry.ticket if entry else None,

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from kfm.core.classify import Classification, Failure, classify, classify_exception
 from kfm.core.errors import CircuitOpen, KfmError
 from kfm.core.records import GateResult, Record
@@ -18,6 +20,7 @@ from kfm.core.unit_grants import fate_of
 from kfm.core.wal import Claim, Claimed, Done, Finish, Finished, IntakeReport, Lane, Undone
 from kfm.ingest.entries import entry
 from kfm.ingest.hearing import Check, Hearing, hear_all
+from kfm.ingest.operators.chain import Looked
 from kfm.ingest.operators.levels import NOTHING_ASKED, Levels
 from kfm.ingest.refusals import Refusal
 from kfm.ingest.registry import Registry
@@ -178,10 +181,8 @@ class Worker:
     def _look_around(self) -> None:
         """Which lanes have something due that may be worked on now."""
         kernel = self._kernel
-        epoch = kernel.policy_epoch()
-        if epoch != self._epoch:
-            self._gates.clear()
-            self._epoch = epoch
+        self._epoch = kernel.policy_epoch()
+        self._gates.clear()
         now_ms, lanes = kernel.clock.now_ms(), kernel.wal.lanes()
         blocked: dict[str, str] = {}
         ready = []
@@ -250,8 +251,8 @@ class Worker:
                 looked.integrity_status,
                 looked.metadata_status,
                 "ok",
-                entry(reading, content, claimed.content_version, looked.facts, dataset),
-                None,
+                entry(reading, content, claimed.content_version, looked, dataset),
+                _joined(claimed.extra, looked),
                 looked.content,
             )
         except Refusal as refusal:
@@ -344,6 +345,14 @@ class Worker:
 MESSAGE_CHARS_MAX = 1_000
 HEAD_DECIDES = Levels(integrity="head")
 _UNREADABLE = Classification(retryable=False, error_class="schema")
+
+
+def _joined(extra: str, looked: Looked) -> str | None:
+    """The unit's extra with what looking added to it; None: as it was."""
+    added = {**looked.extra, **({"doubts": list(looked.doubts)} if looked.doubts else {})}
+    if not added:
+        return None
+    return msgspec.json.encode({**msgspec.json.decode(extra), **added}, order="sorted").decode()
 
 
 def _key(lane: Lane) -> tuple[str, str, int]:

@@ -1,4 +1,4 @@
-"""What the catalogue is told of one object: from its key, its announcement, and a look at it where one was taken.
+"""What the catalogue is told of one object: from its key, its announcement, and a look where one was taken.
 
 This runs once for each unit, so whatever repeats from object to object is made once.
 """
@@ -105,7 +105,9 @@ def entry(
         ),
         start_ms=start_ms,
         end_ms=end_ms,
-        properties=_SORTED(_properties(reading, platform, reference_ms, footprint, seen, dataset)).decode(),
+        properties=_plain(reading, footprint, dataset)
+        if seen is None and not reading.suspect and reading.issued_ms is None
+        else _SORTED(_properties(reading, platform, reference_ms, footprint, seen, dataset)).decode(),
         bbox=bbox,
         geometry=geometry,
         at_ms=at_ms,
@@ -131,10 +133,11 @@ def _properties(
     hours = reading.forecast_hour
     if reference_ms is not None:
         properties["forecast:reference_datetime"] = _text(reference_ms)
-        if hours is not None:
+    if hours is not None:
+        if _has_horizon(reference_ms, hours):
             properties["forecast:horizon"] = f"PT{hours}H"
-    elif hours is not None:  # the extension knows no horizon without a beginning
-        properties["kfm:forecast_hour"] = hours
+        else:
+            properties["kfm:forecast_hour"] = hours
     if reading.issued_ms is not None:
         properties["kfm:issued"] = _text(reading.issued_ms)
     if reading.created_ms is not None:
@@ -153,6 +156,58 @@ def _properties(
         if about_data:
             properties["kfm:suspect"] = sorted(about_data)
     return properties
+
+
+def _plain(reading: Reading, footprint: Footprint | None, dataset: Dataset | None) -> str:
+    """The same text where there is nothing unusual, put together from parts that are known by heart."""
+    before, after = _constant(
+        reading.dataset,
+        reading.product,
+        reading.platform,
+        None if footprint is None else footprint.basis,
+        None if dataset is None else dataset.licence,
+        reading.forecast_hour if not _has_horizon(reading.reference_time_ms, reading.forecast_hour) else None,
+    )
+    if reading.reference_time_ms is not None:
+        before = _cycle(reading.reference_time_ms, reading.forecast_hour) + before
+    if reading.created_ms is not None:
+        return f'{{{before},"processing:datetime":"{rfc3339(reading.created_ms)}"{after}'
+    return f"{{{before}{after}"
+
+
+def _has_horizon(reference_ms: int | None, hours: int | None) -> bool:
+    """The extension knows no horizon without a beginning, and an analysis of the hours before has none."""
+    return reference_ms is not None and hours is not None and hours >= 0
+
+
+@lru_cache(8192)
+def _cycle(reference_ms: int, hours: int | None) -> str:
+    horizon = f'"forecast:horizon":"PT{hours}H",' if _has_horizon(reference_ms, hours) else ""
+    return f'{horizon}"forecast:reference_datetime":"{rfc3339(reference_ms)}",'
+
+
+@lru_cache(8192)
+def _constant(
+    dataset: str,
+    product: str | None,
+    platform: str | None,
+    basis: str | None,
+    licence: str | None,
+    hours: int | None,
+) -> tuple[str, str]:
+    """What stands between the fields of forecast and processing, in the order of names; and what follows."""
+    told = {
+        "kfm:dataset": dataset,
+        "kfm:forecast_hour": hours,
+        "kfm:geometry_basis": basis,
+        "kfm:product": product,
+        "platform": platform,
+        **({} if licence is None else licence_fields(licence)),
+    }
+    known = {name: value for name, value in told.items() if value is not None}
+    level = None if product is None else _level(product)
+    after = "}" if level is None else f',"processing:level":"{level}"}}'
+    return _SORTED(known).decode()[1:-1], after
 
 
 @lru_cache(4096)

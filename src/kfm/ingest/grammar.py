@@ -9,9 +9,9 @@ from hashlib import sha256
 import msgspec
 
 from kfm.core.records import Record
-from kfm.core.walid import wal_id
+from kfm.core.walid import is_plain, plain_wal_id, wal_id
 from kfm.ingest.geometry import Footprint
-from kfm.ingest.object_keys import is_plain, object_uri, quoted_uri
+from kfm.ingest.object_keys import object_uri, quoted_uri
 from kfm.ingest.patterns import Fields, Pattern, Template
 from kfm.ingest.refusals import Refusal
 from kfm.ingest.spans import Span
@@ -120,36 +120,40 @@ def _reading(
     placed, astray = _whereabouts(fields, rule.folders(fields, span)) if rule.folders else (True, False)
     short = rule.item.render(fields) if rule.item is not None else None
     start_ms = span.start_ms if rule.frozen is None else rule.frozen(fields)
-    where = (place.provider, place.bucket)
-    uri = object_uri(*where, key)
+    provider, bucket = where = (place.provider, place.bucket)
+    uri = object_uri(provider, bucket, key)
+    # A short id leaves the folders out, so it stands alone only where they follow from the file name.
+    marked = not place.home or not (placed if short else not dataset.has_short_ids)
+    # By position, in the order of the record's fields: with twenty names this would take four times as long.
     return Reading(
-        dataset=dataset.name,
-        object_uri=uri,
-        provider=place.provider,
-        bucket=place.bucket,
-        key=key,
-        product=rule.product(fields) if callable(rule.product) else rule.product.render(fields),
-        platform=platform,
-        time_range_start_ms=span.start_ms,
-        time_range_end_ms=span.end_ms,
-        reference_time_ms=span.reference_ms,
-        forecast_hour=span.forecast_hour,
-        wal_id=wal_id(dataset.name, uri if is_plain(key) else quoted_uri(*where, key), start_ms),
-        stac_collection_id=dataset.collection,
-        # A short id leaves the folders out, so it stands alone only where they follow from the file name.
-        stac_item_id=item_id(
-            data_key,
-            where,
-            short=short,
-            marked=not place.home or not (placed if short else not dataset.has_short_ids),
-        ),
-        asset=asset,
-        data_uri=object_uri(*where, data_key) if asset != "data" else None,
-        issued_ms=span.issued_ms,
-        created_ms=span.created_ms,
-        footprint=rule.footprint(fields, platform, span) if rule.footprint else None,
-        suspect=("FOLDER_DISAGREES",) if astray else (),
+        dataset.name,
+        uri,
+        provider,
+        bucket,
+        key,
+        rule.product.render(fields) if isinstance(rule.product, Template) else rule.product(fields),
+        platform,
+        span.start_ms,
+        span.end_ms,
+        span.reference_ms,
+        span.forecast_hour,
+        unit_id(dataset.name, where, key, uri, start_ms),
+        dataset.collection,
+        item_id(data_key, where, short=short, marked=marked),
+        asset,
+        object_uri(provider, bucket, data_key) if asset != "data" else None,
+        span.issued_ms,
+        span.created_ms,
+        rule.footprint(fields, platform, span) if rule.footprint else None,
+        ("FOLDER_DISAGREES",) if astray else (),
     )
+
+
+def unit_id(dataset: str, where: tuple[str, str], key: str, uri: str, start_ms: int | None) -> str:
+    """The unit of an object whose decoded key and address are known."""
+    if is_plain(uri):
+        return plain_wal_id(dataset, uri, start_ms)
+    return wal_id(dataset, quoted_uri(*where, key), start_ms)
 
 
 def _whereabouts(fields: Fields, folders: Fields) -> tuple[bool, bool]:

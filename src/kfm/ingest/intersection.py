@@ -7,6 +7,7 @@ and boxes only, so no more than that is needed, and no library for it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from math import isfinite
 from typing import Any
 
@@ -141,7 +142,7 @@ def _inside(point: Position, rings: Sequence[Ring]) -> bool:
     x, y = point
     inside = False
     for ring in rings:
-        for (x1, y1), (x2, y2) in zip(ring, ring[1:], strict=False):
+        for (x1, y1), (x2, y2) in pairwise(ring):
             if (y1 > y) != (y2 > y) and x < (x2 - x1) * (y - y1) / (y2 - y1) + x1:
                 inside = not inside
     return inside

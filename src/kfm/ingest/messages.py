@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any
 
+from kfm.ingest import familiar
 from kfm.ingest.announced import Heard, Ignored, Refused
 from kfm.ingest.bodies import RECORDS_MAX, is_spoiled, load, load_text
 from kfm.ingest.refusals import IGNORED, Refusal
@@ -30,6 +31,9 @@ SINGLE: tuple[tuple[Callable[[dict[str, Any]], bool], Ear], ...] = (
 
 def hear(body: bytes, allowed_topics: Collection[str]) -> list[Heard]:
     """All that a message says, in its order; at least one answer."""
+    announced = familiar.hear(body, allowed_topics)
+    if announced is not None:
+        return announced
     try:
         document, spoiled = load(body)
         heard = _document(document, spoiled, allowed_topics, None, 0)

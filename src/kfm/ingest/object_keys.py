@@ -40,14 +40,9 @@ def encode_key(key: str) -> str:
     return quote_plus(key, safe="/")
 
 
-def is_plain(key: str) -> bool:
-    """Is it written the same way everywhere?"""
-    return _PLAIN.match(key) is not None
-
-
 def check_key(key: str) -> str:
     """The key, if it is one that may be kept, shown and made into a path."""
-    if is_plain(key) and len(key) <= KEY_BYTES_MAX and key[0] not in "/." and "/." not in key:
+    if _PLAIN.match(key) and len(key) <= KEY_BYTES_MAX and key[0] not in "/." and "/." not in key:
         return key  # nothing below could object to it
     if not key:
         raise Refusal("RECORD_INVALID", "The key is empty.")
@@ -57,7 +52,7 @@ def check_key(key: str) -> str:
         raise Refusal("KEY_UNSAFE", "It holds half of a surrogate pair.") from None
     if size > KEY_BYTES_MAX:
         raise Refusal("KEY_TOO_LONG", f"It has {size} bytes.")
-    if not is_plain(key) and any(unicodedata.category(char) in _UNSAFE for char in key):
+    if _PLAIN.match(key) is None and any(unicodedata.category(char) in _UNSAFE for char in key):
         raise Refusal("KEY_UNSAFE", "It holds characters that are not shown.")
     if key.startswith("/") or "\\" in key:
         raise Refusal("KEY_UNSAFE", "It looks like a path of some machine.")
@@ -82,7 +77,7 @@ def object_uri(provider: str, bucket: str, key: str) -> str:
 
 def quoted_uri(provider: str, bucket: str, key: str) -> str:
     """The same address, escaped: what `kfm.core.walid` decodes once, so that `?` and `%` in a key survive."""
-    if is_plain(key):
+    if _PLAIN.match(key) is not None:
         return object_uri(provider, bucket, key)
     return f"{SCHEMES[provider]}://{bucket}/{quote(key, safe='/')}"
 

@@ -11,13 +11,14 @@ key for all practical purposes: no kind contains what may follow it twice over.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import repeat
-from operator import is_
+from operator import is_, itemgetter
 
 from kfm.ingest.refusals import Refusal
 
 Fields = dict[str, str | None]
+Picker = Callable[[Mapping[str, str | None]], tuple[str | None, ...]]
 Parts = list[tuple[str, str]]  # ("literal" | "field" | "open" | "close", text)
 
 KINDS: dict[str, str] = {
@@ -145,23 +146,34 @@ class Template:
             self._parts.append((kind, name or literal or ""))
         self.names = tuple(part for kind, part in self._parts if kind == "field")
         self._only = self.names[0] if len(self._parts) == len(self.names) == 1 else ""
-        # Which fields are missing → how the others are written. As many entries as texts were asked for.
-        self._forms: dict[tuple[bool, ...], str] = {}
+        self._values = _picker(self.names)
+        # Which fields are missing → how the others are written: options are weighed once, not for every key.
+        self._forms: dict[tuple[bool, ...], tuple[str, Picker]] = {}
 
     def render(self, fields: Mapping[str, str | None]) -> str:
         if self._only and (value := fields.get(self._only)) is not None:
             return value
-        missing = tuple(map(is_, map(fields.get, self.names), repeat(None)))
-        form = self._forms.get(missing)
-        if form is None:
-            form = self._forms[missing] = self._form(missing)
-        return form % fields
+        try:
+            values = self._values(fields)
+        except KeyError:
+            return _written(self._parts, fields, self.text)
+        missing = tuple(map(is_, values, repeat(None))) if None in values else ()
+        if missing not in self._forms:
+            self._forms[missing] = self._form(fields)
+        form, chosen = self._forms[missing]
+        return form % (chosen(fields) if missing else values)
 
-    def _form(self, missing: tuple[bool, ...]) -> str:
-        """The text with `%(name)s` for each field: options are weighed once, not for every key."""
-        marks = {name: f"%({name})s" for name, absent in zip(self.names, missing, strict=True) if not absent}
-        parts = [(kind, text.replace("%", "%%") if kind == "literal" else text) for kind, text in self._parts]
-        return _written(parts, marks, self.text)
+    def _form(self, fields: Mapping[str, str | None]) -> tuple[str, Picker]:
+        """(The text that these and like fields make, with `%s` for each that is written; and which these are.)"""
+        marks = {name: f"\0{name}\0" for name in self.names if fields[name] is not None}
+        pieces = _written(self._parts, marks, self.text).split("\0")
+        return "%s".join(piece.replace("%", "%%") for piece in pieces[::2]), _picker(tuple(pieces[1::2]))
+
+
+def _picker(names: tuple[str, ...]) -> Picker:
+    if len(names) > 1:
+        return itemgetter(*names)
+    return lambda fields: tuple(fields[name] for name in names)
 
 
 def _written(parts: Parts, fields: Mapping[str, str | None], text: str) -> str:

@@ -1,15 +1,11 @@
 """JSON that all readers understand alike, read at speed.
 
 `kfm.ingest.bodies` is the reference: slower, and able to say what is wrong with a text.
-This reader declines whatever it can't prove to be read the same way there. What it proves:
-the text consists, blanks aside, of just those tokens that make up the document it was read
-into. Then no name stood twice, for one of the two would be missing; and no number was cut,
-for it would be written differently.
+This reader declines whatever it can't prove to be read the same way there.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -25,10 +21,7 @@ def read(text: bytes, depth_max: int) -> Any:
         written = orjson.dumps(document)
     except (orjson.JSONDecodeError, orjson.JSONEncodeError):  # the second: it is far too deep
         return DECLINED
-    if text.startswith(b"{\n") and _one_member_a_line(text, document, len(written)):
-        return document
-    # Blanks are dropped within strings too: that moves no quote, so the tokens stay the same.
-    if written != text and written.translate(None, _BLANKS) != text.translate(None, _BLANKS):
+    if not same_but_blanks(text, written):
         return DECLINED
     # Brackets within strings count as well: where there are few at all, nothing can be deep.
     if written.count(b"{") + written.count(b"[") > depth_max and is_deeper(document, depth_max):
@@ -36,28 +29,13 @@ def read(text: bytes, depth_max: int) -> Any:
     return document
 
 
-def _one_member_a_line(text: bytes, document: Any, written_bytes: int) -> bool:
-    """Is it a flat object, as SNS writes its envelopes? Cheaper to see than to compare everything.
+def same_but_blanks(text: bytes, written: bytes) -> bool:
+    """Does a JSON text consist of just those tokens that its reader writes of it again?
 
-    Each line begins with another member of the document: with two blanks, its name, and the quote that
-    opens its value. A line end can't stand within a string, so this accounts for five blanks a member.
-    A member more, or any other token, would make the text longer than the written document and those blanks:
-    strings are written as short as they can be. (Numbers are not, so there must be none.)
+    Then no name stood twice, or one of the two would be missing; and no number was cut, or it would be
+    another. Blanks within strings are left out as well: that moves no quote, so the tokens stay the same.
     """
-    if type(document) is not dict or set(map(type, document.values())) != {str}:
-        return False
-    lines = text.split(b"\n")
-    members = len(document)
-    return (
-        len(lines) == members + 2
-        and len(text) == written_bytes + 5 * members + 1
-        and all(map(bytes.startswith, lines[1:-1], _beginnings(tuple(document))))
-    )
-
-
-@lru_cache(maxsize=64)  # two or three forms of envelopes; more if somebody plays with us
-def _beginnings(names: tuple[str, ...]) -> tuple[bytes, ...]:
-    return tuple(b'  %b : "' % orjson.dumps(name) for name in names)
+    return text == written or text.translate(None, _BLANKS) == written.translate(None, _BLANKS)
 
 
 def is_deeper(document: Any, depth_max: int) -> bool:

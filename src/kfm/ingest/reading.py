@@ -59,7 +59,10 @@ class ErrorLine(Record, frozen=True, omit_defaults=True):
 
 def parse(body: bytes, registry: Registry, now_ms: int) -> tuple[Outcome, ...]:
     """One outcome for each record, in the message's order. Never raises."""
-    return _newest([_outcome(one, registry, now_ms) for one in hear(body, registry.topics)])
+    heard = hear(body, registry.topics)
+    if len(heard) == 1:
+        return (_outcome(heard[0], registry, now_ms),)
+    return _newest([_outcome(one, registry, now_ms) for one in heard])
 
 
 def parse_key(bucket: str, key: str, registry: Registry, now_ms: int, provider: str | None = None) -> Outcome:
@@ -100,8 +103,6 @@ def _outcome(heard: Announced | Ignored | Refused, registry: Registry, now_ms: i
 
 def _newest(outcomes: list[Outcome]) -> tuple[Outcome, ...]:
     """Of several arrivals of one object only the newest counts."""
-    if len(outcomes) == 1:
-        return tuple(outcomes)
     best: dict[str, int] = {}
     repeated = Ignored(error_code="REPEATED", error=IGNORED["REPEATED"])
     for index, outcome in enumerate(outcomes):

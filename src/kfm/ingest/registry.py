@@ -82,11 +82,16 @@ class Registry:
         """What is known of the object. Raises Refusal."""
         where = (provider, bucket)
         places = self._places.get(where, ())
-        found = [reading for dataset, place in places if (reading := read(dataset, place, key)) is not None]
-        if len(found) > 1:
-            raise Refusal("KEY_AMBIGUOUS", f"They are {found[0].dataset} and {found[1].dataset}.")
-        if found:
-            return found[0]
+        found: Reading | None = None
+        rival: Reading | None = None
+        for dataset, place in places:
+            reading = read(dataset, place, key)
+            if reading is not None:
+                found, rival = (reading, None) if found is None else (found, rival or reading)
+        if found is not None:
+            if rival is not None:
+                raise Refusal("KEY_AMBIGUOUS", f"They are {found.dataset} and {rival.dataset}.")
+            return found
         if where in self._generic:
             generic, first = self._generic[where]
             return Reading(

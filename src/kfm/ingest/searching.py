@@ -54,7 +54,7 @@ def _number(part: object) -> float:
 
 
 def parse_datetime(text: str) -> tuple[int | None, int | None]:
-    """A moment, or a range of which one end may be open: `a`, `a/b`, `../b`, `a/..`. Both ends belong to it."""
+    """A moment, or a range with both its ends, of which one may be open: `a`, `a/b`, `../b`, `a/..`."""
     if len(text) > _DATETIME_CHARS_MAX:
         raise _wrong("datetime", "It is too long.")
     parts = text.split("/")
@@ -111,7 +111,7 @@ def parse_token(text: object) -> tuple[int, int]:
 def find_page(
     catalogue: CatalogueReader, search: Search, shape: Shape | None = None
 ) -> tuple[list[Item], str | None]:
-    """One page, newest first, and the token of the next one if there is one. Only the last page may be empty."""
+    """One page, newest first, and the token of the next one if there is any. Only the last may be empty."""
     if shape is None:
         found = catalogue.find_items(msgspec.structs.replace(search, limit=search.limit + 1))
         if len(found) <= search.limit:
@@ -120,9 +120,7 @@ def find_page(
     return _shaped_page(catalogue, msgspec.structs.replace(search, bbox=shape.bbox), shape)
 
 
-def _shaped_page(
-    catalogue: CatalogueReader, search: Search, shape: Shape
-) -> tuple[list[Item], str | None]:
+def _shaped_page(catalogue: CatalogueReader, search: Search, shape: Shape) -> tuple[list[Item], str | None]:
     """The shape's own box finds candidates; each is then compared with the shape."""
     found: list[Item] = []
     seen, after = 0, search.after
@@ -139,7 +137,9 @@ def _shaped_page(
         if found and seen >= _CANDIDATES_ENOUGH:
             return found, token_of(batch[-1])
         if seen >= CANDIDATES_MAX:
-            raise _wrong("intersects", "Too many items lie around it and none in it: name a time or a collection.")
+            raise _wrong(
+                "intersects", "Too many items lie around it and none in it: name a time or a collection."
+            )
 
 
 def _wrong(field: str, detail: str) -> UsageError:

@@ -67,10 +67,10 @@ class Verifier:
         """
         try:
             document, spoiled = load(body)
-            if not isinstance(document, dict) or not sns.fits(document):
-                raise Refusal("SIGNATURE_MISSING")
             if spoiled:
                 raise Refusal("ENVELOPE_INVALID", "Readers would disagree about it.")
+            if not isinstance(document, dict) or not sns.fits(document):
+                raise Refusal("SIGNATURE_MISSING")
             if document["Type"] in sns.SUBSCRIPTIONS:
                 return None  # never taken in, never confirmed
             self._check(document)

@@ -13,14 +13,16 @@ from kfm.ingest.refusals import Refusal
 
 HOUR_MS = 3_600_000
 MINUTE_MS = 60_000
-HOURS_KEPT = 4096  # objects that arrive together are of few hours, so a calendar is rarely asked
+TIMES_KEPT = 4096  # objects that arrive together are of the same minutes: the calendar is asked once for all
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
 _HOUR_AT_END = re.compile(r"\.?f(\d{2,3})\Z", re.ASCII)
 _HOUR_WITHIN = re.compile(r"f(\d{2,3})(?=\.)", re.ASCII)
-_MINUTES = {f"{minute:02d}": minute * MINUTE_MS for minute in range(60)}
 _SECONDS = {f"{second:02d}": second * 1000 for second in range(60)}
 _TENTHS = {"": 0} | {str(tenth): tenth * 100 for tenth in range(10)}
+_SECONDS_AND_TENTHS = {
+    second + tenth: _SECONDS[second] + _TENTHS[tenth] for second in _SECONDS for tenth in _TENTHS
+}
 _ANALYSIS = re.compile(r"anl(?=\.|\Z)")
 
 
@@ -49,13 +51,13 @@ def at(year: str, month: str, day: str, hour: str = "0", minute: str = "0", seco
 
 def digits(text: str) -> int:
     """`YYYYMMDD`, and as much of `HHMMSS` and tenths as there is."""
-    if len(text) <= 10:
-        return _hour(text)
+    if len(text) <= 12:
+        return _digits_kept(text)
     try:
-        past_ms = _MINUTES[text[10:12]] + _SECONDS[text[12:14]] + _TENTHS[text[14:15]]
+        past_ms = _SECONDS[text[12:14]] + _TENTHS[text[14:15]]
     except KeyError:
         return _digits(text)
-    return _hour(text[:10]) + past_ms
+    return _digits_kept(text[:12]) + past_ms
 
 
 def _digits(text: str) -> int:
@@ -67,10 +69,10 @@ def _digits(text: str) -> int:
 def day_of_year(text: str) -> int:
     """`YYYYDDDHHMMSSt`: GOES counts days of the year."""
     try:
-        past_ms = _MINUTES[text[9:11]] + _SECONDS[text[11:13]] + _TENTHS[text[13:14]]
+        past_ms = _SECONDS_AND_TENTHS[text[11:14]]
     except KeyError:
         return _day_of_year(text)
-    return _hour_of_year(text[:9]) + past_ms
+    return _minute_of_year(text[:11]) + past_ms
 
 
 def _day_of_year(text: str) -> int:
@@ -84,12 +86,12 @@ def _day_of_year(text: str) -> int:
     return made
 
 
-_hour = lru_cache(maxsize=HOURS_KEPT)(_digits)
+_digits_kept = lru_cache(maxsize=TIMES_KEPT)(_digits)
 
 
-@lru_cache(maxsize=HOURS_KEPT)
-def _hour_of_year(text: str) -> int:
-    return _day_of_year(f"{text}0000")
+@lru_cache(maxsize=TIMES_KEPT)
+def _minute_of_year(text: str) -> int:
+    return _day_of_year(f"{text}00")
 
 
 def year_of(ms: int) -> int:
@@ -104,7 +106,7 @@ def day_parts(ms: int) -> tuple[str, str, str, str, str]:
     return _hour_parts(ms // HOUR_MS)
 
 
-@lru_cache(maxsize=HOURS_KEPT)
+@lru_cache(maxsize=TIMES_KEPT)
 def _hour_parts(hours: int) -> tuple[str, str, str, str, str]:
     moment = _EPOCH + timedelta(hours=hours)
     day_number = moment.timetuple().tm_yday
@@ -129,8 +131,8 @@ def shifted(ms: int, by_ms: int) -> int:
 
 def scan(fields: Fields) -> Span:
     """GOES: start, end and making of a scan."""
-    start, end, created = (day_of_year(need(fields, name)) for name in ("start", "end", "created"))
-    return Span(start_ms=start, end_ms=end, created_ms=created)
+    start, end = day_of_year(need(fields, "start")), day_of_year(need(fields, "end"))
+    return Span(start_ms=start, end_ms=end, created_ms=day_of_year(need(fields, "created")))
 
 
 def whole_year(fields: Fields) -> Span:

@@ -1,4 +1,4 @@
-"""STAC 1.1 from the catalogue's facts, rendered when somebody asks. Pure: the same facts, the same document."""
+"""STAC 1.1 from the catalogue's facts, rendered when somebody asks: the same facts, the same document."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def render_item(item: Item, base_url: str | None = None, links: Links | None = N
 
 
 def _times(item: Item) -> dict[str, Any]:
-    """A range is a range, a moment is a moment. Where the data's own time is unknown, it is said which this is."""
+    """A range, or a moment. Where the data's own time is unknown, it is said whose time this is."""
     if item.start_ms is not None and item.end_ms is not None and item.end_ms > item.start_ms:
         return {
             "datetime": None,
@@ -208,7 +208,9 @@ def _description(dataset: Dataset | None, name: str) -> str:
         return f"Objects that were taken in as `{name}`. Nothing is known of them but their addresses."
     told = f"{dataset.title}: one item for each data object that was announced."
     if dataset.sidecars:
-        told += f" Files that describe it ({', '.join(sorted(dataset.sidecars))}) are further assets of its item."
+        told += (
+            f" Files that describe it ({', '.join(sorted(dataset.sidecars))}) are further assets of its item."
+        )
     return told
 
 

@@ -29,6 +29,7 @@ from kfm.queues.spooled import Spooled, fsync_folder, identity_of
 NAMES_MAX = 10_000  # of a folder with millions, so many are sorted at once
 HELD_MAX = 256  # files that are open at once
 POLL_MS = 250
+VISIBILITY_MS = 60_000
 LEAVING = ".leaving-"
 _WORKER = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 
@@ -37,16 +38,25 @@ class FolderQueue:
     """Messages in one folder, in the order of their names. Sub-folders and links are not looked at."""
 
     def __init__(
-        self, folder: str, clock: Clock, *, worker: str, name: str = "folder", done_folder: str | None = None
+        self,
+        folder: str,
+        clock: Clock,
+        *,
+        worker: str,
+        name: str = "folder",
+        done_folder: str | None = None,
+        visibility_ms: int = VISIBILITY_MS,
     ) -> None:
         """`worker` is this process alone. Acknowledged files are removed, or moved into `done_folder`,
-        which is on the same file system."""
+        which is on the same file system. What is neither acknowledged nor put back within `visibility_ms`
+        comes again, also to this process."""
         if _WORKER.match(worker) is None:
             raise ValueError("a worker's name is letters, digits, - and _")
         self._folder = folder
         self._done = done_folder
         self._clock = clock
         self._name = name
+        self._visibility_ms = visibility_ms
         self._worker = worker
         self._leaving = os.path.join(folder, LEAVING + worker)
         self._numbers = itertools.count(1)
@@ -115,6 +125,9 @@ class FolderQueue:
 
     def _gathered(self, limit: int) -> list[Message]:
         messages: list[Message] = []
+        now_ms = self._clock.monotonic_ms()
+        lapsed = [f"{serial}:{part}" for serial, held in self._held.items() for part in held.lapsed(now_ms)]
+        self.put_back(lapsed)
         for serial, held in list(self._held.items()):
             if len(messages) < limit:
                 messages += self._taken(serial, held, limit - len(messages))
@@ -135,7 +148,7 @@ class FolderQueue:
                 message_id=held.shown if part.number is None else f"{held.shown}:{part.number}",
                 receives=part.receives,
             )
-            for part, body in held.take(limit)
+            for part, body in held.take(limit, self._clock.monotonic_ms() + self._visibility_ms)
         ]
         if not messages and held.is_spent:  # nothing but blank lines
             if held.size:

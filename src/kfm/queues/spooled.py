@@ -20,6 +20,7 @@ class Part(NamedTuple):
     start: int
     length: int
     receives: int = 1
+    until_ms: int = 0  # while it is out: when it comes again (monotonic)
 
 
 class Spooled:
@@ -49,8 +50,8 @@ class Spooled:
     def is_untouched(self) -> bool:
         return not self._out and not self._done
 
-    def take(self, limit: int) -> Iterator[tuple[Part, bytes]]:
-        """The next messages, those that were put back first."""
+    def take(self, limit: int, until_ms: int) -> Iterator[tuple[Part, bytes]]:
+        """The next messages, those that were put back first; they are out until then."""
         for _ in range(limit):
             if self._ready:
                 part = self._ready.popleft()
@@ -60,7 +61,7 @@ class Spooled:
                 if found is None:
                     return
                 part, body = found
-            self._out[str(part.number)] = part
+            self._out[str(part.number)] = part._replace(until_ms=until_ms)
             yield part, body
 
     def acknowledge(self, part: str) -> bool:
@@ -74,6 +75,10 @@ class Spooled:
         found = self._out.pop(part, None)
         if found is not None:
             self._ready.appendleft(found._replace(receives=found.receives + 1))
+
+    def lapsed(self, now_ms: int) -> list[str]:
+        """Those of which nothing was heard in time."""
+        return [key for key, part in self._out.items() if part.until_ms <= now_ms]
 
     def close(self) -> None:
         """And with it the lock goes."""

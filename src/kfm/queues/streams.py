@@ -9,26 +9,32 @@ from collections import deque
 from collections.abc import Sequence
 from typing import BinaryIO
 
+import msgspec
+
 from kfm.core.errors import BackendUnavailable
 from kfm.ingest_ports import Message
 from kfm.ports import Clock
 
 MESSAGE_BYTES_MAX = 1024 * 1024  # what a queue carries at most
 CHUNK_BYTES = 64 * 1024
+VISIBILITY_MS = 60_000
 
 
 class StreamQueue:
     """One message a line; blank lines are none.
 
-    What was read can't be left in a stream. Messages that were not acknowledged come again while this
-    process lives, if they are put back; after that the stream has to be given again. A line that is too
+    What was read can't be left in a stream. Messages that are put back, or not acknowledged in time, come
+    again while this process lives; after that the stream has to be given again. A line that is too
     long arrives as its beginning, one byte longer than a message may be, so that it is refused by name.
     """
 
-    def __init__(self, stream: BinaryIO, clock: Clock, *, name: str = "stdin") -> None:
+    def __init__(
+        self, stream: BinaryIO, clock: Clock, *, name: str = "stdin", visibility_ms: int = VISIBILITY_MS
+    ) -> None:
         self._stream = stream
         self._clock = clock
         self._name = name
+        self._visibility_ms = visibility_ms
         try:
             self._descriptor: int | None = stream.fileno()
         except (OSError, AttributeError):
@@ -36,7 +42,7 @@ class StreamQueue:
         self._numbers = itertools.count(1)
         self._lines = LineCutter()
         self._ready: deque[Message] = deque()
-        self._out: dict[str, Message] = {}
+        self._out: dict[str, tuple[Message, int]] = {}  # and when it comes again
         self._at_end = False
 
     @property
@@ -45,11 +51,13 @@ class StreamQueue:
 
     @property
     def ended(self) -> bool:
-        """Nothing more will come: all was read, and nothing put back waits."""
-        return self._at_end and not self._ready
+        """Nothing more will come: all was read and acknowledged."""
+        return self._at_end and not self._ready and not self._out
 
     def receive(self, limit: int, wait_ms: int) -> list[Message]:
-        until_ms = self._clock.monotonic_ms() + wait_ms
+        now_ms = self._clock.monotonic_ms()
+        self.put_back([receipt for receipt, (_, again_ms) in self._out.items() if again_ms <= now_ms])
+        until_ms = now_ms + wait_ms
         while len(self._ready) < limit and not self._at_end:
             # What is there is taken; waited is only for the first.
             left_ms = 0 if self._ready else max(0, until_ms - self._clock.monotonic_ms())
@@ -61,7 +69,8 @@ class StreamQueue:
                 number = str(next(self._numbers))
                 self._ready.append(Message(receipt=number, body=line, message_id=f"{self._name}:{number}"))
         handed = [self._ready.popleft() for _ in range(min(limit, len(self._ready)))]
-        self._out.update((message.receipt, message) for message in handed)
+        again_ms = self._clock.monotonic_ms() + self._visibility_ms
+        self._out.update((message.receipt, (message, again_ms)) for message in handed)
         return handed
 
     def acknowledge(self, receipts: Sequence[str]) -> list[str]:
@@ -72,15 +81,9 @@ class StreamQueue:
 
     def put_back(self, receipts: Sequence[str]) -> None:
         for receipt in reversed(receipts):
-            message = self._out.pop(receipt, None)
-            if message is not None:
-                again = Message(
-                    receipt=receipt,
-                    body=message.body,
-                    message_id=message.message_id,
-                    receives=message.receives + 1,
-                )
-                self._ready.appendleft(again)
+            if receipt in self._out:
+                message, _ = self._out.pop(receipt)
+                self._ready.appendleft(msgspec.structs.replace(message, receives=message.receives + 1))
 
     def close(self) -> None:
         """The stream is whoever's gave it."""

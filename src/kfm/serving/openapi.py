@@ -39,9 +39,7 @@ def openapi(title: str) -> dict[str, Any]:
 
 
 def _get(summary: str, media_type: str, parameters: list[dict[str, Any]] | None = None) -> dict[str, Any]:
-    return {
-        "get": {"summary": summary, "parameters": parameters or [], "responses": _responses(media_type)}
-    }
+    return {"get": {"summary": summary, "parameters": parameters or [], "responses": _responses(media_type)}}
 
 
 def _post() -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Queries as they come: the parameters of an address, or a body of JSON. Whatever is odd is refused, by name."""
+"""Queries as they come: the parameters of an address, or a body of JSON. What is odd is refused, by name."""
 
 from __future__ import annotations
 

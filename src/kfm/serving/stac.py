@@ -116,9 +116,7 @@ class _Api:
                 for one in found
             ),
         ]
-        return answer(
-            stac.render_catalog(links, title=self._title, conforms_to=CONFORMS_TO), stac.JSON
-        )
+        return answer(stac.render_catalog(links, title=self._title, conforms_to=CONFORMS_TO), stac.JSON)
 
     async def conformance(self, request: Request) -> Response:
         _no_parameters(request)

@@ -8,7 +8,7 @@ from hashlib import sha256
 import msgspec
 
 from kfm.core.unit_lineage import TOPIC, Ended
-from kfm.core.wal import Done, Undone
+from kfm.core.wal import Claimed, Done, Undone
 from kfm.store.session import Session
 
 _ENCODE = msgspec.json.Encoder().encode
@@ -26,17 +26,23 @@ def of_success(one: Done, stac_status: str) -> Ended:
         object_uri=claimed.object_uri,
         etag=claimed.etag if content is None else content.etag,
         size=claimed.size if content is None else content.size,
+        version_id=claimed.version_id,
+        sequencer=claimed.sequencer,
         content_version=claimed.content_version,
         event_time_ms=claimed.event_time_ms,
         collection_id=entry.collection_id if entry else None,
         item_id=entry.item_id if entry else None,
         stac_status=stac_status,
         replay_reason=claimed.replay_reason,
+        started_at_ms=claimed.claimed_at_ms,
     )
 
 
 def of_failure(one: Undone) -> Ended:
-    claimed = one.claimed
+    return failed(one.claimed, one.error_code, one.error_message)
+
+
+def failed(claimed: Claimed, code: str, message: str) -> Ended:
     return Ended(
         wal_id=claimed.wal_id,
         attempt=claimed.attempts,
@@ -44,11 +50,14 @@ def of_failure(one: Undone) -> Ended:
         object_uri=claimed.object_uri,
         etag=claimed.etag,
         size=claimed.size,
+        version_id=claimed.version_id,
+        sequencer=claimed.sequencer,
         content_version=claimed.content_version,
         event_time_ms=claimed.event_time_ms,
         replay_reason=claimed.replay_reason,
-        error_code=one.error_code,
-        error_message=one.error_message,
+        error_code=code,
+        error_message=message,
+        started_at_ms=claimed.claimed_at_ms,
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from kfm.core.records import Unit
-from kfm.core.wal import Stored
+from kfm.core.wal import Claimed, Stored
 from kfm.store import rows
 from kfm.store.session import Row, Session
 
@@ -51,3 +51,25 @@ def put(session: Session, seen: Stored, made: Stored) -> None:
 
 def extra_text(extra: dict[str, Any]) -> str:
     return rows.payload_of(extra) if extra else "{}"
+
+
+def claimed_of(seen: Stored) -> Claimed:
+    unit = seen.unit
+    return Claimed(
+        wal_id=unit.wal_id,
+        version=unit.version,
+        dataset=unit.dataset,
+        provider=unit.provider,
+        queue=unit.queue,
+        object_uri=unit.object_uri,
+        event_time_ms=unit.event_time_ms,
+        attempts=unit.attempts,
+        replay_reason=unit.replay_reason,
+        extra=extra_text(unit.extra),
+        claimed_at_ms=unit.last_attempt_at_ms or 0,
+        **{
+            name: getattr(seen, name)
+            for name in Claimed.__struct_fields__
+            if name in Stored.__struct_fields__
+        },
+    )

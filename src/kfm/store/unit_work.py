@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -19,6 +19,7 @@ from kfm.store.unit_counts import WATERMARK, Tally
 from kfm.store.unit_intake import reopened
 
 MISMATCH = "REPLAY_MISMATCH"
+SUPERSEDED = "SUPERSEDED"
 
 
 def claim(session: Session, wish: Claim, now_ms: int, tally: Tally) -> list[Claimed]:
@@ -173,7 +174,7 @@ class Ending:
         if seen is None or seen.unit.version != claimed.version or seen.unit.status != "in_progress":
             self._lost.append(claimed.wal_id)
             return
-        self._put_back(seen, "SUPERSEDED", "The object was announced anew while it was being looked at.")
+        self._put_back(seen, claimed, SUPERSEDED, "New bytes were announced while it was being looked at.")
         self._lost.append(claimed.wal_id)
 
     def _is_mismatch(self, one: Done) -> bool:
@@ -210,7 +211,7 @@ class Ending:
             self._lost.append(claimed.wal_id)
             return False
         if seen.content_version != claimed.content_version:
-            self._put_back(seen, one.error_code, one.error_message)
+            self._put_back(seen, claimed, one.error_code, one.error_message)
             return True
         unit = replace(
             seen.unit,
@@ -281,8 +282,9 @@ class Ending:
                 )
             )
 
-    def _put_back(self, seen: Stored, code: str, message: str) -> None:
+    def _put_back(self, seen: Stored, claimed: Claimed, code: str, message: str) -> None:
         """New bytes came while the old ones were looked at: those count from here on."""
+        self._ended.append(unit_lineage.failed(claimed, code, message))
         failed = unit_failed(
             seen.unit, error_code=code, error_message=rows.storable(message), now_ms=self._now_ms
         )
@@ -300,9 +302,11 @@ class Ending:
 
     # --- lapsed leases ---------------------------------------------------------------
 
-    def lapse(self, wal_id: str, unit_random: float) -> bool:
+    def lapse(self, wal_id: str, unit_random: float, gone: Collection[str] = ()) -> bool:
         seen = unit_rows.held(self._session, wal_id)
-        if seen is None or seen.unit.status != "in_progress" or seen.lease_until_ms > self._now_ms:
+        if seen is None or seen.unit.status != "in_progress":
+            return False
+        if seen.lease_until_ms > self._now_ms and seen.unit.worker_id not in gone:
             return False
         alone = bool(seen.alone)
         outlook = lapse_fate(
@@ -317,7 +321,7 @@ class Ending:
         charged = seen.grant_attempts if alone else max(0, seen.grant_attempts - 1)
         made = replace(seen, unit=failed, lease_until_ms=0, alone=1, grant_attempts=charged)
         undone = Undone(
-            claimed=claimed_of(seen),
+            claimed=unit_rows.claimed_of(seen),
             error_code=LEASE_EXPIRED,
             error_message="The lease lapsed.",
             error_class="lease",
@@ -375,25 +379,4 @@ def held_unit(made: Stored, one: Undone, now_ms: int) -> Held:
         error_message=rows.storable(one.error_message),
         reason=one.reason,
         held_at_ms=now_ms,
-    )
-
-
-def claimed_of(seen: Stored) -> Claimed:
-    unit = seen.unit
-    return Claimed(
-        wal_id=unit.wal_id,
-        version=unit.version,
-        dataset=unit.dataset,
-        provider=unit.provider,
-        queue=unit.queue,
-        object_uri=unit.object_uri,
-        event_time_ms=unit.event_time_ms,
-        attempts=unit.attempts,
-        replay_reason=unit.replay_reason,
-        extra=unit_rows.extra_text(unit.extra),
-        **{
-            name: getattr(seen, name)
-            for name in Claimed.__struct_fields__
-            if name in Stored.__struct_fields__
-        },
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kfm.core.records import Unit
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from kfm.store.incidents import Watch
 
 LANES_MAX = 10_000
+REAPED_MAX = 10_000
 
 
 class UnitReader:
@@ -79,17 +81,21 @@ class Units(UnitReader):
 
         return self._database.write(change)
 
-    def reap_units(self, unit_random: float, limit: int = 1000) -> int:
-        lapsed = self._database.session.all(
-            "units.lapsed", now_ms=self._database.session.now_ms(), row_limit=limit
-        )
+    def reap_units(self, unit_random: float, dead: Callable[[str], bool] | None = None) -> int:
+        """Units whose lease has lapsed, or whose worker is known to be gone, fail and are tried again."""
+        session = self._database.session
+        found = session.all("units.leased", row_limit=REAPED_MAX)
+        now_ms = session.now_ms()
+        workers = {worker_id for _, worker_id, _ in found if worker_id is not None}
+        gone = {worker_id for worker_id in workers if dead is not None and dead(worker_id)}
+        lapsed = sorted(row[0] for row in found if row[2] <= now_ms or row[1] in gone)
         if not lapsed:
             return 0
 
         def change(session: Session) -> int:
             now_ms, tally = session.now_ms(), Tally()
             ending = unit_work.Ending(session, Finish(), self._watch, now_ms, tally)
-            count = sum(ending.lapse(wal_id, unit_random) for (wal_id,) in sorted(lapsed))
+            count = sum(ending.lapse(wal_id, unit_random, gone) for wal_id in lapsed)
             ending.end()
             tally.write(session)
             governance.append(session, ending.entries)

@@ -17,8 +17,8 @@ from kfm.ingest_ports import Message, Queue
 from kfm.queues.folder import FolderQueue
 from kfm.queues.sqs import open_sqs
 from kfm.queues.streams import StreamQueue
-from kfm.system import SystemClock
 from tests import services
+from tests.stand_ins import FakeClock
 
 EMULATORS = {"sqs-moto": "s3_endpoint", "sqs-ministack": "ministack_endpoint"}
 KINDS = ("folder", "folder-done", "folder-lines", "stream", *EMULATORS)
@@ -35,6 +35,7 @@ class Place:
         self.is_sqs = endpoint is not None
         self.wait_ms = WAIT_MS if self.is_sqs else 0
         self.visibility_ms = 60_000  # tests in which somebody dies take the shortest
+        self.clock = FakeClock()
         self._folder = folder
         self._endpoint = endpoint
         self._numbers = itertools.count(1)
@@ -71,11 +72,11 @@ class Place:
                 visibility_ms=self.visibility_ms,
             )
         elif self.kind == "stream":
-            made, self._sent = StreamQueue(io.BytesIO(self._sent), SystemClock(), name="q"), b""
+            made, self._sent = StreamQueue(io.BytesIO(self._sent), self.clock, name="q"), b""
         else:
             made = FolderQueue(
                 str(self._folder / "spool"),
-                SystemClock(),
+                self.clock,
                 worker=f"worker-{number}",
                 name="q",
                 done_folder=str(self._folder / "done") if self.kind == "folder-done" else None,

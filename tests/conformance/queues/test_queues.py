@@ -64,6 +64,21 @@ def test_what_is_not_acknowledged_comes_again(place: Place) -> None:
     assert set(texts(found)) == set(texts(held if together else held[5:]))
 
 
+@pytest.mark.req("WAL-20")
+def test_what_is_forgotten_comes_again(place: Place) -> None:
+    """To whoever received it, too: a step that failed between receiving and acknowledging loses nothing."""
+    place.visibility_ms = SHORT_MS
+    place.send(*bodies(12))
+    queue = place.open()
+    held = all_of(queue, 12, place.wait_ms)
+    assert queue.acknowledge(receipts(held[:5])) == []
+    place.clock.passed_ms += 3_600_000  # an emulator has a clock of its own
+    found = all_of(queue, 7, place.wait_ms)
+    assert sorted(texts(found)) == sorted(texts(held[5:]))
+    assert {message.receives for message in found} <= {1, 2}
+    assert queue.acknowledge(receipts(found)) == []
+
+
 def test_what_is_put_back_comes_again_at_once(place: Place) -> None:
     """And only that: what was acknowledged in the same batch does not."""
     place.send(*bodies(12))

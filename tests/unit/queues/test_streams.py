@@ -28,10 +28,11 @@ def test_a_pipe_is_not_waited_for() -> None:
         writer.close()
         (last,) = queue.receive(10, 60_000)
         assert last.body == b"3"
-        assert queue.ended
         queue.put_back([last.receipt])
-        assert not queue.ended
         assert [message.receives for message in queue.receive(10, 0)] == [2]
+        assert not queue.ended
+        queue.acknowledge(["1", "2", last.receipt])
+        assert queue.ended
 
 
 def test_a_long_line_is_cut_and_the_next_is_whole() -> None:

@@ -77,7 +77,7 @@ WHERE wal_id IN (
 RETURNING
   wal_id, version, dataset, provider, queue, object_uri, event_time_ms, attempts, replay_reason, extra,
   etag, sequencer, size, version_id, content_version, done_version, grants, grant_attempts, granted_at_ms,
-  alone, removed, unclear, replacing
+  alone, removed, unclear, replacing, last_attempt_at_ms
 
 -- name: units.succeed
 UPDATE units SET
@@ -93,10 +93,9 @@ RETURNING wal_id
 -- name: units.stac_status
 UPDATE units SET stac_status = :stac_status WHERE wal_id = :wal_id
 
--- name: units.lapsed
-SELECT wal_id FROM units
-WHERE status = 'in_progress' AND lease_until_ms <= :now_ms
-ORDER BY lease_until_ms LIMIT :row_limit
+-- name: units.leased
+SELECT wal_id, worker_id, lease_until_ms FROM units
+WHERE status = 'in_progress' ORDER BY lease_until_ms LIMIT :row_limit
 
 -- name: units.renew
 UPDATE units SET lease_until_ms = :lease_until_ms

@@ -1,10 +1,10 @@
 """A static STAC tree: whole or not at all, and never more than a page of it in memory.
 
-    catalog.json
-    {collection}/collection.json
-    {collection}/items.parquet                        all items, as stac-geoparquet
-    {collection}/{year}/{month}/{day}/catalog.json    links to the day's items
-    {collection}/{year}/{month}/{day}/items/{id}.json
+catalog.json
+{collection}/collection.json
+{collection}/items.parquet                        all items, as stac-geoparquet
+{collection}/{year}/{month}/{day}/catalog.json    links to the day's items
+{collection}/{year}/{month}/{day}/items/{id}.json
 """
 
 from __future__ import annotations
@@ -59,7 +59,9 @@ def export_catalogue(
     found = catalogue.collections()
     for name in collections:
         if not any(one.collection_id == name for one in found):
-            raise UsageError(f"There is no collection `{name[:64]}`.", remedy="`kfm catalogue show` lists them.")
+            raise UsageError(
+                f"There is no collection `{name[:64]}`.", remedy="`kfm catalogue show` lists them."
+            )
     wanted = [one for one in found if not collections or one.collection_id in collections]
     with _workplace(target, unique) as place:
         tree = _Tree(place, datasets, forms)
@@ -72,9 +74,7 @@ def export_catalogue(
 
 def _every(catalogue: CatalogueReader, collection_id: str) -> Iterator[Item]:
     after: tuple[int, int] | None = None
-    while page := catalogue.find_items(
-        Search(collections=(collection_id,), after=after, limit=PAGE_ITEMS)
-    ):
+    while page := catalogue.find_items(Search(collections=(collection_id,), after=after, limit=PAGE_ITEMS)):
         yield from page
         after = (page[-1].at_ms, page[-1].number)
 
@@ -126,7 +126,9 @@ class _Tree:
     def _collection_links(self, days: Sequence[str]) -> list[dict[str, Any]]:
         links = [stac.link("root", "../catalog.json"), stac.link("parent", "../catalog.json")]
         if self._static:
-            links += (stac.link("child", f"./{day.replace('-', '/')}/catalog.json", title=day) for day in days)
+            links += (
+                stac.link("child", f"./{day.replace('-', '/')}/catalog.json", title=day) for day in days
+            )
         return links
 
     @contextmanager
@@ -218,7 +220,9 @@ def _show(place: str, target: str) -> None:
         os.rename(place, target)
     except OSError as error:
         if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
-            raise UsageError(f"{target} has come into being meanwhile.", remedy="Name another folder.") from None
+            raise UsageError(
+                f"{target} has come into being meanwhile.", remedy="Name another folder."
+            ) from None
         raise
     descriptor = os.open(os.path.dirname(target), os.O_RDONLY | os.O_DIRECTORY)
     try:

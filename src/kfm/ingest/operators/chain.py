@@ -6,7 +6,7 @@ runs units decides about other attempts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from kfm.core.records import Record
@@ -27,7 +27,8 @@ class Looked(Record, frozen=True):
 
     integrity_status: Status
     metadata_status: Status
-    doubts: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()  # why something is suspect, those of the key included
+    notes: tuple[str, ...] = ()
     error_code: str | None = None  # set: the unit failed
     error_message: str | None = None
     checksum: str | None = None  # sha256:HEX
@@ -71,11 +72,23 @@ def work(
     return _looked(verdict, metadata(uri, size, reading, kind, levels, upstream))
 
 
+def looking(
+    upstream: Upstream, media_type_of: Callable[[str], str]
+) -> Callable[[Reading, Content, Levels], Looked]:
+    """`work` for one upstream: what `kfm.ingest_ports.Look` asks for. `media_type_of` knows datasets."""
+
+    def look(reading: Reading, content: Content, levels: Levels, /) -> Looked:
+        return work(reading, content, levels, upstream, media_type=media_type_of(reading.dataset))
+
+    return look
+
+
 def _failed(verdict: Verdict, reading: Reading) -> Looked:
     return Looked(
         integrity_status="failed",
         metadata_status="unknown",
-        doubts=(*verdict.doubts, *reading.suspect),
+        doubts=reading.suspect,
+        notes=verdict.notes,
         error_code=verdict.code,
         error_message=verdict.message,
     )
@@ -86,6 +99,7 @@ def _looked(verdict: Verdict, described: Described) -> Looked:
         integrity_status=verdict.status,
         metadata_status=described.status,
         doubts=(*verdict.doubts, *described.doubts),
+        notes=(*verdict.notes, *described.notes),
         error_code=described.code,
         error_message=described.message if described.code else None,
         checksum=verdict.checksum,

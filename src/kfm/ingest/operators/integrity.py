@@ -54,11 +54,11 @@ def integrity(
         else:
             looked = _full(uri, stat, kind, levels, upstream, dict(declared or {}))
     except ObjectMissing:
-        return failed("OBJECT_MISSING", "It was there a moment ago.", doubts=verdict.doubts)
+        return failed("OBJECT_MISSING", "It was there a moment ago.", notes=verdict.notes)
     except ChecksumMismatch:
-        return failed("OBJECT_CHANGED", doubts=verdict.doubts)
+        return failed("OBJECT_CHANGED", notes=verdict.notes)
     if looked.status == "failed" and _replaced(stat, upstream.head(uri)):
-        return failed("OBJECT_CHANGED", doubts=verdict.doubts)
+        return failed("OBJECT_CHANGED", notes=verdict.notes)
     return _joined(verdict, looked)
 
 
@@ -67,6 +67,7 @@ def _joined(head: Verdict, bytes_: Verdict) -> Verdict:
         bytes_,
         status="suspect" if bytes_.status == "ok" and head.status == "suspect" else bytes_.status,
         doubts=(*head.doubts, *bytes_.doubts),
+        notes=(*head.notes, *bytes_.notes),
         content=head.content,
     )
 
@@ -91,7 +92,7 @@ def compare(announced: Content, stat: ObjectStat | None) -> Verdict:
     if ours is not None and theirs is not None and _form(ours) == _form(theirs):
         if ours != theirs:
             now = Content(etag=theirs, size=stat.size, version_id=stat.version)
-            return Verdict(status="ok", doubts=("REISSUED",), content=now)
+            return Verdict(status="ok", notes=("REISSUED",), content=now)
         if not same_size:
             return failed("SIZE_MISMATCH", f"Announced: {announced.size} bytes. Found: {stat.size}.")
     # Google announces another ETag than it shows; then only the size can be compared.
@@ -127,13 +128,13 @@ def _replaced(before: ObjectStat, after: ObjectStat | None) -> bool:
 
 def _magic(uri: str, stat: ObjectStat, kind: Kind, upstream: Upstream) -> Verdict:
     if kind.name is None and kind.packed is None:
-        return Verdict(status="ok", doubts=("MAGIC_UNKNOWN",))
+        return Verdict(status="ok", notes=("MAGIC_UNKNOWN",))
     head = upstream.read(uri, 0, PACKED_HEAD_BYTES if kind.packed else MAGIC_BYTES)
     mismatch = check_head(kind, head, stat.size)
     if mismatch is not None:
         return failed(mismatch.code, mismatch.detail)
     unknown = kind.name is None or kind.packed in ("bzip2", "compress")
-    return Verdict(status="ok", doubts=("MAGIC_UNKNOWN",) if unknown else ())
+    return Verdict(status="ok", notes=("MAGIC_UNKNOWN",) if unknown else ())
 
 
 def check_head(kind: Kind, head: bytes, size: int) -> Mismatch | None:
@@ -202,8 +203,8 @@ def _full(
     trouble = content.end()
     if trouble is not None:
         return failed(trouble.code, trouble.detail)
-    doubts = (*content.doubts, "CHECKSUM_UNKNOWN") if unknown else content.doubts
-    return Verdict(status="ok", doubts=doubts, checksum=f"sha256:{sums.sha256}")
+    notes = (*content.notes, "CHECKSUM_UNKNOWN") if unknown else content.notes
+    return Verdict(status="ok", notes=notes, checksum=f"sha256:{sums.sha256}")
 
 
 class _Sums:
@@ -260,7 +261,7 @@ class _Within:
         self._walker: Walker | None = walker_for(kind.name) if readable else None
         self._size = 0
         self._least = 0
-        self.doubts: tuple[str, ...] = () if kind.name is not None and readable else ("MAGIC_UNKNOWN",)
+        self.notes: tuple[str, ...] = () if kind.name is not None and readable else ("MAGIC_UNKNOWN",)
 
     def feed(self, chunk: bytes) -> Mismatch | None:
         if self._inflater is None:

@@ -39,6 +39,7 @@ class Described(Record, frozen=True):
     code: str | None = None
     message: str | None = None
     doubts: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     disagrees: dict[str, dict[str, Any]] = {}  # field → {"key": …, "header": …}
     start_ms: int | None = None
     end_ms: int | None = None
@@ -84,10 +85,10 @@ def metadata(
     return compared(reading, facts, kind)
 
 
-def _unread(reading: Reading, doubt: str, message: str | None) -> Described:
+def _unread(reading: Reading, note: str, message: str | None) -> Described:
     """Nobody could compare: what the key tells stands, unless it is doubtful by itself."""
     status: Status = "suspect" if reading.suspect else "unknown"
-    return Described(status=status, message=message, doubts=(*reading.suspect, doubt))
+    return Described(status=status, message=message, doubts=reading.suspect, notes=(note,))
 
 
 def _opened(uri: str, size: int | None, kind: Kind, levels: Levels, upstream: Upstream) -> Bytes:

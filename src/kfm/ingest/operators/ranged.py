@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from kfm.ingest.operators.headers.facts import HeaderInvalid, HeaderUnread
+from kfm.ingest.operators.headers.facts import HeaderInvalid, HeaderUnread, Patience
 from kfm.ingest_ports import Upstream
 
 PAGE_BYTES = 64 * 1024
-STEPS_MAX = 50_000
 
 
 class Ranged:
@@ -24,7 +23,8 @@ class Ranged:
         self._uri = uri
         self._bytes_left = bytes_max
         self._reads_left = reads_max
-        self._steps_left = STEPS_MAX  # a header may lead in circles within what was read already
+        self._bytes_max = bytes_max
+        self._patience = Patience()
         self._page = page
         self._pages: dict[int, bytes] = {}
         self.size = size
@@ -32,9 +32,9 @@ class Ranged:
     def at(self, offset: int, length: int) -> bytes:
         if offset < 0 or length < 0 or offset + length > self.size:
             raise HeaderInvalid(f"It points to byte {offset + length} of {self.size}.")
-        self._steps_left -= 1
-        if self._steps_left < 0 or length > self._bytes_left + len(self._pages) * self._page:
+        if length > self._bytes_max:
             raise HeaderUnread("It is too long.")
+        self._patience.spend(length)
         first, last = offset // self._page, (offset + max(length, 1) - 1) // self._page
         if first == last:
             start = offset - first * self._page

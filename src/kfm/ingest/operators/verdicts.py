@@ -24,13 +24,16 @@ FAILED = {
     "HEADER_INVALID": "The file's header can't be what it claims to be.",
 }
 DOUBTS = {
-    "REISSUED": "The object was replaced after it was announced; what upstream has now counts.",
     "SIZE_DISAGREES": "The announced size is another one, and no ETag tells why.",
+    "HEADER_DISAGREES": "The file's header says something else than its key.",
+}
+# Nothing is wrong, but whoever reads the verdict should know.
+NOTES = {
+    "REISSUED": "The object was replaced after it was announced; what upstream has now counts.",
     "MAGIC_UNKNOWN": "Nothing is known of the first bytes of such a file.",
     "CHECKSUM_UNKNOWN": "A checksum is declared in a way that is not understood.",
     "HEADER_UNKNOWN": "Nothing is known of the header of such a file.",
     "HEADER_UNREAD": "The header is valid as far as it was read, but not in a form that is understood.",
-    "HEADER_DISAGREES": "The file's header says something else than its key.",
 }
 
 
@@ -40,12 +43,13 @@ class Verdict(Record, frozen=True):
     status: Status
     code: str | None = None  # of the failure
     message: str | None = None
-    doubts: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()  # why it is suspect
+    notes: tuple[str, ...] = ()
     checksum: str | None = None  # sha256:HEX, where all bytes were read
     content: Content | None = None  # what upstream has, where that is more or other than was announced
 
 
-def failed(code: str, detail: str = "", *, doubts: tuple[str, ...] = ()) -> Verdict:
+def failed(code: str, detail: str = "", *, notes: tuple[str, ...] = ()) -> Verdict:
     sentence = FAILED[code]
     message = f"{sentence} {detail}" if detail else sentence
-    return Verdict(status="failed", code=code, message=message, doubts=doubts)
+    return Verdict(status="failed", code=code, message=message, notes=notes)

@@ -27,7 +27,7 @@ WHERE wal_id IN (
 RETURNING
   wal_id, version, dataset, provider, queue, object_uri, event_time_ms, attempts, replay_reason, extra,
   etag, sequencer, size, version_id, content_version, done_version, grants, grant_attempts, granted_at_ms,
-  alone, removed, unclear, replacing
+  alone, removed, unclear, replacing, last_attempt_at_ms
 
 -- name: unit_pages.next
 SELECT nextval('unit_page_numbers')

@@ -8,6 +8,7 @@ from kfm.core.records import Record
 from kfm.ingest.geometry import Box, Footprint
 
 BASIS = "the file's header"
+STEPS_MAX = 32_768
 
 
 class HeaderInvalid(Exception):
@@ -38,22 +39,33 @@ class Bytes(Protocol):
     def at(self, offset: int, length: int) -> bytes: ...
 
 
+class Patience:
+    """A header may lead in circles, or name the same large part again and again: that has an end."""
+
+    def __init__(self, steps_max: int = STEPS_MAX) -> None:
+        self._left = steps_max
+
+    def spend(self, length: int) -> None:
+        """One step, and one more for each kilobyte."""
+        self._left -= 1 + length // 1024
+        if self._left < 0:
+            raise HeaderUnread("It is too long.")
+
+
 class Held:
     """Bytes in memory: the beginning of a file, or what is within a compressed one."""
 
-    def __init__(self, data: bytes, size: int | None = None, *, steps_max: int = 100_000) -> None:
+    def __init__(self, data: bytes, size: int | None = None, *, steps_max: int = STEPS_MAX) -> None:
         self._data = data
-        self._steps = steps_max
+        self._patience = Patience(steps_max)
         self.size = len(data) if size is None else size  # of the whole file, of which we may have less
 
     def at(self, offset: int, length: int) -> bytes:
-        self._steps -= 1
-        if self._steps < 0:
-            raise HeaderUnread("It is too long.")
         if offset < 0 or length < 0 or offset + length > self.size:
             raise HeaderInvalid(f"It points to byte {offset + length} of {self.size}.")
         if offset + length > len(self._data):
             raise HeaderUnread("It goes on too far into the file.")
+        self._patience.spend(length)
         return self._data[offset : offset + length]
 
 

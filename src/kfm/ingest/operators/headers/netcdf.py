@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from math import isfinite
 
 from kfm.ingest.geometry import Footprint
 from kfm.ingest.operators.headers import netcdf3
@@ -88,7 +89,7 @@ def _footprint(root: Mapping[str, Value], extent: Mapping[str, Value]) -> Footpr
         for holder in (extent, root):
             numbers = [holder.get(name) for name in names]
             edges = [float(each) for each in numbers if isinstance(each, int | float)]
-            if len(edges) == 4:
+            if len(edges) == 4 and all(map(isfinite, edges)):
                 west, south, east, north = edges
                 found = box(west, min(south, north), east, max(south, north))
                 if found is not None:

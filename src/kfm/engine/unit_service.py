@@ -1,0 +1,218 @@
+"""A worker's loop: poll, work, see to duties, and stop without leaving anything half done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from kfm.core.errors import KfmError
+from kfm.core.records import Record
+from kfm.core.wal import IntakeReport
+from kfm.engine.ingesting import MESSAGES_MAX, Polled, Poller, Worked, Worker
+from kfm.ports import Clock
+
+IDLE_MS_MAX = 1_000  # how long new work of others may go unseen
+SHORT_POLL_MS = 200  # where nobody else works meanwhile
+TROUBLE_MS_MAX = 30_000
+
+
+class Tasks(Record, frozen=True):
+    """What a worker has done since it began."""
+
+    messages: int = 0
+    ignored: int = 0
+    created: int = 0
+    duplicate: int = 0
+    reissued: int = 0
+    stale: int = 0
+    removed: int = 0
+    dead: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    lost: int = 0
+
+
+@dataclass
+class Duty:
+    """Something to be seen to every now and then. Its trouble stops nothing else."""
+
+    name: str
+    every_ms: int
+    do: Callable[[], object]
+    last_ms: int | None = None
+
+    def is_due(self, now_ms: int) -> bool:
+        return self.last_ms is None or now_ms - self.last_ms >= self.every_ms
+
+
+class Account:
+    """Adds up what pollers and the worker tell."""
+
+    def __init__(self) -> None:
+        self._sums = dict.fromkeys(Tasks.__struct_fields__, 0)
+
+    def polled(self, polled: Polled) -> None:
+        self._sums["messages"] += polled.messages
+        self._sums["ignored"] += polled.ignored
+        for name in IntakeReport.__struct_fields__:
+            self._sums[name] += getattr(polled.report, name)
+
+    def worked(self, worked: Worked) -> None:
+        for name in ("succeeded", "failed", "lost"):
+            self._sums[name] += getattr(worked, name)
+
+    @property
+    def tasks(self) -> Tasks:
+        return Tasks(**self._sums)
+
+
+class UnitService:
+    """One worker, with the pollers that no thread of their own runs."""
+
+    def __init__(
+        self,
+        worker: Worker,
+        clock: Clock,
+        *,
+        account: Account,
+        pollers: Sequence[Poller] = (),
+        duties: Sequence[Duty] = (),
+        stopping: Callable[[], bool] = lambda: False,
+        rest: Callable[[int], object],
+        rate: float | None = None,
+        say: Callable[[str], None] = lambda _line: None,
+        progress: Callable[[Tasks], None] = lambda _tasks: None,
+        next_due_ms: Callable[[], int | None] = lambda: None,
+    ) -> None:
+        self._worker = worker
+        self._clock = clock
+        self._account = account
+        self._pollers = pollers
+        self._duties = duties
+        self._stopping = stopping
+        self._rest = rest  # waits, unless somebody wants us to stop
+        self._rate = rate
+        self._say = say
+        self._progress = progress
+        self._next_due_ms = next_due_ms
+        self._began_ms = clock.monotonic_ms()
+        self._ended = 0
+
+    # --- three ways to work ------------------------------------------------------------
+
+    def once(self) -> Tasks:
+        """One look into each queue, and whatever is due then."""
+        self._see_to(everything=True)
+        self._poll(SHORT_POLL_MS)
+        self._work_off()
+        self._see_to(everything=True)
+        return self._account.tasks
+
+    def until_idle(self) -> Tasks:
+        """Until the queues are empty and nothing is due. What is due later is left for then."""
+        self._see_to(everything=True)
+        while not self._stopping():
+            polled = self._poll(SHORT_POLL_MS)
+            worked = self._work_off()
+            self._see_to()
+            if not polled and not worked and not self._is_due():
+                break
+        self._see_to(everything=True)
+        return self._account.tasks
+
+    def until_stopped(self) -> Tasks:
+        while not self._stopping():
+            polled = self._poll(0)
+            worked = self._step()
+            self._see_to()
+            if not polled and not worked:
+                self._rest(self._idle_ms())
+        self._drain()
+        self._see_to(everything=True)
+        return self._account.tasks
+
+    # --- inside ------------------------------------------------------------------------
+
+    def _poll(self, wait_ms: int) -> int:
+        count = 0
+        for poller in self._pollers:
+            polled = poller.step(wait_ms, MESSAGES_MAX)
+            self._account.polled(polled)
+            count += polled.messages
+        return count
+
+    def _work_off(self) -> int:
+        count = 0
+        while not self._stopping():
+            worked = self._step()
+            if not worked:
+                break
+            count += worked
+        self._drain()
+        return count
+
+    def _step(self) -> int:
+        worked = self._worker.step()
+        self._account.worked(worked)
+        self._progress(self._account.tasks)
+        ended = worked.succeeded + worked.failed + worked.lost
+        self._keep_pace(ended)
+        return ended + worked.claimed
+
+    def _drain(self) -> None:
+        self._account.worked(self._worker.drain())
+        self._progress(self._account.tasks)
+
+    def _keep_pace(self, ended: int) -> None:
+        """Not faster than was asked for, over the whole time."""
+        self._ended += ended
+        if self._rate is None or not ended:
+            return
+        ahead_ms = self._ended / self._rate * 1000 - (self._clock.monotonic_ms() - self._began_ms)
+        if ahead_ms > 0:
+            self._rest(round(ahead_ms))
+
+    def _idle_ms(self) -> int:
+        due_ms = self._next_due_ms()
+        if due_ms is None:
+            return IDLE_MS_MAX
+        return min(IDLE_MS_MAX, max(10, due_ms - self._clock.now_ms()))
+
+    def _is_due(self) -> bool:
+        due_ms = self._next_due_ms()
+        return due_ms is not None and due_ms <= self._clock.now_ms() and not self._worker.blocked
+
+    def _see_to(self, *, everything: bool = False) -> None:
+        now_ms = self._clock.monotonic_ms()
+        for duty in self._duties:
+            if everything or duty.is_due(now_ms):
+                duty.last_ms = now_ms
+                try:
+                    duty.do()
+                except KfmError as error:
+                    self._say(f"{duty.name}: {error}")
+
+
+def poll_until(
+    poller: Poller,
+    account: Account,
+    *,
+    wait_ms: int,
+    stopping: Callable[[], bool],
+    rest: Callable[[int], object],
+    say: Callable[[str], None],
+) -> None:
+    """One queue's thread. A queue in trouble is asked again, at growing distances."""
+    trouble_ms = 0
+    while not stopping():
+        try:
+            polled = poller.step(wait_ms, MESSAGES_MAX)
+        except KfmError as error:
+            trouble_ms = min(TROUBLE_MS_MAX, max(1_000, trouble_ms * 2))
+            say(f"a queue can't be read: {error}")
+            rest(trouble_ms)
+            continue
+        trouble_ms = 0
+        account.polled(polled)
+        if not polled.messages and wait_ms == 0:
+            rest(IDLE_MS_MAX)

@@ -1,0 +1,211 @@
+"""Taking in announced objects, put together: queues, operators, circuits, gates, the ledger of units."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, BinaryIO
+
+from kfm.core.errors import ConfigError
+from kfm.core.records import GateResult
+from kfm.core.settings import Dataset, IngestQueue
+from kfm.engine.ingesting import Ingesting, Poller, Worker
+from kfm.ingest.operators.chain import looking
+from kfm.ingest.policy import Generic, IntakePolicy
+from kfm.ingest.registry import Registry, load_registry
+from kfm.ingest.remembering import Memory
+from kfm.wiring.stores import open_store
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
+    from kfm.core.wal import Claimed, Done, Undone
+    from kfm.ingest.hearing import Check
+    from kfm.ingest_ports import Queue, Upstream, Wal
+    from kfm.ports import Store
+    from kfm.wiring.app import App
+
+ACTOR = "kfm"
+
+
+class IngestPlace:
+    """What a configuration says about announced objects; everything is made when it is first needed."""
+
+    def __init__(self, app: App, *, concurrency: int = 1) -> None:
+        self._app = app
+        self._concurrency = concurrency
+        self._pool: ThreadPoolExecutor | None = None
+        self._stores: list[Store] = []
+        self.settings = app.settings.ingest
+        self.worker_id = app.kernel.worker_id
+
+    @cached_property
+    def registry(self) -> Registry:
+        return registry_of(self._app)
+
+    @cached_property
+    def memory(self) -> Memory:
+        return Memory(self.registry)
+
+    @cached_property
+    def upstream(self) -> Upstream:
+        return upstream_of(self._app)
+
+    def kernel(self, store: Store | None = None) -> Ingesting:
+        """For one thread; a store of its own for any but the first."""
+        app, ledger = self._app, store or self._app.kernel.store
+        return Ingesting(
+            settings=self.settings,
+            wal=ledger.units(),
+            registry=self.registry,
+            clock=app.clock,
+            rng=app.rng,
+            worker_id=self.worker_id,
+            ingest_run_id=self.worker_id,
+            memory=self.memory,
+            gate=lambda dataset, in_flight: self._gate(ledger, dataset, in_flight),
+            policy_epoch=ledger.policy_epoch,
+            look=looking(self.upstream, self._media_type),
+            shut=self._shut,
+            redact=app.loaded.discretion,
+            downstream=self.downstream,
+            replicas=tuple(replica.name for replica in self.settings.replicas),
+            spread=self._spread,
+        )
+
+    @property
+    def downstream(self) -> tuple[tuple[str, str], ...]:
+        """Which source waits for which dataset."""
+        return tuple(
+            (dataset, source.id) for source in self._app.settings.sources for dataset in source.follows
+        )
+
+    # --- threads ---------------------------------------------------------------------
+
+    def pollers(self, stream: BinaryIO | None = None) -> list[tuple[Poller, Queue]]:
+        """One for each queue, each with a connection of its own."""
+        made = []
+        for queue, check in self.queues(stream):
+            store = open_store(self._app.loaded.store, self._app.state, self._app.clock)
+            self._stores.append(store)
+            made.append((Poller(self.kernel(store), queue, check), queue))
+        return made
+
+    def queues(self, stream: BinaryIO | None = None) -> list[tuple[Queue, Check | None]]:
+        if stream is not None:
+            from kfm.queues.streams import StreamQueue
+
+            return [(StreamQueue(stream, self._app.clock), None)]
+        return [(self.queue(one), self._check(one)) for one in self.settings.queues]
+
+    def queue(self, one: IngestQueue) -> Queue:
+        app = self._app
+        if one.kind == "folder":
+            from kfm.queues.folder import FolderQueue
+
+            if one.path is None:
+                raise ConfigError(f"The queue `{one.name}` is a folder without a path.")
+            folder = app.loaded.resolve(one.path)
+            return FolderQueue(folder, app.clock, worker=self.worker_id, name=one.name)
+        from kfm.queues.sqs import open_sqs
+
+        if one.url is None:
+            raise ConfigError(f"The queue `{one.name}` has no url.")
+        options = {name: app.loaded.secret(value) for name, value in one.options.items()}
+        return open_sqs(
+            one.url,
+            name=one.name,
+            region=options.get("region"),
+            endpoint_url=options.get("endpoint_url"),
+        )
+
+    def _check(self, one: IngestQueue) -> Check | None:
+        if one.signatures == "off":
+            return None
+        from kfm.ingest.signatures import Verifier
+        from kfm.queues.certificates import HttpsCertificates
+
+        return Verifier(HttpsCertificates(), self._app.clock, self.registry.topics).check
+
+    def _spread(
+        self, work: Callable[[Claimed], Done | Undone], claimed: Sequence[Claimed]
+    ) -> Iterable[Done | Undone]:
+        if self._concurrency <= 1 or len(claimed) <= 1:
+            return map(work, claimed)
+        if self._pool is None:
+            from concurrent.futures import ThreadPoolExecutor
+
+            self._pool = ThreadPoolExecutor(self._concurrency, thread_name_prefix="kfm-unit")
+        return self._pool.map(work, claimed)
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+        for store in self._stores:
+            store.close()
+
+    # --- what may be done ------------------------------------------------------------
+
+    def _gate(self, ledger: Store, dataset: str, in_flight: bool) -> GateResult:
+        """Switches and freezes for everybody; the policies for datasets whose rights are declared here."""
+        from kfm.core.gates import combine, freeze_gate, rights_gate, switch_gate
+        from kfm.engine.gating import facts
+
+        app = self._app
+        declared = next((one for one in app.settings.datasets if one.id == dataset), None)
+        domain = declared.domain if declared else Dataset(id=dataset).domain
+        results = [switch_gate(ledger.switches(), dataset, domain, in_flight=in_flight)]
+        if not in_flight:
+            results.append(freeze_gate(app.settings.freezes, dataset, domain, ledger.now_ms()))
+        if declared is not None:
+            context = facts("upstream-event", None, None)
+            results += [rights_gate(declared), *app.policies.decide("publish", declared, ACTOR, context)]
+        decision = combine(results)
+        return decision.first_blocker or results[0]
+
+    def _shut(self, provider: str) -> int | None:
+        """Until when a provider's objects are left alone; None: they are not."""
+        from kfm.recovery.upstream_shield import circuit_name
+
+        circuit = self._app.breakers.circuit(circuit_name(provider))
+        return circuit.due_ms(0, self.worker_id) or None
+
+    def _media_type(self, dataset: str) -> str:
+        found = self.registry.find(dataset)
+        return found.media_type if found is not None else "application/octet-stream"
+
+
+def registry_of(app: App) -> Registry:
+    """The known datasets, and what the configuration adds to them."""
+    ingest = app.settings.ingest
+    generic = tuple(
+        Generic(dataset=one.dataset, bucket=one.bucket, provider=one.provider) for one in ingest.generic
+    )
+    return load_registry(IntakePolicy(generic=generic, topics=ingest.topics))
+
+
+def upstream_of(app: App) -> Upstream:
+    from kfm.objects.upstream import CloudUpstream
+    from kfm.recovery.shields import Shield
+    from kfm.recovery.upstream_shield import ShieldedUpstream, circuit_name
+
+    ingest = app.settings.ingest
+    options = {name: app.loaded.secret(value) for name, value in ingest.object_options.items()}
+    plain = CloudUpstream(
+        options={"s3://*": options, "gs://*": options, "az://*": options} if options else None,
+        mirrors={bucket: app.loaded.resolve(path) for bucket, path in ingest.mirrors.items()},
+        discreet=app.loaded.discretion,
+    )
+
+    def shield(provider: str) -> Shield:
+        return Shield(app.breakers.circuit(circuit_name(provider)), app.clock)
+
+    return ShieldedUpstream(plain, shield)
+
+
+def units_of(app: App) -> Wal:
+    return app.kernel.store.units()
+
+
+def make_worker(place: IngestPlace) -> Worker:
+    return Worker(place.kernel())
