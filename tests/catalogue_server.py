@@ -15,7 +15,9 @@ def serving(app: Any) -> Iterator[str]:
     import uvicorn
 
     listener = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(app, log_level="critical", lifespan="off"))
+    server = uvicorn.Server(
+        uvicorn.Config(app, log_level="critical", lifespan="off", timeout_graceful_shutdown=1)
+    )
     thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
     thread.start()
     try:

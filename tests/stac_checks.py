@@ -41,7 +41,7 @@ def problems(document: dict[str, Any]) -> list[str]:
     if document["type"] == "Feature":
         found += (f"{error.instance_path}: {error.message}" for error in _own().iter_errors(document))
     for name in ("file", "forecast", "processing"):
-        listed = any(f"/{name}/" in address for address in document["stac_extensions"])
+        listed = any(f"/{name}/" in address for address in document.get("stac_extensions", ()))
         if listed and (validator := extension(name)) is not None:
             found += (f"{name}: {error.message}" for error in validator.iter_errors(document))
     return found

@@ -1,4 +1,4 @@
-"""What taking in announced objects needs from outside: queues, upstream's bytes, the ledger, the catalogue."""
+"""What taking in announced objects needs from outside: queues, bytes, the ledger of units, the catalogue."""
 
 from __future__ import annotations
 
@@ -6,8 +6,22 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 from kfm.core.catalogue import CollectionFigures, Item, Search
-from kfm.core.records import ObjectStat, Record, Unit
-from kfm.core.wal import Claim, Claimed, Content, Finish, Finished, Intake, IntakeReport, Lane, Move
+from kfm.core.records import GovernanceEntry, ObjectStat, Record, Unit
+from kfm.core.sealing import SealedPage
+from kfm.core.wal import (
+    Claim,
+    Claimed,
+    Content,
+    DeadMessage,
+    Finish,
+    Finished,
+    Intake,
+    IntakeReport,
+    Lane,
+    Move,
+    Stored,
+    Wanted,
+)
 
 
 class Message(Record, frozen=True):
@@ -69,7 +83,29 @@ class WalReader(Protocol):
     """The units, to be looked at."""
 
     def unit(self, wal_id: str) -> Unit | None: ...
+    def stored(self, wal_id: str) -> Stored | None:
+        """The unit, and what the ledger keeps beside it."""
+
     def history_of(self, wal_id: str) -> list[Move]: ...
+    def totals(self) -> dict[tuple[str, str], tuple[int, int | None]]:
+        """(dataset, name) → amount and the newest time, from counters."""
+
+    def find_units(self, wanted: Wanted) -> list[Unit]:
+        """The newest first."""
+
+    def oldest_open(self, dataset: str) -> Stored | None:
+        """The unit that waits or is worked on and is of the earliest time."""
+
+    def pages_between(self, first: int, last: int, limit: int) -> list[SealedPage]:
+        """Pages of the history by their numbers, as they are stored."""
+
+    def pages_written(self, after: int = 0) -> int: ...
+    def dead_messages(self, state: str = "held", error_code: str = "", limit: int = 100) -> list[DeadMessage]:
+        """Without their bodies, the newest first."""
+
+    def dead_message(self, envelope_hash: str) -> list[DeadMessage]:
+        """Its records, each with its body."""
+
     def lanes(self) -> list[Lane]:
         """Where units wait, each with the time at which its first is due."""
 
@@ -86,6 +122,9 @@ class Wal(WalReader, Protocol):
 
     def reap_units(self, unit_random: float, dead: Callable[[str], bool] | None = None) -> int:
         """Units whose lease has lapsed, or whose worker is known to be gone, fail and are tried again."""
+
+    def release_dead(self, envelope_hash: str, entry: GovernanceEntry) -> int:
+        """Nobody has to look at it any more; how many records it has."""
 
     def fold_counts(self, limit: int = 10_000) -> int:
         """Add deltas up; how many there were."""

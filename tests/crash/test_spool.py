@@ -47,7 +47,7 @@ def _start(spool: Path, ledger: Path) -> subprocess.Popen[bytes]:
 
 
 @pytest.mark.slow
-@pytest.mark.req("WAL-11", "WAL-20")
+@pytest.mark.req("WAL-20")
 def test_killed_workers_lose_no_message(tmp_path: Path) -> None:
     """Two at a time, killed whenever: every message of every file is in the ledger in the end."""
     rng = random.Random(7)

@@ -6,6 +6,7 @@ of the single run is part of it. Pure; the store keeps the rows and posts a lett
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from msgspec.structs import replace
@@ -97,6 +98,18 @@ def cause_of(trouble: Trouble) -> str:
 
 
 # --- what there is trouble with ----------------------------------------------------------
+
+
+def held_cause(dataset_id: str, error_classes: Sequence[str], error_code: str) -> str:
+    """Of something that was given up with this error."""
+    document = {
+        "kfm": CAUSE_TAG,
+        "about": "dataset",
+        "name": dataset_id,
+        "error_class": error_classes[-1] if error_classes else "unknown",
+        "error_code": error_code,
+    }
+    return sha256_text(canonical_bytes(document))
 
 
 def held_trouble(held: Held, state: RetryState | None, *, halted: bool = False) -> Trouble:

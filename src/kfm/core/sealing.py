@@ -15,6 +15,8 @@ from kfm.core.evidence import Letter
 from kfm.core.records import Record
 
 ROW_TAG = "sealed-row/1"
+PAGE_TAG = "sealed-page/1"
+EVENTS, UNITS = "outbox", "units"  # what is sealed
 HOLES_MAX = 100  # a database that lost so many numbers has lost them for good
 Span = tuple[int, int]  # first and last, both included
 
@@ -30,8 +32,34 @@ class Seal(Record, frozen=True):
     holes: tuple[Span, ...] = ()  # numbers below it that may still turn up
 
 
-def leaf(letter: Letter) -> bytes:
-    """What never changes about a row of the outbox, hashed."""
+class SealedPage(Record, frozen=True):
+    """A page of the history of units, as it is stored."""
+
+    number: int
+    event: str
+    status: str
+    at_ms: int
+    worker_id: str | None
+    members: str
+
+
+Row = Letter | SealedPage
+
+
+def leaf(row: Row) -> bytes:
+    """What never changes about a row of the outbox, or about a page, hashed."""
+    if isinstance(row, SealedPage):
+        page = {
+            "kfm": PAGE_TAG,
+            "number": row.number,
+            "event": row.event,
+            "status": row.status,
+            "at_ms": row.at_ms,
+            "worker_id": row.worker_id,
+            "members": row.members,
+        }
+        return merkle.leaf_hash(canonical_bytes(page))
+    letter = row
     document = {
         "kfm": ROW_TAG,
         "number": letter.number,
@@ -44,13 +72,13 @@ def leaf(letter: Letter) -> bytes:
     return merkle.leaf_hash(canonical_bytes(document))
 
 
-def root_of(letters: Iterable[Letter]) -> str:
-    return merkle.root([leaf(letter) for letter in letters]).hex()
+def root_of(rows: Iterable[Row]) -> str:
+    return merkle.root([leaf(row) for row in rows]).hex()
 
 
-def sealed(stream: str, before: Seal | None, letters: Sequence[Letter]) -> Seal:
+def sealed(stream: str, before: Seal | None, rows: Sequence[Row]) -> Seal:
     """The seal over these rows, which come in the order of their numbers."""
-    numbers = [letter.number for letter in letters]
+    numbers = [row.number for row in rows]
     old_high = before.high if before else 0
     high = max(old_high, numbers[-1])
     holes_before = before.holes if before else ()
@@ -64,7 +92,7 @@ def sealed(stream: str, before: Seal | None, letters: Sequence[Letter]) -> Seal:
         stream=stream,
         members=spans(numbers),
         count=len(numbers),
-        root=root_of(letters),
+        root=root_of(rows),
         high=high,
         holes=spans(holes),
     )

@@ -133,7 +133,7 @@ class Claimed(Record, frozen=True):
     grant_attempts: int  # this one included
     granted_at_ms: int  # when the grant's first attempt began
     alone: int  # 1: claimed by itself, since its last batch did not come back
-    removed: int  # 1: its object is gone, as far as is known
+    removed: int  # 1: its object is gone, as far as is known; 2: and its item is to go with it
     unclear: int  # 1: which of two versions is newer is not known; a HEAD decides
     replacing: int  # 1: an approved repair, whose outcome may differ from the one before
     claimed_at_ms: int = 0
@@ -223,3 +223,28 @@ class Move(Record, frozen=True):
     worker_id: str | None
     attempts: int
     details: dict[str, Any]
+
+
+class Wanted(Record, frozen=True):
+    """Which units are asked for. What is empty asks for nothing."""
+
+    dataset: str = ""
+    status: str = ""
+    error_code: str = ""
+    since_ms: int = 0  # changed since
+    limit: int = 100
+
+
+class DeadMessage(Record, frozen=True):
+    """A record of a message that was not taken in. Field order is column order."""
+
+    envelope_hash: str
+    record_index: int
+    queue: str
+    error_code: str
+    error: str
+    times: int  # how often it came
+    first_at_ms: int
+    last_at_ms: int
+    state: str
+    body: str | None = None

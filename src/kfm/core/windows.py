@@ -74,6 +74,12 @@ def resolve_window(spec: str, zone: str, now_ms: int) -> Window:
     return Window(start_ms=start_ms, end_ms=end_ms, spec=spec)
 
 
+def window_of(spec: str, zone: str, at_ms: int) -> Window:
+    """The window of this length that an instant lies in, whether it is over or not."""
+    start_ms, end_ms = _containing(_alignable(spec), zone, at_ms)
+    return Window(spec=spec, start_ms=start_ms, end_ms=end_ms)
+
+
 def next_window(window: Window, zone: str) -> Window:
     """The window that begins where this one ends."""
     return _neighbour(window, zone, forward=True)

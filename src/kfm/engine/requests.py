@@ -27,6 +27,7 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     rationale: str | None = None
     ticket: str | None = None
     plan_path: str | None = None
+    message_id: str | None = None  # upstream-event: what it is known by
 
 
 class ProjectionReport(msgspec.Struct, frozen=True, kw_only=True):

@@ -70,7 +70,7 @@ class Dataset(msgspec.Struct, frozen=True, kw_only=True):
         return any(rule.item is not None for rule in self.rules)
 
 
-class Reading(Record, frozen=True):
+class Reading(Record, frozen=True, gc=False):
     """All that a key tells of its object, and which unit and item it is."""
 
     dataset: str

@@ -86,11 +86,13 @@ class Registry:
         rival: Reading | None = None
         for dataset, place in places:
             reading = read(dataset, place, key)
-            if reading is not None:
-                found, rival = (reading, None) if found is None else (found, rival or reading)
+            if found is None:
+                found = reading
+            elif rival is None:
+                rival = reading
+        if found is not None and rival is not None:
+            raise Refusal("KEY_AMBIGUOUS", f"They are {found.dataset} and {rival.dataset}.")
         if found is not None:
-            if rival is not None:
-                raise Refusal("KEY_AMBIGUOUS", f"They are {found.dataset} and {rival.dataset}.")
             return found
         if where in self._generic:
             generic, first = self._generic[where]

@@ -26,7 +26,7 @@ _SECONDS_AND_TENTHS = {
 _ANALYSIS = re.compile(r"anl(?=\.|\Z)")
 
 
-class Span(Record, frozen=True):
+class Span(Record, frozen=True, gc=False):
     """What an object covers, as far as its key tells. All in ms since the epoch."""
 
     start_ms: int | None = None

@@ -171,6 +171,14 @@ class Facets:
             recorded_at=at,
         )
 
+    def unit_state(self, **state: Any) -> Facet:
+        """Of one attempt at a unit of the write-ahead ledger."""
+        return self._own("kfmRunState", kind="unit", **state)
+
+    def announcement(self, actor: str, **told: str) -> Facet:
+        """What upstream said of an object."""
+        return self._own("kfmTrigger", type="upstream-event", actor=actor, **told)
+
     def idempotency(self, key: str, work_key: str | None, documents: Mapping[str, Any]) -> Facet:
         return self._own(
             "kfmIdempotency",
@@ -274,6 +282,9 @@ class Facets:
 
     def content_signs(self, sha256: str | None, etag: str | None, version: str | None) -> Facet:
         return self._own("kfmContent", sha256=sha256, etag=etag, version=version, size=None)
+
+    def object_content(self, etag: str | None, version: str | None, size: int | None) -> Facet:
+        return self._own("kfmContent", sha256=None, etag=etag, version=version, size=size)
 
     def file_content(self, sha256: str, size: int) -> Facet:
         return self._own("kfmContent", sha256=sha256, etag=None, version=None, size=size)

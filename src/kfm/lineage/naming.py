@@ -46,6 +46,15 @@ def dataset_name(uri: str, folder: str = "") -> tuple[str, str]:
     return _bounded(f"{scheme}://{authority}", redact(parts.path) or "/")
 
 
+def object_name(object_uri: str) -> tuple[str, str]:
+    """Namespace and name of an object by its canonical address, whose key is taken as it is."""
+    scheme, separator, rest = object_uri.partition("://")
+    authority, _, key = rest.partition("/")
+    if not separator or scheme not in _BUCKETS or not authority:
+        return dataset_name(object_uri)
+    return _bounded(f"{scheme}://{authority}", key or "/")
+
+
 def below(dataset: tuple[str, str], path: str) -> tuple[str, str]:
     """The name of a file of a dataset."""
     namespace, name = dataset

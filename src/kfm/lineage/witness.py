@@ -82,11 +82,7 @@ class LineageWitness:
         return self._sealed(kind, attempt.lineage_id, run.run_id, event)
 
     def _sealed(self, kind: EventType, lineage_id: str, subject: str, event: dict[str, Any]) -> Testimony:
-        body = _body(event)
-        if self._hide(body) != body:  # looked for in one go; masked in each text, so that it stays JSON
-            from kfm.core.redact import within  # late: few know a secret
-
-            body = _body(within(event, self._hide))
+        body = canonical_text(event, self._hide)
         return Testimony(event_id=uuid5(lineage_id, kind), topic=TOPIC, subject=subject, body=body)
 
 
@@ -103,6 +99,15 @@ class SilentWitness:
         at_ms: int,  # noqa: ARG002
     ) -> tuple[Testimony, ...]:
         return ()
+
+
+def canonical_text(event: dict[str, Any], hide: Callable[[str], str]) -> str:
+    body = _body(event)
+    if hide(body) != body:  # looked for in one go; masked in each text, so that it stays JSON
+        from kfm.core.redact import within  # late: few know a secret
+
+        body = _body(within(event, hide))
+    return body
 
 
 def _body(event: dict[str, Any]) -> str:

@@ -20,6 +20,7 @@ _ENCODE = msgspec.json.Encoder().encode
 _SORTED = msgspec.json.Encoder(order="sorted").encode
 _ASSET = msgspec.json.Decoder(AssetFacts).decode
 DATA = "data"
+REPLICAS_MAX = 1000
 _FACTS = ("start_ms", "end_ms", "at_ms", "west", "south", "east", "north", "geometry", "properties")
 NUMBER, GEOMETRY, PROPERTIES, DATA_COLUMN, REVISION = 0, 10, 11, 12, 13
 
@@ -195,6 +196,17 @@ def want(session: Session, replicas: Sequence[str], changed: Sequence[tuple[str,
     lines = [(replica, *one) for replica in replicas for one in sorted(changed)]
     if lines:
         session.bulk("replica_items.want", lines)
+
+
+def tell_replicas(session: Session, changed: tuple[str, str, int]) -> None:
+    """Every external catalogue that follows ours is to be told of this revision."""
+    names: list[str] = []
+    for _ in range(REPLICAS_MAX):
+        row = session.one("replica_items.next_replica", after=names[-1] if names else "")
+        if row is None:
+            break
+        names.append(row[0])
+    want(session, names, [changed])
 
 
 def _put_sidecar(session: Session, number: int, asset: AssetFacts) -> None:

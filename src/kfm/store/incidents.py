@@ -63,6 +63,13 @@ class Watch:
         for (cause,) in found:
             self._ended(session, cause, now_ms, source_id=run.source_id)
 
+    def let_go(self, session: Session, wal_id: str, now_ms: int, by: str) -> None:
+        """What was held of a unit is settled: it no longer suffers from what it was held for."""
+        found = session.all("held.resolve_unit", subject=wal_id, released_at_ms=now_ms, released_by=by)
+        for dataset_id, error_code, error_classes in found:
+            cause = incidents.held_cause(dataset_id, rows.value_of(error_classes), error_code)
+            self._ended(session, cause, now_ms, subject=wal_id)
+
     def closed(self, session: Session, cause: str, now_ms: int) -> bool:
         """A person says that nobody suffers from it any more; False if it is over already."""
         row = session.one("incidents.get_for_update", cause=cause)
@@ -118,12 +125,22 @@ class Watch:
         )
         return 0 if added is None else 1
 
-    def _ended(self, session: Session, cause: str, now_ms: int, source_id: str | None = None) -> None:
+    def _ended(
+        self,
+        session: Session,
+        cause: str,
+        now_ms: int,
+        source_id: str | None = None,
+        subject: str | None = None,
+    ) -> None:
         row = session.one("incidents.get_for_update", cause=cause)
         if row is None:  # its circuit opened before there were incidents
             return
-        if source_id is not None:
-            session.all("incident_subjects.remove", cause=cause, source_id=source_id)
+        if source_id is not None or subject is not None:
+            if subject is not None:
+                session.all("incident_subjects.remove_one", cause=cause, subject=subject)
+            else:
+                session.all("incident_subjects.remove", cause=cause, source_id=source_id)
             if session.one("incident_subjects.any", cause=cause) is not None:
                 return
         over, change = incidents.ended(incident_from(row), now_ms)

@@ -31,6 +31,7 @@ from kfm.store.session import Database, Session
 if TYPE_CHECKING:
     from kfm.ports import Witness
     from kfm.store.branches import EmbeddedBranches
+    from kfm.store.bursts import Bursts
     from kfm.store.units import Units
 
 
@@ -221,6 +222,11 @@ class SqlStore(Ledger):
         from kfm.store.units import Units
 
         return Units(self._database, self._journal.watch)
+
+    def bursts(self) -> Bursts:
+        from kfm.store.bursts import Bursts
+
+        return Bursts(self._database)
 
     # --- projections and collection ---------------------------------------------------
 

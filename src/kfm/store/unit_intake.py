@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from kfm.core.contents import compare
+from kfm.core.contents import compare, newer
 from kfm.core.unit_transitions import migrated, replayed
 from kfm.core.wal import Content, Gone, Intake, IntakeReport, Rejected, Stored, Taken
 from kfm.store import catalogue, rows, unit_pages, unit_rows
+from kfm.store.incidents import Watch
 from kfm.store.session import Session
 from kfm.store.unit_counts import Tally
 
@@ -19,12 +20,13 @@ APPROVED_BY_POLICY = "policy:reissue"
 _ENCODE = msgspec.json.Encoder().encode
 
 
-def take_in(session: Session, intake: Intake) -> IntakeReport:
+def take_in(session: Session, intake: Intake, watch: Watch) -> IntakeReport:
     now_ms, tally = session.now_ms(), Tally()
     again = _insert_new(session, intake.taken, now_ms, tally)
     created = len(intake.taken) - len(again)
-    said = [_announced_again(session, taken, now_ms, tally) for taken in again]
-    removed = sum(_removed(session, gone, now_ms, tally) for gone in intake.gone)
+    said = [_announced_again(session, taken, now_ms, tally, watch) for taken in again]
+    leaving = sorted(intake.gone, key=lambda gone: gone.wal_id)
+    removed = sum(_removed(session, gone, now_ms, tally) for gone in leaving)
     for rejected in intake.rejected:
         _bury(session, rejected, now_ms)
         tally.add("", f"dead:{rejected.error_code}")
@@ -43,32 +45,37 @@ def take_in(session: Session, intake: Intake) -> IntakeReport:
 
 
 def _insert_new(session: Session, taken: Sequence[Taken], now_ms: int, tally: Tally) -> list[Taken]:
-    """Insert those that are new; the others come back."""
+    """Insert those that are new; the others come back: by id, and of one id in the order they were said in."""
     if not taken:
         return []
-    fresh: dict[str, Taken] = {}
-    again: list[Taken] = []
+    first: dict[str, Taken] = {}
     for one in taken:
-        if fresh.setdefault(one.unit.wal_id, one) is not one:
-            again.append(one)
+        first.setdefault(one.unit.wal_id, one)
+    fresh = dict(first)
     for (wal_id,) in session.all("units.known", wal_ids=_ENCODE(list(fresh)).decode()):
-        again.append(fresh.pop(wal_id))
-    if not fresh:
-        return again
+        del fresh[wal_id]
+    landed = _insert(session, fresh, now_ms, tally) if fresh else set()
+    if len(landed) == len(taken):
+        return []
+    again = [one for one in taken if one.unit.wal_id not in landed or first[one.unit.wal_id] is not one]
+    return sorted(again, key=lambda one: one.unit.wal_id)
+
+
+def _insert(session: Session, fresh: Mapping[str, Taken], now_ms: int, tally: Tally) -> set[str]:
+    """Ids of those that nobody else took in just now."""
     number = unit_pages.begin(session)
     # In the order of their ids: neighbours on disk, and two intakes at once never wait in a circle.
     lines = [_line(fresh[wal_id], now_ms, str(number)) for wal_id in sorted(fresh)]
-    landed = [wal_id for (wal_id,) in session.gather("units.insert", lines)]
+    landed = {wal_id for (wal_id,) in session.gather("units.insert", lines)}
     members = []
-    for wal_id in landed:
-        one = fresh.pop(wal_id)
+    for wal_id in sorted(landed):
+        one = fresh[wal_id]
         content = one.content
         members.append((wal_id, 1, 0, {"etag": content.etag, "size": content.size}))
         tally.moved(one.unit.dataset, None, "pending")
-    again += fresh.values()  # somebody else took them in just now
     if members:
         unit_pages.write(session, number, "created", "pending", members, at_ms=now_ms)
-    return again
+    return landed
 
 
 def _line(taken: Taken, now_ms: int, trail: str) -> tuple[object, ...]:
@@ -98,12 +105,13 @@ def _line(taken: Taken, now_ms: int, trail: str) -> tuple[object, ...]:
 # --- known ones ----------------------------------------------------------------------
 
 
-def _announced_again(session: Session, taken: Taken, now_ms: int, tally: Tally) -> str:
+def _announced_again(session: Session, taken: Taken, now_ms: int, tally: Tally, watch: Watch) -> str:
     seen = unit_rows.held(session, taken.unit.wal_id)
     assert seen is not None, "units are never deleted"
     verdict = compare(seen.content, taken.content, removed=bool(seen.removed))
     dataset = seen.unit.dataset
     if verdict == "duplicate":
+        _advance(session, seen, taken.content.sequencer)
         tally.add(dataset, "duplicates")
         return "duplicate"
     if verdict == "stale" or taken.reissue == "ignore":
@@ -111,7 +119,7 @@ def _announced_again(session: Session, taken: Taken, now_ms: int, tally: Tally) 
         note(session, seen, "stale", now_ms, details)
         tally.add(dataset, "stale")
         return "stale"
-    reissue(session, seen, taken.content, now_ms, tally, unclear=verdict == "unclear", taken=taken)
+    reissue(session, seen, taken, now_ms, tally, watch, unclear=verdict == "unclear")
     tally.add(dataset, "reissued")
     return "reissued"
 
@@ -119,19 +127,19 @@ def _announced_again(session: Session, taken: Taken, now_ms: int, tally: Tally) 
 def reissue(
     session: Session,
     seen: Stored,
-    content: Content,
+    taken: Taken,
     now_ms: int,
     tally: Tally,
+    watch: Watch,
     *,
     unclear: bool = False,
-    taken: Taken | None = None,
 ) -> None:
     """New bytes under a known key: the same unit with its next content version, and grants of its own."""
-    unit = seen.unit
-    if taken is not None and unit.status != "in_progress":
-        unit = replace(unit, event_time_ms=taken.unit.event_time_ms, extra=taken.unit.extra)
+    content = taken.content
+    unit = replace(seen.unit, event_time_ms=taken.unit.event_time_ms, extra=taken.unit.extra)
     made = replace(
         seen,
+        unit=unit,
         etag=content.etag,
         sequencer=content.sequencer or seen.sequencer,
         size=content.size,
@@ -146,7 +154,7 @@ def reissue(
         fresh = replace(made, grants=1, grant_attempts=1, granted_at_ms=now_ms)
         _put(session, seen, fresh, "reissued", now_ms, details)
         return
-    reopened(session, seen, replace(made, unit=unit), now_ms, tally, details)
+    reopened(session, seen, made, now_ms, tally, details, watch)
 
 
 def reopened(
@@ -156,6 +164,7 @@ def reopened(
     now_ms: int,
     tally: Tally,
     details: Mapping[str, object],
+    watch: Watch,
 ) -> None:
     """Pending again, with a grant of its own, due at once."""
     unit = made.unit
@@ -170,16 +179,11 @@ def reopened(
     if seen.unit.status != "pending":
         tally.moved(unit.dataset, seen.unit.status, "pending")
         tally.add(unit.dataset, f"replays:{REISSUE}")
-        release_held(session, unit.wal_id, now_ms, REISSUE)
+        watch.let_go(session, unit.wal_id, now_ms, REISSUE)
     made = replace(
         made, unit=moved, not_before_ms=now_ms, grants=1, grant_attempts=0, granted_at_ms=0, alone=0
     )
     _put(session, seen, made, event, now_ms, details)
-
-
-def release_held(session: Session, wal_id: str, now_ms: int, by: str) -> None:
-    """What was held of the unit is settled."""
-    session.all("held.resolve_unit", subject=wal_id, released_at_ms=now_ms, released_by=by)
 
 
 # --- removals ------------------------------------------------------------------------
@@ -192,16 +196,33 @@ def _removed(session: Session, gone: Gone, now_ms: int, tally: Tally) -> int:
         return 0  # never announced: there is nothing of it here
     verdict = compare(seen.content, Content(sequencer=gone.sequencer), removed=True)
     details = {"sequencer": gone.sequencer, "removing": gone.removing}
-    if seen.removed or verdict == "stale":
+    if verdict == "stale" or (verdict == "unclear" and _before(gone.event_time_ms, seen.unit.event_time_ms)):
         return 0
-    made = replace(seen, removed=1, sequencer=gone.sequencer or seen.sequencer)
+    if seen.removed:
+        _advance(session, seen, gone.sequencer)
+        return 0
+    made = replace(
+        seen, removed=2 if gone.removing == "remove" else 1, sequencer=gone.sequencer or seen.sequencer
+    )
     if seen.unit.status != "in_progress":
         made = replace(made, unit=replace(seen.unit, version=seen.unit.version + 1, updated_at_ms=now_ms))
     _put(session, seen, made, "removed", now_ms, details)
     if gone.removing == "remove" and seen.done_version:
-        catalogue.withdraw(session, seen.unit, now_ms)
+        withdrawn = catalogue.withdraw(session, seen.unit, now_ms)
+        if withdrawn is not None:
+            catalogue.tell_replicas(session, withdrawn)
     tally.add(seen.unit.dataset, "removed")
     return 1
+
+
+def _before(first_ms: int | None, second_ms: int | None) -> bool:
+    return first_ms is not None and second_ms is not None and first_ms < second_ms
+
+
+def _advance(session: Session, seen: Stored, sequencer: str | None) -> None:
+    """How far the key has come, also where nothing else changed: what is older than that says nothing any more."""
+    if sequencer and (not seen.sequencer or newer(sequencer, seen.sequencer)):
+        session.all("units.advance", wal_id=seen.unit.wal_id, sequencer=sequencer)
 
 
 # --- rows ----------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from kfm.core.records import GovernanceEntry
 from kfm.core.unit_grants import lapse_fate
 from kfm.core.unit_transitions import LEASE_EXPIRED, lease_lapsed, quarantined, retry_scheduled, unit_failed
 from kfm.core.wal import Claim, Claimed, Done, Finish, Finished, Stored, Undone
-from kfm.store import catalogue, holding, rows, unit_lineage, unit_pages, unit_rows
+from kfm.store import catalogue, governance, holding, rows, unit_lineage, unit_pages, unit_rows
 from kfm.store.incidents import Watch
 from kfm.store.session import Session
 from kfm.store.unit_counts import WATERMARK, Tally
@@ -62,16 +62,18 @@ class Ending:
         self._ended: list[unit_lineage.Ended] = []
         self._changed: list[tuple[str, str, int]] = []
         self._lost: list[str] = []
+        self._failed: list[str] = []
 
     def end(self) -> Finished:
         succeeded = self._succeed(self._finish.done)
-        failed = [one.claimed.wal_id for one in self._finish.undone if self._fail(one)]
+        for one in self._finish.undone:
+            self._fail(one)
         session = self._session
         if self._finish.replicas:
             catalogue.want(session, self._finish.replicas, self._changed)
         if self._finish.lineage and self._ended:
             unit_lineage.post(session, self._ended, self._now_ms)
-        return Finished(succeeded=tuple(succeeded), failed=tuple(failed), lost=tuple(self._lost))
+        return Finished(succeeded=tuple(succeeded), failed=tuple(self._failed), lost=tuple(self._lost))
 
     def _succeed(self, done: Sequence[Done]) -> list[str]:
         """The update decides whose units these still are; effects follow for those alone."""
@@ -112,6 +114,7 @@ class Ending:
             trail,
             claimed.wal_id,
             claimed.version,
+            claimed.removed,
         )
 
     def _register(self, ours: Sequence[Done]) -> list[str]:
@@ -137,11 +140,8 @@ class Ending:
             self._tally.add(claimed.dataset, f"attempts:{claimed.attempts}")
             self._ended.append(unit_lineage.of_success(one, status))
             if claimed.attempts > 1:
-                self._session.all(
-                    "held.resolve_unit",
-                    subject=claimed.wal_id,
-                    released_at_ms=self._now_ms,
-                    released_by=f"attempt {claimed.attempts}",
+                self._watch.let_go(
+                    self._session, claimed.wal_id, self._now_ms, f"attempt {claimed.attempts}"
                 )
         unit_pages.write(self._session, number, "succeeded", "succeeded", members, at_ms=self._now_ms)
         self._gather(ours)
@@ -212,6 +212,7 @@ class Ending:
             return False
         if seen.content_version != claimed.content_version:
             self._put_back(seen, claimed, one.error_code, one.error_message)
+            self._failed.append(claimed.wal_id)
             return True
         unit = replace(
             seen.unit,
@@ -227,10 +228,13 @@ class Ending:
         )
         details = {"error_code": one.error_code, "error_class": one.error_class, **(facts or {})}
         charged = seen.grant_attempts if one.charged else max(0, seen.grant_attempts - 1)
-        made = replace(seen, unit=first, lease_until_ms=0, grant_attempts=charged, replacing=0)
+        # An approved repair stays one while its grant lasts.
+        replacing = seen.replacing if one.fate == "retry" else 0
+        made = replace(seen, unit=first, lease_until_ms=0, grant_attempts=charged, replacing=replacing)
         if one.charged:
             self._ended.append(unit_lineage.of_failure(one))
         self._settle(seen, made, one, details)
+        self._failed.append(claimed.wal_id)
         return True
 
     def _settle(self, seen: Stored, made: Stored, one: Undone, details: Mapping[str, object]) -> None:
@@ -298,6 +302,7 @@ class Ending:
             self._now_ms,
             self._tally,
             {"content_version": made.content_version},
+            self._watch,
         )
 
     # --- lapsed leases ---------------------------------------------------------------
@@ -355,9 +360,7 @@ def is_outdated(session: Session, finish: Finish) -> bool:
     """Have the gates to be asked again, since a switch was set meanwhile?"""
     if finish.policy_epoch is None:
         return False
-    row = session.one("policy.epoch")
-    assert row is not None
-    return int(row[0]) != finish.policy_epoch
+    return governance.held_epoch(session) != finish.policy_epoch
 
 
 def held_unit(made: Stored, one: Undone, now_ms: int) -> Held:

@@ -63,7 +63,7 @@ class Units(UnitReader):
         self._watch = watch
 
     def take_in(self, intake: Intake) -> IntakeReport:
-        return self._database.write(lambda session: unit_intake.take_in(session, intake))
+        return self._database.write(lambda session: unit_intake.take_in(session, intake, self._watch))
 
     def turn(self, finish: Finish | None, claim: Claim | None) -> tuple[Finished, list[Claimed]]:
         def change(session: Session) -> tuple[Finished, list[Claimed]]:

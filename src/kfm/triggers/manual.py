@@ -15,12 +15,14 @@ def manual_trigger(
     rationale: str | None = None,
     ticket: str | None = None,
     correction: str | None = None,
+    message_id: str | None = None,
 ) -> Trigger:
     return Trigger(
         type=kind,
         source_id=source.id,
         dataset_id=source.dataset,
         correction=correction,
+        message_id=message_id,
         actor=actor,
         claimed_actor=claimed_actor,
         rationale=rationale,

@@ -89,6 +89,7 @@ class App(Adapters):
             rationale=self._discreet(request.rationale),
             ticket=self._discreet(request.ticket),
             correction=self._discreet(request.correction),
+            message_id=request.message_id,
         )
         return describe(
             source,

@@ -10,6 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from kfm.core.records import Record
+from kfm.engine.fanning_out import FanOut
 from kfm.engine.ingesting import Worker
 from kfm.engine.unit_service import Account, Duty, Tasks, UnitService, poll_until
 from kfm.wiring.ingest import IngestPlace
@@ -17,11 +18,13 @@ from kfm.wiring.ingest import IngestPlace
 if TYPE_CHECKING:
     from kfm.wiring.app import App
 
-LONG_POLL_MS = 20_000
-JOINED_S = 25.0  # a long poll ends by then
+LONG_POLL_MS = 10_000
+FOLDER_POLL_MS = 1_000
+JOINED_S = 12.0  # a long poll ends by then
 REAP_MS = 5_000
 FOLD_MS = 5_000
 DELIVER_MS = 5_000
+FAN_OUT_MS = 2_000
 SEAL_MS = 60_000
 SEAL_MIN = 100
 
@@ -62,13 +65,14 @@ def run_worker(
         worker, account = Worker(kernel), Account()
         made = place.pollers(wish.stream) if wish.intake else []
         began_ms = app.clock.monotonic_ms()
+        far = {one.name for one in app.settings.ingest.queues if one.kind == "sqs"}
         if wish.mode == "until-stopped":
             threads = [
                 threading.Thread(
                     target=poll_until,
                     args=(poller, account),
                     kwargs={
-                        "wait_ms": LONG_POLL_MS if app.settings.ingest.queues else 0,
+                        "wait_ms": LONG_POLL_MS if queue.name in far else FOLDER_POLL_MS,
                         "stopping": stop.is_set,
                         "rest": lambda delay_ms: stop.wait(delay_ms / 1000),
                         "say": app.announce,
@@ -111,10 +115,27 @@ def run_worker(
 def duties(app: App, place: IngestPlace) -> list[Duty]:
     """What somebody has to see to while units are worked off; whichever worker comes first does."""
     wal = app.kernel.store.units()
+    found = [Duty("bursts", FAN_OUT_MS, fan_out(app).step)] if place.downstream else []
     return [
+        *found,
         Duty("lapsed leases", REAP_MS, lambda: wal.reap_units(app.rng.unit(), app.liveness.is_dead)),
         Duty("figures", FOLD_MS, wal.fold_counts),
         Duty("lineage", DELIVER_MS, app.deliver),
         Duty("incidents", DELIVER_MS, app.tell_incidents),
         Duty("seals", SEAL_MS, lambda: app.seal(actor=app.actor, minimum=SEAL_MIN)),
     ]
+
+
+def fan_out(app: App) -> FanOut:
+    """Runs of the sources that follow arrivals."""
+    sources = {source.id: source for source in app.settings.sources}
+    store = app.kernel.store
+    return FanOut(
+        store.bursts(),
+        sources.get,
+        app.run,
+        store.now_ms,
+        window_ms=round(app.settings.ingest.coalesce_seconds * 1000),
+        actor=app.actor,
+        say=app.announce,
+    )

@@ -110,7 +110,7 @@ def test_nothing_asked_for_is_nothing_done(place: Place) -> None:
     assert queue.receive(5, 0) == []
 
 
-@pytest.mark.req("WAL-11")
+@pytest.mark.req("WAL-20")
 def test_two_workers_share_without_losing(place: Place) -> None:
     """Two on one queue get all of it between them, and neither is handed what the other holds."""
     if not place.comes_again:

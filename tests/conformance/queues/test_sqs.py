@@ -57,7 +57,7 @@ class Fanned:
         return open_sqs(url, name="mrms", region=REGION, endpoint_url=self.endpoint, visibility_ms=60_000)
 
 
-@pytest.mark.req("WAL-20", "TRG-6")
+@pytest.mark.req("WAL-20")
 def test_announcements_fan_out_and_dead_letters_are_drained(emulator: str) -> None:
     """Topic → queue → two failed tries → dead-letter queue → drained: every object arrives, none twice."""
     fanned = Fanned(emulator)

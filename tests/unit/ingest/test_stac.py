@@ -94,7 +94,7 @@ def test_extensions_are_listed_where_they_are_used() -> None:
 
 
 def test_assets_tell_unit_size_and_checksum() -> None:
-    """The multihash is that of sha2-256; the unit's id leads to its lineage; a second of a role is numbered."""
+    """The multihash is that of sha2-256; the unit's id leads to lineage; a second of a role is numbered."""
     item = item_of("forecast")
     index = AssetFacts(
         role="index",

@@ -65,6 +65,9 @@ VALUES (:replica, :collection_id, :item_id, :wanted, 0, 0, 0)
 ON CONFLICT (replica, collection_id, item_id) DO UPDATE SET
   wanted = CASE WHEN excluded.wanted > replica_items.wanted THEN excluded.wanted ELSE replica_items.wanted END
 
+-- name: replica_items.next_replica
+SELECT replica FROM replica_items WHERE replica > :after ORDER BY replica LIMIT 1
+
 -- name: items.next_collection
 SELECT collection_id FROM items WHERE collection_id > :after ORDER BY collection_id LIMIT 1
 

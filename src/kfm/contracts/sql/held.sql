@@ -70,3 +70,4 @@ SELECT
 -- name: held.resolve_unit
 UPDATE held SET state = 'resolved', released_at_ms = :released_at_ms, released_by = :released_by
 WHERE grain = 'unit' AND subject = :subject AND state = 'held'
+RETURNING dataset_id, error_code, error_classes

@@ -55,6 +55,9 @@ WHERE source_id = :source_id AND dataset_id = :dataset_id ORDER BY cause
 -- name: incident_subjects.remove
 DELETE FROM incident_subjects WHERE cause = :cause AND source_id = :source_id
 
+-- name: incident_subjects.remove_one
+DELETE FROM incident_subjects WHERE cause = :cause AND subject = :subject
+
 -- name: incident_subjects.clear
 DELETE FROM incident_subjects WHERE cause = :cause
 

@@ -56,6 +56,9 @@ UPDATE units SET
 WHERE wal_id = :wal_id AND version = :seen_version
 RETURNING wal_id
 
+-- name: units.advance
+UPDATE units SET sequencer = :sequencer WHERE wal_id = :wal_id
+
 -- name: units.next_lane
 SELECT dataset, provider, alone, not_before_ms FROM units
 WHERE status = 'pending' AND (dataset, provider, alone) > (:dataset, :provider, :alone)
@@ -88,6 +91,7 @@ UPDATE units SET
   last_error_code = NULL, last_error_message = NULL, lease_until_ms = 0, alone = 0, unclear = 0, replacing = 0,
   trail = trail || :trail
 WHERE wal_id = :wal_id AND version = :version AND content_version = :done_version AND status = 'in_progress'
+  AND (removed < 2 OR removed = :removed)
 RETURNING wal_id
 
 -- name: units.stac_status
@@ -168,7 +172,3 @@ FROM dead_messages WHERE envelope_hash = :envelope_hash ORDER BY record_index
 -- name: dead_messages.release
 UPDATE dead_messages SET state = 'released' WHERE envelope_hash = :envelope_hash AND state = 'held'
 RETURNING record_index
-
--- name: burst_members.add
-INSERT INTO burst_members (source_id, dataset, member, start_ms, end_ms, at_ms)
-VALUES (:source_id, :dataset, :member, :start_ms, :end_ms, :at_ms)

@@ -18,12 +18,13 @@ UPDATE units SET
   attempts = CASE WHEN attempts = 0 THEN 1 ELSE attempts END, grant_attempts = grant_attempts + 1,
   granted_at_ms = CASE WHEN grant_attempts = 0 THEN :now_ms ELSE granted_at_ms END,
   trail = trail || :trail
-WHERE wal_id IN (
+-- As an array: a plan that asks again for each row would find other rows each time.
+WHERE wal_id = ANY (ARRAY(
   SELECT wal_id FROM units
   WHERE status = 'pending' AND dataset = :dataset AND provider = :provider AND alone = :alone
     AND not_before_ms <= :now_ms
   ORDER BY not_before_ms LIMIT :row_limit FOR UPDATE SKIP LOCKED
-) AND status = 'pending'
+)) AND status = 'pending'
 RETURNING
   wal_id, version, dataset, provider, queue, object_uri, event_time_ms, attempts, replay_reason, extra,
   etag, sequencer, size, version_id, content_version, done_version, grants, grant_attempts, granted_at_ms,
@@ -38,5 +39,5 @@ WHERE number IN (SELECT value::bigint FROM jsonb_array_elements_text(:numbers::j
 
 -- name: unit_deltas.take
 DELETE FROM unit_deltas
-WHERE number IN (SELECT number FROM unit_deltas ORDER BY number LIMIT :row_limit FOR UPDATE SKIP LOCKED)
+WHERE number = ANY (ARRAY(SELECT number FROM unit_deltas ORDER BY number LIMIT :row_limit FOR UPDATE SKIP LOCKED))
 RETURNING dataset, name, amount, high_ms

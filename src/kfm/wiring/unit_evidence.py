@@ -1,0 +1,105 @@
+"""Evidence about units that leaves the house: events of their attempts, and their provenance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from kfm import __version__
+from kfm.core.errors import UsageError
+from kfm.core.masking import MASK_KEY, is_masked
+from kfm.core.unit_lineage import TOPIC
+from kfm.lineage.delivery import Delivered, deliver_letters
+from kfm.lineage.units import UnitCollector, UnitScribe
+from kfm.wiring.evidence import RUN_DELIVERY_MS, MaskKey, Surroundings, deliver, make_collector
+
+if TYPE_CHECKING:
+    from kfm.core.evidence import Letter
+    from kfm.ports import Collector
+
+BATCH = 20  # letters; each is some hundred events
+
+
+def hidden_units(app: Surroundings) -> Callable[[str], bool]:
+    """Must a dataset of units not be named? What is announced to everybody is no secret, unless its rights
+    are declared here and say so."""
+    declared = {dataset.id: is_masked(dataset) for dataset in app.settings.datasets}
+    return lambda dataset: declared.get(dataset, False)
+
+
+def unit_mask(app: Surroundings) -> Callable[[str], str]:
+    key = MaskKey()
+    key.value = app.ledger.mark(MASK_KEY)
+    return key.mask
+
+
+def unit_scribe(app: Surroundings) -> UnitScribe:
+    settings = app.settings
+    return UnitScribe(
+        namespace=settings.lineage.namespace or f"kfm.{settings.environment}",
+        producer_version=__version__,
+        masked=hidden_units(app),
+        mask=unit_mask(app),
+        hide=lambda text: app.loaded.discretion.hide(text),
+    )
+
+
+def deliver_units(
+    app: Surroundings,
+    *,
+    deadline_ms: int = RUN_DELIVERY_MS,
+    progress: Callable[[int], None] = lambda _sent: None,
+) -> Delivered:
+    """One bounded pass over the letters about units that wait. Never raises."""
+    if app.store is None:
+        return Delivered()
+
+    def collector() -> Collector | None:
+        made = make_collector(app)
+        return None if made is None else UnitCollector(made, unit_scribe(app), app.clock)
+
+    return deliver_letters(
+        app.store, collector, app.clock, topic=TOPIC, batch=BATCH, deadline_ms=deadline_ms, progress=progress
+    )
+
+
+def deliver_all(
+    app: Surroundings, *, deadline_ms: int, progress: Callable[[int], None] = lambda _sent: None
+) -> tuple[Delivered, Delivered]:
+    """Events of runs, then letters about units."""
+    runs = deliver(app, deadline_ms=deadline_ms, progress=progress)
+    units = deliver_units(app, deadline_ms=deadline_ms, progress=lambda sent: progress(runs.sent + sent))
+    return runs, units
+
+
+def unit_letters(app: Surroundings, wal_id: str) -> list[Letter]:
+    """The events of a unit's attempts, in their order."""
+    scribe = unit_scribe(app)
+    history = app.ledger.unit_reader().history_of(wal_id)
+    ends = dict.fromkeys(move.at_ms for move in history if move.status in ("succeeded", "failed"))
+    return [
+        event
+        for at_ms in ends
+        for letter in app.ledger.letters(f"units/{at_ms}")
+        for event in scribe.of_unit(letter, wal_id)
+    ]
+
+
+def unit_provenance(app: Surroundings, wal_id: str, *, internal: bool = False) -> bytes:
+    """The PROV-O document of a unit."""
+    from kfm.lineage.linked import written
+    from kfm.lineage.prov_units import unit_document
+
+    reader = app.ledger.unit_reader()
+    stored = reader.stored(wal_id)
+    if stored is None:
+        raise UsageError(f"There is no unit `{wal_id}`.", remedy="`kfm nodd units` lists them.")
+    veiled = hidden_units(app)(stored.unit.dataset) and not internal
+    return written(
+        unit_document(
+            stored,
+            reader.history_of(wal_id),
+            mask=unit_mask(app) if veiled else None,
+            environment=app.settings.environment,
+        )
+    )
