@@ -135,8 +135,8 @@ def fill_postgresql(execute: Execute, total: int) -> None:
     execute("CHECKPOINT")
 
 
-# What was claimed is due again, as if it had never been: for the next round.
+# What was claimed is due again, behind all others: every round finds units that it has not just touched.
 GIVE_BACK = """\
 UPDATE units SET status = 'pending', version = 1, attempts = 0, grant_attempts = 0, lease_until_ms = 0,
-  worker_id = NULL, ingest_run_id = NULL, trail = ''
+  worker_id = NULL, ingest_run_id = NULL, trail = '', not_before_ms = updated_at_ms
 WHERE status = 'in_progress'"""

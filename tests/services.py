@@ -1,4 +1,4 @@
-"""Real servers for the tests: PostgreSQL and an S3 emulator, both from the pinned test requirements;
+"""Real servers for the tests: PostgreSQL and two emulators of AWS, from the pinned test requirements;
 Prometheus' rule checker, from the system's packages; and environments with frameworks in them.
 
 Each is started at most once per test process, on a free port of 127.0.0.1, and

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -101,6 +102,15 @@ def test_s3_honours_conditions(s3_endpoint: str, s3_bucket: str) -> None:
     assert client.get_object(Bucket=s3_bucket, Key="pointer")["Body"].read() == b"2"
 
 
+@pytest.mark.parametrize("fixture", ["s3_endpoint", "ministack_endpoint"])
+def test_emulators_serve_this_machine_alone(request: pytest.FixtureRequest, fixture: str) -> None:
+    """They answer at 127.0.0.1 only: one that listened everywhere would answer at its neighbour, too."""
+    port = int(request.getfixturevalue(fixture).rsplit(":", 1)[1])
+    socket.create_connection(("127.0.0.1", port), timeout=5).close()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.2", port), timeout=5)
+
+
 def test_servers_end_when_their_test_process_is_killed(tmp_path: Path) -> None:
     """A killed test run leaves no server behind."""
     script = (
@@ -122,8 +132,6 @@ def test_servers_end_when_their_test_process_is_killed(tmp_path: Path) -> None:
 
 
 def _answers(port: int) -> bool:
-    import socket
-
     with socket.socket() as probe:
         probe.settimeout(1)
         return probe.connect_ex(("127.0.0.1", port)) == 0

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from kfm.core import merkle
 from kfm.core.evidence import Link
 from kfm.core.records import Record
-from kfm.core.sealing import Seal, from_details, leaf
+from kfm.core.sealing import EVENTS, UNITS, Row, Seal, from_details, leaf
 from kfm.ports import LedgerReader, Store
 
 KIND = "seal"
-STREAM = "outbox"
+STREAMS = {EVENTS: "Events", UNITS: "Pages of units"}
 PAGE_ROWS = 500
 
 
 class SealsVerdict(Record, frozen=True):
-    """What the seals say of the events that were posted."""
+    """What the seals say of the rows of one stream: events that were posted, or the history of units."""
 
     seals: int = 0
     sealed: int = 0  # rows that a seal vouches for
@@ -30,33 +30,36 @@ class SealsVerdict(Record, frozen=True):
         return self.broken_seal is None
 
 
-def seal_all(store: Store, actor: str, minimum: int = 1) -> list[Seal]:
+def seal_all(store: Store, actor: str, minimum: int = 1, stream: str = EVENTS) -> list[Seal]:
     """Seal what no seal covers yet, if it is that much."""
-    newest = next(iter(store.governance(kind=KIND, subject=STREAM, limit=1)), None)
-    high = from_details(STREAM, newest.details).high if newest else 0
-    if store.events_posted(after=high) < minimum:
+    newest = next(iter(store.governance(kind=KIND, subject=stream, limit=1)), None)
+    high = from_details(stream, newest.details).high if newest else 0
+    if _count(store, stream, high) < minimum:
         return []
     made = []
-    while (one := store.seal(actor)) is not None:
+    while (one := store.seal(actor, stream=stream)) is not None:
         made.append(one)
     return made
 
 
-def verify_seals(ledger: LedgerReader, links: Iterable[Link]) -> SealsVerdict:
+def verify_seals(ledger: LedgerReader, links: Iterable[Link], stream: str = EVENTS) -> SealsVerdict:
     """Every seal of the chain against the rows that it names. The chain itself is checked elsewhere."""
     seals = sealed = high = 0
     for one in links:
-        if one.entry.kind != KIND or one.entry.subject != STREAM:
+        if one.entry.kind != KIND or one.entry.subject != stream:
             continue
-        seal = from_details(STREAM, one.entry.details)
+        seal = from_details(stream, one.entry.details)
         wrong = _wrong(ledger, seal)
         if wrong:
             return SealsVerdict(
-                seals=seals, sealed=sealed, broken_seal=one.number, detail=f"Events {_named(seal)}: {wrong}."
+                seals=seals,
+                sealed=sealed,
+                broken_seal=one.number,
+                detail=f"{STREAMS[stream]} {_named(seal)}: {wrong}.",
             )
         seals, sealed, high = seals + 1, sealed + seal.count, max(high, seal.high)
-    total = ledger.events_posted()
-    tail = ledger.events_between(high + 1, 2**62, 1)
+    total = _count(ledger, stream)
+    tail = _between(ledger, stream, high + 1, 2**62, 1)
     return SealsVerdict(
         seals=seals,
         sealed=sealed,
@@ -69,14 +72,24 @@ def _wrong(ledger: LedgerReader, seal: Seal) -> str | None:
     leaves: list[bytes] = []
     for first, last in seal.members:
         at = first
-        while at <= last and (page := ledger.events_between(at, last, PAGE_ROWS)):
-            leaves += [leaf(letter) for letter in page]
+        while at <= last and (page := _between(ledger, seal.stream, at, last, PAGE_ROWS)):
+            leaves += [leaf(row) for row in page]
             at = page[-1].number + 1
     if len(leaves) != seal.count:
         return f"{seal.count} were sealed, {len(leaves)} are there"
     if merkle.root(leaves).hex() != seal.root:
         return "one of them is not what was sealed"
     return None
+
+
+def _count(ledger: LedgerReader, stream: str, after: int = 0) -> int:
+    return ledger.unit_reader().pages_written(after) if stream == UNITS else ledger.events_posted(after)
+
+
+def _between(ledger: LedgerReader, stream: str, first: int, last: int, limit: int) -> Sequence[Row]:
+    if stream == UNITS:
+        return ledger.unit_reader().pages_between(first, last, limit)
+    return ledger.events_between(first, last, limit)
 
 
 def _named(seal: Seal) -> str:

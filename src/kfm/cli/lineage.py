@@ -9,7 +9,7 @@ from typing import Any
 import click
 import msgspec
 
-from kfm.cli.lookup import find_run_or_call
+from kfm.cli.lookup import find_run_or_call, find_unit, is_wal_id
 from kfm.cli.options import session_options
 from kfm.cli.output import instant, one_line, table
 from kfm.cli.places import directory_option, find_pass, opened
@@ -38,8 +38,16 @@ def show(session: Session, run: str, raw: bool, directory: str | None) -> None:
     """Show the OpenLineage events of one run: each attempt of it and of its nodes.
 
     RUN is the id of a run, of a pass over a pipeline's nodes, or of a call that was turned away, or the
-    beginning of one. With --events the stored events are printed, one on each line; with --json as one array.
+    beginning of one; or the id of a unit (wal_id), whole. With --events the events themselves are printed, one
+    on each line; with --json as one array.
     """
+    if is_wal_id(run):
+        with session.app(read_only=True) as app:
+            from kfm.wiring.unit_evidence import unit_letters
+
+            find_unit(app.ledger.unit_reader(), run)
+            _show(session, run, unit_letters(app, run), app.ledger.now_ms(), raw)
+        return
     with opened(session, directory) as place:
         ledger = place.store
         about = _find(place, run)
@@ -48,12 +56,16 @@ def show(session: Session, run: str, raw: bool, directory: str | None) -> None:
         if not letters and about.run_id is not None:  # a call that was answered with a run
             letters = ledger.letters(about.run_id)
         now_ms = ledger.now_ms()
+    subject = letters[0].subject if letters else about.run_id or call_id
+    _show(session, str(subject), letters, now_ms, raw)
+
+
+def _show(session: Session, subject: str, letters: list[Any], now_ms: int, raw: bool) -> None:
     if raw:
         _print_stored([letter.body for letter in letters], session.output)
         return
     documents = [_event_document(letter, now_ms) for letter in letters]
     lines = _attempt_table(documents) if documents else ["no events: there was no lineage when it began"]
-    subject = letters[0].subject if letters else about.run_id or call_id
     session.emit({"subject": subject, "events": documents}, lines, rows=documents)
 
 
@@ -68,8 +80,14 @@ def prov(session: Session, run: str, internal: bool, directory: str | None) -> N
     """Print the provenance of one run: PROV-O as JSON-LD, one document.
 
     RUN is the id of a run, of a pass over a pipeline's nodes, or of a call that was turned away, or the
-    beginning of one. The SHACL shapes that it keeps to are in kfm/contracts/shapes/prov.ttl.
+    beginning of one; or the id of a unit (wal_id), whole. The SHACL shapes that it keeps to are in kfm/contracts/shapes/prov.ttl.
     """
+    if is_wal_id(run):
+        with session.app(read_only=True) as app:
+            from kfm.wiring.unit_evidence import unit_provenance
+
+            sys.stdout.write(unit_provenance(app, run, internal=internal).decode())
+        return
     with opened(session, directory) as place:
         about = _find(place, run)
         if hasattr(about, "graph"):
@@ -135,7 +153,7 @@ def _attempt_row(events: list[dict[str, Any]]) -> tuple[str, ...]:
     first = events[0]
     end = next((event for event in events if event["event_type"] != "START"), None)
     waiting = sum(event["delivered_at"] is None for event in events)
-    what = {"call": "call turned away", "run": "run", "pass": "pass"}.get(
+    what = {"call": "call turned away", "run": "run", "pass": "pass", "unit": "unit"}.get(
         first["kind"], one_line(first["node"])
     )
     return (
@@ -184,8 +202,8 @@ def deliver(session: Session, wait: bool, timeout_seconds: int) -> int:
                 "Lineage events go nowhere: lineage.export is none, or OPENLINEAGE_DISABLED is set.",
                 remedy="Set lineage.export to file or http.",
             )
-        watch = _Watch(app.ledger.backlog(_topic()).waiting, session)
-        sent, last = _passes(app, session, watch, timeout_seconds * 1000 if wait else 0)
+        watch = _Watch(sum(app.ledger.backlog(topic).waiting for topic in _topics()), session)
+        sent, units_sent, last, units = _passes(app, session, watch, timeout_seconds * 1000 if wait else 0)
         watch.done()
     code = 0 if not last.waiting and last.trouble is None else 4
     document = {

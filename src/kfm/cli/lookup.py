@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from kfm.core.errors import UsageError
 
 PREFIX_CHARS_MIN = 4
+WAL_ID = re.compile(r"[0-9a-f]{13}-[0-9a-f]{20}")
 SEARCHED_MAX = 10_000
 NAMED_MAX = 3
+
+
+def is_wal_id(text: str) -> bool:
+    """Is it the id of a unit? No id of anything else looks like one."""
+    return WAL_ID.fullmatch(text) is not None
+
+
+def find_unit(reader: Any, wanted: str) -> Any:
+    """A unit with what the ledger keeps beside it, by its id."""
+    found = reader.stored(wanted) if is_wal_id(wanted) else None
+    if found is None:
+        raise UsageError(f"There is no unit `{wanted[:80]}`.", remedy="`kfm nodd units` lists them.")
+    return found
 
 
 def find_run(ledger: Any, wanted: str) -> Any:

@@ -87,12 +87,16 @@ class Told(Record, frozen=True):
 
 def cause_of(trouble: Trouble) -> str:
     """What makes two troubles the same: whom, and what."""
+    return _cause(trouble.about, trouble.name, trouble.error_class, trouble.error_code)
+
+
+def _cause(about: About, name: str, error_class: str, error_code: str) -> str:
     document = {
         "kfm": CAUSE_TAG,
-        "about": trouble.about,
-        "name": trouble.name,
-        "error_class": trouble.error_class,
-        "error_code": trouble.error_code,
+        "about": about,
+        "name": name,
+        "error_class": error_class,
+        "error_code": error_code,
     }
     return sha256_text(canonical_bytes(document))
 
@@ -102,14 +106,7 @@ def cause_of(trouble: Trouble) -> str:
 
 def held_cause(dataset_id: str, error_classes: Sequence[str], error_code: str) -> str:
     """Of something that was given up with this error."""
-    document = {
-        "kfm": CAUSE_TAG,
-        "about": "dataset",
-        "name": dataset_id,
-        "error_class": error_classes[-1] if error_classes else "unknown",
-        "error_code": error_code,
-    }
-    return sha256_text(canonical_bytes(document))
+    return _cause("dataset", dataset_id, error_classes[-1] if error_classes else "unknown", error_code)
 
 
 def held_trouble(held: Held, state: RetryState | None, *, halted: bool = False) -> Trouble:

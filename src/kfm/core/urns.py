@@ -65,6 +65,16 @@ def agent_urn(name: str) -> str:
     return _urn("agent", name)
 
 
+def object_urn(wal_id: str, content_version: int) -> str:
+    """The bytes that were announced under a unit's key, the so-manieth time."""
+    return _urn("object", wal_id, str(content_version))
+
+
+def item_urn(collection_id: str, item_id: str) -> str:
+    """An item of the catalogue."""
+    return _urn("item", collection_id, item_id)
+
+
 def node_urn(run_id: str, node: str) -> str:
     """A node of a pipeline at work in a run."""
     return _urn("node", run_id, node)

@@ -19,43 +19,44 @@ from kfm.ingest.object_keys import check_bucket, check_key, decode_key
 from kfm.ingest.plain_json import same_but_blanks
 from kfm.ingest.refusals import Refusal
 from kfm.ingest.shapes.s3 import s3_time
+from kfm.ingest.shapes.sns import URL_CHARS_MAX
 from kfm.ingest.topics import check_certificate
 
+# Never empty: where a text is missing the records have an empty one, and the two must not be mixed up.
 Text = Annotated[str, msgspec.Meta(min_length=1, max_length=TEXT_CHARS_MAX)]
-# Written again, a record has what was there and no more: so an absent text must not be an empty one.
-Optional = Annotated[str, msgspec.Meta(max_length=TEXT_CHARS_MAX)]
+Url = Annotated[str, msgspec.Meta(min_length=1, max_length=URL_CHARS_MAX)]
 
 
 class Principal(Record, frozen=True, gc=False):
-    principalId: str  # noqa: N815 - names are Amazon's here, and in Amazon's order
+    principalId: Text  # noqa: N815 - names are Amazon's here, and in Amazon's order
 
 
 class Request(Record, frozen=True, gc=False):
-    sourceIPAddress: str  # noqa: N815
+    sourceIPAddress: Text  # noqa: N815
 
 
 class Response(Record, frozen=True, gc=False, rename={"request_id": "x-amz-request-id", "id_2": "x-amz-id-2"}):
-    request_id: str
-    id_2: str
+    request_id: Text
+    id_2: Text
 
 
 class Bucket(Record, frozen=True, gc=False, omit_defaults=True):
     name: Text
     ownerIdentity: Principal | None = None  # noqa: N815
-    arn: str = ""
+    arn: Text = ""
 
 
 class Thing(Record, frozen=True, gc=False, omit_defaults=True):
     key: Text
     size: Annotated[int, msgspec.Meta(ge=0, le=SIZE_MAX)] | None = None
-    eTag: Optional = ""  # noqa: N815
-    versionId: Optional = ""  # noqa: N815
-    sequencer: Optional = ""
+    eTag: Text = ""  # noqa: N815
+    versionId: Text = ""  # noqa: N815
+    sequencer: Text = ""
 
 
 class Storage(Record, frozen=True, gc=False, omit_defaults=True, kw_only=True):
-    s3SchemaVersion: str = ""  # noqa: N815
-    configurationId: str = ""  # noqa: N815
+    s3SchemaVersion: Text = ""  # noqa: N815
+    configurationId: Text = ""  # noqa: N815
     bucket: Bucket
     object: Thing
 
@@ -63,8 +64,8 @@ class Storage(Record, frozen=True, gc=False, omit_defaults=True, kw_only=True):
 class Happened(Record, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     eventVersion: Literal["2.0", "2.1", "2.2", "2.3", "2.4", "2.5"]  # noqa: N815
     eventSource: Literal["aws:s3"]  # noqa: N815
-    awsRegion: str = ""  # noqa: N815
-    eventTime: str  # noqa: N815
+    awsRegion: Text = ""  # noqa: N815
+    eventTime: Text  # noqa: N815
     eventName: Literal[  # noqa: N815
         "ObjectCreated:Put",
         "ObjectCreated:Post",
@@ -83,15 +84,15 @@ class Event(Record, frozen=True, gc=False):
 
 class Envelope(Record, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     Type: Literal["Notification"]
-    MessageId: str = ""
-    TopicArn: str
-    Subject: str = ""
+    MessageId: Text = ""
+    TopicArn: Text
+    Subject: Text = ""
     Message: str
-    Timestamp: str = ""
-    SignatureVersion: str = ""
-    Signature: str = ""
-    SigningCertURL: Annotated[str, msgspec.Meta(max_length=2048)] = ""
-    UnsubscribeURL: str = ""
+    Timestamp: Text = ""
+    SignatureVersion: Text = ""
+    Signature: Text = ""
+    SigningCertURL: Url = ""
+    UnsubscribeURL: Text = ""
 
 
 _ENVELOPE = msgspec.json.Decoder(Envelope)

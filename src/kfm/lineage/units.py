@@ -67,9 +67,7 @@ class UnitScribe:
     def of_unit(self, letter: Letter, wal_id: str) -> list[Letter]:
         """Those that are about one unit."""
         about = [ended.wal_id for ended in _DECODE.decode(letter.body) for _ in range(EVENTS_OF_ATTEMPT)]
-        return [
-            event for event, whose in zip(self.letters(letter), about, strict=True) if whose == wal_id
-        ]
+        return [event for event, whose in zip(self.letters(letter), about, strict=True) if whose == wal_id]
 
     def events(self, ended: Ended, ended_at_ms: int) -> Iterator[dict[str, Any]]:
         lineage_id = unit_attempt_id(ended.wal_id, ended.attempt)

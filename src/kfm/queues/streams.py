@@ -69,6 +69,8 @@ class StreamQueue:
                 number = str(next(self._numbers))
                 self._ready.append(Message(receipt=number, body=line, message_id=f"{self._name}:{number}"))
         handed = [self._ready.popleft() for _ in range(min(limit, len(self._ready)))]
+        if not handed and self._at_end:  # nobody should ask in a circle
+            self._clock.sleep_ms(max(0, until_ms - self._clock.monotonic_ms()))
         again_ms = self._clock.monotonic_ms() + self._visibility_ms
         self._out.update((message.receipt, (message, again_ms)) for message in handed)
         return handed

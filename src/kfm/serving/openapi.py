@@ -6,6 +6,7 @@ from typing import Any
 
 from kfm import __version__
 from kfm.ingest.searching import LIMIT_DEFAULT, LIMIT_MAX
+from kfm.serving.queries import ITEMS_FIELDS, SEARCH_FIELDS
 
 OPENAPI = "application/vnd.oai.openapi+json;version=3.0"
 _JSON = "application/json"
@@ -13,8 +14,8 @@ _GEOJSON = "application/geo+json"
 
 
 def openapi(title: str) -> dict[str, Any]:
-    items = [_in_path("collectionId"), *map(_parameter, ("bbox", "datetime", "limit", "token"))]
-    search = [*items[1:], *map(_parameter, ("collections", "ids", "intersects"))]
+    items = [_in_path("collectionId"), *map(_parameter, ITEMS_FIELDS)]
+    search = list(map(_parameter, SEARCH_FIELDS))
     return {
         "openapi": "3.0.3",
         "info": {

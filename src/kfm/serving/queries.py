@@ -15,8 +15,8 @@ from kfm.ingest.intersection import Shape
 
 BODY_BYTES_MAX = 1 << 20
 VALUE_CHARS_MAX = 100_000
-ITEMS_FIELDS = ("bbox", "datetime", "limit", "token")
-SEARCH_FIELDS = (*ITEMS_FIELDS, "collections", "ids", "intersects")
+ITEMS_FIELDS = ("bbox", "datetime", "limit", "token", "collections", "ids")
+SEARCH_FIELDS = (*ITEMS_FIELDS, "intersects")
 
 
 class Query(NamedTuple):
@@ -48,6 +48,8 @@ def from_text(
             plain[name] = text
     search, shape = _search(plain)
     if collection_id is not None:
+        if search.collections not in ((), (collection_id,)):  # pystac-client names it again
+            raise UsageError("`collections` can't be used. The address names the collection already.")
         search = msgspec.structs.replace(search, collections=(collection_id,))
     return Query(search, shape, said=tuple(pairs))
 

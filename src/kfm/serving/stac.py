@@ -92,8 +92,13 @@ class _Api:
         """In a thread, with a reader of its own: neither the loop nor another request waits for the store."""
 
         def asked() -> Result:
-            with self._open() as catalogue:
-                return work(catalogue)
+            try:
+                with self._open() as catalogue:
+                    return work(catalogue)
+            except (HTTPException, KfmError):
+                raise
+            except Exception as error:  # a defect: answered like any trouble, the server goes on
+                raise KfmError(f"{type(error).__name__}: {error}") from error
 
         return await run_in_threadpool(asked)
 

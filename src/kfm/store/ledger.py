@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from kfm.ports import Witness
     from kfm.store.branches import EmbeddedBranches
     from kfm.store.bursts import Bursts
+    from kfm.store.replays import Replays
     from kfm.store.units import Units
 
 
@@ -223,6 +224,11 @@ class SqlStore(Ledger):
 
         return Units(self._database, self._journal.watch)
 
+    def replays(self) -> Replays:
+        from kfm.store.replays import Replays
+
+        return Replays(self._database, self._journal.watch)
+
     def bursts(self) -> Bursts:
         from kfm.store.bursts import Bursts
 
@@ -300,9 +306,9 @@ class SqlStore(Ledger):
 
         self._database.write(change)
 
-    def seal(self, actor: str, limit: int = 1000) -> Seal | None:
-        """Enter one root for the events that no seal covers yet; None if there are none."""
-        return self._database.write(lambda session: sealing.seal(session, actor, limit))
+    def seal(self, actor: str, limit: int = 1000, stream: str = "outbox") -> Seal | None:
+        """Enter one root for the rows of a stream that no seal covers yet; None if there are none."""
+        return self._database.write(lambda session: sealing.seal(session, actor, limit, stream))
 
     def hasten_letters(self, topic: str) -> None:
         self._database.write(

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from kfm.core.passes import PassFigures
     from kfm.store.branches import EmbeddedBranchReader
     from kfm.store.catalogue_reading import CatalogueTables
+    from kfm.store.replays import ReplayReader
     from kfm.store.units import UnitReader
 
 
@@ -361,6 +362,11 @@ class Ledger:
         from kfm.store.units import UnitReader
 
         return UnitReader(self._database)
+
+    def replay_reader(self) -> ReplayReader:
+        from kfm.store.replays import ReplayReader
+
+        return ReplayReader(self._database)
 
     def catalogue(self) -> CatalogueTables:
         from kfm.store.catalogue_reading import CatalogueTables

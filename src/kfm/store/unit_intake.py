@@ -45,7 +45,7 @@ def take_in(session: Session, intake: Intake, watch: Watch) -> IntakeReport:
 
 
 def _insert_new(session: Session, taken: Sequence[Taken], now_ms: int, tally: Tally) -> list[Taken]:
-    """Insert those that are new; the others come back: by id, and of one id in the order they were said in."""
+    """Insert those that are new; the others come back by id, those of one id in the order they came in."""
     if not taken:
         return []
     first: dict[str, Taken] = {}
@@ -220,7 +220,7 @@ def _before(first_ms: int | None, second_ms: int | None) -> bool:
 
 
 def _advance(session: Session, seen: Stored, sequencer: str | None) -> None:
-    """How far the key has come, also where nothing else changed: what is older than that says nothing any more."""
+    """How far the key has come, also where nothing else changed: what is older has nothing to say."""
     if sequencer and (not seen.sequencer or newer(sequencer, seen.sequencer)):
         session.all("units.advance", wal_id=seen.unit.wal_id, sequencer=sequencer)
 

@@ -140,9 +140,7 @@ class Ending:
             self._tally.add(claimed.dataset, f"attempts:{claimed.attempts}")
             self._ended.append(unit_lineage.of_success(one, status))
             if claimed.attempts > 1:
-                self._watch.let_go(
-                    self._session, claimed.wal_id, self._now_ms, f"attempt {claimed.attempts}"
-                )
+                self._watch.let_go(self._session, claimed.wal_id, self._now_ms, f"attempt {claimed.attempts}")
         unit_pages.write(self._session, number, "succeeded", "succeeded", members, at_ms=self._now_ms)
         self._gather(ours)
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from kfm.core.records import Unit
-from kfm.core.wal import Claim, Claimed, Finish, Finished, Intake, IntakeReport, Lane, Move, Stored
-from kfm.store import governance, unit_counts, unit_intake, unit_pages, unit_rows, unit_work
+from kfm.core.records import GovernanceEntry
+from kfm.core.wal import Claim, Claimed, Finish, Finished, Intake, IntakeReport, Lane
+from kfm.store import governance, unit_counts, unit_intake, unit_work
 from kfm.store.session import Database, Session
 from kfm.store.unit_counts import Tally
+from kfm.store.unit_reading import UnitQueries
 
 if TYPE_CHECKING:
     from kfm.store.incidents import Watch
@@ -18,28 +19,8 @@ LANES_MAX = 10_000
 REAPED_MAX = 10_000
 
 
-class UnitReader:
+class UnitReader(UnitQueries):
     """Implements `ingest_ports.WalReader`."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    def unit(self, wal_id: str) -> Unit | None:
-        stored = self.stored(wal_id)
-        return None if stored is None else stored.unit
-
-    def stored(self, wal_id: str) -> Stored | None:
-        return unit_rows.get(self._database.session, wal_id)
-
-    def history_of(self, wal_id: str) -> list[Move]:
-        stored = self.stored(wal_id)
-        return [] if stored is None else unit_pages.history(self._database.session, wal_id, stored.trail)
-
-    def unit_counts(self) -> dict[tuple[str, str], int]:
-        return {key: amount for key, (amount, _) in self.totals().items()}
-
-    def totals(self) -> dict[tuple[str, str], tuple[int, int | None]]:
-        return unit_counts.totals(self._database.session)
 
     def lanes(self) -> list[Lane]:
         """Found one after the other in the index, so that what waits in them is not counted."""
@@ -100,6 +81,14 @@ class Units(UnitReader):
             tally.write(session)
             governance.append(session, ending.entries)
             return count
+
+        return self._database.write(change)
+
+    def release_dead(self, envelope_hash: str, entry: GovernanceEntry) -> int:
+        def change(session: Session) -> int:
+            released = session.all("dead_messages.release", envelope_hash=envelope_hash)
+            governance.append(session, [entry] if released else [])
+            return len(released)
 
         return self._database.write(change)
 

@@ -15,7 +15,7 @@ import pytest
 
 from kfm.ingest_ports import Message, Queue
 from kfm.queues.folder import FolderQueue
-from kfm.queues.sqs import open_sqs
+from kfm.queues.sqs import SqsQueue, open_sqs
 from kfm.queues.streams import StreamQueue
 from tests import services
 from tests.stand_ins import FakeClock
@@ -23,6 +23,7 @@ from tests.stand_ins import FakeClock
 EMULATORS = {"sqs-moto": "s3_endpoint", "sqs-ministack": "ministack_endpoint"}
 KINDS = ("folder", "folder-done", "folder-lines", "stream", *EMULATORS)
 SHORT_MS = 1_000  # the shortest time that SQS hides what was received
+KEY = "CONUS/PrecipRate_00.00/20260101/MRMS_PrecipRate_00.00_20260101-{:06}.grib2.gz"
 WAIT_MS = 4_000  # for what was received before to come again
 
 
@@ -145,3 +146,42 @@ def all_of(queue: Queue, count: int, wait_ms: int) -> list[Message]:
             break
         found += queue.receive(count - len(found), wait_ms)
     return found
+
+
+# --- topics --------------------------------------------------------------------------
+
+
+def s3_event(number: int) -> str:
+    record = {
+        "eventVersion": "2.1",
+        "eventSource": "aws:s3",
+        "eventTime": "2026-01-01T00:01:00.000Z",
+        "eventName": "ObjectCreated:Put",
+        "s3": {"bucket": {"name": "noaa-mrms-pds"}, "object": {"key": KEY.format(number), "size": 12}},
+    }
+    return json.dumps({"Records": [record]})
+
+
+class Fanned:
+    """A topic, its queue, and where messages go that were received twice in vain."""
+
+    def __init__(self, endpoint: str) -> None:
+        self.endpoint = endpoint
+        self.sqs, sns = sqs_client(endpoint), sqs_client(endpoint, "sns")
+        mark = secrets.token_hex(6)
+        self.topic = sns.create_topic(Name=f"NewObject-{mark}")["TopicArn"]
+        self.publish = lambda text: sns.publish(TopicArn=self.topic, Message=text)
+        self.dead_url, dead_arn = self._queue(f"dead-{mark}", {})
+        redrive = json.dumps({"deadLetterTargetArn": dead_arn, "maxReceiveCount": "2"})
+        self.url, arn = self._queue(f"intake-{mark}", {"RedrivePolicy": redrive})
+        sns.subscribe(TopicArn=self.topic, Protocol="sqs", Endpoint=arn)
+
+    def _queue(self, name: str, attributes: dict[str, str]) -> tuple[str, str]:
+        url = self.sqs.create_queue(QueueName=name, Attributes=attributes)["QueueUrl"]
+        asked = self.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])
+        return url, asked["Attributes"]["QueueArn"]
+
+    def open(self, url: str) -> SqsQueue:
+        return open_sqs(
+            url, name="mrms", region=services.S3_REGION, endpoint_url=self.endpoint, visibility_ms=60_000
+        )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.server
-import json
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -17,44 +16,10 @@ from kfm.ingest.registry import IntakePolicy, load_registry
 from kfm.ingest_ports import Message
 from kfm.queues.sqs import SqsQueue, open_sqs
 from tests import services
-from tests.conformance.queues.senders import all_of, bodies, credentials, receipts, sqs_client, texts
+from tests.conformance.queues.senders import Fanned, all_of, bodies, credentials, receipts, s3_event, texts
 
 REGION = services.S3_REGION
-KEY = "CONUS/PrecipRate_00.00/20260101/MRMS_PrecipRate_00.00_20260101-{:06}.grib2.gz"
 NOW_MS = 1_790_000_000_000
-
-
-def s3_event(number: int) -> str:
-    record = {
-        "eventVersion": "2.1",
-        "eventSource": "aws:s3",
-        "eventTime": "2026-01-01T00:01:00.000Z",
-        "eventName": "ObjectCreated:Put",
-        "s3": {"bucket": {"name": "noaa-mrms-pds"}, "object": {"key": KEY.format(number), "size": 12}},
-    }
-    return json.dumps({"Records": [record]})
-
-
-class Fanned:
-    """A topic, its queue, and where messages go that were received twice in vain."""
-
-    def __init__(self, endpoint: str) -> None:
-        self.endpoint = endpoint
-        self.sqs, sns = sqs_client(endpoint), sqs_client(endpoint, "sns")
-        self.topic = sns.create_topic(Name="NewObject")["TopicArn"]
-        self.publish = lambda text: sns.publish(TopicArn=self.topic, Message=text)
-        self.dead_url, dead_arn = self._queue("dead", {})
-        redrive = json.dumps({"deadLetterTargetArn": dead_arn, "maxReceiveCount": "2"})
-        self.url, arn = self._queue("intake", {"RedrivePolicy": redrive})
-        sns.subscribe(TopicArn=self.topic, Protocol="sqs", Endpoint=arn)
-
-    def _queue(self, name: str, attributes: dict[str, str]) -> tuple[str, str]:
-        url = self.sqs.create_queue(QueueName=name, Attributes=attributes)["QueueUrl"]
-        asked = self.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])
-        return url, asked["Attributes"]["QueueArn"]
-
-    def open(self, url: str) -> SqsQueue:
-        return open_sqs(url, name="mrms", region=REGION, endpoint_url=self.endpoint, visibility_ms=60_000)
 
 
 @pytest.mark.req("WAL-20")

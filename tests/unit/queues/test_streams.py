@@ -35,6 +35,19 @@ def test_a_pipe_is_not_waited_for() -> None:
         assert queue.ended
 
 
+def test_after_its_end_a_stream_is_waited_for_as_long_as_was_said() -> None:
+    """Whoever polls on does not do it in a circle; what is not acknowledged in time comes again."""
+    clock = FakeClock()
+    queue = StreamQueue(io.BytesIO(b"1"), clock, visibility_ms=700)
+    assert len(queue.receive(10, 500)) == 1
+    assert clock.slept == []
+    assert queue.receive(10, 500) == []
+    assert clock.slept == [500]
+    assert not queue.ended
+    assert queue.receive(10, 500) == []
+    assert [message.body for message in queue.receive(10, 500)] == [b"1"]
+
+
 def test_a_long_line_is_cut_and_the_next_is_whole() -> None:
     """No more of a line is held than is needed to say that it is too long."""
     lines = b"x" * (5 * MESSAGE_BYTES_MAX) + b"\n1\n" + b"y" * MESSAGE_BYTES_MAX + b"\n"

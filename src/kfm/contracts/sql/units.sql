@@ -106,6 +106,61 @@ UPDATE units SET lease_until_ms = :lease_until_ms
 WHERE wal_id = :wal_id AND version = :version AND status = 'in_progress'
 RETURNING wal_id
 
+-- name: units.list
+SELECT
+  wal_id, dataset, object_uri, provider, queue, event_time_ms, time_range_start_ms, time_range_end_ms, status,
+  attempts, last_attempt_at_ms, last_error_code, last_error_message, integrity_status, metadata_status,
+  stac_status, provenance_status, stac_item_id, stac_collection_id, stac_item_href, ingest_run_id, worker_id,
+  replay_reason, created_at_ms, updated_at_ms, version, extra,
+  etag, sequencer, size, version_id, content_version, done_version, lease_until_ms, not_before_ms, grants,
+  grant_attempts, granted_at_ms, alone, removed, unclear, replacing, trail
+FROM units
+WHERE (:status = '' OR status = :status) AND (:dataset = '' OR dataset = :dataset)
+  AND (:error_code = '' OR last_error_code = :error_code) AND updated_at_ms >= :since_ms
+ORDER BY wal_id DESC LIMIT :row_limit
+
+-- name: units.list_waiting
+SELECT
+  wal_id, dataset, object_uri, provider, queue, event_time_ms, time_range_start_ms, time_range_end_ms, status,
+  attempts, last_attempt_at_ms, last_error_code, last_error_message, integrity_status, metadata_status,
+  stac_status, provenance_status, stac_item_id, stac_collection_id, stac_item_href, ingest_run_id, worker_id,
+  replay_reason, created_at_ms, updated_at_ms, version, extra,
+  etag, sequencer, size, version_id, content_version, done_version, lease_until_ms, not_before_ms, grants,
+  grant_attempts, granted_at_ms, alone, removed, unclear, replacing, trail
+FROM units
+WHERE status = 'pending' AND (:status = '' OR status = :status) AND (:dataset = '' OR dataset = :dataset)
+  AND (:error_code = '' OR last_error_code = :error_code) AND updated_at_ms >= :since_ms
+ORDER BY wal_id DESC LIMIT :row_limit
+
+-- name: units.list_leased
+SELECT
+  wal_id, dataset, object_uri, provider, queue, event_time_ms, time_range_start_ms, time_range_end_ms, status,
+  attempts, last_attempt_at_ms, last_error_code, last_error_message, integrity_status, metadata_status,
+  stac_status, provenance_status, stac_item_id, stac_collection_id, stac_item_href, ingest_run_id, worker_id,
+  replay_reason, created_at_ms, updated_at_ms, version, extra,
+  etag, sequencer, size, version_id, content_version, done_version, lease_until_ms, not_before_ms, grants,
+  grant_attempts, granted_at_ms, alone, removed, unclear, replacing, trail
+FROM units
+WHERE status = 'in_progress' AND (:status = '' OR status = :status) AND (:dataset = '' OR dataset = :dataset)
+  AND (:error_code = '' OR last_error_code = :error_code) AND updated_at_ms >= :since_ms
+ORDER BY wal_id DESC LIMIT :row_limit
+
+-- name: units.list_stuck
+SELECT
+  wal_id, dataset, object_uri, provider, queue, event_time_ms, time_range_start_ms, time_range_end_ms, status,
+  attempts, last_attempt_at_ms, last_error_code, last_error_message, integrity_status, metadata_status,
+  stac_status, provenance_status, stac_item_id, stac_collection_id, stac_item_href, ingest_run_id, worker_id,
+  replay_reason, created_at_ms, updated_at_ms, version, extra,
+  etag, sequencer, size, version_id, content_version, done_version, lease_until_ms, not_before_ms, grants,
+  grant_attempts, granted_at_ms, alone, removed, unclear, replacing, trail
+FROM units
+WHERE status IN ('failed', 'quarantined') AND (:status = '' OR status = :status) AND (:dataset = '' OR dataset = :dataset)
+  AND (:error_code = '' OR last_error_code = :error_code) AND updated_at_ms >= :since_ms
+ORDER BY wal_id DESC LIMIT :row_limit
+
+-- name: units.oldest_leased
+SELECT MIN(wal_id) FROM units WHERE dataset = :dataset AND status = 'in_progress'
+
 -- name: units.oldest_open
 SELECT MIN(wal_id) FROM units WHERE dataset = :dataset AND status = 'pending'
 

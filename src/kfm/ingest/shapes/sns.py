@@ -9,6 +9,7 @@ from kfm.ingest.bodies import BODY_BYTES_MAX
 from kfm.ingest.refusals import Refusal
 from kfm.ingest.topics import check_certificate, check_topic
 
+URL_CHARS_MAX = 2048
 NOTIFICATION = "Notification"
 SUBSCRIPTIONS = ("SubscriptionConfirmation", "UnsubscribeConfirmation")
 SIGNED = ("Message", "MessageId", "Subject", "Timestamp", "TopicArn", "Type")
@@ -47,7 +48,7 @@ def opened(document: dict[str, Any], allowed: Collection[str]) -> tuple[str, str
     for name in ("SigningCertURL", "SigningCertUrl"):
         if name in document:
             url = document[name]
-            if not isinstance(url, str) or len(url) > 2048:
+            if not isinstance(url, str) or len(url) > URL_CHARS_MAX:
                 raise Refusal("CERTIFICATE_HOST")
             check_certificate(url, topic)
     if document["Type"] in SUBSCRIPTIONS:

@@ -10,7 +10,8 @@ import re
 import struct
 
 from kfm.ingest.geometry import Footprint
-from kfm.ingest.operators.headers.facts import BASIS, Bytes, HeaderFacts, HeaderInvalid, HeaderUnread, box
+from kfm.ingest.operators.headers.facts import BASIS, Bytes, HeaderFacts, HeaderInvalid, HeaderUnread
+from kfm.ingest.operators.headers.grids import bounds, signed
 from kfm.ingest.refusals import Refusal
 from kfm.ingest.spans import HOUR_MS, MINUTE_MS, at, digits, shifted
 
@@ -28,7 +29,6 @@ _UNITS_MS = {
 }
 # Templates of section 4 with unit and time at octets 18 and 19 → where an interval's end stands, if any.
 _FORECASTS = {0: None, 1: None, 2: None, 5: None, 6: None, 8: 34, 9: 47, 10: 35, 11: 37, 12: 36, 15: None}
-_MISSING = 0xFFFFFFFF
 _INDEX_LINE = re.compile(
     r"\d{1,9}(?:\.\d{1,4})?:\d{1,15}:d=(?P<ymdh>\d{10})(?P<more>\d{2,4})?:[^:]*:[^:]*:(?P<when>[^:]*)"
 )
@@ -53,8 +53,12 @@ def message(file: Bytes) -> HeaderFacts:
         first, last = _span(sections.get(4), reference)
     except (KeyError, Refusal):
         raise HeaderInvalid("It has no reference time, or one that does not exist.") from None
+    area = bounds(sections.get(3))
     return HeaderFacts(
-        start_ms=first, end_ms=last, reference_ms=reference, footprint=_footprint(sections.get(3))
+        start_ms=first,
+        end_ms=last,
+        reference_ms=reference,
+        footprint=Footprint(basis=BASIS, box=area) if area is not None else None,
     )
 
 
@@ -104,7 +108,7 @@ def _span(section: bytes | None, reference: int) -> tuple[int | None, int | None
     template = int.from_bytes(section[7:9], "big")
     if template not in _FORECASTS or section[17] not in _UNITS_MS:
         return None, None
-    first = shifted(reference, _signed(section[18:22]) * _UNITS_MS[section[17]])
+    first = shifted(reference, signed(section[18:22]) * _UNITS_MS[section[17]])
     where = _FORECASTS[template]
     if where is None:
         return first, first
@@ -112,38 +116,6 @@ def _span(section: bytes | None, reference: int) -> tuple[int | None, int | None
     if last < first:
         raise HeaderInvalid("A field's interval ends before it begins.")
     return first, last
-
-
-# --- the grid ------------------------------------------------------------------------
-
-
-def _footprint(section: bytes | None) -> Footprint | None:
-    """Bounds where the corners tell them: grids in degrees, Gaussian grids, Mercator."""
-    if section is None or len(section) < 72:
-        return None
-    template = int.from_bytes(section[12:14], "big")
-    if template in (0, 40):
-        angle, parts = struct.unpack(">II", section[38:46])
-        unit = angle / parts if angle not in (0, _MISSING) and parts not in (0, _MISSING) else 1e-6
-        corners = section[46:54] + section[55:63]
-        step, scan = int.from_bytes(section[63:67], "big"), section[71]
-    elif template == 10:
-        unit, corners, step, scan = 1e-6, section[38:46] + section[51:59], _MISSING, section[59]
-    else:
-        return None
-    la1, lo1, la2, lo2 = (_signed(corners[each : each + 4]) * unit for each in range(0, 16, 4))
-    west, east = (lo2, lo1) if scan & 0x80 else (lo1, lo2)
-    if step not in (0, _MISSING) and (east - west) % 360.0 + step * unit >= 360.0 - 1e-6:
-        west, east = -180.0, 180.0
-    found = box(west, min(la1, la2), east, max(la1, la2))
-    return Footprint(basis=BASIS, box=found) if found is not None else None
-
-
-def _signed(octets: bytes) -> int:
-    """GRIB writes a sign and a magnitude."""
-    value = int.from_bytes(octets, "big")
-    sign = 1 << (8 * len(octets) - 1)
-    return -(value & (sign - 1)) if value & sign else value
 
 
 # --- index text ----------------------------------------------------------------------

@@ -1,0 +1,187 @@
+"""Taking in announced objects, beside the bare databases and DBOS.
+
+Ours is the whole path: a message is parsed, its unit becomes durable, is claimed, goes through the operators,
+gets its item, its lineage and its evidence, and has succeeded. The references do less: see
+ingest_references.py.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+import apsw
+
+from bench import ingest_references as references
+from bench.admission import _folder
+from bench.harness import Benchmark
+from bench.unit_rows import GIVE_BACK, PROVIDER, dataset, fill_sqlite
+from kfm.core.wal import Claim, Lane
+from kfm.store.ledger import SqlStore
+from kfm.store.migrations import migrate
+from kfm.store.sqlite import SqliteDatabase
+from kfm.system import SystemClock
+
+UNITS = {1: 500, 10: 3_000, 100: 10_000}  # a round, by batch
+UNITS_POSTGRESQL = {1: 300, 100: 5_000}
+UNITS_DBOS = 150
+
+# --- the whole path ------------------------------------------------------------------------------
+
+
+def ours(folder_or_dsn: str, n: int, batch: int, workers: int = 1) -> float:
+    """Units a second through the whole path, `batch` a commit."""
+    raise NotImplementedError
+
+
+@dataclass
+class Beside:
+    """Our ledger's place, and one reference."""
+
+    place: str
+    reference: references.SqliteFloor | references.PostgresFloor | references.Dbos
+
+
+def _beside_sqlite(stack: ExitStack) -> Beside:
+    folder = _folder(stack)
+    return Beside(folder, references.sqlite_floor(stack, folder))
+
+
+def _beside_dbos(stack: ExitStack) -> Beside:
+    folder = _folder(stack)
+    return Beside(folder, references.dbos(stack, folder))
+
+
+def _beside_postgresql(stack: ExitStack) -> Beside:
+    from tests.services import postgres, postgres_database
+
+    server = stack.enter_context(postgres())
+    place = stack.enter_context(postgres_database(server))
+    return Beside(place, references.postgres_floor(stack, server))
+
+
+def _vs_raw(batch: int, goal: float) -> Benchmark:
+    n = UNITS[batch]
+    return Benchmark(
+        name=f"ingest_{batch}_vs_raw",
+        kind="throughput",
+        goal=goal,
+        unit="units/s",
+        setup=_beside_sqlite,
+        ours=lambda beside: ours(beside.place, n, batch),
+        reference=lambda beside: beside.reference.units_per_second(n, batch),
+    )
+
+
+def _vs_dbos(batch: int, goal: float) -> Benchmark:
+    return Benchmark(
+        name=f"ingest_{batch}_vs_dbos",
+        kind="throughput",
+        goal=goal,
+        unit="units/s",
+        setup=_beside_dbos,
+        ours=lambda beside: ours(beside.place, UNITS[batch], batch),
+        reference=lambda beside: beside.reference.units_per_second(UNITS_DBOS, batch),
+        rounds=5,
+    )
+
+
+def _pg_vs_raw(batch: int, goal: float) -> Benchmark:
+    n = UNITS_POSTGRESQL[batch]
+    return Benchmark(
+        name=f"ingest_pg_{batch}_vs_raw",
+        kind="throughput",
+        goal=goal,
+        unit="units/s",
+        setup=_beside_postgresql,
+        ours=lambda beside: ours(beside.place, n, batch),
+        reference=lambda beside: beside.reference.units_per_second(n, batch),
+    )
+
+
+def _pg_scaling() -> Benchmark:
+    n = UNITS_POSTGRESQL[100]
+    return Benchmark(
+        name="ingest_pg_scaling",
+        kind="throughput",
+        goal=1.5,
+        unit="units/s",
+        setup=_beside_postgresql,
+        ours=lambda beside: ours(beside.place, n, 100, workers=4),
+        reference=lambda beside: ours(beside.place, n, 100, workers=1),
+        rounds=5,
+    )
+
+
+# --- claims in a large ledger ----------------------------------------------------------------------
+
+CLAIM = 100
+LANES = 20  # a round claims once in each
+LEASE_MS = 120_000
+
+
+@dataclass
+class Claims:
+    """Ledgers that differ in size alone, by size."""
+
+    stores: dict[int, SqlStore] = field(default_factory=dict)
+    raw: dict[int, apsw.Connection] = field(default_factory=dict)
+
+    def seconds(self, size: int) -> float:
+        """Seconds for one claim, its commit included."""
+        units = self.stores[size].units()
+        wishes = [
+            Claim(Lane(dataset(number), PROVIDER), CLAIM, "worker-6f1c2a9e", references.RUN, LEASE_MS)
+            for number in range(LANES)
+        ]
+        began_s = time.perf_counter()
+        claimed = [units.turn(None, wish)[1] for wish in wishes]
+        took_s = time.perf_counter() - began_s
+        assert all(len(some) == CLAIM for some in claimed)
+        self.raw[size].execute(GIVE_BACK)
+        self.raw[size].execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        return took_s / LANES
+
+
+def _ledgers(stack: ExitStack, *sizes: int) -> Claims:
+    folder, claims = _folder(stack), Claims()
+    for size in sizes:
+        path = os.path.join(folder, f"{size}.db")
+        database = SqliteDatabase(path, SystemClock())
+        migrate(database, "sqlite", 1)
+        database.close()
+        claims.raw[size] = apsw.Connection(path)
+        stack.callback(claims.raw[size].close)
+        fill_sqlite(claims.raw[size].execute, size)
+        again = SqliteDatabase(path, SystemClock())
+        stack.callback(again.close)
+        claims.stores[size] = SqlStore(again)
+    return claims
+
+
+def _claims(small: int, large: int) -> Benchmark:
+    return Benchmark(
+        name="claim_5m_vs_10k",
+        kind="cost",
+        goal=1.3,
+        setup=lambda stack: _ledgers(stack, small, large),
+        ours=lambda claims: claims.seconds(large),
+        reference=lambda claims: claims.seconds(small),
+        rounds=21,
+    )
+
+
+def planned() -> list[Benchmark]:
+    return [
+        _vs_raw(1, 0.7),
+        _vs_raw(10, 0.5),
+        _vs_raw(100, 0.3),
+        _vs_dbos(1, 20),
+        _vs_dbos(100, 20),
+        _pg_vs_raw(1, 0.4),
+        _pg_vs_raw(100, 0.4),
+        _pg_scaling(),
+        _claims(10_000, 5_000_000),
+    ]

@@ -1,0 +1,22 @@
+-- name: replays.select_stuck
+SELECT wal_id, version, dataset, status, last_error_code, attempts, grants, object_uri FROM units
+WHERE status IN ('failed', 'quarantined')
+  AND (:datasets = '[]' OR dataset IN (SELECT jsonb_array_elements_text(:datasets::jsonb)))
+  AND (:statuses = '[]' OR status IN (SELECT jsonb_array_elements_text(:statuses::jsonb)))
+  AND (:error_codes = '[]' OR last_error_code IN (SELECT jsonb_array_elements_text(:error_codes::jsonb)))
+  AND (:any_event_time = 1 OR (event_time_ms >= :event_time_start_ms AND event_time_ms < :event_time_end_ms))
+  AND created_at_ms >= :created_after_ms AND created_at_ms < :created_before_ms AND attempts <= :attempts_max
+ORDER BY wal_id LIMIT :row_limit
+
+-- name: replays.select_any
+SELECT wal_id, version, dataset, status, last_error_code, attempts, grants, object_uri FROM units
+WHERE (:datasets = '[]' OR dataset IN (SELECT jsonb_array_elements_text(:datasets::jsonb)))
+  AND (:statuses = '[]' OR status IN (SELECT jsonb_array_elements_text(:statuses::jsonb)))
+  AND (:error_codes = '[]' OR last_error_code IN (SELECT jsonb_array_elements_text(:error_codes::jsonb)))
+  AND (:any_event_time = 1 OR (event_time_ms >= :event_time_start_ms AND event_time_ms < :event_time_end_ms))
+  AND created_at_ms >= :created_after_ms AND created_at_ms < :created_before_ms AND attempts <= :attempts_max
+ORDER BY wal_id LIMIT :row_limit
+
+-- name: replays.select_named
+SELECT wal_id, version, dataset, status, last_error_code, attempts, grants, object_uri FROM units
+WHERE wal_id IN (SELECT jsonb_array_elements_text(:wal_ids::jsonb)) ORDER BY wal_id

@@ -1,0 +1,66 @@
+-- name: replays.select_stuck
+SELECT wal_id, version, dataset, status, last_error_code, attempts, grants, object_uri FROM units
+WHERE status IN ('failed', 'quarantined')
+  AND (:datasets = '[]' OR dataset IN (SELECT value FROM json_each(:datasets)))
+  AND (:statuses = '[]' OR status IN (SELECT value FROM json_each(:statuses)))
+  AND (:error_codes = '[]' OR last_error_code IN (SELECT value FROM json_each(:error_codes)))
+  AND (:any_event_time = 1 OR (event_time_ms >= :event_time_start_ms AND event_time_ms < :event_time_end_ms))
+  AND created_at_ms >= :created_after_ms AND created_at_ms < :created_before_ms AND attempts <= :attempts_max
+ORDER BY wal_id LIMIT :row_limit
+
+-- name: replays.select_any
+SELECT wal_id, version, dataset, status, last_error_code, attempts, grants, object_uri FROM units
+WHERE (:datasets = '[]' OR dataset IN (SELECT value FROM json_each(:datasets)))
+  AND (:statuses = '[]' OR status IN (SELECT value FROM json_each(:statuses)))
+  AND (:error_codes = '[]' OR last_error_code IN (SELECT value FROM json_each(:error_codes)))
+  AND (:any_event_time = 1 OR (event_time_ms >= :event_time_start_ms AND event_time_ms < :event_time_end_ms))
+  AND created_at_ms >= :created_after_ms AND created_at_ms < :created_before_ms AND attempts <= :attempts_max
+ORDER BY wal_id LIMIT :row_limit
+
+-- name: replays.select_named
+SELECT wal_id, version, dataset, status, last_error_code, attempts, grants, object_uri FROM units
+WHERE wal_id IN (SELECT value FROM json_each(:wal_ids)) ORDER BY wal_id
+
+-- name: replays.insert
+INSERT INTO replays (
+  replay_id, digest, plan, mode, reason, rationale, requested_by, state, created_at_ms, updated_at_ms
+) VALUES (
+  :replay_id, :digest, :plan, :mode, :reason, :rationale, :requested_by, 'running', :created_at_ms, :created_at_ms
+)
+ON CONFLICT (replay_id) DO NOTHING
+RETURNING replay_id
+
+-- name: replays.add_unit
+INSERT INTO replay_units (replay_id, wal_id, version, receipt, at_ms)
+VALUES (:replay_id, :wal_id, :version, NULL, NULL)
+
+-- name: replays.get
+SELECT replay_id, digest, plan, mode, reason, rationale, requested_by, state, created_at_ms, updated_at_ms
+FROM replays WHERE replay_id = :replay_id
+
+-- name: replays.list
+SELECT replay_id, digest, plan, mode, reason, rationale, requested_by, state, created_at_ms, updated_at_ms
+FROM replays ORDER BY created_at_ms DESC, replay_id LIMIT :row_limit
+
+-- name: replays.open_units
+SELECT r.wal_id, r.version FROM replay_units r WHERE r.replay_id = :replay_id AND r.receipt IS NULL
+ORDER BY r.wal_id LIMIT :row_limit
+
+-- name: replays.moved_units
+SELECT r.wal_id FROM replay_units r JOIN units u ON u.wal_id = r.wal_id
+WHERE r.replay_id = :replay_id AND r.receipt IS NULL AND u.version <> r.version
+ORDER BY r.wal_id LIMIT :row_limit
+
+-- name: replays.receipt
+UPDATE replay_units SET receipt = :receipt, at_ms = :at_ms
+WHERE replay_id = :replay_id AND wal_id = :wal_id AND receipt IS NULL
+
+-- name: replays.receipts
+SELECT wal_id, version, receipt, at_ms FROM replay_units
+WHERE replay_id = :replay_id AND wal_id > :after ORDER BY wal_id LIMIT :row_limit
+
+-- name: replays.tally
+SELECT COALESCE(receipt, ''), COUNT(*) FROM replay_units WHERE replay_id = :replay_id GROUP BY receipt
+
+-- name: replays.settle
+UPDATE replays SET state = :state, updated_at_ms = :at_ms WHERE replay_id = :replay_id

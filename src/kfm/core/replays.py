@@ -1,0 +1,159 @@
+"""Replays: which units are meant, which of them may come back, and what was seen at that time. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal
+
+from kfm.core.canonical import canonical_bytes
+from kfm.core.errors import UsageError
+from kfm.core.hashing import sha256_text
+from kfm.core.records import Record
+from kfm.core.retry_rules import retry_rules
+from kfm.core.settings import IngestPolicy
+
+PLAN_TAG = "replay-plan/1"
+REASONS = ("none", "dlq-drain", "incident", "backfill", "test")
+Mode = Literal["failed-only", "repair-and-replace", "backfill"]
+MODES: tuple[Mode, ...] = ("failed-only", "repair-and-replace", "backfill")
+# Which states a mode is about.
+STATUSES: dict[Mode, tuple[str, ...]] = {
+    "failed-only": ("failed",),
+    "backfill": ("failed", "quarantined"),
+    "repair-and-replace": ("failed", "quarantined", "succeeded"),
+}
+
+
+class Selection(Record, frozen=True, omit_defaults=True):
+    """Which units somebody means. What is empty does not narrow."""
+
+    datasets: tuple[str, ...] = ()
+    statuses: tuple[str, ...] = ()
+    error_codes: tuple[str, ...] = ()
+    event_time_start_ms: int | None = None
+    event_time_end_ms: int | None = None  # not included
+    created_after_ms: int | None = None
+    created_before_ms: int | None = None
+    attempts_max: int | None = None
+    wal_ids: tuple[str, ...] = ()
+
+    @property
+    def has_scope(self) -> bool:
+        """States and numbers of attempts alone mean everything that ever failed."""
+        return bool(
+            self.datasets
+            or self.error_codes
+            or self.wal_ids
+            or self.event_time_start_ms is not None
+            or self.created_after_ms is not None
+        )
+
+
+class Chosen(Record, frozen=True):
+    """A unit as it was when it was selected. Field order is column order."""
+
+    wal_id: str
+    version: int
+    dataset: str
+    status: str
+    error_code: str | None
+    attempts: int
+    grants: int
+    object_uri: str
+
+
+class ReplayPlan(Record, frozen=True):
+    """Exactly what would be replayed."""
+
+    kfm: Literal["replay-plan/1"]
+    mode: Mode
+    reason: str
+    selection: Selection
+    units: tuple[Chosen, ...]
+    left_out: dict[str, int]  # why → how many of those that were selected
+    by_dataset: dict[str, int]
+    by_error_code: dict[str, int]
+    by_status: dict[str, int]
+    made_at_ms: int
+    digest: str
+
+    @property
+    def needs_approval(self) -> bool:
+        """Work that had ended comes back only with a second person's yes."""
+        return any(unit.status != "failed" for unit in self.units)
+
+
+def make_plan(
+    selection: Selection,
+    chosen: Iterable[Chosen],
+    *,
+    mode: Mode,
+    reason: str,
+    policy_of: Callable[[str], IngestPolicy],
+    now_ms: int,
+) -> ReplayPlan:
+    left_out: Counter[str] = Counter()
+    units = []
+    for unit in chosen:
+        why = ineligible(unit, mode, policy_of(unit.dataset))
+        if why is None:
+            units.append(unit)
+        else:
+            left_out[why] += 1
+    units.sort(key=lambda unit: unit.wal_id)
+    return ReplayPlan(
+        kfm="replay-plan/1",
+        mode=mode,
+        reason=reason,
+        selection=selection,
+        units=tuple(units),
+        left_out=dict(sorted(left_out.items())),
+        by_dataset=_counted(unit.dataset for unit in units),
+        by_error_code=_counted(unit.error_code or "-" for unit in units),
+        by_status=_counted(unit.status for unit in units),
+        made_at_ms=now_ms,
+        digest=digest_of(mode, reason, units),
+    )
+
+
+def ineligible(unit: Chosen, mode: Mode, policy: IngestPolicy) -> str | None:
+    """Why a unit is not replayed; None: it is."""
+    if unit.status not in STATUSES[mode]:
+        return f"it is {unit.status}"
+    if unit.status == "quarantined":
+        named = policy.replay_quarantined
+        if "*" not in named and unit.error_code not in named:
+            return "no policy lets its quarantine end"
+    if unit.status != "succeeded" and unit.grants >= retry_rules().grants_max:
+        return "it was granted as often as anything is"
+    return None
+
+
+def digest_of(mode: str, reason: str, units: Sequence[Chosen]) -> str:
+    document = {
+        "kfm": PLAN_TAG,
+        "mode": mode,
+        "reason": reason,
+        "units": [[unit.wal_id, unit.version] for unit in units],
+    }
+    return sha256_text(canonical_bytes(document))
+
+
+def check_plan(plan: ReplayPlan) -> None:
+    """A plan that somebody edited is none."""
+    if plan.digest != digest_of(plan.mode, plan.reason, plan.units):
+        raise UsageError(
+            "The plan is not as it was made: its digest does not fit.",
+            remedy="Make a new one with `kfm replay dry-run`.",
+        )
+
+
+def check_reason(reason: str, governed: Sequence[str] = ()) -> None:
+    if reason not in REASONS and reason not in governed:
+        known = ", ".join((*REASONS, *governed))
+        raise UsageError(f"`{reason[:64]}` is no reason for a replay.", remedy=f"Give one of: {known}.")
+
+
+def _counted(values: Iterable[str]) -> dict[str, int]:
+    return dict(sorted(Counter(values).items()))

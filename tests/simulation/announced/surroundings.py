@@ -1,0 +1,179 @@
+"""Queues that repeat, reorder and forget; objects that are there or not; a collector that comes and goes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kfm.core.errors import BackendUnavailable, UpstreamUnavailable
+from kfm.core.evidence import Letter
+from kfm.core.records import ObjectStat
+from kfm.ingest_ports import Message
+from tests.simulation.announced.feed import BYTES, Feed, Posted
+from tests.simulation.scheduler import Process, Scheduler
+
+if TYPE_CHECKING:
+    from tests.simulation.announced.world import AnnouncedWorld
+
+SECOND_MS = 1_000
+
+
+@dataclass(eq=False)
+class Copy:
+    """A message in the queue. There may be several of one."""
+
+    posted: Posted
+    visible_ms: int
+    receives: int = 0
+
+
+class Line:
+    """One queue, as it is for everybody."""
+
+    def __init__(self, world: AnnouncedWorld, name: str) -> None:
+        self.world = world
+        self.name = name
+        self.rng = random.Random(f"queue {name} {world.seed}")
+        self.copies: dict[int, Copy] = {}
+        self._numbers = 0
+        self.visibility_ms = self.rng.choice((2, 8, 30)) * SECOND_MS
+        self.repeats = self.rng.choice((0.0, 0.1, 0.3))
+        self.delays_ms = self.rng.choice((1, 1_000, 60_000))
+        self.forgets = self.rng.choice((0.0, 0.05, 0.2))
+
+    def put(self, posted: Posted) -> None:
+        for _ in range(1 + (self.rng.random() < self.repeats) + (self.rng.random() < self.repeats)):
+            self._numbers += 1
+            delay_ms = self.rng.randrange(self.delays_ms)
+            self.copies[self._numbers] = Copy(posted, self.world.scheduler.now_ms + delay_ms)
+
+    def receive(self, limit: int, now_ms: int) -> list[Message]:
+        found = [number for number, copy in self.copies.items() if copy.visible_ms <= now_ms]
+        self.rng.shuffle(found)
+        messages = []
+        for number in found[:limit]:
+            copy = self.copies[number]
+            copy.receives += 1
+            copy.visible_ms = now_ms + self.visibility_ms
+            messages.append(
+                Message(
+                    receipt=f"{number}/{copy.receives}",
+                    body=copy.posted.body,
+                    message_id=str(number),
+                    receives=copy.receives,
+                )
+            )
+        return messages
+
+    def drop(self, receipt: str) -> bool:
+        """A receipt of an earlier hand-out may count, or not."""
+        number, receives = (int(text) for text in receipt.split("/"))
+        copy = self.copies.get(number)
+        if copy is None:
+            return True
+        if copy.receives != receives and self.rng.random() < 0.5:
+            return False
+        del self.copies[number]
+        return True
+
+
+class SimQueue:
+    """Implements `ingest_ports.Queue` for one process."""
+
+    def __init__(self, line: Line, process: Process) -> None:
+        self._line = line
+        self._scheduler = line.world.scheduler
+        self._process = process
+
+    @property
+    def name(self) -> str:
+        return self._line.name
+
+    def receive(self, limit: int, wait_ms: int) -> list[Message]:
+        scheduler, line = self._scheduler, self._line
+        scheduler.point(self._process, "receive")
+        line.world.go_on()
+        if scheduler.unlucky(scheduler.chances.fail_before):
+            raise BackendUnavailable("simulated: the queue does not answer")
+        messages = line.receive(min(limit, line.rng.choice((1, 2, 10))), scheduler.now_ms)
+        scheduler.point(self._process, "received")
+        return messages
+
+    def acknowledge(self, receipts: Sequence[str]) -> list[str]:
+        scheduler, line = self._scheduler, self._line
+        scheduler.point(self._process, "acknowledge")
+        if scheduler.unlucky(scheduler.chances.fail_before):
+            raise BackendUnavailable("simulated: nothing was acknowledged")
+        left = []
+        for receipt in receipts:
+            copy = line.copies.get(int(receipt.partition("/")[0]))
+            if copy is not None:
+                line.world.checks.acknowledged(copy.posted)
+            if line.rng.random() < line.forgets * bool(scheduler.chances.switch) or not line.drop(receipt):
+                left.append(receipt)
+        if scheduler.unlucky(scheduler.chances.fail_after):
+            raise BackendUnavailable("simulated: the queue's answer was lost")
+        return left
+
+    def put_back(self, receipts: Sequence[str]) -> None:
+        for receipt in receipts:
+            copy = self._line.copies.get(int(receipt.partition("/")[0]))
+            if copy is not None:
+                copy.visible_ms = self._scheduler.now_ms
+
+    def close(self) -> None: ...
+
+
+class SimObjects:
+    """Implements `ingest_ports.Upstream`."""
+
+    def __init__(self, feed: Feed, away: Callable[[], bool], scheduler: Scheduler, process: Process) -> None:
+        self._feed = feed
+        self._away = away
+        self._scheduler = scheduler
+        self._process = process
+
+    def head(self, object_uri: str) -> ObjectStat | None:
+        self._scheduler.point(self._process, "head")
+        if self._away():
+            self._scheduler.counts["objects away"] += 1
+            raise UpstreamUnavailable("simulated: no answer", transient=True)
+        event = self._feed.things[object_uri].now
+        if event is None or event.size is None:
+            return None
+        return ObjectStat(key=object_uri, size=event.size + event.damaged, etag=f'"{event.etag}"')
+
+    def read(self, object_uri: str, start: int, length: int) -> bytes:
+        self._scheduler.point(self._process, "read")
+        if self._away():
+            raise UpstreamUnavailable("simulated: the line went dead", transient=True)
+        return BYTES[start : start + length]
+
+    def stream(self, object_uri: str) -> Iterator[bytes]:
+        yield BYTES
+
+    def list(self, provider: str, bucket: str, prefix: str) -> Iterator[ObjectStat]:
+        yield from ()
+
+
+class SimCollector:
+    """Takes letters, or not."""
+
+    def __init__(self, world: AnnouncedWorld, process: Process) -> None:
+        self._world = world
+        self._process = process
+
+    def deliver(self, letters: Sequence[Letter]) -> int:
+        scheduler = self._world.scheduler
+        scheduler.point(self._process, "collector")
+        if scheduler.chances.switch and self._world.dice.random() < self._world.collector_away:
+            raise BackendUnavailable("simulated: no collector")
+        for letter in letters:
+            self._world.arrived.setdefault(letter.event_id, letter.body)
+        if scheduler.unlucky(scheduler.chances.fail_after):
+            raise BackendUnavailable("simulated: the collector's answer was lost")
+        return len(letters)
+
+    def close(self) -> None: ...

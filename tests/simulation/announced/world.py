@@ -1,0 +1,321 @@
+"""One seed's world of announced objects: pollers and workers as `kfm worker` runs them, on one ledger."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from kfm.core.errors import KfmError
+from kfm.core.gates import switch_gate
+from kfm.core.records import GateResult, GovernanceEntry, Switch
+from kfm.core.settings import Ingest, IngestPolicy
+from kfm.core.unit_lineage import TOPIC
+from kfm.core.wal import Claimed, Done, Intake, IntakeReport, Undone
+from kfm.engine.ingesting import Ingesting, Poller, Worker
+from kfm.engine.unit_service import Account, Duty, UnitService, poll_until
+from kfm.ingest.operators.chain import looking
+from kfm.ingest.remembering import Memory
+from kfm.lineage.delivery import deliver_letters
+from kfm.recovery.breakers import Access, SharedBreakers
+from kfm.recovery.shields import Shield
+from kfm.recovery.upstream_shield import ShieldedUpstream, circuit_name
+from kfm.store.ledger import SqlStore
+from tests.simulation.adapters import SimClock, SimDatabase, SimIds, SimRng
+from tests.simulation.announced.checks import Checks
+from tests.simulation.announced.feed import Feed, registry
+from tests.simulation.announced.surroundings import Line, SimCollector, SimObjects, SimQueue
+from tests.simulation.scheduler import CALM, Chances, Crashed, Process, Scheduler
+
+MINUTE_MS = 60_000
+DATASETS = ("hrrr", "nexrad-l2", "gauges")
+SCOPES = ("all", "dataset:hrrr", "dataset:nexrad-l2", "dataset:gauges")
+ROUNDS_MAX = 400  # of the end, in which all that is left is done
+
+
+class AnnouncedWorld:
+    def __init__(self, seed: int, database: Any, chances: Chances | None = None) -> None:
+        rng = self.dice = random.Random(f"announced {seed}")
+        self.seed = seed
+        self.database = database
+        weather = chances or Chances(
+            crash=rng.choice((0.0, 0.003, 0.01)),
+            stall=rng.choice((0.0, 0.004, 0.01)),
+            jump=rng.choice((0.0, 0.0, 0.002)),
+            fail_before=rng.choice((0.0, 0.005, 0.02)),
+            fail_after=rng.choice((0.0, 0.01, 0.03)),
+            power_cut=rng.choice((0.0, 0.0, 0.002)),
+        )
+        self.scheduler = Scheduler(seed, weather)
+        self.scheduler.on_power_cut = self._cut_power
+        self.feed = Feed(seed, self.scheduler.now_ms)
+        self.settings = Ingest(
+            policies=tuple(self._policy(name) for name in DATASETS),
+            batch=rng.choice((1, 3, 10)),
+            visibility_seconds=rng.choice((5.0, 20.0)),
+            safety_seconds=1.0,
+        )
+        self.has_look = rng.random() < 0.85
+        self.outages = [
+            (self.scheduler.now_ms + rng.randrange(20_000), rng.choice((5_000, 60_000, 20 * MINUTE_MS)))
+            for _ in range(rng.choice((0, 0, 1, 2)))
+        ]
+        self.is_over = False
+        self.collector_away = rng.choice((0.0, 0.3, 0.9))
+        self.arrived: dict[str, str] = {}
+        self.dead_workers: dict[str, Process] = {}
+        self.remote: set[str] = set()
+        self.checks = Checks(self)
+        self.lines = [Line(self, f"q{number}") for number in range(rng.choice((1, 1, 2)))]
+        self.outcomes: Counter[str] = Counter()
+        self._names = 0
+
+    def _policy(self, dataset: str) -> IngestPolicy:
+        rng = self.dice
+        return IngestPolicy(
+            datasets=(dataset,),
+            integrity=rng.choice(("announced", "announced", "head", "magic" if dataset == "hrrr" else "head")),
+            reissue=rng.choice(("update", "update", "update", "ignore")),
+            removal=rng.choice(("keep", "remove")),
+        )
+
+    # --- what everybody shares --------------------------------------------------------
+
+    def go_on(self) -> None:
+        """The world outside does not wait."""
+        for posted in self.feed.advance(self.scheduler.now_ms):
+            self.dice.choice(self.lines).put(posted)
+
+    def away(self) -> bool:
+        now_ms = self.scheduler.now_ms
+        return not self.is_over and any(start <= now_ms < start + lasts for start, lasts in self.outages)
+
+    def is_dead(self, worker_id: str) -> bool:
+        process = self.dead_workers.get(worker_id)
+        return process is not None and process.dead and worker_id not in self.remote
+
+    def _cut_power(self) -> None:
+        for process in self.scheduler.processes:
+            process.die()
+
+    def store(self, process: Process) -> SqlStore:
+        clock = SimClock(self.scheduler, process)
+        database = SimDatabase(self.database, self.scheduler, process, clock, self.checks.on_commit)
+        return SqlStore(database)
+
+    def kernel(self, process: Process) -> tuple[Ingesting, SqlStore]:
+        scheduler, store = self.scheduler, self.store(process)
+        clock = SimClock(scheduler, process)
+        worker_id = SimIds(f"{process.name}/{self._names}", clock).new()
+        self.dead_workers[worker_id] = process
+        if self.dice.random() < 0.4:
+            self.remote.add(worker_id)
+        breakers = SharedBreakers(Access(store, store, lambda: self.store(process)), clock)
+        objects = SimObjects(self.feed, self.away, scheduler, process)
+        shielded = ShieldedUpstream(
+            objects, lambda provider: Shield(breakers.circuit(circuit_name(provider)), clock)
+        )
+
+        def gate(dataset: str, in_flight: bool) -> GateResult:
+            return switch_gate(store.switches(), dataset, "none", in_flight)
+
+        def shut(provider: str) -> int | None:
+            return breakers.circuit(circuit_name(provider)).due_ms(0, worker_id) or None
+
+        kernel = Ingesting(
+            settings=self.settings,
+            wal=Noted(store.units(), process),  # type: ignore[arg-type]
+            registry=registry(),
+            clock=clock,
+            rng=SimRng(self.dice),
+            worker_id=worker_id,
+            ingest_run_id=worker_id,
+            memory=Memory(registry()),
+            gate=gate,
+            policy_epoch=store.policy_epoch,
+            look=looking(shielded, _media_type) if self.has_look else None,
+            shut=shut,
+            spread=lambda work, claimed: self._spread(process, work, claimed),
+        )
+        return kernel, store
+
+    def _spread(
+        self, process: Process, work: Callable[[Claimed], Done | Undone], claimed: Sequence[Claimed]
+    ) -> Iterable[Done | Undone]:
+        """One after the other; some objects kill whoever looks at them."""
+        for one in claimed:
+            self.scheduler.point(process, "unit")
+            thing = self.feed.things[one.object_uri]
+            if thing.poison > 0:
+                thing.poison -= 1
+                self.scheduler.counts["poisoned"] += 1
+                process.die()
+                raise Crashed
+            yield work(one)
+
+    # --- processes --------------------------------------------------------------------
+
+    def _start(self, name: str, body: Callable[[Process], None]) -> None:
+        self._names += 1
+        self.scheduler.spawn(f"{name}{self._names}", body)
+
+    def _work(self, process: Process, lasts_ms: int, *, polls: bool) -> None:
+        """As `kfm worker`: it ends where the ledger can't be reached, and is started again."""
+        until_ms = self.scheduler.now_ms + lasts_ms
+        while self.scheduler.now_ms < until_ms:
+            try:
+                self._service(process, until_ms, polls=polls).until_stopped()
+            except KfmError as error:
+                self.outcomes[f"worker {error.code}"] += 1
+                self.scheduler.sleep(process, self.dice.choice((50, 3_000)))
+
+    def _service(self, process: Process, until_ms: int, *, polls: bool) -> UnitService:
+        kernel, store = self.kernel(process)
+        wal = kernel.wal
+        duties = [
+            Duty("lapsed leases", 2_000, lambda: wal.reap_units(self.dice.random(), self.is_dead)),
+            Duty("figures", 3_000, lambda: wal.fold_counts(self.dice.choice((2, 10_000)))),
+            Duty("lineage", 4_000, lambda: self._deliver(store, process)),
+        ]
+        return UnitService(
+            Worker(kernel),
+            kernel.clock,
+            account=Account(),
+            pollers=self._pollers(kernel, process) if polls else [],
+            duties=[duty for duty in duties if self.is_over or self.dice.random() < 0.8],
+            stopping=lambda: self.scheduler.now_ms >= until_ms,
+            rest=lambda delay_ms: self.scheduler.sleep(process, min(delay_ms, 5 * MINUTE_MS)),
+            rate=self.dice.choice((None, None, 2.0)) if not self.is_over else None,
+            next_due_ms=lambda: min((lane.due_ms for lane in wal.lanes()), default=None),
+        )
+
+    def _pollers(self, kernel: Ingesting, process: Process) -> list[Poller]:
+        return [Poller(kernel, SimQueue(line, process)) for line in self.lines]
+
+    def _poll(self, process: Process, line: Line, lasts_ms: int) -> None:
+        until_ms = self.scheduler.now_ms + lasts_ms
+        kernel, _ = self.kernel(process)
+        poll_until(
+            Poller(kernel, SimQueue(line, process)),
+            Account(),
+            wait_ms=0,
+            stopping=lambda: self.scheduler.now_ms >= until_ms,
+            rest=lambda delay_ms: self.scheduler.sleep(process, delay_ms),
+            say=lambda _line: None,
+        )
+
+    def _deliver(self, store: SqlStore, process: Process) -> None:
+        deliver_letters(
+            store,
+            lambda: SimCollector(self, process),
+            SimClock(self.scheduler, process),
+            topic=TOPIC,
+            batch=10,
+            deadline_ms=5_000,
+        )
+
+    def _govern(self, process: Process) -> None:
+        """Somebody throws switches, and lifts them."""
+        store = self.store(process)
+        for _ in range(self.dice.randrange(1, 4)):
+            self.scheduler.sleep(process, self.dice.randrange(10, 15_000))
+            scope = self.dice.choice(SCOPES)
+            for position in (self.dice.choice(("paused", "stopped")), "running"):
+                try:
+                    self._switch(store, scope, position)
+                except KfmError:
+                    continue
+                self.scheduler.sleep(process, self.dice.choice((10, 500, 20_000)))
+
+    def _switch(self, store: SqlStore, scope: str, position: Any) -> None:
+        now_ms = store.now_ms()
+        switch = Switch(scope=scope, position=position, rationale="simulated", actor="sim", set_at_ms=now_ms)
+        entry = GovernanceEntry(kind="switch", subject=scope, actor="sim", recorded_at_ms=now_ms)
+        store.set_switch(switch, entry)
+
+    # --- a whole life -----------------------------------------------------------------
+
+    def live(self) -> None:
+        rng = self.dice
+        for _ in range(rng.randrange(1, 3)):
+            lasts_ms = rng.choice((3_000, 20_000, 120_000))
+            for line in self.lines:
+                if rng.random() < 0.7:
+                    self._start("p", lambda process, line=line, lasts=lasts_ms: self._poll(process, line, lasts))
+            for _ in range(rng.randrange(1, 4)):
+                polls = rng.random() < 0.4
+                self._start(
+                    "w",
+                    lambda process, lasts=lasts_ms, polls=polls: self._work(process, lasts, polls=polls),
+                )
+            if rng.random() < 0.3:
+                self._start("g", self._govern)
+            self.scheduler.run()
+        self._finish()
+
+    def _finish(self) -> None:
+        """Everything is repaired; a healthy worker does what is left."""
+        self.is_over = True
+        self.scheduler.chances = CALM
+        self._start("governor", self._lift)
+        self.scheduler.run()
+        self._settle()
+        for thing in self.checks.to_be_mended():
+            self.feed.happen(thing, "put", self.scheduler.now_ms, good=True)
+        self._settle()
+        self.checks.at_the_end()
+
+    def _lift(self, process: Process) -> None:
+        for scope in SCOPES:
+            self._switch(self.store(process), scope, "running")
+
+    def _settle(self) -> None:
+        """Until nothing waits. Time passes only where it must."""
+        for _ in range(ROUNDS_MAX):
+            self._start("final", lambda process: self._final(process))
+            self.scheduler.run()
+            next_ms = self._next_ms()
+            if next_ms is None:
+                return
+            self.scheduler.now_ms = max(self.scheduler.now_ms + 1, next_ms)
+        raise AssertionError("it never settles")
+
+    def _final(self, process: Process) -> None:
+        while not self.feed.is_over:
+            self.go_on()
+        self._service(process, self.scheduler.now_ms + 10_000 * MINUTE_MS, polls=True).until_idle()
+
+    def _next_ms(self) -> int | None:
+        """When something is due again; None: all is done."""
+        hidden = [copy.visible_ms for line in self.lines for copy in line.copies.values()]
+        execute = self.database._connection.execute
+        due = "SELECT MIN(CASE status WHEN 'pending' THEN not_before_ms ELSE lease_until_ms END) FROM units"
+        ((unit_ms,),) = execute(f"{due} WHERE status IN ('pending', 'in_progress')").fetchall()
+        ((letter_ms,),) = execute(
+            "SELECT MIN(not_before_ms) FROM outbox WHERE topic = ? AND delivered_at_ms IS NULL", (TOPIC,)
+        ).fetchall()
+        return min((one for one in (*hidden, unit_ms, letter_ms) if one is not None), default=None)
+
+
+def _media_type(dataset: str) -> str:
+    found = registry().find(dataset)
+    return found.media_type if found is not None else "application/octet-stream"
+
+
+class Noted:
+    """The ledger of units; what is taken in is told to the checks once it is durable."""
+
+    def __init__(self, units: Any, process: Process) -> None:
+        self._units = units
+        self._process = process
+
+    def take_in(self, intake: Intake) -> IntakeReport:
+        self._process.facts["intake"] = intake
+        try:
+            return self._units.take_in(intake)
+        finally:
+            self._process.facts.pop("intake", None)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._units, name)
