@@ -1,7 +1,7 @@
 """Taking in announced objects, beside the bare databases and DBOS.
 
-Ours is the whole path: a message is parsed, its unit becomes durable, is claimed, goes through the operators,
-gets its item, its lineage and its evidence, and has succeeded. The references do less: see
+Ours is the whole path, see ingest_feed.py: a message is parsed, its unit becomes durable, is claimed, goes
+through the operators, gets its item and its lineage, and has succeeded. The references do less, see
 ingest_references.py.
 """
 
@@ -17,6 +17,7 @@ import apsw
 from bench import ingest_references as references
 from bench.admission import _folder
 from bench.harness import Benchmark
+from bench.ingest_feed import Crew, Ours, configuration, open_ours
 from bench.unit_rows import GIVE_BACK, PROVIDER, dataset, fill_sqlite
 from kfm.core.wal import Claim, Lane
 from kfm.store.ledger import SqlStore
@@ -27,39 +28,49 @@ from kfm.system import SystemClock
 UNITS = {1: 500, 10: 3_000, 100: 10_000}  # a round, by batch
 UNITS_POSTGRESQL = {1: 300, 100: 5_000}
 UNITS_DBOS = 150
+WORKERS = 4
 
 # --- the whole path ------------------------------------------------------------------------------
 
 
-def ours(folder_or_dsn: str, n: int, batch: int, workers: int = 1) -> float:
-    """Units a second through the whole path, `batch` a commit."""
-    raise NotImplementedError
-
-
 @dataclass
 class Beside:
-    """Our ledger's place, and one reference."""
+    """Our poller and worker, and one reference."""
 
-    place: str
+    ours: Ours
     reference: references.SqliteFloor | references.PostgresFloor | references.Dbos
 
 
 def _beside_sqlite(stack: ExitStack) -> Beside:
     folder = _folder(stack)
-    return Beside(folder, references.sqlite_floor(stack, folder))
+    return Beside(open_ours(stack, configuration(folder)), references.sqlite_floor(stack, folder))
 
 
 def _beside_dbos(stack: ExitStack) -> Beside:
     folder = _folder(stack)
-    return Beside(folder, references.dbos(stack, folder))
+    return Beside(open_ours(stack, configuration(folder)), references.dbos(stack, folder))
 
 
-def _beside_postgresql(stack: ExitStack) -> Beside:
+def _on_postgresql(stack: ExitStack) -> tuple[str, str]:
+    """A server's address, and a configuration with a database of its own on it."""
     from tests.services import postgres, postgres_database
 
     server = stack.enter_context(postgres())
-    place = stack.enter_context(postgres_database(server))
-    return Beside(place, references.postgres_floor(stack, server))
+    return server, configuration(_folder(stack), stack.enter_context(postgres_database(server)))
+
+
+def _beside_postgresql(stack: ExitStack) -> Beside:
+    server, config = _on_postgresql(stack)
+    return Beside(open_ours(stack, config), references.postgres_floor(stack, server))
+
+
+def _crew(stack: ExitStack) -> Crew:
+    _, config = _on_postgresql(stack)
+    with ExitStack() as first:
+        open_ours(first, config)  # migrates
+    crew = Crew(config, WORKERS)
+    stack.callback(crew.close)
+    return crew
 
 
 def _vs_raw(batch: int, goal: float) -> Benchmark:
@@ -70,7 +81,7 @@ def _vs_raw(batch: int, goal: float) -> Benchmark:
         goal=goal,
         unit="units/s",
         setup=_beside_sqlite,
-        ours=lambda beside: ours(beside.place, n, batch),
+        ours=lambda beside: beside.ours.units_per_second(n, batch),
         reference=lambda beside: beside.reference.units_per_second(n, batch),
     )
 
@@ -82,7 +93,7 @@ def _vs_dbos(batch: int, goal: float) -> Benchmark:
         goal=goal,
         unit="units/s",
         setup=_beside_dbos,
-        ours=lambda beside: ours(beside.place, UNITS[batch], batch),
+        ours=lambda beside: beside.ours.units_per_second(UNITS[batch], batch),
         reference=lambda beside: beside.reference.units_per_second(UNITS_DBOS, batch),
         rounds=5,
     )
@@ -96,7 +107,7 @@ def _pg_vs_raw(batch: int, goal: float) -> Benchmark:
         goal=goal,
         unit="units/s",
         setup=_beside_postgresql,
-        ours=lambda beside: ours(beside.place, n, batch),
+        ours=lambda beside: beside.ours.units_per_second(n, batch),
         reference=lambda beside: beside.reference.units_per_second(n, batch),
     )
 
@@ -108,9 +119,9 @@ def _pg_scaling() -> Benchmark:
         kind="throughput",
         goal=1.5,
         unit="units/s",
-        setup=_beside_postgresql,
-        ours=lambda beside: ours(beside.place, n, 100, workers=4),
-        reference=lambda beside: ours(beside.place, n, 100, workers=1),
+        setup=_crew,
+        ours=lambda crew: crew.units_per_second(n, 100, WORKERS),
+        reference=lambda crew: crew.units_per_second(n, 100, 1),
         rounds=5,
     )
 

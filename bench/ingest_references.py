@@ -62,32 +62,44 @@ SCHEMA = (
 )
 
 DATASET = "goes-abi"
+BUCKET = "noaa-goes19"
 WORKER = "worker-6f1c2a9e"
 RUN = "0198c2c4-5f1e-7a41-9d0b-2f6c1f3f9a10"
 LEASE_MS = 120_000
 START_MS = 1_772_323_200_000  # 2026-03-01
-STEP_MS = 20  # about four million objects a day
+CHANNELS = 16  # of one image, announced together
+IMAGE_MS = 300  # from one image to the next: about four million objects a day
 EPOCH_SHIFT_MS = 62_135_596_800_000  # from 0001-01-01 to 1970-01-01
 
 Row = tuple[Any, ...]
 Journal = Literal["write-ahead", "as-shipped"]
 
 
+def start_of(number: int) -> int:
+    return START_MS + number // CHANNELS * IMAGE_MS
+
+
+def _stamp(at_ms: int) -> str:
+    return time.strftime("%Y%j%H%M%S", time.gmtime(at_ms // 1000)) + str(at_ms % 1000 // 100)
+
+
 def object_key(number: int) -> str:
-    stamp = time.strftime("%Y%j%H%M%S", time.gmtime((START_MS + number * STEP_MS) // 1000))
-    folder = f"ABI-L2-MCMIPC/{stamp[:4]}/{stamp[4:7]}/{stamp[7:9]}"
-    return f"{folder}/OR_ABI-L2-MCMIPC-M6_G19_s{stamp}{number % 10}_{number}.nc"
+    start_ms = start_of(number)
+    start, end, made = (_stamp(at_ms) for at_ms in (start_ms, start_ms + 9_500, start_ms + 12_300))
+    folder = f"ABI-L1b-RadC/{start[:4]}/{start[4:7]}/{start[7:9]}"
+    return f"{folder}/OR_ABI-L1b-RadC-M6C{number % CHANNELS + 1:02}_G19_s{start}_e{end}_c{made}.nc"
 
 
 def unit_row(number: int) -> Row:
     """A unit as it is taken in, every column given; ids in the order of time, as a feed's are."""
-    start_ms = START_MS + number * STEP_MS
-    uri = f"s3://noaa-goes19/{object_key(number)}"
+    start_ms = start_of(number)
+    heard_ms = start_ms + 15_000
+    uri = f"s3://{BUCKET}/{object_key(number)}"
     wal_id = f"{start_ms + EPOCH_SHIFT_MS:013x}-{sha256(f'{DATASET} {uri}'.encode()).hexdigest()[:20]}"
     return (
-        *(wal_id, DATASET, uri, "aws", "nodd-goes19", start_ms + 60_000, start_ms, start_ms + 300_000),
+        *(wal_id, DATASET, uri, "aws", "nodd", start_ms + 13_000, start_ms, start_ms + 9_500),
         *("pending", 0, None, None, None, "unknown", "unknown", "unknown", "unknown"),
-        *(None, None, None, None, None, None, start_ms + 61_000, start_ms + 61_000, 1, 0, start_ms + 61_000),
+        *(None, None, None, None, None, None, heard_ms, heard_ms, 1, 0, heard_ms),
     )
 
 

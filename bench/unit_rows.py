@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal
 
-from bench.ingest_references import EPOCH_SHIFT_MS, START_MS, STEP_MS
+from bench.ingest_references import EPOCH_SHIFT_MS, START_MS
 
 DATASETS = 20
+STEP_MS = 20  # about four million objects a day
 DELAYED_EVERY = 10
 DELAYED_UNTIL_MS = 4_102_444_800_000  # 2100
 CACHE_KB = 256_000

@@ -11,7 +11,7 @@ import difflib
 import re
 import sys
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -271,11 +271,42 @@ def nodd_page() -> str:
         ("Ignored", "Lines with `ignored: true`; they do not affect the exit code.", IGNORED),
         ("Suspect", "Taken in, with the doubt in `suspect`.", SUSPECT),
     )
-    for title, text, codes in tables:
-        rows = [f"## {title}\n", f"{text}\n", "| code | meaning |", "|---|---|"]
-        rows += [f"| `{code}` | {meaning} |" for code, meaning in codes.items()]
-        parts.append("\n".join(rows) + "\n")
-    return "\n".join(parts)
+    parts += [_codes(f"## {title}", text, codes) for title, text, codes in tables]
+    return "\n".join([*parts, *_looking()])
+
+
+def _codes(heading: str, text: str, codes: Mapping[str, str]) -> str:
+    rows = [f"{heading}\n", f"{text}\n", "| code | meaning |", "|---|---|"]
+    return "\n".join([*rows, *(f"| `{code}` | {meaning} |" for code, meaning in codes.items())]) + "\n"
+
+
+def _looking() -> list[str]:
+    """What is asked of an object's bytes, and what can come of it."""
+    from kfm.core.classify import Failure, classify
+    from kfm.ingest.operators.verdicts import DOUBTS, FAILED, NOTES
+
+    again = {code: classify(Failure(code=code)).retryable for code in FAILED}
+    failed = {code: f"{text}{' Tried again.' if again[code] else ''}" for code, text in FAILED.items()}
+    return [
+        "## Looking at an object\n",
+        "By default an object is taken in as it was announced, and nothing is requested from upstream. "
+        "A policy can ask for more.\n",
+        "| integrity | asks | finds |",
+        "|---|---|---|",
+        "| `announced` | nothing | nothing: the status stays `unknown` |",
+        "| `head` | HEAD | objects that are gone or replaced, another size |",
+        "| `magic` | HEAD and one range of 4 KiB (64 KiB where it is compressed) | other kinds of files; "
+        "GRIB and HDF5 files that lack their end |",
+        "| `full` | HEAD and all bytes, in pieces of 8 MiB | other bytes than ETag (where it is an MD5) or "
+        "a declared checksum say, damaged or bomb-like gzip, missing ends; tells the SHA-256 |\n",
+        "`metadata: header` reads netCDF attributes, sections 1, 3 and 4 of the first GRIB2 message, the "
+        "first line of an index, or the header of a radar volume, by a few ranges of at most 4 MiB in all. "
+        "What the key says stays; where it is silent, the header's times and bounds are used; where they "
+        "differ the object is `suspect`, with both values under `disagrees`.\n",
+        _codes("### Failed", "The attempt fails; the unit is quarantined unless it is tried again.", failed),
+        _codes("### Doubts", "The unit succeeds, and its status says `suspect`.", DOUBTS),
+        _codes("### Notes", "Nothing is wrong.", NOTES),
+    ]
 
 
 # --- decisions -----------------------------------------------------------------------

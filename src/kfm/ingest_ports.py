@@ -17,6 +17,7 @@ from kfm.core.wal import (
     Finished,
     Intake,
     IntakeReport,
+    Known,
     Lane,
     Move,
     Stored,
@@ -87,6 +88,7 @@ class WalReader(Protocol):
         """The unit, and what the ledger keeps beside it."""
 
     def history_of(self, wal_id: str) -> list[Move]: ...
+    def contents(self, wal_ids: Sequence[str]) -> dict[str, Known]: ...
     def totals(self) -> dict[tuple[str, str], tuple[int, int | None]]:
         """(dataset, name) → amount and the newest time, from counters."""
 

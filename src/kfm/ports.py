@@ -538,6 +538,9 @@ class LedgerReader(Protocol):
 
     def unit_reader(self) -> WalReader: ...
     def replay_reader(self) -> Any: ...
+    def unit_figures(self) -> list[tuple[str, str, int, int | None]]:
+        """(dataset, name, amount, newest time) of the units' counters."""
+
     def catalogue(self) -> CatalogueReader: ...
     def branch_reader(self) -> StoredBranchReader:
         """The branches that are tables here."""

@@ -6,7 +6,7 @@ import errno
 import hashlib
 import random
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any, TypeVar
@@ -262,6 +262,18 @@ class WatchedSession(SimSession):
         if name in WATCHED:
             self.told.append((name, parameters, found is not None))
         return found
+
+    def many(self, name: str, lines: Iterable[dict[str, Any]], /) -> None:
+        self.changed |= written_by(name)
+        self._inner.many(name, lines)
+
+    def bulk(self, name: str, lines: Sequence[tuple[Any, ...]], /) -> None:
+        self.changed |= written_by(name)
+        self._inner.bulk(name, lines)
+
+    def gather(self, name: str, lines: Sequence[tuple[Any, ...]], /) -> list[Row]:
+        self.changed |= written_by(name)
+        return self._inner.gather(name, lines)
 
 
 @cache

@@ -84,19 +84,24 @@ def verify(session: Session, anchors: tuple[str, ...]) -> int:
     Every entry carries the hash of the one before it, so an edited, deleted, moved or added row is found
     and named. That the end was cut off, or that everything was written anew, shows only against an anchor:
     `kfm audit anchor` makes one, and the rows after the last are said to be unanchored. The events that runs
-    posted are checked against the seals in the chain; those that came after the last seal are counted.
+    posted, and the history of units, are checked against the seals in the chain; what came after the last
+    seal is counted.
 
     Exit status 0 if everything is sound, 1 if it is not.
     """
     from kfm.audit.chain import links, verify
     from kfm.audit.seals import SealsVerdict, verify_seals
+    from kfm.core.sealing import UNITS
 
     with session.app(read_only=True) as app:
         files, kept, others = _anchors(app, anchors)  # before the rows: none can be beyond their end
         verdict = verify(app.ledger, kept, _progress(session))
-        seals = verify_seals(app.ledger, links(app.ledger)) if verdict.sound else SealsVerdict()
+        seals = units = SealsVerdict()
+        if verdict.sound:
+            seals = verify_seals(app.ledger, links(app.ledger))
+            units = verify_seals(app.ledger, links(app.ledger), UNITS)
         environment = app.settings.environment
-    sound = verdict.sound and seals.sound
+    sound = verdict.sound and seals.sound and units.sound
     document = {
         "environment": environment,
         "sound": sound,
@@ -112,10 +117,13 @@ def verify(session: Session, anchors: tuple[str, ...]) -> int:
         "unchained": verdict.unchained,
         "finding": verdict.finding,
         "events": seals if verdict.sound else None,
+        "units": units if verdict.sound else None,
     }
     lines = _verdict_lines(verdict, files)
     if verdict.sound:  # what is wrong stands first
-        lines = [*lines, *_seal_lines(seals)] if sound else [*_seal_lines(seals), *lines]
+        sealed = [*_seal_lines(seals, "event"), *_seal_lines(units, "page")]
+        sealed.sort(key=lambda line: "BROKEN" not in line)
+        lines = [*lines, *sealed] if sound else [*sealed, *lines]
     session.emit(document, lines)
     if others:
         session.note(f"{counted(others, 'anchor')} of other environments: not compared")
@@ -126,15 +134,17 @@ def verify(session: Session, anchors: tuple[str, ...]) -> int:
     return 0 if sound else 1
 
 
-def _seal_lines(seals: Any) -> list[str]:
+def _seal_lines(seals: Any, what: str) -> list[str]:
+    """Events of runs, or pages of the history of units."""
+    of = " of units" if what == "page" else ""
     if not seals.sound:
         return [click.style(f"BROKEN seal in row {seals.broken_seal}: {one_line(seals.detail)}", fg="red")]
     lines = []
     if seals.seals:
-        lines.append(f"sealed: {counted(seals.sealed, 'event')} by {counted(seals.seals, 'seal')}")
+        lines.append(f"sealed: {counted(seals.sealed, what)}{of} by {counted(seals.seals, 'seal')}")
     if seals.unsealed:
-        since = f" since event {seals.unsealed_since}" if seals.unsealed_since else ""
-        lines.append(f"unsealed: {counted(seals.unsealed, 'event')}{since}; `kfm audit seal` seals them")
+        since = f" since {what} {seals.unsealed_since}" if seals.unsealed_since else ""
+        lines.append(f"unsealed: {counted(seals.unsealed, what)}{of}{since}; `kfm audit seal` seals them")
     return lines
 
 
@@ -175,17 +185,26 @@ def _verdict_lines(verdict: Any, files: Sequence[str]) -> list[str]:
 @command.command(name="seal")
 @session_options
 def seal(session: Session) -> None:
-    """Seal the events that were posted since the last seal.
+    """Seal the events that were posted, and the history of units, since the last seal.
 
-    One entry of the chain vouches for many events by the root of their hashes: a later change to one of
+    One entry of the chain vouches for many rows by the root of their hashes: a later change to one of
     them is found. Runs do this by themselves when enough events have come together; before an anchor, or a
     release, it is worth doing by hand.
     """
     with session.app() as app:
         made = app.seal(actor=app.actor)
-    count = sum(one.count for one in made)
-    document = {"events": count, "seals": len(made), "root": made[-1].root if made else None}
-    line = f"sealed: {counted(count, 'event')}" if made else "nothing to seal: no event since the last seal"
+        pages = app.seal(actor=app.actor, stream="units")
+    count, history = (sum(one.count for one in each) for each in (made, pages))
+    every = [*made, *pages]
+    document = {
+        "events": count,
+        "pages": history,
+        "seals": len(every),
+        "root": every[-1].root if every else None,
+    }
+    parts = [counted(count, "event")] if made else []
+    parts += [f"{counted(history, 'page')} of the history of units"] if pages else []
+    line = f"sealed: {', '.join(parts)}" if parts else "nothing to seal: no event since the last seal"
     session.emit(document, [line])
 
 

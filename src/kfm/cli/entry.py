@@ -35,7 +35,7 @@ COMMANDS = {
     "whoami": ("kfm.cli.whoami", "Show who you are here, and what you may do."),
     "project": ("kfm.cli.project", "Make every target show what is promoted."),
     "branch": ("kfm.cli.branch", "List, compare, merge and revert branches of data."),
-    "nodd": ("kfm.cli.nodd", "Read announcements of NOAA's open data; list known datasets."),
+    "nodd": ("kfm.cli.nodd", "Read announcements of NOAA's open data; see what became of them."),
     "catalogue": ("kfm.cli.catalogue", "Search, show, serve and export the catalogue (STAC)."),
     "worker": ("kfm.cli.worker", "Take in what queues announce, and work it off."),
     "gc": ("kfm.cli.gc", "Remove stored bytes that no kept version needs."),

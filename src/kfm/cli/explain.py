@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from kfm.cli.lookup import find_unit, is_wal_id
 from kfm.cli.options import session_options
 from kfm.cli.output import one_line, short_id
 from kfm.cli.places import directory_option, find_pass, opened
@@ -28,12 +29,17 @@ def command(session: Session, directory: str | None, what: str) -> None:
 
     ID is a code such as KFM204; a run, or the beginning of its id; one of its nodes (3fa9c2/fetch), also of
     an earlier attempt (3fa9c2#2/fetch); a pass of a pipeline, or a node of it (3fa9c2/soil.map; of the newest
-    pass: last/soil.map); a call that was refused or did nothing; a dataset or a source. The first line is the
-    reason, the others what led to it; each ends with the record that it was read from. Nothing is changed.
+    pass: last/soil.map); a call that was refused or did nothing; a unit (wal_id); a dataset or a source. The
+    first line is the reason, the others what led to it; each ends with the record that it was read from.
+    Nothing is changed.
     """
     if re.fullmatch(r"(?i)kfm\d{3}", what):
         page = error_page(what.upper())
         session.emit(page, page_lines(page))
+        return
+    if is_wal_id(what):
+        account = _of_unit(session, what)
+        session.emit(account, [_line(sentence) for sentence in (account.reason, *account.chain)])
         return
     told = _of_pipeline(session, directory, what)
     if told is not None:
@@ -50,6 +56,16 @@ def command(session: Session, directory: str | None, what: str) -> None:
             sources=[source.id for source in app.settings.sources],
         )
     session.emit(account, [_line(sentence) for sentence in (account.reason, *account.chain)])
+
+
+def _of_unit(session: Session, wal_id: str) -> Any:
+    from kfm.explain.units import account_of_unit
+
+    with session.app(read_only=True) as app:
+        ledger = app.ledger
+        reader = ledger.unit_reader()
+        stored = find_unit(reader, wal_id)
+        return account_of_unit(stored, reader.history_of(wal_id), ledger.switches(), ledger.now_ms())
 
 
 def _of_pipeline(session: Session, directory: str | None, what: str) -> Any:

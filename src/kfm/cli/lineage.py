@@ -38,8 +38,8 @@ def show(session: Session, run: str, raw: bool, directory: str | None) -> None:
     """Show the OpenLineage events of one run: each attempt of it and of its nodes.
 
     RUN is the id of a run, of a pass over a pipeline's nodes, or of a call that was turned away, or the
-    beginning of one; or the id of a unit (wal_id), whole. With --events the events themselves are printed, one
-    on each line; with --json as one array.
+    beginning of one; or the id of a unit (wal_id), whole. With --events the events themselves are printed,
+    one on each line; with --json as one array.
     """
     if is_wal_id(run):
         with session.app(read_only=True) as app:
@@ -80,7 +80,8 @@ def prov(session: Session, run: str, internal: bool, directory: str | None) -> N
     """Print the provenance of one run: PROV-O as JSON-LD, one document.
 
     RUN is the id of a run, of a pass over a pipeline's nodes, or of a call that was turned away, or the
-    beginning of one; or the id of a unit (wal_id), whole. The SHACL shapes that it keeps to are in kfm/contracts/shapes/prov.ttl.
+    beginning of one; or the id of a unit (wal_id), whole. The SHACL shapes that it keeps to are in
+    kfm/contracts/shapes/prov.ttl.
     """
     if is_wal_id(run):
         with session.app(read_only=True) as app:
@@ -205,22 +206,24 @@ def deliver(session: Session, wait: bool, timeout_seconds: int) -> int:
         watch = _Watch(sum(app.ledger.backlog(topic).waiting for topic in _topics()), session)
         sent, units_sent, last, units = _passes(app, session, watch, timeout_seconds * 1000 if wait else 0)
         watch.done()
-    code = 0 if not last.waiting and last.trouble is None else 4
+    trouble, error = last.trouble or units.trouble, last.error or units.error
+    waiting = last.waiting + units.waiting
+    code = 0 if not waiting and trouble is None else 4
     document = {
         "to": where,
         "sent": sent,
         "waiting": last.waiting,
         "refused": last.refused,
-        "trouble": last.trouble,
+        "units": {"sent": units_sent, "waiting": units.waiting, "refused": units.refused},
+        "trouble": trouble,
         "exit_code": code,
     }
-    session.emit(document, [_summary(sent, last.waiting, where)])
-    if last.trouble is not None:
-        error = last.error
-        session.note(f"error{f' {error.code}' if error else ''}: {one_line(last.trouble)}")
+    session.emit(document, _summary(sent, last.waiting, units_sent, units.waiting, where))
+    if trouble is not None:
+        session.note(f"error{f' {error.code}' if error else ''}: {one_line(trouble)}")
         if error is not None:
             session.note(f"fix: {error.way_out}")
-    elif last.waiting:
+    elif waiting:
         why = (
             "time is up"
             if wait
@@ -230,28 +233,43 @@ def deliver(session: Session, wait: bool, timeout_seconds: int) -> int:
     return code
 
 
-def _summary(sent: int, waiting: int, where: str) -> str:
-    if not sent and not waiting:
-        return "nothing was waiting"
-    done = f"{counted(sent, 'event')} sent to {where}" if sent else "nothing sent"
-    return f"{done}; {counted(waiting, 'event')} waiting" if waiting else done
+def _summary(sent: int, waiting: int, units_sent: int, units_waiting: int, where: str) -> list[str]:
+    if not (sent or waiting or units_sent or units_waiting):
+        return ["nothing was waiting"]
+    lines = []
+    if sent or waiting:
+        done = f"{counted(sent, 'event')} sent to {where}" if sent else "nothing sent"
+        lines.append(f"{done}; {counted(waiting, 'event')} waiting" if waiting else done)
+    if units_sent or units_waiting:
+        done = f"events of {_batches(units_sent)} sent to {where}" if units_sent else "nothing sent"
+        lines.append(f"{done}; {_batches(units_waiting)} waiting" if units_waiting else done)
+    return lines
 
 
-def _passes(app: Any, session: Session, watch: _Watch, wait_ms: int) -> tuple[int, Any]:
-    from kfm.wiring.evidence import deliver as deliver_once
+def _batches(count: int) -> str:
+    return f"{count} {'batch' if count == 1 else 'batches'} of units"
+
+
+def _passes(app: Any, session: Session, watch: _Watch, wait_ms: int) -> tuple[int, int, Any, Any]:
+    from kfm.wiring.unit_evidence import deliver_all
 
     until_ms = app.clock.monotonic_ms() + wait_ms
-    app.store.hasten_letters(_topic())
-    sent, told = 0, None
+    for topic in _topics():
+        app.store.hasten_letters(topic)
+    sent, units_sent, told = 0, 0, None
     while True:
-        result = deliver_once(app, deadline_ms=PASS_MS, progress=partial(watch.reached, sent))
-        sent += result.sent
+        progress = partial(watch.reached, sent + units_sent)
+        runs, units = deliver_all(app, deadline_ms=PASS_MS, progress=progress)
+        sent += runs.sent
+        units_sent += units.sent
         left_ms = until_ms - app.clock.monotonic_ms()
-        if not result.waiting or result.refused or left_ms <= 0:
-            return sent, result
-        if result.trouble is not None and result.trouble != told:
-            session.note(f"waiting: {one_line(result.trouble)}")
-            told = result.trouble
+        refused = runs.refused or units.refused
+        if not (runs.waiting or units.waiting) or refused or left_ms <= 0:
+            return sent, units_sent, runs, units
+        trouble = runs.trouble or units.trouble
+        if trouble is not None and trouble != told:
+            session.note(f"waiting: {one_line(trouble)}")
+            told = trouble
         app.clock.sleep_ms(min(WAIT_STEP_MS, left_ms))
 
 
@@ -287,27 +305,32 @@ def status(session: Session) -> None:
     with session.app(read_only=True) as app:
         from kfm.wiring.evidence import describe_collector, ignored_transport
 
-        backlog = app.ledger.backlog(_topic())
+        backlog, units = (app.ledger.backlog(topic) for topic in _topics())
         document = {
             "to": describe_collector(app),
             "waiting": backlog.waiting,
             "oldest": instant(backlog.oldest_ms),
+            "units": {"waiting": units.waiting, "oldest": instant(units.oldest_ms)},
             "ignored": ignored_transport(),
         }
     lines = [f"events go to {document['to']}" if document["to"] else "events go nowhere"]
-    if backlog.waiting:
-        since = f", the oldest since {moment(backlog.oldest_ms)}" if backlog.oldest_ms is not None else ""
-        lines.append(f"{counted(backlog.waiting, 'event')} waiting{since}")
-    else:
+    for one, what in ((backlog, counted(backlog.waiting, "event")), (units, _batches(units.waiting))):
+        if one.waiting:
+            since = f", the oldest since {moment(one.oldest_ms)}" if one.oldest_ms is not None else ""
+            lines.append(f"{what} waiting{since}")
+    waiting = backlog.waiting + units.waiting
+    if not waiting:
         lines.append("nothing is waiting")
     session.emit(document, lines)
     if document["ignored"]:
         session.note(f"OPENLINEAGE__TRANSPORT__TYPE={document['ignored']} is not for us: only http is")
-    if backlog.waiting and session.output == "text":
+    if waiting and session.output == "text":
         session.note("send them with `kfm lineage deliver`")
 
 
-def _topic() -> str:
+def _topics() -> tuple[str, str]:
+    """Events of runs, and letters about units."""
+    from kfm.core.unit_lineage import TOPIC as UNIT_TOPIC
     from kfm.lineage.witness import TOPIC
 
-    return TOPIC
+    return TOPIC, UNIT_TOPIC

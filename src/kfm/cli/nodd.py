@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from kfm.cli.nodd_dead import dead
+from kfm.cli.nodd_reconcile import reconcile
+from kfm.cli.nodd_units import show, units, watermarks
 from kfm.cli.options import session_options
 from kfm.cli.output import encode
 from kfm.cli.session import Session
@@ -24,7 +27,11 @@ SCHEMES = {"s3": "aws", "gs": "gcp", "az": "azure"}
 
 @click.group(name="nodd")
 def command() -> None:
-    """Read announcements of NOAA's open data, and list the datasets that are known."""
+    """Read announcements of NOAA's open data, and see what became of them."""
+
+
+for each in (units, show, watermarks, dead, reconcile):
+    command.add_command(each)
 
 
 @command.command(name="parse")

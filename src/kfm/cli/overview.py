@@ -45,6 +45,7 @@ def gather(app: Any) -> dict[str, Any]:
         "incidents": _incidents(ledger),
         "pending_projections": pending,
         "lineage": _lineage(ledger),
+        "units": _units(ledger),
         **_ahead(ledger),
     }
     return {"headline": _headline(settings, switches, document, now_ms), **document}
@@ -74,6 +75,15 @@ def _incidents(ledger: Any) -> list[dict[str, Any]]:
 def _lineage(ledger: Any) -> dict[str, Any]:
     backlog = ledger.backlog("openlineage")
     return {"waiting": backlog.waiting, "oldest": instant(backlog.oldest_ms)}
+
+
+def _units(ledger: Any) -> dict[str, Any] | None:
+    figures = ledger.unit_figures()
+    if not figures:
+        return None
+    from kfm.cli.unit_status import unit_documents
+
+    return unit_documents(figures)
 
 
 def _ahead(ledger: Any) -> dict[str, Any]:

@@ -28,6 +28,7 @@ def render(document: dict[str, Any]) -> list[str]:
         ("failed work", _ahead_rows(document)),
         ("not shown yet", _pending_rows(document)),
         ("not delivered yet", _lineage_rows(document)),
+        ("announced objects", _unit_rows(document)),
     ):
         if rows:
             lines += ["", f"{title}:", *rows]
@@ -48,6 +49,14 @@ def _dataset_rows(document: dict[str, Any]) -> list[tuple[str, ...]]:
             )
         )
     return rows
+
+
+def _unit_rows(document: dict[str, Any]) -> list[str]:
+    if document["units"] is None:
+        return []
+    from kfm.cli.unit_status import unit_status_rows
+
+    return unit_status_rows(document["units"])
 
 
 def _attention_rows(document: dict[str, Any]) -> list[str]:

@@ -34,7 +34,8 @@ def list_held(session: Session, dataset: str | None, kind: str | None, everythin
     """List what is held, newest first.
 
     A dead letter has run out of attempts or time; it may well succeed later. What is in quarantine has met
-    an error that trying again can't cure. Nothing of either is tried again by itself.
+    an error that trying again can't cure. Nothing of either is tried again by itself. Runs get another chance
+    with `kfm quarantine release`, units (announced objects) with `kfm replay`.
     """
     with session.app(read_only=True) as app:
         found = app.ledger.held(
@@ -69,7 +70,7 @@ def list_held(session: Session, dataset: str | None, kind: str | None, everythin
 def show_held(session: Session, wanted: str) -> None:
     """Show one entry with all that a replay needs.
 
-    ID is that of the entry or of its run; the beginning is enough.
+    ID is that of the entry, of its run or of its unit; the beginning is enough.
     """
     with session.app(read_only=True) as app:
         held = find_held(app.ledger, wanted)
@@ -98,6 +99,10 @@ def release(session: Session, wanted: str, rationale: str | None, ticket: str | 
 
     with session.app() as app:
         held = find_held(app.ledger, wanted)
+        if held.grain == "unit":
+            raise UsageError(
+                "A unit is not released: it comes back by a replay.", remedy=f"`{_replay(held)}` asks for it."
+            )
         approval = request_release(
             app,
             held,
@@ -212,9 +217,19 @@ def _lines(held: Any, requests: list[Any]) -> list[str]:
         *(("request", _request_line(one, held.state)) for one in requests),
     ]
     lines = [f"{name.ljust(13)} {one_line(value)}" for name, value in facts]
-    if held.state == "held" and not any(one.state == "requested" for one in requests):
+    if held.state == "held" and held.grain == "unit":
+        lines.append(f"bring back    {_replay(held)}")
+    elif held.state == "held" and not any(one.state == "requested" for one in requests):
         lines.append(f"release       kfm quarantine release {short_id(held.held_id)} --rationale TEXT")
     return lines
+
+
+def _replay(held: Any) -> str:
+    """Units come back by a replay, many at once."""
+    from kfm.core.unit_replies import replay_of
+
+    status = "failed" if held.kind == "dead-letter" else "quarantined"
+    return replay_of(held.dataset_id, status, held.error_code)
 
 
 def _request_line(approval: Any, state: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from kfm.cli.explain import untold_refusals
-from kfm.cli.lookup import find_run
+from kfm.cli.lookup import find_run, is_wal_id
 from kfm.cli.options import session_options
 from kfm.cli.output import between, instant, one_line, utc
 from kfm.cli.runs import run_document
@@ -25,8 +25,13 @@ _NOT_TOLD = ("window_start", "window_end", "version_id", "force")
 def command(session: Session, run: str) -> None:
     """Show one run with the calls that asked for it.
 
-    RUN is a run's id, or the beginning of one.
+    RUN is a run's id, or the beginning of one. The id of a unit (wal_id) shows that, as `kfm nodd show` does.
     """
+    if is_wal_id(run):
+        from kfm.cli.nodd_units import show_unit
+
+        show_unit(session, run)
+        return
     with session.app(read_only=True) as app:
         document = gather(app.ledger, run)
     session.emit(document, render(document))

@@ -151,7 +151,10 @@ def release_at_ms(breaker: Breaker, due_ms: int, share: float, now_ms: int) -> i
     was late already when the outage began has its place by `share`, in [0, 1).
     """
     if breaker.state != "closed":
-        return max(due_ms, now_ms + wait_ms(breaker, now_ms))
+        # Where a probe is due it may begin at once: a time that is only just now would be later than what
+        # somebody read from a clock a moment ago.
+        left_ms = wait_ms(breaker, now_ms)
+        return max(due_ms, now_ms + left_ms) if left_ms else due_ms
     tripped_ms, closed_ms = breaker.tripped_at_ms, breaker.closed_at_ms
     if tripped_ms is None or closed_ms is None or due_ms >= closed_ms or closed_ms <= tripped_ms:
         return due_ms

@@ -31,6 +31,7 @@ def created(
     time_range_end_ms: int | None,
     now_ms: int,
     extra: dict[str, Any] | None = None,
+    replay_reason: str | None = None,
 ) -> Unit:
     check_transition("unit", None, "pending", "created")
     extra = extra or {}
@@ -53,6 +54,7 @@ def created(
         created_at_ms=now_ms,
         updated_at_ms=now_ms,
         version=1,
+        replay_reason=replay_reason,
         extra=extra,
     )
 

@@ -47,6 +47,16 @@ class Stored(Record, frozen=True):
         return Content(etag=self.etag, sequencer=self.sequencer, size=self.size, version_id=self.version_id)
 
 
+class Known(Record, frozen=True):
+    """What the ledger says of a unit's bytes. Field order is column order."""
+
+    wal_id: str
+    status: str
+    etag: str | None
+    size: int | None
+    removed: int
+
+
 # --- intake --------------------------------------------------------------------------
 
 
@@ -56,7 +66,6 @@ class Taken(Record, frozen=True):
     unit: Unit
     content: Content
     reissue: Reissue = "update"  # what becomes of new bytes under a known key
-    listed: bool = False  # from a listing: it can't tell which of two versions is newer
 
 
 class Gone(Record, frozen=True):

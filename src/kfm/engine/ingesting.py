@@ -19,6 +19,7 @@ from kfm.core.settings import Ingest
 from kfm.core.unit_grants import fate_of
 from kfm.core.wal import Claim, Claimed, Done, Finish, Finished, IntakeReport, Lane, Undone
 from kfm.ingest.entries import entry
+from kfm.ingest.grammar import Reading
 from kfm.ingest.hearing import Check, Hearing, hear_all
 from kfm.ingest.operators.chain import Looked
 from kfm.ingest.operators.levels import NOTHING_ASKED, Levels
@@ -219,7 +220,7 @@ class Worker:
     def _work(self, claimed: Claimed) -> Done | Undone:
         kernel = self._kernel
         try:
-            reading = kernel.memory.take(claimed.wal_id, claimed.object_uri)
+            reading = self._reading(claimed)
             policy = kernel.settings.policy_of(claimed.dataset)
             if claimed.removed and policy.removal == "remove":
                 return _gone(claimed)
@@ -262,6 +263,14 @@ class Worker:
         except Exception as error:  # noqa: BLE001 - one unit's trouble is never its neighbours'
             code = error.code if isinstance(error, KfmError) else type(error).__name__
             return self._failed(claimed, classify_exception(error), code, str(error))
+
+    def _reading(self, claimed: Claimed) -> Reading:
+        """What its key tells, and the record's doubts: they must not depend on who works on it, and when."""
+        reading = self._kernel.memory.take(claimed.wal_id, claimed.object_uri)
+        doubts: tuple[str, ...] = ()
+        if '"suspect"' in claimed.extra:
+            doubts = tuple(msgspec.json.decode(claimed.extra).get("suspect", ()))
+        return reading if reading.suspect == doubts else msgspec.structs.replace(reading, suspect=doubts)
 
     def _levels_of(self, dataset: str) -> Levels:
         found = self._levels.get(dataset)

@@ -21,8 +21,9 @@ RecordType = Literal[
     "pass",
     "run-state",
     "document",
+    "unit",
 ]
-Kind = Literal["run", "attempt", "node", "invocation", "dataset", "source", "pass"]
+Kind = Literal["run", "attempt", "node", "invocation", "dataset", "source", "pass", "unit"]
 
 
 class Ref(Record, frozen=True):

@@ -20,7 +20,7 @@ from kfm.ingest.plain_json import same_but_blanks
 from kfm.ingest.refusals import Refusal
 from kfm.ingest.shapes.s3 import s3_time
 from kfm.ingest.shapes.sns import URL_CHARS_MAX
-from kfm.ingest.topics import check_certificate
+from kfm.ingest.topics import check_certificate, check_topic
 
 # Never empty: where a text is missing the records have an empty one, and the two must not be mixed up.
 Text = Annotated[str, msgspec.Meta(min_length=1, max_length=TEXT_CHARS_MAX)]
@@ -35,7 +35,7 @@ class Request(Record, frozen=True, gc=False):
     sourceIPAddress: Text  # noqa: N815
 
 
-class Response(Record, frozen=True, gc=False, rename={"request_id": "x-amz-request-id", "id_2": "x-amz-id-2"}):
+class Response(Record, frozen=True, gc=False, rename=lambda name: f"x-amz-{name.replace('_', '-')}"):
     request_id: Text
     id_2: Text
 
@@ -101,27 +101,30 @@ _write = msgspec.json.Encoder().encode
 
 
 def hear(body: bytes, allowed: Collection[str]) -> list[Heard] | None:
-    """What the message announces; None if it is not one of these, or anything about it needs a closer look."""
+    """What the message announces; None if it is none of these, or anything about it needs a closer look."""
     if len(body) > BODY_BYTES_MAX:
         return None
+    topic, message = None, body
     try:
         if not body.startswith(b'{"Records"'):
-            envelope = _ENVELOPE.decode(body)
-            topic, certificate, message = envelope.TopicArn, envelope.SigningCertURL, envelope.Message.encode()
-            if not (_is_as_sns_writes(body, envelope) or same_but_blanks(body, _write(envelope))):
-                return None
-            if topic not in allowed or len(message) > BODY_BYTES_MAX:
-                return None
-            if certificate:
-                check_certificate(certificate, topic)
-        else:
-            topic, message = None, body
+            topic, message = _opened(body, allowed)
         event = _EVENT.decode(message)
         if not same_but_blanks(message, _write(event)):
             return None
         return [_announced(happened, topic) for happened in event.Records]
-    except (msgspec.DecodeError, ValueError, Refusal):  # a ValueError: it is not UTF-8
+    except (msgspec.DecodeError, UnicodeDecodeError, Refusal):
         return None
+
+
+def _opened(body: bytes, allowed: Collection[str]) -> tuple[str, bytes]:
+    """(topic, message) of an envelope that says nothing twice, from a topic that may speak."""
+    envelope = _ENVELOPE.decode(body)
+    if not _is_as_sns_writes(body, envelope) and not same_but_blanks(body, _write(envelope)):
+        raise Refusal("ENVELOPE_INVALID")
+    topic = check_topic(envelope.TopicArn, allowed)
+    if envelope.SigningCertURL:
+        check_certificate(envelope.SigningCertURL, topic)
+    return topic, envelope.Message.encode("utf-8")
 
 
 def _announced(happened: Happened, topic: str | None) -> Announced:
@@ -147,8 +150,8 @@ def _announced(happened: Happened, topic: str | None) -> Announced:
 def _is_as_sns_writes(text: bytes, envelope: Envelope) -> bool:
     """Quicker to see than to compare all tokens, and as good.
 
-    No value takes less room in the text than here, where it stands as it is; and a line end can't be part
-    of a string, so the blanks after it aren't either. With all members in their places there is no room
+    A line end is never part of a string. So each line begins with its member, and these blanks are outside
+    of strings; and no value takes less room in a text than here, where it stands as it is. Nothing is left
     for anything else, such as a name a second time.
     """
     subject = f'  "Subject" : "{envelope.Subject}",\n' if envelope.Subject else ""

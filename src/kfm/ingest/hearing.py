@@ -55,7 +55,7 @@ class Hearing:
 
     def _note(self, body: bytes, index: int, outcome: Outcome) -> None:
         if isinstance(outcome, Arrival):
-            self._taken.append(self.taken(outcome))
+            self._taken.append(self._arrival(outcome))
         elif isinstance(outcome, Removal):
             if outcome.reading is not None:
                 self._gone.append(self._removal(outcome, outcome.reading.wal_id, outcome.reading.dataset))
@@ -66,16 +66,13 @@ class Hearing:
         else:
             self._reject(body, index, outcome.error_code, outcome.error)
 
-    def taken(self, arrival: Arrival, *, listed: bool = False) -> Taken:
+    def _arrival(self, arrival: Arrival) -> Taken:
         said, reading = arrival.announced, arrival.reading
         self._memory.keep(reading)
         return Taken(
-            unit=pending(arrival, queue=self._queue, now_ms=self._now_ms),
-            content=Content(
-                etag=said.etag, sequencer=said.sequencer, size=said.size, version_id=said.version_id
-            ),
-            reissue=self._policy_of(reading.dataset).reissue,
-            listed=listed,
+            pending(arrival, queue=self._queue, now_ms=self._now_ms),
+            Content(said.etag, said.sequencer, said.size, said.version_id),
+            self._policy_of(reading.dataset).reissue,
         )
 
     def _removal(self, removal: Removal, wal_id: str, dataset: str) -> Gone:

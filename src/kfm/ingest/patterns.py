@@ -164,7 +164,7 @@ class Template:
         return form % (chosen(fields) if missing else values)
 
     def _form(self, fields: Mapping[str, str | None]) -> tuple[str, Picker]:
-        """(The text that these and like fields make, with `%s` for each that is written; and which these are.)"""
+        """(What fields like these make, with `%s` for each that is written; which of them are.)"""
         marks = {name: f"\0{name}\0" for name in self.names if fields[name] is not None}
         pieces = _written(self._parts, marks, self.text).split("\0")
         return "%s".join(piece.replace("%", "%%") for piece in pieces[::2]), _picker(tuple(pieces[1::2]))

@@ -137,7 +137,7 @@ def _address(document: dict[str, Any]) -> str:
     given = [document[name] for name in ("SigningCertURL", "SigningCertUrl") if name in document]
     if not given:
         raise Refusal("SIGNATURE_MISSING")
-    if len(given) > 1 or not isinstance(given[0], str) or len(given[0]) > 2048:
+    if len(given) > 1 or not isinstance(given[0], str) or len(given[0]) > sns.URL_CHARS_MAX:
         raise Refusal("CERTIFICATE_HOST")
     return given[0]
 

@@ -144,11 +144,16 @@ def item_links(item: Item, base_url: str | None) -> list[dict[str, Any]]:
         return [link("collection", f"../../{collection}"), link("parent", f"../../{collection}")]
     parent = f"{base_url}/collections/{collection}"
     return [
-        link("self", f"{parent}/items/{quote(item.item_id)}", GEOJSON),
+        link("self", f"{parent}/items/{segment(item.item_id)}", GEOJSON),
         link("root", f"{base_url}/"),
         link("parent", parent),
         link("collection", parent),
     ]
+
+
+def segment(item_id: str) -> str:
+    """An id as part of an address. What ids are made of needs no escape there, and files bear their names."""
+    return quote(item_id, safe="~=@")
 
 
 def link(rel: str, href: str, media_type: str = JSON, **more: Any) -> dict[str, Any]:

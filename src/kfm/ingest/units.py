@@ -9,10 +9,11 @@ from kfm.core.unit_transitions import created
 from kfm.ingest.reading import Arrival
 
 
-def pending(arrival: Arrival, *, queue: str, now_ms: int) -> Unit:
+def pending(arrival: Arrival, *, queue: str, now_ms: int, replay_reason: str | None = None) -> Unit:
     """The new unit. ETag, sequencer and size are columns of the ledger beside it: see `arrival.announced`."""
     reading = arrival.reading
     return created(
+        replay_reason=replay_reason,
         wal_id=reading.wal_id,
         dataset=reading.dataset,
         object_uri=reading.object_uri,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar
@@ -17,7 +18,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from kfm.core.catalogue import CollectionFigures
+from kfm.core.catalogue import CollectionFigures, Search
 from kfm.core.errors import KfmError
 from kfm.ingest import stac
 from kfm.ingest.grammar import Dataset
@@ -38,6 +39,7 @@ CONFORMS_TO = (
 )
 Open = Callable[[], AbstractContextManager[CatalogueReader]]
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+FIGURES_SECONDS = 10.0
 _READING = ["GET", "HEAD"]
 Result = TypeVar("Result")
 
@@ -87,6 +89,16 @@ class _Api:
         self._open = open_catalogue
         self._datasets = datasets
         self._title = title
+        self._figures: list[CollectionFigures] = []
+        self._figures_until = -1.0
+
+    async def _collections(self) -> list[CollectionFigures]:
+        """All collections. To count millions of items takes a while, so it is done now and then only."""
+        now = asyncio.get_running_loop().time()
+        if now >= self._figures_until:
+            self._figures = await self._ask(lambda catalogue: catalogue.collections())
+            self._figures_until = now + FIGURES_SECONDS
+        return self._figures
 
     async def _ask(self, work: Callable[[CatalogueReader], Result]) -> Result:
         """In a thread, with a reader of its own: neither the loop nor another request waits for the store."""
@@ -107,7 +119,7 @@ class _Api:
     async def landing(self, request: Request) -> Response:
         _no_parameters(request)
         base = base_of(request)
-        found = await self._ask(lambda catalogue: catalogue.collections())
+        found = await self._collections()
         links = [
             stac.link("self", f"{base}/"),
             stac.link("root", f"{base}/"),
@@ -135,13 +147,13 @@ class _Api:
         return answer({"status": "ok"}, stac.JSON)
 
     async def ready(self, _request: Request) -> Response:
-        await self._ask(lambda catalogue: catalogue.collections())
+        await self._ask(lambda catalogue: catalogue.find_items(Search(limit=1)))
         return answer({"status": "ok"}, stac.JSON)
 
     async def collections(self, request: Request) -> Response:
         _no_parameters(request)
         base = base_of(request)
-        found = await self._ask(lambda catalogue: catalogue.collections())
+        found = await self._collections()
         document = {
             "collections": [self._rendered(one, base) for one in found],
             "links": [stac.link("self", f"{base}/collections"), stac.link("root", f"{base}/")],
@@ -150,8 +162,10 @@ class _Api:
 
     async def collection(self, request: Request) -> Response:
         _no_parameters(request)
-        figures = await self._ask(lambda catalogue: _figures(catalogue, request.path_params["collection_id"]))
-        return answer(self._rendered(figures, base_of(request)), stac.JSON)
+        for figures in await self._collections():
+            if figures.collection_id == request.path_params["collection_id"]:
+                return answer(self._rendered(figures, base_of(request)), stac.JSON)
+        raise HTTPException(404)
 
     def _rendered(self, figures: CollectionFigures, base: str) -> dict[str, Any]:
         return stac.render_collection(self._datasets.get(figures.collection_id), figures, base)
@@ -180,8 +194,8 @@ class _Api:
         address = f"{base}/collections/{quote(collection_id)}/items"
 
         def work(catalogue: CatalogueReader) -> Response:
-            if query.search.after is None:
-                _figures(catalogue, collection_id)
+            if not catalogue.find_items(Search(collections=(collection_id,), limit=1)):
+                raise HTTPException(404)
             return _page(catalogue, query, base, address)
 
         return await self._ask(work)
@@ -194,13 +208,6 @@ class _Api:
         else:
             query = from_text(request.query_params.multi_items(), SEARCH_FIELDS)
         return await self._ask(lambda catalogue: _page(catalogue, query, base, f"{base}/search"))
-
-
-def _figures(catalogue: CatalogueReader, collection_id: str) -> CollectionFigures:
-    for figures in catalogue.collections():
-        if figures.collection_id == collection_id:
-            return figures
-    raise HTTPException(404)
 
 
 def _page(catalogue: CatalogueReader, query: Query, base: str, address: str) -> Response:

@@ -368,6 +368,10 @@ class Ledger:
 
         return ReplayReader(self._database)
 
+    def unit_figures(self) -> list[tuple[str, str, int, int | None]]:
+        """(dataset, name, amount, newest time) of the units' counters, for those who need nothing else."""
+        return [tuple(row) for row in self._session.all("unit_totals.list")]
+
     def catalogue(self) -> CatalogueTables:
         from kfm.store.catalogue_reading import CatalogueTables
 

@@ -99,6 +99,7 @@ def _line(taken: Taken, now_ms: int, trail: str) -> tuple[object, ...]:
         content.version_id,
         now_ms,
         trail,
+        unit.replay_reason,
     )
 
 

@@ -9,6 +9,7 @@ import msgspec
 
 from kfm.core.unit_lineage import TOPIC, Ended
 from kfm.core.wal import Claimed, Done, Undone
+from kfm.store import rows
 from kfm.store.session import Session
 
 _ENCODE = msgspec.json.Encoder().encode
@@ -56,7 +57,7 @@ def failed(claimed: Claimed, code: str, message: str) -> Ended:
         event_time_ms=claimed.event_time_ms,
         replay_reason=claimed.replay_reason,
         error_code=code,
-        error_message=message,
+        error_message=rows.storable(message),
         started_at_ms=claimed.claimed_at_ms,
     )
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import msgspec
+
 from kfm.core.records import Unit
 from kfm.core.sealing import SealedPage
-from kfm.core.wal import DeadMessage, Move, Stored, Wanted
+from kfm.core.wal import DeadMessage, Known, Move, Stored, Wanted
 from kfm.store import sealing, unit_counts, unit_pages, unit_rows
 from kfm.store.session import Database
 
+_ENCODE = msgspec.json.Encoder().encode
 # Each status that few units have is found by an index of its own.
 LISTS = {
     "pending": "units.list_waiting",
@@ -33,6 +38,11 @@ class UnitQueries:
     def history_of(self, wal_id: str) -> list[Move]:
         stored = self.stored(wal_id)
         return [] if stored is None else unit_pages.history(self._database.session, wal_id, stored.trail)
+
+    def contents(self, wal_ids: Sequence[str]) -> dict[str, Known]:
+        """What is known of the content of many units."""
+        found = self._database.session.all("units.contents", wal_ids=_ENCODE(wal_ids).decode())
+        return {row[0]: Known(*row) for row in found}
 
     def unit_counts(self) -> dict[tuple[str, str], int]:
         return {key: amount for key, (amount, _) in self.totals().items()}

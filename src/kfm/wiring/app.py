@@ -203,11 +203,11 @@ class App(Adapters):
 
         return deliver_incidents(self, on_request=on_request)
 
-    def seal(self, *, actor: str, minimum: int = 1) -> list[Seal]:
-        """Seal the events that were posted since the last seal, if there are that many."""
+    def seal(self, *, actor: str, minimum: int = 1, stream: str = "outbox") -> list[Seal]:
+        """Seal the rows of a stream that came since its last seal, if there are that many."""
         from kfm.audit.seals import seal_all
 
-        return seal_all(self.kernel.store, actor, minimum)
+        return seal_all(self.kernel.store, actor, minimum, stream)
 
     def provenance(self, wanted: str, *, internal: bool = False) -> bytes:
         """The PROV-O document of a run, or of a call that never became one."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import duckdb
 import msgspec
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pystac
 import pytest
@@ -100,14 +101,27 @@ def same_times(properties: dict[str, Any]) -> dict[str, Any]:
 def test_a_foreign_reader_gets_the_items_back(model: ModelCatalogue, exported: Exported, name: str) -> None:
     """stac-geoparquet makes of the table what was rendered: geometry, box, times, assets, properties."""
     table = pq.read_table(f"{exported.folder}/{name}/items.parquet")
-    found = {each["id"]: each for each in stac_geoparquet.arrow.stac_table_to_items(table)}
     wanted = {each.item_id: each for each in model.visible() if each.collection_id == name}
-    assert found.keys() == wanted.keys()
-    for item_id, item in wanted.items():
+    assert set(table["id"].to_pylist()) == wanted.keys()
+    placed = table.filter(pc.is_valid(table["geometry"]))  # this reader knows no items without a box
+    found = {each["id"]: each for each in stac_geoparquet.arrow.stac_table_to_items(placed)}
+    assert found.keys() == {item_id for item_id, item in wanted.items() if item.bbox is not None}
+    for item_id in found:
+        item = wanted[item_id]
         document, back = without_nulls(render_item(item)), without_nulls(found[item_id])
         assert same_times(back.pop("properties")) == document.pop("properties")
         del document["links"], back["links"]
         assert back == document
+
+
+def test_an_item_without_a_place_is_a_row_without_one(model: ModelCatalogue, exported: Exported) -> None:
+    """Geometry and box are null, everything else is there."""
+    rows = pq.read_table(f"{exported.folder}/mine/items.parquet").to_pylist()
+    assert {(each["geometry"], each["bbox"]) for each in rows} == {(None, None)}
+    (item,) = model.find_items(Search(collections=("mine",), limit=1))
+    (row,) = (each for each in rows if each["id"] == item.item_id)
+    assert without_nulls(row["assets"]) == render_item(item)["assets"]
+    assert row["kfm:datetime_basis"] == "announcement"
 
 
 def test_the_file_says_what_it_is(exported: Exported) -> None:

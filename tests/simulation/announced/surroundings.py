@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tests.simulation.announced.world import AnnouncedWorld
 
 SECOND_MS = 1_000
+INDEX = b"1:0:d=2026092012:TMP:surface:anl:\n".ljust(len(BYTES), b"2")
 
 
 @dataclass(eq=False)
@@ -149,7 +150,8 @@ class SimObjects:
         self._scheduler.point(self._process, "read")
         if self._away():
             raise UpstreamUnavailable("simulated: the line went dead", transient=True)
-        return BYTES[start : start + length]
+        content = INDEX if object_uri.endswith(".idx") else BYTES
+        return content[start : start + length]
 
     def stream(self, object_uri: str) -> Iterator[bytes]:
         yield BYTES

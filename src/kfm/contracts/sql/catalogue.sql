@@ -56,7 +56,8 @@ SELECT item, role, facts FROM assets WHERE item IN (SELECT value FROM json_each(
 
 -- name: items.collections
 SELECT collection_id, COUNT(*), MIN(COALESCE(start_ms, at_ms)), MAX(COALESCE(end_ms, at_ms)),
-  MIN(west), MIN(south), MAX(east), MAX(north)
+  MIN(CASE WHEN west > east THEN -180.0 ELSE west END), MIN(south),
+  MAX(CASE WHEN west > east THEN 180.0 ELSE east END), MAX(north)
 FROM items WHERE data IS NOT NULL GROUP BY collection_id ORDER BY collection_id
 
 -- name: replica_items.want

@@ -5,13 +5,13 @@ SELECT wal_id FROM units WHERE wal_id IN (SELECT value FROM json_each(:wal_ids))
 INSERT INTO units (
   wal_id, dataset, object_uri, provider, queue, event_time_ms, time_range_start_ms, time_range_end_ms,
   created_at_ms, updated_at_ms, extra, etag, sequencer, size, version_id, not_before_ms, trail,
-  status, attempts, integrity_status, metadata_status, stac_status, provenance_status, version,
+  replay_reason, status, attempts, integrity_status, metadata_status, stac_status, provenance_status, version,
   content_version, done_version, lease_until_ms, grants, grant_attempts, granted_at_ms, alone, removed, unclear,
   replacing
 ) VALUES (
   :wal_id, :dataset, :object_uri, :provider, :queue, :event_time_ms, :time_range_start_ms, :time_range_end_ms,
   :created_at_ms, :updated_at_ms, :extra, :etag, :sequencer, :size, :version_id, :not_before_ms, :trail,
-  'pending', 0, 'unknown', 'unknown', 'unknown', 'unknown', 1,
+  :replay_reason, 'pending', 0, 'unknown', 'unknown', 'unknown', 'unknown', 1,
   1, 0, 0, 1, 0, 0, 0, 0, 0,
   0
 )
@@ -227,3 +227,6 @@ FROM dead_messages WHERE envelope_hash = :envelope_hash ORDER BY record_index
 -- name: dead_messages.release
 UPDATE dead_messages SET state = 'released' WHERE envelope_hash = :envelope_hash AND state = 'held'
 RETURNING record_index
+
+-- name: units.contents
+SELECT wal_id, status, etag, size, removed FROM units WHERE wal_id IN (SELECT value FROM json_each(:wal_ids))

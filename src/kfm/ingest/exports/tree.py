@@ -151,7 +151,7 @@ class _Tree:
             file.write(encoded[:-2])
 
             def add(item: Item) -> None:
-                href = f"./items/{quote(item.item_id)}.json"
+                href = f"./items/{stac.segment(item.item_id)}.json"
                 file.write(b"," + msgspec.json.encode(stac.link("item", href, stac.GEOJSON)))
                 self._write(f"{folder}/items/{item.item_id}.json", stac.render_item(item, links=_ITEM_LINKS))
 

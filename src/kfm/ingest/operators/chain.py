@@ -68,8 +68,9 @@ def work(
     verdict = integrity(uri, content, kind, levels, upstream, declared)
     if verdict.status == "failed":
         return _failed(verdict, reading)
-    size = (verdict.content or content).size if levels.integrity != "announced" else None
-    return _looked(verdict, metadata(uri, size, reading, kind, levels, upstream))
+    # Whoever asked HEAD knows the content by now, or the announcement was right about it.
+    known = None if levels.integrity == "announced" else verdict.content or content
+    return _looked(verdict, metadata(uri, known, reading, kind, levels, upstream))
 
 
 def looking(

@@ -36,6 +36,7 @@ _SUFFIXES = {
 _ANYTHING = re.compile(
     r"\.(?:txt|csv|json|xml|bufr\w*|dat|gif|png|jpe?g|bin|ascii|status|log)\Z", re.IGNORECASE
 )
+_PART = re.compile(r"\.\d{3}\Z")  # of something that was cut
 _NAMED_GRIB = re.compile(r"gri?b2", re.IGNORECASE)
 _WMO = re.compile(rb"[A-Z]{4}\d\d [A-Z0-9]{4} \d{6}")
 _INDEX = re.compile(rb"\d{1,9}(?:\.\d{1,4})?:\d{1,15}:d=\d{10}")
@@ -73,7 +74,7 @@ def _format(dataset: str, file: str, asset: str, media_type: str) -> str | None:
     if found is not None:
         return found
     if dataset == "nexrad-l2":
-        return None if "_MDM" in file else "nexrad-l2"
+        return None if "_MDM" in file or _PART.search(file) else "nexrad-l2"
     if dataset == "nexrad-l2-chunks":
         return "nexrad-l2" if file.endswith("-S") else "ldm"
     if dataset == "nexrad-l3":

@@ -8,11 +8,13 @@ from typing import Any
 from kfm.core.errors import ChecksumMismatch, ObjectMissing
 from kfm.core.records import Record
 from kfm.core.times import rfc3339
+from kfm.core.wal import Content
 from kfm.ingest.geometry import Footprint
 from kfm.ingest.grammar import Reading
 from kfm.ingest.operators.headers import grib2, netcdf, nexrad
 from kfm.ingest.operators.headers.facts import Bytes, HeaderFacts, HeaderInvalid, HeaderUnread, Held
 from kfm.ingest.operators.inflating import Damaged, first_inflated
+from kfm.ingest.operators.integrity import compare, plain_etag
 from kfm.ingest.operators.kinds import Kind
 from kfm.ingest.operators.levels import Levels
 from kfm.ingest.operators.ranged import PAGE_BYTES, Ranged
@@ -59,30 +61,44 @@ def from_key(reading: Reading) -> Described:
 
 
 def metadata(
-    uri: str, size: int | None, reading: Reading, kind: Kind, levels: Levels, upstream: Upstream
+    uri: str, known: Content | None, reading: Reading, kind: Kind, levels: Levels, upstream: Upstream
 ) -> Described:
-    """`size` is what HEAD told, where somebody asked already."""
+    """`known` is what HEAD told, where somebody asked already."""
     if levels.metadata == "key":
         return from_key(reading)
     reader = _READERS.get(kind.name or "")
     if reader is None or kind.packed not in (None, "gzip"):
         return _unread(reading, "HEADER_UNKNOWN", None)
     try:
-        facts = reader(_opened(uri, size, kind, levels, upstream))
+        if known is None:
+            known = _asked(uri, upstream)
+        facts = reader(_opened(uri, known.size or 0, kind, levels, upstream))
     except ObjectMissing:
-        return Described(status="failed", code="OBJECT_MISSING", message=FAILED["OBJECT_MISSING"])
+        return _failed("OBJECT_MISSING", reading)
     except ChecksumMismatch:
-        return Described(status="failed", code="OBJECT_CHANGED", message=FAILED["OBJECT_CHANGED"])
+        return _failed("OBJECT_CHANGED", reading)
     except (HeaderInvalid, Damaged) as trouble:
-        return Described(
-            status="failed",
-            code="HEADER_INVALID",
-            message=f"{FAILED['HEADER_INVALID']} {trouble}",
-            doubts=reading.suspect,
-        )
+        now = compare(known or Content(), upstream.head(uri))
+        if now.status == "failed":
+            return _failed(now.code or "OBJECT_MISSING", reading)
+        if known is not None and now.content is not None:
+            return _failed("OBJECT_CHANGED", reading)
+        return _failed("HEADER_INVALID", reading, f"{trouble}")
     except HeaderUnread as trouble:
         return _unread(reading, "HEADER_UNREAD", f"{trouble}")
     return compared(reading, facts, kind)
+
+
+def _failed(code: str, reading: Reading, detail: str = "") -> Described:
+    message = f"{FAILED[code]} {detail}" if detail else FAILED[code]
+    return Described(status="failed", code=code, message=message, doubts=reading.suspect)
+
+
+def _asked(uri: str, upstream: Upstream) -> Content:
+    stat = upstream.head(uri)
+    if stat is None:
+        raise ObjectMissing(f"There is no {uri}.")
+    return Content(etag=plain_etag(stat.etag), size=stat.size, version_id=stat.version)
 
 
 def _unread(reading: Reading, note: str, message: str | None) -> Described:
@@ -91,16 +107,11 @@ def _unread(reading: Reading, note: str, message: str | None) -> Described:
     return Described(status=status, message=message, doubts=reading.suspect, notes=(note,))
 
 
-def _opened(uri: str, size: int | None, kind: Kind, levels: Levels, upstream: Upstream) -> Bytes:
+def _opened(uri: str, size: int, kind: Kind, levels: Levels, upstream: Upstream) -> Bytes:
     if kind.packed == "gzip":
         data, is_all = first_inflated(upstream.read(uri, 0, PAGE_BYTES), INFLATED_BYTES)
         # How long it is within, only its end tells.
         return Held(data) if is_all else Held(data, size=1 << 62)
-    if size is None:
-        stat = upstream.head(uri)
-        if stat is None:
-            raise ObjectMissing(f"There is no {uri}.")
-        size = stat.size
     return Ranged(
         upstream,
         uri,

@@ -175,6 +175,67 @@ def test_messages_of_eccodes(sample: str) -> None:
         assert found.footprint.box[1::2] == pytest.approx((min(first, last), max(first, last)), abs=1e-5)
 
 
+LAMBERT = {"gridType": "lambert", "Latin1InDegrees": 38.5, "Latin2InDegrees": 38.5, "LaDInDegrees": 38.5}
+LAMBERT_SOUTH = {name: value if name == "gridType" else -38.5 for name, value in LAMBERT.items()}
+POLAR = {"LaDInDegrees": 60.0}
+POLAR_SOUTH = {"LaDInDegrees": -60.0, "projectionCentreFlag": 128}
+
+
+@pytest.mark.parametrize(
+    ("grid", "central", "first", "points"),
+    [
+        (LAMBERT, 262.5, (21.138, 237.28), (180, 106)),
+        (LAMBERT | {"Latin1InDegrees": 30.0, "Latin2InDegrees": 45.0}, 262.5, (21.138, 237.28), (90, 60)),
+        (LAMBERT_SOUTH, 175.5, (-50.0, 160.0), (100, 90)),  # over the antimeridian
+        (POLAR, 210.0, (40.5, 181.0), (90, 60)),
+        (POLAR, 280.0, (20.0, 235.0), (200, 220)),  # around the pole
+        (POLAR_SOUTH, 120.0, (-40.5, 100.0), (60, 60)),
+    ],
+)
+def test_projected_grids(
+    grid: dict, central: float, first: tuple[float, float], points: tuple[int, int]
+) -> None:
+    """No point of a projected grid is outside its box, and the box is no larger than it must be."""
+    library = pytest.importorskip("eccodes")
+    sample = "GRIB2" if "gridType" in grid else "polar_stereographic_sfc_grib2"
+    lov = "LoVInDegrees" if "gridType" in grid else "orientationOfTheGridInDegrees"
+    handle = library.codes_grib_new_from_samples(sample)
+    try:
+        for name, value in {
+            "gridType": grid.get("gridType", "polar_stereographic"),
+            "shapeOfTheEarth": 6,
+            "Nx": points[0],
+            "Ny": points[1],
+            "DxInMetres": 40_000,
+            "DyInMetres": 40_000,
+            "latitudeOfFirstGridPointInDegrees": first[0],
+            "longitudeOfFirstGridPointInDegrees": first[1],
+            lov: central,
+            "jScansPositively": 1,
+            **grid,
+        }.items():
+            library.codes_set(handle, name, value)
+        library.codes_set_values(handle, [0.0] * (points[0] * points[1]))
+        library.codes_set(handle, "bitsPerValue", 8)
+        latitudes, longitudes = (
+            library.codes_get_array(handle, name) for name in ("latitudes", "longitudes")
+        )
+        found = grib2_reader.message(Held(library.codes_get_message(handle))).footprint
+    finally:
+        library.codes_release(handle)
+    assert found is not None
+    assert found.box is not None
+    west, south, east, north = found.box
+    assert south <= latitudes.min() <= south + 0.011
+    turned = (longitudes - west) % 360.0
+    if (west, east) == (-180.0, 180.0):
+        assert (north, latitudes.max() > 89.0) == (90.0, True)
+        return
+    assert north - 0.011 <= latitudes.max() <= north
+    assert turned.min() <= 0.011
+    assert (east - west) % 360.0 - 0.011 <= turned.max() <= (east - west) % 360.0 + 1e-9
+
+
 def test_index_lines() -> None:
     """The first line of an index: reference time and what the field is valid for."""
     for when, first, last in (

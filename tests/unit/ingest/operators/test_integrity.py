@@ -65,6 +65,7 @@ GOOD = [
 ]
 
 
+@pytest.mark.req("WAL-7")
 @pytest.mark.parametrize(("bucket", "key", "data"), GOOD, ids=lambda value: str(value)[-40:])
 @pytest.mark.parametrize("levels", [HEAD, MAGIC, FULL], ids=lambda levels: levels.integrity)
 def test_whole_files_are_ok(bucket: str, key: str, data: bytes, levels: Levels) -> None:
@@ -135,6 +136,7 @@ def test_damage_in_the_middle() -> None:
 # --- ETag, size, checksums -----------------------------------------------------------
 
 
+@pytest.mark.req("WAL-2")
 def test_another_etag_is_a_reissue() -> None:
     """New bytes under a known key: what upstream has now is the truth, and is handed back."""
     data = grib2()
@@ -269,6 +271,18 @@ def test_members_and_padding() -> None:
     assert look(read, first + bytes(512), FULL).integrity_status == "ok"
     assert look(read, first + b"else", FULL).error_code == "GZIP_DAMAGED"
     assert look(read, first + second[:-5], FULL).error_code == "TRUNCATED"
+
+
+def test_streams_that_end_early_or_late() -> None:
+    """Fewer or more bytes than HEAD told never pass, even if they look like a whole file."""
+    read, whole = reading("noaa-gfs-bdp-pds", GFS), grib2() + grib2()
+    for streamed, code in ((grib2(), "TRUNCATED"), (whole + grib2(), "SIZE_MISMATCH")):
+        shelf = Shelf()
+        shelf.put(read.object_uri, whole)
+        shelf.etags[read.object_uri] = '"of-many-parts"'
+        shelf.stream = lambda _uri, data=streamed: iter((data,))  # type: ignore[method-assign]
+        looked = work(read, Content(), FULL, shelf, media_type=media_type("gfs"))
+        assert (looked.error_code, str(len(whole)) in (looked.error_message or "")) == (code, True)
 
 
 def test_too_large_for_a_download() -> None:

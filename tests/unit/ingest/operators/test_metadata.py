@@ -12,7 +12,9 @@ import pytest
 from kfm.core.wal import Content
 from kfm.ingest.grammar import Reading
 from kfm.ingest.operators.chain import Looked, looking, work
+from kfm.ingest.operators.headers.facts import HeaderUnread
 from kfm.ingest.operators.levels import Levels
+from kfm.ingest.operators.ranged import Ranged
 from kfm.ingest.reading import Arrival, parse_key
 from kfm.ingest.registry import load_registry
 from tests.nodd_objects import GOES_ATTRIBUTES, GOES_KEY, Shelf, grib2, hdf5, ms, volume
@@ -110,6 +112,7 @@ def test_headers_that_agree(bucket: str, key: str, data: bytes) -> None:
     ],
     ids=lambda value: str(value)[-30:],
 )
+@pytest.mark.req("WAL-7")
 def test_disagreement_is_suspect(bucket: str, key: str, data: bytes, expected: dict) -> None:
     """Where key and header differ the object is suspect, and both values stand in one place."""
     looked = look(bucket, key, data)
@@ -164,6 +167,17 @@ def test_impossible_headers_fail(bucket: str, key: str, data: bytes) -> None:
     assert (looked.error_message or "").startswith("The file's header can't be what it claims to be. ")
 
 
+@pytest.mark.parametrize("level", ["announced", "head", "magic"])
+def test_replaced_under_a_header(level: str) -> None:
+    """A header that is a mixture of two versions is no damage: the object is looked at again."""
+    read, shelf = reading("noaa-gfs-bdp-pds", GFS), Shelf()
+    levels = Levels(integrity=level, metadata="header")  # type: ignore[arg-type]
+    shelf.put(read.object_uri, grib2()[:-4] + b"x" * 4 if level == "magic" else b"GRIB" + bytes(99))
+    shelf.after_read[read.object_uri] = grib2(size=5)[:50] + bytes(50) if level == "magic" else grib2()
+    looked = work(read, Content(), levels, shelf, media_type=media_type("gfs"))
+    assert looked.error_code == "OBJECT_CHANGED"
+
+
 def test_headers_that_nobody_reads() -> None:
     """Formats without a reader, and headers beyond the budget, are noted; what the key tells stands."""
     looked = look("unidata-nexrad-level3", "TWX_N0B_2026_03_14_12_34_56", b"anything")
@@ -184,6 +198,23 @@ def test_headers_take_few_bytes() -> None:
     shelf.asked.clear()
     work(read, Content(), both, shelf, media_type=media_type("gfs"))
     assert shelf.asked == ["head", "read", "read"]
+
+
+def test_headers_all_over_a_file() -> None:
+    """A header that is spread over a large file is left after so many requests, and that is noted."""
+    shelf, reads = Shelf(), 5
+    shelf.put("s3://b/k", bytes(1_000_000))
+    file = Ranged(shelf, "s3://b/k", 1_000_000, bytes_max=10**9, reads_max=reads, page=1000)
+    for number in range(reads):
+        assert file.at(number * 1000, 10) == bytes(10)
+        assert file.at(number * 1000, 10) == bytes(10)
+    assert len(shelf.asked) == reads
+    with pytest.raises(HeaderUnread):
+        file.at(500_000, 1)
+    few = Ranged(shelf, "s3://b/k", 1_000_000, bytes_max=2500, reads_max=99, page=1000)
+    assert few.at(990, 20) == bytes(20)
+    with pytest.raises(HeaderUnread):
+        few.at(5000, 1)
 
 
 def test_doubts_of_the_key_stay() -> None:

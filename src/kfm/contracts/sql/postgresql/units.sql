@@ -41,3 +41,7 @@ WHERE number IN (SELECT value::bigint FROM jsonb_array_elements_text(:numbers::j
 DELETE FROM unit_deltas
 WHERE number = ANY (ARRAY(SELECT number FROM unit_deltas ORDER BY number LIMIT :row_limit FOR UPDATE SKIP LOCKED))
 RETURNING dataset, name, amount, high_ms
+
+-- name: units.contents
+SELECT wal_id, status, etag, size, removed FROM units
+WHERE wal_id IN (SELECT jsonb_array_elements_text(:wal_ids::jsonb))

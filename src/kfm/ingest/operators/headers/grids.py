@@ -85,9 +85,11 @@ def _projected(section: bytes, template: int) -> Box | None:
         latin = [signed(section[at : at + 4]) * 1e-6 for at in (65, 69)]
         projection = _lambert(radius, latin[0], latin[1])
     scan = section[64]
+    if not scan & 0x40:
+        return None  # from the top down: readers differ about which corner comes first
     x1, y1 = projection.forward(la1, _from_central(lo1, central))
     x2 = x1 + (-1 if scan & 0x80 else 1) * steps[0] * (points[0] - 1)
-    y2 = y1 + (1 if scan & 0x40 else -1) * steps[1] * (points[1] - 1)
+    y2 = y1 + steps[1] * (points[1] - 1)
     edge = [projection.inverse(x, y) for x, y in _edge(min(x1, x2), min(y1, y2), max(x1, x2), max(y1, y2))]
     latitudes, longitudes = [each[0] for each in edge], [each[1] for each in edge]
     south, north = _down(min(latitudes)), _up(max(latitudes))

@@ -14,10 +14,10 @@ from kfm.ingest.operators.headers.hdf5_values import Value
 from kfm.ingest.refusals import Refusal
 from kfm.ingest.spans import at
 
-# Names as GOES, the discovery convention (ACDD) and the National Water Model write them.
+# Names as GOES, the discovery convention (ACDD) and the National Water Model write them. The latter's
+# initialization time is left out: an analysis begins hours before the cycle that its key names.
 _START = ("time_coverage_start",)
 _END = ("time_coverage_end",)
-_REFERENCE = ("model_initialization_time",)
 _VALID = ("model_output_valid_time",)
 _CREATED = ("date_created",)
 _BOUNDS = (
@@ -60,7 +60,6 @@ def facts(root: Mapping[str, Value], extent: Mapping[str, Value]) -> HeaderFacts
     return HeaderFacts(
         start_ms=valid if start is None else start,
         end_ms=valid if end is None else end,
-        reference_ms=_moment(root, _REFERENCE),
         created_ms=_moment(root, _CREATED),
         platform=f"GOES-{goes[1]}" if goes else None,
         file_name=name if goes and isinstance(name, str) and name.endswith(".nc") else None,

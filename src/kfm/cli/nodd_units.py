@@ -1,0 +1,150 @@
+"""`kfm nodd units | show | watermarks`: what became of announced objects."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from kfm.cli.lookup import find_unit
+from kfm.cli.options import session_options
+from kfm.cli.output import instant, table, utc
+from kfm.cli.session import Session
+from kfm.core.errors import UsageError
+from kfm.core.wording import duration
+
+LIMIT_MAX = 100_000
+STATUSES = ("pending", "in_progress", "succeeded", "failed", "quarantined")
+
+
+@click.command(name="units")
+@click.option("--dataset", metavar="NAME", default="", help="Only of this dataset.")
+@click.option("--status", type=click.Choice(STATUSES), default=None, help="Only with this status.")
+@click.option("--error-code", metavar="CODE", default="", help="Only those whose last error has this code.")
+@click.option("--since", metavar="TIME", help="Only those that changed since then: RFC 3339, or 2h, 3d.")
+@click.option(
+    "--limit", type=click.IntRange(1, LIMIT_MAX), default=50, help="At most so many.", show_default=True
+)
+@session_options
+def units(
+    session: Session, dataset: str, status: str | None, error_code: str, since: str | None, limit: int
+) -> None:
+    """List units: the newest time that they cover first.
+
+    A unit is one announced object and what became of it. `kfm nodd show UNIT` has all of one, `kfm explain
+    UNIT` says what it waits for, and `kfm replay` brings back those that were given up.
+    """
+    from kfm.cli.unit_lines import unit_document, unit_rows
+    from kfm.core.wal import Wanted
+
+    with session.app(read_only=True) as app:
+        wanted = Wanted(
+            dataset=dataset,
+            status=status or "",
+            error_code=error_code,
+            since_ms=0 if since is None else since_ms(since, app.clock.now_ms()),
+            limit=limit + 1,
+        )
+        found = app.ledger.unit_reader().find_units(wanted)
+    shown, more = found[:limit], len(found) > limit
+    documents = [unit_document(unit) for unit in shown]
+    lines = unit_rows(shown) if shown else ["no units"]
+    session.emit({"units": documents, "more": more}, lines, rows=documents)
+    if more and session.output == "text":
+        session.note(f"more units are not shown: use --limit (now {limit})")
+
+
+def since_ms(text: str, now_ms: int) -> int:
+    """A time, or how long ago: 30m, 2h, 3d."""
+    from kfm.core.times import parse_rfc3339
+
+    spans = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+    if text[:-1].isascii() and text[:-1].isdigit() and text[-1] in spans and len(text) < 10:
+        return now_ms - int(text[:-1]) * spans[text[-1]]
+    try:
+        return parse_rfc3339(text)
+    except (ValueError, UsageError):
+        raise UsageError(
+            f"--since takes a time such as 2026-11-01T00:00:00Z, or 30m, 2h, 3d, not `{text[:40]}`."
+        ) from None
+
+
+@click.command(name="show")
+@click.argument("unit", metavar="UNIT")
+@session_options
+def show(session: Session, unit: str) -> None:
+    """Show one unit: its record, its object, and everything that it went through.
+
+    UNIT is its id (wal_id), as it is in lists, lineage events, spans and the catalogue.
+    """
+    show_unit(session, unit)
+
+
+def show_unit(session: Session, wanted: str) -> None:
+    from kfm.cli.unit_lines import stored_document, stored_lines
+
+    with session.app(read_only=True) as app:
+        reader = app.ledger.unit_reader()
+        stored = find_unit(reader, wanted)
+        document = stored_document(stored, reader.history_of(wanted), app.ledger.now_ms())
+    session.emit(document, stored_lines(document))
+
+
+# --- watermarks ------------------------------------------------------------------------
+
+
+@click.command(name="watermarks")
+@click.argument("names", nargs=-1, metavar="[DATASET]...")
+@session_options
+def watermarks(session: Session, names: tuple[str, ...]) -> None:
+    """How far each dataset has come.
+
+    NEWEST is the newest time that the catalogue covers, LAG how long ago that is, OLDEST OPEN the earliest
+    time of a unit that is still to be worked on: of what was announced before it, nothing is left to do.
+    """
+    with session.app(read_only=True) as app:
+        reader, now_ms = app.ledger.unit_reader(), app.ledger.now_ms()
+        documents = [
+            document for document in _watermarks(reader, now_ms) if not names or document["dataset"] in names
+        ]
+    rows = [
+        (
+            one["dataset"],
+            utc(one["newest"]).removesuffix(" UTC") if one["newest"] else "-",
+            duration(one["lag_ms"]) if one["lag_ms"] is not None else "-",
+            utc(one["oldest_open"]["at"]).removesuffix(" UTC") if one["oldest_open"] else "-",
+            str(one["open"]),
+            str(one["given_up"]),
+        )
+        for one in documents
+    ]
+    header = ("DATASET", "NEWEST (UTC)", "LAG", "OLDEST OPEN (UTC)", "OPEN", "GIVEN UP")
+    session.emit({"watermarks": documents}, table(header, rows) if rows else ["no units yet"], rows=documents)
+
+
+def _watermarks(reader: Any, now_ms: int) -> list[dict[str, Any]]:
+    totals = reader.totals()
+    found = []
+    for dataset in sorted({dataset for dataset, _ in totals if dataset}):
+        amounts = {name: totals.get((dataset, name), (0, None))[0] for name in STATUSES}
+        newest_ms = totals.get((dataset, "watermark"), (0, None))[1]
+        waiting = amounts["pending"] + amounts["in_progress"]
+        oldest = reader.oldest_open(dataset) if waiting else None
+        found.append(
+            {
+                "dataset": dataset,
+                "newest": instant(newest_ms),
+                "lag_ms": None if newest_ms is None else max(0, now_ms - newest_ms),
+                "open": waiting,
+                "given_up": amounts["failed"] + amounts["quarantined"],
+                "oldest_open": None if oldest is None else _open(oldest),
+            }
+        )
+    return found
+
+
+def _open(stored: Any) -> dict[str, Any]:
+    unit = stored.unit
+    times = (unit.time_range_start_ms, unit.event_time_ms, unit.created_at_ms)
+    at_ms = next(at_ms for at_ms in times if at_ms is not None)
+    return {"wal_id": unit.wal_id, "at": instant(at_ms), "since": instant(unit.created_at_ms)}
