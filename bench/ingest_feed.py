@@ -161,8 +161,13 @@ class Ours:
 
 def configuration(folder: str, store: str | None = None) -> str:
     """The path of a new configuration, its state in the same folder."""
-    path = Path(folder, "kfm.yaml")
-    path.write_text("version: 1\nenvironment: bench\n" + (f"store: {store}\n" if store else ""))
+    path, address = Path(folder, "kfm.yaml"), Path(folder, "store.txt")
+    lines = ["version: 1", "environment: bench"]
+    if store is not None:
+        address.touch(0o600)
+        address.write_text(store)
+        lines.append(f"store: file:{address}")
+    path.write_text("\n".join(lines) + "\n")
     return str(path)
 
 

@@ -132,6 +132,27 @@ class Wal(WalReader, Protocol):
         """Add deltas up; how many there were."""
 
 
+class StacReplica(Protocol):
+    """An external STAC API with transactions. Raises UpstreamUnavailable or CollectorRefused."""
+
+    def ensure_collection(self, body: dict[str, Any]) -> None:
+        """Made if it is not there, replaced if it is."""
+
+    def put_item(self, body: dict[str, Any]) -> None:
+        """Made or replaced."""
+
+    def delete_item(self, collection_id: str, item_id: str) -> None:
+        """Also if there is none."""
+
+    def revisions(self, collection_id: str, ids: Sequence[str]) -> dict[str, int | None]:
+        """Item → its `kfm:revision`, of those that are there; None: it has none."""
+
+    def items(self, collection_id: str) -> Iterator[tuple[str, int | None]]:
+        """All of a collection, each with its `kfm:revision`."""
+
+    def close(self) -> None: ...
+
+
 class CatalogueReader(Protocol):
     """Our own catalogue, to be searched."""
 

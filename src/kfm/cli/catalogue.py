@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kfm.cli.catalogue_reconcile import reconcile
 from kfm.cli.options import session_options
 from kfm.cli.output import one_line, table
 from kfm.cli.session import Session
@@ -31,6 +32,9 @@ def reader_of(app: Any) -> CatalogueReader:
 @click.group(name="catalogue")
 def command() -> None:
     """Search, show, serve and export the catalogue: one STAC item for each announced object."""
+
+
+command.add_command(reconcile)
 
 
 @command.command()
@@ -65,7 +69,7 @@ def search(
     With --json the result is a GeoJSON FeatureCollection of STAC items; with -o jsonl one item a line.
 
     \b
-    kfm catalogue search --collection nexrad-l2 --bbox -102.1,37,-94.6,40 --limit 10
+    kfm catalogue search --collection nexrad-l2 --bbox=-102.1,37,-94.6,40 --limit 10
     kfm catalogue search --datetime 2026-06-15T00:00:00Z/.. --json
     """
     from kfm.ingest.stac import render_item

@@ -42,7 +42,7 @@ class Scrape:
             datasets = [dataset.id for dataset in app.settings.datasets]
             names = PublicNames(app.settings, app.ledger)
             found = self._folding.fold(
-                app.ledger, names, datasets, __version__, names.provider, names.pipeline
+                app.ledger, names, datasets, __version__, names.provider, names.pipeline, names.of_units
             )
             self._world = world  # only now: a reading that broke off begins again
             return found

@@ -74,3 +74,13 @@ class CollectionFigures(Record, frozen=True):
     start_ms: int | None
     end_ms: int | None
     bbox: Bbox | None
+
+
+class Owed(Record, frozen=True):
+    """An item that a replica does not show as it is. Field order is column order."""
+
+    collection_id: str
+    item_id: str
+    wanted: int
+    sent: int
+    tries: int

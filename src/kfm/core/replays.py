@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from kfm.core.canonical import canonical_bytes
 from kfm.core.errors import UsageError
@@ -12,6 +12,7 @@ from kfm.core.hashing import sha256_text
 from kfm.core.records import Record
 from kfm.core.retry_rules import retry_rules
 from kfm.core.settings import IngestPolicy
+from kfm.core.wal import Move
 
 PLAN_TAG = "replay-plan/1"
 REASONS = ("none", "dlq-drain", "incident", "backfill", "test")
@@ -23,6 +24,13 @@ STATUSES: dict[Mode, tuple[str, ...]] = {
     "backfill": ("failed", "quarantined"),
     "repair-and-replace": ("failed", "quarantined", "succeeded"),
 }
+MISMATCH = "REPLAY_MISMATCH"
+BEYOND = "more than --limit allows"
+REPLAY_ID_CHARS = 32
+NO_SCOPE_REMEDY = (
+    "Say which units are meant: --dataset, --dataset-in, --error-code, --unit, --event-time-start or "
+    "--created-after. A status, an end or a number of attempts only narrows."
+)
 
 
 class Selection(Record, frozen=True, omit_defaults=True):
@@ -80,8 +88,63 @@ class ReplayPlan(Record, frozen=True):
 
     @property
     def needs_approval(self) -> bool:
-        """Work that had ended comes back only with a second person's yes."""
-        return any(unit.status != "failed" for unit in self.units)
+        """Work that had ended comes back, and what is published is replaced, only with a second person's yes."""
+        return bool(self.units) and (
+            self.mode == "repair-and-replace" or any(unit.status != "failed" for unit in self.units)
+        )
+
+    @property
+    def replay_id(self) -> str:
+        """Whoever carries out the same plan carries out the same replay."""
+        return self.digest.removeprefix("sha256:")[:REPLAY_ID_CHARS]
+
+
+class ReplaySpec(Record, frozen=True, omit_defaults=True):
+    """A wish that can be kept and made a plan of again and again. It freezes nothing."""
+
+    kfm: Literal["replay-spec/1"]
+    selection: Selection
+    mode: Mode = "failed-only"
+    reason: str = "none"
+    limit: int | None = None
+
+
+class Replay(Record, frozen=True):
+    """One replay on record. Field order is column order."""
+
+    replay_id: str
+    digest: str
+    plan: ReplayPlan
+    mode: str
+    reason: str
+    rationale: str
+    requested_by: str
+    state: Literal["requested", "running", "done"]  # requested: a second person has to agree first
+    created_at_ms: int
+    updated_at_ms: int
+
+
+class Receipt(Record, frozen=True):
+    """What the replay did with one unit, and how that unit is now. Field order is column order."""
+
+    wal_id: str
+    version: int  # as it was planned
+    receipt: Literal["replayed", "drifted"] | None  # None: not yet
+    at_ms: int | None
+    dataset: str | None = None  # from here on: None where there is no such unit any more
+    object_uri: str | None = None
+    status: str | None = None
+    error_code: str | None = None
+    attempts: int | None = None
+
+
+class Stepped(Record, frozen=True):
+    """What one batch of a replay came to."""
+
+    looked_at: int  # units that had no receipt yet
+    last: str  # the last of them
+    receipts: dict[str, int]
+    done: bool  # every unit of the plan has its receipt
 
 
 def make_plan(
@@ -92,7 +155,9 @@ def make_plan(
     reason: str,
     policy_of: Callable[[str], IngestPolicy],
     now_ms: int,
+    limit: int | None = None,
 ) -> ReplayPlan:
+    """The one decision about what is replayed, for those who only look and for those who do it."""
     left_out: Counter[str] = Counter()
     units = []
     for unit in chosen:
@@ -102,6 +167,9 @@ def make_plan(
         else:
             left_out[why] += 1
     units.sort(key=lambda unit: unit.wal_id)
+    if limit is not None and len(units) > limit:
+        left_out[BEYOND] += len(units) - limit
+        del units[limit:]
     return ReplayPlan(
         kfm="replay-plan/1",
         mode=mode,
@@ -142,7 +210,9 @@ def digest_of(mode: str, reason: str, units: Sequence[Chosen]) -> str:
 
 def check_plan(plan: ReplayPlan) -> None:
     """A plan that somebody edited is none."""
-    if plan.digest != digest_of(plan.mode, plan.reason, plan.units):
+    ids = [unit.wal_id for unit in plan.units]
+    as_made = ids == sorted(set(ids)) and plan.digest == digest_of(plan.mode, plan.reason, plan.units)
+    if not as_made or any(unit.status not in STATUSES[plan.mode] for unit in plan.units):
         raise UsageError(
             "The plan is not as it was made: its digest does not fit.",
             remedy="Make a new one with `kfm replay dry-run`.",
@@ -153,6 +223,17 @@ def check_reason(reason: str, governed: Sequence[str] = ()) -> None:
     if reason not in REASONS and reason not in governed:
         known = ", ".join((*REASONS, *governed))
         raise UsageError(f"`{reason[:64]}` is no reason for a replay.", remedy=f"Give one of: {known}.")
+
+
+def differing(history: Sequence[Move]) -> dict[str, tuple[Any, Any]]:
+    """Field by field what the last replay would have made of a unit: (is, would be). Empty: no mismatch."""
+    for move in reversed(history):
+        if move.event in ("succeeded", "failed"):
+            if move.details.get("error_code") != MISMATCH:
+                return {}
+            told = ((name, pair) for name, pair in move.details.items() if isinstance(pair, list))
+            return {name: (pair[0], pair[1]) for name, pair in sorted(told) if len(pair) == 2}
+    return {}
 
 
 def _counted(values: Iterable[str]) -> dict[str, int]:

@@ -200,6 +200,7 @@ class Claim(Record, frozen=True):
     worker_id: str
     ingest_run_id: str
     lease_ms: int
+    policy_epoch: int | None = None  # that the gates were asked at; None: whatever it is
 
 
 class Finished(Record, frozen=True):

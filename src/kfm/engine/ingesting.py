@@ -162,8 +162,12 @@ class Worker:
             worker_id=kernel.worker_id,
             ingest_run_id=kernel.ingest_run_id,
             lease_ms=kernel.settings.lease_ms,
+            policy_epoch=self._epoch,
         )
         finished, claimed = kernel.wal.turn(finish, wish)
+        if finished.epoch_moved:  # what the gates said of the other lanes is as old
+            self._lanes.clear()
+            return finished, claimed
         # A full batch: there may be more. Then the next lane has its turn first.
         if len(claimed) == (1 if lane.alone else wish.limit):
             self._lanes.append(lane)

@@ -106,7 +106,7 @@ def _asset(facts: AssetFacts) -> dict[str, Any]:
     document: dict[str, Any] = {
         "href": facts.href,
         "type": facts.media_type,
-        "roles": ["data"] if facts.role == "data" else [facts.role, "metadata"],
+        "roles": _roles(facts.role),
         "kfm:wal_id": facts.wal_id,
         "kfm:content_version": facts.content_version,
     }
@@ -121,6 +121,10 @@ def _asset(facts: AssetFacts) -> dict[str, Any]:
     if (path := vsi_path(facts.href)) is not None:
         document["alternate"] = {"gdal": {"href": path, "alternate:name": "GDAL"}}
     return document
+
+
+def _roles(role: str) -> list[str]:
+    return [role] if role in ("data", "metadata") else [role, "metadata"]
 
 
 def vsi_path(href: str) -> str | None:
@@ -237,7 +241,7 @@ def _item_assets(dataset: Dataset | None) -> dict[str, Any]:
     assets: dict[str, Any] = {"data": {"title": _TITLES["data"], "roles": ["data"]}}
     if dataset is not None:
         for role in sorted(set(dataset.sidecars.values())):
-            assets[role] = {"title": _TITLES.get(role, role), "roles": [role, "metadata"]}
+            assets[role] = {"title": _TITLES.get(role, role), "roles": _roles(role)}
     return assets
 
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from kfm.store.branches import EmbeddedBranches
     from kfm.store.bursts import Bursts
     from kfm.store.replays import Replays
+    from kfm.store.replicas import Replicas
     from kfm.store.units import Units
 
 
@@ -228,6 +229,11 @@ class SqlStore(Ledger):
         from kfm.store.replays import Replays
 
         return Replays(self._database, self._journal.watch)
+
+    def replicas(self) -> Replicas:
+        from kfm.store.replicas import Replicas
+
+        return Replicas(self._database)
 
     def bursts(self) -> Bursts:
         from kfm.store.bursts import Bursts

@@ -354,11 +354,10 @@ class Ending:
         return replace(made, trail=f"{made.trail} {number}")
 
 
-def is_outdated(session: Session, finish: Finish) -> bool:
+def is_outdated(session: Session, finish: Finish | None, claim: Claim | None) -> bool:
     """Have the gates to be asked again, since a switch was set meanwhile?"""
-    if finish.policy_epoch is None:
-        return False
-    return governance.held_epoch(session) != finish.policy_epoch
+    asked = {one.policy_epoch for one in (finish, claim) if one is not None} - {None}
+    return bool(asked) and asked != {governance.held_epoch(session)}
 
 
 def held_unit(made: Stored, one: Undone, now_ms: int) -> Held:

@@ -49,11 +49,11 @@ class Units(UnitReader):
     def turn(self, finish: Finish | None, claim: Claim | None) -> tuple[Finished, list[Claimed]]:
         def change(session: Session) -> tuple[Finished, list[Claimed]]:
             now_ms, tally = session.now_ms(), Tally()
+            if unit_work.is_outdated(session, finish, claim):
+                return Finished(epoch_moved=True), []
             claimed = [] if claim is None else unit_work.claim(session, claim, now_ms, tally)
             finished, entries = Finished(), []
-            if finish is not None and unit_work.is_outdated(session, finish):
-                finished = Finished(epoch_moved=True)
-            elif finish is not None:
+            if finish is not None:
                 ending = unit_work.Ending(session, finish, self._watch, now_ms, tally)
                 finished, entries = ending.end(), ending.entries
             tally.write(session)

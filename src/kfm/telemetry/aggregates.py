@@ -7,7 +7,7 @@ Only the ledger's own times are in the documents.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from typing import Protocol, TypeVar
 
@@ -21,6 +21,7 @@ from kfm.core.times import rfc3339
 from kfm.ports import LedgerReader
 from kfm.telemetry.counting import CostTally, NodeTally, PassTally, RunTally
 from kfm.telemetry.documents import (
+    COUNTERS,
     NO_INGEST,
     CarbonAccount,
     CarbonOf,
@@ -33,11 +34,12 @@ from kfm.telemetry.documents import (
     IngestTelemetry,
     PatternsTelemetry,
     Period,
-    UnitCounts,
     UpdaterTelemetry,
     amount,
 )
 from kfm.telemetry.sequences import Sequences
+from kfm.telemetry.unit_folding import Figure
+from kfm.telemetry.unit_tally import UnitTally
 
 _T = TypeVar("_T")
 PAGE = 1000
@@ -49,10 +51,15 @@ class Names(Record, frozen=True):
 
     hidden: Callable[[str], bool]  # of a dataset's id
     mask: Callable[[str], str]  # of any name that goes with it
+    hidden_units: Callable[[str], bool] = lambda _dataset: False  # of announced objects
     hidden_pipeline: Callable[[str], bool] = lambda _name: False  # of one that is part of no governed run
 
     def of_dataset(self, dataset_id: str) -> str:
         return self.mask(dataset_id) if self.hidden(dataset_id) else dataset_id
+
+    def of_units(self, dataset: str) -> str:
+        """What is announced to everybody is no secret, unless its rights are declared here and say so."""
+        return self.mask(dataset) if self.hidden_units(dataset) else dataset
 
     def of_pass(self, figures: PassFigures) -> PassFigures:
         owner = figures.dataset_id
@@ -133,6 +140,7 @@ def visit_passes(ledger: LedgerReader, bounds: Bounds, names: Names, counting: A
     for _, figures in every(ledger.pass_attempts_since):
         if bounds.hold(figures.started_at_ms):
             counting.passed(names.of_pass(figures))
+    counting.units(ledger.unit_figures(), names.of_units)
 
 
 def _attempts(ledger: LedgerReader) -> Iterator[tuple[Attempt, Run]]:
@@ -161,6 +169,7 @@ class Aggregates:
         self._nodes: dict[str, NodeTally] = {}
         self._dataset_nodes: dict[str, dict[str, NodeTally]] = {}
         self._pipelines: dict[str, PassTally] = {}
+        self._units = UnitTally()
         self._sequences = Sequences(f"releases/{release}/focus-telemetry.json")
 
     # --- seeing ------------------------------------------------------------------------
@@ -176,6 +185,10 @@ class Aggregates:
             for tally in self._tallies(run.dataset_id):
                 tally.add(attempt)
             self._sequences.add_attempt(attempt, run)
+
+    def units(self, figures: Iterable[Figure], public: Callable[[str], str]) -> None:
+        """The counters of the ledger of units."""
+        self._units.add(figures, public)
 
     def passed(self, figures: PassFigures) -> None:
         self._seen(figures.started_at_ms)
@@ -254,16 +267,18 @@ class Aggregates:
         )
 
     def ingest(self) -> IngestTelemetry:
+        """Counters have no times: these are of everything so far, whatever the period is."""
+        units = self._units
         return IngestTelemetry(
             release=self._release,
             environment=self._environment,
             period=self.period,
-            source=NO_INGEST,
-            wal_records_total=UnitCounts(),
-            wal_replays_total=0,
-            replay_mismatch_total=0,
-            wal_attempts_histogram={},
-            datasets=(),
+            source=COUNTERS if units.datasets else NO_INGEST,
+            wal_records_total=units.records(),
+            wal_replays_total=units.replays(),
+            replay_mismatch_total=units.mismatches(),
+            wal_attempts_histogram=units.attempts(),
+            datasets=units.documents(),
             cost=Cost(energy_wh=amount(0), co2_g=amount(0)),
         )
 

@@ -17,6 +17,7 @@ from kfm.core.records import Record
 PLACES = 6
 _ENCODER = msgspec.json.Encoder(decimal_format="number")
 NO_INGEST = "no ingest worker has recorded anything"
+COUNTERS = "counters of the ledger of units, since it began"
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
 Amount = Annotated[Decimal, msgspec.Meta(description="A number with six decimal places.")]

@@ -13,8 +13,9 @@ from kfm.ports import LedgerReader
 from kfm.telemetry.pass_folding import PassFolding
 from kfm.telemetry.place import Place
 from kfm.telemetry.tallies import Tallies
+from kfm.telemetry.unit_folding import fold_units
 
-TOPICS = ("openlineage",)
+TOPICS = ("openlineage", "unit-lineage")
 ENDINGS = ("complete", "fail", "abort")
 POSITIONS = {"running": 0, "paused": 1, "stopped": 2}
 CIRCUITS = {"closed": 0, "half-open": 1, "open": 2}
@@ -46,11 +47,13 @@ class Folding:
         version: str,
         providers: Callable[[str], str] = str,
         pipelines: Callable[[PassFigures], str] = lambda figures: figures.pipeline_id,
+        units: Callable[[str], str] = str,
     ) -> Tallies:
         """Everything that has happened since the last time, and how things stand now.
 
         `public` gives a dataset's public name. It must give the same each time: names are counted under.
-        `providers` does so for those whom sources call, `pipelines` for the pipelines of passes.
+        `providers` does so for those whom sources call, `pipelines` for the pipelines of passes, `units` for
+        the datasets of announced objects.
         """
         self._public, self._providers = public, providers
         now_ms = ledger.now_ms()
@@ -73,6 +76,7 @@ class Folding:
                 self._count_call(call)
         self.tallies.forget_gauges()
         self._passes.levels(self.tallies)
+        fold_units(ledger.unit_figures(), self.tallies, units)
         self._levels(ledger, now_ms, list(datasets), version)
         return self.tallies
 

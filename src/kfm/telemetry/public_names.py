@@ -26,6 +26,10 @@ class PublicNames:
             self._known[dataset_id] = self._masked(dataset_id) if hidden else dataset_id
         return self._known[dataset_id]
 
+    def of_units(self, dataset: str) -> str:
+        """What is announced to everybody is no secret, unless its rights are declared here and say so."""
+        return self(dataset) if dataset in self._datasets else dataset
+
     def provider(self, provider: str) -> str:
         """A provider's name, or its mask where it could give a hidden dataset away."""
         users = [one for one in self._sources if provider_of(one) == provider]

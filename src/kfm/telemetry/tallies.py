@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kfm.telemetry.catalogue import Metric, metrics, require_metric
@@ -49,6 +50,20 @@ class Tallies:
             series[key] = Distribution([0] * (len(metric.buckets) + 1))
         series[key].counts[bisect_left(metric.buckets, value_ms / 1000)] += 1
         series[key].sum_ms += value_ms
+
+    def set_total(self, name: str, parts: int, **labels: str) -> None:
+        """A count that somebody else has added up."""
+        metric = require_metric(name, labels, ("counter",))
+        self.counters.setdefault(name, {})[_key(metric, labels)] = parts
+
+    def set_distribution(self, name: str, found: Mapping[int, int], **labels: str) -> None:
+        """Value → how often, likewise."""
+        metric = require_metric(name, labels, ("histogram",))
+        made = Distribution([0] * (len(metric.buckets) + 1))
+        for value, count in found.items():
+            made.counts[bisect_left(metric.buckets, value)] += count
+            made.sum_ms += value * count * 1000
+        self.histograms.setdefault(name, {})[_key(metric, labels)] = made
 
     def forget_gauges(self) -> None:
         """Levels are read anew each time; what is not read again is gone."""

@@ -116,6 +116,10 @@ def duties(app: App, place: IngestPlace) -> list[Duty]:
     """What somebody has to see to while units are worked off; whichever worker comes first does."""
     wal = app.kernel.store.units()
     found = [Duty("bursts", FAN_OUT_MS, fan_out(app).step)] if place.downstream else []
+    if place.settings.replicas:
+        from kfm.wiring.replicas import deliver_all
+
+        found.append(Duty("replicas", DELIVER_MS, lambda: deliver_all(app)))
     return [
         *found,
         Duty("lapsed leases", REAP_MS, lambda: wal.reap_units(app.rng.unit(), app.liveness.is_dead)),

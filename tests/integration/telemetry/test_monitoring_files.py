@@ -219,6 +219,38 @@ CASES: dict[str, dict[str, Any]] = {
         "at": "80m",
         "labels": {"topic": "openlineage"},
     },
+    "KfmUnitBacklog": {
+        "series": {
+            'nodd_sns_wal_records_total{dataset="hrrr",status="pending"}': "20000x300",
+            'nodd_sns_wal_records_total{dataset="mrms",status="pending"}': "20000x30 5x1 20000x30 5x1 20000x238",
+        },
+        "at": "100m",
+        "labels": {"dataset": "hrrr", "status": "pending"},
+    },
+    "KfmUnitsGivenUp": {
+        "series": {
+            'nodd_sns_wal_records_total{dataset="hrrr",status="quarantined"}': "1x3000",
+            'nodd_sns_wal_records_total{dataset="mrms",status="failed"}': "0x3000",
+        },
+        "at": "26h",
+        "labels": {"dataset": "hrrr"},
+    },
+    "KfmDeadMessages": {
+        "series": {
+            'nodd_sns_dead_messages_total{error_code="BODY_INVALID"}': "1x60 2x200",
+            'nodd_sns_dead_messages_total{error_code="BUCKET_UNKNOWN"}': "7x300",
+        },
+        "at": "90m",
+        "labels": {"error_code": "BODY_INVALID"},
+    },
+    "KfmWatermarkBehind": {
+        "series": {
+            'nodd_sns_watermark_timestamp_seconds{dataset="hrrr"}': "0x3000",
+            'nodd_sns_watermark_timestamp_seconds{dataset="mrms"}': "0+60x3000",
+        },
+        "at": "25h",
+        "labels": {"dataset": "hrrr"},
+    },
     "KfmSwitchThrown": {
         "series": {
             'kfm_switch_position{scope="dataset:rain"}': "2x2000",
@@ -245,6 +277,10 @@ CALM = {
     'kfm_switch_set_timestamp_seconds{scope="all"}': "0x3000",
     'kfm_breaker_state{provider="gauges"}': "0x100 2x10 1x1 0x2889",
     "kfm_held_items": "0x100 1x600 0x2300",
+    'nodd_sns_wal_records_total{dataset="hrrr",status="pending"}': "0 30000 0 10 20000 0x2995",
+    'nodd_sns_wal_records_total{dataset="hrrr",status="failed"}': "0x100 3x600 0x2300",
+    'nodd_sns_dead_messages_total{error_code="BUCKET_UNKNOWN"}': "4x3000",
+    'nodd_sns_watermark_timestamp_seconds{dataset="hrrr"}': "0+60x3000",
     "kfm_held_oldest_age_seconds": "0x100 0+60x600 0x2300",
 }
 

@@ -128,7 +128,7 @@ def _given_up_rightly(checks: Checks, thing: Thing, row: Row) -> None:
         if seen.code == "LEASE_EXPIRED":
             require(seen.alone, "only who was alone is given up for dying", row=row)
     held = checks.all(
-        "SELECT COUNT(*) FROM held WHERE grain = 'unit' AND subject = ? AND state <> 'released'", row.wal_id
+        "SELECT COUNT(*) FROM held WHERE grain = 'unit' AND subject = ? AND state = 'held'", row.wal_id
     )
     require(held == [(1,)], "what was given up is held, once", row=row, found=held)
 

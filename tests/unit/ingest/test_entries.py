@@ -78,7 +78,9 @@ def test_a_horizon_without_a_cycle_is_no_horizon() -> None:
 )
 def test_a_sidecar_says_of_its_item_what_the_data_say(bucket: str, key: str) -> None:
     """Whichever comes first makes the same item, also where somebody has looked at the sidecar's bytes."""
-    looked = Looked(integrity_status="ok", metadata_status="ok", checksum="sha256:" + "a" * 64, start_ms=5)
+    looked = Looked(
+        integrity_status="ok", metadata_status="ok", checksum="sha256:" + "a" * 64, doubts=("NO_MAGIC",)
+    )
     data, index = told(bucket, key), told(bucket, f"{key}.idx", looked)
     assert index.asset.role == "index"
     assert index.asset.checksum is not None

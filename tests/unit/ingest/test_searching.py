@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import msgspec
 import pytest
 import shapely
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kfm.core.catalogue import Search
 from kfm.core.errors import UsageError
+from kfm.ingest import searching
 from kfm.ingest.intersection import POSITIONS_MAX, Shape
 from kfm.ingest.searching import (
     LIMIT_MAX,
@@ -22,6 +25,7 @@ from kfm.ingest.searching import (
     parse_names,
     parse_token,
 )
+from tests.catalogue_samples import sample_catalogue
 
 DAY = 1_704_067_200_000
 
@@ -138,6 +142,43 @@ def test_names_are_bounded() -> None:
     for values in (["x"] * (NAMES_MAX + 1), [""], ["x" * 257], [1], [None]):
         with pytest.raises(UsageError):
             parse_names("ids", values)
+
+
+# --- pages ---------------------------------------------------------------------------
+
+ALL_RADARS = {"type": "MultiPoint", "coordinates": [[-97.44, 37.65], [-96.37, 41.32]]}  # KICT and KOAX
+CORNERS = {"type": "MultiPoint", "coordinates": [[-102, 31], [-90, 42]]}  # no radar, but all between
+
+
+@pytest.mark.parametrize("limit", [1, 7, 1000])
+def test_shaped_pages_lose_nothing_between_them(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a page ends because enough candidates were compared: only the last may be empty."""
+    monkeypatch.setattr(searching, "_BATCH", 5)
+    monkeypatch.setattr(searching, "_CANDIDATES_ENOUGH", 10)
+    model, shape = sample_catalogue(), Shape(ALL_RADARS)
+    search = Search(collections=("nexrad-l2",), limit=limit)
+    found: list[str] = []
+    pages = 0
+    while True:
+        items, token = searching.find_page(model, search, shape)
+        found += (item.item_id for item in items)
+        pages += 1
+        if token is None:
+            break
+        assert items
+        search = msgspec.structs.replace(search, after=parse_token(token))
+    wanted = [each.item_id for each in model.visible() if each.item_id[:4] in ("KICT", "KOAX")]
+    assert sorted(found) == sorted(wanted)
+    assert pages > 3
+
+
+def test_a_shape_with_nothing_in_it_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rather than comparing a whole archive, it is asked to be narrowed."""
+    monkeypatch.setattr(searching, "_BATCH", 5)
+    monkeypatch.setattr(searching, "CANDIDATES_MAX", 20)
+    search = Search(collections=("nexrad-l2",))
+    with pytest.raises(UsageError, match="name a time or a collection"):
+        searching.find_page(sample_catalogue(), search, Shape(CORNERS))
 
 
 # --- shapes --------------------------------------------------------------------------

@@ -112,6 +112,9 @@ def test_assets_tell_unit_size_and_checksum() -> None:
     assert document["assets"]["data"]["kfm:wal_id"] == item.assets[0].wal_id
     assert document["assets"]["index"]["roles"] == ["index", "metadata"]
     assert document["assets"]["index-2"]["href"] == "s3://b/x.inv"
+    beside = msgspec.structs.replace(index, role="metadata")
+    document = stac.render_item(msgspec.structs.replace(item, assets=(data, beside)))
+    assert document["assets"]["metadata"]["roles"] == ["metadata"]
     assert problems(document) == []
 
 

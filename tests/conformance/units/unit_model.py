@@ -1,0 +1,167 @@
+"""What the ledger of units should say, on one page: no tables, no transactions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from kfm.core.unit_grants import lapse_fate
+from kfm.core.wal import Claimed
+
+Outcome = Literal["success", "retry", "uncharged", "spent", "quarantine"]
+
+
+@dataclass
+class Known:
+    """One unit."""
+
+    etag: str
+    sequencer: str | None
+    not_before_ms: int
+    status: str = "pending"
+    version: int = 1
+    attempts: int = 0
+    content_version: int = 1
+    done_version: int = 0
+    grant_attempts: int = 0
+    granted_at_ms: int = 0
+    alone: int = 0
+    removed: int = 0
+    lease_until_ms: int = 0
+    shown: bool = False  # its item is visible
+
+    def facts(self) -> tuple[object, ...]:
+        return (
+            self.status,
+            self.version,
+            self.attempts,
+            self.etag,
+            self.sequencer,
+            self.content_version,
+            self.done_version,
+            self.grant_attempts,
+            self.alone,
+            self.removed,
+        )
+
+    def reopen(self, now_ms: int) -> None:
+        """Pending, with a new grant, among the others."""
+        if self.status != "pending":
+            self.attempts += 1
+        self.status, self.version, self.not_before_ms = "pending", self.version + 1, now_ms
+        self.grant_attempts = self.granted_at_ms = self.alone = 0
+
+
+@dataclass
+class Oracle:
+    units: dict[str, Known] = field(default_factory=dict)
+
+    # --- intake --------------------------------------------------------------------------
+
+    def announce(self, name: str, etag: str, sequencer: str | None, policy: str, now_ms: int) -> str:
+        one = self.units.get(name)
+        if one is None:
+            self.units[name] = Known(etag, sequencer, now_ms)
+            return "created"
+        after = sequencer > one.sequencer if sequencer and one.sequencer else None
+        equal = etag == one.etag and not one.removed
+        if equal or (after is False and sequencer == one.sequencer):
+            if sequencer and (one.sequencer is None or after):
+                one.sequencer = sequencer
+            return "duplicate"
+        if after is False or policy == "ignore":
+            return "stale"
+        one.etag, one.sequencer, one.removed = etag, sequencer or one.sequencer, 0
+        one.content_version += 1
+        if one.status == "in_progress":
+            one.grant_attempts, one.granted_at_ms = 1, now_ms
+        else:
+            one.reopen(now_ms)
+        return "reissued"
+
+    def remove(self, name: str, sequencer: str | None, policy: str) -> int:
+        one = self.units.get(name)
+        if one is None or (sequencer and one.sequencer and sequencer < one.sequencer):
+            return 0
+        one.sequencer = sequencer or one.sequencer
+        if one.removed:
+            return 0
+        one.removed = 2 if policy == "remove" else 1
+        one.version += one.status != "in_progress"
+        if policy == "remove" and one.done_version:
+            one.shown = False
+        return 1
+
+    # --- work ----------------------------------------------------------------------------
+
+    def due(self, alone: int, now_ms: int) -> dict[str, int]:
+        return {
+            name: one.not_before_ms
+            for name, one in self.units.items()
+            if one.status == "pending" and one.alone == alone and one.not_before_ms <= now_ms
+        }
+
+    def claim(self, name: str, now_ms: int, lease_ms: int) -> None:
+        one = self.units[name]
+        one.status, one.version, one.lease_until_ms = "in_progress", one.version + 1, now_ms + lease_ms
+        one.attempts = max(one.attempts, 1)
+        if one.grant_attempts == 0:
+            one.granted_at_ms = now_ms
+        one.grant_attempts += 1
+
+    def end(self, name: str, held: Claimed, outcome: Outcome, not_before_ms: int, now_ms: int) -> str:
+        """Where the unit's name appears in the answer."""
+        one = self.units[name]
+        if one.status != "in_progress" or one.version != held.version:
+            return "lost"
+        moved = one.content_version != held.content_version
+        if outcome == "success":
+            if moved or (one.removed == 2 and held.removed != 2):
+                self._put_back(one, now_ms)
+                return "lost"
+            one.status, one.version, one.alone = "succeeded", one.version + 1, 0
+            one.done_version = held.content_version
+            one.shown = one.shown or held.removed != 2
+            return "succeeded"
+        if moved:
+            self._put_back(one, now_ms)
+        else:
+            if outcome == "uncharged":
+                one.grant_attempts = max(0, one.grant_attempts - 1)
+            self._fail(one, outcome, not_before_ms, charged=outcome != "uncharged")
+        return "failed"
+
+    def reap(self, now_ms: int) -> int:
+        lapsed = [
+            one
+            for one in self.units.values()
+            if one.status == "in_progress" and one.lease_until_ms <= now_ms
+        ]
+        for one in lapsed:
+            outlook = lapse_fate(
+                alone=bool(one.alone),
+                grants=1,
+                grant_attempts=one.grant_attempts,
+                granted_at_ms=one.granted_at_ms,
+                now_ms=now_ms,
+                unit_random=0.5,
+            )
+            if not one.alone:
+                one.grant_attempts = max(0, one.grant_attempts - 1)
+            one.alone = 1
+            self._fail(one, outlook.fate, outlook.not_before_ms or now_ms)
+        return len(lapsed)
+
+    @staticmethod
+    def _fail(one: Known, fate: str, not_before_ms: int, *, charged: bool = True) -> None:
+        one.version, one.status = one.version + 1, "failed"
+        if fate in ("retry", "uncharged"):
+            one.version, one.status, one.not_before_ms = one.version + 1, "pending", not_before_ms
+            one.attempts += charged
+        elif fate == "quarantine":
+            one.version, one.status = one.version + 1, "quarantined"
+
+    @staticmethod
+    def _put_back(one: Known, now_ms: int) -> None:
+        one.version, one.status = one.version + 1, "failed"
+        one.reopen(now_ms)
