@@ -122,7 +122,9 @@ class Wal(WalReader, Protocol):
     def turn(self, finish: Finish | None, claim: Claim | None) -> tuple[Finished, list[Claimed]]:
         """End what was worked on and take what comes next. Effects and statuses land together."""
 
-    def reap_units(self, unit_random: float, dead: Callable[[str], bool] | None = None) -> int:
+    def reap_units(
+        self, unit_random: float, dead: Callable[[str], bool] | None = None, *, lineage: bool = True
+    ) -> int:
         """Units whose lease has lapsed, or whose worker is known to be gone, fail and are tried again."""
 
     def release_dead(self, envelope_hash: str, entry: GovernanceEntry) -> int:

@@ -203,7 +203,7 @@ def digest_of(mode: str, reason: str, units: Sequence[Chosen]) -> str:
         "kfm": PLAN_TAG,
         "mode": mode,
         "reason": reason,
-        "units": [[unit.wal_id, unit.version] for unit in units],
+        "units": [[unit.wal_id, unit.version, unit.status] for unit in units],
     }
     return sha256_text(canonical_bytes(document))
 

@@ -18,6 +18,7 @@ from kfm.core.redact import Discretion
 from kfm.core.settings import Ingest
 from kfm.core.unit_grants import fate_of
 from kfm.core.wal import Claim, Claimed, Done, Finish, Finished, IntakeReport, Lane, Undone
+from kfm.engine.unit_watching import UnitWatch
 from kfm.ingest.entries import entry
 from kfm.ingest.grammar import Reading
 from kfm.ingest.hearing import Check, Hearing, hear_all
@@ -55,6 +56,8 @@ class Ingesting:
     redact: Discretion = field(default_factory=Discretion)
     downstream: tuple[tuple[str, str], ...] = ()  # (dataset, source)
     replicas: tuple[str, ...] = ()
+    lineage: bool = True  # does anybody take events
+    watch: UnitWatch | None = None
     # Runs a function over many units at once where each waits for upstream.
     spread: Callable[[Callable[[Claimed], Done | Undone], Sequence[Claimed]], Iterable[Done | Undone]] = map
 
@@ -125,6 +128,7 @@ class Worker:
             self._held = self._claimed(None)[1]
         if not self._held:
             return Worked()
+        began_ms = kernel.clock.monotonic_ms()
         done: list[Done] = []
         undone: list[Undone] = []
         for outcome in kernel.spread(self._work, self._held):
@@ -138,6 +142,8 @@ class Worker:
         while finished.epoch_moved:
             finish = self._again(finish)
             finished, _ = kernel.wal.turn(finish, None)
+        if kernel.watch is not None:
+            kernel.watch.ended(finish, finished, kernel.clock.monotonic_ms() - began_ms)
         return Worked(
             succeeded=len(finished.succeeded),
             failed=len(finished.failed),
@@ -338,6 +344,7 @@ class Worker:
             policy_epoch=self._epoch,
             replicas=kernel.replicas,
             downstream=kernel.downstream,
+            lineage=kernel.lineage,
         )
 
     def _again(self, finish: Finish) -> Finish:

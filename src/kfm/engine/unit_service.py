@@ -83,6 +83,7 @@ class UnitService:
         say: Callable[[str], None] = lambda _line: None,
         progress: Callable[[Tasks], None] = lambda _tasks: None,
         next_due_ms: Callable[[], int | None] = lambda: None,
+        more: Callable[[], bool] = lambda: False,
     ) -> None:
         self._worker = worker
         self._clock = clock
@@ -95,6 +96,7 @@ class UnitService:
         self._say = say
         self._progress = progress
         self._next_due_ms = next_due_ms
+        self._more = more  # an input that has not ended is not idle, however long it is silent
         self._began_ms = clock.monotonic_ms()
         self._ended = 0
 
@@ -115,7 +117,7 @@ class UnitService:
             polled = self._poll(SHORT_POLL_MS)
             worked = self._work_off()
             self._see_to()
-            if not polled and not worked and not self._is_due():
+            if not polled and not worked and not self._is_due() and not self._more():
                 break
         self._see_to(everything=True)
         return self._account.tasks

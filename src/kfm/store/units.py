@@ -62,7 +62,9 @@ class Units(UnitReader):
 
         return self._database.write(change)
 
-    def reap_units(self, unit_random: float, dead: Callable[[str], bool] | None = None) -> int:
+    def reap_units(
+        self, unit_random: float, dead: Callable[[str], bool] | None = None, *, lineage: bool = True
+    ) -> int:
         """Units whose lease has lapsed, or whose worker is known to be gone, fail and are tried again."""
         session = self._database.session
         found = session.all("units.leased", row_limit=REAPED_MAX)
@@ -75,7 +77,7 @@ class Units(UnitReader):
 
         def change(session: Session) -> int:
             now_ms, tally = session.now_ms(), Tally()
-            ending = unit_work.Ending(session, Finish(), self._watch, now_ms, tally)
+            ending = unit_work.Ending(session, Finish(lineage=lineage), self._watch, now_ms, tally)
             count = sum(ending.lapse(wal_id, unit_random, gone) for wal_id in lapsed)
             ending.end()
             tally.write(session)

@@ -10,10 +10,12 @@ from kfm.core.errors import ConfigError
 from kfm.core.records import GateResult
 from kfm.core.settings import Dataset, IngestQueue
 from kfm.engine.ingesting import Ingesting, Poller, Worker
+from kfm.engine.unit_watching import UnitWatch
 from kfm.ingest.operators.chain import looking
 from kfm.ingest.policy import Generic, IntakePolicy
 from kfm.ingest.registry import Registry, load_registry
 from kfm.ingest.remembering import Memory
+from kfm.wiring.evidence import lineage_export
 from kfm.wiring.stores import open_store
 
 if TYPE_CHECKING:
@@ -71,7 +73,22 @@ class IngestPlace:
             downstream=self.downstream,
             replicas=tuple(replica.name for replica in self.settings.replicas),
             spread=self._spread,
+            lineage=lineage_export(app.settings) != "none",
+            watch=self.watch,
         )
+
+    @cached_property
+    def watch(self) -> UnitWatch | None:
+        """None while nobody collects spans."""
+        from kfm.telemetry.off import Off
+        from kfm.telemetry.public_names import PublicNames
+
+        app = self._app
+        if isinstance(app.telemetry, Off):
+            return None
+        systems = {queue.name: "aws_sqs" for queue in self.settings.queues if queue.kind == "sqs"}
+        names = PublicNames(app.settings, app.kernel.store)
+        return UnitWatch(app.telemetry, self.worker_id, systems, names.of_units)
 
     @property
     def downstream(self) -> tuple[tuple[str, str], ...]:

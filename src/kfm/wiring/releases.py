@@ -80,6 +80,7 @@ def _names(app: Surroundings) -> Names:
     return Names(
         hidden=lambda dataset_id: public(dataset_id) != dataset_id,
         mask=lambda name: mask(name, key),
+        hidden_units=lambda dataset: public.of_units(dataset) != dataset,
         hidden_pipeline=hidden_names(app.settings.datasets) or (lambda _name: False),
     )
 

@@ -10,9 +10,11 @@ import msgspec
 from msgspec.structs import replace
 
 from kfm.core.records import Record
+from kfm.core.sealing import UNITS
 from kfm.engine.fanning_out import FanOut
 from kfm.engine.ingesting import Worker
 from kfm.engine.unit_service import Account, Duty, Tasks, UnitService, poll_until
+from kfm.wiring.evidence import RUN_DELIVERY_MS, lineage_export
 from kfm.wiring.ingest import IngestPlace
 
 if TYPE_CHECKING:
@@ -95,6 +97,7 @@ def run_worker(
             rate=wish.rate,
             say=app.announce,
             progress=lambda tasks: show(tasks, (app.clock.monotonic_ms() - began_ms) / 1000),
+            more=lambda: any(not getattr(queue, "ended", True) for _, queue in made),
             next_due_ms=lambda: min((lane.due_ms for lane in kernel.wal.lanes()), default=None),
         )
         run = {"once": service.once, "until-idle": service.until_idle}.get(wish.mode, service.until_stopped)
@@ -114,7 +117,7 @@ def run_worker(
 
 def duties(app: App, place: IngestPlace) -> list[Duty]:
     """What somebody has to see to while units are worked off; whichever worker comes first does."""
-    wal = app.kernel.store.units()
+    wal, told = app.kernel.store.units(), lineage_export(app.settings) != "none"
     found = [Duty("bursts", FAN_OUT_MS, fan_out(app).step)] if place.downstream else []
     if place.settings.replicas:
         from kfm.wiring.replicas import deliver_all
@@ -122,11 +125,16 @@ def duties(app: App, place: IngestPlace) -> list[Duty]:
         found.append(Duty("replicas", DELIVER_MS, lambda: deliver_all(app)))
     return [
         *found,
-        Duty("lapsed leases", REAP_MS, lambda: wal.reap_units(app.rng.unit(), app.liveness.is_dead)),
+        Duty(
+            "lapsed leases",
+            REAP_MS,
+            lambda: wal.reap_units(app.rng.unit(), app.liveness.is_dead, lineage=told),
+        ),
         Duty("figures", FOLD_MS, wal.fold_counts),
-        Duty("lineage", DELIVER_MS, app.deliver),
+        Duty("lineage", DELIVER_MS, lambda: deliver_all(app, deadline_ms=RUN_DELIVERY_MS)),
         Duty("incidents", DELIVER_MS, app.tell_incidents),
         Duty("seals", SEAL_MS, lambda: app.seal(actor=app.actor, minimum=SEAL_MIN)),
+        Duty("history", SEAL_MS, lambda: app.seal(actor=app.actor, minimum=SEAL_MIN, stream=UNITS)),
     ]
 
 

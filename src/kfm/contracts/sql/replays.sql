@@ -19,13 +19,22 @@ ORDER BY wal_id LIMIT :row_limit
 
 -- name: replays.select_named
 SELECT wal_id, version, dataset, status, last_error_code, attempts, grants, object_uri FROM units
-WHERE wal_id IN (SELECT value FROM json_each(:wal_ids)) ORDER BY wal_id
+WHERE wal_id IN (SELECT value FROM json_each(:wal_ids))
+  AND (:datasets = '[]' OR dataset IN (SELECT value FROM json_each(:datasets)))
+  AND (:statuses = '[]' OR status IN (SELECT value FROM json_each(:statuses)))
+  AND (:error_codes = '[]' OR last_error_code IN (SELECT value FROM json_each(:error_codes)))
+  AND (:any_event_time = 1 OR (event_time_ms >= :event_time_start_ms AND event_time_ms < :event_time_end_ms))
+  AND created_at_ms >= :created_after_ms AND created_at_ms < :created_before_ms AND attempts <= :attempts_max
+ORDER BY wal_id LIMIT :row_limit
+
+-- name: replays.versions
+SELECT wal_id, version, status FROM units WHERE wal_id IN (SELECT value FROM json_each(:wal_ids))
 
 -- name: replays.insert
 INSERT INTO replays (
   replay_id, digest, plan, mode, reason, rationale, requested_by, state, created_at_ms, updated_at_ms
 ) VALUES (
-  :replay_id, :digest, :plan, :mode, :reason, :rationale, :requested_by, 'running', :created_at_ms, :created_at_ms
+  :replay_id, :digest, :plan, :mode, :reason, :rationale, :requested_by, :state, :created_at_ms, :created_at_ms
 )
 ON CONFLICT (replay_id) DO NOTHING
 RETURNING replay_id
@@ -38,12 +47,15 @@ VALUES (:replay_id, :wal_id, :version, NULL, NULL)
 SELECT replay_id, digest, plan, mode, reason, rationale, requested_by, state, created_at_ms, updated_at_ms
 FROM replays WHERE replay_id = :replay_id
 
+-- name: replays.hold
+SELECT state FROM replays WHERE replay_id = :replay_id
+
 -- name: replays.list
 SELECT replay_id, digest, plan, mode, reason, rationale, requested_by, state, created_at_ms, updated_at_ms
 FROM replays ORDER BY created_at_ms DESC, replay_id LIMIT :row_limit
 
 -- name: replays.open_units
-SELECT r.wal_id, r.version FROM replay_units r WHERE r.replay_id = :replay_id AND r.receipt IS NULL
+SELECT r.wal_id, r.version FROM replay_units r WHERE r.replay_id = :replay_id AND r.receipt IS NULL AND r.wal_id > :after
 ORDER BY r.wal_id LIMIT :row_limit
 
 -- name: replays.moved_units
@@ -56,11 +68,26 @@ UPDATE replay_units SET receipt = :receipt, at_ms = :at_ms
 WHERE replay_id = :replay_id AND wal_id = :wal_id AND receipt IS NULL
 
 -- name: replays.receipts
-SELECT wal_id, version, receipt, at_ms FROM replay_units
-WHERE replay_id = :replay_id AND wal_id > :after ORDER BY wal_id LIMIT :row_limit
+SELECT
+  r.wal_id, r.version, r.receipt, r.at_ms, u.dataset, u.object_uri, u.status, u.last_error_code, u.attempts
+FROM replay_units r LEFT JOIN units u ON u.wal_id = r.wal_id
+WHERE r.replay_id = :replay_id AND r.wal_id > :after ORDER BY r.wal_id LIMIT :row_limit
+
+-- name: replays.since
+SELECT u.status, COUNT(*) FROM replay_units r JOIN units u ON u.wal_id = r.wal_id
+WHERE r.replay_id = :replay_id AND r.receipt = 'replayed' GROUP BY u.status ORDER BY u.status
 
 -- name: replays.tally
 SELECT COALESCE(receipt, ''), COUNT(*) FROM replay_units WHERE replay_id = :replay_id GROUP BY receipt
 
 -- name: replays.settle
 UPDATE replays SET state = :state, updated_at_ms = :at_ms WHERE replay_id = :replay_id
+
+-- name: replays.agreed
+SELECT request_id FROM approvals
+WHERE subject = :replay_id AND kind = 'replay' AND state = 'approved' AND digest = :digest
+  AND (used_by = :replay_id OR (used_at_ms IS NULL AND expires_at_ms > :now_ms))
+ORDER BY request_id LIMIT 1
+
+-- name: replays.use_approval
+UPDATE approvals SET used_by = :replay_id, used_at_ms = :now_ms WHERE request_id = :request_id AND used_at_ms IS NULL

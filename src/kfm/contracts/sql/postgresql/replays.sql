@@ -19,4 +19,22 @@ ORDER BY wal_id LIMIT :row_limit
 
 -- name: replays.select_named
 SELECT wal_id, version, dataset, status, last_error_code, attempts, grants, object_uri FROM units
-WHERE wal_id IN (SELECT jsonb_array_elements_text(:wal_ids::jsonb)) ORDER BY wal_id
+WHERE wal_id IN (SELECT jsonb_array_elements_text(:wal_ids::jsonb))
+  AND (:datasets = '[]' OR dataset IN (SELECT jsonb_array_elements_text(:datasets::jsonb)))
+  AND (:statuses = '[]' OR status IN (SELECT jsonb_array_elements_text(:statuses::jsonb)))
+  AND (:error_codes = '[]' OR last_error_code IN (SELECT jsonb_array_elements_text(:error_codes::jsonb)))
+  AND (:any_event_time = 1 OR (event_time_ms >= :event_time_start_ms AND event_time_ms < :event_time_end_ms))
+  AND created_at_ms >= :created_after_ms AND created_at_ms < :created_before_ms AND attempts <= :attempts_max
+ORDER BY wal_id LIMIT :row_limit
+
+-- name: replays.versions
+SELECT wal_id, version, status FROM units WHERE wal_id IN (SELECT jsonb_array_elements_text(:wal_ids::jsonb))
+
+-- name: replays.hold
+SELECT state FROM replays WHERE replay_id = :replay_id FOR UPDATE
+
+-- name: replays.agreed
+SELECT request_id FROM approvals
+WHERE subject = :replay_id AND kind = 'replay' AND state = 'approved' AND digest = :digest
+  AND (used_by = :replay_id OR (used_at_ms IS NULL AND expires_at_ms > :now_ms))
+ORDER BY request_id LIMIT 1 FOR UPDATE
