@@ -16,7 +16,7 @@ pin progress pyproject.toml --extra progress --constraint requirements/base.txt
 pin test pyproject.toml requirements/test.in requirements/build.in \
     --constraint requirements/progress.txt --constraint requirements/build.txt \
     --extra progress --extra postgres --extra objects --extra aws --extra parquet \
-    --extra delta --extra lakefs --extra lineage --extra otel --extra nodd --extra serve
+    --extra delta --extra lakefs --extra lineage --extra otel --extra serve
 # Frameworks in environments of their own, each with what kfm itself needs.
 for framework in airflow langgraph pgstac dbos; do
     pin "$framework" pyproject.toml "requirements/$framework.in" --constraint requirements/base.txt

@@ -15,6 +15,7 @@ def serving(app: Any) -> Iterator[str]:
     import uvicorn
 
     listener = socket.create_server(("127.0.0.1", 0))
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # as the command does
     server = uvicorn.Server(
         uvicorn.Config(app, log_level="critical", lifespan="off", timeout_graceful_shutdown=1)
     )

@@ -127,7 +127,7 @@ def mutated(draw: Any, text: bytes) -> bytes:
 def messages(draw: Any) -> bytes:
     """One or several records, bare or wrapped, mutated within and without."""
     many = draw(st.lists(records(), min_size=1, max_size=draw(st.sampled_from((1, 1, 1, 6)))))
-    text = draw(mutated(encoded(draw(st.sampled_from(WRITERS))({"Records": many}))))
+    text: bytes = draw(mutated(encoded(draw(st.sampled_from(WRITERS))({"Records": many}))))
     for _ in range(draw(st.sampled_from((0, 1, 1, 1, 2)))):
         wrapped = envelope(text.decode("utf-8", "surrogateescape"))
         if draw(st.booleans()):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Protocol
 
 from kfm.core.catalogue import CollectionFigures, Item, Search
+from kfm.core.holding import Approval
 from kfm.core.records import GovernanceEntry, ObjectStat, Record, Unit
+from kfm.core.replays import Chosen, Receipt, Replay, ReplayPlan, Selection, Stepped
 from kfm.core.sealing import SealedPage
 from kfm.core.wal import (
     Claim,
@@ -134,6 +136,13 @@ class Wal(WalReader, Protocol):
         """Add deltas up; how many there were."""
 
 
+class UnitImporter(Protocol):
+    """A ledger that takes over records of another one."""
+
+    def bring_in(self, units: Sequence[Unit], actor: str, rationale: str) -> int:
+        """As they are, those that are not known yet, in one transaction; how many."""
+
+
 class StacReplica(Protocol):
     """An external STAC API with transactions. Raises UpstreamUnavailable or CollectorRefused."""
 
@@ -153,6 +162,52 @@ class StacReplica(Protocol):
         """All of a collection, each with its `kfm:revision`."""
 
     def close(self) -> None: ...
+
+
+class ReplayReader(Protocol):
+    """Replays, and which units one would be about."""
+
+    def select(self, selection: Selection, limit: int) -> list[Chosen]:
+        """In the order of their ids; ask for one more to see whether there are more."""
+
+    def replay(self, replay_id: str) -> Replay | None: ...
+    def replays(self, limit: int = 50) -> list[Replay]:
+        """The newest first."""
+
+    def receipts(self, replay_id: str, after: str = "", limit: int = 1000) -> list[Receipt]: ...
+    def tally(self, replay_id: str) -> dict[str, int]:
+        """Receipt → how many; '' are those that wait."""
+
+    def since(self, replay_id: str) -> dict[str, int]:
+        """Status now → how many of those that were replayed."""
+
+    def moved(self, replay_id: str, limit: int = 1000) -> list[str]:
+        """Units without a receipt that are not as they were planned."""
+
+
+class Replays(ReplayReader, Protocol):
+    """Each method is one transaction."""
+
+    def request(
+        self, plan: ReplayPlan, approval: Approval, entry: GovernanceEntry, *, rationale: str
+    ) -> list[str]:
+        """Freeze the plan and ask for a second person; nothing, if units changed since: those come back."""
+
+    def begin(
+        self, plan: ReplayPlan, *, rationale: str, requested_by: str, entry: GovernanceEntry
+    ) -> list[str]:
+        """Freeze the plan, unless it was begun before; nothing, if units changed since: those come back."""
+
+    def step(
+        self,
+        replay: Replay,
+        limit: int,
+        *,
+        after: str = "",
+        stopped: Collection[str] = (),
+        ended: Callable[[dict[str, int], int], GovernanceEntry],
+    ) -> Stepped:
+        """The next units come back, each with its receipt, in one transaction. One process at a time."""
 
 
 class CatalogueReader(Protocol):

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from kfm.core import walid
 from kfm.core.errors import UsageError
+from kfm.core.times import MS_MAX, MS_MIN
 from kfm.ingest import bodies, familiar, grammar, object_keys, patterns, plain_json, spans
 from kfm.ingest.announced import event_time
 from kfm.ingest.object_keys import encode_key
@@ -59,10 +60,9 @@ def everything_slow() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(familiar, "hear", lambda _body, _allowed: None)
         patch.setattr(plain_json, "read", lambda _text, _depth_max: plain_json.DECLINED)
-        for module, table in ((spans, "_SECONDS"), (spans, "_SECONDS_AND_TENTHS"), (s3, "_SECONDS")):
+        for module, table in ((spans, "_CLOCK"), (s3, "_CLOCK")):
             patch.setattr(module, table, {})
-        patch.setattr(spans, "_digits_kept", spans._digits)
-        patch.setattr(spans, "_hour_parts", spans._hour_parts.__wrapped__)
+        patch.setattr(spans, "_date_parts", spans._date_parts.__wrapped__)
         patch.setattr(object_keys, "_PLAIN", _NEVER)
         patch.setattr(grammar, "_KEPT_OR_SLASH", _NEVER)
         patch.setattr(grammar, "is_plain", lambda _uri: False)
@@ -251,7 +251,7 @@ def _told(read: Any, text: str) -> object:
         return type(error)
 
 
-@given(st.integers(spans.MS_MIN, spans.MS_MAX))
+@given(st.integers(MS_MIN, MS_MAX))
 def test_parts_of_days_are_alike(ms: int) -> None:
     """An hour's folders are those of each moment in it."""
     year, month, day, hour, number = spans.day_parts(ms)

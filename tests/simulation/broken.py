@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 from types import FunctionType, ModuleType
 from typing import Any
 
+from kfm.store.queries import queries
 from tests.simulation.broken_evidence import EVIDENCE
 from tests.simulation.broken_incidents import INCIDENTS
 from tests.simulation.broken_retries import RETRIES
@@ -268,7 +269,21 @@ def applied(patch: Patch) -> Iterator[None]:
         stack.enter_context(_changed(patch, patch.module, patch.changes))
         for name, old, new in patch.also:
             stack.enter_context(_changed(patch, name, ((old, new),)))
+        for name, old, new in patch.sql:
+            stack.enter_context(_said_otherwise(patch, name, old, new))
         yield
+
+
+@contextmanager
+def _said_otherwise(patch: Patch, name: str, old: str, new: str) -> Iterator[None]:
+    statements = queries("sqlite")
+    text = statements[name]
+    assert old in text, f"{patch.name}: {name} no longer says {old!r}"
+    statements[name] = text.replace(old, new)
+    try:
+        yield
+    finally:
+        statements[name] = text
 
 
 @contextmanager

@@ -17,6 +17,7 @@ class Patch:
     first: int = 0  # where the hunt begins: the seed at which it ended last time
     rule: str = ""  # what the violation says, where another one would prove nothing
     also: tuple[tuple[str, str, str], ...] = ()  # module, old, new: a second guard that would still hold
+    sql: tuple[tuple[str, str, str], ...] = ()  # statement, old, new
 
 
 SHOWN = Chances(crash=0.0, stall=0.006, jump=0.0, fail_before=0.0, fail_after=0.0)

@@ -31,7 +31,7 @@ def serve(
     try:
         import uvicorn
 
-        from kfm.serving.stac import stac_app
+        from kfm.serving.stac import LOOPBACK, stac_app
     except ImportError:
         raise ExtraMissing(
             "The catalogue is served with the extra `serve`.", remedy="pip install 'kfm[serve]'"
@@ -48,8 +48,9 @@ def serve(
 
     with opened() as reader:  # a store that can't be read is told now, not to the first client
         reader.collections()
+    shown = f"[{host}]" if ":" in host else host
     config = uvicorn.Config(
-        stac_app(opened, datasets),
+        stac_app(opened, datasets, hosts=(*LOOPBACK, shown)),
         log_level="critical",
         lifespan="off",
         server_header=False,
@@ -59,7 +60,6 @@ def serve(
         timeout_graceful_shutdown=CLOSING_SECONDS_MAX,
     )
     with _listener(host, port) as listener:
-        shown = f"[{host}]" if ":" in host else host
         session.note(f"serving http://{shown}:{listener.getsockname()[1]}/; stop with Ctrl-C")
         sys.stderr.flush()
         with suppress(KeyboardInterrupt):
@@ -78,7 +78,7 @@ def _loopback(text: str) -> str:
     if not private:
         raise UsageError(
             f"Other machines could read the catalogue on {host}, and nobody would ask who they are.",
-            remedy="Listen on 127.0.0.1; for others, `kfm catalogue export` writes files that any web server can show.",
+            remedy="Listen on 127.0.0.1. For others, `kfm catalogue export` writes files for any web server.",
         )
     return host
 
@@ -86,7 +86,10 @@ def _loopback(text: str) -> str:
 def _listener(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family)
+        listener = socket.create_server((host, port), family=family)
+        # Handed down to each connection: otherwise a short answer waits 40 ms for its own acknowledgement.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return listener
     except OSError as error:
         raise BackendUnavailable(
             f"Port {port} of {host} can't be listened on: {(error.strerror or str(error)).lower()}.",

@@ -251,7 +251,7 @@ def _batches(count: int) -> str:
 
 
 def _passes(app: Any, session: Session, watch: _Watch, wait_ms: int) -> tuple[int, int, Any, Any]:
-    from kfm.wiring.unit_evidence import deliver_all
+    from kfm.wiring.unit_evidence import deliver_events
 
     until_ms = app.clock.monotonic_ms() + wait_ms
     for topic in _topics():
@@ -259,7 +259,7 @@ def _passes(app: Any, session: Session, watch: _Watch, wait_ms: int) -> tuple[in
     sent, units_sent, told = 0, 0, None
     while True:
         progress = partial(watch.reached, sent + units_sent)
-        runs, units = deliver_all(app, deadline_ms=PASS_MS, progress=progress)
+        runs, units = deliver_events(app, deadline_ms=PASS_MS, progress=progress)
         sent += runs.sent
         units_sent += units.sent
         left_ms = until_ms - app.clock.monotonic_ms()

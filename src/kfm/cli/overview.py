@@ -100,6 +100,7 @@ def _ahead(ledger: Any) -> dict[str, Any]:
 
 def _headline(settings: Any, switches: list[Any], document: dict[str, Any], now_ms: int) -> dict[str, Any]:
     """State, one sentence, who can change it and the command. The hardest blocker first."""
+    switches = [switch for switch in switches if not switch.scope.startswith("replays:")]
     if switches:
         return _switch_headline(switches)
     if settings.freezes:

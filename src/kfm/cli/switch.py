@@ -30,6 +30,7 @@ def command() -> None:
 @click.option("--dataset", metavar="ID", help="For one dataset.")
 @click.option("--domain", metavar="ID", help="For all datasets of one domain.")
 @click.option("--all", "everything", is_flag=True, help="For everything.")
+@click.option("--replays", metavar="DATASET|all", help="For replays alone: of one dataset, or of all.")
 @click.option("--actor", metavar="NAME", help="On whose behalf; recorded beside the account that runs this.")
 @click.option("--rationale", metavar="TEXT", help="Why. Required.")
 @click.option("--ticket", metavar="ID", help="The ticket that this belongs to.")
@@ -37,13 +38,14 @@ def command() -> None:
 def set_switch(session: Session, position: str, rationale: str | None, **wish: Any) -> None:
     """Set a kill switch to POSITION: running, paused or stopped.
 
-    Paused keeps new work from starting; stopped also cancels work in flight, safely. Every change needs
-    a rationale, and is kept in the governance ledger.
+    Paused keeps new work from starting; stopped also cancels work in flight, safely. Replays ask between
+    two batches, so either position ends one there; `kfm replay run REPLAY` goes on once it is lifted. Every
+    change needs a rationale, and is kept in the governance ledger.
     """
     if not (rationale or "").strip():
         raise RationaleRequired("A kill switch is set with --rationale TEXT.")
     with session.app() as app:
-        scope = _scope(app.settings, wish["dataset"], wish["domain"], wish["everything"])
+        scope = _scope(app, wish)
         switch = app.set_switch(
             scope,
             position,
@@ -58,18 +60,33 @@ def set_switch(session: Session, position: str, rationale: str | None, **wish: A
     )
 
 
-def _scope(settings: Any, dataset: str | None, domain: str | None, everything: bool) -> str:
-    if sum((dataset is not None, domain is not None, everything)) != 1:
-        raise UsageError("Say what the switch is for: one of --dataset ID, --domain ID, --all.")
-    if everything:
+def _scope(app: Any, wish: dict[str, Any]) -> str:
+    named = [kind for kind in ("dataset", "domain", "replays") if wish[kind] is not None]
+    if len(named) + wish["everything"] != 1:
+        raise UsageError(
+            "Say what the switch is for: one of --dataset ID, --domain ID, --all, --replays DATASET|all."
+        )
+    if wish["everything"]:
         return "all"
-    kind, name = ("dataset", dataset) if dataset is not None else ("domain", domain)
-    known = sorted({d.id if kind == "dataset" else d.domain for d in settings.datasets})
+    kind, name = named[0], wish[named[0]]
+    if kind == "replays" and name == "all":
+        return "replays:all"
+    known = sorted({d.domain if kind == "domain" else d.id for d in app.settings.datasets})
+    if name not in known and kind != "domain":
+        known = sorted({*known, *_announced(app)})
     if name not in known:
         from kfm.configuration.shape import nearest
 
-        raise UsageError(f"There is no {kind} `{name}`{nearest(str(name), known)}")
+        what = "dataset" if kind == "replays" else kind
+        raise UsageError(f"There is no {what} `{name}`{nearest(str(name), known)}")
     return f"{kind}:{name}"
+
+
+def _announced(app: Any) -> set[str]:
+    """Datasets of announced objects: known without a declaration."""
+    from kfm.wiring.ingest import dataset_names
+
+    return dataset_names(app)
 
 
 @command.command(name="list")

@@ -267,10 +267,15 @@ class BudgetSpent(Refused):
 
 
 class PlanDrifted(Refused):
-    """The plan no longer describes what would happen; nothing was promoted."""
+    """The plan no longer describes what would happen; nothing was done.
+
+    A plan of a run says what would be published, a plan of a replay which
+    units would come back, each with its version. If that has changed since it
+    was made, it is not carried out in part.
+    """
 
     code = "KFM306"
-    remedy = "Make a new plan with `kfm diff`, read it, apply that."
+    remedy = "Make a new plan, with `kfm diff` or `kfm replay dry-run`, read it, apply that."
 
 
 class SwitchThrown(Refused):
@@ -341,6 +346,17 @@ class RoleMissing(Refused):
 
     code = "KFM312"
     remedy = "Ask somebody who has the role; `kfm whoami` shows who you are here, and by what."
+
+
+class ReplayTooLarge(Refused):
+    """The replay would bring back more units than one replay may; nothing was done.
+
+    The cap is `ingest.replays_max`. It keeps a selection that was meant to be
+    small from bringing back everything that ever failed.
+    """
+
+    code = "KFM313"
+    remedy = "Narrow the selection, or take a part of it with --limit; what is left is another replay."
 
 
 class BranchProtected(Refused):

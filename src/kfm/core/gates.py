@@ -81,7 +81,18 @@ def switch_gate(switches: Sequence[Switch], dataset_id: str, domain: str, in_fli
     Paused stops new starts; stopped cancels work in flight too. The strictest
     switch that covers the dataset wins, whatever its scope. No force passes it.
     """
-    scopes = ("all", f"domain:{domain}", f"dataset:{dataset_id}")
+    return _switches_of(switches, ("all", f"domain:{domain}", f"dataset:{dataset_id}"), in_flight)
+
+
+def replay_gate(switches: Sequence[Switch], dataset_id: str, domain: str) -> GateResult:
+    """May units of this dataset be brought back? Whatever stops new work does, and what stops replays alone."""
+    general = switch_gate(switches, dataset_id, domain, in_flight=False)
+    if not general.allowed:
+        return general
+    return _switches_of(switches, ("replays:all", f"replays:{dataset_id}"), in_flight=False)
+
+
+def _switches_of(switches: Sequence[Switch], scopes: tuple[str, ...], in_flight: bool) -> GateResult:
     newest: dict[str, Switch] = {}
     for switch in switches:
         held = newest.get(switch.scope)
@@ -121,12 +132,14 @@ def _thrown(thrown: list[Switch], in_flight: bool) -> GateResult:
 def switch_command(scope: str) -> str:
     """The command that lifts a kill switch of this scope."""
     kind, _, name = scope.partition(":")
-    flag = "--all" if kind == "all" else f"--{kind} {name}"
+    flag = "--all" if kind == "all" else f"--{kind} {name}"  # also --replays all
     return f"kfm switch set running {flag} --rationale TEXT"
 
 
 def _scope_words(scope: str) -> str:
     kind, _, name = scope.partition(":")
+    if kind == "replays":
+        return "Replays are" if name == "all" else f"Replays of {name} are"
     return "Everything is" if kind == "all" else f"The {kind} {name} is"
 
 

@@ -71,8 +71,9 @@ class Approval(Record, frozen=True):
     """One wish that needs a second person."""
 
     request_id: str
-    kind: Literal["release", "attempt"]  # of what is held; at work that the policies ask an approval for
-    subject: str  # what it is about: a held id, or the work's base key
+    # Of what is held; at work that the policies ask an approval for; of units that had ended.
+    kind: Literal["release", "attempt", "replay"]
+    subject: str  # what it is about: a held id, the work's base key, or a replay's id
     digest: str  # of what was asked for, as it was then
     requested_by: str
     requested_at_ms: int

@@ -88,7 +88,7 @@ class ReplayPlan(Record, frozen=True):
 
     @property
     def needs_approval(self) -> bool:
-        """Work that had ended comes back, and what is published is replaced, only with a second person's yes."""
+        """What had ended comes back, and what is published is replaced, only with a second person's yes."""
         return bool(self.units) and (
             self.mode == "repair-and-replace" or any(unit.status != "failed" for unit in self.units)
         )

@@ -238,12 +238,13 @@ class Ingest(Strict, frozen=True):
     generic: tuple[Generic, ...] = ()
     topics: tuple[str, ...] = ()  # beyond those of the known datasets
     mirrors: dict[str, str] = {}  # bucket → a folder that has its objects
-    object_options: dict[str, str] = {}  # of the clients that read objects
+    object_options: dict[str, dict[str, str]] = {}  # s3://bucket, or s3://* → options of the client
     batch: int = 100  # units in one transaction
     visibility_seconds: float = 300.0
     safety_seconds: float = 30.0
     coalesce_seconds: float = 60.0
     replays_max: int = 10_000  # units in one replay
+    replay_reasons: tuple[str, ...] = ()  # codes beyond those that everybody has
     replicas: tuple[Replica, ...] = ()
 
     def policy_of(self, dataset: str) -> IngestPolicy:

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from kfm.core.classify import Classification, Failure, classify, classify_exception
+from kfm.calls.guard import classify_call
+from kfm.core.classify import Classification, Failure, classify
 from kfm.core.errors import CircuitOpen, KfmError
 from kfm.core.records import GateResult, Record
 from kfm.core.redact import Discretion
@@ -272,7 +273,7 @@ class Worker:
             return self._put_back(claimed, error.code, str(error), error.facts.get("not_before_ms"))
         except Exception as error:  # noqa: BLE001 - one unit's trouble is never its neighbours'
             code = error.code if isinstance(error, KfmError) else type(error).__name__
-            return self._failed(claimed, classify_exception(error), code, str(error))
+            return self._failed(claimed, classify_call(error), code, str(error))
 
     def _reading(self, claimed: Claimed) -> Reading:
         """What its key tells, and the record's doubts: they must not depend on who works on it, and when."""

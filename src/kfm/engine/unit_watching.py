@@ -1,4 +1,4 @@
-"""What telemetry is told about units: one span a batch, and one of its own for whatever did not go as usual."""
+"""What telemetry is told about units: a span for each batch, and one for each unit that is not as usual."""
 
 from __future__ import annotations
 

@@ -104,6 +104,7 @@ def _told(move: Move) -> str:
     details = move.details
     text = {
         "created": "taken in",
+        "imported": "taken over from another ledger",
         "claimed": f"attempt {move.attempts} began, by {move.worker_id}",
         "succeeded": f"succeeded; the item was {details.get('stac_status', 'left as it was')}",
         "failed": f"attempt failed: {details.get('error_code', 'no code was kept')}",

@@ -13,15 +13,20 @@ from kfm.ingest.refusals import Refusal
 
 HOUR_MS = 3_600_000
 MINUTE_MS = 60_000
-TIMES_KEPT = 4096  # objects that arrive together are of the same minutes: the calendar is asked once for all
+DAYS_KEPT = 4096  # the calendar is asked once a day; eleven years are kept, for those who fill gaps
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
 _HOUR_AT_END = re.compile(r"\.?f(\d{2,3})\Z", re.ASCII)
 _HOUR_WITHIN = re.compile(r"f(\d{2,3})(?=\.)", re.ASCII)
-_SECONDS = {f"{second:02d}": second * 1000 for second in range(60)}
+_CLOCK = {"": 0} | {
+    f"{hour:02d}{minute}": hour * HOUR_MS + int(minute or "0") * MINUTE_MS
+    for hour in range(24)
+    for minute in ("", *(f"{minute:02d}" for minute in range(60)))
+}
+_SECONDS = {"": 0} | {f"{second:02d}": second * 1000 for second in range(60)}
 _TENTHS = {"": 0} | {str(tenth): tenth * 100 for tenth in range(10)}
 _SECONDS_AND_TENTHS = {
-    second + tenth: _SECONDS[second] + _TENTHS[tenth] for second in _SECONDS for tenth in _TENTHS
+    second + tenth: _SECONDS[second] + _TENTHS[tenth] for second in _SECONDS if second for tenth in _TENTHS
 }
 _ANALYSIS = re.compile(r"anl(?=\.|\Z)")
 
@@ -51,13 +56,11 @@ def at(year: str, month: str, day: str, hour: str = "0", minute: str = "0", seco
 
 def digits(text: str) -> int:
     """`YYYYMMDD`, and as much of `HHMMSS` and tenths as there is."""
-    if len(text) <= 12:
-        return _digits_kept(text)
     try:
-        past_ms = _SECONDS[text[12:14]] + _TENTHS[text[14:15]]
+        past_ms = _CLOCK[text[8:12]] + _SECONDS[text[12:14]] + _TENTHS[text[14:15]]
     except KeyError:
         return _digits(text)
-    return _digits_kept(text[:12]) + past_ms
+    return _day(text[:8]) + past_ms
 
 
 def _digits(text: str) -> int:
@@ -69,10 +72,10 @@ def _digits(text: str) -> int:
 def day_of_year(text: str) -> int:
     """`YYYYDDDHHMMSSt`: GOES counts days of the year."""
     try:
-        past_ms = _SECONDS_AND_TENTHS[text[11:14]]
+        past_ms = _CLOCK[text[7:11]] + _SECONDS_AND_TENTHS[text[11:14]]
     except KeyError:
         return _day_of_year(text)
-    return _minute_of_year(text[:11]) + past_ms
+    return _numbered_day(text[:7]) + past_ms
 
 
 def _day_of_year(text: str) -> int:
@@ -86,12 +89,12 @@ def _day_of_year(text: str) -> int:
     return made
 
 
-_digits_kept = lru_cache(maxsize=TIMES_KEPT)(_digits)
+_day = lru_cache(maxsize=DAYS_KEPT)(_digits)
 
 
-@lru_cache(maxsize=TIMES_KEPT)
-def _minute_of_year(text: str) -> int:
-    return _day_of_year(f"{text}00")
+@lru_cache(maxsize=DAYS_KEPT)
+def _numbered_day(text: str) -> int:
+    return _day_of_year(f"{text}000000")
 
 
 def year_of(ms: int) -> int:
@@ -103,20 +106,15 @@ def year_of(ms: int) -> int:
 
 def day_parts(ms: int) -> tuple[str, str, str, str, str]:
     """(year, month, day, hour, day of year) of a moment, as folders write them."""
-    return _hour_parts(ms // HOUR_MS)
+    days, hour = divmod(ms // HOUR_MS, 24)
+    year, month, day, number = _date_parts(days)
+    return year, month, day, f"{hour:02d}", number
 
 
-@lru_cache(maxsize=TIMES_KEPT)
-def _hour_parts(hours: int) -> tuple[str, str, str, str, str]:
-    moment = _EPOCH + timedelta(hours=hours)
-    day_number = moment.timetuple().tm_yday
-    return (
-        f"{moment.year:04d}",
-        f"{moment.month:02d}",
-        f"{moment.day:02d}",
-        f"{moment.hour:02d}",
-        f"{day_number:03d}",
-    )
+@lru_cache(maxsize=DAYS_KEPT)
+def _date_parts(days: int) -> tuple[str, str, str, str]:
+    date = _EPOCH + timedelta(days=days)
+    return f"{date.year:04d}", f"{date.month:02d}", f"{date.day:02d}", f"{date.timetuple().tm_yday:03d}"
 
 
 def shifted(ms: int, by_ms: int) -> int:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Callable, Collection
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from kfm.core.records import GovernanceEntry, Record
-from kfm.core.replays import Chosen, ReplayPlan, Selection
+from kfm.core.holding import Approval
+from kfm.core.records import GovernanceEntry
+from kfm.core.replays import Chosen, Receipt, Replay, ReplayPlan, Selection, Stepped
 from kfm.core.unit_transitions import migrated, replayed
 from kfm.core.wal import Stored
 from kfm.store import governance, rows, unit_pages, unit_rows
+from kfm.store.approvals import approval_parameters
 from kfm.store.incidents import Watch
 from kfm.store.session import Database, Row, Session
 from kfm.store.unit_counts import Tally
@@ -22,28 +25,6 @@ _FOREVER = 2**62
 REPLAYED, DRIFTED = "replayed", "drifted"
 
 
-class Replay(Record, frozen=True):
-    """One replay. Field order is column order."""
-
-    replay_id: str
-    digest: str
-    plan: ReplayPlan
-    mode: str
-    reason: str
-    rationale: str
-    requested_by: str
-    state: Literal["running", "done"]
-    created_at_ms: int
-    updated_at_ms: int
-
-
-class Receipt(Record, frozen=True):
-    wal_id: str
-    version: int  # as it was planned
-    receipt: str | None  # None: not yet
-    at_ms: int | None
-
-
 class ReplayReader:
     """Nothing here writes."""
 
@@ -52,29 +33,25 @@ class ReplayReader:
 
     def select(self, selection: Selection, limit: int) -> list[Chosen]:
         """At most so many; ask for one more to see whether there are more."""
-        session = self._database.session
-        if selection.wal_ids:
-            found = session.all("replays.select_named", wal_ids=_text(selection.wal_ids))
-            chosen = [Chosen(*row) for row in found]
-            return [one for one in chosen if _fits(one, selection)][:limit]
-        stuck = set(selection.statuses) <= {"failed", "quarantined"} and bool(selection.statuses)
         start_ms, end_ms = selection.event_time_start_ms, selection.event_time_end_ms
-        found = session.all(
-            "replays.select_stuck" if stuck else "replays.select_any",
-            datasets=_text(selection.datasets),
-            statuses=_text(selection.statuses),
-            error_codes=_text(selection.error_codes),
-            any_event_time=int(start_ms is None and end_ms is None),
-            event_time_start_ms=_or(start_ms, -_FOREVER),
-            event_time_end_ms=_or(end_ms, _FOREVER),
-            created_after_ms=-_FOREVER if selection.created_after_ms is None else selection.created_after_ms,
-            created_before_ms=_FOREVER
-            if selection.created_before_ms is None
-            else selection.created_before_ms,
-            attempts_max=_FOREVER if selection.attempts_max is None else selection.attempts_max,
-            row_limit=limit,
-        )
-        return [Chosen(*row) for row in found]
+        parameters: dict[str, Any] = {
+            "datasets": _text(selection.datasets),
+            "statuses": _text(selection.statuses),
+            "error_codes": _text(selection.error_codes),
+            "any_event_time": int(start_ms is None and end_ms is None),
+            "event_time_start_ms": _or(start_ms, -_FOREVER),
+            "event_time_end_ms": _or(end_ms, _FOREVER),
+            "created_after_ms": _or(selection.created_after_ms, -_FOREVER),
+            "created_before_ms": _or(selection.created_before_ms, _FOREVER),
+            "attempts_max": _or(selection.attempts_max, _FOREVER),
+            "row_limit": limit,
+        }
+        stuck = bool(selection.statuses) and set(selection.statuses) <= {"failed", "quarantined"}
+        name = "replays.select_stuck" if stuck else "replays.select_any"
+        if selection.wal_ids:
+            name = "replays.select_named"
+            parameters["wal_ids"] = _text(selection.wal_ids)
+        return [Chosen(*row) for row in self._database.session.all(name, **parameters)]
 
     def replay(self, replay_id: str) -> Replay | None:
         row = self._database.session.one("replays.get", replay_id=replay_id)
@@ -93,6 +70,15 @@ class ReplayReader:
         """Receipt → how many; '' are those that wait."""
         return dict(self._database.session.all("replays.tally", replay_id=replay_id))
 
+    def since(self, replay_id: str) -> dict[str, int]:
+        """Status now → how many of those that were replayed."""
+        return dict(self._database.session.all("replays.since", replay_id=replay_id))
+
+    def moved(self, replay_id: str, limit: int = 1000) -> list[str]:
+        """Units without a receipt that are not as they were planned."""
+        found = self._database.session.all("replays.moved_units", replay_id=replay_id, row_limit=limit)
+        return [row[0] for row in found]
+
 
 class Replays(ReplayReader):
     """Each method is one transaction."""
@@ -101,65 +87,125 @@ class Replays(ReplayReader):
         super().__init__(database)
         self._watch = watch
 
-    def begin(
-        self, replay_id: str, plan: ReplayPlan, *, rationale: str, requested_by: str, entry: GovernanceEntry
-    ) -> list[str] | None:
-        """Freeze the plan here. None: done, or begun before; otherwise the units that changed since."""
+    def request(
+        self, plan: ReplayPlan, approval: Approval, entry: GovernanceEntry, *, rationale: str
+    ) -> list[str]:
+        """Freeze the plan here and ask for a second person; the units that changed since it was made."""
 
-        def change(session: Session) -> list[str] | None:
-            moved = [unit.wal_id for unit in plan.units if _has_moved(session, unit)]
-            if moved:
-                return moved
-            landed = session.one(
-                "replays.insert",
-                replay_id=replay_id,
-                digest=plan.digest,
-                plan=_ENCODE(plan).decode(),
-                mode=plan.mode,
-                reason=plan.reason,
-                rationale=rows.storable(rationale),
-                requested_by=rows.storable(requested_by),
-                created_at_ms=session.now_ms(),
-            )
-            if landed is None:
-                return None
-            session.bulk("replays.add_unit", [(replay_id, unit.wal_id, unit.version) for unit in plan.units])
+        def change(session: Session) -> None:
+            self._freeze(session, plan, "requested", rationale, approval.requested_by)
+            session.all("approvals.insert", **approval_parameters(approval))
             governance.append(session, [entry])
-            return None
 
-        if self.replay(replay_id) is not None:
-            return None  # taken up again: what moved since gets its receipt
-        return self._database.write(change)
+        return self._unless_moved(change)
 
-    def step(self, replay: Replay, limit: int, *, approval: str | None, may: Any) -> dict[str, int]:
-        """The next units; receipt → how many. Where `may(dataset)` is a no, they are left for later."""
+    def begin(
+        self, plan: ReplayPlan, *, rationale: str, requested_by: str, entry: GovernanceEntry
+    ) -> list[str]:
+        """Freeze the plan here, unless it was begun before; the units that changed since it was made."""
 
-        def change(session: Session) -> dict[str, int]:
-            now_ms, tally, receipts = session.now_ms(), Tally(), {}
-            batch = _Batch(session, replay, approval, now_ms, tally, self._watch)
-            waiting = session.all("replays.open_units", replay_id=replay.replay_id, row_limit=limit)
-            for wal_id, version in waiting:
-                receipt = batch.take(wal_id, version, may)
-                if receipt is not None:
-                    receipts[wal_id] = receipt
-            batch.write()
-            for wal_id, receipt in receipts.items():
+        def change(session: Session) -> None:
+            if not self._freeze(session, plan, "running", rationale, requested_by):
+                return  # taken up again: what moved since gets its receipt
+            if plan.needs_approval:
+                request_id = _approval(session, plan.replay_id, plan.digest)
                 session.all(
-                    "replays.receipt",
-                    replay_id=replay.replay_id,
-                    wal_id=wal_id,
-                    receipt=receipt,
-                    at_ms=now_ms,
+                    "replays.use_approval",
+                    replay_id=plan.replay_id,
+                    request_id=request_id,
+                    now_ms=session.now_ms(),
                 )
-            if len(waiting) == len(receipts) and len(waiting) < limit:
-                session.all("replays.settle", replay_id=replay.replay_id, state="done", at_ms=now_ms)
+            governance.append(session, [entry])
+
+        return self._unless_moved(change)
+
+    def _unless_moved(self, change: Callable[[Session], None]) -> list[str]:
+        try:
+            self._database.write(change)
+        except _Moved as moved:
+            return moved.units
+        return []
+
+    def _freeze(
+        self, session: Session, plan: ReplayPlan, state: str, rationale: str, requested_by: str
+    ) -> bool:
+        """Is it ours to begin? Whoever comes second with the same plan waits here for the first."""
+        replay_id = plan.replay_id
+        landed = session.one(
+            "replays.insert",
+            replay_id=replay_id,
+            digest=plan.digest,
+            plan=_ENCODE(plan).decode(),
+            mode=plan.mode,
+            reason=plan.reason,
+            rationale=rows.storable(rationale),
+            requested_by=rows.storable(requested_by),
+            state=state,
+            created_at_ms=session.now_ms(),
+        )
+        if landed is None:
+            held = session.one("replays.hold", replay_id=replay_id)
+            if held is None or held[0] != "requested":
+                return False
+        moved = _moved(session, plan)
+        if moved:
+            raise _Moved(moved)  # nothing of this transaction stays
+        if landed is not None:
+            session.bulk("replays.add_unit", [(replay_id, unit.wal_id, unit.version) for unit in plan.units])
+        elif state == "running":
+            session.all("replays.settle", replay_id=replay_id, state=state, at_ms=session.now_ms())
+        return True
+
+    def step(
+        self,
+        replay: Replay,
+        limit: int,
+        *,
+        after: str = "",
+        stopped: Collection[str] = (),
+        ended: Callable[[dict[str, int], int], GovernanceEntry],
+    ) -> Stepped:
+        """The next units behind `after`. Those of datasets that are stopped are left for later.
+
+        One process at a time: the replay's row is held. `ended` tells the chain of the last receipt.
+        """
+        replay_id = replay.replay_id
+
+        def change(session: Session) -> Stepped:
+            held = session.one("replays.hold", replay_id=replay_id)
+            if held is None or held[0] != "running":
+                return Stepped(looked_at=0, last=after, receipts={}, done=True)
+            now_ms, tally = session.now_ms(), Tally()
+            approval = _approval(session, replay_id, replay.digest) if replay.plan.needs_approval else None
+            batch = _Batch(session, replay, approval, now_ms, tally, self._watch)
+            waiting = session.all("replays.open_units", replay_id=replay_id, after=after, row_limit=limit)
+            receipts = {wal_id: batch.take(wal_id, version, stopped) for wal_id, version in waiting}
+            batch.write()
+            given = [(receipt, now_ms, replay_id, wal_id) for wal_id, receipt in receipts.items() if receipt]
+            if given:
+                session.bulk("replays.receipt", given)
             tally.write(session)
-            counts: dict[str, int] = {}
-            for receipt in receipts.values():
-                counts[receipt] = counts.get(receipt, 0) + 1
-            return counts
+            done = not session.all("replays.open_units", replay_id=replay_id, after="", row_limit=1)
+            if done:
+                session.all("replays.settle", replay_id=replay_id, state="done", at_ms=now_ms)
+                counts: dict[str, int] = dict(session.all("replays.tally", replay_id=replay_id))
+                governance.append(session, [ended(counts, now_ms)])
+            return Stepped(
+                looked_at=len(waiting),
+                last=waiting[-1][0] if waiting else after,
+                receipts=_counts(receipts),
+                done=done,
+            )
 
         return self._database.write(change)
+
+
+class _Moved(Exception):
+    """Ends a transaction in which nothing may stay."""
+
+    def __init__(self, units: list[str]) -> None:
+        super().__init__()
+        self.units = units
 
 
 class _Batch:
@@ -182,11 +228,11 @@ class _Batch:
         self._tally = tally
         self._pages: dict[str, tuple[int, list[unit_pages.Member]]] = {}
 
-    def take(self, wal_id: str, version: int, may: Any) -> str | None:
+    def take(self, wal_id: str, version: int, stopped: Collection[str]) -> str | None:
         seen = unit_rows.held(self._session, wal_id)
         if seen is None or seen.unit.version != version:
             return DRIFTED
-        if not may(seen.unit.dataset):
+        if seen.unit.dataset in stopped:
             return None
         self._reopen(seen)
         return REPLAYED
@@ -196,10 +242,9 @@ class _Batch:
         if unit.status == "failed":
             event, moved = "replayed", replayed(unit, reason=replay.reason, now_ms=self._now_ms)
         else:
-            assert self._approval is not None, "the plan said that it needs one"
             event = "migrated"
-            moved = migrated(unit, reason=replay.reason, approval=self._approval, now_ms=self._now_ms)
-        number, members = self._pages.setdefault(event, (unit_pages.begin(self._session), []))
+            moved = migrated(unit, reason=replay.reason, approval=self._approval or "", now_ms=self._now_ms)
+        number, members = self._page(event)
         details = {"replay_id": replay.replay_id, "reason": replay.reason, "approval": self._approval}
         members.append((unit.wal_id, moved.version, moved.attempts, details))
         made = replace(
@@ -217,28 +262,43 @@ class _Batch:
         self._tally.add(unit.dataset, f"replays:{replay.reason}")
         self._watch.let_go(self._session, unit.wal_id, self._now_ms, f"replay {replay.replay_id}")
 
+    def _page(self, event: str) -> tuple[int, list[unit_pages.Member]]:
+        if event not in self._pages:  # a number is asked for only where its page gets written
+            self._pages[event] = (unit_pages.begin(self._session), [])
+        return self._pages[event]
+
     def write(self) -> None:
         for event, (number, members) in self._pages.items():
             unit_pages.write(self._session, number, event, "pending", members, at_ms=self._now_ms)
 
 
-def _has_moved(session: Session, unit: Chosen) -> bool:
-    seen = unit_rows.get(session, unit.wal_id)
-    return seen is None or seen.unit.version != unit.version
+def _moved(session: Session, plan: ReplayPlan) -> list[str]:
+    wal_ids = _text(tuple(unit.wal_id for unit in plan.units))
+    now = {row[0]: (row[1], row[2]) for row in session.all("replays.versions", wal_ids=wal_ids)}
+    return [unit.wal_id for unit in plan.units if now.get(unit.wal_id) != (unit.version, unit.status)]
+
+
+def _approval(session: Session, replay_id: str, digest: str) -> str:
+    """Held from here to the end of the transaction."""
+    found = session.one("replays.agreed", replay_id=replay_id, digest=digest, now_ms=session.now_ms())
+    if found is None:
+        from kfm.core.errors import NotApproved
+
+        raise NotApproved(f"Nobody has agreed to the replay {replay_id}, or the approval has lapsed.")
+    return str(found[0])
+
+
+def _counts(receipts: dict[str, str | None]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for receipt in receipts.values():
+        if receipt is not None:
+            counts[receipt] = counts.get(receipt, 0) + 1
+    return counts
 
 
 def _replay(row: Row) -> Replay:
     values = dict(zip(Replay.__struct_fields__, row, strict=True))
     return Replay(**{**values, "plan": _PLAN(values["plan"])})
-
-
-def _fits(one: Chosen, selection: Selection) -> bool:
-    return (
-        (not selection.datasets or one.dataset in selection.datasets)
-        and (not selection.statuses or one.status in selection.statuses)
-        and (not selection.error_codes or one.error_code in selection.error_codes)
-        and (selection.attempts_max is None or one.attempts <= selection.attempts_max)
-    )
 
 
 def _or(value: int | None, otherwise: int) -> int:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from kfm.core.records import GovernanceEntry
+from kfm.core.records import GovernanceEntry, Unit
 from kfm.core.wal import Claim, Claimed, Finish, Finished, Intake, IntakeReport, Lane
 from kfm.store import governance, unit_counts, unit_intake, unit_work
 from kfm.store.session import Database, Session
@@ -93,6 +93,11 @@ class Units(UnitReader):
             return len(released)
 
         return self._database.write(change)
+
+    def bring_in(self, units: Sequence[Unit], actor: str, rationale: str) -> int:
+        from kfm.store import unit_imports  # late: once in a ledger's life
+
+        return self._database.write(lambda session: unit_imports.bring_in(session, units, actor, rationale))
 
     def fold_counts(self, limit: int = 10_000) -> int:
         return self._database.write(lambda session: unit_counts.fold(session, limit))

@@ -200,7 +200,8 @@ class Folding:
 
     def _scope(self, scope: str) -> str:
         kind, colon, name = scope.partition(":")
-        return f"dataset:{self._public(name)}" if colon and kind == "dataset" else scope
+        named = colon and kind in ("dataset", "replays") and name != "all"
+        return f"{kind}:{self._public(name)}" if named else scope
 
 
 class Chain:

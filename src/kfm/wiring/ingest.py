@@ -201,15 +201,24 @@ def registry_of(app: App) -> Registry:
     return load_registry(IntakePolicy(generic=generic, topics=ingest.topics))
 
 
+def dataset_names(app: App) -> set[str]:
+    """Datasets of announced objects, which need no declaration."""
+    registry = registry_of(app)
+    return {one.name for one in registry.datasets} | {one.dataset for one in registry.policy.generic}
+
+
 def upstream_of(app: App) -> Upstream:
     from kfm.objects.upstream import CloudUpstream
     from kfm.recovery.shields import Shield
     from kfm.recovery.upstream_shield import ShieldedUpstream, circuit_name
 
     ingest = app.settings.ingest
-    options = {name: app.loaded.secret(value) for name, value in ingest.object_options.items()}
+    options = {
+        address: {name: app.loaded.secret(value) for name, value in given.items()}
+        for address, given in ingest.object_options.items()
+    }
     plain = CloudUpstream(
-        options={"s3://*": options, "gs://*": options, "az://*": options} if options else None,
+        options=options,
         mirrors={bucket: app.loaded.resolve(path) for bucket, path in ingest.mirrors.items()},
         discreet=app.loaded.discretion,
     )

@@ -63,7 +63,7 @@ def deliver_units(
     )
 
 
-def deliver_all(
+def deliver_events(
     app: Surroundings, *, deadline_ms: int, progress: Callable[[int], None] = lambda _sent: None
 ) -> tuple[Delivered, Delivered]:
     """Events of runs, then letters about units."""

@@ -16,6 +16,7 @@ from kfm.engine.ingesting import Worker
 from kfm.engine.unit_service import Account, Duty, Tasks, UnitService, poll_until
 from kfm.wiring.evidence import RUN_DELIVERY_MS, lineage_export
 from kfm.wiring.ingest import IngestPlace
+from kfm.wiring.unit_evidence import deliver_events
 
 if TYPE_CHECKING:
     from kfm.wiring.app import App
@@ -131,7 +132,7 @@ def duties(app: App, place: IngestPlace) -> list[Duty]:
             lambda: wal.reap_units(app.rng.unit(), app.liveness.is_dead, lineage=told),
         ),
         Duty("figures", FOLD_MS, wal.fold_counts),
-        Duty("lineage", DELIVER_MS, lambda: deliver_all(app, deadline_ms=RUN_DELIVERY_MS)),
+        Duty("lineage", DELIVER_MS, lambda: deliver_events(app, deadline_ms=RUN_DELIVERY_MS)),
         Duty("incidents", DELIVER_MS, app.tell_incidents),
         Duty("seals", SEAL_MS, lambda: app.seal(actor=app.actor, minimum=SEAL_MIN)),
         Duty("history", SEAL_MS, lambda: app.seal(actor=app.actor, minimum=SEAL_MIN, stream=UNITS)),

@@ -191,6 +191,9 @@ class FakeLedger:
     def incidents(self, **_: Any) -> list[Any]:
         return self._all("incidents")
 
+    def unit_figures(self) -> list[tuple[str, str, int, int | None]]:
+        return []
+
     def breakers(self) -> list[Breaker]:
         return self._all("breakers")
 

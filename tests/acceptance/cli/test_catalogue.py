@@ -125,11 +125,11 @@ def test_an_empty_catalogue_is_no_error(kfm: Callable[..., Any]) -> None:
 
 
 @pytest.mark.usefixtures("catalogue")
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
-def test_serve_until_it_is_stopped(project: Path, how: signal.Signals) -> None:
+@pytest.mark.parametrize(("how", "host"), [(signal.SIGTERM, "127.0.0.1"), (signal.SIGINT, "127.0.0.2")])
+def test_serve_until_it_is_stopped(project: Path, how: signal.Signals, host: str) -> None:
     """Its address is on stderr, a client searches it, and a signal ends it in good order."""
     server = subprocess.Popen(
-        [sys.executable, "-m", "kfm", "catalogue", "serve", "--port", "0"],
+        [sys.executable, "-m", "kfm", "catalogue", "serve", "--port", "0", "--host", host],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -138,7 +138,7 @@ def test_serve_until_it_is_stopped(project: Path, how: signal.Signals) -> None:
     try:
         assert server.stderr is not None
         line = server.stderr.readline()
-        assert line.startswith("serving http://127.0.0.1:"), line
+        assert line.startswith(f"serving http://{host}:"), line
         client = Client.open(line.split()[1].rstrip(";"))
         found = list(client.search(collections=["nexrad-l2"], bbox=[-98, 37, -97, 38], limit=5).items())
         assert len(found) == 24

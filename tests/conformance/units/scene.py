@@ -256,7 +256,9 @@ def check_history(stored: Stored, moves: list[Move]) -> None:
     status: str | None = None
     version = 0
     for move in moves:
-        if move.event in NOTES:
+        if status is None and move.event == "imported":
+            assert move.version >= 1, move
+        elif move.event in NOTES:
             assert move.status == status, move
             assert move.version in (version, version + 1), move
         else:

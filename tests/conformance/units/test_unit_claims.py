@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kfm.core.wal import Claimed, Lane
+from kfm.core.wal import Claimed, Finish, Lane
 from kfm.store.ledger import SqlStore
 from tests.conformance.units.scene import MINUTE_MS, Scene, done, id_of, taken, undone
 
@@ -72,8 +72,6 @@ def test_one_batch_ends_and_the_next_is_claimed_in_one_transaction(scene: Scene)
     """Nobody needs a commit for each."""
     scene.take(*(taken(f"n{number}") for number in range(4)))
     first = scene.claim(limit=2)
-    from kfm.core.wal import Finish
-
     finish = Finish(done=tuple(done(one) for one in first))
     finished, second = scene.units.turn(finish, scene.wish(limit=2))
     assert set(finished.succeeded) == {one.wal_id for one in first}

@@ -6,10 +6,13 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from kfm.core.catalogue import Search
 from kfm.core.unit_lineage import Ended
 from kfm.core.wal import Content
 from tests.conformance.store import ledgers
 from tests.conformance.units.scene import START_MS, Scene, done, entry, id_of, taken, undone
+
+EVERYWHERE = Search(bbox=(-180.0, -90.0, 180.0, 90.0))
 
 
 def ended(scene: Scene) -> list[Ended]:
@@ -178,21 +181,15 @@ def test_a_sidecar_is_an_asset_of_its_item_in_either_order(scene: Scene, order: 
         scene.end(ends[0])
         alone = scene.catalogue.item("hrrr", "a")
         assert (alone is None) == (order == "sidecar first")
-        assert scene.catalogue.find_items(_everywhere()) == ([alone] if alone else [])
+        assert scene.catalogue.find_items(EVERYWHERE) == ([alone] if alone else [])
         scene.end(ends[1])
     item = scene.catalogue.item("hrrr", "a")
     assert item is not None
     assert [asset.role for asset in item.assets] == ["data", "index"]
     assert [asset.wal_id for asset in item.assets] == [data.wal_id, side.wal_id]
     assert scene.sql("SELECT COUNT(*) FROM items")[0][0] == 1
-    assert scene.catalogue.find_items(_everywhere()) == [item]
+    assert scene.catalogue.find_items(EVERYWHERE) == [item]
     scene.check()
-
-
-def _everywhere() -> object:
-    from kfm.core.catalogue import Search
-
-    return Search(bbox=(-180.0, -90.0, 180.0, 90.0))
 
 
 @pytest.mark.req("WAL-15")

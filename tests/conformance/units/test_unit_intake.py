@@ -110,7 +110,7 @@ def test_new_bytes_under_a_known_key(scene: Scene, status: str) -> None:
 @pytest.mark.req("WAL-18")
 @pytest.mark.parametrize("ends", ["success", "failure", "lapse"])
 def test_what_was_done_with_bytes_that_are_no_longer_there(scene: Scene, ends: str) -> None:
-    """New bytes came while the old ones were looked at: nothing of the old is published, the new come next."""
+    """New bytes came while the old ones were looked at: nothing of the old is shown, the new come next."""
     claimed = scene.claimed("a")
     scene.take(taken("a", "e2", "02"))
     if ends == "success":
@@ -257,7 +257,7 @@ def test_a_sidecar_that_is_removed_leaves_its_item(scene: Scene) -> None:
     """Only its asset is no longer listed."""
     scene.succeeded("a")
     said = taken("a.idx")
-    scene.take(taken("a.idx", **{"extra": {**said.unit.extra, "asset": "index"}}))
+    scene.take(taken("a.idx", extra={**said.unit.extra, "asset": "index"}))
     (side,) = scene.claim()
     scene.end(done(side, entry(side, "a", "index")))
     assert [asset.role for asset in scene.catalogue.item("hrrr", "a").assets] == ["data", "index"]  # type: ignore[union-attr]

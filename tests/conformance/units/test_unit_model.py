@@ -33,7 +33,9 @@ class Units(RuleBasedStateMachine):
         self.tokens: list[Claimed] = []  # what somebody once claimed
         self.versions: dict[str, int] = {}
 
-    @rule(name=NAMES, etag=ETAGS, sequencer=SEQUENCERS, policy=st.sampled_from(["update", "update", "ignore"]))
+    @rule(
+        name=NAMES, etag=ETAGS, sequencer=SEQUENCERS, policy=st.sampled_from(["update", "update", "ignore"])
+    )
     def announce(self, name: str, etag: str, sequencer: str | None, policy: str) -> None:
         report = self.scene.take(taken(name, etag, sequencer, reissue=policy))
         expected = self.oracle.announce(name, etag, sequencer, policy, self.clock.now_ms())

@@ -133,9 +133,7 @@ class Oracle:
 
     def reap(self, now_ms: int) -> int:
         lapsed = [
-            one
-            for one in self.units.values()
-            if one.status == "in_progress" and one.lease_until_ms <= now_ms
+            one for one in self.units.values() if one.status == "in_progress" and one.lease_until_ms <= now_ms
         ]
         for one in lapsed:
             outlook = lapse_fate(

@@ -41,7 +41,7 @@ class Line:
         self._numbers = 0
         self.visibility_ms = self.rng.choice((2, 8, 30)) * SECOND_MS
         self.repeats = self.rng.choice((0.0, 0.1, 0.3))
-        self.delays_ms = self.rng.choice((1, 1_000, 60_000))
+        self.delays_ms = self.rng.choice((1, 1_000, 20_000))
         self.forgets = self.rng.choice((0.0, 0.05, 0.2))
 
     def put(self, posted: Posted) -> None:

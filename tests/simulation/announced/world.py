@@ -174,9 +174,9 @@ class AnnouncedWorld:
         kernel, store = self.kernel(process)
         wal = kernel.wal
         duties = [
-            Duty("lapsed leases", 2_000, lambda: wal.reap_units(self.dice.random(), self.is_dead)),
-            Duty("figures", 3_000, lambda: wal.fold_counts(self.dice.choice((2, 10_000)))),
-            Duty("lineage", 4_000, lambda: self._deliver(store, process)),
+            Duty("lapsed leases", 4_000, lambda: wal.reap_units(self.dice.random(), self.is_dead)),
+            Duty("figures", 9_000, lambda: wal.fold_counts(self.dice.choice((2, 10_000)))),
+            Duty("lineage", 7_000, lambda: self._deliver(store, process)),
         ]
         return UnitService(
             Worker(kernel),
@@ -185,7 +185,7 @@ class AnnouncedWorld:
             pollers=self._pollers(kernel, process) if polls else [],
             duties=[duty for duty in duties if self.is_over or self.dice.random() < 0.8],
             stopping=lambda: self.scheduler.now_ms >= until_ms,
-            rest=lambda delay_ms: self.scheduler.sleep(process, min(delay_ms, 5 * MINUTE_MS)),
+            rest=lambda delay_ms: self._rest(process, delay_ms),
             rate=self.dice.choice((None, None, 2.0)) if not self.is_over else None,
             next_due_ms=lambda: min((lane.due_ms for lane in wal.lanes()), default=None),
         )
@@ -201,9 +201,13 @@ class AnnouncedWorld:
             Account(),
             wait_ms=0,
             stopping=lambda: self.scheduler.now_ms >= until_ms,
-            rest=lambda delay_ms: self.scheduler.sleep(process, delay_ms),
+            rest=lambda delay_ms: self._rest(process, delay_ms),
             say=lambda _line: None,
         )
+
+    def _rest(self, process: Process, delay_ms: int) -> None:
+        """Longer than asked for: waking up for nothing tells nothing."""
+        self.scheduler.sleep(process, min(delay_ms, 5 * MINUTE_MS) * self.dice.choice((1, 5, 10)))
 
     def _deliver(self, store: SqlStore, process: Process) -> None:
         deliver_letters(
@@ -239,7 +243,9 @@ class AnnouncedWorld:
     def live(self) -> None:
         rng = self.dice
         for _ in range(rng.randrange(1, 3)):
-            lasts_ms = rng.choice((3_000, 20_000, 120_000))
+            lasts_ms = rng.choice((3_000, 15_000, 60_000))
+            for _ in range(rng.randrange(15)):
+                self.go_on()
             for line in self.lines:
                 if rng.random() < 0.7:
                     self._start("p", lambda process, line=line, lasts=lasts_ms: self._poll(process, line, lasts))

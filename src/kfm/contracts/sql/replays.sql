@@ -55,7 +55,8 @@ SELECT replay_id, digest, plan, mode, reason, rationale, requested_by, state, cr
 FROM replays ORDER BY created_at_ms DESC, replay_id LIMIT :row_limit
 
 -- name: replays.open_units
-SELECT r.wal_id, r.version FROM replay_units r WHERE r.replay_id = :replay_id AND r.receipt IS NULL AND r.wal_id > :after
+SELECT r.wal_id, r.version FROM replay_units r
+WHERE r.replay_id = :replay_id AND r.receipt IS NULL AND r.wal_id > :after
 ORDER BY r.wal_id LIMIT :row_limit
 
 -- name: replays.moved_units

@@ -18,6 +18,27 @@ INSERT INTO units (
 ON CONFLICT (wal_id) DO NOTHING
 RETURNING wal_id
 
+-- name: units.bring_in
+INSERT INTO units (
+  wal_id, dataset, object_uri, provider, queue, event_time_ms, time_range_start_ms, time_range_end_ms,
+  status, attempts, last_attempt_at_ms, last_error_code, last_error_message, integrity_status,
+  metadata_status, stac_status, provenance_status, stac_item_id, stac_collection_id, stac_item_href,
+  ingest_run_id, worker_id, replay_reason, created_at_ms, updated_at_ms, version, extra, not_before_ms,
+  trail,
+  content_version, done_version, lease_until_ms, grants, grant_attempts, granted_at_ms, alone, removed, unclear,
+  replacing
+) VALUES (
+  :wal_id, :dataset, :object_uri, :provider, :queue, :event_time_ms, :time_range_start_ms,
+  :time_range_end_ms, :status, :attempts, :last_attempt_at_ms, :last_error_code, :last_error_message,
+  :integrity_status, :metadata_status, :stac_status, :provenance_status, :stac_item_id, :stac_collection_id,
+  :stac_item_href, :ingest_run_id, :worker_id, :replay_reason, :created_at_ms, :updated_at_ms, :version,
+  :extra, :not_before_ms, :trail,
+  1, 0, 0, 1, 0, 0, 0, 0, 0,
+  0
+)
+ON CONFLICT (wal_id) DO NOTHING
+RETURNING wal_id
+
 -- name: units.get
 SELECT
   wal_id, dataset, object_uri, provider, queue, event_time_ms, time_range_start_ms, time_range_end_ms, status,

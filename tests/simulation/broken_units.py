@@ -1,0 +1,164 @@
+"""Patches of intake and work: what happens to announced objects if one guard is missing."""
+
+from __future__ import annotations
+
+from tests.simulation.weather import CRASHES, STALLS, Patch
+
+_INTAKE = "kfm.store.unit_intake"
+_WORK = "kfm.store.unit_work"
+_ENGINE = "kfm.engine.ingesting"
+
+UNITS = (
+    Patch(
+        "messages are acknowledged before they are durable",
+        _ENGINE,
+        (
+            (
+                "        report = kernel.wal.take_in(hearing.intake())\n",
+                "        self._queue.acknowledge([one.receipt for one in messages])\n"
+                "        report = kernel.wal.take_in(hearing.intake())\n",
+            ),
+        ),
+        rule="an acknowledged object has its unit",
+    ),
+    Patch(
+        "a unit is ended without looking at its fence",
+        "kfm.store.units",
+        (),
+        sql=(("units.succeed", "AND version = :version", "AND :version > 0"),),
+        chances=STALLS,
+    ),
+    Patch(
+        "effects of what was lost are kept",
+        _WORK,
+        (("ours = [one for one in checked if one.claimed.wal_id in landed]", "ours = checked"),),
+        chances=STALLS,
+    ),
+    Patch(
+        "a lapse charges the whole batch",
+        _WORK,
+        (("charged = seen.grant_attempts if alone else", "charged = seen.grant_attempts if True else"),),
+        rule="a unit is what its history says",
+    ),
+    Patch(
+        "who may be poison is not isolated",
+        _WORK,
+        (("lease_until_ms=0, alone=1, grant_attempts=charged", "lease_until_ms=0, alone=0, grant_attempts=charged"),),
+        rule="a unit is what its history says",
+    ),
+    Patch(
+        "new bytes are ignored while the old ones are looked at",
+        _INTAKE,
+        (('    if seen.unit.status == "in_progress":\n', '    if seen.unit.status == "in_progress":\n        return\n'),),
+        last=True,
+    ),
+    Patch(
+        "sequencers are compared as numbers",
+        "kfm.core.contents",
+        (('.ljust(width, "0")', '.rjust(width, "0")'),),
+    ),
+    Patch(
+        "sequencers are compared as they are written",
+        "kfm.core.contents",
+        (("text.upper().ljust", "text.ljust"),),
+    ),
+    Patch(
+        "older bytes replace newer ones",
+        "kfm.core.contents",
+        (("    if order:\n", "    if True:\n"),),
+    ),
+    Patch(
+        "what is said twice does not tell how far a key has come",
+        _INTAKE,
+        (("        _advance(session, seen, taken.content.sequencer)\n", "        pass\n"),),
+    ),
+    Patch(
+        "units are claimed before their time",
+        _WORK,
+        (("        now_ms=now_ms,\n        lease_until_ms", "        now_ms=now_ms + 86_400_000,\n        lease_until_ms"),),
+        rule="nothing is claimed before its time",
+    ),
+    Patch(
+        "dead letters are dropped",
+        _INTAKE,
+        (("    for rejected in intake.rejected:\n", "    for rejected in ():\n"),),
+        rule="dead letter",
+    ),
+    Patch(
+        "a sidecar takes the place of its data",
+        "kfm.store.catalogue",
+        (
+            ("_SORTED(entry.asset).decode() if entry.asset.role == DATA else None", "_SORTED(entry.asset).decode()"),
+            ("    if entry.asset.role != DATA:\n        facts", "    if False:\n        facts"),
+            ("            if entry.asset.role != DATA:\n", "            if False:\n"),
+        ),
+    ),
+    Patch(
+        "a lapse does not raise the version",
+        "kfm.core.unit_transitions",
+        (
+            (
+                '    return unit_failed(unit, error_code=LEASE_EXPIRED, error_message="The lease lapsed.", now_ms=now_ms)',
+                '    made = unit_failed(unit, error_code=LEASE_EXPIRED, error_message="The lease lapsed.", now_ms=now_ms)\n'
+                "    return replace(made, version=unit.version)",
+            ),
+        ),
+        rule="every transition raises the version by one",
+    ),
+    Patch(
+        "live leases are taken",
+        _WORK,
+        (("if seen.lease_until_ms > self._now_ms and seen.unit.worker_id not in gone:", "if False:"),),
+        also=(("kfm.store.units", "if row[2] <= now_ms or row[1] in gone", "if True"),),
+        rule="a lease holds until it lapses",
+    ),
+    Patch(
+        "switches are asked once",
+        _WORK,
+        (("return bool(asked) and asked != {governance.held_epoch(session)}", "return False"),),
+        rule="switch",
+    ),
+    Patch(
+        "a removal in between is overlooked",
+        "kfm.store.units",
+        (),
+        sql=(("units.succeed", "AND removed = :removed", "AND :removed >= 0"),),
+        chances=STALLS,
+    ),
+    Patch(
+        "an open circuit costs an attempt",
+        _ENGINE,
+        (("            charged=False,\n", "            charged=True,\n"),),
+        rule="a unit is what its history says",
+    ),
+    Patch(
+        "attempts have no end",
+        "kfm.core.retry",
+        (("    if attempts >= policy.attempts_max:\n        return Decision(retry=False, reason=\"attempts-spent\"", "    if False:\n        return Decision(retry=False, reason=\"attempts-spent\""),),
+        rule="what is spent is not tried again",
+    ),
+    Patch(
+        "claims are not counted",
+        _WORK,
+        (('        tally.moved(lane.dataset, "pending", "in_progress", len(claimed))\n', "        pass\n"),),
+        rule="figures are what counting says",
+    ),
+    Patch(
+        "successes are not told",
+        _WORK,
+        (("            self._ended.append(unit_lineage.of_success(one, status))\n", "            pass\n"),),
+        rule="lineage tells exactly what succeeded",
+    ),
+    Patch(
+        "doubts are those of whoever works",
+        _ENGINE,
+        (("return reading if reading.suspect == doubts else", "return reading if True else"),),
+        chances=CRASHES,
+    ),
+    Patch(
+        "a circuit is never tried again",
+        "kfm.core.breaker",
+        (("return max(due_ms, now_ms + left_ms) if left_ms else due_ms", "return max(due_ms, now_ms + left_ms)"),),
+        rule="settles",
+    ),
+)
