@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import json
+import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 from tests import services
 from tests.crash import passes
@@ -18,6 +21,7 @@ from tests.crash.scenarios import NAMES
 from tests.crash.trial import Outcome, Plan, plan_trial
 
 PASSES_MINUTES_MAX = 20
+WORKERS_MINUTES_MAX = 20
 
 
 def main() -> int:
@@ -28,6 +32,9 @@ def main() -> int:
         "--fleets", type=int, default=20, help="how often two processes share what they retry"
     )
     parser.add_argument("--passes", type=int, default=300, help="how often to kill passes over 200 nodes")
+    parser.add_argument(
+        "--worker-kills", type=int, default=2000, help="how often to kill workers on one feed"
+    )
     parser.add_argument("--minutes", type=float, default=28.0, help="stop after this long")
     parser.add_argument("--seed", type=int, default=1, help="decides every trial")
     parser.add_argument("--workers", type=int, default=2, help="trials side by side")
@@ -48,7 +55,45 @@ def main() -> int:
     code = _summary(options, plans, outcomes, time.monotonic() - began)
     if options.only or options.every:
         return code
-    return max(code, _fleets(options, deadline), _passes(options))
+    return max(code, _fleets(options, deadline), _passes(options), _workers(options))
+
+
+def _workers(options: argparse.Namespace) -> int:
+    """One to four workers on a feed of announcements, on SQLite and PostgreSQL."""
+    print(flush=True)
+    until = time.monotonic() + WORKERS_MINUTES_MAX * 60
+    done: list[dict[str, Any]] = []
+    with ExitStack() as stack:
+        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=options.scratch or memory_disk())))
+        servers: dict[str, str | None] = {"sqlite": None}
+        try:
+            servers["postgresql"] = stack.enter_context(services.postgres())
+        except services.ServiceUnavailable as error:
+            print(f"workers on SQLite only: {error}", file=sys.stderr)
+        plans = [(name, count) for name in servers for count in (1, 2, 4)]
+        for number, (backend, count) in enumerate(plans):
+            server = servers[backend]
+            dsn = stack.enter_context(services.postgres_database(server)) if server else None
+            command = [sys.executable, "-m", "tests.crash.workers", str(scratch / f"{backend}-{count}")]
+            command += ["--kills", str(-(-options.worker_kills // len(plans))), "--workers", str(count)]
+            command += ["--seed", str(options.seed * 100 + number)]
+            command += ["--seconds", str((until - time.monotonic()) / (len(plans) - number))]
+            ended = subprocess.run(
+                command + (["--dsn", dsn] if dsn else []), stdout=subprocess.PIPE, text=True, check=False
+            )
+            told = json.loads(ended.stdout) if ended.stdout else {"problems": ["it ended without a word"]}
+            done.append(told)
+            for problem in told["problems"][:PROBLEMS_TOLD_MAX]:
+                print(f"{count} workers on {backend}: {problem}", file=sys.stderr, flush=True)
+    kills = sum(told.get("kills", 0) for told in done)
+    broken = sum(bool(told["problems"]) for told in done)
+    print(
+        f"workers: {kills} kills, {sum(told.get('objects', 0) for told in done)} objects, "
+        f"{sum(told.get('lapsed', 0) for told in done)} units in the hands of the killed, {broken} broken"
+    )
+    if kills < options.worker_kills:
+        print(f"not proven: {options.worker_kills - kills} kills of workers were not made: the time was up")
+    return 1 if broken or kills < options.worker_kills else 0
 
 
 def _passes(options: argparse.Namespace) -> int:

@@ -16,6 +16,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections import Counter
 from contextlib import closing, redirect_stderr, redirect_stdout
 from dataclasses import asdict, dataclass, field
@@ -39,6 +40,7 @@ ingest:
   visibility_seconds: 20
   safety_seconds: 5
 """
+STORE = "KFM_WORKERS_STORE"  # which variable names the server
 LIFE_S = (0.01, 0.5)  # how long a worker lives before it is killed
 SETTLE_S = 60.0
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -143,8 +145,11 @@ def campaign(seed: int, folder: Path, dsn: str | None, workers: int, kills: int,
     spool = folder / "spool"
     spool.mkdir(parents=True)
     config = folder / "kfm.yml"
-    config.write_text(CONFIG.format(store=f"store: {json.dumps(dsn)}" if dsn else ""))
+    if dsn:
+        os.environ[STORE] = dsn
+    config.write_text(CONFIG.format(store=f"store: env:{STORE}" if dsn else ""))
     feed = Feed(spool, rng)
+    _warm_up(folder / "elsewhere")
     _run(config, "once")  # the tables are there before anybody is killed
     alive: list[int] = []
     try:
@@ -167,6 +172,14 @@ def campaign(seed: int, folder: Path, dsn: str | None, workers: int, kills: int,
     told.objects, told.messages = len(feed.newest), feed._files
     told.problems += _check(config, feed, told)
     return told
+
+
+def _warm_up(folder: Path) -> None:
+    """Load all that a worker needs, so that those who are forked begin to work at once."""
+    (folder / "spool").mkdir(parents=True)
+    (folder / "kfm.yml").write_text(CONFIG.format(store=""))
+    Feed(folder / "spool", random.Random(1)).announce(3)
+    _work(folder / "kfm.yml", "until-idle")
 
 
 def _forked(config: Path) -> int:
@@ -195,6 +208,8 @@ def _run(config: Path, mode: str) -> None:
         try:
             _work(config, mode)
             code = 0
+        except BaseException:
+            traceback.print_exc()
         finally:
             os._exit(code)
     _, status = os.waitpid(pid, 0)

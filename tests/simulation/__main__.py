@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import multiprocessing
 import os
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterable
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from tests.simulation.measure import measure
@@ -17,11 +20,19 @@ if TYPE_CHECKING:
 
 REAL_SQLITE_EVERY = 20
 LARGE_EVERY = 4  # the others are small: one round, few sources, the same weather, people and rules
+ANNOUNCED_EVERY = 3  # worlds of announced objects; the others are of updates
+
+
+def _is_announced(seed: int) -> bool:
+    return seed % ANNOUNCED_EVERY == 1
 
 
 def _live(seed: int) -> Verdict:
+    from tests.simulation.announced.seeds import live_announced
     from tests.simulation.seeds import live
 
+    if _is_announced(seed):
+        return live_announced(seed, real_sqlite=seed % REAL_SQLITE_EVERY == 0)
     return live(
         seed,
         real_sqlite=seed % REAL_SQLITE_EVERY == 0,
@@ -52,6 +63,7 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--minutes", type=float, default=28.0, help="stop after this long")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--announced", action="store_true", help="only worlds of announced objects")
     parser.add_argument("--show", type=int, metavar="SEED", help="run one seed and raise what it breaks")
     parser.add_argument(
         "--coverage", action="store_true", help="tell how much of the kernel the seeds reach; 1 below 90 %%"
@@ -61,7 +73,11 @@ def main() -> int:
         return measure(options.seeds or 100, options.minutes * 60)
     if options.show is not None:
         return _show(options.show)
-    return _campaign(options.first, options.seeds or 20_000, options.minutes, options.jobs)
+    count = options.seeds or 20_000
+    seeds: Iterable[int] = range(options.first, options.first + count)
+    if options.announced:
+        seeds = islice(filter(_is_announced, itertools.count(options.first)), count)
+    return _campaign(seeds, options.minutes, options.jobs)
 
 
 def _show(seed: int) -> int:
@@ -72,17 +88,18 @@ def _show(seed: int) -> int:
     return 0
 
 
-def _campaign(first: int, count: int, minutes: float, jobs: int) -> int:
+def _campaign(seeds: Iterable[int], minutes: float, jobs: int) -> int:
     began = time.monotonic()
     outcomes: Counter[str] = Counter()
     broken: list[Verdict] = []
-    done = steps = on_sqlite = 0
+    done = steps = on_sqlite = announced = 0
     with multiprocessing.Pool(jobs, _settle_down) as pool:
-        for verdict in pool.imap_unordered(_one, range(first, first + count), chunksize=20):
+        for verdict in pool.imap_unordered(_one, seeds, chunksize=20):
             done += 1
             steps += verdict.steps
             outcomes.update(verdict.outcomes)
             on_sqlite += verdict.seed % REAL_SQLITE_EVERY == 0
+            announced += _is_announced(verdict.seed)
             if verdict.violation is not None:
                 broken.append(verdict)
                 print(f"seed {verdict.seed}: {verdict.violation}", file=sys.stderr, flush=True)
@@ -94,7 +111,8 @@ def _campaign(first: int, count: int, minutes: float, jobs: int) -> int:
                 print(f"stopped after {minutes} minutes", file=sys.stderr)
                 pool.terminate()
                 break
-    print(f"{done} seeds ({on_sqlite} on SQLite files), {steps} steps, {len(broken)} broken")
+    kinds = f"{announced} of announced objects, {on_sqlite} on SQLite files"
+    print(f"{done} seeds ({kinds}), {steps} steps, {len(broken)} broken")
     print("outcomes: " + ", ".join(f"{name} {number}" for name, number in sorted(outcomes.items())))
     return 1 if broken else 0
 

@@ -122,14 +122,14 @@ UNITS = (
         "a removal in between is overlooked",
         "kfm.store.units",
         (),
-        sql=(("units.succeed", "AND removed = :removed", "AND :removed >= 0"),),
+        sql=(("units.succeed", "AND (removed < 2 OR removed = :removed)", "AND :removed >= 0"),),
         chances=STALLS,
     ),
     Patch(
         "an open circuit costs an attempt",
         _ENGINE,
         (("            charged=False,\n", "            charged=True,\n"),),
-        rule="a unit is what its history says",
+        rule="attempts are those that were opened",
     ),
     Patch(
         "attempts have no end",

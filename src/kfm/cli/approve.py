@@ -56,7 +56,12 @@ def command(session: Session, request_id: str | None, actor: str | None, rationa
     document = {"held": held_document(held) if held else None, "request": approval_document(approval)}
     if held is None:
         session.emit(document, [f"approved  {approval.request_id}  {approval.about}"])
-        session.note(f"holds for one attempt, until {moment(approval.expires_at_ms or 0)}")
+        until = moment(approval.expires_at_ms or 0)
+        if approval.kind == "replay":
+            session.note(f"holds for this plan alone, to be begun until {until}:")
+            session.note(f"kfm replay run {approval.subject} --confirm --rationale TEXT")
+        else:
+            session.note(f"holds for one attempt, until {until}")
         return 0
     session.emit(document, [f"released  {short_id(held.held_id)}  {held.grain} {short_id(held.subject)}"])
     if held.grain == "run":
@@ -65,7 +70,11 @@ def command(session: Session, request_id: str | None, actor: str | None, rationa
 
 
 def _is_open(ledger: LedgerReader, one: Approval) -> bool:
-    """A release of what is held no more, or failed anew since, can't be approved: nobody has to see it."""
+    """A release of what is held no more, or failed anew since, can't be approved: nobody has to see it.
+
+    Nor does anybody have to see a replay whose units have changed."""
+    if one.kind == "replay":
+        return not ledger.replay_reader().moved(one.subject, limit=1)
     if one.kind != "release":
         return True
     held = ledger.held_one(one.subject)

@@ -85,7 +85,7 @@ def switch_gate(switches: Sequence[Switch], dataset_id: str, domain: str, in_fli
 
 
 def replay_gate(switches: Sequence[Switch], dataset_id: str, domain: str) -> GateResult:
-    """May units of this dataset be brought back? Whatever stops new work does, and what stops replays alone."""
+    """May units of this dataset be brought back? What stops new work stops that, and a switch of its own."""
     general = switch_gate(switches, dataset_id, domain, in_flight=False)
     if not general.allowed:
         return general

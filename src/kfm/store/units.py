@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kfm.core.records import GovernanceEntry, Unit
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 LANES_MAX = 10_000
 REAPED_MAX = 10_000
+TOGETHER_MAX = 200  # lapsed leases in one transaction: nobody else writes to SQLite meanwhile
 
 
 class UnitReader(UnitQueries):
@@ -72,19 +74,18 @@ class Units(UnitReader):
         workers = {worker_id for _, worker_id, _ in found if worker_id is not None}
         gone = {worker_id for worker_id in workers if dead is not None and dead(worker_id)}
         lapsed = sorted(row[0] for row in found if row[2] <= now_ms or row[1] in gone)
-        if not lapsed:
-            return 0
 
-        def change(session: Session) -> int:
+        def change(session: Session, some: Sequence[str]) -> int:
             now_ms, tally = session.now_ms(), Tally()
             ending = unit_work.Ending(session, Finish(lineage=lineage), self._watch, now_ms, tally)
-            count = sum(ending.lapse(wal_id, unit_random, gone) for wal_id in lapsed)
+            count = sum(ending.lapse(wal_id, unit_random, gone) for wal_id in some)
             ending.end()
             tally.write(session)
             governance.append(session, ending.entries)
             return count
 
-        return self._database.write(change)
+        batches = [lapsed[at : at + TOGETHER_MAX] for at in range(0, len(lapsed), TOGETHER_MAX)]
+        return sum(self._database.write(partial(change, some=some)) for some in batches)
 
     def release_dead(self, envelope_hash: str, entry: GovernanceEntry) -> int:
         def change(session: Session) -> int:

@@ -9,11 +9,13 @@ from kfm.core.errors import LockHeld, NotApproved, UsageError
 from kfm.core.holding import Approval, Held
 from kfm.core.records import GovernanceEntry
 from kfm.core.roles import is_same_person
+from kfm.core.wording import counted
 from kfm.wiring.retries import window_of
 
 if TYPE_CHECKING:
     from kfm.admission.subject import Subject
     from kfm.core.commits import Approve
+    from kfm.core.replays import ReplayPlan
     from kfm.wiring.app import App
 
 
@@ -84,6 +86,46 @@ def request_attempt(app: App, subject: Subject, *, rationale: str, names: Sequen
     return approval
 
 
+def request_replay(
+    app: App,
+    plan: ReplayPlan,
+    *,
+    rationale: str,
+    ticket: str | None,
+    claimed_actor: str | None,
+) -> Approval:
+    """Ask for a replay of what had ended: the plan is frozen in the ledger, where the other reads it."""
+    from kfm.engine.replaying import drifted, require_current
+
+    store, said, actor = app.kernel.store, app.loaded.discretion.said, app.actor
+    replays = store.replays()
+    require_current(replays, app.settings.ingest, plan)
+    for dataset in plan.by_dataset:
+        _require_approvable(app, dataset, actor)
+    for one in store.approvals(state="requested", subject=plan.replay_id):
+        return one
+    approval = Approval(
+        request_id=app.ids.new(),
+        kind="replay",
+        subject=plan.replay_id,
+        digest=plan.digest,
+        requested_by=actor,
+        requested_at_ms=store.now_ms(),
+        rationale=said(rationale),
+        ticket=ticket and said(ticket),
+        about=f"replay of {counted(len(plan.units), 'unit')} of {', '.join(plan.by_dataset)}: {plan.mode}",
+        dataset_id=next(iter(plan.by_dataset)) if len(plan.by_dataset) == 1 else None,
+        requested_names=tuple(app.identity.names),
+    )
+    facts = {"about": approval.about, "mode": plan.mode, "reason": plan.reason}
+    at_ms = approval.requested_at_ms
+    entry = _entry(app, "replay-requested", plan.replay_id, approval, at_ms, facts, claimed_actor)
+    changed = replays.request(plan, approval, entry, rationale=approval.rationale)
+    if changed:
+        raise drifted(plan, changed)
+    return approval
+
+
 # --- agreeing --------------------------------------------------------------------------
 
 
@@ -114,7 +156,7 @@ def approve(
         _require_approvable(app, approval.dataset_id, actor)
     kernel = app.kernel
     sweep(kernel.store, kernel.liveness, kernel.announce)  # a process that died works on nothing
-    wish = _release if approval.kind == "release" else _attempt
+    wish = {"release": _release, "attempt": _attempt, "replay": _replay}[approval.kind]
     answer = kernel.store.approve(wish(app, approval, (actor, *names), rationale, claimed_actor))
     if answer.lock is not None:
         raise LockHeld(held_by(answer.lock), remedy="Approve it once that attempt has ended, if it failed.")
@@ -174,6 +216,45 @@ def _attempt(
     rationale = app.loaded.discretion.said(rationale)
     now_ms, facts = app.kernel.store.now_ms(), {"about": approval.about}
     agreed = _entry(app, "approval", dataset.id, approval, now_ms, facts, claimed_actor, names[0], rationale)
+    return Approve(
+        request_id=approval.request_id,
+        digest=approval.digest,
+        approved_by=names[0],
+        names=names,
+        rationale=rationale,
+        valid_ms=VALID_MS,
+        entries=(agreed,),
+    )
+
+
+def _replay(
+    app: App,
+    approval: Approval,
+    names: tuple[str, ...],
+    rationale: str,
+    claimed_actor: str | None,
+) -> Approve:
+    """From now on the plan may be carried out, for a while: all of it, and nothing else."""
+    from kfm.core.approving import VALID_MS
+    from kfm.core.commits import Approve
+
+    store = app.kernel.store
+    replays = store.replays()
+    replay = replays.replay(approval.subject)
+    moved = replays.moved(approval.subject)
+    if replay is None or replay.digest != approval.digest or moved:
+        changed = f"{counted(len(moved), 'unit')} changed since" if moved else "it is another"
+        raise NotApproved(
+            f"The plan is not what the replay was asked for with: {changed}.",
+            remedy="Let it be asked for again, with a new plan.",
+        )
+    for dataset in replay.plan.by_dataset:
+        _require_approvable(app, dataset, names[0])
+    rationale = app.loaded.discretion.said(rationale)
+    now_ms, facts = store.now_ms(), {"about": approval.about}
+    agreed = _entry(
+        app, "approval", approval.subject, approval, now_ms, facts, claimed_actor, names[0], rationale
+    )
     return Approve(
         request_id=approval.request_id,
         digest=approval.digest,

@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, BinaryIO
 
-from kfm.core.errors import ConfigError
+from msgspec.structs import replace
+
+from kfm.core.errors import ConfigError, UsageError
 from kfm.core.records import GateResult
 from kfm.core.settings import Dataset, IngestQueue
 from kfm.engine.ingesting import Ingesting, Poller, Worker
@@ -135,6 +137,22 @@ class IngestPlace:
             region=options.get("region"),
             endpoint_url=options.get("endpoint_url"),
         )
+
+    def dead_letters(self, name: str, url: str | None) -> tuple[Queue, Check | None]:
+        """The dead-letter queue of a configured queue: another of its kind, at another address."""
+        one = next((queue for queue in self.settings.queues if queue.name == name), None)
+        if one is None:
+            known = ", ".join(sorted(queue.name for queue in self.settings.queues)) or "none"
+            raise UsageError(
+                f"No queue `{name[:80]}` is configured.", remedy=f"Configured under `ingest.queues`: {known}."
+            )
+        if url is None:
+            raise UsageError(
+                f"Where the dead letters of `{name}` are is not known.",
+                remedy="Give --url URL, the address of its dead-letter queue; a folder's path for a folder.",
+            )
+        at = replace(one, path=url) if one.kind == "folder" else replace(one, url=url)
+        return self.queue(at), self._check(one)
 
     def _check(self, one: IngestQueue) -> Check | None:
         if one.signatures == "off":

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from kfm.core.catalogue import Search
 from kfm.core.unit_lineage import Ended
-from kfm.core.wal import Content
+from kfm.core.wal import Content, Finished
 from tests.conformance.store import ledgers
 from tests.conformance.units.scene import START_MS, Scene, done, entry, id_of, taken, undone
 
@@ -126,7 +126,11 @@ def test_nothing_lands_after_a_switch_was_set(scene: Scene) -> None:
     finished = scene.end(done(claimed), policy_epoch=epoch)
     assert (finished.epoch_moved, finished.succeeded) == (True, ())
     assert scene.everything() == before
+    scene.take(taken("b"))
+    outdated = replace(scene.wish(), policy_epoch=epoch)
+    assert scene.units.turn(None, outdated) == (Finished(epoch_moved=True), [])
     assert scene.end(done(claimed), policy_epoch=epoch + 1).succeeded == (claimed.wal_id,)
+    assert len(scene.units.turn(None, replace(outdated, policy_epoch=epoch + 1))[1]) == 1
     scene.check()
 
 

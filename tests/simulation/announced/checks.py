@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from kfm.core.unit_lineage import TOPIC
 from kfm.core.wal import Intake
 from kfm.store import rows
 from tests.simulation.announced import ends
-from tests.simulation.judging import require
+from tests.simulation.judging import Violation, require
 from tests.simulation.scheduler import Process
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ class Checks:
         self.heard: list[Intake] = []  # what became durable, in its order
         self.told: set[tuple[str, int]] = set()  # (unit, content version) whose success was told
         self.failures: set[tuple[str, int]] = set()
+        self._broken: Violation | None = None
         self._page = 0
         self._letter = 0
         self._names = {thing.reading.wal_id: thing for thing in world.feed.things.values()}
@@ -77,6 +79,19 @@ class Checks:
     # --- after a commit ----------------------------------------------------------------
 
     def on_commit(self, process: Process) -> None:
+        """The first broken promise is the one that counts: what follows from it tells nothing."""
+        self._told(lambda: self._look(process))
+
+    def _told(self, look: Callable[[], None]) -> None:
+        if self._broken is None:
+            try:
+                look()
+            except Violation as violation:
+                self._broken = violation
+        if self._broken is not None:
+            raise self._broken
+
+    def _look(self, process: Process) -> None:
         intake = process.facts.pop("intake", None)
         if intake is not None:
             self.heard.append(intake)
@@ -170,6 +185,7 @@ class Checks:
             seen.lapsed = True
         elif seen.code in UNCHARGED:
             seen.charged = max(0, seen.charged - 1)
+            self.counts["circuit refused" if seen.code == "KFM408" else "switched off"] += 1
 
     def _retry_scheduled(self, seen: Seen, _at_ms: int, details: Any, _worker: Any, facts: Any) -> None:
         require(seen.charged < ATTEMPTS_MAX, "what is spent is not tried again", **facts)
@@ -278,7 +294,7 @@ class Checks:
 
     def acknowledged(self, posted: Posted) -> None:
         """Each record of an acknowledged message is durable in one place or the other."""
-        ends.is_durable(self, posted)
+        self._told(lambda: ends.is_durable(self, posted))
 
     # --- the end -----------------------------------------------------------------------
 

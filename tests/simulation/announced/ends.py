@@ -123,7 +123,9 @@ def _given_up_rightly(checks: Checks, thing: Thing, row: Row) -> None:
             row=row,
             moves=seen.moves,
         )
+        checks.counts["damaged"] += 1
     else:
+        checks.counts["spent"] += 1
         require(seen.charged >= 8 or seen.lapsed, "nothing is given up early", row=row, seen=seen)
         if seen.code == "LEASE_EXPIRED":
             require(seen.alone, "only who was alone is given up for dying", row=row)

@@ -28,6 +28,7 @@ from tests.unit.lineage.samples import (
     witness,
 )
 from tests.unit.lineage.test_passes import HASH, about, done, made_object, spoken
+from tests.unit.lineage.test_units import VARIETIES, events, scribe
 
 FOLDER = specs()
 pytestmark = pytest.mark.skipif(
@@ -50,6 +51,10 @@ def _varieties() -> Iterator[dict[str, Any]]:
             call = invocation(outcome=outcome, reason="No.", run_id=None)
             yield from map(event, said.turned_away(call, everything(), START_MS))
     yield from _of_passes()
+    masking = scribe(masked=lambda _: True, mask=lambda _: "masked-0123456789ab")
+    for told in VARIETIES.values():
+        yield from events(told)
+        yield from events(told, by=masking)
 
 
 def _of_passes() -> Iterator[dict[str, Any]]:

@@ -194,7 +194,7 @@ def test_a_letter_arrives_when_all_of_its_events_have() -> None:
 
 
 def test_what_arrived_before_an_outage_is_told() -> None:
-    """A collector that goes down midway has what it has; the letter after is sent from its first missing event."""
+    """A collector that goes down midway keeps what it has; the rest is sent once it is back."""
     inner = Collecting(down_at=3)
     collector = UnitCollector(inner, scribe(), FakeClock())
     letters = [letter(success(), number=1), letter(success(2), number=2)]

@@ -1,0 +1,202 @@
+"""Asking about announced objects, from the queue to the catalogue, as somebody types it."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CONFIG = """\
+version: 1
+environment: test
+datasets:
+  - id: levels
+    domain: hydrology
+    rights: {license: CC0-1.0, care: {label: Public}}
+sources:
+  - {id: daily, dataset: levels, kind: files, folder: incoming}
+publish:
+  - {kind: local, path: published}
+ingest:
+  queues:
+    - {name: spool, kind: folder, path: spool}
+  policies:
+    - {datasets: [hrrr], integrity: head}
+  mirrors: {noaa-hrrr-bdp-pds: mirror}
+"""
+MRMS = "CONUS/PrecipRate_00.00/20260101/MRMS_PrecipRate_00.00_20260101-{hour:02d}0000.grib2.gz"
+HRRR = "hrrr.20260101/conus/hrrr.t00z.wrfsfcf06.grib2"
+SECRET = "somebody's own words"
+
+
+def message(bucket: str, key: str, **more: Any) -> str:
+    record = {
+        "eventVersion": "2.1",
+        "eventSource": "aws:s3",
+        "eventTime": "2026-01-01T00:00:00.000Z",
+        "eventName": "ObjectCreated:Put",
+        "s3": {"bucket": {"name": bucket}, "object": {"key": key, "size": 7, "eTag": "e", "sequencer": "01"}},
+    }
+    return json.dumps({"Records": [record], **more})
+
+
+@pytest.fixture
+def units(project: Path, kfm: Callable[..., Any]) -> Callable[[str], str]:
+    """A ledger with two units that are done, one in quarantine, and a dead message; gives ids by key."""
+    (project / "kfm.yml").write_text(CONFIG)
+    (project / "mirror").mkdir()
+    spool = project / "spool"
+    spool.mkdir()
+    for hour in range(2):
+        (spool / f"{hour}.json").write_text(message("noaa-mrms-pds", MRMS.format(hour=hour)))
+    (spool / "missing.json").write_text(message("noaa-hrrr-bdp-pds", HRRR))
+    (spool / "unknown.json").write_text(message("nobody-knows-it", "k", note=SECRET))
+    worked = kfm("worker", "--until-idle")
+    assert worked.code == 0, worked.err
+
+    def id_of(part: str) -> str:
+        listed = kfm("nodd", "units", "--json").document["units"]
+        (one,) = (unit["wal_id"] for unit in listed if part in unit["object_uri"])
+        return str(one)
+
+    return id_of
+
+
+@pytest.mark.req("WAL-17")
+def test_units_can_be_listed_and_shown(units: Any, kfm: Any, valid: Any) -> None:
+    """Lists have what was asked for; one unit is shown with everything that it went through."""
+    listed = kfm("nodd", "units", "--json")
+    valid("nodd-units", listed.document)
+    assert len(listed.document["units"]) == 3
+    done = kfm(
+        "nodd", "units", "--dataset", "mrms", "--status", "succeeded", "--since", "1h", "--json"
+    ).document
+    assert {unit["dataset"] for unit in done["units"]} == {"mrms"}
+    assert len(done["units"]) == 2
+    one = units("000000.grib2")
+    for command in (("nodd", "show"), ("show",)):
+        shown = kfm(*command, one, "--json")
+        valid("nodd-show", shown.document)
+        assert [move["event"] for move in shown.document["history"]] == ["created", "claimed", "succeeded"]
+    assert "claimed" in kfm("nodd", "show", one).out
+    few = kfm("nodd", "units", "--limit", "1")
+    assert len(few.out.splitlines()) == 2
+    assert "--limit" in few.err
+    assert kfm("nodd", "units", "--since", "yesterday").code == 2
+    missing = kfm("nodd", "show", "0" * 13 + "-" + "0" * 20)
+    assert (missing.code, "There is no unit" in missing.err) == (2, True)
+
+
+def test_watermarks_and_status(units: Any, kfm: Any, valid: Any) -> None:  # noqa: ARG001
+    """How far each dataset has come, and what stands still, is told without looking at single units."""
+    told = kfm("nodd", "watermarks", "--json").document
+    valid("nodd-watermarks", told)
+    (mrms,) = (one for one in told["watermarks"] if one["dataset"] == "mrms")
+    assert (mrms["newest"], mrms["open"]) == ("2026-01-01T01:00:00.000Z", 0)
+    assert "mrms" in kfm("nodd", "watermarks", "mrms").out
+    status = kfm("status", "--json").document
+    valid("status", status)
+    assert [one["dataset"] for one in status["units"]["datasets"]] == ["hrrr", "mrms"]
+    assert status["units"]["dead_messages"] == 1
+    assert "announced objects:" in kfm("status").out
+
+
+@pytest.mark.req("TRG-7", "RET-2")
+def test_a_unit_that_stands_still_says_why_and_how_to_go_on(units: Any, kfm: Any, valid: Any) -> None:
+    """Explain and quarantine name the cause and the replay that brings the unit back."""
+    stuck = units("hrrr")
+    unit = kfm("nodd", "show", stuck, "--json").document["unit"]
+    account = kfm("explain", stuck, "--json")
+    valid("explain", account.document)
+    top = kfm("explain", stuck).out.splitlines()[0]
+    assert unit["last_error_code"] in top
+    assert f"kfm replay run --dataset hrrr --status {unit['status']}" in top
+    held = kfm("quarantine", "list", "--json").document["held"]
+    valid("quarantine-list", {"held": held, "more": False})
+    (entry,) = held
+    assert (entry["grain"], entry["subject"]) == ("unit", stuck)
+    shown = kfm("quarantine", "show", stuck)
+    assert "bring back    kfm replay run --dataset hrrr" in shown.out
+    refused = kfm("quarantine", "release", stuck, "--rationale", "x")
+    assert refused.code == 2
+    assert "kfm replay run" in refused.err
+
+
+@pytest.mark.req("WAL-20", "TRG-9")
+def test_dead_messages_are_told_without_their_words(units: Any, kfm: Any, valid: Any, project: Path) -> None:
+    """Lists and reports have the hash; the message itself comes only where --body asks for it."""
+    listed = kfm("nodd", "dead", "list", "--json")
+    valid("nodd-dead-list", listed.document)
+    (one,) = listed.document["dead"]
+    start = one["message"].removeprefix("sha256:")[:8]
+    shown = kfm("nodd", "dead", "show", start, "--json")
+    valid("nodd-dead-show", shown.document)
+    for called in (listed, shown, kfm("nodd", "dead", "list"), kfm("nodd", "dead", "show", start)):
+        assert SECRET not in called.out + called.err
+    body = kfm("nodd", "dead", "show", start, "--body")
+    assert json.loads(body.out)["note"] == SECRET
+    assert kfm("nodd", "dead", "release", start).code != 0
+    released = kfm("nodd", "dead", "release", start, "--rationale", "Not ours.", "--json")
+    valid("nodd-dead-release", released.document)
+    assert released.document["released"] == 1
+    assert kfm("nodd", "dead", "list").out == "no dead messages\n"
+    (entry,) = kfm("audit", "list", "--kind", "dead-message-release", "--json").document["entries"]
+    assert entry["rationale"] == "Not ours."
+    for path in project.rglob("*.jsonl"):
+        assert SECRET not in path.read_text()
+    assert kfm("nodd", "dead", "show", "ffffffff").code == 2
+    assert kfm("nodd", "dead", "show", "ff").code == 2
+    assert units
+
+
+@pytest.mark.req("WAL-17")
+def test_lineage_and_provenance_of_a_unit(units: Any, kfm: Any, valid: Any, project: Path) -> None:
+    """The worker delivers events; `show` prints the same bytes again, and `prov` names the unit."""
+    delivered = kfm("lineage", "deliver", "--json")
+    valid("lineage-deliver", delivered.document)
+    status = kfm("lineage", "status", "--json")
+    valid("lineage-status", status.document)
+    assert status.document["units"]["waiting"] == 0
+    one = units("000000.grib2")
+    sent = (project / ".kfm" / "lineage" / "openlineage.jsonl").read_text().splitlines(keepends=True)
+    events = kfm("lineage", "show", one, "--events").out
+    assert events == "".join(line for line in sent if one in line)
+    assert len(events.splitlines()) == 2
+    told = kfm("lineage", "show", one, "--json").document
+    valid("lineage-show", told)
+    assert {event["kind"] for event in told["events"]} == {"unit"}
+    document = json.loads(kfm("lineage", "prov", one).out)
+    activities = [thing for thing in document["@graph"] if "kfm:UnitAttempt" in thing["@type"]]
+    assert [thing["kfm:walId"] for thing in activities] == [one]
+    assert activities[0]["dcterms:identifier"] == told["events"][0]["lineage_id"]
+
+
+@pytest.mark.req("GOV-2")
+def test_history_is_sealed_and_checked(units: Any, kfm: Any, valid: Any, project: Path) -> None:  # noqa: ARG001
+    """What is not sealed is declared, sealing covers it, and a changed page makes the check fail."""
+    assert "of units since page" in kfm("audit", "verify").out
+    sealed = kfm("audit", "seal", "--json")
+    valid("audit-seal", sealed.document)
+    assert sealed.document["pages"] > 0
+    sound = kfm("audit", "verify", "--json")
+    valid("audit-verify", sound.document)
+    assert (sound.code, sound.document["units"]["unsealed"]) == (0, 0)
+    with sqlite3.connect(project / ".kfm" / "kfm.db") as database:
+        database.execute("UPDATE unit_pages SET worker_id = 'me' WHERE event = 'claimed'")
+    broken = kfm("audit", "verify")
+    assert broken.code == 1
+    assert broken.out.startswith("BROKEN seal in row")
+    assert "Pages of units" in broken.out
+
+
+@pytest.mark.req("WAL-16")
+def test_metrics_have_the_units(units: Any, kfm: Any) -> None:  # noqa: ARG001
+    """`kfm metrics` has the counters of units by their documented names."""
+    lines = kfm("metrics").out.splitlines()
+    assert 'nodd_sns_wal_records_total{dataset="mrms",status="succeeded"} 2' in lines
+    assert 'nodd_sns_wal_attempts_histogram_count{dataset="mrms"} 2' in lines
+    assert 'nodd_sns_dead_messages_total{error_code="BUCKET_UNKNOWN"} 1' in lines

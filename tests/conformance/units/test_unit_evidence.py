@@ -1,0 +1,243 @@
+"""What is told of units: their lineage, their history under seal, and the answers to those who ask."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyshacl
+import pytest
+import rdflib
+
+from kfm.audit.chain import links
+from kfm.audit.seals import seal_all, verify_seals
+from kfm.core.keys import unit_attempt_id
+from kfm.core.records import GovernanceEntry
+from kfm.core.sealing import UNITS
+from kfm.core.unit_story import tries, versions
+from kfm.core.wal import Rejected, Wanted
+from kfm.lineage.prov_units import unit_document
+from kfm.lineage.units import UnitScribe
+from tests.conformance.units.scene import START_MS, Scene, done, gone, id_of, taken, undone
+
+SHAPES = Path(__file__).resolve().parents[3] / "src" / "kfm" / "contracts" / "shapes" / "prov.ttl"
+BODY = '{"Records": "secret of somebody"}'
+
+
+def told(scene: Scene) -> list[dict[str, Any]]:
+    """Every event of every letter about units."""
+    scribe = UnitScribe(namespace="kfm.test", producer_version="1")
+    found = []
+    for letter in scene.store.events_between(1, 2**62, 10_000):
+        if letter.topic == "unit-lineage":
+            found += [json.loads(one.body) for one in scribe.letters(letter)]
+    return found
+
+
+def busy(scene: Scene) -> None:
+    """One unit of each kind: done, tried again, lapsed, put back untried, superseded, given up, gone."""
+    scene.succeeded("plain")
+    scene.failed("again", "retry")
+    scene.due()
+    scene.succeeded("again")
+    scene.claimed("lapsed")
+    assert scene.lapse() == 1
+    scene.succeeded("lapsed")
+    put_back = scene.claimed("untried")
+    scene.end(undone(put_back, charged=False))
+    scene.due()
+    scene.succeeded("untried")
+    old = scene.claimed("superseded")
+    scene.take(taken("superseded", "e2", "02"))
+    assert scene.end(done(old)).lost == (old.wal_id,)
+    scene.succeeded("superseded")
+    scene.failed("poison", "quarantine")
+    scene.failed("spent", "spent")
+    scene.take(gone("plain"))
+
+
+NAMES = ("plain", "again", "lapsed", "untried", "superseded", "poison", "spent")
+
+
+@pytest.mark.req("WAL-17", "TRG-8")
+def test_each_attempt_is_told_once(scene: Scene) -> None:
+    """However attempts end, each that was made has one start and one end in lineage, and no other has any."""
+    busy(scene)
+    kinds: dict[str, Counter[str]] = {}
+    for event in told(scene):
+        kinds.setdefault(event["run"]["runId"], Counter())[event["eventType"]] += 1
+    made = {
+        unit_attempt_id(id_of(name), one.attempt): one for name in NAMES for one in tries(scene.history(name))
+    }
+    assert set(kinds) == set(made)
+    for lineage_id, one in made.items():
+        over = "COMPLETE" if one.error_code is None else "FAIL"
+        over = "ABORT" if one.error_code in ("LEASE_EXPIRED", "SUPERSEDED") else over
+        assert kinds[lineage_id] == Counter({"START": 1, over: 1}), one
+
+
+@pytest.mark.req("WAL-17")
+def test_times_of_an_attempt_are_those_of_its_history(scene: Scene) -> None:
+    """The start is the claim, the end the transaction that ended it."""
+    scene.succeeded("plain")
+    start, end = told(scene)
+    (one,) = tries(scene.history("plain"))
+    texts = [f"{event['eventTime'][:23]}" for event in (start, end)]
+    from kfm.lineage.facets import instant
+
+    assert one.ended_at_ms is not None
+    assert texts == [instant(at_ms)[:23] for at_ms in (one.started_at_ms, one.ended_at_ms)]
+
+
+def test_an_attempt_looked_at_what_was_known_when_it_began(scene: Scene) -> None:
+    """Bytes that were announced during an attempt are the next one's."""
+    busy(scene)
+    first, second = tries(scene.history("superseded"))
+    assert (first.looked_at.number, first.looked_at.etag) == (1, "e1")
+    assert (second.looked_at.number, second.looked_at.etag) == (2, "e2")
+    assert [one.number for one in versions(scene.history("superseded"))] == [1, 2]
+
+
+@pytest.mark.req("WAL-17", "RS-8")
+@pytest.mark.parametrize("masked", [False, True], ids=["plain", "masked"])
+def test_provenance_keeps_to_the_shapes(scene: Scene, masked: bool) -> None:
+    """Each unit's document has an activity with its id for each attempt, and is valid, also at work."""
+    busy(scene)
+    scene.take(taken("waiting"))
+    scene.claimed("waiting")
+    shapes = rdflib.Graph().parse(SHAPES, format="turtle")
+    for name in (*NAMES, "waiting"):
+        document = unit_document(
+            scene.stored(name),
+            scene.history(name),
+            mask=(lambda text: f"masked-{len(text)}") if masked else None,
+            environment="test",
+        )
+        graph = rdflib.Graph().parse(data=json.dumps(document), format="json-ld")
+        conforms, _, text = pyshacl.validate(graph, shacl_graph=shapes, inference="none")
+        assert conforms, text
+        activities = [thing for thing in document["@graph"] if "kfm:UnitAttempt" in thing["@type"]]
+        assert len(activities) == len(tries(scene.history(name)))
+        assert {thing["kfm:walId"] for thing in activities} == {"masked-34" if masked else id_of(name)}
+
+
+# --- seals ---------------------------------------------------------------------------
+
+
+@pytest.mark.req("GOV-2", "WAL-3")
+def test_history_is_sealed_and_its_tail_declared(scene: Scene) -> None:
+    """Seals vouch for every page that there is; what came after the last one is counted and named."""
+    busy(scene)
+    before = verify_seals(scene.store, links(scene.store), UNITS)
+    pages = scene.units.pages_written()
+    assert (before.sealed, before.unsealed) == (0, pages)
+    made = seal_all(scene.store, "tests", stream=UNITS)
+    assert sum(one.count for one in made) == pages
+    after = verify_seals(scene.store, links(scene.store), UNITS)
+    assert (after.sound, after.sealed, after.unsealed, after.unsealed_since) == (True, pages, 0, None)
+    assert seal_all(scene.store, "tests", stream=UNITS) == []
+    scene.take(taken("more"))
+    later = verify_seals(scene.store, links(scene.store), UNITS)
+    assert (later.sound, later.unsealed) == (True, 1)
+    assert later.unsealed_since is not None
+    # The events of the same ledger are another stream.
+    assert verify_seals(scene.store, links(scene.store)).seals == 0
+
+
+TAMPERING = {
+    "status": "UPDATE unit_pages SET status = 'succeeded' WHERE event = 'quarantined'",
+    "time": "UPDATE unit_pages SET at_ms = at_ms + 1 WHERE event = 'claimed'",
+    "members": "UPDATE unit_pages SET members = replace(members, 'e1', 'e9') WHERE event = 'created'",
+    "worker": "UPDATE unit_pages SET worker_id = 'somebody' WHERE event = 'claimed'",
+    "removed": "DELETE FROM unit_pages WHERE event = 'failed'",
+}
+
+
+@pytest.mark.req("GOV-2", "WAL-3")
+@pytest.mark.parametrize("change", TAMPERING.values(), ids=TAMPERING)
+def test_a_page_that_was_changed_is_found(scene: Scene, change: str) -> None:
+    """Whatever is changed about a sealed page, or if it is taken out, the check names the seal."""
+    busy(scene)
+    (entry,) = seal_all(scene.store, "tests", stream=UNITS)
+    scene.sql(f"{change} RETURNING number")
+    verdict = verify_seals(scene.store, links(scene.store), UNITS)
+    assert not verdict.sound
+    assert (verdict.detail or "").startswith("Pages of units")
+    assert entry.stream == UNITS
+
+
+# --- being asked ---------------------------------------------------------------------
+
+
+def test_units_are_found_by_what_they_are(scene: Scene) -> None:
+    """By dataset, status, error and time of change, the newest first and no more than asked for."""
+    busy(scene)
+    scene.take(taken("other", dataset="gfs"))
+
+    def found(**wanted: Any) -> set[str]:
+        return {unit.object_uri.rpartition("/")[2] for unit in scene.units.find_units(Wanted(**wanted))}
+
+    assert found(dataset="gfs") == found(status="pending") == {"other"}
+    assert found(status="quarantined") == {"poison"}
+    assert found(status="failed", dataset="hrrr") == {"spent"}
+    assert found(error_code="HTTP_503") == {"poison", "spent"}
+    assert found(status="succeeded") == {"plain", "again", "lapsed", "untried", "superseded"}
+    assert found(status="in_progress") == set()
+    assert len(scene.units.find_units(Wanted(limit=3))) == 3
+    ids = [unit.wal_id for unit in scene.units.find_units(Wanted())]
+    assert ids == sorted(ids, reverse=True)
+    newest = max(unit.updated_at_ms for unit in scene.units.find_units(Wanted()))
+    assert found(since_ms=newest + 1) == set()
+
+
+def test_the_oldest_open_unit(scene: Scene) -> None:
+    """Of what waits or is worked on, the one of the earliest time; none where all is done."""
+    assert scene.units.oldest_open("hrrr") is None
+    scene.succeeded("plain")
+    assert scene.units.oldest_open("hrrr") is None
+    scene.take(taken("waits"))
+    oldest = scene.units.oldest_open("hrrr")
+    assert oldest is not None
+    assert oldest.unit.wal_id == id_of("waits")
+    scene.claimed("waits")
+    at_work = scene.units.oldest_open("hrrr")
+    assert at_work is not None
+    assert at_work.unit.status == "in_progress"
+
+
+@pytest.mark.req("WAL-20", "TRG-9")
+def test_dead_messages_are_listed_without_what_they_say(scene: Scene) -> None:
+    """A list has hashes and codes, the body is told to who asks for it, and a release is on record."""
+    hash_of = "sha256:" + "a" * 64
+    rejected = Rejected(
+        envelope_hash=hash_of, index=0, queue="nodd", error_code="BODY_INVALID", error="No.", body=BODY
+    )
+    scene.take(rejected)
+    scene.take(rejected)
+    (listed,) = scene.units.dead_messages()
+    assert (listed.envelope_hash, listed.times, listed.body) == (hash_of, 2, None)
+    assert scene.units.dead_messages(error_code="OTHER") == []
+    (whole,) = scene.units.dead_message(hash_of)
+    assert (whole.body, whole.error_code, whole.state) == (BODY, "BODY_INVALID", "held")
+    entry = GovernanceEntry(
+        kind="dead-message-release", subject=hash_of, actor="ann", recorded_at_ms=START_MS, rationale="Known."
+    )
+    assert scene.units.release_dead(hash_of, entry) == 1
+    assert scene.units.release_dead(hash_of, entry) == 0
+    assert scene.units.dead_messages() == []
+    assert len(scene.store.governance(kind="dead-message-release", subject=hash_of)) == 1
+    assert BODY not in repr(scene.store.governance(limit=100))
+
+
+def test_figures_come_from_counters(scene: Scene) -> None:
+    """What status and metrics read is what the counters say, before and after they are added up."""
+    busy(scene)
+    before = {(row[0], row[1]): (int(row[2]), row[3]) for row in scene.store.unit_figures()}
+    assert before == scene.units.totals()
+    scene.units.fold_counts()
+    after = {(row[0], row[1]): (int(row[2]), row[3]) for row in scene.store.unit_figures()}
+    assert {key: value for key, value in after.items() if value[0]} == {
+        key: value for key, value in before.items() if value[0]
+    }
