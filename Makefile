@@ -16,6 +16,7 @@ WORKERS ?= 2
 TESTS ?= tests
 
 BASE := .venv/.kfm-base
+DEMO := .venv/.kfm-demo
 TEST := .venv/.kfm-test
 PINS := requirements/uv.txt requirements/build.txt requirements/base.txt requirements/progress.txt
 
@@ -30,6 +31,9 @@ help: ## explain the targets
 $(BASE): pyproject.toml requirements/install.sh $(PINS)
 	@requirements/install.sh base
 
+$(DEMO): pyproject.toml requirements/install.sh $(PINS) requirements/demo.txt
+	@requirements/install.sh demo
+
 $(TEST): pyproject.toml requirements/install.sh $(PINS) requirements/test.txt
 	@requirements/install.sh test
 
@@ -38,7 +42,7 @@ install: $(BASE) ## make .venv with kfm in it (PYTHON=… chooses the interprete
 	@echo "kfm is installed: .venv/bin/kfm --help"
 
 .PHONY: demo
-demo: $(BASE) ## show a whole life of a dataset, in a scratch folder
+demo: $(DEMO) ## show a whole life of a dataset, in a scratch folder
 	@$(PY) examples/demo/demo.py
 
 .PHONY: test

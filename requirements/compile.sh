@@ -13,8 +13,9 @@ pin uv requirements/uv.in
 pin build requirements/build.in
 pin base pyproject.toml
 pin progress pyproject.toml --extra progress --constraint requirements/base.txt
+pin demo pyproject.toml requirements/demo.in --extra progress --extra serve --constraint requirements/progress.txt
 pin test pyproject.toml requirements/test.in requirements/build.in \
-    --constraint requirements/progress.txt --constraint requirements/build.txt \
+    --constraint requirements/demo.txt --constraint requirements/build.txt \
     --extra progress --extra postgres --extra objects --extra aws --extra parquet \
     --extra delta --extra lakefs --extra lineage --extra otel --extra serve
 # Frameworks in environments of their own, each with what kfm itself needs.

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Makes .venv from the pinned, hashed requirement files.
 #   requirements/install.sh base   kfm (editable), what it needs, and progress bars
+#   requirements/install.sh demo   also what `make demo` needs: the catalogue's server, and a client of it
 #   requirements/install.sh test   also what `make test` needs
 # PYTHON=… chooses the interpreter; else the newest of 3.11 and later on PATH.
 set -eu
@@ -54,11 +55,11 @@ install() {
 }
 
 install --require-hashes --compile-bytecode -r requirements/build.txt -r requirements/progress.txt
-if [ "$what" = test ]; then
-    install --require-hashes --compile-bytecode -r requirements/test.txt
+if [ "$what" != base ]; then
+    install --require-hashes --compile-bytecode -r "requirements/$what.txt"
 fi
 install --no-build-isolation --no-deps --editable .
 # Start-up is promised to be quick, also where PYTHONDONTWRITEBYTECODE is set.
 .venv/bin/python -m compileall -q src
 touch ".venv/.kfm-base"
-[ "$what" = base ] || touch ".venv/.kfm-test"
+[ "$what" = base ] || touch ".venv/.kfm-$what"

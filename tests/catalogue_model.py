@@ -64,6 +64,9 @@ class ModelCatalogue:
         names = sorted({each.collection_id for each in self.visible()})
         return [self._figures(name) for name in names]
 
+    def collection_ids(self) -> list[str]:
+        return sorted({each.collection_id for each in self._items.values()})
+
     def visible(self) -> list[Item]:
         return [each for each in self._items.values() if _has_data(each)]
 

@@ -11,7 +11,7 @@ import msgspec
 
 from kfm.audit import shapes
 from kfm.cli.logs import LogLine
-from kfm.core import audit, evidence, heralds, records
+from kfm.core import audit, evidence, heralds, records, replays
 from kfm.core.run_states import RunStateDocument
 from kfm.core.settings import Settings
 from kfm.engine.artifacts import LogEvent, RunEvent
@@ -43,6 +43,8 @@ MADE_FROM: dict[str, Any] = {
     "reviews": shapes.Reviews,
     "attempt": evidence.Attempt,
     "retry": evidence.Retry,
+    "replay-plan": replays.ReplayPlan,
+    "replay-spec": replays.ReplaySpec,
 }
 # Documents that always have all their fields, and numbers with a fraction.
 WHOLE: dict[str, Any] = {

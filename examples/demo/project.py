@@ -21,7 +21,7 @@ from telling import DemoFailed, Teller
 
 HERE = Path(__file__).resolve().parent
 WORK = HERE / ".work"
-PARTS = ("kfm.yml", "contracts", "pipelines", "policies")
+PARTS = ("kfm.yml", "contracts", "pipelines", "policies", "search.py")
 MARK = ".made-by-demo"
 COMMAND_SECONDS_MAX = 60
 # Nothing from outside decides what the demo does or where it writes.
@@ -58,6 +58,7 @@ class Project:
             **kept,
             "XDG_CACHE_HOME": str(folder / ".cache"),
             "TMPDIR": str(folder / ".tmp"),
+            "NO_PROXY": "127.0.0.1",  # everything is on this machine
             **({"FORCE_COLOR": "1"} if teller.colour else {"NO_COLOR": "1"}),
         }
 

@@ -55,9 +55,16 @@ def grib(at: datetime, hours: int) -> bytes:
     """One message on a coarse grid over the United States."""
     stamp = struct.pack(">H5B", *at.timetuple()[:6])
     identity = struct.pack(">IBHHBBB", 21, 1, 7, 0, 2, 1, 1) + stamp + b"\0\1"
-    grid = struct.pack(">IBBIBBH", 72, 3, 0, 4, 0, 0, 0) + b"\6" + bytes(15) + struct.pack(">4I", 2, 2, 0, -1 & 0xFFFFFFFF)
+    grid = (
+        struct.pack(">IBBIBBH", 72, 3, 0, 4, 0, 0, 0)
+        + b"\6"
+        + bytes(15)
+        + struct.pack(">4I", 2, 2, 0, -1 & 0xFFFFFFFF)
+    )
     grid += struct.pack(">IIBIIIIB", 50_000_000, 230_000_000, 0x30, 25_000_000, 300_000_000, 10**6, 10**6, 0)
-    product = struct.pack(">IBHH", 34, 4, 0, 0) + bytes(4) + b"\2\0\0\0\1" + struct.pack(">I", hours) + bytes(12)
+    product = (
+        struct.pack(">IBHH", 34, 4, 0, 0) + bytes(4) + b"\2\0\0\0\1" + struct.pack(">I", hours) + bytes(12)
+    )
     body = identity + grid + product + struct.pack(">IB", 69, 7) + bytes(64) + b"7777"
     return b"GRIB\0\0\0\2" + struct.pack(">Q", 16 + len(body)) + body
 
@@ -68,6 +75,11 @@ def volume(at: datetime, site: str) -> bytes:
     head = b"AR2V0006.001" + struct.pack(">II", ms // MS_A_DAY + 1, ms % MS_A_DAY) + site.encode()
     record = b"BZh91AY&SY" + bytes(90)
     return head + struct.pack(">i", -len(record)) + record
+
+
+def packed_again(packed: bytes) -> bytes:
+    """The same content in other bytes."""
+    return gzip.compress(gzip.decompress(packed), compresslevel=1, mtime=1)
 
 
 # --- objects -------------------------------------------------------------------------

@@ -102,6 +102,12 @@ class Loaded:
         """A path of the configuration, seen from the folder that the file stands in."""
         return path if path.startswith("/") else f"{self.folder}/{path}"
 
+    def error(self, path: str, sentence: str) -> ConfigError:
+        """A problem that only shows later, with the line that it is on."""
+        from kfm.configuration.document import Document
+
+        return Document(self.name, None, self._lines).error(path, sentence)
+
     def secret(self, value: str) -> str:
         return resolve_secret(value, self.folder)
 

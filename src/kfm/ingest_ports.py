@@ -215,7 +215,11 @@ class CatalogueReader(Protocol):
 
     def find_items(self, search: Search) -> list[Item]: ...
     def item(self, collection_id: str, item_id: str) -> Item | None: ...
-    def collections(self) -> list[CollectionFigures]: ...
+    def collections(self) -> list[CollectionFigures]:
+        """Those that have an item to be seen. Extents cover all that were ever to be seen."""
+
+    def collection_ids(self) -> list[str]:
+        """Also of those that have none any more."""
 
 
 __all__ = ["CatalogueReader", "Certificates", "Content", "Message", "Queue", "Upstream", "Wal", "WalReader"]

@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -228,6 +229,20 @@ def test_times_are_alike(text: str) -> None:
     """Times by tables are times by the calendar, refusals included."""
     for quick, slow in ((spans.digits, spans._digits), (spans.day_of_year, spans._day_of_year)):
         assert _told(quick, text) == _told(slow, text)
+
+
+def test_edges_of_the_clock_are_alike() -> None:
+    """The last hour, minute, second and day that there is, and the first that there is not."""
+    sixty = ("00", "59", "60", "9", "")
+    for hour, minute, second, tenth in product(
+        ("00", "23", "24", "2", ""), sixty, sixty, ("0", "9", "x", "")
+    ):
+        for day in ("20240229", "20250229", "00010101", "99991231", "20240100"):
+            text = day + hour + minute + second + tenth
+            assert _told(spans.digits, text) == _told(spans._digits, text), text
+        for day in ("2024366", "2025366", "2025365", "2025000", "0000001", "9999366", "2024367"):
+            text = day + hour + minute + second + tenth
+            assert _told(spans.day_of_year, text) == _told(spans._day_of_year, text), text
 
 
 @given(

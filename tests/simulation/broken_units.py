@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from tests.simulation.scheduler import Chances
 from tests.simulation.weather import CRASHES, STALLS, Patch
 
 _INTAKE = "kfm.store.unit_intake"
 _WORK = "kfm.store.unit_work"
 _ENGINE = "kfm.engine.ingesting"
+# Longer than leases and claims last.
+LATE = Chances(crash=0.0, stall=0.02, jump=0.0, fail_before=0.0, fail_after=0.0, stall_ms=60_000)
+OVERSLEPT = Chances(crash=0.0, stall=0.02, jump=0.0, fail_before=0.0, fail_after=0.0, stall_ms=660_000)
 
 UNITS = (
     Patch(
@@ -26,7 +30,7 @@ UNITS = (
         "kfm.store.units",
         (),
         sql=(("units.succeed", "AND version = :version", "AND :version > 0"),),
-        chances=STALLS,
+        chances=LATE,
     ),
     Patch(
         "effects of what was lost are kept",
@@ -43,13 +47,23 @@ UNITS = (
     Patch(
         "who may be poison is not isolated",
         _WORK,
-        (("lease_until_ms=0, alone=1, grant_attempts=charged", "lease_until_ms=0, alone=0, grant_attempts=charged"),),
+        (
+            (
+                "lease_until_ms=0, alone=1, grant_attempts=charged",
+                "lease_until_ms=0, alone=0, grant_attempts=charged",
+            ),
+        ),
         rule="a unit is what its history says",
     ),
     Patch(
         "new bytes are ignored while the old ones are looked at",
         _INTAKE,
-        (('    if seen.unit.status == "in_progress":\n', '    if seen.unit.status == "in_progress":\n        return\n'),),
+        (
+            (
+                '    if seen.unit.status == "in_progress":\n',
+                '    if seen.unit.status == "in_progress":\n        return\n',
+            ),
+        ),
         last=True,
     ),
     Patch(
@@ -75,7 +89,12 @@ UNITS = (
     Patch(
         "units are claimed before their time",
         _WORK,
-        (("        now_ms=now_ms,\n        lease_until_ms", "        now_ms=now_ms + 86_400_000,\n        lease_until_ms"),),
+        (
+            (
+                "        now_ms=now_ms,\n        lease_until_ms",
+                "        now_ms=now_ms + 86_400_000,\n        lease_until_ms",
+            ),
+        ),
         rule="nothing is claimed before its time",
     ),
     Patch(
@@ -88,7 +107,10 @@ UNITS = (
         "a sidecar takes the place of its data",
         "kfm.store.catalogue",
         (
-            ("_SORTED(entry.asset).decode() if entry.asset.role == DATA else None", "_SORTED(entry.asset).decode()"),
+            (
+                "_SORTED(entry.asset).decode() if entry.asset.role == DATA else None",
+                "_SORTED(entry.asset).decode()",
+            ),
             ("    if entry.asset.role != DATA:\n        facts", "    if False:\n        facts"),
             ("            if entry.asset.role != DATA:\n", "            if False:\n"),
         ),
@@ -98,9 +120,8 @@ UNITS = (
         "kfm.core.unit_transitions",
         (
             (
-                '    return unit_failed(unit, error_code=LEASE_EXPIRED, error_message="The lease lapsed.", now_ms=now_ms)',
-                '    made = unit_failed(unit, error_code=LEASE_EXPIRED, error_message="The lease lapsed.", now_ms=now_ms)\n'
-                "    return replace(made, version=unit.version)",
+                "    return unit_failed(unit, error_code=LEASE_EXPIRED,",
+                "    return unit_failed(replace(unit, version=unit.version - 1), error_code=LEASE_EXPIRED,",
             ),
         ),
         rule="every transition raises the version by one",
@@ -134,7 +155,12 @@ UNITS = (
     Patch(
         "attempts have no end",
         "kfm.core.retry",
-        (("    if attempts >= policy.attempts_max:\n        return Decision(retry=False, reason=\"attempts-spent\"", "    if False:\n        return Decision(retry=False, reason=\"attempts-spent\""),),
+        (
+            (
+                "    if attempts >= policy.attempts_max:\n        return",
+                "    if False:\n        return",
+            ),
+        ),
         rule="what is spent is not tried again",
     ),
     Patch(
@@ -156,9 +182,22 @@ UNITS = (
         chances=CRASHES,
     ),
     Patch(
+        "who overslept and wrote to a replica does not tell",
+        "kfm.store.replicas",
+        (),
+        sql=(("replica_items.outrun", "SET wanted = wanted + 1", "SET wanted = wanted"),),
+        chances=OVERSLEPT,
+        rule="a replica shows what we do",
+    ),
+    Patch(
         "a circuit is never tried again",
         "kfm.core.breaker",
-        (("return max(due_ms, now_ms + left_ms) if left_ms else due_ms", "return max(due_ms, now_ms + left_ms)"),),
+        (
+            (
+                "return max(due_ms, now_ms + left_ms) if left_ms else due_ms",
+                "return max(due_ms, now_ms + left_ms)",
+            ),
+        ),
         rule="settles",
     ),
 )

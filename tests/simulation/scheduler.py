@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 STEPS_MAX = 60_000
 # Where a stall hurts most: what was read before may be stale by the time of the write.
-CRITICAL = frozenset({"begin", "show", "bucket.put"})
+CRITICAL = frozenset({"begin", "show", "bucket.put", "replica"})
 
 
 class Crashed(BaseException):

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from kfm.audit import anchors as anchor_file
-from kfm.audit import ledgers
+from kfm.audit import ledgers, unit_pages
 from kfm.audit.chain import PHASE, links
 from kfm.audit.public import Curtain
 from kfm.audit.shapes import ChainEnd, Export, ExportedFile, Extract, Postmortems, Reviews
@@ -37,9 +37,12 @@ def export(
     anchors: Iterable[audit.Anchor] = (),
     *,
     internal: bool = False,
+    units: bool = False,
     progress: Progress | None = None,
 ) -> Export:
     """Write everything into a new folder, which appears whole or not at all. A broken chain is refused.
+
+    `units` adds the history of units, which may be large.
 
     The anchors must have been read before: one that is made meanwhile would be beyond the end.
     """
@@ -48,7 +51,7 @@ def export(
         _require_new(files, folder)
         staging = _Staging(files, f"{folder}.partial")
         try:
-            made = _write(ledger, settings, staging, list(anchors), internal, progress)
+            made = _write(ledger, settings, staging, list(anchors), internal, units, progress)
             staging.become(folder)
         except BaseException:
             staging.remove()
@@ -67,6 +70,7 @@ def _write(
     staging: _Staging,
     anchors: list[audit.Anchor],
     internal: bool,
+    units: bool,
     progress: Progress | None,
 ) -> Export:
     head = ledger.chain_head()
@@ -89,6 +93,8 @@ def _write(
         ("reviews.json", Reviews(entries=tuple(seen.reviews), **facts)),
     ):
         staging.put(name, [_text(document)])
+    if units:
+        staging.put(unit_pages.FILE, unit_pages.page_lines(ledger, settings, internal=internal))
     with open(_VERIFIER_PATH, "rb") as script:
         staging.put(VERIFIER, [script.read()])
     made = Export(

@@ -321,9 +321,10 @@ def _row(one: Any) -> tuple[str, ...]:
 @command.command(name="export")
 @click.argument("folder", metavar="DIR")
 @click.option("--internal", is_flag=True, help="Mask and withhold nothing. Not for publishing.")
+@click.option("--units", is_flag=True, help="Add the history of units, unit-pages.jsonl. It may be large.")
 @click.option("--anchors", multiple=True, metavar="FILE", help="Anchors to compare with and to add.")
 @session_options
-def export(session: Session, folder: str, internal: bool, anchors: tuple[str, ...]) -> None:
+def export(session: Session, folder: str, internal: bool, units: bool, anchors: tuple[str, ...]) -> None:
     """Write the chain and its ledgers into DIR, with a script that checks them without kfm.
 
     \b
@@ -347,6 +348,7 @@ def export(session: Session, folder: str, internal: bool, anchors: tuple[str, ..
             folder,
             kept,
             internal=internal,
+            units=units,
             progress=_progress(session),
         )
     lines = [

@@ -40,8 +40,11 @@ def show(session: Session, origin: bool) -> None:
 @session_options
 def check(session: Session) -> None:
     """Say whether the configuration is right; every problem names its file and line."""
+    from kfm.wiring.known_datasets import require_known_datasets
+
     loaded = session.load()
     settings = loaded.settings
+    require_known_datasets(loaded)
     document = {
         "path": loaded.path,
         "ok": True,

@@ -225,11 +225,10 @@ def _lines(held: Any, requests: list[Any]) -> list[str]:
 
 
 def _replay(held: Any) -> str:
-    """Units come back by a replay, many at once."""
-    from kfm.core.unit_replies import replay_of
+    """Units come back by a replay; `kfm replay` takes many at once, too."""
+    from kfm.core.unit_replies import replay_command
 
-    status = "failed" if held.kind == "dead-letter" else "quarantined"
-    return replay_of(held.dataset_id, status, held.error_code)
+    return replay_command(held.subject, "failed" if held.kind == "dead-letter" else "quarantined")
 
 
 def _request_line(approval: Any, state: str) -> str:

@@ -44,9 +44,9 @@ _SELECTION = (
     ),
     click.option(
         "--reason", default="none", show_default=True, metavar="CODE",
-        help="The kind of replay: none, dlq-drain, incident, backfill, test, or one of ingest.replay_reasons.",
+        help="Kind of replay: none, dlq-drain, incident, backfill, test, or one of ingest.replay_reasons.",
     ),
-    click.option("--save-spec", metavar="FILE", help="Keep the wish (not the units) for `kfm replay from-spec`."),
+    click.option("--save-spec", metavar="FILE", help="Keep the wish, not the units, for `from-spec`."),
 )  # fmt: skip
 _PACE = (
     click.option(
@@ -95,7 +95,9 @@ def spec_of(wish: dict[str, Any], now_ms: int) -> ReplaySpec:
         attempts_max=wish["attempts_max"],
         wal_ids=tuple(sorted(set(wish["units"]))),
     )
-    _require_span("event-time-start", "event-time-end", selection.event_time_start_ms, selection.event_time_end_ms)
+    _require_span(
+        "event-time-start", "event-time-end", selection.event_time_start_ms, selection.event_time_end_ms
+    )
     _require_span("created-after", "created-before", selection.created_after_ms, selection.created_before_ms)
     return ReplaySpec(
         kfm="replay-spec/1",

@@ -63,8 +63,10 @@ def command(
         raise UsageError("--once and --until-idle are different wishes.", remedy="Give one of them.")
     if from_stdin and no_intake:
         raise UsageError("--stdin is an intake.", remedy="Leave --no-intake out.")
+    from kfm.wiring.known_datasets import require_known_datasets
     from kfm.wiring.worker import WorkerWish, run_worker
 
+    require_known_datasets(session.load())
     stop = Stop()
     with session.app() as app, stop.installed():
         if not app.settings.ingest.queues and not from_stdin and not no_intake:

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from kfm.configuration.document import Document
 from kfm.configuration.hooks import hook_problems
+from kfm.configuration.ingest import ingest_problems
 from kfm.configuration.inline_secrets import inline_secrets
 from kfm.configuration.people import people_problems
 from kfm.configuration.run_state import run_state_problems
@@ -58,6 +59,7 @@ def check(document: Document, settings: Settings) -> None:
         *_evidence(settings),
         *run_state_problems(settings),
         *hook_problems(settings),
+        *ingest_problems(settings),
         *people_problems(settings),
         *inline_secrets(settings),
     ]

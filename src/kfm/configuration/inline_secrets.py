@@ -42,6 +42,14 @@ def inline_secrets(settings: Settings) -> Iterator[tuple[str, str]]:
         yield from _table(hook.options, f"incidents[{index}].options")
         yield from _table({"secret": hook.secret or ""}, f"incidents[{index}]")
         yield from _address(hook.url, f"incidents[{index}].url")
+    for index, queue in enumerate(settings.ingest.queues):
+        yield from _table(queue.options, f"ingest.queues[{index}].options")
+        yield from _address(queue.url, f"ingest.queues[{index}].url")
+    for place, options in settings.ingest.object_options.items():
+        yield from _table(options, f"ingest.object_options.{place}")
+    for index, replica in enumerate(settings.ingest.replicas):
+        yield from _table({"token": replica.token or ""}, f"ingest.replicas[{index}]")
+        yield from _address(replica.url, f"ingest.replicas[{index}].url")
     yield from _address(settings.store, "store")
     yield from _table(settings.run_state.options, "run_state.options")
     yield from _address(settings.run_state.path, "run_state.path")

@@ -81,6 +81,7 @@ class Owed(Record, frozen=True):
 
     collection_id: str
     item_id: str
-    wanted: int
+    wanted: int  # how often it was wished for; at least its revision
     sent: int
     tries: int
+    until_ms: int  # the claim's end, and its fence

@@ -49,16 +49,7 @@ Row = Letter | SealedPage
 def leaf(row: Row) -> bytes:
     """What never changes about a row of the outbox, or about a page, hashed."""
     if isinstance(row, SealedPage):
-        page = {
-            "kfm": PAGE_TAG,
-            "number": row.number,
-            "event": row.event,
-            "status": row.status,
-            "at_ms": row.at_ms,
-            "worker_id": row.worker_id,
-            "members": row.members,
-        }
-        return merkle.leaf_hash(canonical_bytes(page))
+        return merkle.leaf_hash(page_bytes(row))
     letter = row
     document = {
         "kfm": ROW_TAG,
@@ -70,6 +61,20 @@ def leaf(row: Row) -> bytes:
         "recorded_at_ms": letter.recorded_at_ms,
     }
     return merkle.leaf_hash(canonical_bytes(document))
+
+
+def page_bytes(page: SealedPage) -> bytes:
+    """A page as it is hashed, and as it is exported."""
+    document = {
+        "kfm": PAGE_TAG,
+        "number": page.number,
+        "event": page.event,
+        "status": page.status,
+        "at_ms": page.at_ms,
+        "worker_id": page.worker_id,
+        "members": page.members,
+    }
+    return canonical_bytes(document)
 
 
 def root_of(rows: Iterable[Row]) -> str:

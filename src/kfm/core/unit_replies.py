@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-from kfm.core.records import Unit
 
-
-def replay_command(unit: Unit) -> str:
-    """Asks for exactly the units that stand still for the same reason."""
-    return replay_of(unit.dataset, unit.status, unit.last_error_code)
-
-
-def replay_of(dataset: str, status: str, error_code: str | None) -> str:
+def replay_command(wal_id: str, status: str) -> str:
+    """Asks for exactly this unit. From quarantine a unit comes back only by an approved repair."""
     mode = "failed-only" if status == "failed" else "repair-and-replace"
-    code = f" --error-code {error_code}" if error_code else ""
-    return f"kfm replay run --dataset {dataset} --status {status}{code} --mode {mode} --reason incident"
+    return f"kfm replay run --unit {wal_id} --mode {mode} --reason incident --rationale TEXT"

@@ -79,6 +79,15 @@ class Replaying:
 # --- planning --------------------------------------------------------------------------
 
 
+def whole(selection: Selection, mode: Mode) -> Selection:
+    """With the states that the mode is about, where none were named. Without scope it is refused."""
+    if not selection.has_scope:
+        raise UsageError(
+            "A replay without scope would mean everything that ever failed.", remedy=NO_SCOPE_REMEDY
+        )
+    return selection if selection.statuses else replace(selection, statuses=STATUSES[mode])
+
+
 def plan(
     reader: ReplayReader,
     settings: Ingest,
@@ -90,14 +99,9 @@ def plan(
     now_ms: int,
 ) -> ReplayPlan:
     """Exactly what would be replayed now. Without --limit a selection beyond the cap is refused."""
-    if not selection.has_scope:
-        raise UsageError(
-            "A replay without scope would mean everything that ever failed.", remedy=NO_SCOPE_REMEDY
-        )
+    selection = whole(selection, mode)
     check_reason(reason, settings.replay_reasons)
     cap = settings.replays_max
-    if not selection.statuses:
-        selection = replace(selection, statuses=STATUSES[mode])
     chosen = reader.select(selection, cap + 1)
     if len(chosen) > cap and limit is None:
         raise ReplayTooLarge(

@@ -1,21 +1,30 @@
-"""Our catalogue into external ones: each item as it is when it is sent, one delivery in flight for each."""
+"""Our catalogue into external ones: each item as it is when it is sent, one delivery in flight for each.
+
+`wanted` counts wishes: it is never behind the item's revision, and every reason to send goes beyond it. A
+delivery settles the wishes that were there when it was claimed. Whoever finds that his claim was over, and so
+may have overwritten what a later one sent, wishes once more.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Protocol
 
 from kfm.core.catalogue import CollectionFigures, Item, Owed, Search
-from kfm.core.errors import CollectorRefused, KfmError
+from kfm.core.errors import CollectorRefused, KfmError, UpstreamUnavailable
 from kfm.core.records import Record
 from kfm.ingest_ports import CatalogueReader, StacReplica
 
 BATCH = 50
-CLAIM_MS = 5 * 60_000  # longer than all requests of a batch may take
+CLAIM_MS = 5 * 60_000
+ITEM_MS = 2 * 60_000  # the requests for one item take no longer: none is begun later before a claim's end
+FAILURES_MAX = 3  # in a row: then it is the replica, not an item
 BACKOFF_BASE_MS = 1_000
 BACKOFF_MAX_MS = 5 * 60_000
 PARKED_MS = 24 * 3_600_000  # for what a replica refuses: somebody has to look
+COLLECTION_MS = 5 * 60_000  # extents grow all the time; they are sent so often at most
 PAGE = 200
 
 RenderItem = Callable[[Item], dict[str, Any]]
@@ -25,7 +34,9 @@ RenderCollection = Callable[[CollectionFigures], dict[str, Any]]
 class ReplicaStore(Protocol):
     def claim(self, replica: str, limit: int, claim_ms: int) -> list[Owed]: ...
     def delivered(self, replica: str, done: Iterable[tuple[Owed, int]]) -> None: ...
-    def put_back(self, replica: str, owed: Iterable[Owed], not_before_ms: int) -> None: ...
+    def put_back(
+        self, replica: str, owed: Iterable[Owed], not_before_ms: int, *, charged: bool = True
+    ) -> None: ...
     def again(self, replica: str, items: Iterable[tuple[str, str, int]]) -> None: ...
     def backlog(self, replica: str) -> int: ...
     def now_ms(self) -> int: ...
@@ -38,6 +49,27 @@ class Replicated(Record, frozen=True):
     refused: int = 0
     waiting: int = 0
     trouble: str | None = None
+
+
+@dataclass
+class _Pass:
+    """What became of the items of one claim."""
+
+    done: list[tuple[Owed, int]] = field(default_factory=list)
+    parked: list[Owed] = field(default_factory=list)
+    failed: list[Owed] = field(default_factory=list)
+    untried: list[Owed] = field(default_factory=list)
+    refusal: str | None = None
+    trouble: str | None = None
+
+
+@dataclass
+class _Shelf:
+    """A collection as it was sent."""
+
+    body: dict[str, Any]
+    at_ms: int
+    grown: bool = False  # items of it were sent since
 
 
 class Replicator:
@@ -58,45 +90,60 @@ class Replicator:
         self._catalogue = catalogue
         self._render_item = render_item
         self._render_collection = render_collection
-        self._collections: set[str] = set()
+        self._shelves: dict[str, _Shelf] = {}
 
-    def step(self, batches_max: int = 20) -> Replicated:
+    def step(self, batches_max: int = 20, stopping: Callable[[], bool] = lambda: False) -> Replicated:
         """Deliver what is due, for a while. Trouble ends the pass; what was claimed comes again later."""
         sent = refused = 0
         trouble: str | None = None
         for _ in range(batches_max):
-            owed = self._store.claim(self._name, BATCH, CLAIM_MS)
+            owed = [] if stopping() else self._store.claim(self._name, BATCH, CLAIM_MS)
             if not owed:
                 break
-            done, parked, failed, trouble = self._deliver(owed)
-            now_ms = self._store.now_ms()
-            self._store.delivered(self._name, done)
-            self._store.put_back(self._name, parked, now_ms + PARKED_MS)
-            for one in failed:
-                self._store.put_back(self._name, [one], now_ms + backoff_ms(one.tries))
-            sent += len(done)
-            refused += len(parked)
-            if trouble is not None and failed:
+            passed = self._deliver(owed, stopping)
+            self._settle(passed)
+            sent += len(passed.done)
+            refused += len(passed.parked)
+            trouble = passed.trouble or passed.refusal or trouble
+            if passed.untried:
                 break
+        if trouble is None and not stopping():
+            trouble = self._refresh()
         return Replicated(
             sent=sent, refused=refused, waiting=self._store.backlog(self._name), trouble=trouble
         )
 
-    def _deliver(self, owed: list[Owed]) -> tuple[list[tuple[Owed, int]], list[Owed], list[Owed], str | None]:
-        done: list[tuple[Owed, int]] = []
-        parked: list[Owed] = []
-        failed: list[Owed] = []
-        trouble: str | None = None
+    def _deliver(self, owed: list[Owed], stopping: Callable[[], bool]) -> _Pass:
+        """Trouble with one item is its own; trouble with several in a row is the replica's."""
+        passed, failures = _Pass(), 0
         for index, one in enumerate(owed):
+            late = self._store.now_ms() > one.until_ms - ITEM_MS
+            if failures >= FAILURES_MAX or late or stopping():
+                passed.untried = owed[index:]
+                break
             try:
-                done.append((one, self._send(one)))
+                passed.done.append((one, self._send(one)))
+                failures = 0
             except CollectorRefused as error:
-                parked.append(one)
-                trouble = str(error)
+                passed.parked.append(one)
+                passed.refusal = f"{one.collection_id}/{one.item_id} is refused: {error}"
+                failures = 0
             except KfmError as error:
-                failed = owed[index:]
-                return done, parked, failed, str(error)
-        return done, parked, failed, trouble
+                passed.failed.append(one)
+                passed.trouble = str(error)
+                failures += 1
+                self._shelves.pop(one.collection_id, None)  # perhaps somebody dropped it there
+        return passed
+
+    def _settle(self, passed: _Pass) -> None:
+        store, now_ms = self._store, self._store.now_ms()
+        store.delivered(self._name, passed.done)
+        store.put_back(self._name, passed.parked, now_ms + PARKED_MS)
+        for one in passed.failed:
+            store.put_back(self._name, [one], now_ms + backoff_ms(one.tries))
+        tries = max((one.tries for one in passed.failed), default=0)
+        later_ms = now_ms + backoff_ms(tries) if passed.failed else 0
+        store.put_back(self._name, passed.untried, later_ms, charged=False)
 
     def _send(self, owed: Owed) -> int:
         """The newest revision, whatever was wanted; which one that was."""
@@ -106,28 +153,56 @@ class Replicator:
             return owed.wanted
         self._ensure(owed.collection_id)
         self._api.put_item(self._render_item(item))
-        shown = self._api.revisions(owed.collection_id, [owed.item_id]).get(owed.item_id)
-        if shown is not None and shown < item.revision:
-            raise KfmError(f"{self._name} shows revision {shown} after {item.revision} was sent.")
+        shown = self._api.revisions(owed.collection_id, [owed.item_id])
+        if owed.item_id not in shown:
+            raise UpstreamUnavailable(f"{self._name} took {owed.item_id} and does not show it.")
+        revision = shown[owed.item_id]
+        if revision is not None and revision < item.revision:
+            raise UpstreamUnavailable(
+                f"{self._name} shows revision {revision} of {owed.item_id} after {item.revision} was sent."
+            )
+        self._shelves[owed.collection_id].grown = True
         return item.revision
 
+    # --- collections -----------------------------------------------------------------
+
     def _ensure(self, collection_id: str) -> None:
-        if collection_id in self._collections:
-            return
+        """Before the first item; afterwards as its extent grows, every now and then."""
+        if collection_id not in self._shelves:
+            body = self._body(collection_id)
+            self._api.ensure_collection(body)
+            self._shelves[collection_id] = _Shelf(body, self._store.now_ms())
+
+    def _refresh(self) -> str | None:
+        """Send collections again that have changed, none too often. What went wrong, if anything did."""
+        now_ms = self._store.now_ms()
+        for collection_id, shelf in self._shelves.items():
+            if not shelf.grown or now_ms - shelf.at_ms < COLLECTION_MS:
+                continue
+            body = self._body(collection_id)
+            try:
+                if body != shelf.body:
+                    self._api.ensure_collection(body)
+            except KfmError as error:
+                shelf.at_ms = now_ms
+                return f"{collection_id}: {error}"
+            self._shelves[collection_id] = _Shelf(body, now_ms)
+        return None
+
+    def _body(self, collection_id: str) -> dict[str, Any]:
         figures = next(
             (one for one in self._catalogue.collections() if one.collection_id == collection_id),
             CollectionFigures(collection_id=collection_id, items=0, start_ms=None, end_ms=None, bbox=None),
         )
-        self._api.ensure_collection(self._render_collection(figures))
-        self._collections.add(collection_id)
+        return self._render_collection(figures)
 
     # --- comparing -------------------------------------------------------------------
 
     def compare(self, *, repair: bool, progress: Callable[[int], None] = lambda _count: None) -> Compared:
         """Every item of ours against the replica, and every one of its against ours."""
         sums = {"items": 0, "equal": 0, "missing": 0, "stale": 0, "extra": 0}
-        for figures in self._catalogue.collections():
-            collection_id = figures.collection_id
+        for collection_id in self._catalogue.collection_ids():
+            before = sums["items"]
             for page in self._pages(collection_id):
                 shown = self._api.revisions(collection_id, [item.item_id for item in page])
                 again = []
@@ -144,6 +219,9 @@ class Replicator:
                 sums["extra"] += 1
                 if repair:
                     self._store.again(self._name, [(collection_id, item_id, 1)])
+            if repair and sums["items"] > before:
+                self._shelves.pop(collection_id, None)
+                self._ensure(collection_id)
         return Compared(replica=self._name, **sums)
 
     def _pages(self, collection_id: str) -> Iterator[list[Item]]:

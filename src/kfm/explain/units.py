@@ -90,7 +90,7 @@ class _Reason:
         return stopped(f"{unit.last_error_code}: {unit.last_error_message or 'no message was kept'}")
 
     def _way_out(self) -> str:
-        return f"An operator can bring it back with `{replay_command(self._unit)}`."
+        return f"An operator can bring it back with `{replay_command(self._unit.wal_id, self._unit.status)}`."
 
 
 def _announced(stored: Stored) -> str:

@@ -188,21 +188,30 @@ def _platform(rule: Rule, fields: Fields, place: Place) -> str | None:
 def item_id(data_key: str, where: tuple[str, str], *, short: str | None = None, marked: bool = False) -> str:
     """The id of a data object's item: two objects, two ids.
 
-    Either it follows from the key so that the key follows from it, or it ends with
-    `@` and a hash of the whole address. `@` stands in no id of the first kind.
+    Either it follows from the key so that the key follows from it, or it ends with `~--` and a hash of
+    the whole address, which no id of the first kind does. Every catalogue takes the characters of both.
     """
     text = escaped(data_key) if short is None else short
     if marked or len(text) > ITEM_ID_CHARS_MAX:
         digest = sha256(object_uri(*where, data_key).encode("utf-8")).hexdigest()
-        return f"{text[: ITEM_ID_CHARS_MAX - 40]}@{digest[:16]}"
+        return f"{text[: ITEM_ID_CHARS_MAX - 40]}~--{digest[:16]}"
     return text
 
 
 def escaped(key: str) -> str:
-    """A key as one segment of a path: `/` becomes `~`, other unusual characters `=XX` for each byte."""
-    if _KEPT_OR_SLASH.match(key) is not None:
+    """A key as one segment of a path: `/` becomes `~`, other unusual characters `~-XX` for each byte.
+
+    A `-` that begins a folder's name counts as unusual: so `~-` stands for nothing else.
+    """
+    if _KEPT_OR_SLASH.match(key) is not None and "/-" not in key:
         return key.replace("/", "~")
-    return "".join(
-        char if char in _KEPT else "~" if char == "/" else "".join(f"={byte:02X}" for byte in char.encode())
-        for char in key
-    )
+    pieces, before = [], ""
+    for char in key:
+        if char == "/":
+            pieces.append("~")
+        elif char in _KEPT and not (char == "-" and before == "/"):
+            pieces.append(char)
+        else:
+            pieces += [f"~-{byte:02X}" for byte in char.encode()]
+        before = char
+    return "".join(pieces)

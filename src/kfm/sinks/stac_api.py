@@ -7,22 +7,29 @@ item at a time under a claim, sends what is newest then, and reads back what sta
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, urljoin, urlsplit
 
 from kfm import __version__
 from kfm.core.errors import CollectorRefused, UpstreamUnavailable
 from kfm.core.redact import redact_url
+from kfm.ports import Clock
 
 if TYPE_CHECKING:
     import httpx
 
-TIMEOUT_MS = 20_000
+TIMEOUT_MS = 20_000  # of one request, however slowly its answer comes
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
 PAGES_MAX = 1_000_000
 PAGE = 500
-_PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
+# The item is at fault, not the way to the API, nor our right to use it: sending it again changes nothing.
+_REFUSALS = frozenset({400, 409, 413, 422})
 REVISION = "kfm:revision"
+
+
+class Answer(NamedTuple):
+    status: int
+    body: bytes
 
 
 class StacApi:
@@ -33,6 +40,7 @@ class StacApi:
         url: str,
         token: str | None = None,
         *,
+        clock: Clock,
         timeout_ms: int = TIMEOUT_MS,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
@@ -40,6 +48,9 @@ class StacApi:
 
         self._url = url.rstrip("/")
         self._shown = redact_url(self._url)
+        self._token = token
+        self._clock = clock
+        self._timeout_ms = timeout_ms
         headers = {"User-Agent": f"kfm/{__version__}", "Accept": "application/json"}
         if token:
             headers["Authorization"] = f"Bearer {token}"
@@ -67,6 +78,9 @@ class StacApi:
 
     def revisions(self, collection_id: str, ids: Sequence[str]) -> dict[str, int | None]:
         found: dict[str, int | None] = {}
+        if len(ids) == 1:  # asked for by its name it is what stands there, not what an index has
+            feature = self._json("GET", f"/collections/{_segment(collection_id)}/items/{_segment(ids[0])}")
+            return {ids[0]: _revision(feature)} if feature.get("id") == ids[0] else {}
         for start in range(0, len(ids), PAGE):
             asked = list(ids[start : start + PAGE])
             body = {
@@ -76,8 +90,7 @@ class StacApi:
                 "fields": {"include": ["id", f"properties.{REVISION}"], "exclude": ["assets", "links"]},
             }
             answer = self._json("POST", "/search", body)
-            for feature in answer.get("features", ()):
-                found[str(feature.get("id"))] = _revision(feature)
+            found |= {str(one.get("id")): _revision(one) for one in _objects(answer, "features")}
         return found
 
     def items(self, collection_id: str) -> Iterator[tuple[str, int | None]]:
@@ -87,7 +100,7 @@ class StacApi:
             if url is None:
                 return
             answer = self._json("GET", url)
-            for feature in answer.get("features", ()):
+            for feature in _objects(answer, "features"):
                 yield str(feature.get("id")), _revision(feature)
             url = self._next(answer, url)
 
@@ -98,57 +111,72 @@ class StacApi:
 
     def _next(self, answer: dict[str, Any], url: str) -> str | None:
         """A next page on the same host; anywhere else nobody goes with our token."""
-        for link in answer.get("links", ()):
+        for link in _objects(answer, "links"):
             if link.get("rel") == "next" and isinstance(link.get("href"), str):
                 following = str(urljoin(url, link["href"]))
                 if urlsplit(following).netloc != urlsplit(self._url).netloc:
-                    raise CollectorRefused(f"{self._shown}: its next page is on another host.")
-                return following
+                    raise UpstreamUnavailable(f"{self._shown}: its next page is on another host.")
+                return None if following == url else following
         return None
 
     def _send(
         self, method: str, path: str, body: dict[str, Any] | None = None, accept: Sequence[int] = ()
     ) -> int:
-        response = self._request(method, f"{self._url}{path}", body)
-        if response.status_code < 300 or response.status_code in accept:
-            return int(response.status_code)
-        raise self._refused(method, response)
+        answer = self._request(method, f"{self._url}{path}", body)
+        if answer.status < 300 or answer.status in accept:
+            return answer.status
+        raise self._refused(method, answer)
 
     def _json(self, method: str, url: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-        response = self._request(method, url if url.startswith(self._url) else f"{self._url}{url}", body)
-        if response.status_code == 404:
-            return {}
-        if response.status_code >= 300:
-            raise self._refused(method, response)
-        try:
-            answer = response.json()
-        except ValueError:
-            raise CollectorRefused(f"{self._shown}: its answer is no JSON.") from None
-        return answer if isinstance(answer, dict) else {}
+        import json
 
-    def _request(self, method: str, url: str, body: dict[str, Any] | None) -> httpx.Response:
+        answer = self._request(method, url if url.startswith(self._url) else f"{self._url}{url}", body)
+        if answer.status == 404:
+            return {}
+        if answer.status >= 300:
+            raise self._refused(method, answer)
+        try:
+            document = json.loads(answer.body)
+        except (ValueError, RecursionError):
+            raise UpstreamUnavailable(f"{self._shown}: its answer is no JSON.") from None
+        if not isinstance(document, dict):
+            raise UpstreamUnavailable(f"{self._shown}: its answer is no JSON object.")
+        return document
+
+    def _request(self, method: str, url: str, body: dict[str, Any] | None) -> Answer:
         import httpx
 
+        until_ms = self._clock.monotonic_ms() + self._timeout_ms
         try:
-            response = self._client.request(method, url, json=body)
-        except httpx.HTTPError as error:
+            with self._client.stream(method, url, json=body) as response:
+                read = bytearray()
+                for chunk in response.iter_bytes():
+                    read += chunk
+                    if len(read) > ANSWER_BYTES_MAX:
+                        raise UpstreamUnavailable(f"{self._shown}: its answer is too large.")
+                    if self._clock.monotonic_ms() > until_ms:
+                        raise UpstreamUnavailable(f"{self._shown}: its answer comes too slowly.")
+                return Answer(int(response.status_code), bytes(read))
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise UpstreamUnavailable(f"{self._shown}: {type(error).__name__}.") from error
-        if len(response.content) > ANSWER_BYTES_MAX:
-            raise CollectorRefused(f"{self._shown}: its answer is too large.")
-        return response
 
-    def _refused(self, method: str, response: httpx.Response) -> Exception:
-        status = response.status_code
-        said = " ".join(response.text[:300].split())
-        text = f"{self._shown}: {method} was answered with {status}: {said}"
-        if status in _PASSING:
-            return UpstreamUnavailable(text)
-        return CollectorRefused(text)
+    def _refused(self, method: str, answer: Answer) -> Exception:
+        """What it said, without our token, in case it repeats what it was sent."""
+        said = " ".join(answer.body.decode(errors="replace").split())
+        said = (said.replace(self._token, "…") if self._token else said)[:300]
+        text = f"{self._shown}: {method} was answered with {answer.status}: {said}"
+        return CollectorRefused(text) if answer.status in _REFUSALS else UpstreamUnavailable(text)
+
+
+def _objects(answer: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    found = answer.get(name)
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
 
 def _revision(feature: dict[str, Any]) -> int | None:
-    revision = (feature.get("properties") or {}).get(REVISION)
-    return revision if isinstance(revision, int) else None
+    properties = feature.get("properties")
+    revision = properties.get(REVISION) if isinstance(properties, dict) else None
+    return revision if isinstance(revision, int) and not isinstance(revision, bool) else None
 
 
 def _segment(text: str) -> str:

@@ -14,6 +14,7 @@ import msgspec
 from kfm.core.catalogue import AssetFacts, Bbox, Entry
 from kfm.core.records import Record, Unit
 from kfm.store import rows
+from kfm.store.collection_figures import Figures
 from kfm.store.session import Row, Session
 
 _ENCODE = msgspec.json.Encoder().encode
@@ -32,35 +33,46 @@ class Registered(Record, frozen=True):
     revision: int
 
 
-def register(session: Session, entries: Sequence[Entry], now_ms: int) -> list[Registered]:
+def register(
+    session: Session, entries: Sequence[Entry], now_ms: int, figures: Figures | None = None
+) -> list[Registered]:
     """Enter them, each once. The answers stand in the order of the entries."""
-    pairs = {(entry.collection_id, entry.item_id): None for entry in entries}
-    text = _ENCODE(list(pairs)).decode()
-    known = {(row[1], row[2]): row for row in session.all("items.known", pairs=text)}
+    figures = Figures() if figures is None else figures
     fresh: dict[tuple[str, str], Entry] = {}
     for entry in entries:
         key = (entry.collection_id, entry.item_id)
         # Of a data file and its index in one batch, the data make the item.
-        if key not in known and (key not in fresh or entry.asset.role == DATA):
+        if entry.asset.role == DATA or key not in fresh:
             fresh[key] = entry
     numbers = _insert(session, fresh, now_ms)
     answers = []
     for entry in entries:
         key = (entry.collection_id, entry.item_id)
-        if fresh.get(key) is entry and key in numbers:
+        if key in numbers and fresh[key] is entry:
             if entry.asset.role != DATA:
                 _put_sidecar(session, numbers[key], entry.asset)
+            else:
+                _show(figures, entry, now_ms if entry.at_ms is None else entry.at_ms, is_new=True)
             answers.append(_CREATED)
         else:
-            answers.append(_merge(session, entry, now_ms))
+            answers.append(_merge(session, entry, now_ms, figures))
+    figures.write(session)
     return answers
+
+
+def _show(figures: Figures, entry: Entry, at_ms: int, *, is_new: bool) -> None:
+    if is_new:
+        figures.appeared(entry.collection_id)
+    start_ms = at_ms if entry.start_ms is None else entry.start_ms
+    end_ms = at_ms if entry.end_ms is None else entry.end_ms
+    figures.covers(entry.collection_id, start_ms, end_ms, entry.bbox)
 
 
 _CREATED = Registered(status="created", revision=1)
 
 
 def _insert(session: Session, fresh: dict[tuple[str, str], Entry], now_ms: int) -> dict[tuple[str, str], int]:
-    """Numbers of those that nobody else entered meanwhile."""
+    """Numbers of those that were not there before."""
     if not fresh:
         return {}
     lines = [(*key, *_columns(fresh[key], now_ms), now_ms, now_ms) for key in sorted(fresh)]
@@ -88,7 +100,7 @@ def _columns(entry: Entry, now_ms: int) -> tuple[Any, ...]:
         *(entry.bbox or _NOWHERE),
         entry.geometry,
         entry.properties,
-        _SORTED(entry.asset).decode() if entry.asset.role == DATA else None,
+        _ENCODE(entry.asset).decode() if entry.asset.role == DATA else None,
     )
 
 
@@ -104,7 +116,7 @@ def _box(number: int, bbox: Bbox) -> tuple[int, float, float, float, float]:
 # --- what is there already -----------------------------------------------------------
 
 
-def _merge(session: Session, entry: Entry, now_ms: int) -> Registered:
+def _merge(session: Session, entry: Entry, now_ms: int, figures: Figures) -> Registered:
     row = session.one("items.get_for_update", collection_id=entry.collection_id, item_id=entry.item_id)
     assert row is not None, "items are never deleted"
     number, revision = row[NUMBER], row[REVISION]
@@ -138,6 +150,7 @@ def _merge(session: Session, entry: Entry, now_ms: int) -> Registered:
         session.bulk("item_boxes.put", [_box(number, entry.bbox)])
     else:
         session.all("item_boxes.remove", number=number)
+    _show(figures, entry, at_ms, is_new=row[DATA_COLUMN] is None)
     # Nobody could see it before its data came: to everybody else it is new.
     return Registered(status="created" if row[DATA_COLUMN] is None else "updated", revision=int(changed[0]))
 
@@ -186,6 +199,10 @@ def withdraw(session: Session, unit: Unit, now_ms: int) -> tuple[str, str, int] 
         session.one("assets.remove", item=row[NUMBER], role=role)
         return (row[1], row[2], _touched(session, row[NUMBER], now_ms))
     values = dict(zip(_FACTS, row[3:12], strict=True))
+    if row[DATA_COLUMN] is not None:
+        figures = Figures()
+        figures.vanished(row[1])
+        figures.write(session)
     changed = session.one("items.change", number=row[NUMBER], updated_at_ms=now_ms, data=None, **values)
     assert changed is not None
     return (row[1], row[2], int(changed[0]))
@@ -214,7 +231,7 @@ def _put_sidecar(session: Session, number: int, asset: AssetFacts) -> None:
 
 
 def _facts(asset: AssetFacts) -> str:
-    return rows.storable(_SORTED(asset).decode())
+    return rows.storable(_ENCODE(asset).decode())
 
 
 def _touched(session: Session, number: int, now_ms: int) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from kfm.core.catalogue import AssetFacts, Bbox, CollectionFigures, Item, Search
+from kfm.store import collection_figures
 from kfm.store.session import Database, Row
 
 _ASSET = msgspec.json.Decoder(AssetFacts).decode
@@ -50,21 +51,16 @@ class CatalogueTables:
         return found
 
     def collections(self) -> list[CollectionFigures]:
-        return [
-            CollectionFigures(
-                collection_id=row[0],
-                items=int(row[1]),
-                start_ms=row[2],
-                end_ms=row[3],
-                bbox=None if row[4] is None else (row[4], row[5], row[6], row[7]),
-            )
-            for row in self._session.all("items.collections")
-        ]
+        """From figures that are kept, not by counting."""
+        return collection_figures.read(self._session)
 
     # --- inside ----------------------------------------------------------------------
 
     def _page(self, collection_id: str, box: Bbox | None, search: Search) -> list[Row]:
         before_ms, before_number = search.after or (_FOREVER, _FOREVER)
+        # Where a start is known it is what items are ordered by: later ones need not be looked at.
+        if search.until_ms is not None:
+            before_ms, before_number = min((before_ms, before_number), (search.until_ms + 1, 0))
         common: dict[str, Any] = {
             "collection_id": collection_id,
             "before_ms": before_ms,

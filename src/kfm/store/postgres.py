@@ -68,11 +68,12 @@ class PostgresSession:
     def many(self, name: str, rows: Iterable[dict[str, Any]], /) -> None:
         self._database.execute_many(self._queries[name], rows)
 
-    def bulk(self, name: str, rows: Sequence[tuple[Any, ...]], /) -> None:
+    def bulk(self, name: str, rows: Sequence[tuple[Any, ...]], /) -> int:
         if self._queries[name] == NOTHING:
-            return
+            return 0
         names = parameters_of(name)
-        self.many(name, [dict(zip(names, row, strict=True)) for row in rows])
+        sent = [dict(zip(names, row, strict=True)) for row in rows]
+        return self._database.change_many(self._queries[name], sent)
 
     def gather(self, name: str, rows: Sequence[tuple[Any, ...]], /) -> list[Row]:
         names = parameters_of(name)
@@ -189,6 +190,16 @@ class PostgresDatabase:
                     if not cursor.nextset():
                         break
                 return found
+        except (self._psycopg.Error, UnicodeEncodeError) as error:
+            raise self._translated(error) from error
+
+    def change_many(self, sql: str, rows: list[dict[str, Any]]) -> int:
+        """As `execute_many`; how many rows that changed."""
+        self._reconnect()
+        try:
+            with self._connection.cursor() as cursor:
+                cursor.executemany(sql, rows)
+                return max(0, cursor.rowcount)
         except (self._psycopg.Error, UnicodeEncodeError) as error:
             raise self._translated(error) from error
 

@@ -370,7 +370,9 @@ class Ledger:
 
     def unit_figures(self) -> list[tuple[str, str, int, int | None]]:
         """(dataset, name, amount, newest time) of the units' counters, for those who need nothing else."""
-        return [tuple(row) for row in self._session.all("unit_totals.list")]
+        from kfm.store.collection_figures import PREFIX
+
+        return [tuple(row) for row in self._session.all("unit_totals.list") if not row[1].startswith(PREFIX)]
 
     def catalogue(self) -> CatalogueTables:
         from kfm.store.catalogue_reading import CatalogueTables

@@ -14,7 +14,8 @@ class Replicas:
 
     def claim(self, replica: str, limit: int, claim_ms: int) -> list[Owed]:
         """The longest due; nobody else has them before the claim ends: one delivery in flight per item."""
-        if not self.backlog(replica):
+        session = self._database.session
+        if session.one("replica_items.due", replica=replica, now_ms=session.now_ms()) is None:
             return []
 
         def change(session: Session) -> list[Owed]:
@@ -31,23 +32,30 @@ class Replicas:
         return self._database.write(change)
 
     def delivered(self, replica: str, done: Iterable[tuple[Owed, int]]) -> None:
-        """With the revision that was sent; a newer one that is wanted meanwhile is due again."""
+        """With the revision that was sent; what is wanted since then is due again.
+
+        Where the claim was over, a later one may have sent something newer before us: once more, then.
+        """
         kept = list(done)
 
         def change(session: Session) -> None:
             for owed, revision in kept:
-                session.all(
-                    "replica_items.delivered",
-                    replica=replica,
-                    collection_id=owed.collection_id,
-                    item_id=owed.item_id,
-                    sent=revision,
-                )
+                which = {
+                    "replica": replica,
+                    "collection_id": owed.collection_id,
+                    "item_id": owed.item_id,
+                }
+                sent = max(revision, owed.wanted)
+                if not session.all("replica_items.delivered", sent=sent, until_ms=owed.until_ms, **which):
+                    session.all("replica_items.outrun", **which)
 
         if kept:
             self._database.write(change)
 
-    def put_back(self, replica: str, owed: Iterable[Owed], not_before_ms: int) -> None:
+    def put_back(
+        self, replica: str, owed: Iterable[Owed], not_before_ms: int, *, charged: bool = True
+    ) -> None:
+        """For later, unless somebody else has it by now. What was not tried is not charged."""
         kept = list(owed)
 
         def change(session: Session) -> None:
@@ -58,21 +66,18 @@ class Replicas:
                     collection_id=one.collection_id,
                     item_id=one.item_id,
                     not_before_ms=not_before_ms,
+                    untried=0 if charged else 1,
+                    until_ms=one.until_ms,
                 )
 
         if kept:
             self._database.write(change)
 
     def again(self, replica: str, items: Iterable[tuple[str, str, int]]) -> None:
-        """Deliver these once more, whatever was sent before."""
+        """Deliver these once more, at once, whatever was sent before."""
         lines = [(replica, *item) for item in items]
         if lines:
             self._database.write(lambda session: session.bulk("replica_items.again", lines))
-
-    def hasten(self, replica: str) -> None:
-        self._database.write(
-            lambda session: session.all("replica_items.hasten", replica=replica, now_ms=session.now_ms())
-        )
 
     def backlog(self, replica: str) -> int:
         row = self._database.session.one("replica_items.backlog", replica=replica)

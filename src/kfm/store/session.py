@@ -17,8 +17,9 @@ class Session(Protocol):
     def many(self, name: str, rows: Iterable[dict[str, Any]], /) -> None:
         """One statement for each of many rows; what it returns is not read."""
 
-    def bulk(self, name: str, rows: Sequence[tuple[Any, ...]], /) -> None:
-        """The same for very many: the values stand in the order in which the statement names them."""
+    def bulk(self, name: str, rows: Sequence[tuple[Any, ...]], /) -> int:
+        """The same for very many: the values stand in the order in which the statement names them.
+        How many rows that changed."""
 
     def gather(self, name: str, rows: Sequence[tuple[Any, ...]], /) -> list[Row]:
         """As `bulk`, with what the statement returned for each row, in no promised order."""

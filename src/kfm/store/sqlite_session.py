@@ -22,6 +22,7 @@ class SqliteSession:
     def __init__(self, connection: apsw.Connection, clock: Clock, path: str = ":memory:") -> None:
         self._execute = connection.execute
         self._executemany = connection.executemany
+        self._total_changes = connection.total_changes
         self._clock = clock
         self._path = path
         self._queries = queries("sqlite")
@@ -43,8 +44,10 @@ class SqliteSession:
     def many(self, name: str, rows: Iterable[dict[str, Any]], /) -> None:
         self._each(name, rows)
 
-    def bulk(self, name: str, rows: Sequence[tuple[Any, ...]], /) -> None:
+    def bulk(self, name: str, rows: Sequence[tuple[Any, ...]], /) -> int:
+        before = self._total_changes()
         self._each(name, rows)
+        return self._total_changes() - before
 
     def gather(self, name: str, rows: Sequence[tuple[Any, ...]], /) -> list[Row]:
         return self._each(name, rows)

@@ -89,7 +89,7 @@ class SqliteReader:
     def many(self, name: str, rows: Iterable[dict[str, Any]], /) -> None:
         raise AssertionError(f"a reader was asked to write: {name}, {rows}")
 
-    def bulk(self, name: str, rows: Sequence[tuple[Any, ...]], /) -> None:
+    def bulk(self, name: str, rows: Sequence[tuple[Any, ...]], /) -> int:
         raise AssertionError(f"a reader was asked to write: {name}, {len(rows)} rows")
 
     def gather(self, name: str, rows: Sequence[tuple[Any, ...]], /) -> list[Row]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
+from kfm.store.collection_figures import PREFIX
 from kfm.store.session import Session
 
 WATERMARK = "watermark"  # amount: units that succeeded; high: the newest time that they cover
@@ -64,4 +65,8 @@ def fold(session: Session, limit: int) -> int:
 def totals(session: Session) -> dict[tuple[str, str], tuple[int, int | None]]:
     """(dataset, name) → amount and high, changes that are not added up yet included."""
     found: Iterable[tuple[str, str, int, int | None]] = session.all("unit_totals.list")
-    return {(dataset, name): (int(amount), high_ms) for dataset, name, amount, high_ms in found}
+    return {
+        (dataset, name): (int(amount), high_ms)
+        for dataset, name, amount, high_ms in found
+        if not name.startswith(PREFIX)  # of the catalogue
+    }

@@ -48,31 +48,29 @@ def _insert_new(session: Session, taken: Sequence[Taken], now_ms: int, tally: Ta
     """Insert those that are new; the others come back by id, those of one id in the order they came in."""
     if not taken:
         return []
-    first: dict[str, Taken] = {}
+    fresh: dict[str, Taken] = {}
     for one in taken:
-        first.setdefault(one.unit.wal_id, one)
-    fresh = dict(first)
-    for (wal_id,) in session.all("units.known", wal_ids=_ENCODE(list(fresh)).decode()):
-        del fresh[wal_id]
-    landed = _insert(session, fresh, now_ms, tally) if fresh else set()
+        fresh.setdefault(one.unit.wal_id, one)
+    landed = _insert(session, fresh, now_ms, tally)
     if len(landed) == len(taken):
         return []
-    again = [one for one in taken if one.unit.wal_id not in landed or first[one.unit.wal_id] is not one]
+    again = [one for one in taken if one.unit.wal_id not in landed or fresh[one.unit.wal_id] is not one]
     return sorted(again, key=lambda one: one.unit.wal_id)
 
 
 def _insert(session: Session, fresh: Mapping[str, Taken], now_ms: int, tally: Tally) -> set[str]:
-    """Ids of those that nobody else took in just now."""
+    """Ids of those that nobody has taken in before."""
     number = unit_pages.begin(session)
     # In the order of their ids: neighbours on disk, and two intakes at once never wait in a circle.
-    lines = [_line(fresh[wal_id], now_ms, str(number)) for wal_id in sorted(fresh)]
-    landed = {wal_id for (wal_id,) in session.gather("units.insert", lines)}
+    order, trail = sorted(fresh), str(number)
+    lines = [_line(fresh[wal_id], now_ms, trail) for wal_id in order]
+    landed = unit_rows.written(session, "units.insert", lines, order, trail)
     members = []
-    for wal_id in sorted(landed):
-        one = fresh[wal_id]
-        content = one.content
-        members.append((wal_id, 1, 0, {"etag": content.etag, "size": content.size}))
-        tally.moved(one.unit.dataset, None, "pending")
+    for wal_id in order:
+        if wal_id in landed:
+            one = fresh[wal_id]
+            members.append((wal_id, 1, 0, {"etag": one.content.etag, "size": one.content.size}))
+            tally.moved(one.unit.dataset, None, "pending")
     if members:
         unit_pages.write(session, number, "created", "pending", members, at_ms=now_ms)
     return landed

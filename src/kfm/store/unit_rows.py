@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
+from kfm.core.errors import IllegalTransition
 from kfm.core.records import Unit
 from kfm.core.wal import Claimed, Stored
 from kfm.store import rows
@@ -47,6 +49,27 @@ def put(session: Session, seen: Stored, made: Stored) -> None:
     rows.with_storable(parameters, ("last_error_message",))
     landed = session.one("units.put", seen_version=seen.unit.version, **parameters)
     assert landed is not None, "the unit's row is ours inside this transaction"
+
+
+def written(
+    session: Session, name: str, lines: Sequence[tuple[Any, ...]], wal_ids: list[str], trail: str
+) -> set[str]:
+    """Write these lines; the ids of those that landed, known by how their trail ends now.
+
+    Looked for only where not all did, which is rare: returning an id for each row would cost more.
+    """
+    if session.bulk(name, lines) == len(lines):
+        return set(wal_ids)
+    asked = msgspec.json.encode(wal_ids).decode()
+    found = session.all("units.of_page", wal_ids=asked, trail=trail)
+    return {wal_id for (wal_id,) in found}
+
+
+def check_extra(text: str) -> None:
+    """What operators add must not shadow the record's own fields."""
+    shadowed = sorted(set(rows.value_of(text)) & set(_UNIT_FIELDS))
+    if shadowed:
+        raise IllegalTransition(f"unit: extra fields shadow the record's own: {', '.join(shadowed)}.")
 
 
 def extra_text(extra: dict[str, Any]) -> str:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 from msgspec.structs import replace
 
 from kfm.core import keys
+from kfm.core.errors import IllegalTransition
 from kfm.core.holding import Held
 from kfm.core.records import GovernanceEntry
 from kfm.core.unit_grants import lapse_fate
 from kfm.core.unit_transitions import LEASE_EXPIRED, lease_lapsed, quarantined, retry_scheduled, unit_failed
 from kfm.core.wal import Claim, Claimed, Done, Finish, Finished, Stored, Undone
 from kfm.store import catalogue, governance, holding, rows, unit_lineage, unit_pages, unit_rows
+from kfm.store.collection_figures import Figures
 from kfm.store.incidents import Watch
 from kfm.store.session import Session
 from kfm.store.unit_counts import WATERMARK, Tally
@@ -20,6 +23,7 @@ from kfm.store.unit_intake import reopened
 
 MISMATCH = "REPLAY_MISMATCH"
 SUPERSEDED = "SUPERSEDED"
+PROVEN = ("ok", "partial")  # whether partial is enough is the policy's business
 
 
 def claim(session: Session, wish: Claim, now_ms: int, tally: Tally) -> list[Claimed]:
@@ -52,8 +56,17 @@ def claim(session: Session, wish: Claim, now_ms: int, tally: Tally) -> list[Clai
 class Ending:
     """One transaction that ends units."""
 
-    def __init__(self, session: Session, finish: Finish, watch: Watch, now_ms: int, tally: Tally) -> None:
+    def __init__(
+        self,
+        session: Session,
+        finish: Finish,
+        watch: Watch,
+        now_ms: int,
+        tally: Tally,
+        figures: Figures | None = None,
+    ) -> None:
         self._session = session
+        self._figures = figures
         self._finish = finish
         self._watch = watch
         self._now_ms = now_ms
@@ -83,7 +96,8 @@ class Ending:
         number = unit_pages.begin(self._session)
         trail = f" {number}"
         lines = [self._line(one, trail) for one in checked]
-        landed = {wal_id for (wal_id,) in self._session.gather("units.succeed", lines)}
+        ids = [one.claimed.wal_id for one in checked]
+        landed = unit_rows.written(self._session, "units.succeed", lines, ids, f"%{trail}")
         ours = [one for one in checked if one.claimed.wal_id in landed]
         for one in checked:
             if one.claimed.wal_id not in landed:
@@ -96,6 +110,10 @@ class Ending:
     def _line(self, one: Done, trail: str) -> tuple[object, ...]:
         """In the order of `units.succeed`. Most items are new; the others are corrected after."""
         claimed, entry, content = one.claimed, one.entry, one.content
+        if one.provenance_status not in PROVEN:
+            raise IllegalTransition(f"unit {claimed.wal_id}: provenance is {one.provenance_status}.")
+        if one.extra is not None:
+            unit_rows.check_extra(one.extra)
         collection_id = entry.collection_id if entry else None
         item_id = entry.item_id if entry else None
         return (
@@ -118,29 +136,44 @@ class Ending:
         )
 
     def _register(self, ours: Sequence[Done]) -> list[str]:
-        entered = [(one.claimed.wal_id, one.entry) for one in ours if one.entry is not None]
-        answers = catalogue.register(self._session, [entry for _, entry in entered], self._now_ms)
-        statuses = {}
-        for (wal_id, entry), answer in zip(entered, answers, strict=True):
-            statuses[wal_id] = answer.status
-            if answer.status != "no-op":
+        entries = [one.entry for one in ours if one.entry is not None]
+        answers = iter(catalogue.register(self._session, entries, self._now_ms, self._figures))
+        statuses, told = [], bool(self._finish.replicas)
+        for one in ours:
+            entry = one.entry
+            if entry is None:
+                statuses.append("no-op")
+                continue
+            answer = next(answers)
+            statuses.append(answer.status)
+            if told and answer.status != "no-op":
                 self._changed.append((entry.collection_id, entry.item_id, answer.revision))
             if answer.status != "created":
+                wal_id = one.claimed.wal_id
                 self._session.all("units.stac_status", wal_id=wal_id, stac_status=answer.status)
-        return [statuses.get(one.claimed.wal_id, "no-op") for one in ours]
+        return statuses
 
     def _tell(self, ours: Sequence[Done], statuses: Sequence[str], number: int) -> None:
-        members = []
+        members: list[unit_pages.Member] = []
+        sums: Counter[tuple[str, int]] = Counter()
+        highs: dict[str, int] = {}
         for one, status in zip(ours, statuses, strict=True):
             claimed, entry = one.claimed, one.entry
-            members.append((claimed.wal_id, claimed.version + 1, claimed.attempts, {"stac_status": status}))
+            attempts, dataset = claimed.attempts, claimed.dataset
+            member = (claimed.wal_id, claimed.version + 1, attempts)
+            members.append(member if status == "created" else (*member, {"stac_status": status}))
+            sums[dataset, attempts] += 1
             high_ms = (entry.end_ms or entry.at_ms) if entry else None
-            self._tally.moved(claimed.dataset, "in_progress", "succeeded")
-            self._tally.reached(claimed.dataset, WATERMARK, high_ms)
-            self._tally.add(claimed.dataset, f"attempts:{claimed.attempts}")
-            self._ended.append(unit_lineage.of_success(one, status))
-            if claimed.attempts > 1:
-                self._watch.let_go(self._session, claimed.wal_id, self._now_ms, f"attempt {claimed.attempts}")
+            if high_ms is not None and high_ms > highs.get(dataset, high_ms - 1):
+                highs[dataset] = high_ms
+            if attempts > 1:
+                self._watch.let_go(self._session, claimed.wal_id, self._now_ms, f"attempt {attempts}")
+        if self._finish.lineage:
+            self._ended += map(unit_lineage.of_success, ours, statuses)
+        for (dataset, attempts), amount in sums.items():
+            self._tally.moved(dataset, "in_progress", "succeeded", amount)
+            self._tally.reached(dataset, WATERMARK, highs.get(dataset), amount)
+            self._tally.add(dataset, f"attempts:{attempts}", amount)
         unit_pages.write(self._session, number, "succeeded", "succeeded", members, at_ms=self._now_ms)
         self._gather(ours)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from kfm.core.records import GovernanceEntry, Unit
 from kfm.core.wal import Claim, Claimed, Finish, Finished, Intake, IntakeReport, Lane
 from kfm.store import governance, unit_counts, unit_intake, unit_work
+from kfm.store.collection_figures import Figures, Highs
 from kfm.store.session import Database, Session
 from kfm.store.unit_counts import Tally
 from kfm.store.unit_reading import UnitQueries
@@ -44,25 +45,28 @@ class Units(UnitReader):
     def __init__(self, database: Database, watch: Watch) -> None:
         super().__init__(database)
         self._watch = watch
+        self._extents: Highs = {}  # of collections, as far as told durably by this process
 
     def take_in(self, intake: Intake) -> IntakeReport:
         return self._database.write(lambda session: unit_intake.take_in(session, intake, self._watch))
 
     def turn(self, finish: Finish | None, claim: Claim | None) -> tuple[Finished, list[Claimed]]:
-        def change(session: Session) -> tuple[Finished, list[Claimed]]:
-            now_ms, tally = session.now_ms(), Tally()
+        def change(session: Session) -> tuple[Finished, list[Claimed], Figures]:
+            now_ms, tally, figures = session.now_ms(), Tally(), Figures(self._extents)
             if unit_work.is_outdated(session, finish, claim):
-                return Finished(epoch_moved=True), []
+                return Finished(epoch_moved=True), [], figures
             claimed = [] if claim is None else unit_work.claim(session, claim, now_ms, tally)
             finished, entries = Finished(), []
             if finish is not None:
-                ending = unit_work.Ending(session, finish, self._watch, now_ms, tally)
+                ending = unit_work.Ending(session, finish, self._watch, now_ms, tally, figures)
                 finished, entries = ending.end(), ending.entries
             tally.write(session)
             governance.append(session, entries)
-            return finished, claimed
+            return finished, claimed, figures
 
-        return self._database.write(change)
+        finished, claimed, figures = self._database.write(change)
+        self._extents |= figures.highs
+        return finished, claimed
 
     def reap_units(
         self, unit_random: float, dead: Callable[[str], bool] | None = None, *, lineage: bool = True

@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
 from kfm.core.errors import UsageError
 from kfm.core.gates import replay_gate
 from kfm.core.records import GateResult, GovernanceEntry, Record
-from kfm.core.replays import ReplayPlan, ReplaySpec, Selection
+from kfm.core.replays import Chosen, ReplayPlan, ReplaySpec, Selection, check_reason, ineligible
 from kfm.core.settings import Dataset
 from kfm.core.wal import IntakeReport
 from kfm.engine.draining import DLQ_DRAIN, DeadLetters
-from kfm.engine.replaying import Carried, Pace, Person, Replaying, begin, carry_out, plan
+from kfm.engine.replaying import Carried, Pace, Person, Replaying, begin, carry_out, plan, whole
 from kfm.ingest.draining import Drained, drain
 
 if TYPE_CHECKING:
+    from kfm.core.holding import Approval
     from kfm.ingest_ports import Message, Queue, ReplayReader
     from kfm.wiring.app import App
 
@@ -39,6 +38,16 @@ def replaying(app: App) -> Replaying:
         clock=app.clock,
         now_ms=store.now_ms,
     )
+
+
+def selected(app: App, spec: ReplaySpec, limit: int) -> list[tuple[Chosen, str | None]]:
+    """Units that are meant, each with why it would not come back; None: it would."""
+    ingest = app.settings.ingest
+    selection = whole(spec.selection, spec.mode)
+    check_reason(spec.reason, ingest.replay_reasons)
+    _require_known(app, selection)
+    chosen = app.ledger.replay_reader().select(selection, limit)
+    return [(unit, ineligible(unit, spec.mode, ingest.policy_of(unit.dataset))) for unit in chosen]
 
 
 def plan_of(app: App, spec: ReplaySpec) -> ReplayPlan:
@@ -83,15 +92,37 @@ def run_plan(
     return carry_out(kernel, begin(kernel, made, by), pace, by, progress)
 
 
-def discreet(app: App, by: Person) -> Person:
+def person(app: App, rationale: str, ticket: str | None, claimed_actor: str | None) -> Person:
     """What people say is kept for good, so without what must not be kept."""
     said = app.loaded.discretion.said
-    return replace(
-        by,
-        rationale=said(by.rationale),
-        ticket=by.ticket and said(by.ticket),
-        claimed_actor=by.claimed_actor and said(by.claimed_actor),
+    return Person(
+        actor=app.actor,
+        rationale=said(rationale),
+        ticket=ticket and said(ticket),
+        claimed_actor=claimed_actor and said(claimed_actor),
     )
+
+
+def has_approval(app: App, made: ReplayPlan) -> bool:
+    """May it be begun, or was it? The store asks once more, in its own transaction."""
+    store = app.kernel.store
+    known = store.replays().replay(made.replay_id)
+    if known is not None and known.state != "requested":
+        return True
+    now_ms = store.now_ms()
+    return any(
+        one.kind == "replay"
+        and one.digest == made.digest
+        and one.used_at_ms is None
+        and (one.expires_at_ms or 0) > now_ms
+        for one in store.approvals(state="approved", subject=made.replay_id)
+    )
+
+
+def ask(app: App, made: ReplayPlan, by: Person) -> Approval:
+    from kfm.wiring.approvals import request_replay
+
+    return request_replay(app, made, rationale=by.rationale, ticket=by.ticket, claimed_actor=by.claimed_actor)
 
 
 # --- dead-letter queues ----------------------------------------------------------------

@@ -13,40 +13,56 @@ from kfm.sinks.stac_api import StacApi
 
 if TYPE_CHECKING:
     from kfm.ingest.registry import Registry
+    from kfm.ports import Store
     from kfm.wiring.app import App
 
+BATCHES_MAX = 20
 
-def replicator(app: App, replica: Replica, registry: Registry) -> tuple[Replicator, StacApi]:
+
+class Deliveries:
+    """Every replica of a configuration, served from one thread. Trouble with one is no other's."""
+
+    def __init__(self, app: App, store: Store | None = None) -> None:
+        from kfm.wiring.ingest import registry_of
+
+        self._say = app.announce
+        self._told: dict[str, str | None] = {}
+        registry, ledger = registry_of(app), store or app.kernel.store
+        self._made = {
+            replica.name: replicator(app, replica, registry, ledger) for replica in app.settings.ingest.replicas
+        }
+
+    def step(
+        self, batches_max: int = BATCHES_MAX, stopping: Callable[[], bool] = lambda: False
+    ) -> list[Replicated]:
+        """One pass over all of them. The same trouble is told once."""
+        results = []
+        for name, (made, _) in self._made.items():
+            result = made.step(batches_max, stopping)
+            if result.trouble is not None and result.trouble != self._told.get(name):
+                self._say(f"replica {name}: {result.trouble}")
+            self._told[name] = result.trouble
+            results.append(result)
+        return results
+
+    def close(self) -> None:
+        for _, api in self._made.values():
+            api.close()
+
+
+def replicator(app: App, replica: Replica, registry: Registry, store: Store) -> tuple[Replicator, StacApi]:
     token = app.loaded.secret(replica.token) if replica.token is not None else None
-    api = StacApi(app.loaded.secret(replica.url), token)
     base_url = app.loaded.secret(replica.url).rstrip("/")
+    api = StacApi(base_url, token, clock=app.clock)
     made = Replicator(
         replica.name,
         api,
-        app.kernel.store.replicas(),
-        app.ledger.catalogue(),
+        store.replicas(),
+        store.catalogue(),
         lambda item: render_item(item, base_url),
         lambda figures: render_collection(registry.find(figures.collection_id), figures, base_url),
     )
     return made, api
-
-
-def deliver_all(app: App) -> list[Replicated]:
-    """One pass over every replica; trouble with one is no other's."""
-    from kfm.wiring.ingest import registry_of
-
-    registry = registry_of(app)
-    results = []
-    for replica in app.settings.ingest.replicas:
-        made, api = replicator(app, replica, registry)
-        try:
-            result = made.step()
-        finally:
-            api.close()
-        if result.trouble is not None:
-            app.announce(f"replica {replica.name}: {result.trouble}")
-        results.append(result)
-    return results
 
 
 def compare_all(

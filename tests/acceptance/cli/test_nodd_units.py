@@ -25,7 +25,7 @@ ingest:
   queues:
     - {name: spool, kind: folder, path: spool}
   policies:
-    - {datasets: [hrrr], integrity: head}
+    - {datasets: [hrrr], integrity: magic}
   mirrors: {noaa-hrrr-bdp-pds: mirror}
 """
 MRMS = "CONUS/PrecipRate_00.00/20260101/MRMS_PrecipRate_00.00_20260101-{hour:02d}0000.grib2.gz"
@@ -48,12 +48,14 @@ def message(bucket: str, key: str, **more: Any) -> str:
 def units(project: Path, kfm: Callable[..., Any]) -> Callable[[str], str]:
     """A ledger with two units that are done, one in quarantine, and a dead message; gives ids by key."""
     (project / "kfm.yml").write_text(CONFIG)
-    (project / "mirror").mkdir()
+    mirrored = project / "mirror" / HRRR
+    mirrored.parent.mkdir(parents=True)
+    mirrored.write_bytes(b"GRIB, but longer than announced")
     spool = project / "spool"
     spool.mkdir()
     for hour in range(2):
         (spool / f"{hour}.json").write_text(message("noaa-mrms-pds", MRMS.format(hour=hour)))
-    (spool / "missing.json").write_text(message("noaa-hrrr-bdp-pds", HRRR))
+    (spool / "wrong.json").write_text(message("noaa-hrrr-bdp-pds", HRRR))
     (spool / "unknown.json").write_text(message("nobody-knows-it", "k", note=SECRET))
     worked = kfm("worker", "--until-idle")
     assert worked.code == 0, worked.err
@@ -91,7 +93,7 @@ def test_units_can_be_listed_and_shown(units: Any, kfm: Any, valid: Any) -> None
     assert (missing.code, "There is no unit" in missing.err) == (2, True)
 
 
-def test_watermarks_and_status(units: Any, kfm: Any, valid: Any) -> None:  # noqa: ARG001
+def test_watermarks_and_status(units: Any, kfm: Any, valid: Any) -> None:
     """How far each dataset has come, and what stands still, is told without looking at single units."""
     told = kfm("nodd", "watermarks", "--json").document
     valid("nodd-watermarks", told)
@@ -114,13 +116,13 @@ def test_a_unit_that_stands_still_says_why_and_how_to_go_on(units: Any, kfm: Any
     valid("explain", account.document)
     top = kfm("explain", stuck).out.splitlines()[0]
     assert unit["last_error_code"] in top
-    assert f"kfm replay run --dataset hrrr --status {unit['status']}" in top
+    assert f"kfm replay run --unit {stuck}" in top
     held = kfm("quarantine", "list", "--json").document["held"]
     valid("quarantine-list", {"held": held, "more": False})
     (entry,) = held
     assert (entry["grain"], entry["subject"]) == ("unit", stuck)
     shown = kfm("quarantine", "show", stuck)
-    assert "bring back    kfm replay run --dataset hrrr" in shown.out
+    assert f"bring back    kfm replay run --unit {stuck}" in shown.out
     refused = kfm("quarantine", "release", stuck, "--rationale", "x")
     assert refused.code == 2
     assert "kfm replay run" in refused.err
@@ -176,7 +178,7 @@ def test_lineage_and_provenance_of_a_unit(units: Any, kfm: Any, valid: Any, proj
 
 
 @pytest.mark.req("GOV-2")
-def test_history_is_sealed_and_checked(units: Any, kfm: Any, valid: Any, project: Path) -> None:  # noqa: ARG001
+def test_history_is_sealed_and_checked(units: Any, kfm: Any, valid: Any, project: Path) -> None:
     """What is not sealed is declared, sealing covers it, and a changed page makes the check fail."""
     assert "of units since page" in kfm("audit", "verify").out
     sealed = kfm("audit", "seal", "--json")
@@ -194,7 +196,7 @@ def test_history_is_sealed_and_checked(units: Any, kfm: Any, valid: Any, project
 
 
 @pytest.mark.req("WAL-16")
-def test_metrics_have_the_units(units: Any, kfm: Any) -> None:  # noqa: ARG001
+def test_metrics_have_the_units(units: Any, kfm: Any) -> None:
     """`kfm metrics` has the counters of units by their documented names."""
     lines = kfm("metrics").out.splitlines()
     assert 'nodd_sns_wal_records_total{dataset="mrms",status="succeeded"} 2' in lines

@@ -241,12 +241,15 @@ class Scene:
         scanned = Counter({(row[0], row[1]): int(row[2]) for row in self.sql(_BY_STATUS)})
         told = {key: amount for key, amount in self.units.unit_counts().items() if key[1] in STATUSES}
         assert {key: amount for key, amount in told.items() if amount} == dict(scanned)
+        shown = {row[0]: int(row[1]) for row in self.sql(_SHOWN)}
+        assert {one.collection_id: one.items for one in self.catalogue.collections() if one.items} == shown
         for (one,) in self.sql("SELECT wal_id FROM units"):
             stored = self.units.stored(one)
             assert stored is not None
             check_history(stored, self.units.history_of(one))
 
 
+_SHOWN = "SELECT collection_id, COUNT(*) FROM items WHERE data IS NOT NULL GROUP BY collection_id"
 _BY_STATUS = "SELECT dataset, status, COUNT(*) FROM units GROUP BY dataset, status"
 
 

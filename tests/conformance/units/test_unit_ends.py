@@ -7,10 +7,12 @@ import pytest
 from msgspec.structs import replace
 
 from kfm.core.catalogue import Search
+from kfm.core.errors import IllegalTransition
 from kfm.core.unit_lineage import Ended
 from kfm.core.wal import Content, Finished
 from tests.conformance.store import ledgers
-from tests.conformance.units.scene import START_MS, Scene, done, entry, id_of, taken, undone
+from tests.conformance.units.scene import START_MS, Scene, done, entry, gone, id_of, taken, undone
+from tests.stand_ins import FakeClock
 
 EVERYWHERE = Search(bbox=(-180.0, -90.0, 180.0, 90.0))
 
@@ -50,6 +52,40 @@ def test_what_a_look_found_takes_the_place_of_what_was_announced(scene: Scene) -
     stored = scene.stored("a")
     assert (stored.etag, stored.size, stored.unit.extra) == ("e9", 99, {"seen": True})
     assert stored.sequencer == "01"
+
+
+@pytest.mark.req("WAL-9", "WAL-1")
+def test_what_is_no_success_does_not_land(scene: Scene) -> None:
+    """Without its provenance a unit has not succeeded, and no operator writes over the record's own fields."""
+    claimed = scene.claimed("a")
+    before = scene.everything()
+    for wrong in (done(claimed, provenance_status="failed"), done(claimed, extra='{"status":"ok"}')):
+        with pytest.raises(IllegalTransition):
+            scene.end(wrong)
+        assert scene.everything() == before
+    assert scene.end(done(claimed, provenance_status="partial")).succeeded == (claimed.wal_id,)
+    assert scene.stored("a").unit.provenance_status == "partial"
+    scene.check()
+
+
+@pytest.mark.req("WAL-12")
+def test_the_same_story_ends_the_same() -> None:
+    """The same announcements, answers and times leave the same ledger, to the last byte."""
+    ledgers_left = []
+    for _ in range(2):
+        clock = FakeClock()
+        scene = Scene(ledgers.memory_store(clock))
+        scene.take(*(taken(name) for name in "abcd"))
+        first, second, third, fourth = sorted(scene.claim(), key=lambda one: one.wal_id)
+        scene.end(done(first), undone(second), undone(third, "quarantine"))
+        clock.sleep_ms(3_600_000)
+        assert scene.units.reap_units(0.5) == 1
+        scene.take(taken("a", "e2", "02"), taken("b", "e1", "02"), gone("c", "02", "remove"))
+        clock.sleep_ms(3_600_000)
+        scene.end(*(done(one) for one in scene.claim()), done(fourth))
+        ledgers_left.append(scene.everything())
+        scene.check()
+    assert ledgers_left[0] == ledgers_left[1]
 
 
 # --- fences --------------------------------------------------------------------------

@@ -133,8 +133,8 @@ class Units(RuleBasedStateMachine):
 
 TestUnits = pytest.mark.req("WAL-2", "WAL-3", "WAL-5", "WAL-6", "WAL-10", "WAL-14")(Units.TestCase)
 TestUnits.settings = settings(
-    max_examples=60,
-    stateful_step_count=50,
+    max_examples=40,
+    stateful_step_count=40,
     deadline=None,
     derandomize=True,
     suppress_health_check=list(HealthCheck),

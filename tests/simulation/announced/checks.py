@@ -65,6 +65,7 @@ class Checks:
         self.heard: list[Intake] = []  # what became durable, in its order
         self.told: set[tuple[str, int]] = set()  # (unit, content version) whose success was told
         self.failures: set[tuple[str, int]] = set()
+        self.replayed: set[tuple[str, str]] = set()
         self._broken: Violation | None = None
         self._page = 0
         self._letter = 0
@@ -146,7 +147,9 @@ class Checks:
         else:
             require(event in NOTES and status == seen.status, "a note leaves the status as it is", **facts)
             quiet = event == "stale" or seen.status == "in_progress"
-            require(version == seen.version + (not quiet), "a lease keeps its fence, others lose theirs", **facts)
+            require(
+                version == seen.version + (not quiet), "a lease keeps its fence, others lose theirs", **facts
+            )
         getattr(self, f"_{event}")(seen, at_ms, details, worker_id, facts)
         require(attempts == seen.attempts, "attempts are those that were opened", said=attempts, **facts)
         seen.status, seen.version = status, version
@@ -158,7 +161,9 @@ class Checks:
 
     def _claimed(self, seen: Seen, at_ms: int, _details: Any, worker_id: str | None, facts: Any) -> None:
         require(at_ms >= seen.not_before_ms, "nothing is claimed before its time", at_ms=at_ms, **facts)
-        require(self._position(seen, in_flight=False), "nothing is claimed while its switch is thrown", **facts)
+        require(
+            self._position(seen, in_flight=False), "nothing is claimed while its switch is thrown", **facts
+        )
         seen.attempts = max(seen.attempts, 1)
         seen.charged += 1
         require(seen.charged <= ATTEMPTS_MAX, "no grant has more than its attempts", **facts)
@@ -178,7 +183,9 @@ class Checks:
         if seen.code == LEASE_EXPIRED:
             self.counts["lapsed"] += 1
             gone = self.world.is_dead(seen.worker_id or "")
-            require(gone or at_ms >= seen.lease_until_ms, "a lease holds until it lapses", at_ms=at_ms, **facts)
+            require(
+                gone or at_ms >= seen.lease_until_ms, "a lease holds until it lapses", at_ms=at_ms, **facts
+            )
             if not seen.alone:
                 self.counts["isolated"] += 1
                 seen.charged, seen.alone = max(0, seen.charged - 1), True
@@ -193,9 +200,16 @@ class Checks:
         if seen.code not in UNCHARGED:
             seen.attempts += 1
 
-    def _replayed(self, seen: Seen, at_ms: int, details: Any, _worker: Any, _facts: Any) -> None:
+    def _replayed(self, seen: Seen, at_ms: int, details: Any, _worker: Any, facts: Any) -> None:
         seen.attempts += 1
-        self._granted(seen, at_ms, details)
+        if "replay_id" not in details:
+            self._granted(seen, at_ms, details)
+            return
+        key = (details["replay_id"], facts["unit"])
+        require(key not in self.replayed, "a replay brings a unit back once", key=key, **facts)
+        self.replayed.add(key)
+        self.counts["replayed"] += 1
+        seen.charged, seen.not_before_ms = 0, at_ms
 
     _migrated = _replayed
 
@@ -247,7 +261,9 @@ class Checks:
         """Successes are told in their own transaction, once for each content version."""
         told: set[tuple[str, int]] = set()
         for number, body in self.all(
-            "SELECT number, body FROM outbox WHERE number > ? AND topic = ? ORDER BY number", self._letter, TOPIC
+            "SELECT number, body FROM outbox WHERE number > ? AND topic = ? ORDER BY number",
+            self._letter,
+            TOPIC,
         ):
             self._letter = number
             for ended in json.loads(body):
@@ -280,9 +296,15 @@ class Checks:
         assets = [json.loads(text) for (text,) in texts]
         return [(asset["wal_id"], asset["content_version"]) for asset in assets]
 
+    def shows(self, collection_id: str, item_id: str) -> bool:
+        sql = "SELECT 1 FROM items WHERE collection_id = ? AND item_id = ? AND data IS NOT NULL"
+        return bool(self.all(sql, collection_id, item_id))
+
     def figures(self) -> None:
         """Figures say what counting would."""
-        counted = {(a, b): n for a, b, n in self.all("SELECT dataset, status, COUNT(*) FROM units GROUP BY 1, 2")}
+        counted = {
+            (a, b): n for a, b, n in self.all("SELECT dataset, status, COUNT(*) FROM units GROUP BY 1, 2")
+        }
         kept: Counter[tuple[str, str]] = Counter()
         for table in ("unit_totals", "unit_deltas"):
             for dataset, name, amount in self.all(f"SELECT dataset, name, amount FROM {table}"):

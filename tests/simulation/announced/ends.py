@@ -1,4 +1,4 @@
-"""What must hold once everything has settled: the catalogue is the one that the announcements' order makes."""
+"""What must hold once everything has settled: the catalogue is what the announcements' order makes."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kfm.core.catalogue import AssetFacts
+from kfm.core.catalogue import AssetFacts, Search
 from kfm.core.unit_lineage import TOPIC
 from kfm.core.wal import Content
 from kfm.ingest.entries import entry
+from kfm.store.catalogue_reading import CatalogueTables
 from kfm.store.units import UnitReader
 from tests.simulation.announced.feed import Event, Posted, Thing, registry
 from tests.simulation.judging import require
@@ -90,10 +91,6 @@ def expected(checks: Checks, thing: Thing) -> Event | None:
     return counted[-1] if counted else None
 
 
-def has_look(checks: Checks, thing: Thing) -> bool:
-    return checks.world.has_look
-
-
 def asks(checks: Checks, thing: Thing) -> bool:
     """Is upstream itself asked about each of these objects?"""
     integrity = checks.world.settings.policy_of(thing.reading.dataset).integrity
@@ -107,7 +104,10 @@ def to_be_mended(checks: Checks) -> list[Thing]:
         thing = checks.thing(wal_id)
         if row.status in ("failed", "quarantined"):
             _given_up_rightly(checks, thing, row)
-            if checks.world.settings.policy_of(thing.reading.dataset).reissue == "update" and not thing.poison:
+            if (
+                checks.world.settings.policy_of(thing.reading.dataset).reissue == "update"
+                and not thing.poison
+            ):
                 found.append(thing)
     return sorted(found, key=lambda thing: thing.uri)
 
@@ -117,8 +117,8 @@ def _given_up_rightly(checks: Checks, thing: Thing, row: Row) -> None:
     if row.status == "quarantined":
         damaged = any(one.damaged for one in thing.events)
         require(
-            row.error_code == "SIZE_MISMATCH" and damaged and asks(checks, thing)
-            or row.error_code == "SIZE_MISMATCH" and damaged and not thing.sequenced,
+            (row.error_code == "SIZE_MISMATCH" and damaged and asks(checks, thing))
+            or (row.error_code == "SIZE_MISMATCH" and damaged and not thing.sequenced),
             "only what is damaged is quarantined",
             row=row,
             moves=seen.moves,
@@ -155,6 +155,7 @@ def at_the_end(checks: Checks) -> None:
     _letters(checks)
     _dead_letters(checks)
     _histories(checks)
+    _replicas(checks)
 
 
 def _shown(checks: Checks) -> dict[str, tuple[Any, ...]]:
@@ -193,7 +194,8 @@ def _ends(checks: Checks, thing: Thing, row: Row, shown: tuple[Any, ...] | None)
         _is_right(checks, thing, row, shown, facts)
     assert last is not None
     if policy.reissue == "ignore" or not thing.sequenced:
-        return _loosely(checks, thing, row, facts)
+        _loosely(checks, thing, row, facts)
+        return
     require(bool(row.removed) == (last.kind == "delete"), "the last event decides what is there", **facts)
     if last.kind == "put":
         require(row.etag == last.etag, "the catalogue has the newest bytes", **facts)
@@ -227,12 +229,28 @@ def _is_right(checks: Checks, thing: Thing, row: Row, shown: tuple[Any, ...], fa
     require(doubts == (["TIME_FUTURE"] if is_early else []), "doubts are those of the record", **facts)
     require(row.metadata_status == ("suspect" if is_early else "ok"), "statuses follow the record", **facts)
     if not is_early:
-        require(json.loads(properties) == json.loads(made.properties), "an item follows from its key", **facts)
+        require(
+            json.loads(properties) == json.loads(made.properties), "an item follows from its key", **facts
+        )
 
 
 def _letters(checks: Checks) -> None:
     posted = dict(checks.all("SELECT event_id, body FROM outbox WHERE topic = ?", TOPIC))
     require(checks.world.arrived == posted, "what arrived is what was posted, byte by byte")
+
+
+def _replicas(checks: Checks) -> None:
+    """What others show of our catalogue is what it shows itself."""
+    world = checks.world
+    if not world.replicas:
+        return
+    catalogue = CatalogueTables(world.database)
+    found = catalogue.find_items(Search(limit=10_000))
+    ours = {
+        (item.collection_id, item.item_id): (item.revision, tuple(asset.etag for asset in item.assets))
+        for item in found
+    }
+    require(world.shelf.items == ours, "a replica shows what we do", theirs=world.shelf.items, ours=ours)
 
 
 def _dead_letters(checks: Checks) -> None:
@@ -245,4 +263,6 @@ def _histories(checks: Checks) -> None:
     reader = UnitReader(checks.world.database)
     for wal_id, seen in checks.units.items():
         moves = [(move.event, move.version) for move in reader.history_of(wal_id)]
-        require(moves == seen.moves, "a unit's history is told whole and in order", told=moves, was=seen.moves)
+        require(
+            moves == seen.moves, "a unit's history is told whole and in order", told=moves, was=seen.moves
+        )

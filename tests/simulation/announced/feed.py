@@ -140,7 +140,9 @@ class Feed:
         if self._unsaid and (self.rng.random() < 0.6 or not self._plan):
             yield from self.messages(now_ms)
 
-    def happen(self, thing: Thing, kind: Literal["put", "delete"], now_ms: int, *, good: bool = False) -> None:
+    def happen(
+        self, thing: Thing, kind: Literal["put", "delete"], now_ms: int, *, good: bool = False
+    ) -> None:
         rng = self.rng
         if kind == "delete" and thing.now is None:
             kind = "put"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kfm.core.errors import BackendUnavailable, UpstreamUnavailable
 from kfm.core.evidence import Letter
@@ -158,6 +158,75 @@ class SimObjects:
 
     def list(self, provider: str, bucket: str, prefix: str) -> Iterator[ObjectStat]:
         yield from ()
+
+
+class Shelf:
+    """An external catalogue, as it is for everybody."""
+
+    def __init__(self) -> None:
+        self.items: dict[tuple[str, str], tuple[int, tuple[str | None, ...]]] = {}
+        self.late: list[Process] = []  # who took something newer away: he has to tell
+
+    @property
+    def has_untold(self) -> bool:
+        """Somebody overslept, wrote all the same, and died before he could tell. Only comparing finds it."""
+        return any(process.dead for process in self.late)
+
+
+class SimReplica:
+    """Implements `ingest_ports.StacReplica` for one process."""
+
+    def __init__(self, world: AnnouncedWorld, process: Process) -> None:
+        self._world = world
+        self._scheduler = world.scheduler
+        self._process = process
+
+    def _reached(self) -> None:
+        scheduler = self._scheduler
+        scheduler.point(self._process, "replica")
+        if scheduler.chances.switch and self._world.dice.random() < self._world.replica_away:
+            raise UpstreamUnavailable("simulated: no replica")
+
+    def _answered(self) -> None:
+        if self._scheduler.unlucky(self._scheduler.chances.fail_after):
+            raise UpstreamUnavailable("simulated: the replica's answer was lost")
+        self._scheduler.point(self._process, "replicated")
+
+    def ensure_collection(self, body: dict[str, Any]) -> None:
+        self._reached()
+
+    def put_item(self, body: dict[str, Any]) -> None:
+        self._reached()
+        key, items = (body["collection"], body["id"]), self._world.shelf.items
+        if key in items and items[key][0] > body["revision"]:
+            self._wrote_late()
+        items[key] = (body["revision"], body["etags"])
+        self._answered()
+
+    def delete_item(self, collection_id: str, item_id: str) -> None:
+        self._reached()
+        if (collection_id, item_id) in self._world.shelf.items and self._world.checks.shows(
+            collection_id, item_id
+        ):
+            self._wrote_late()
+        self._world.shelf.items.pop((collection_id, item_id), None)
+        self._answered()
+
+    def _wrote_late(self) -> None:
+        self._scheduler.counts["an older revision came late"] += 1
+        self._world.shelf.late.append(self._process)
+
+    def revisions(self, collection_id: str, ids: Sequence[str]) -> dict[str, int | None]:
+        self._reached()
+        found = ((item_id, self._world.shelf.items.get((collection_id, item_id))) for item_id in ids)
+        return {item_id: item[0] for item_id, item in found if item is not None}
+
+    def items(self, collection_id: str) -> Iterator[tuple[str, int | None]]:
+        for (collection, item_id), (revision, _) in sorted(self._world.shelf.items.items()):
+            if collection == collection_id:
+                yield item_id, revision
+
+    def close(self) -> None: ...
 
 
 class SimCollector:

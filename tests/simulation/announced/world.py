@@ -7,13 +7,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from kfm.core.catalogue import Item
 from kfm.core.errors import KfmError
 from kfm.core.gates import switch_gate
-from kfm.core.records import GateResult, GovernanceEntry, Switch
+from kfm.core.records import GateResult
 from kfm.core.settings import Ingest, IngestPolicy
 from kfm.core.unit_lineage import TOPIC
 from kfm.core.wal import Claimed, Done, Intake, IntakeReport, Undone
 from kfm.engine.ingesting import Ingesting, Poller, Worker
+from kfm.engine.replicating import Replicator
 from kfm.engine.unit_service import Account, Duty, UnitService, poll_until
 from kfm.ingest.operators.chain import looking
 from kfm.ingest.remembering import Memory
@@ -23,14 +25,21 @@ from kfm.recovery.shields import Shield
 from kfm.recovery.upstream_shield import ShieldedUpstream, circuit_name
 from kfm.store.ledger import SqlStore
 from tests.simulation.adapters import SimClock, SimDatabase, SimIds, SimRng
+from tests.simulation.announced import people
 from tests.simulation.announced.checks import Checks
 from tests.simulation.announced.feed import Feed, registry
-from tests.simulation.announced.surroundings import Line, SimCollector, SimObjects, SimQueue
+from tests.simulation.announced.surroundings import (
+    Line,
+    Shelf,
+    SimCollector,
+    SimObjects,
+    SimQueue,
+    SimReplica,
+)
 from tests.simulation.scheduler import CALM, Chances, Crashed, Process, Scheduler
 
 MINUTE_MS = 60_000
 DATASETS = ("hrrr", "nexrad-l2", "gauges")
-SCOPES = ("all", "dataset:hrrr", "dataset:nexrad-l2", "dataset:gauges")
 ROUNDS_MAX = 400  # of the end, in which all that is left is done
 
 
@@ -46,8 +55,10 @@ class AnnouncedWorld:
             fail_before=rng.choice((0.0, 0.005, 0.02)),
             fail_after=rng.choice((0.0, 0.01, 0.03)),
             power_cut=rng.choice((0.0, 0.0, 0.002)),
+            stall_ms=rng.choice((15_000, 60_000, 11 * MINUTE_MS)),
         )
         self.scheduler = Scheduler(seed, weather)
+        self._weather = weather
         self.scheduler.on_power_cut = self._cut_power
         self.feed = Feed(seed, self.scheduler.now_ms)
         self.settings = Ingest(
@@ -64,6 +75,10 @@ class AnnouncedWorld:
         self.is_over = False
         self.collector_away = rng.choice((0.0, 0.3, 0.9))
         self.arrived: dict[str, str] = {}
+        self.shelf = Shelf()
+        self.replicas = ("shelf",) if rng.random() < 0.4 else ()
+        self.replica_away = rng.choice((0.0, 0.0, 0.5))
+        self.slow = bool(self.replicas) and rng.random() < 0.3  # claims of replicas last for minutes
         self.dead_workers: dict[str, Process] = {}
         self.remote: set[str] = set()
         self.checks = Checks(self)
@@ -75,7 +90,9 @@ class AnnouncedWorld:
         rng = self.dice
         return IngestPolicy(
             datasets=(dataset,),
-            integrity=rng.choice(("announced", "announced", "head", "magic" if dataset == "hrrr" else "head")),
+            integrity=rng.choice(
+                ("announced", "announced", "head", "magic" if dataset == "hrrr" else "head")
+            ),
             reissue=rng.choice(("update", "update", "update", "ignore")),
             removal=rng.choice(("keep", "remove")),
         )
@@ -136,6 +153,7 @@ class AnnouncedWorld:
             policy_epoch=store.policy_epoch,
             look=looking(shielded, _media_type) if self.has_look else None,
             shut=shut,
+            replicas=self.replicas,
             spread=lambda work, claimed: self._spread(process, work, claimed),
         )
         return kernel, store
@@ -178,6 +196,8 @@ class AnnouncedWorld:
             Duty("figures", 9_000, lambda: wal.fold_counts(self.dice.choice((2, 10_000)))),
             Duty("lineage", 7_000, lambda: self._deliver(store, process)),
         ]
+        if self.replicas:
+            duties.append(Duty("replicas", 5_000, self.replicator(store, process).step))
         return UnitService(
             Worker(kernel),
             kernel.clock,
@@ -207,7 +227,8 @@ class AnnouncedWorld:
 
     def _rest(self, process: Process, delay_ms: int) -> None:
         """Longer than asked for: waking up for nothing tells nothing."""
-        self.scheduler.sleep(process, min(delay_ms, 5 * MINUTE_MS) * self.dice.choice((1, 5, 10)))
+        factor = self.dice.choice((1, 60, 200) if self.slow else (1, 5, 10))
+        self.scheduler.sleep(process, min(delay_ms * factor, 5 * MINUTE_MS))
 
     def _deliver(self, store: SqlStore, process: Process) -> None:
         deliver_letters(
@@ -219,44 +240,55 @@ class AnnouncedWorld:
             deadline_ms=5_000,
         )
 
-    def _govern(self, process: Process) -> None:
-        """Somebody throws switches, and lifts them."""
-        store = self.store(process)
-        for _ in range(self.dice.randrange(1, 4)):
-            self.scheduler.sleep(process, self.dice.randrange(10, 15_000))
-            scope = self.dice.choice(SCOPES)
-            for position in (self.dice.choice(("paused", "stopped")), "running"):
-                try:
-                    self._switch(store, scope, position)
-                except KfmError:
-                    continue
-                self.scheduler.sleep(process, self.dice.choice((10, 500, 20_000)))
+    def _carry(self, process: Process, lasts_ms: int) -> None:
+        """Somebody who does nothing but see to the replica."""
+        until_ms = self.scheduler.now_ms + lasts_ms
+        made = self.replicator(self.store(process), process)
+        while self.scheduler.now_ms < until_ms:
+            try:
+                made.step()
+            except KfmError as error:
+                self.outcomes[f"replicator {error.code}"] += 1
+            self.go_on()
+            self._rest(process, 1_000)
 
-    def _switch(self, store: SqlStore, scope: str, position: Any) -> None:
-        now_ms = store.now_ms()
-        switch = Switch(scope=scope, position=position, rationale="simulated", actor="sim", set_at_ms=now_ms)
-        entry = GovernanceEntry(kind="switch", subject=scope, actor="sim", recorded_at_ms=now_ms)
-        store.set_switch(switch, entry)
+    def _compare(self, process: Process) -> None:
+        """As `kfm catalogue reconcile --repair`."""
+        self.replicator(self.store(process), process).compare(repair=True)
+
+    def replicator(self, store: SqlStore, process: Process) -> Replicator:
+        return Replicator(
+            self.replicas[0],
+            SimReplica(self, process),
+            store.replicas(),
+            store.catalogue(),
+            shelved,
+            lambda _figures: {},
+        )
 
     # --- a whole life -----------------------------------------------------------------
 
     def live(self) -> None:
         rng = self.dice
         for _ in range(rng.randrange(1, 3)):
-            lasts_ms = rng.choice((3_000, 15_000, 60_000))
+            lasts_ms = 20 * MINUTE_MS if self.slow else rng.choice((3_000, 15_000, 60_000))
             for _ in range(rng.randrange(15)):
                 self.go_on()
             for line in self.lines:
                 if rng.random() < 0.7:
-                    self._start("p", lambda process, line=line, lasts=lasts_ms: self._poll(process, line, lasts))
+                    self._start(
+                        "p", lambda process, line=line, lasts=lasts_ms: self._poll(process, line, lasts)
+                    )
             for _ in range(rng.randrange(1, 4)):
                 polls = rng.random() < 0.4
                 self._start(
                     "w",
                     lambda process, lasts=lasts_ms, polls=polls: self._work(process, lasts, polls=polls),
                 )
+            for _ in range(rng.randrange(1, 4) if self.slow else 0):
+                self._start("c", lambda process, lasts=lasts_ms: self._carry(process, lasts))
             if rng.random() < 0.3:
-                self._start("g", self._govern)
+                self._start("g", lambda process: people.govern(self, process))
             self.scheduler.run()
         self._finish()
 
@@ -264,17 +296,31 @@ class AnnouncedWorld:
         """Everything is repaired; a healthy worker does what is left."""
         self.is_over = True
         self.scheduler.chances = CALM
-        self._start("governor", self._lift)
+        self._start("governor", lambda process: people.lift(self, process))
         self.scheduler.run()
         self._settle()
+        self.checks.to_be_mended()
+        if self.dice.random() < 0.5:
+            self._bring_back()
         for thing in self.checks.to_be_mended():
             self.feed.happen(thing, "put", self.scheduler.now_ms, good=True)
         self._settle()
+        if self.shelf.has_untold:
+            self.scheduler.counts["compared"] += 1
+            self._start("compare", self._compare)
+            self.scheduler.run()
+            self._settle()
         self.checks.at_the_end()
 
-    def _lift(self, process: Process) -> None:
-        for scope in SCOPES:
-            self._switch(self.store(process), scope, "running")
+    def _bring_back(self) -> None:
+        """Two people have the same idea, and the weather is as before."""
+        self.scheduler.chances = self._weather
+        for dataset in DATASETS:
+            for _ in range(2):
+                self._start("r", lambda process, dataset=dataset: people.replay(self, process, dataset))
+        self.scheduler.run()
+        self.scheduler.chances = CALM
+        self._settle()
 
     def _settle(self) -> None:
         """Until nothing waits. Time passes only where it must."""
@@ -303,7 +349,14 @@ class AnnouncedWorld:
         ((letter_ms,),) = execute(
             "SELECT MIN(not_before_ms) FROM outbox WHERE topic = ? AND delivered_at_ms IS NULL", (TOPIC,)
         ).fetchall()
-        return min((one for one in (*hidden, unit_ms, letter_ms) if one is not None), default=None)
+        ((owed_ms,),) = execute("SELECT MIN(not_before_ms) FROM replica_items WHERE wanted > sent").fetchall()
+        return min((one for one in (*hidden, unit_ms, letter_ms, owed_ms) if one is not None), default=None)
+
+
+def shelved(item: Item) -> dict[str, Any]:
+    """As much of an item as the rules are about."""
+    etags = tuple(asset.etag for asset in item.assets)
+    return {"collection": item.collection_id, "id": item.item_id, "revision": item.revision, "etags": etags}
 
 
 def _media_type(dataset: str) -> str:

@@ -76,12 +76,12 @@ CASES = {
     "given up": (
         stored("failed", last_error_code="HTTP_503", last_error_message="Away."),
         "was given up after 1 attempt: HTTP_503: Away.",
-        "kfm replay run --dataset hrrr --status failed --error-code HTTP_503 --mode failed-only",
+        f"kfm replay run --unit {WAL_ID} --mode failed-only",
     ),
     "quarantined": (
         stored("quarantined", last_error_code="MAGIC_WRONG", last_error_message="No GRIB"),
         "is in quarantine after 1 attempt: MAGIC_WRONG: No GRIB.",
-        "--status quarantined --error-code MAGIC_WRONG --mode repair-and-replace",
+        f"--unit {WAL_ID} --mode repair-and-replace",
     ),
     "done": (
         stored("succeeded", stac_item_id="i", stac_collection_id="c"),

@@ -54,17 +54,13 @@ DELETE FROM assets WHERE item = :item AND role = :role RETURNING item
 -- name: assets.of
 SELECT item, role, facts FROM assets WHERE item IN (SELECT value FROM json_each(:items)) ORDER BY item, role
 
--- name: items.collections
-SELECT collection_id, COUNT(*), MIN(COALESCE(start_ms, at_ms)), MAX(COALESCE(end_ms, at_ms)),
-  MIN(CASE WHEN west > east THEN -180.0 ELSE west END), MIN(south),
-  MAX(CASE WHEN west > east THEN 180.0 ELSE east END), MAX(north)
-FROM items WHERE data IS NOT NULL GROUP BY collection_id ORDER BY collection_id
-
 -- name: replica_items.want
 INSERT INTO replica_items (replica, collection_id, item_id, wanted, sent, not_before_ms, tries)
 VALUES (:replica, :collection_id, :item_id, :wanted, 0, 0, 0)
 ON CONFLICT (replica, collection_id, item_id) DO UPDATE SET
-  wanted = CASE WHEN excluded.wanted > replica_items.wanted THEN excluded.wanted ELSE replica_items.wanted END
+  wanted = CASE
+    WHEN excluded.wanted > replica_items.wanted THEN excluded.wanted ELSE replica_items.wanted + 1
+  END
 
 -- name: replica_items.next_replica
 SELECT replica FROM replica_items WHERE replica > :after ORDER BY replica LIMIT 1

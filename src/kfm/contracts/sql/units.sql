@@ -16,7 +16,6 @@ INSERT INTO units (
   0
 )
 ON CONFLICT (wal_id) DO NOTHING
-RETURNING wal_id
 
 -- name: units.bring_in
 INSERT INTO units (
@@ -113,7 +112,6 @@ UPDATE units SET
   trail = trail || :trail
 WHERE wal_id = :wal_id AND version = :version AND content_version = :done_version AND status = 'in_progress'
   AND (removed < 2 OR removed = :removed)
-RETURNING wal_id
 
 -- name: units.stac_status
 UPDATE units SET stac_status = :stac_status WHERE wal_id = :wal_id
@@ -121,11 +119,6 @@ UPDATE units SET stac_status = :stac_status WHERE wal_id = :wal_id
 -- name: units.leased
 SELECT wal_id, worker_id, lease_until_ms FROM units
 WHERE status = 'in_progress' ORDER BY lease_until_ms LIMIT :row_limit
-
--- name: units.renew
-UPDATE units SET lease_until_ms = :lease_until_ms
-WHERE wal_id = :wal_id AND version = :version AND status = 'in_progress'
-RETURNING wal_id
 
 -- name: units.list
 SELECT
@@ -251,3 +244,7 @@ RETURNING record_index
 
 -- name: units.contents
 SELECT wal_id, status, etag, size, removed FROM units WHERE wal_id IN (SELECT value FROM json_each(:wal_ids))
+
+-- name: units.of_page
+SELECT wal_id FROM units
+WHERE wal_id IN (SELECT value FROM json_each(:wal_ids)) AND trail LIKE :trail

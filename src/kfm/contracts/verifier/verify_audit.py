@@ -14,7 +14,8 @@ The chain: one JSON object a line, in RFC 8785 form (keys sorted, no white space
 An anchor is a line {"at": .., "environment": .., "hash": .., "number": ..} that was kept elsewhere.
 Anchors of another environment than the export's are left out. The other files of an export are compared
 with export.json, and their rows with the chain; of the retry log, which has no rows there, nothing but
-its checksum is known.
+its checksum is known. unit-pages.jsonl, where it is there, holds the history of units: the SHA-256 of a zero
+byte and a line is a leaf of the tree (RFC 6962) whose root an entry of kind `seal` about `units` holds.
 """
 
 from __future__ import annotations
@@ -233,11 +234,53 @@ def extract_problems(
             yield f"{name}: row {number} of the chain is not in it"
 
 
-def ledger_problems(folder: str, report: dict[str, Any], seen: dict[int, dict[str, Any]]) -> list[str]:
+def page_problems(folder: str, seen: dict[int, dict[str, Any]], notes: list[str]) -> Iterable[str]:
+    """Pages of the history of units that are not what was sealed. Each line is what was hashed."""
+    path = os.path.join(folder, "unit-pages.jsonl")
+    if not os.path.lexists(path):
+        return
+    leaves: dict[int, bytes] = {}
+    with opened(path) as file:
+        for line in file:
+            page = json.loads(line.decode("utf-8"))
+            withheld = page["kfm"] == "withheld-page/1"
+            leaves[page["number"]] = (
+                bytes.fromhex(page["leaf"]) if withheld
+                else hashlib.sha256(b"\x00" + line.rstrip(b"\n")).digest()
+            )  # fmt: skip
+    sealed = seals = 0
+    for number, link in seen.items():
+        entry = link.get("entry")
+        if not entry or (entry["kind"], entry["subject"]) != ("seal", "units"):
+            continue
+        details = entry["details"]
+        named = [leaves.get(at) for first, last in details["members"] for at in range(first, last + 1)]
+        found = [leaf for leaf in named if leaf is not None]
+        if len(found) != details["count"] or root(found) != details["root"]:
+            yield f"unit-pages.jsonl: it is not what row {number} of the chain has sealed"
+        sealed, seals = sealed + len(found), seals + 1
+    notes.append(f"sealed: {sealed} pages of the history of units by {seals} seals")
+    if len(leaves) > sealed:
+        notes.append(f"unsealed: {len(leaves) - sealed} pages of the history of units, for which nothing vouches")
+
+
+def root(leaves: list[bytes]) -> str:
+    """Of a tree of hashes, as RFC 6962 has it."""
+    level = leaves or [hashlib.sha256(b"").digest()]
+    while len(level) > 1:
+        pairs = [level[at : at + 2] for at in range(0, len(level), 2)]
+        level = [hashlib.sha256(b"\x01" + b"".join(pair)).digest() if len(pair) == 2 else pair[0] for pair in pairs]
+    return level[0].hex()
+
+
+def ledger_problems(
+    folder: str, report: dict[str, Any], seen: dict[int, dict[str, Any]], notes: list[str]
+) -> list[str]:
     """What is wrong with the files beside the chain."""
     try:
         return [
             *file_problems(folder, report),
+            *page_problems(folder, seen, notes),
             *version_problems(load(folder, "versioning_ledger.json"), seen),
             *extract_problems("postmortems.json", {"postmortem"}, load(folder, "postmortems.json"), seen),
             *extract_problems(
@@ -329,7 +372,9 @@ def main(arguments: list[str] | None = None) -> int:
     if not report["sound"]:
         pass  # what it proves about other files is nothing
     elif os.path.lexists(os.path.join(options.folder, "export.json")):
-        problems = ledger_problems(options.folder, report, seen)
+        notes: list[str] = []
+        problems = ledger_problems(options.folder, report, seen, notes)
+        lines += notes
         lines += [f"BROKEN {problem}" for problem in problems] or [
             "sound: the other files agree with the chain"
         ]

@@ -5,4 +5,4 @@ WHERE replica = :replica AND (collection_id, item_id) IN (
   WHERE replica = :replica AND wanted > sent AND not_before_ms <= :now_ms
   ORDER BY not_before_ms LIMIT :row_limit FOR UPDATE SKIP LOCKED
 ) AND wanted > sent
-RETURNING collection_id, item_id, wanted, sent, tries
+RETURNING collection_id, item_id, wanted, sent, tries, not_before_ms

@@ -45,3 +45,7 @@ RETURNING dataset, name, amount, high_ms
 -- name: units.contents
 SELECT wal_id, status, etag, size, removed FROM units
 WHERE wal_id IN (SELECT jsonb_array_elements_text(:wal_ids::jsonb))
+
+-- name: units.of_page
+SELECT wal_id FROM units
+WHERE wal_id IN (SELECT jsonb_array_elements_text(:wal_ids::jsonb)) AND trail LIKE :trail

@@ -1,0 +1,315 @@
+"""`kfm replay`: bring units back, exactly those that a frozen plan names."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+
+from kfm.cli.options import session_options
+from kfm.cli.replay_inspect import all_receipts, find_replay, inspect
+from kfm.cli.replay_options import (
+    names_units,
+    pace_options,
+    read_plan,
+    read_spec,
+    selection_options,
+    spec_of,
+    write_record,
+)
+from kfm.cli.session import Session
+from kfm.core.errors import RationaleRequired, UsageError
+from kfm.core.wording import counted
+
+REFUSED = 3
+FINDINGS = 1
+SELECTED_MAX = 100
+
+
+@click.group(name="replay")
+def command() -> None:
+    """Bring back units that failed, were put into quarantine, or have to be made anew.
+
+    \b
+    The way to go:
+      kfm replay select  --dataset hrrr --error-code HTTP_503        look
+      kfm replay dry-run --dataset hrrr --error-code HTTP_503 --selection-file plan.json
+      kfm replay run     --selection-file plan.json --confirm --rationale "the bucket is back"
+      kfm worker --until-idle                                        work them off
+      kfm replay inspect REPLAY                                      see what became of them
+    """
+
+
+# --- looking ---------------------------------------------------------------------------
+
+
+@command.command(name="select")
+@selection_options
+@session_options
+def select(session: Session, save_spec: str | None, **wish: Any) -> None:
+    """List the units that are meant, and whether each would come back. Changes nothing."""
+    from kfm.cli.replay_lines import unit_document, unit_table
+    from kfm.wiring.replays import selected
+
+    with session.app(read_only=True) as app:
+        spec = spec_of(wish, app.clock.now_ms())
+        limit = spec.limit or SELECTED_MAX
+        found = selected(app, spec, limit + 1)
+    shown, more = found[:limit], len(found) > limit
+    _save(session, save_spec, spec)
+    documents = [{**unit_document(unit), "left_out": why} for unit, why in shown]
+    lines = unit_table(shown, verdicts=True) if shown else ["no units are selected"]
+    session.emit({"units": documents, "more": more}, lines, rows=documents)
+    if more and session.output == "text":
+        session.note(f"more units are selected than are shown: use --limit (now {limit})")
+
+
+@command.command(name="dry-run")
+@click.option("--selection-file", metavar="FILE", help="Write the frozen plan here, for `kfm replay run`.")
+@selection_options
+@session_options
+def dry_run(session: Session, selection_file: str | None, save_spec: str | None, **wish: Any) -> None:
+    """Freeze a plan: exactly the units that would come back, each as it is now. Changes nothing.
+
+    --selection-file keeps the plan itself: ids, versions and a digest; `kfm replay run --selection-file`
+    carries out that and nothing else, and refuses it once a unit has changed. --save-spec keeps only the
+    wish, of which `kfm replay from-spec` makes a new plan each time.
+    """
+    from kfm.wiring.replays import plan_of
+
+    with session.app(read_only=True) as app:
+        spec = spec_of(wish, app.clock.now_ms())
+        plan = plan_of(app, spec)
+    _save(session, save_spec, spec)
+    _show_plan(session, plan, selection_file)
+
+
+def _show_plan(session: Session, plan: Any, selection_file: str | None) -> None:
+    from kfm.cli.replay_lines import plan_document, plan_lines
+
+    if selection_file is not None:
+        write_record(selection_file, plan)
+    document = {**plan_document(plan), "selection_file": selection_file}
+    session.emit(document, plan_lines(plan), rows=document["units"])
+    if selection_file is not None and plan.units:
+        session.note(
+            f"carry it out: kfm replay run --selection-file {selection_file} --confirm --rationale TEXT"
+        )
+
+
+def _save(session: Session, path: str | None, spec: Any) -> None:
+    if path is not None:
+        write_record(path, spec)
+        session.note(f"the wish is kept: kfm replay from-spec {path}")
+
+
+# --- doing -----------------------------------------------------------------------------
+
+
+@command.command(name="run")
+@click.argument("replay_id", metavar="[REPLAY]", required=False)
+@click.option("--selection-file", metavar="FILE", help="A frozen plan of `kfm replay dry-run`.")
+@selection_options
+@pace_options
+@session_options
+def run(
+    session: Session, replay_id: str | None, selection_file: str | None, save_spec: str | None, **wish: Any
+) -> int:
+    """Carry out a plan: its units are due again, each with a new grant of attempts and a receipt.
+
+    The plan is one of a file, or made here and now of the options; with REPLAY, the id of a replay that was
+    begun or asked for before, it goes on. If a unit is not as it was planned, nothing is done. Killed at any
+    point, it goes on when the same plan is run again; two at once share the work. Switches are asked
+    between batches: kfm switch set paused --replays DATASET|all.
+
+    Units that had succeeded or are in quarantine, and everything in the mode repair-and-replace, need a
+    second person: the request is recorded, and `kfm approve` agrees to exactly this plan.
+
+    Exit codes: 0 done, or paused by --max-batches · 1 units changed meanwhile and were left alone ·
+    2 usage · 3 the plan has drifted, an approval is needed, a switch stands in the way, too many units.
+    """
+    _require_rationale(wish)
+    if sum((replay_id is not None, selection_file is not None, names_units(wish))) > 1:
+        raise UsageError(
+            "A replay has one plan: REPLAY, --selection-file, or options that select units.",
+            remedy="Leave out all but one. A file's plan is frozen, so nothing narrows it.",
+        )
+    with session.app() as app:
+        if replay_id is not None:
+            plan = find_replay(app.ledger.replay_reader(), replay_id).plan
+        elif selection_file is not None:
+            plan = read_plan(selection_file)
+        else:
+            from kfm.wiring.replays import plan_of
+
+            spec = spec_of(wish, app.clock.now_ms())
+            plan = plan_of(app, spec)
+            _save(session, save_spec, spec)
+        return _run(session, app, plan, wish)
+
+
+@command.command(name="from-spec")
+@click.argument("spec_file", metavar="SPEC")
+@click.option("--selection-file", metavar="FILE", help="Write the frozen plan here.")
+@pace_options
+@session_options
+def from_spec(session: Session, spec_file: str, selection_file: str | None, **wish: Any) -> int:
+    """Make a new plan of a wish that was kept with --save-spec; with --confirm carry it out at once.
+
+    Without --confirm it shows the plan, as `kfm replay dry-run` does, and changes nothing.
+    """
+    from kfm.wiring.replays import plan_of
+
+    spec = read_spec(spec_file)
+    if not wish["confirm"]:
+        with session.app(read_only=True) as app:
+            plan = plan_of(app, spec)
+        _show_plan(session, plan, selection_file)
+        return 0
+    _require_rationale(wish)
+    with session.app() as app:
+        plan = plan_of(app, spec)
+        if selection_file is not None:
+            write_record(selection_file, plan)
+        return _run(session, app, plan, wish)
+
+
+def _run(session: Session, app: Any, plan: Any, wish: dict[str, Any]) -> int:
+    from kfm.engine.replaying import Pace
+    from kfm.wiring.replays import ask, has_approval, person, run_plan
+
+    if not plan.units:
+        _emit_run(session, app, plan, None, None, 0)
+        return 0
+    if not _confirmed(session, plan, wish):
+        session.note("nothing was replayed")
+        return 0
+    by = person(app, wish["rationale"], wish["ticket"], wish["actor"])
+    if plan.needs_approval and not has_approval(app, plan):
+        request = ask(app, plan, by)
+        _emit_run(session, app, plan, None, request, REFUSED)
+        session.note(f"somebody else has to agree: kfm approve {request.request_id} --rationale TEXT")
+        session.note(f"what it is about: kfm replay inspect {plan.replay_id}")
+        session.note(f"then: kfm replay run {plan.replay_id} --confirm --rationale TEXT")
+        return REFUSED
+    pace = Pace(batch_size=wish["batch_size"], max_batches=wish["max_batches"], rate=wish["rate"])
+    with _progress(session, "replaying", len(plan.units)) as advance:
+        carried = run_plan(app, plan, pace, by, advance)
+    code = (
+        REFUSED if carried.stopped and carried.waiting else FINDINGS if "drifted" in carried.receipts else 0
+    )
+    _emit_run(session, app, plan, carried, None, code)
+    if carried.waiting:
+        for dataset, reason in carried.stopped.items():
+            session.note(f"{dataset} waits: {reason}")
+        session.note(f"go on with: kfm replay run {plan.replay_id} --confirm --rationale TEXT")
+    return code
+
+
+def _emit_run(session: Session, app: Any, plan: Any, carried: Any, request: Any, code: int) -> None:
+    from kfm.cli.quarantine import approval_document
+    from kfm.cli.replay_lines import plan_lines, receipt_document, replay_document, replay_line
+
+    reader = app.ledger.replay_reader()
+    replay = reader.replay(plan.replay_id)
+    told = replay_document(replay, reader.tally(plan.replay_id)) if replay is not None else None
+    receipts = []
+    if carried is not None and session.output != "text":
+        receipts = [receipt_document(one) for one in all_receipts(reader, plan.replay_id)]
+    document = {
+        "replay": told,
+        "left_out": plan.left_out,
+        "batches": carried.batches if carried is not None else 0,
+        "stopped": carried.stopped if carried is not None else {},
+        "receipts": receipts,
+        "request": approval_document(request) if request is not None else None,
+        "exit_code": code,
+    }
+    if request is not None:
+        lines = [*plan_lines(plan, units_shown=0), f"requested  {request.request_id}  {request.about}"]
+    elif told is not None:
+        lines = [replay_line(told)]
+    else:
+        lines = ["nothing to replay", *(f"left out: {many} {why}" for why, many in plan.left_out.items())]
+    session.emit(document, lines, rows=receipts)
+
+
+def _require_rationale(wish: dict[str, Any]) -> None:
+    if not (wish["rationale"] or "").strip():
+        raise RationaleRequired("A replay is run with --rationale TEXT.")
+
+
+def _confirmed(session: Session, plan: Any, wish: dict[str, Any]) -> bool:
+    if wish["confirm"] or session.yes:
+        return True
+    from kfm.cli.replay_lines import amounts
+
+    question = f"Replay {counted(len(plan.units), 'unit')} ({amounts(plan.by_dataset)})?"
+    try:
+        return session.confirm(question)
+    except UsageError:
+        raise UsageError(
+            f"{question} Nobody can be asked, so nothing was replayed.", remedy="Give --confirm."
+        ) from None
+
+
+@contextmanager
+def _progress(session: Session, what: str, total: int | None) -> Iterator[Any]:
+    from kfm.cli.progress import Silent, watcher
+
+    told = session.output == "text" or session.verbose
+    shown = watcher(is_tty=sys.stderr.isatty()) if told else Silent()
+    shown.phase(what, total)
+    try:
+        yield shown.advance
+    finally:
+        shown.done()
+
+
+# --- dead-letter queues ----------------------------------------------------------------
+
+
+@command.command(name="drain")
+@click.argument("queue", metavar="QUEUE")
+@click.option("--url", metavar="URL", help="Of its dead-letter queue; a folder's path for a folder.")
+@click.option(
+    "--limit", type=click.IntRange(1, 1_000_000), default=10_000, show_default=True, metavar="N",
+    help="At most N messages.",
+)  # fmt: skip
+@click.option("--rationale", metavar="TEXT", help="Why. Required.")
+@click.option("--ticket", metavar="ID", help="The ticket that this belongs to.")
+@click.option("--actor", metavar="NAME", help="On whose behalf; recorded beside the account that runs this.")
+@session_options
+def drain(session: Session, queue: str, url: str | None, limit: int, **wish: Any) -> int:
+    """Empty the dead-letter queue of QUEUE, as it is configured, into the ledger.
+
+    Each message is taken in as if it had come by its queue, and leaves the dead-letter queue once it is
+    durable. Units of it that had run out of attempts get another grant (reason dlq-drain). Who did it, and
+    why, is in the governance ledger.
+    """
+    _require_rationale(wish)
+    import msgspec
+
+    from kfm.wiring.replays import drain_queue, person
+
+    with session.app() as app, _progress(session, "draining", None) as advance:
+        by = person(app, wish["rationale"], wish["ticket"], wish["actor"])
+        report = drain_queue(app, queue, url, limit, by, advance)
+    drained, taken = report.drained, report.report
+    code = FINDINGS if drained.left else 0
+    document = {**msgspec.to_builtins(report), "exit_code": code}
+    lines = [
+        f"drained  {queue}: {counted(drained.received, 'message')}, {drained.durable} durable, "
+        f"{drained.left} left in the queue",
+        f"taken in: {counted(taken.created, 'new unit')}, {taken.duplicate} known, "
+        f"{taken.reissued} re-issued, {counted(taken.dead, 'dead letter')}",
+        f"replayed: {counted(report.replayed, 'failed unit')}; {report.left_failed} left as they are",
+    ]
+    session.emit(document, lines)
+    return code
+
+
+command.add_command(inspect)

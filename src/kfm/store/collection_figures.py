@@ -1,0 +1,103 @@
+"""What collections hold, without counting: changes beside those of units, in the same transaction.
+
+How many items are visible is exact. The extent is that of all items that were ever visible: it grows with
+what comes and does not shrink with what is removed, which would need a look at all that is left.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from kfm.core.catalogue import Bbox, CollectionFigures
+from kfm.store.session import Session
+
+PREFIX = "catalogue:"
+ITEMS = f"{PREFIX}items"
+START, END = f"{PREFIX}start", f"{PREFIX}end"
+WEST, SOUTH, EAST, NORTH = (f"{PREFIX}{side}" for side in ("west", "south", "east", "north"))
+_LOW = (START, WEST, SOUTH)  # kept with the sign turned: only the highest of a figure is kept
+DEGREE = 10_000_000  # a degree's parts, about a centimetre each
+
+Highs = dict[tuple[str, str], int]
+
+
+class Figures:
+    """What one transaction changes. Extents that are known to be told already are not told again."""
+
+    def __init__(self, told: Mapping[tuple[str, str], int] | None = None) -> None:
+        self._told = told or {}
+        self._amounts: Counter[str] = Counter()
+        self._spans: dict[str, list[int]] = {}  # start, end
+        self._boxes: dict[str, set[Bbox]] = {}  # few different ones: sectors, sites, grids
+
+    def appeared(self, collection_id: str) -> None:
+        self._amounts[collection_id] += 1
+
+    def vanished(self, collection_id: str) -> None:
+        self._amounts[collection_id] -= 1
+
+    def covers(self, collection_id: str, start_ms: int, end_ms: int, bbox: Bbox | None) -> None:
+        span = self._spans.get(collection_id)
+        if span is None:
+            self._spans[collection_id] = [start_ms, max(start_ms, end_ms)]
+        else:
+            if start_ms < span[0]:
+                span[0] = start_ms
+            if end_ms > span[1]:
+                span[1] = end_ms
+        if bbox is not None:
+            self._boxes.setdefault(collection_id, set()).add(bbox)
+
+    @property
+    def highs(self) -> Highs:
+        """How far each side now reaches, where that is farther than was told."""
+        found: Highs = {}
+        for collection_id, (start_ms, end_ms) in self._spans.items():
+            found[collection_id, START], found[collection_id, END] = -start_ms, end_ms
+        for collection_id, boxes in self._boxes.items():
+            # What crosses the antimeridian reaches around the world.
+            plain = [box if box[0] <= box[2] else (-180.0, box[1], 180.0, box[3]) for box in boxes]
+            found[collection_id, WEST] = -round(min(box[0] for box in plain) * DEGREE)
+            found[collection_id, SOUTH] = -round(min(box[1] for box in plain) * DEGREE)
+            found[collection_id, EAST] = round(max(box[2] for box in plain) * DEGREE)
+            found[collection_id, NORTH] = round(max(box[3] for box in plain) * DEGREE)
+        told = self._told
+        return {key: high for key, high in found.items() if key not in told or high > told[key]}
+
+    def write(self, session: Session) -> None:
+        lines: list[tuple[str, str, int, int | None]] = [
+            (collection_id, ITEMS, amount, None) for collection_id, amount in self._amounts.items() if amount
+        ]
+        lines += [(collection_id, name, 0, high) for (collection_id, name), high in self.highs.items()]
+        if lines:
+            session.bulk("unit_deltas.add", lines)
+
+
+def read(session: Session) -> list[CollectionFigures]:
+    """Of the collections that have a visible item."""
+    amounts: dict[str, int] = {}
+    sides: dict[str, dict[str, int]] = {}
+    for collection_id, name, amount, high in session.all("unit_totals.list"):
+        if name == ITEMS:
+            amounts[collection_id] = int(amount)
+        elif name.startswith(PREFIX):
+            sides.setdefault(collection_id, {})[name] = -high if name in _LOW else high
+    return [
+        CollectionFigures(
+            collection_id=collection_id,
+            items=amounts[collection_id],
+            start_ms=found.get(START),
+            end_ms=found.get(END),
+            bbox=_bbox(found),
+        )
+        for collection_id in sorted(amounts)
+        if amounts[collection_id] > 0
+        for found in (sides.get(collection_id, {}),)
+    ]
+
+
+def _bbox(found: Mapping[str, int]) -> Bbox | None:
+    if WEST not in found:
+        return None
+    return found[WEST] / DEGREE, found[SOUTH] / DEGREE, found[EAST] / DEGREE, found[NORTH] / DEGREE
