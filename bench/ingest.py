@@ -184,7 +184,7 @@ def _claims(small: int, large: int) -> Benchmark:
     )
 
 
-def planned() -> list[Benchmark]:
+def benchmarks() -> list[Benchmark]:
     return [
         _vs_raw(1, 0.7),
         _vs_raw(10, 0.5),

@@ -53,7 +53,7 @@ class Loaded:
         self.path = path
         self.name = name
         self.folder = path.rpartition("/")[0] or "/"
-        self._lines = lines
+        self.lines = lines
         self._said = said
         self._discretion: Discretion | None = None
         self._known: list[str] | None = None
@@ -94,19 +94,13 @@ class Loaded:
 
         return {
             field: self._said.get(field)
-            or (f"{self.name}:{self._lines[field]}" if field in self._lines else "default")
+            or (f"{self.name}:{self.lines[field]}" if field in self.lines else "default")
             for field in fields(self.settings)
         }
 
     def resolve(self, path: str) -> str:
         """A path of the configuration, seen from the folder that the file stands in."""
         return path if path.startswith("/") else f"{self.folder}/{path}"
-
-    def error(self, path: str, sentence: str) -> ConfigError:
-        """A problem that only shows later, with the line that it is on."""
-        from kfm.configuration.document import Document
-
-        return Document(self.name, None, self._lines).error(path, sentence)
 
     def secret(self, value: str) -> str:
         return resolve_secret(value, self.folder)

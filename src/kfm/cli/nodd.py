@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from kfm.cli.nodd_dead import dead
+from kfm.cli.nodd_import import import_records
 from kfm.cli.nodd_reconcile import reconcile
 from kfm.cli.nodd_units import show, units, watermarks
 from kfm.cli.options import session_options
@@ -30,7 +31,7 @@ def command() -> None:
     """Read announcements of NOAA's open data, and see what became of them."""
 
 
-for each in (units, show, watermarks, dead, reconcile):
+for each in (units, show, watermarks, dead, reconcile, import_records):
     command.add_command(each)
 
 

@@ -23,9 +23,7 @@ SHOWN_MAX = 20
 @click.argument("bucket", metavar="BUCKET")
 @click.option("--dataset", metavar="ID", help="Only objects of this dataset.")
 @click.option("--prefix", "prefixes", multiple=True, metavar="TEXT", help="Only keys that begin so.")
-@click.option(
-    "--from", "start", metavar="TIME", help="Only keys that tell this time or a later one."
-)
+@click.option("--from", "start", metavar="TIME", help="Only keys that tell this time or a later one.")
 @click.option("--to", "end", metavar="TIME", help="Only keys that tell an earlier time.")
 @click.option("--limit", type=click.IntRange(min=1), default=1_000_000, show_default=True, metavar="N",
               help="Look at so many objects at most.")  # fmt: skip

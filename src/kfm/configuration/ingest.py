@@ -80,7 +80,10 @@ def _queues(ingest: Ingest) -> Iterator[Problem]:
         yield from _queue(queue, path)
         place = queue.path if queue.kind == "folder" else queue.url
         if place and place.rstrip("/") in places:
-            yield path, f"the queue `{queue.name[:40]}` reads what another one reads: one queue for each place"
+            yield (
+                path,
+                f"the queue `{queue.name[:40]}` reads what another one reads: one queue for each place",
+            )
         places.add((place or "").rstrip("/"))
 
 
@@ -136,7 +139,10 @@ def _generic(ingest: Ingest) -> Iterator[Problem]:
 def _places(ingest: Ingest) -> Iterator[Problem]:
     for index, topic in enumerate(ingest.topics):
         if not _TOPIC.fullmatch(topic):
-            yield f"ingest.topics[{index}]", "a topic is named by its full ARN: arn:aws:sns:REGION:ACCOUNT:NAME"
+            yield (
+                f"ingest.topics[{index}]",
+                "a topic is named by its full ARN: arn:aws:sns:REGION:ACCOUNT:NAME",
+            )
     for bucket, folder in ingest.mirrors.items():
         if not bucket.strip() or not folder.strip():
             yield f"ingest.mirrors.{bucket}", "a mirror is a bucket's name, or `*`, and a folder"

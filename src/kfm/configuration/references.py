@@ -62,6 +62,12 @@ def secret_references(settings: Settings) -> Iterator[str]:
     for hook in settings.incidents:
         yield from _all({"url": hook.url or "", "secret": hook.secret or ""})
         yield from _named(hook.options)
+    for queue in settings.ingest.queues:
+        yield from _named(queue.options)
+    for options in settings.ingest.object_options.values():
+        yield from _named(options)
+    for replica in settings.ingest.replicas:
+        yield from _all({"url": replica.url, "token": replica.token or ""})
     yield from _named(settings.objects_options)
     yield from _named(settings.run_state.options)
     if settings.lakefs is not None:

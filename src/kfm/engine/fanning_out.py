@@ -11,10 +11,12 @@ from kfm.core.records import Window
 from kfm.core.settings import Source
 from kfm.core.times import rfc3339
 from kfm.core.windows import window_of
+from kfm.core.wording import counted
 from kfm.engine.requests import RunReport, RunRequest
 
 CLAIM_MS = 10 * 60_000
 BUSY_MS = 15_000  # another run of the dataset is under way
+TROUBLE_MS_MAX = 15 * 60_000
 BATCH = 10
 
 
@@ -37,6 +39,7 @@ class FanOut:
         window_ms: int,
         actor: str,
         say: Callable[[str], None] = lambda _line: None,
+        before_run: Callable[[], object] = lambda: None,
     ) -> None:
         self._bursts = bursts
         self._find = find
@@ -45,6 +48,7 @@ class FanOut:
         self._window_ms = window_ms
         self._actor = actor
         self._say = say
+        self._before_run = before_run  # a run may take long: whoever holds something ends it first
 
     def step(self) -> int:
         """How many bursts were handed on."""
@@ -69,16 +73,19 @@ class FanOut:
             message_id=burst.burst_id,
             actor=self._actor,
         )
+        self._before_run()
         try:
             report = self._run(request)
         except KfmError as error:
             self._say(f"{burst.source_id}: {error}")
-            self._bursts.settle(burst, "open", None, self._now_ms() + BUSY_MS)
+            later_ms = min(TROUBLE_MS_MAX, BUSY_MS << min(max(burst.tries - 1, 0), 10))
+            self._bursts.settle(burst, "open", None, self._now_ms() + later_ms)
             return 0
         if report.outcome == "busy":
             self._bursts.settle(burst, "open", None, self._now_ms() + BUSY_MS)
             return 0
         run_id = report.run.run_id if report.run is not None else None
         self._bursts.settle(burst, "refused" if report.outcome == "refused" else "done", run_id)
-        self._say(f"{burst.source_id}: {report.outcome} after {burst.members} arrivals")
+        told = f": {report.reason}" if report.outcome == "refused" else ""
+        self._say(f"{burst.source_id}: {report.word} after {counted(burst.members, 'arrival')}{told}")
         return 1

@@ -117,6 +117,7 @@ class Worker:
         self._lanes: list[Lane] = []
         self._seen_ms: int | None = None
         self._held: list[Claimed] = []
+        self._ending: Finish | None = None  # worked on, and not known to have landed
         self._epoch = 0
         self._gates: dict[tuple[str, bool], GateResult] = {}
         self._levels: dict[str, Levels] = {}
@@ -125,24 +126,22 @@ class Worker:
     def step(self, *, claim: bool = True) -> Worked:
         """End what is held, and claim what comes next. Nothing claimed and nothing ended: nothing is due."""
         kernel = self._kernel
-        if not self._held and claim:
-            self._held = self._claimed(None)[1]
-        if not self._held:
-            return Worked()
         began_ms = kernel.clock.monotonic_ms()
-        done: list[Done] = []
-        undone: list[Undone] = []
-        for outcome in kernel.spread(self._work, self._held):
-            if isinstance(outcome, Done):
-                done.append(outcome)
-            else:
-                undone.append(outcome)
-        self._held = []
-        finish = self._finish(done, undone)
+        finish = self._ending
+        if finish is None:
+            if not self._held and claim:
+                self._held = self._claimed(None)[1]
+            if not self._held:
+                return Worked()
+            began_ms = kernel.clock.monotonic_ms()
+            # Kept until it has landed: the ledger may be away for a while. Fences make it safe to repeat.
+            finish = self._ending = self._worked()
+            self._held = []
         finished, self._held = self._claimed(finish) if claim else kernel.wal.turn(finish, None)
         while finished.epoch_moved:
-            finish = self._again(finish)
+            finish = self._ending = self._again(finish)
             finished, _ = kernel.wal.turn(finish, None)
+        self._ending = None
         if kernel.watch is not None:
             kernel.watch.ended(finish, finished, kernel.clock.monotonic_ms() - began_ms)
         return Worked(
@@ -155,6 +154,16 @@ class Worker:
     def drain(self) -> Worked:
         """End what is held and claim nothing more."""
         return self.step(claim=False)
+
+    def _worked(self) -> Finish:
+        done: list[Done] = []
+        undone: list[Undone] = []
+        for outcome in self._kernel.spread(self._work, self._held):
+            if isinstance(outcome, Done):
+                done.append(outcome)
+            else:
+                undone.append(outcome)
+        return self._finish(done, undone)
 
     # --- claiming --------------------------------------------------------------------
 

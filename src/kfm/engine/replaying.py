@@ -133,8 +133,10 @@ def require_current(reader: ReplayReader, settings: Ingest, made: ReplayPlan) ->
         policy_of=settings.policy_of,
         now_ms=made.made_at_ms,
     )
-    as_they_are = {unit.wal_id: unit.version for unit in now.units}
-    changed = [unit.wal_id for unit in made.units if as_they_are.get(unit.wal_id) != unit.version]
+    as_they_are = {unit.wal_id: (unit.version, unit.status) for unit in now.units}
+    changed = [
+        unit.wal_id for unit in made.units if as_they_are.get(unit.wal_id) != (unit.version, unit.status)
+    ]
     if changed:
         raise drifted(made, changed)
 

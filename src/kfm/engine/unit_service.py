@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from kfm.core.errors import KfmError
+from kfm.core.errors import BackendUnavailable, KfmError, StoreCorrupt, StoreTooNew, StoreUnsafe
 from kfm.core.records import Record
 from kfm.core.wal import IntakeReport
 from kfm.engine.ingesting import MESSAGES_MAX, Polled, Poller, Worked, Worker
@@ -14,6 +14,7 @@ from kfm.ports import Clock
 IDLE_MS_MAX = 1_000  # how long new work of others may go unseen
 SHORT_POLL_MS = 200  # where nobody else works meanwhile
 TROUBLE_MS_MAX = 30_000
+LASTING = (StoreCorrupt, StoreTooNew, StoreUnsafe)  # waiting does not help
 
 
 class Tasks(Record, frozen=True):
@@ -123,15 +124,30 @@ class UnitService:
         return self._account.tasks
 
     def until_stopped(self) -> Tasks:
+        """A ledger that is away for a while is waited for."""
+        trouble_ms = 0
         while not self._stopping():
-            polled = self._poll(0)
-            worked = self._step()
-            self._see_to()
-            if not polled and not worked:
-                self._rest(self._idle_ms())
-        self._drain()
+            try:
+                polled = self._poll(0)
+                worked = self._step()
+                self._see_to()
+                idle_ms = 0 if polled or worked else self._idle_ms()
+                trouble_ms = 0
+            except BackendUnavailable as error:
+                if isinstance(error, LASTING):
+                    raise
+                idle_ms = trouble_ms = min(TROUBLE_MS_MAX, max(1_000, trouble_ms * 2))
+                self._say(f"{error} The worker goes on in {idle_ms // 1000} s")
+            if idle_ms:
+                self._rest(idle_ms)
+        self.drain()
         self._see_to(everything=True)
         return self._account.tasks
+
+    def drain(self) -> None:
+        """End what is held. Whatever takes long begins with this, or leases would lapse meanwhile."""
+        self._account.worked(self._worker.drain())
+        self._progress(self._account.tasks)
 
     # --- inside ------------------------------------------------------------------------
 
@@ -150,7 +166,7 @@ class UnitService:
             if not worked:
                 break
             count += worked
-        self._drain()
+        self.drain()
         return count
 
     def _step(self) -> int:
@@ -160,10 +176,6 @@ class UnitService:
         ended = worked.succeeded + worked.failed + worked.lost
         self._keep_pace(ended)
         return ended + worked.claimed
-
-    def _drain(self) -> None:
-        self._account.worked(self._worker.drain())
-        self._progress(self._account.tasks)
 
     def _keep_pace(self, ended: int) -> None:
         """Not faster than was asked for, over the whole time."""
@@ -209,12 +221,26 @@ def poll_until(
     while not stopping():
         try:
             polled = poller.step(wait_ms, MESSAGES_MAX)
-        except KfmError as error:
+        except Exception as error:  # noqa: BLE001 - a thread that ends would end the intake unseen
             trouble_ms = min(TROUBLE_MS_MAX, max(1_000, trouble_ms * 2))
-            say(f"a queue can't be read: {error}")
+            said = str(error) if isinstance(error, KfmError) else f"{type(error).__name__}: {error}"
+            say(f"a queue can't be read: {said}")
             rest(trouble_ms)
             continue
         trouble_ms = 0
         account.polled(polled)
         if not polled.messages and wait_ms == 0:
             rest(IDLE_MS_MAX)
+
+
+def see_to_until(
+    duty: Duty, *, stopping: Callable[[], bool], rest: Callable[[int], object], say: Callable[[str], None]
+) -> None:
+    """The thread of a duty that may take long, with a ledger of its own."""
+    while not stopping():
+        try:
+            duty.do()
+        except Exception as error:  # noqa: BLE001 - it is tried again, and nothing else waits for it
+            said = str(error) if isinstance(error, KfmError) else f"{type(error).__name__}: {error}"
+            say(f"{duty.name}: {said}")
+        rest(duty.every_ms)

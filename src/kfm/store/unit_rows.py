@@ -15,15 +15,12 @@ from kfm.store.session import Row, Session
 
 _UNIT_FIELDS = Unit.__struct_fields__
 _BESIDE = Stored.__struct_fields__[1:]
-_FREE = ("last_error_message", "extra")
 _EXTRA = len(_UNIT_FIELDS) - 1
 UNCHANGING = ("wal_id", "dataset", "object_uri", "provider", "queue", "created_at_ms")
 
 
 def stored_from(row: Row) -> Stored:
-    values = dict(zip(_UNIT_FIELDS, row[: _EXTRA + 1], strict=True))
-    values["extra"] = rows.value_of(row[_EXTRA])
-    unit = msgspec.convert(values, Unit)
+    unit = rows.converted(_UNIT_FIELDS, (*row[:_EXTRA], rows.value_of(row[_EXTRA])), Unit)
     return Stored(unit, *row[_EXTRA + 1 :])
 
 

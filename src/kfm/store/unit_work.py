@@ -1,4 +1,4 @@
-"""Work on units: claims, ends, lapsed leases. A unit's effects and its final status land together."""
+"""Ends of units: successes, failures, lapsed leases. A unit's effects and its final status land together."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from kfm.core.holding import Held
 from kfm.core.records import GovernanceEntry
 from kfm.core.unit_grants import lapse_fate
 from kfm.core.unit_transitions import LEASE_EXPIRED, lease_lapsed, quarantined, retry_scheduled, unit_failed
-from kfm.core.wal import Claim, Claimed, Done, Finish, Finished, Stored, Undone
-from kfm.store import catalogue, governance, holding, rows, unit_lineage, unit_pages, unit_rows
+from kfm.core.wal import Claimed, Done, Finish, Finished, Stored, Undone
+from kfm.store import catalogue, holding, rows, unit_lineage, unit_pages, unit_rows
 from kfm.store.collection_figures import Figures
 from kfm.store.incidents import Watch
 from kfm.store.session import Session
@@ -24,30 +24,6 @@ from kfm.store.unit_intake import reopened
 MISMATCH = "REPLAY_MISMATCH"
 SUPERSEDED = "SUPERSEDED"
 PROVEN = ("ok", "partial")  # whether partial is enough is the policy's business
-
-
-def claim(session: Session, wish: Claim, now_ms: int, tally: Tally) -> list[Claimed]:
-    lane, number = wish.lane, unit_pages.begin(session)
-    found = session.all(
-        "units.claim",
-        dataset=lane.dataset,
-        provider=lane.provider,
-        alone=lane.alone,
-        worker_id=wish.worker_id,
-        ingest_run_id=wish.ingest_run_id,
-        now_ms=now_ms,
-        lease_until_ms=now_ms + wish.lease_ms,
-        row_limit=1 if lane.alone else wish.limit,
-        trail=f" {number}",
-    )
-    claimed = [Claimed(*row) for row in found]
-    if claimed:
-        members = [(one.wal_id, one.version, one.attempts) for one in claimed]
-        unit_pages.write(
-            session, number, "claimed", "in_progress", members, at_ms=now_ms, worker_id=wish.worker_id
-        )
-        tally.moved(lane.dataset, "pending", "in_progress", len(claimed))
-    return claimed
 
 
 # --- success -------------------------------------------------------------------------
@@ -385,12 +361,6 @@ class Ending:
             worker_id=worker_id,
         )
         return replace(made, trail=f"{made.trail} {number}")
-
-
-def is_outdated(session: Session, finish: Finish | None, claim: Claim | None) -> bool:
-    """Have the gates to be asked again, since a switch was set meanwhile?"""
-    asked = {one.policy_epoch for one in (finish, claim) if one is not None} - {None}
-    return bool(asked) and asked != {governance.held_epoch(session)}
 
 
 def held_unit(made: Stored, one: Undone, now_ms: int) -> Held:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kfm.core.records import GovernanceEntry, Unit
 from kfm.core.wal import Claim, Claimed, Finish, Finished, Intake, IntakeReport, Lane
-from kfm.store import governance, unit_counts, unit_intake, unit_work
+from kfm.store import governance, unit_claims, unit_counts, unit_intake, unit_work
 from kfm.store.collection_figures import Figures, Highs
 from kfm.store.session import Database, Session
 from kfm.store.unit_counts import Tally
@@ -53,9 +53,9 @@ class Units(UnitReader):
     def turn(self, finish: Finish | None, claim: Claim | None) -> tuple[Finished, list[Claimed]]:
         def change(session: Session) -> tuple[Finished, list[Claimed], Figures]:
             now_ms, tally, figures = session.now_ms(), Tally(), Figures(self._extents)
-            if unit_work.is_outdated(session, finish, claim):
+            if unit_claims.is_outdated(session, finish, claim):
                 return Finished(epoch_moved=True), [], figures
-            claimed = [] if claim is None else unit_work.claim(session, claim, now_ms, tally)
+            claimed = [] if claim is None else unit_claims.claim(session, claim, now_ms, tally)
             finished, entries = Finished(), []
             if finish is not None:
                 ending = unit_work.Ending(session, finish, self._watch, now_ms, tally, figures)

@@ -14,11 +14,13 @@ def require_known_datasets(loaded: Loaded) -> None:
     named = ingest.policies or ingest.generic or any(source.follows for source in loaded.settings.sources)
     if not named:
         return
+    from kfm.configuration.document import Document
     from kfm.configuration.ingest import dataset_problems
     from kfm.configuration.shape import gathered
     from kfm.ingest.registry import load_registry
 
     known = {dataset.name for dataset in load_registry().datasets}
-    problems = list(dataset_problems(loaded.settings, known))
+    document = Document(loaded.name, None, loaded.lines)
+    problems = sorted(dataset_problems(loaded.settings, known), key=lambda one: document.line(one[0]))
     if problems:
-        raise gathered([loaded.error(path, sentence) for path, sentence in problems])
+        raise gathered([document.error(path, sentence) for path, sentence in problems])

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from kfm.wiring.app import App
 
 BATCHES_MAX = 20
+ALL_BATCHES = 1_000_000
 
 
 class Deliveries:
@@ -81,10 +82,13 @@ def compare_all(
         raise UsageError("No replica is configured.", remedy="Name one under `ingest.replicas`.")
     registry, results = registry_of(app), []
     for name in names or tuple(replicas):
-        made, api = replicator(app, replicas[name], registry)
+        made, api = replicator(app, replicas[name], registry, app.kernel.store)
         try:
             compared = made.compare(repair=repair, progress=progress)
-            results.append((compared, made.step(batches_max=1_000_000) if repair else None))
+            delivered = made.step(batches_max=ALL_BATCHES) if repair else None
+            if delivered is not None and delivered.trouble is not None:
+                app.announce(f"replica {name}: {delivered.trouble}")
+            results.append((compared, delivered))
         finally:
             api.close()
     return results

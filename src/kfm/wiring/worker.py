@@ -13,7 +13,7 @@ from kfm.core.records import Record
 from kfm.core.sealing import UNITS
 from kfm.engine.fanning_out import FanOut
 from kfm.engine.ingesting import Worker
-from kfm.engine.unit_service import Account, Duty, Tasks, UnitService, poll_until
+from kfm.engine.unit_service import Account, Duty, Tasks, UnitService, poll_until, see_to_until
 from kfm.wiring.evidence import RUN_DELIVERY_MS, lineage_export
 from kfm.wiring.ingest import IngestPlace
 from kfm.wiring.unit_evidence import deliver_events

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -193,6 +195,49 @@ def test_history_is_sealed_and_checked(units: Any, kfm: Any, valid: Any, project
     assert broken.code == 1
     assert broken.out.startswith("BROKEN seal in row")
     assert "Pages of units" in broken.out
+
+
+@pytest.mark.req("GOV-2")
+def test_an_export_of_history_can_be_checked_without_kfm(units: Any, kfm: Any, project: Path) -> None:
+    """The pages that were exported are held against the seals by a script that needs only Python."""
+    assert kfm("audit", "seal").code == 0
+    spool = project / "spool" / "later.json"
+    spool.write_text(message("noaa-mrms-pds", MRMS.format(hour=7)))
+    assert kfm("worker", "--until-idle").code == 0
+    assert kfm("audit", "export", "out", "--units").code == 0
+
+    def check() -> Any:
+        script = [sys.executable, "-I", "-S", "out/verify_audit.py", "out"]
+        return subprocess.run(script, capture_output=True, text=True, check=False)
+
+    sound = check()
+    assert (sound.returncode, sound.stderr) == (0, "")
+    assert "pages of the history of units by 1 seals" in sound.stdout
+    assert "unsealed: 3 pages of it" in sound.stdout
+    pages = project / "out" / "unit-pages.jsonl"
+    text = pages.read_text()
+    pages.write_text(text.replace('"event":"claimed"', '"event":"seized"', 1))
+    changed = check()
+    assert changed.returncode == 1
+    assert "BROKEN unit-pages.jsonl: it is not what row 3 of the chain has sealed" in changed.stdout
+    assert units
+
+
+@pytest.mark.req("RS-13")
+def test_an_export_withholds_pages_about_masked_datasets(units: Any, kfm: Any, project: Path) -> None:
+    """Of a page about a dataset that must not be named there is only the hash, and it still verifies."""
+    config = CONFIG.replace("sources:", "  - {id: hrrr, domain: weather}\nsources:")
+    (project / "kfm.yml").write_text(config)
+    stuck = units("hrrr")
+    assert kfm("audit", "seal").code == 0
+    assert kfm("audit", "export", "out", "--units").code == 0
+    text = (project / "out" / "unit-pages.jsonl").read_text()
+    assert stuck not in text
+    assert "withheld-page/1" in text
+    script = [sys.executable, "-I", "-S", "out/verify_audit.py", "out"]
+    assert subprocess.run(script, capture_output=True, check=False).returncode == 0
+    assert kfm("audit", "export", "inside", "--units", "--internal").code == 0
+    assert stuck in (project / "inside" / "unit-pages.jsonl").read_text()
 
 
 @pytest.mark.req("WAL-16")

@@ -281,7 +281,7 @@ def test_a_replay_is_paused_and_goes_on(kfm: Kfm, place: Place) -> None:
 
 @pytest.mark.req("WAL-14", "WAL-13")
 def test_a_dead_letter_queue_is_drained(kfm: Kfm, place: Place, project: Path, valid: Valid) -> None:
-    """New objects become units that say where they came from; failed ones get another grant; all on record."""
+    """New objects become units that say how they came; failed ones get another grant; all on record."""
     place.given_up(1)
     (project / "dead").mkdir()
     (project / "dead" / "m.jsonl").write_text(f"{announcement(1, 2)}\nnonsense\n")

@@ -116,10 +116,10 @@ def test_what_somebody_is_claiming_is_passed_over(open_store: Callable[[], SqlSt
     first.take(*(taken(f"n{number}") for number in range(6)))
 
     def change(session: object) -> tuple[list[Claimed], list[Claimed]]:
-        from kfm.store import unit_work
+        from kfm.store import unit_claims
         from kfm.store.unit_counts import Tally
 
-        mine = unit_work.claim(session, first.wish(limit=2), first.store.now_ms(), Tally())  # type: ignore[arg-type]
+        mine = unit_claims.claim(session, first.wish(limit=2), first.store.now_ms(), Tally())  # type: ignore[arg-type]
         return mine, second.claim(limit=6)
 
     mine, others = first.store._database.write(change)

@@ -56,7 +56,7 @@ def test_what_a_look_found_takes_the_place_of_what_was_announced(scene: Scene) -
 
 @pytest.mark.req("WAL-9", "WAL-1")
 def test_what_is_no_success_does_not_land(scene: Scene) -> None:
-    """Without its provenance a unit has not succeeded, and no operator writes over the record's own fields."""
+    """Without its provenance a unit has not succeeded, and no operator shadows the record's own fields."""
     claimed = scene.claimed("a")
     before = scene.everything()
     for wrong in (done(claimed, provenance_status="failed"), done(claimed, extra='{"status":"ok"}')):

@@ -337,3 +337,89 @@ NONSENSE: dict[str, tuple[str, str]] = {
         "kfm.yml:1: `otlp` must begin with `http://` or `https://` and name a place",
     ),
 }
+
+# What `ingest:` says, each under `ingest:` and with what stands after "kfm.yml:2: ".
+_RULE = "letters, digits, `.`, `_` and `-`, beginning with a letter or digit, at most 100"
+_DATASET_RULE = "lower-case letters, digits and `-`, beginning and ending with a letter or digit, at most 64"
+_INGEST = {
+    "queue with an odd name": (
+        "queues: [{name: a b, kind: folder, path: x}]",
+        f"the queue name `a b` is not allowed: {_RULE}",
+    ),
+    "two queues of one name": (
+        "queues: [{name: q, kind: folder, path: x}, {name: q, kind: folder, path: y}]",
+        "two queues are called `q`",
+    ),
+    "two queues of one place": (
+        "queues: [{name: p, kind: folder, path: x}, {name: q, kind: folder, path: x/}]",
+        "the queue `q` reads what another one reads: one queue for each place",
+    ),
+    "folder without a path": (
+        "queues: [{name: q, kind: folder}]",
+        "the queue `q` is of kind `folder` and needs `path`",
+    ),
+    "sqs without a url": ("queues: [{name: q}]", "the queue `q` is of kind `sqs` and needs `url`"),
+    "sqs at no address": (
+        "queues: [{name: q, url: q}]",
+        "`url` must begin with `http://` or `https://` and name a place",
+    ),
+    "folder with a url": (
+        "queues: [{name: q, kind: folder, path: x, url: 'https://x'}]",
+        "`url` does not apply to a queue of kind `folder`",
+    ),
+    "misspelt option of a queue": (
+        "queues: [{name: q, url: 'https://x', options: {regoin: us-east-1}}]",
+        "`regoin` is unknown here; did you mean `region`?",
+    ),
+    "policy that never holds": (
+        "policies: [{datasets: ['*']}, {datasets: [gfs]}]",
+        "this never holds for `gfs`: policy 1 of the list names it first",
+    ),
+    "policy for nothing": (
+        "policies: [{datasets: []}]",
+        "a policy names at least one dataset, or `*` for all others",
+    ),
+    "generic name that can't be": (
+        "generic: [{bucket: b, dataset: My Data}]",
+        f"`My Data` can't be the name of a dataset: {_DATASET_RULE}",
+    ),
+    "bucket with a scheme": (
+        "generic: [{bucket: 's3://b', dataset: mine}]",
+        "`bucket` is a bucket's name alone; `provider` says whose it is",
+    ),
+    "bucket twice": (
+        "generic: [{bucket: b, dataset: mine}, {bucket: b, dataset: yours}]",
+        "the bucket `b` is named twice",
+    ),
+    "topic that is no ARN": (
+        "topics: [NewGOES16Object]",
+        "a topic is named by its full ARN: arn:aws:sns:REGION:ACCOUNT:NAME",
+    ),
+    "options of no bucket": (
+        "object_options: {noaa: {region: us-east-1}}",
+        "options stand under the address of a bucket, such as `s3://name` or `s3://*`",
+    ),
+    "two replicas of one name": (
+        "replicas: [{name: r, url: 'https://x'}, {name: r, url: 'https://y'}]",
+        "two replicas are called `r`",
+    ),
+    "replica's key in the file": (
+        "replicas: [{name: r, url: 'https://x', token: s3cr3t}]",
+        "`token` holds a secret; write `env:NAME` or `file:PATH` and keep the secret there",
+    ),
+    "bucket's key in the file": (
+        "object_options: {'s3://*': {secret_access_key: s3cr3t}}",
+        "`secret_access_key` holds a secret; write `env:NAME` or `file:PATH` and keep the secret there",
+    ),
+    "empty batch": ("batch: 0", "`batch` must be from 1 to 10000"),
+    "endless batch": ("batch: 10001", "`batch` must be from 1 to 10000"),
+    "visible at once": ("visibility_seconds: 0", "`visibility_seconds` must be from 1 to 43200"),
+    "negative safety": ("safety_seconds: -1", "`safety_seconds` must be from 0 to 43200"),
+    "negative window": ("coalesce_seconds: -0.5", "`coalesce_seconds` must be from 0 to 86400"),
+    "no replays": ("replays_max: 0", "`replays_max` must be from 1 to 10000000"),
+}
+NONSENSE |= {name: (f"ingest:\n  {text}\n", f"kfm.yml:2: {said}") for name, (text, said) in _INGEST.items()}
+NONSENSE["follows twice"] = (
+    SOURCE + "kind: files, folder: x, follows: [gfs, gfs]}",
+    "kfm.yml:3: source `daily` follows `gfs` twice",
+)

@@ -25,7 +25,8 @@ WHERE burst_id IN (
 RETURNING burst_id, source_id, dataset, members, start_ms, end_ms, closed_at_ms, state, run_id, tries
 
 -- name: bursts.settle
-UPDATE bursts SET state = :state, run_id = :run_id, not_before_ms = :not_before_ms WHERE burst_id = :burst_id
+UPDATE bursts SET state = :state, run_id = :run_id, not_before_ms = :not_before_ms
+WHERE burst_id = :burst_id AND state = 'open'
 
 -- name: bursts.list
 SELECT burst_id, source_id, dataset, members, start_ms, end_ms, closed_at_ms, state, run_id, tries

@@ -26,6 +26,7 @@ import json
 import os
 import stat
 import sys
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from typing import Any
 
@@ -248,20 +249,20 @@ def page_problems(folder: str, seen: dict[int, dict[str, Any]], notes: list[str]
                 bytes.fromhex(page["leaf"]) if withheld
                 else hashlib.sha256(b"\x00" + line.rstrip(b"\n")).digest()
             )  # fmt: skip
-    sealed = seals = 0
+    numbers, sealed, seals = sorted(leaves), 0, 0
     for number, link in seen.items():
         entry = link.get("entry")
         if not entry or (entry["kind"], entry["subject"]) != ("seal", "units"):
             continue
         details = entry["details"]
-        named = [leaves.get(at) for first, last in details["members"] for at in range(first, last + 1)]
-        found = [leaf for leaf in named if leaf is not None]
+        found = [leaves[at] for first, last in details["members"]
+                 for at in numbers[bisect_left(numbers, first) : bisect_right(numbers, last)]]  # fmt: skip
         if len(found) != details["count"] or root(found) != details["root"]:
             yield f"unit-pages.jsonl: it is not what row {number} of the chain has sealed"
         sealed, seals = sealed + len(found), seals + 1
     notes.append(f"sealed: {sealed} pages of the history of units by {seals} seals")
     if len(leaves) > sealed:
-        notes.append(f"unsealed: {len(leaves) - sealed} pages of the history of units, for which nothing vouches")
+        notes.append(f"unsealed: {len(leaves) - sealed} pages of it, for which nothing vouches")
 
 
 def root(leaves: list[bytes]) -> str:
@@ -269,7 +270,8 @@ def root(leaves: list[bytes]) -> str:
     level = leaves or [hashlib.sha256(b"").digest()]
     while len(level) > 1:
         pairs = [level[at : at + 2] for at in range(0, len(level), 2)]
-        level = [hashlib.sha256(b"\x01" + b"".join(pair)).digest() if len(pair) == 2 else pair[0] for pair in pairs]
+        level = [pair[0] if len(pair) == 1 else hashlib.sha256(b"\x01" + b"".join(pair)).digest()
+                 for pair in pairs]  # fmt: skip
     return level[0].hex()
 
 
