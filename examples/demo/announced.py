@@ -15,7 +15,7 @@ from telling import DemoFailed, Teller
 
 DAMAGED, LOST, LATE = 100, 200, 50  # which file of the rain, which of the rain, which of the radar
 TWICE_EVERY, CORRECTED_EVERY = 25, 40
-RATE = 600  # units a second, so that there is time to kill it
+SMALL_BATCH = 10  # so that there is time to kill it
 KILL_AFTER = 300
 WAIT_SECONDS_MAX = 60
 NEEDED = ("pystac_client", "starlette", "uvicorn")
@@ -49,13 +49,14 @@ class Announced:
             f"{len(self.bodies)} are hostile. One file is damaged, one is not there yet, and one message "
             "was lost."
         )
-        with project.in_background("worker", "--rate", str(RATE)) as process:
+        with project.in_background("worker", "--batch", str(SMALL_BATCH)) as process:
             self._wait_for_items(KILL_AFTER)
             code = project.kill(process)
         held = len(project.ask("nodd", "units", "--status", "in_progress", "--limit", "1000")["units"])
+        there = sum(self._items().values())
         teller.verify(
-            f"it died in the middle of its work: {held} units were in its hands",
-            code == -signal.SIGKILL and held > 0 and sum(self._items().values()) < len(self._data()),
+            f"it died in the middle of its work: {there} items are there, {held} units were in its hands",
+            code == -signal.SIGKILL and KILL_AFTER <= there < len(self._data()) - SMALL_BATCH,
         )
         project.run("worker", "--until-idle")
         project.run("catalogue", "show")

@@ -44,23 +44,27 @@ with open_app(load(None, {})) as app:
     plan = msgspec.json.decode(open("plan.json", "rb").read(), type=ReplayPlan)
     by = person(app, "crash", None, None)
     print("ready", flush=True)
-    carried = run_plan(app, plan, Pace(batch_size=3), by)
+    carried = run_plan(app, plan, Pace(batch_size=3), by, lambda _units: print("step", flush=True))
     print(msgspec.json.encode(carried.receipts).decode(), flush=True)
 """
 
 
-def _start(project: Path) -> subprocess.Popen[str]:
-    runner = subprocess.Popen(
-        [sys.executable, "-c", RUNNER],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=project,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
-    )
-    assert runner.stdout is not None
-    assert runner.stdout.readline() == "ready\n", runner.communicate()[1]
-    return runner
+def _pair(project: Path) -> list[subprocess.Popen[str]]:
+    runners = [
+        subprocess.Popen(
+            [sys.executable, "-c", RUNNER],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=project,
+            env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        )
+        for _ in range(2)
+    ]
+    for runner in runners:
+        assert runner.stdout is not None
+        assert runner.stdout.readline() == "ready\n", runner.communicate()[1]
+    return runners
 
 
 def _given_up(scene: Scene) -> None:
@@ -94,16 +98,18 @@ def test_a_killed_replay_goes_on_when_its_plan_is_run_again(
         (tmp_path / "plan.json").write_bytes(msgspec.json.encode(plan))
         met = 0
         for _ in range(KILLS):
-            runners = [_start(tmp_path), _start(tmp_path)]
-            time.sleep(rng.random() * 0.04)
+            runners = _pair(tmp_path)
+            for _ in range(rng.randrange(6)):
+                assert runners[0].stdout is not None
+                runners[0].stdout.readline()
+            time.sleep(rng.random() * 0.005)
             for runner in runners:
                 runner.send_signal(signal.SIGKILL)
                 runner.communicate()
             left = scene.store.replay_reader().tally(plan.replay_id)
             met += 0 < left.get("", 0) < UNITS
-        last = [_start(tmp_path), _start(tmp_path)]
-        told = [runner.communicate(timeout=120) for runner in last]
-        assert [json.loads(out) for out, _ in told] == [{"replayed": UNITS}] * 2, told
+        told = [runner.communicate(timeout=120) for runner in _pair(tmp_path)]
+        assert [json.loads(out.splitlines()[-1]) for out, _ in told] == [{"replayed": UNITS}] * 2, told
         events = Counter(
             move.event for unit in plan.units for move in app.ledger.unit_reader().history_of(unit.wal_id)
         )

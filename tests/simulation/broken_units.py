@@ -7,6 +7,7 @@ from tests.simulation.weather import CRASHES, STALLS, Patch
 
 _INTAKE = "kfm.store.unit_intake"
 _WORK = "kfm.store.unit_work"
+_CLAIMS = "kfm.store.unit_claims"
 _ENGINE = "kfm.engine.ingesting"
 # Longer than leases and claims last.
 LATE = Chances(crash=0.0, stall=0.02, jump=0.0, fail_before=0.0, fail_after=0.0, stall_ms=60_000)
@@ -23,7 +24,6 @@ UNITS = (
                 "        report = kernel.wal.take_in(hearing.intake())\n",
             ),
         ),
-        rule="an acknowledged object has its unit",
     ),
     Patch(
         "a unit is ended without looking at its fence",
@@ -31,6 +31,7 @@ UNITS = (
         (),
         sql=(("units.succeed", "AND version = :version", "AND :version > 0"),),
         chances=LATE,
+        first=100,
     ),
     Patch(
         "effects of what was lost are kept",
@@ -88,7 +89,7 @@ UNITS = (
     ),
     Patch(
         "units are claimed before their time",
-        _WORK,
+        _CLAIMS,
         (
             (
                 "        now_ms=now_ms,\n        lease_until_ms",
@@ -108,8 +109,8 @@ UNITS = (
         "kfm.store.catalogue",
         (
             (
-                "_SORTED(entry.asset).decode() if entry.asset.role == DATA else None",
-                "_SORTED(entry.asset).decode()",
+                "entry.asset).decode() if entry.asset.role == DATA else None",
+                "entry.asset).decode()",
             ),
             ("    if entry.asset.role != DATA:\n        facts", "    if False:\n        facts"),
             ("            if entry.asset.role != DATA:\n", "            if False:\n"),
@@ -135,7 +136,7 @@ UNITS = (
     ),
     Patch(
         "switches are asked once",
-        _WORK,
+        _CLAIMS,
         (("return bool(asked) and asked != {governance.held_epoch(session)}", "return False"),),
         rule="switch",
     ),
@@ -165,14 +166,19 @@ UNITS = (
     ),
     Patch(
         "claims are not counted",
-        _WORK,
+        _CLAIMS,
         (('        tally.moved(lane.dataset, "pending", "in_progress", len(claimed))\n', "        pass\n"),),
         rule="figures are what counting says",
     ),
     Patch(
         "successes are not told",
         _WORK,
-        (("            self._ended.append(unit_lineage.of_success(one, status))\n", "            pass\n"),),
+        (
+            (
+                "            self._ended += map(unit_lineage.of_success, ours, statuses)\n",
+                "            pass\n",
+            ),
+        ),
         rule="lineage tells exactly what succeeded",
     ),
     Patch(
@@ -187,6 +193,7 @@ UNITS = (
         (),
         sql=(("replica_items.outrun", "SET wanted = wanted + 1", "SET wanted = wanted"),),
         chances=OVERSLEPT,
+        first=695,
         rule="a replica shows what we do",
     ),
     Patch(

@@ -11,19 +11,23 @@ from pathlib import Path
 
 PACKAGES = ("core", "admission", "publish", "recovery", "engine")
 PERCENT_MIN = 90.0
-# Pipelines of nodes on branches: no world has one, they have tests of their own. Told, not counted.
+# Pipelines of nodes on branches, listings of buckets, and what only tells of units: no world has these,
+# they have tests of their own. Told, not counted.
 BESIDE = {
     "engine": (
         "conducting",
         "deciding",
+        "draining",
         "merging",
         "pass_watching",
         "passes",
         "passing",
+        "reconciling",
         "single",
+        "unit_watching",
         "working",
     ),
-    "core": ("branching", "history", "passes", "run_states", "trees"),
+    "core": ("branching", "history", "passes", "run_states", "trees", "unit_replies", "unit_story"),
 }
 
 

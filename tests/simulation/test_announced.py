@@ -52,10 +52,9 @@ def test_announced_worlds_are_rough() -> None:
         "reissued in progress",
         "removed",
         "stale",
-        "switched off",
         "spent",
         "damaged",
-        "worker KFM400",
+        "replayed",
     ):
         assert seen[kind] > 0, kind
 

@@ -28,6 +28,7 @@ EXTRAS = {
     "lakefs": ("lakefs_sdk", "branches on a lakeFS server"),
     "lineage": ("openlineage", "lineage over HTTP"),
     "otel": ("opentelemetry", "spans and metrics by OTLP"),
+    "aws": ("boto3", "queues of SQS"),
 }
 
 
@@ -58,6 +59,7 @@ def examine(loaded: Any, *, offline: bool) -> list[Finding]:
         found += _guarded(group, loaded)
     if not offline:
         found += _guarded(_branches, loaded)
+        found += _guarded(_ingest, loaded)
         found += _guarded(_sources, loaded)
     return found
 
@@ -247,6 +249,7 @@ def _extras(loaded: Any) -> Iterator[Finding]:
         "lakefs": settings.lakefs is not None,
         "lineage": settings.lineage.export == "http",
         "otel": settings.telemetry.otlp is not None,
+        "aws": any(queue.kind == "sqs" for queue in settings.ingest.queues),
     }
     for extra, (module, purpose) in EXTRAS.items():
         if find_spec(module) is not None:
@@ -260,6 +263,14 @@ def _incidents(loaded: Any) -> Iterator[Finding]:
         from kfm.cli.hook_checks import examine_hooks
 
         yield from examine_hooks(loaded)
+
+
+def _ingest(loaded: Any) -> Iterator[Finding]:
+    ingest = loaded.settings.ingest
+    if ingest.queues or ingest.mirrors or ingest.replicas:
+        from kfm.cli.ingest_checks import examine_ingest
+
+        yield from examine_ingest(loaded)
 
 
 def _branches(loaded: Any) -> Iterator[Finding]:

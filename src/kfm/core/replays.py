@@ -193,7 +193,7 @@ def ineligible(unit: Chosen, mode: Mode, policy: IngestPolicy) -> str | None:
         named = policy.replay_quarantined
         if "*" not in named and unit.error_code not in named:
             return "no policy lets its quarantine end"
-    if unit.status != "succeeded" and unit.grants >= retry_rules().grants_max:
+    if unit.grants >= retry_rules().grants_max:
         return "it was granted as often as anything is"
     return None
 

@@ -46,9 +46,15 @@ def machine(name: MachineName) -> Machine:
     return msgspec.json.decode(contract(f"states/{name}.json"), type=Machine)
 
 
+@cache
+def _is_allowed(name: MachineName, source: str | None, target: str, event: str | None) -> bool:
+    """A table never changes, and units ask by the thousand."""
+    return machine(name).allows(source, target, event)
+
+
 def check_transition(name: MachineName, source: str | None, target: str, event: str | None = None) -> None:
     """Raise IllegalTransition unless the table allows it (by this event, where one is named)."""
-    if not machine(name).allows(source, target, event):
+    if not _is_allowed(name, source, target, event):
         by = f" by {event}" if event else ""
         raise IllegalTransition(
             f"{name}: {source or 'nothing'} → {target}{by}.", machine=name, source=source, target=target

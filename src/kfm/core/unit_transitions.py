@@ -16,6 +16,7 @@ from kfm.core.records import Unit, UnitStatus
 from kfm.core.states import check_transition
 
 LEASE_EXPIRED = "LEASE_EXPIRED"
+_FIELDS = frozenset(Unit.__struct_fields__)
 CATALOGUED = ("created", "updated", "no-op")
 
 
@@ -35,8 +36,8 @@ def created(
 ) -> Unit:
     check_transition("unit", None, "pending", "created")
     extra = extra or {}
-    shadowed = sorted(set(extra) & set(Unit.__struct_fields__))
-    if shadowed:
+    if not _FIELDS.isdisjoint(extra):
+        shadowed = sorted(_FIELDS.intersection(extra))
         raise IllegalTransition(
             f"unit {wal_id}: extra fields shadow the record's own: {', '.join(shadowed)}."
         )

@@ -123,8 +123,11 @@ class Worker:
         self._levels: dict[str, Levels] = {}
         self.blocked: dict[str, str] = {}  # dataset → why nothing of it is claimed
 
-    def step(self, *, claim: bool = True) -> Worked:
-        """End what is held, and claim what comes next. Nothing claimed and nothing ended: nothing is due."""
+    def step(self, *, claim: bool = True, ahead: bool = True) -> Worked:
+        """End what is held, and claim what comes next. Nothing claimed and nothing ended: nothing is due.
+
+        Without `ahead` nothing is held afterwards.
+        """
         kernel = self._kernel
         began_ms = kernel.clock.monotonic_ms()
         finish = self._ending
@@ -137,7 +140,7 @@ class Worker:
             # Kept until it has landed: the ledger may be away for a while. Fences make it safe to repeat.
             finish = self._ending = self._worked()
             self._held = []
-        finished, self._held = self._claimed(finish) if claim else kernel.wal.turn(finish, None)
+        finished, self._held = self._claimed(finish) if claim and ahead else kernel.wal.turn(finish, None)
         while finished.epoch_moved:
             finish = self._ending = self._again(finish)
             finished, _ = kernel.wal.turn(finish, None)

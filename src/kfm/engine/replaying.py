@@ -177,7 +177,9 @@ def carry_out(
     """Batch by batch, until every unit has its receipt, or as far as switches and the pace let it go."""
     made, stopped, after, batches = replay.plan, {}, "", 0
     done = replay.state == "done"
-    while not done and (pace.max_batches is None or batches < pace.max_batches):
+    for _ in range(len(made.units) + 1):  # each step gets at least one unit further
+        if done or (pace.max_batches is not None and batches >= pace.max_batches):
+            break
         began_ms = kernel.clock.monotonic_ms()
         stopped = _stopped(kernel, made)
         if len(stopped) == len(made.by_dataset):

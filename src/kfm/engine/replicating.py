@@ -126,11 +126,11 @@ class Replicator:
                 failures = 0
             except CollectorRefused as error:
                 passed.parked.append(one)
-                passed.refusal = f"{one.collection_id}/{one.item_id} is refused: {error}"
+                passed.refusal = f"{one.collection_id}/{one.item_id} is refused: {error.detail}"
                 failures = 0
             except KfmError as error:
                 passed.failed.append(one)
-                passed.trouble = str(error)
+                passed.trouble = error.detail or str(error)
                 failures += 1
                 self._shelves.pop(one.collection_id, None)  # perhaps somebody dropped it there
         return passed
@@ -185,7 +185,7 @@ class Replicator:
                     self._api.ensure_collection(body)
             except KfmError as error:
                 shelf.at_ms = now_ms
-                return f"{collection_id}: {error}"
+                return f"{collection_id}: {error.detail or error}"
             self._shelves[collection_id] = _Shelf(body, now_ms)
         return None
 

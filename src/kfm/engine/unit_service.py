@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -51,16 +52,19 @@ class Account:
 
     def __init__(self) -> None:
         self._sums = dict.fromkeys(Tasks.__struct_fields__, 0)
+        self._lock = threading.Lock()  # every queue has a thread
 
     def polled(self, polled: Polled) -> None:
-        self._sums["messages"] += polled.messages
-        self._sums["ignored"] += polled.ignored
-        for name in IntakeReport.__struct_fields__:
-            self._sums[name] += getattr(polled.report, name)
+        with self._lock:
+            self._sums["messages"] += polled.messages
+            self._sums["ignored"] += polled.ignored
+            for name in IntakeReport.__struct_fields__:
+                self._sums[name] += getattr(polled.report, name)
 
     def worked(self, worked: Worked) -> None:
-        for name in ("succeeded", "failed", "lost"):
-            self._sums[name] += getattr(worked, name)
+        with self._lock:
+            for name in ("succeeded", "failed", "lost"):
+                self._sums[name] += getattr(worked, name)
 
     @property
     def tasks(self) -> Tasks:
@@ -98,8 +102,7 @@ class UnitService:
         self._progress = progress
         self._next_due_ms = next_due_ms
         self._more = more  # an input that has not ended is not idle, however long it is silent
-        self._began_ms = clock.monotonic_ms()
-        self._ended = 0
+        self._next_ms = clock.monotonic_ms()  # with a rate: nothing is worked on before
 
     # --- three ways to work ------------------------------------------------------------
 
@@ -170,25 +173,29 @@ class UnitService:
         return count
 
     def _step(self) -> int:
-        worked = self._worker.step()
+        if not self._keep_pace():
+            return 0
+        # With a rate nothing is claimed ahead: its lease would go by while it waits for its turn.
+        worked = self._worker.step(ahead=self._rate is None)
         self._account.worked(worked)
         self._progress(self._account.tasks)
         ended = worked.succeeded + worked.failed + worked.lost
-        self._keep_pace(ended)
+        if self._rate is not None and ended:
+            self._next_ms = max(self._next_ms, self._clock.monotonic_ms()) + round(ended / self._rate * 1000)
         return ended + worked.claimed
 
-    def _keep_pace(self, ended: int) -> None:
-        """Not faster than was asked for, over the whole time."""
-        self._ended += ended
-        if self._rate is None or not ended:
-            return
-        ahead_ms = self._ended / self._rate * 1000 - (self._clock.monotonic_ms() - self._began_ms)
-        if ahead_ms > 0:
-            self._rest(round(ahead_ms))
+    def _keep_pace(self) -> bool:
+        """Not faster than was asked for; time without work is not made up for. Duties go on meanwhile."""
+        while self._rate is not None and (ahead_ms := self._next_ms - self._clock.monotonic_ms()) > 0:
+            self._rest(min(ahead_ms, IDLE_MS_MAX))
+            self._see_to()
+            if self._stopping():
+                return False
+        return True
 
     def _idle_ms(self) -> int:
         due_ms = self._next_due_ms()
-        if due_ms is None:
+        if due_ms is None or self._worker.blocked:  # what is blocked stays due
             return IDLE_MS_MAX
         return min(IDLE_MS_MAX, max(10, due_ms - self._clock.now_ms()))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 from kfm.core.records import Unit
@@ -23,20 +24,36 @@ def pending(arrival: Arrival, *, queue: str, now_ms: int, replay_reason: str | N
         time_range_start_ms=reading.time_range_start_ms,
         time_range_end_ms=reading.time_range_end_ms,
         now_ms=now_ms,
-        extra=_extra(arrival),
+        extra=_extra(
+            reading.product,
+            reading.platform,
+            reading.reference_time_ms,
+            reading.forecast_hour,
+            reading.issued_ms,
+            reading.asset,
+            reading.suspect,
+        ),
     )
 
 
-def _extra(arrival: Arrival) -> dict[str, Any]:
-    """What the key tells beyond the record's own fields, as far as it does."""
-    reading = arrival.reading
+@lru_cache(4096)
+def _extra(
+    product: str | None,
+    platform: str | None,
+    reference_time_ms: int | None,
+    forecast_hour: int | None,
+    issued_ms: int | None,
+    asset: str,
+    suspect: tuple[str, ...],
+) -> dict[str, Any]:
+    """What the key tells beyond the record's own fields, as far as it does. Shared: nobody changes it."""
     known = {
-        "product": reading.product,
-        "platform": reading.platform,
-        "reference_time_ms": reading.reference_time_ms,
-        "forecast_hour": reading.forecast_hour,
-        "issued_ms": reading.issued_ms,
-        "asset": reading.asset if reading.asset != "data" else None,
-        "suspect": list(reading.suspect) or None,
+        "product": product,
+        "platform": platform,
+        "reference_time_ms": reference_time_ms,
+        "forecast_hour": forecast_hour,
+        "issued_ms": issued_ms,
+        "asset": asset if asset != "data" else None,
+        "suspect": list(suspect) or None,
     }
     return {name: value for name, value in known.items() if value is not None}

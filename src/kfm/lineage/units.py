@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -19,7 +20,8 @@ from kfm.core.keys import unit_attempt_id, uuid5
 from kfm.core.unit_lineage import TOPIC, Ended
 from kfm.core.unit_transitions import LEASE_EXPIRED
 from kfm.lineage.events import EVENT_SCHEMA, EventType
-from kfm.lineage.facets import Facet, Facets, instant
+from kfm.lineage.facets import Facet, Facets
+from kfm.lineage.facets import instant as exact_instant
 from kfm.lineage.naming import object_name, source_uri
 from kfm.lineage.veil import Mask
 from kfm.lineage.witness import canonical_text
@@ -34,6 +36,7 @@ ABORTS = frozenset({LEASE_EXPIRED, SUPERSEDED})  # nobody found the work itself 
 EVENTS_OF_ATTEMPT = 2
 CALL_MS = 1_000  # after this long, what has arrived is reported before more is sent
 _MD5 = re.compile(r"[0-9a-f]{32}\Z")
+instant = lru_cache(1024)(exact_instant)  # all of a batch began and ended together
 _DECODE = msgspec.json.Decoder(list[Ended])
 
 
@@ -55,6 +58,9 @@ class UnitScribe:
         self._masked = masked
         self._mask = mask
         self._hide = hide
+        self._engine = self._facets.engine()
+        self._job_facets = {"jobType": self._facets.job_type("TASK")}
+        self._source = lru_cache(256)(lambda place: self._facets.data_source(place, source_uri(place)))
 
     def letters(self, letter: Letter) -> list[Letter]:
         """One for each event, in the order in which they are sent."""
@@ -82,7 +88,7 @@ class UnitScribe:
     ) -> dict[str, Any]:
         facets, at, over = self._facets, instant(at_ms), kind != "START"
         run_facets: dict[str, Facet] = {
-            "processing_engine": facets.engine(),
+            "processing_engine": self._engine,
             "tags": facets.tags(**_tags(ended)),
             "kfmRunState": facets.unit_state(
                 wal_id=ended.wal_id,
@@ -109,7 +115,7 @@ class UnitScribe:
             "job": {
                 "namespace": self._namespace,
                 "name": f"{JOB_PREFIX}{ended.dataset}",
-                "facets": {"jobType": facets.job_type("TASK")},
+                "facets": self._job_facets,
             },
             "inputs": [self._object(ended, hidden=hidden)],
             "outputs": self._item(ended) if kind == "COMPLETE" else [],
@@ -129,8 +135,8 @@ class UnitScribe:
         return [self._dataset((self._namespace, name), {"version": version})]
 
     def _dataset(self, name: tuple[str, str], facets: dict[str, Facet]) -> dict[str, Any]:
-        source = self._facets.data_source(name[0], source_uri(name[0]))
-        return {"namespace": name[0], "name": name[1], "facets": {"dataSource": source, **facets}}
+        facets = {"dataSource": self._source(name[0]), **facets}
+        return {"namespace": name[0], "name": name[1], "facets": facets}
 
     def _veiled(self, ended: Ended) -> Ended:
         """Nothing that names the dataset, its objects or what they hold."""

@@ -142,6 +142,11 @@ class SqsQueue:
             with contextlib.suppress(BackendUnavailable), self._explained():
                 self._client.change_message_visibility_batch(QueueUrl=self._url, Entries=entries)
 
+    def probe(self) -> None:
+        """Is it there? Nothing is received for that."""
+        with self._explained():
+            self._client.get_queue_attributes(QueueUrl=self._url, AttributeNames=["QueueArn"])
+
     def close(self) -> None:
         self._client.close()
 

@@ -110,12 +110,14 @@ class StacApi:
     # --- requests --------------------------------------------------------------------
 
     def _next(self, answer: dict[str, Any], url: str) -> str | None:
-        """A next page on the same host; anywhere else nobody goes with our token."""
+        """A next page on the same host, in our way; anywhere else nobody goes with our token."""
         for link in _objects(answer, "links"):
             if link.get("rel") == "next" and isinstance(link.get("href"), str):
                 following = str(urljoin(url, link["href"]))
                 if urlsplit(following).netloc != urlsplit(self._url).netloc:
                     raise UpstreamUnavailable(f"{self._shown}: its next page is on another host.")
+                # Behind a proxy, an API often believes that it is asked by plain HTTP.
+                following = urlsplit(following)._replace(scheme=urlsplit(self._url).scheme).geturl()
                 return None if following == url else following
         return None
 

@@ -40,11 +40,7 @@ class Replicas:
 
         def change(session: Session) -> None:
             for owed, revision in kept:
-                which = {
-                    "replica": replica,
-                    "collection_id": owed.collection_id,
-                    "item_id": owed.item_id,
-                }
+                which = {"replica": replica, "collection_id": owed.collection_id, "item_id": owed.item_id}
                 sent = max(revision, owed.wanted)
                 if not session.all("replica_items.delivered", sent=sent, until_ms=owed.until_ms, **which):
                     session.all("replica_items.outrun", **which)
@@ -55,20 +51,24 @@ class Replicas:
     def put_back(
         self, replica: str, owed: Iterable[Owed], not_before_ms: int, *, charged: bool = True
     ) -> None:
-        """For later, unless somebody else has it by now. What was not tried is not charged."""
+        """For later, unless somebody else has it by now. What was not tried is not charged.
+
+        What was tried may have landed for all that: where the claim was over, once more, then.
+        """
         kept = list(owed)
 
         def change(session: Session) -> None:
             for one in kept:
-                session.all(
+                which = {"replica": replica, "collection_id": one.collection_id, "item_id": one.item_id}
+                found = session.all(
                     "replica_items.put_back",
-                    replica=replica,
-                    collection_id=one.collection_id,
-                    item_id=one.item_id,
                     not_before_ms=not_before_ms,
                     untried=0 if charged else 1,
                     until_ms=one.until_ms,
+                    **which,
                 )
+                if charged and not found:
+                    session.all("replica_items.outrun", **which)
 
         if kept:
             self._database.write(change)

@@ -63,22 +63,30 @@ def _insert(session: Session, fresh: Mapping[str, Taken], now_ms: int, tally: Ta
     number = unit_pages.begin(session)
     # In the order of their ids: neighbours on disk, and two intakes at once never wait in a circle.
     order, trail = sorted(fresh), str(number)
-    lines = [_line(fresh[wal_id], now_ms, trail) for wal_id in order]
+    texts: dict[int, str] = {}  # many units share what their keys tell
+    lines = [_line(fresh[wal_id], now_ms, trail, texts) for wal_id in order]
     landed = unit_rows.written(session, "units.insert", lines, order, trail)
     members = []
+    amounts: dict[str, int] = {}
     for wal_id in order:
         if wal_id in landed:
             one = fresh[wal_id]
             members.append((wal_id, 1, 0, {"etag": one.content.etag, "size": one.content.size}))
-            tally.moved(one.unit.dataset, None, "pending")
+            dataset = one.unit.dataset
+            amounts[dataset] = amounts.get(dataset, 0) + 1
+    for dataset, amount in amounts.items():
+        tally.moved(dataset, None, "pending", amount)
     if members:
         unit_pages.write(session, number, "created", "pending", members, at_ms=now_ms)
     return landed
 
 
-def _line(taken: Taken, now_ms: int, trail: str) -> tuple[object, ...]:
+def _line(taken: Taken, now_ms: int, trail: str, texts: dict[int, str]) -> tuple[object, ...]:
     """In the order of `units.insert`."""
     unit, content = taken.unit, taken.content
+    extra = texts.get(id(unit.extra))
+    if extra is None:
+        extra = texts[id(unit.extra)] = unit_rows.extra_text(unit.extra)
     return (
         unit.wal_id,
         unit.dataset,
@@ -90,7 +98,7 @@ def _line(taken: Taken, now_ms: int, trail: str) -> tuple[object, ...]:
         unit.time_range_end_ms,
         now_ms,
         now_ms,
-        unit_rows.extra_text(unit.extra),
+        extra,
         content.etag,
         content.sequencer,
         content.size,

@@ -35,6 +35,11 @@ def held(session: Session, wal_id: str) -> Stored | None:
     return None if row is None else stored_from(row)
 
 
+def hold_all(session: Session, wal_ids: Sequence[str]) -> None:
+    """Nobody else changes these until this transaction ends; had in the order of their ids."""
+    session.all("units.hold_all", wal_ids=msgspec.json.encode(wal_ids).decode())
+
+
 def put(session: Session, seen: Stored, made: Stored) -> None:
     """The unit as it is now. Held before, so it must land."""
     parameters = msgspec.structs.asdict(made.unit)

@@ -54,13 +54,17 @@ class Ending:
         self._failed: list[str] = []
 
     def end(self) -> Finished:
-        succeeded = self._succeed(self._finish.done)
-        for one in self._finish.undone:
+        session, finish = self._session, self._finish
+        # In the order of their ids, as intake does, so that two at once never wait in a circle.
+        done = sorted(finish.done, key=_wal_id)
+        if finish.undone:
+            unit_rows.hold_all(session, [*map(_wal_id, done), *map(_wal_id, finish.undone)])
+        succeeded = self._succeed(done)
+        for one in sorted(finish.undone, key=_wal_id):
             self._fail(one)
-        session = self._session
-        if self._finish.replicas:
-            catalogue.want(session, self._finish.replicas, self._changed)
-        if self._finish.lineage and self._ended:
+        if finish.replicas:
+            catalogue.want(session, finish.replicas, self._changed)
+        if finish.lineage and self._ended:
             unit_lineage.post(session, self._ended, self._now_ms)
         return Finished(succeeded=tuple(succeeded), failed=tuple(self._failed), lost=tuple(self._lost))
 
@@ -361,6 +365,10 @@ class Ending:
             worker_id=worker_id,
         )
         return replace(made, trail=f"{made.trail} {number}")
+
+
+def _wal_id(one: Done | Undone) -> str:
+    return one.claimed.wal_id
 
 
 def held_unit(made: Stored, one: Undone, now_ms: int) -> Held:

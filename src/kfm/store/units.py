@@ -55,11 +55,12 @@ class Units(UnitReader):
             now_ms, tally, figures = session.now_ms(), Tally(), Figures(self._extents)
             if unit_claims.is_outdated(session, finish, claim):
                 return Finished(epoch_moved=True), [], figures
-            claimed = [] if claim is None else unit_claims.claim(session, claim, now_ms, tally)
             finished, entries = Finished(), []
             if finish is not None:
                 ending = unit_work.Ending(session, finish, self._watch, now_ms, tally, figures)
                 finished, entries = ending.end(), ending.entries
+            # A claim waits for nobody, so whoever waits for us is not waited for in turn.
+            claimed = [] if claim is None else unit_claims.claim(session, claim, now_ms, tally)
             tally.write(session)
             governance.append(session, entries)
             return finished, claimed, figures

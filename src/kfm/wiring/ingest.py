@@ -105,10 +105,14 @@ class IngestPlace:
         """One for each queue, each with a connection of its own."""
         made = []
         for queue, check in self.queues(stream):
-            store = open_store(self._app.loaded.store, self._app.state, self._app.clock)
-            self._stores.append(store)
-            made.append((Poller(self.kernel(store), queue, check), queue))
+            made.append((Poller(self.kernel(self.another_store()), queue, check), queue))
         return made
+
+    def another_store(self) -> Store:
+        """For a thread; closed with everything else."""
+        store = open_store(self._app.loaded.store, self._app.state, self._app.clock)
+        self._stores.append(store)
+        return store
 
     def queues(self, stream: BinaryIO | None = None) -> list[tuple[Queue, Check | None]]:
         if stream is not None:

@@ -30,7 +30,8 @@ class Deliveries:
         self._told: dict[str, str | None] = {}
         registry, ledger = registry_of(app), store or app.kernel.store
         self._made = {
-            replica.name: replicator(app, replica, registry, ledger) for replica in app.settings.ingest.replicas
+            replica.name: replicator(app, replica, registry, ledger)
+            for replica in app.settings.ingest.replicas
         }
 
     def step(

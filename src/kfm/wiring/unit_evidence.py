@@ -15,7 +15,7 @@ from kfm.wiring.evidence import RUN_DELIVERY_MS, MaskKey, Surroundings, deliver,
 
 if TYPE_CHECKING:
     from kfm.core.evidence import Letter
-    from kfm.ports import Collector
+    from kfm.ports import Collector, Store
 
 BATCH = 20  # letters; each is some hundred events
 
@@ -53,14 +53,36 @@ def deliver_units(
     """One bounded pass over the letters about units that wait. Never raises."""
     if app.store is None:
         return Delivered()
+    return UnitDeliveries(app, app.store).step(deadline_ms=deadline_ms, progress=progress)
 
-    def collector() -> Collector | None:
-        made = make_collector(app)
-        return None if made is None else UnitCollector(made, unit_scribe(app), app.clock)
 
-    return deliver_letters(
-        app.store, collector, app.clock, topic=TOPIC, batch=BATCH, deadline_ms=deadline_ms, progress=progress
-    )
+class UnitDeliveries:
+    """For a thread of its own, with a store of its own: a slow collector keeps nobody from work."""
+
+    def __init__(self, app: Surroundings, store: Store) -> None:
+        self._app = app
+        self._store = store
+        self._scribe = unit_scribe(app)
+
+    def step(
+        self,
+        *,
+        deadline_ms: int = RUN_DELIVERY_MS,
+        progress: Callable[[int], None] = lambda _sent: None,
+    ) -> Delivered:
+        return deliver_letters(
+            self._store,
+            self._collector,
+            self._app.clock,
+            topic=TOPIC,
+            batch=BATCH,
+            deadline_ms=deadline_ms,
+            progress=progress,
+        )
+
+    def _collector(self) -> Collector | None:
+        made = make_collector(self._app)
+        return None if made is None else UnitCollector(made, self._scribe, self._app.clock)
 
 
 def deliver_events(

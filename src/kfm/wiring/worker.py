@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -16,9 +16,11 @@ from kfm.engine.ingesting import Worker
 from kfm.engine.unit_service import Account, Duty, Tasks, UnitService, poll_until, see_to_until
 from kfm.wiring.evidence import RUN_DELIVERY_MS, lineage_export
 from kfm.wiring.ingest import IngestPlace
-from kfm.wiring.unit_evidence import deliver_events
+from kfm.wiring.unit_evidence import UnitDeliveries, deliver_events
 
 if TYPE_CHECKING:
+    from kfm.engine.ingesting import Poller
+    from kfm.ingest_ports import Queue
     from kfm.wiring.app import App
 
 LONG_POLL_MS = 10_000
@@ -28,6 +30,7 @@ REAP_MS = 5_000
 FOLD_MS = 5_000
 DELIVER_MS = 5_000
 FAN_OUT_MS = 2_000
+UNIT_EVENTS_MS = 1_000
 SEAL_MS = 60_000
 SEAL_MIN = 100
 
@@ -59,42 +62,26 @@ def run_worker(
     show: Callable[[Tasks, float], None] = lambda _tasks, _elapsed_s: None,
 ) -> WorkerReport:
     place = IngestPlace(app, concurrency=wish.concurrency)
-    if wish.batch is not None:
-        place.settings = replace(place.settings, batch=wish.batch)
+    place.settings = replace(place.settings, batch=batch_of(wish, place.settings.batch))
     app.liveness.claim(place.worker_id)
-    threads: list[threading.Thread] = []
+    crew = Crew(app, place, stop)
     try:
         kernel = place.kernel()
         worker, account = Worker(kernel), Account()
         made = place.pollers(wish.stream) if wish.intake else []
         began_ms = app.clock.monotonic_ms()
-        far = {one.name for one in app.settings.ingest.queues if one.kind == "sqs"}
-        if wish.mode == "until-stopped":
-            threads = [
-                threading.Thread(
-                    target=poll_until,
-                    args=(poller, account),
-                    kwargs={
-                        "wait_ms": LONG_POLL_MS if queue.name in far else FOLDER_POLL_MS,
-                        "stopping": stop.is_set,
-                        "rest": lambda delay_ms: stop.wait(delay_ms / 1000),
-                        "say": app.announce,
-                    },
-                    daemon=True,
-                    name=f"kfm-poll-{queue.name}",
-                )
-                for poller, queue in made
-            ]
-        for thread in threads:
-            thread.start()
+        apart = wish.mode == "until-stopped"
+        found = duties(app, place, stop, lambda: service.drain(), deliveries=not apart)
+        if apart:
+            crew.start(made, account)
         service = UnitService(
             worker,
             app.clock,
             account=account,
-            pollers=[] if threads else [poller for poller, _ in made],
-            duties=duties(app, place),
+            pollers=[] if apart else [poller for poller, _ in made],
+            duties=found,
             stopping=stop.is_set,
-            rest=lambda delay_ms: stop.wait(delay_ms / 1000),
+            rest=crew.rest,
             rate=wish.rate,
             say=app.announce,
             progress=lambda tasks: show(tasks, (app.clock.monotonic_ms() - began_ms) / 1000),
@@ -110,20 +97,87 @@ def run_worker(
         )
     finally:
         stop.set()
-        for thread in threads:
-            thread.join(JOINED_S)
-        if not any(thread.is_alive() for thread in threads):
+        if crew.is_gone():
             place.close()
 
 
-def duties(app: App, place: IngestPlace) -> list[Duty]:
-    """What somebody has to see to while units are worked off; whichever worker comes first does."""
-    wal, told = app.kernel.store.units(), lineage_export(app.settings) != "none"
-    found = [Duty("bursts", FAN_OUT_MS, fan_out(app).step)] if place.downstream else []
-    if place.settings.replicas:
-        from kfm.wiring.replicas import deliver_all
+def batch_of(wish: WorkerWish, configured: int) -> int:
+    """With a rate, a second's worth at most: otherwise it would be kept by bursts."""
+    batch = configured if wish.batch is None else wish.batch
+    return batch if wish.rate is None else max(1, min(batch, int(wish.rate)))
 
-        found.append(Duty("replicas", DELIVER_MS, lambda: deliver_all(app)))
+
+class Crew:
+    """Threads beside the worker's own: one for each queue, one for replicas, one for lineage."""
+
+    def __init__(self, app: App, place: IngestPlace, stop: threading.Event) -> None:
+        self._app = app
+        self._place = place
+        self._stop = stop
+        self._threads: list[threading.Thread] = []
+
+    def rest(self, delay_ms: int) -> None:
+        self._stop.wait(delay_ms / 1000)
+
+    def start(self, made: Sequence[tuple[Poller, Queue]], account: Account) -> None:
+        app = self._app
+        common = {"stopping": self._stop.is_set, "rest": self.rest, "say": app.announce}
+        far = {one.name for one in app.settings.ingest.queues if one.kind == "sqs"}
+        for poller, queue in made:
+            wait_ms = LONG_POLL_MS if queue.name in far else FOLDER_POLL_MS
+            self._add(f"kfm-poll-{queue.name}", poll_until, (poller, account), {"wait_ms": wait_ms, **common})
+        if app.settings.ingest.replicas:
+            from kfm.wiring.replicas import Deliveries
+
+            # A replica that is slow, or away, keeps nobody from work.
+            deliveries = Deliveries(app, self._place.another_store())
+            duty = Duty("replicas", DELIVER_MS, lambda: deliveries.step(stopping=self._stop.is_set))
+            self._add("kfm-replicas", see_to_until, (duty,), common)
+        if lineage_export(app.settings) != "none":
+            events = UnitDeliveries(app, self._place.another_store())
+            duty = Duty("lineage of units", UNIT_EVENTS_MS, events.step)
+            self._add("kfm-lineage", see_to_until, (duty,), common)
+        for thread in self._threads:
+            thread.start()
+
+    def _add(
+        self, name: str, target: Callable[..., None], given: tuple[Any, ...], named: dict[str, Any]
+    ) -> None:
+        self._threads.append(
+            threading.Thread(target=target, args=given, kwargs=named, daemon=True, name=name)
+        )
+
+    def is_gone(self) -> bool:
+        """All have ended; whoever waits for an answer from afar is not waited for longer than it takes."""
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join(JOINED_S)
+        return not any(thread.is_alive() for thread in self._threads)
+
+
+def duties(
+    app: App,
+    place: IngestPlace,
+    stop: threading.Event,
+    drain: Callable[[], None],
+    *,
+    deliveries: bool,
+) -> list[Duty]:
+    """What somebody has to see to while units are worked off; whichever worker comes first does.
+
+    `deliveries`: also those that threads see to, where there are any.
+    """
+    wal, told = app.kernel.store.units(), lineage_export(app.settings) != "none"
+    found = [Duty("bursts", FAN_OUT_MS, fan_out(app, drain).step)] if place.downstream else []
+    if deliveries and place.settings.replicas:
+        from kfm.wiring.replicas import ALL_BATCHES, Deliveries
+
+        sending = Deliveries(app)
+        found.append(Duty("replicas", DELIVER_MS, lambda: sending.step(ALL_BATCHES, stop.is_set)))
+
+    def lineage() -> object:
+        return deliver_events(app, deadline_ms=RUN_DELIVERY_MS)
+
     return [
         *found,
         Duty(
@@ -132,15 +186,15 @@ def duties(app: App, place: IngestPlace) -> list[Duty]:
             lambda: wal.reap_units(app.rng.unit(), app.liveness.is_dead, lineage=told),
         ),
         Duty("figures", FOLD_MS, wal.fold_counts),
-        Duty("lineage", DELIVER_MS, lambda: deliver_events(app, deadline_ms=RUN_DELIVERY_MS)),
+        Duty("lineage", DELIVER_MS, lineage if deliveries else app.deliver),
         Duty("incidents", DELIVER_MS, app.tell_incidents),
         Duty("seals", SEAL_MS, lambda: app.seal(actor=app.actor, minimum=SEAL_MIN)),
         Duty("history", SEAL_MS, lambda: app.seal(actor=app.actor, minimum=SEAL_MIN, stream=UNITS)),
     ]
 
 
-def fan_out(app: App) -> FanOut:
-    """Runs of the sources that follow arrivals."""
+def fan_out(app: App, drain: Callable[[], None]) -> FanOut:
+    """Runs of the sources that follow arrivals. A run may take longer than the lease of a unit lasts."""
     sources = {source.id: source for source in app.settings.sources}
     store = app.kernel.store
     return FanOut(
@@ -151,4 +205,5 @@ def fan_out(app: App) -> FanOut:
         window_ms=round(app.settings.ingest.coalesce_seconds * 1000),
         actor=app.actor,
         say=app.announce,
+        before_run=drain,
     )

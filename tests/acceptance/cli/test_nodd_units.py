@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from kfm.config import actor
+
 CONFIG = """\
 version: 1
 environment: test
@@ -154,6 +156,20 @@ def test_dead_messages_are_told_without_their_words(units: Any, kfm: Any, valid:
         assert SECRET not in path.read_text()
     assert kfm("nodd", "dead", "show", "ffffffff").code == 2
     assert kfm("nodd", "dead", "show", "ff").code == 2
+    assert units
+
+
+@pytest.mark.req("WAL-20", "TRG-9")
+def test_who_may_only_read_sees_no_message(units: Any, kfm: Any, project: Path) -> None:
+    """The message itself is for those who may operate; the list is for everybody who may read."""
+    (one,) = kfm("nodd", "dead", "list", "--json").document["dead"]
+    people = f"people:\n  - {{subject: ann, roles: [read], accounts: [{actor()}]}}\n"
+    (project / "kfm.yml").write_text(CONFIG + people)
+    assert kfm("nodd", "dead", "list").code == 0
+    refused = kfm("nodd", "dead", "show", one["message"], "--body")
+    assert refused.code == 3
+    assert SECRET not in refused.out + refused.err
+    assert kfm("nodd", "dead", "release", one["message"], "--rationale", "x").code == 3
     assert units
 
 

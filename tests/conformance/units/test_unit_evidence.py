@@ -91,6 +91,16 @@ def test_times_of_an_attempt_are_those_of_its_history(scene: Scene) -> None:
     assert texts == [instant(at_ms)[:23] for at_ms in (one.started_at_ms, one.ended_at_ms)]
 
 
+@pytest.mark.req("WAL-17")
+def test_what_was_put_back_untried_is_no_attempt(scene: Scene) -> None:
+    """A unit that a circuit or a switch kept from being tried has no attempt in its story, nor in lineage."""
+    untried = scene.claimed("untried")
+    assert len(tries(scene.history("untried"))) == 1  # under way
+    scene.end(undone(untried, charged=False))
+    assert tries(scene.history("untried")) == []
+    assert told(scene) == []
+
+
 def test_an_attempt_looked_at_what_was_known_when_it_began(scene: Scene) -> None:
     """Bytes that were announced during an attempt are the next one's."""
     busy(scene)

@@ -13,6 +13,7 @@ from kfm.core.unit_lineage import TOPIC
 from kfm.core.wal import Intake
 from kfm.store import rows
 from tests.simulation.announced import ends
+from tests.simulation.announced.followers import FOLLOWED
 from tests.simulation.judging import Violation, require
 from tests.simulation.scheduler import Process
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from tests.simulation.announced.world import AnnouncedWorld
 
 ATTEMPTS_MAX = 8
+GRANTS_MAX = 5
 # event → from which status to which; what is not here leaves the status as it is.
 MOVES = {
     "created": ((None,), "pending"),
@@ -50,6 +52,7 @@ class Seen:
     worker_id: str | None = None
     alone: bool = False
     charged: int = 0  # attempts of the present grant
+    grants: int = 1  # of the present content
     code: str | None = None  # of the last failure
     lapsed: bool = False
     content_version: int = 1
@@ -66,6 +69,7 @@ class Checks:
         self.told: set[tuple[str, int]] = set()  # (unit, content version) whose success was told
         self.failures: set[tuple[str, int]] = set()
         self.replayed: set[tuple[str, str]] = set()
+        self.arrivals = 0  # successes that somebody waits for
         self._broken: Violation | None = None
         self._page = 0
         self._letter = 0
@@ -210,6 +214,8 @@ class Checks:
         self.replayed.add(key)
         self.counts["replayed"] += 1
         seen.charged, seen.not_before_ms = 0, at_ms
+        seen.grants += 1
+        require(seen.grants <= GRANTS_MAX, "no content is granted more than its share", **facts)
 
     _migrated = _replayed
 
@@ -218,7 +224,7 @@ class Checks:
 
     def _reissued(self, seen: Seen, at_ms: int, details: Any, _worker: Any, _facts: Any) -> None:
         if seen.status == "in_progress":
-            seen.charged, seen.content_version = 1, details["content_version"]
+            seen.charged, seen.grants, seen.content_version = 1, 1, details["content_version"]
             self.counts["reissued in progress"] += 1
         else:
             self._granted(seen, at_ms, details)
@@ -230,7 +236,7 @@ class Checks:
         self.counts["stale"] += 1
 
     def _granted(self, seen: Seen, at_ms: int, details: Any) -> None:
-        seen.charged, seen.alone, seen.not_before_ms = 0, False, at_ms
+        seen.charged, seen.grants, seen.alone, seen.not_before_ms = 0, 1, False, at_ms
         seen.content_version = details.get("content_version", seen.content_version)
 
     def _position(self, seen: Seen, *, in_flight: bool) -> bool:
@@ -243,7 +249,7 @@ class Checks:
     def _row(self, wal_id: str) -> None:
         seen = self.units[wal_id]
         ((*found,),) = self.all(
-            "SELECT status, version, attempts, content_version, grant_attempts, alone FROM units "
+            "SELECT status, version, attempts, content_version, grant_attempts, alone, grants FROM units "
             "WHERE wal_id = ?",
             wal_id,
         )
@@ -254,6 +260,7 @@ class Checks:
             seen.content_version,
             seen.charged,
             int(seen.alone),
+            seen.grants,
         ]
         require(found == told, "a unit is what its history says", found=found, told=told, moves=seen.moves)
 
@@ -272,6 +279,7 @@ class Checks:
                     key = (wal_id, ended.get("content_version", 1))
                     require(key not in self.told, "a content version has one success in lineage", key=key)
                     told.add(key)
+                    self.arrivals += ended["dataset"] == FOLLOWED and ended.get("item_id") is not None
                     self.told.add(key)
                 else:
                     key = (wal_id, ended["attempt"])

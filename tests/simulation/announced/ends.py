@@ -156,6 +156,7 @@ def at_the_end(checks: Checks) -> None:
     _dead_letters(checks)
     _histories(checks)
     _replicas(checks)
+    _bursts(checks)
 
 
 def _shown(checks: Checks) -> dict[str, tuple[Any, ...]]:
@@ -251,6 +252,17 @@ def _replicas(checks: Checks) -> None:
         for item in found
     }
     require(world.shelf.items == ours, "a replica shows what we do", theirs=world.shelf.items, ours=ours)
+
+
+def _bursts(checks: Checks) -> None:
+    """Each arrival that somebody waits for is handed on in one burst, and a run has taken it over."""
+    if not checks.world.downstream:
+        return
+    found = checks.all("SELECT burst_id, members, state FROM bursts")
+    require(all(state != "open" for *_, state in found), "every burst is handed on", found=found)
+    require({one for one, *_ in found} <= checks.world.runs, "a run took over what is settled", found=found)
+    handed_on = sum(members for _, members, _ in found)
+    require(handed_on == checks.arrivals, "each arrival is in one burst", found=found, came=checks.arrivals)
 
 
 def _dead_letters(checks: Checks) -> None:

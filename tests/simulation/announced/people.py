@@ -23,7 +23,7 @@ def govern(world: AnnouncedWorld, process: Process) -> None:
     """Somebody throws switches, and lifts them."""
     store, dice = world.store(process), world.dice
     for _ in range(dice.randrange(1, 4)):
-        world.scheduler.sleep(process, dice.randrange(10, 15_000))
+        world.scheduler.sleep(process, dice.randrange(10, dice.choice((200, 2_000, 15_000))))
         scope = dice.choice(SCOPES)
         for position in (dice.choice(("paused", "stopped")), "running"):
             try:

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from kfm.core.catalogue import Item
 from kfm.core.errors import KfmError
 from kfm.core.gates import switch_gate
 from kfm.core.records import GateResult
@@ -15,7 +14,6 @@ from kfm.core.settings import Ingest, IngestPolicy
 from kfm.core.unit_lineage import TOPIC
 from kfm.core.wal import Claimed, Done, Intake, IntakeReport, Undone
 from kfm.engine.ingesting import Ingesting, Poller, Worker
-from kfm.engine.replicating import Replicator
 from kfm.engine.unit_service import Account, Duty, UnitService, poll_until
 from kfm.ingest.operators.chain import looking
 from kfm.ingest.remembering import Memory
@@ -25,7 +23,7 @@ from kfm.recovery.shields import Shield
 from kfm.recovery.upstream_shield import ShieldedUpstream, circuit_name
 from kfm.store.ledger import SqlStore
 from tests.simulation.adapters import SimClock, SimDatabase, SimIds, SimRng
-from tests.simulation.announced import people
+from tests.simulation.announced import followers, people
 from tests.simulation.announced.checks import Checks
 from tests.simulation.announced.feed import Feed, registry
 from tests.simulation.announced.surroundings import (
@@ -34,7 +32,6 @@ from tests.simulation.announced.surroundings import (
     SimCollector,
     SimObjects,
     SimQueue,
-    SimReplica,
 )
 from tests.simulation.scheduler import CALM, Chances, Crashed, Process, Scheduler
 
@@ -73,9 +70,14 @@ class AnnouncedWorld:
             for _ in range(rng.choice((0, 0, 1, 2)))
         ]
         self.is_over = False
+        self.is_governed = rng.random() < 0.4
+        self.takes_time = 0.7 if self.is_governed else rng.choice((0.0, 0.1, 0.5))  # some units do
         self.collector_away = rng.choice((0.0, 0.3, 0.9))
         self.arrived: dict[str, str] = {}
         self.shelf = Shelf()
+        self.downstream = ((followers.FOLLOWED, followers.FOLLOWER),) if rng.random() < 0.3 else ()
+        self.window_ms = rng.choice((1_000, 60_000))
+        self.runs: set[str] = set()  # bursts that some run took over
         self.replicas = ("shelf",) if rng.random() < 0.4 else ()
         self.replica_away = rng.choice((0.0, 0.0, 0.5))
         self.slow = bool(self.replicas) and rng.random() < 0.3  # claims of replicas last for minutes
@@ -154,6 +156,7 @@ class AnnouncedWorld:
             look=looking(shielded, _media_type) if self.has_look else None,
             shut=shut,
             replicas=self.replicas,
+            downstream=self.downstream,
             spread=lambda work, claimed: self._spread(process, work, claimed),
         )
         return kernel, store
@@ -164,6 +167,8 @@ class AnnouncedWorld:
         """One after the other; some objects kill whoever looks at them."""
         for one in claimed:
             self.scheduler.point(process, "unit")
+            if not self.is_over and self.dice.random() < self.takes_time:
+                self.scheduler.sleep(process, self.dice.randrange(10, 4_000))
             thing = self.feed.things[one.object_uri]
             if thing.poison > 0:
                 thing.poison -= 1
@@ -196,8 +201,10 @@ class AnnouncedWorld:
             Duty("figures", 9_000, lambda: wal.fold_counts(self.dice.choice((2, 10_000)))),
             Duty("lineage", 7_000, lambda: self._deliver(store, process)),
         ]
+        if self.downstream:
+            duties.append(Duty("bursts", 5_000, followers.fan_out(self, store, process).step))
         if self.replicas:
-            duties.append(Duty("replicas", 5_000, self.replicator(store, process).step))
+            duties.append(Duty("replicas", 5_000, followers.replicator(self, store, process).step))
         return UnitService(
             Worker(kernel),
             kernel.clock,
@@ -205,7 +212,7 @@ class AnnouncedWorld:
             pollers=self._pollers(kernel, process) if polls else [],
             duties=[duty for duty in duties if self.is_over or self.dice.random() < 0.8],
             stopping=lambda: self.scheduler.now_ms >= until_ms,
-            rest=lambda delay_ms: self._rest(process, delay_ms),
+            rest=lambda delay_ms: self.rest(process, delay_ms),
             rate=self.dice.choice((None, None, 2.0)) if not self.is_over else None,
             next_due_ms=lambda: min((lane.due_ms for lane in wal.lanes()), default=None),
         )
@@ -221,11 +228,11 @@ class AnnouncedWorld:
             Account(),
             wait_ms=0,
             stopping=lambda: self.scheduler.now_ms >= until_ms,
-            rest=lambda delay_ms: self._rest(process, delay_ms),
+            rest=lambda delay_ms: self.rest(process, delay_ms),
             say=lambda _line: None,
         )
 
-    def _rest(self, process: Process, delay_ms: int) -> None:
+    def rest(self, process: Process, delay_ms: int) -> None:
         """Longer than asked for: waking up for nothing tells nothing."""
         factor = self.dice.choice((1, 60, 200) if self.slow else (1, 5, 10))
         self.scheduler.sleep(process, min(delay_ms * factor, 5 * MINUTE_MS))
@@ -238,32 +245,6 @@ class AnnouncedWorld:
             topic=TOPIC,
             batch=10,
             deadline_ms=5_000,
-        )
-
-    def _carry(self, process: Process, lasts_ms: int) -> None:
-        """Somebody who does nothing but see to the replica."""
-        until_ms = self.scheduler.now_ms + lasts_ms
-        made = self.replicator(self.store(process), process)
-        while self.scheduler.now_ms < until_ms:
-            try:
-                made.step()
-            except KfmError as error:
-                self.outcomes[f"replicator {error.code}"] += 1
-            self.go_on()
-            self._rest(process, 1_000)
-
-    def _compare(self, process: Process) -> None:
-        """As `kfm catalogue reconcile --repair`."""
-        self.replicator(self.store(process), process).compare(repair=True)
-
-    def replicator(self, store: SqlStore, process: Process) -> Replicator:
-        return Replicator(
-            self.replicas[0],
-            SimReplica(self, process),
-            store.replicas(),
-            store.catalogue(),
-            shelved,
-            lambda _figures: {},
         )
 
     # --- a whole life -----------------------------------------------------------------
@@ -286,8 +267,8 @@ class AnnouncedWorld:
                     lambda process, lasts=lasts_ms, polls=polls: self._work(process, lasts, polls=polls),
                 )
             for _ in range(rng.randrange(1, 4) if self.slow else 0):
-                self._start("c", lambda process, lasts=lasts_ms: self._carry(process, lasts))
-            if rng.random() < 0.3:
+                self._start("c", lambda process, lasts=lasts_ms: followers.carry(self, process, lasts))
+            if self.is_governed:
                 self._start("g", lambda process: people.govern(self, process))
             self.scheduler.run()
         self._finish()
@@ -305,9 +286,9 @@ class AnnouncedWorld:
         for thing in self.checks.to_be_mended():
             self.feed.happen(thing, "put", self.scheduler.now_ms, good=True)
         self._settle()
-        if self.shelf.has_untold:
+        if self.shelf.has_untold or (self.replicas and self.dice.random() < 0.1):
             self.scheduler.counts["compared"] += 1
-            self._start("compare", self._compare)
+            self._start("compare", lambda process: followers.compare(self, process))
             self.scheduler.run()
             self._settle()
         self.checks.at_the_end()
@@ -350,13 +331,11 @@ class AnnouncedWorld:
             "SELECT MIN(not_before_ms) FROM outbox WHERE topic = ? AND delivered_at_ms IS NULL", (TOPIC,)
         ).fetchall()
         ((owed_ms,),) = execute("SELECT MIN(not_before_ms) FROM replica_items WHERE wanted > sent").fetchall()
-        return min((one for one in (*hidden, unit_ms, letter_ms, owed_ms) if one is not None), default=None)
-
-
-def shelved(item: Item) -> dict[str, Any]:
-    """As much of an item as the rules are about."""
-    etags = tuple(asset.etag for asset in item.assets)
-    return {"collection": item.collection_id, "id": item.item_id, "revision": item.revision, "etags": etags}
+        ((burst_ms,),) = execute("SELECT MIN(not_before_ms) FROM bursts WHERE state = 'open'").fetchall()
+        ((member_ms,),) = execute("SELECT MIN(at_ms) FROM burst_members").fetchall()
+        closes_ms = None if member_ms is None else member_ms + self.window_ms
+        due = (*hidden, unit_ms, letter_ms, owed_ms, burst_ms, closes_ms)
+        return min((one for one in due if one is not None), default=None)
 
 
 def _media_type(dataset: str) -> str:

@@ -20,6 +20,7 @@ WHERE replica = :replica AND collection_id = :collection_id AND item_id = :item_
 -- name: replica_items.put_back
 UPDATE replica_items SET not_before_ms = :not_before_ms, tries = tries - :untried
 WHERE replica = :replica AND collection_id = :collection_id AND item_id = :item_id AND not_before_ms = :until_ms
+RETURNING item_id
 
 -- name: replica_items.again
 INSERT INTO replica_items (replica, collection_id, item_id, wanted, sent, not_before_ms, tries)

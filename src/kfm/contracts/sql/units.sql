@@ -1,6 +1,3 @@
--- name: units.known
-SELECT wal_id FROM units WHERE wal_id IN (SELECT value FROM json_each(:wal_ids))
-
 -- name: units.insert
 INSERT INTO units (
   wal_id, dataset, object_uri, provider, queue, event_time_ms, time_range_start_ms, time_range_end_ms,
@@ -57,6 +54,9 @@ SELECT
   etag, sequencer, size, version_id, content_version, done_version, lease_until_ms, not_before_ms, grants,
   grant_attempts, granted_at_ms, alone, removed, unclear, replacing, trail
 FROM units WHERE wal_id = :wal_id
+
+-- name: units.hold_all
+SELECT wal_id FROM units WHERE wal_id IN (SELECT value FROM json_each(:wal_ids)) ORDER BY wal_id
 
 -- name: units.put
 UPDATE units SET

@@ -1,6 +1,3 @@
--- name: units.known
-SELECT wal_id FROM units WHERE wal_id IN (SELECT jsonb_array_elements_text(:wal_ids::jsonb))
-
 -- name: units.get_for_update
 SELECT
   wal_id, dataset, object_uri, provider, queue, event_time_ms, time_range_start_ms, time_range_end_ms, status,
@@ -10,6 +7,10 @@ SELECT
   etag, sequencer, size, version_id, content_version, done_version, lease_until_ms, not_before_ms, grants,
   grant_attempts, granted_at_ms, alone, removed, unclear, replacing, trail
 FROM units WHERE wal_id = :wal_id FOR UPDATE
+
+-- name: units.hold_all
+SELECT wal_id FROM units WHERE wal_id IN (SELECT jsonb_array_elements_text(:wal_ids::jsonb))
+ORDER BY wal_id FOR UPDATE
 
 -- name: units.claim
 UPDATE units SET
