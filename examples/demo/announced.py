@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import signal
@@ -18,6 +19,7 @@ TWICE_EVERY, CORRECTED_EVERY = 25, 40
 SMALL_BATCH = 10  # so that there is time to kill it
 KILL_AFTER = 300
 WAIT_SECONDS_MAX = 60
+MARIA = "a-token-that-nobody-but-maria-has-in-this-demo"
 NEEDED = ("pystac_client", "starlette", "uvicorn")
 
 
@@ -78,10 +80,8 @@ class Announced:
             len(dead) == len(self.bodies) and len({one["error_code"] for one in dead}) == len(dead),
         )
         project.run("nodd", "units", "--status", "quarantined")
-        teller.aside(
-            "the provider makes the damaged file anew, and tells nobody; the late one is announced again:"
-        )
-        weather.put(self.buckets, self.damaged._replace(data=weather.packed_again(self.damaged.data)))
+        self._replay()
+        teller.aside("the late file arrives, and is announced again; the message that was lost stays lost:")
         weather.put(self.buckets, self.late)
         weather.spool(project.folder / "spool", [weather.announcement(self.late, turn=1)])
         project.run("nodd", "reconcile", weather.RAIN, expect=1)
@@ -90,10 +90,10 @@ class Announced:
         project.run("worker", "--until-idle")
         open_ones = [one for one in project.ask("nodd", "watermarks")["watermarks"] if one["open"]]
         teller.verify(
-            "the bucket's listing gave away the lost message and the changed file; nothing is left to do",
+            "the bucket's listing gave away what no message told; nothing is left to do",
             open_ones == [] and self._items() == Counter(map(_collection, self._data())),
         )
-        teller.say("Why it matters: queues lose messages and files are replaced; a listing settles it.")
+        teller.say("Why it matters: queues lose messages and files are damaged; nothing of that is for ever.")
 
     def searched(self) -> None:
         teller, project = self.teller, self.project
@@ -118,6 +118,32 @@ class Announced:
             and sum(len(item["files"]) == 2 for item in found) == sidecars,
         )
         teller.say("Why it matters: the catalogue and the ledger are one database, so they never disagree.")
+
+    def _replay(self) -> None:
+        """The damaged file is sound again. Bringing back what was quarantined takes two."""
+        teller, project = self.teller, self.project
+        teller.aside("the provider mends the damaged file, and tells nobody; maria may approve such things:")
+        weather.put(self.buckets, self.damaged)
+        config = project.folder / "kfm.yml"
+        account = json.dumps(project.ask("whoami")["account"])
+        mark = f"sha256:{hashlib.sha256(MARIA.encode()).hexdigest()}"
+        config.write_text(
+            f"{config.read_text()}\npeople:\n"
+            f"  - {{subject: operator, roles: [read, operate], accounts: [{account}]}}\n"
+            f"  - {{subject: maria, roles: [read, approve], tokens: ['{mark}']}}\n"
+        )
+        which = ("--dataset", "mrms", "--error-code", "GZIP_DAMAGED", "--mode", "backfill")
+        project.run("replay", "dry-run", *which, "--selection-file", "replay.json")
+        carry_out = ("replay", "run", "--selection-file", "replay.json", "--confirm")
+        why = ("--rationale", "the file is mended")
+        project.run(*carry_out, *why, expect=3)
+        request = project.ask("approve")["requests"][0]["request_id"]
+        project.run_as("MARIA", MARIA, "approve", request, "--rationale", "I have looked at it")
+        project.run(*carry_out, *why)
+        teller.verify(
+            "what was given up comes back as it was planned, after somebody else had agreed to that plan",
+            project.ask("nodd", "units", "--status", "quarantined")["units"] == [],
+        )
 
     # --- inside ----------------------------------------------------------------------
 

@@ -82,6 +82,11 @@ class Project:
         self._teller.typed(shlex.join(["kfm", *arguments]))
         self._shown([*self.kfm, *arguments], expect)
 
+    def run_as(self, name: str, token: str, *arguments: str) -> None:
+        """The same by somebody else, who is known by a token."""
+        self._teller.typed(f"KFM_TOKEN=${name} {shlex.join(['kfm', *arguments])}")
+        self._shown([*self.kfm, *arguments], 0, KFM_TOKEN=token)
+
     def shell(self, *words: str, expect: int = 0) -> None:
         """Any other command."""
         self._teller.typed(shlex.join(words))
@@ -92,8 +97,8 @@ class Project:
         self._teller.typed(shlex.join(["python", *words]))
         self._shown([sys.executable, *words], expect)
 
-    def _shown(self, command: list[str], expect: int) -> None:
-        with self._started(command) as process:
+    def _shown(self, command: list[str], expect: int, **environ: str) -> None:
+        with self._started(command, **environ) as process:
             assert process.stdout is not None
             for line in process.stdout:
                 self._teller.output(line.rstrip("\n"))
@@ -102,11 +107,11 @@ class Project:
             raise DemoFailed(f"the command should have ended with exit code {expect}, not {code}")
 
     @contextmanager
-    def _started(self, command: list[str]) -> Iterator[subprocess.Popen[str]]:
+    def _started(self, command: list[str], **environ: str) -> Iterator[subprocess.Popen[str]]:
         process = subprocess.Popen(
             command,
             cwd=self.folder,
-            env=self._environ,
+            env={**self._environ, **environ},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

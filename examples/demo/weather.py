@@ -77,11 +77,6 @@ def volume(at: datetime, site: str) -> bytes:
     return head + struct.pack(">i", -len(record)) + record
 
 
-def packed_again(packed: bytes) -> bytes:
-    """The same content in other bytes."""
-    return gzip.compress(gzip.decompress(packed), compresslevel=1, mtime=1)
-
-
 # --- objects -------------------------------------------------------------------------
 
 

@@ -174,6 +174,9 @@ class ReplayReader(Protocol):
     def replays(self, limit: int = 50) -> list[Replay]:
         """The newest first."""
 
+    def find(self, start: str, limit: int = 2) -> list[str]:
+        """Ids of replays that begin so."""
+
     def receipts(self, replay_id: str, after: str = "", limit: int = 1000) -> list[Receipt]: ...
     def tally(self, replay_id: str) -> dict[str, int]:
         """Receipt → how many; '' are those that wait."""

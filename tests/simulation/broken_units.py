@@ -11,6 +11,7 @@ _CLAIMS = "kfm.store.unit_claims"
 _ENGINE = "kfm.engine.ingesting"
 # Longer than leases and claims last.
 LATE = Chances(crash=0.0, stall=0.02, jump=0.0, fail_before=0.0, fail_after=0.0, stall_ms=60_000)
+JUMPS = Chances(crash=0.0, jump=0.02, fail_before=0.0, fail_after=0.0)
 OVERSLEPT = Chances(crash=0.0, stall=0.02, jump=0.0, fail_before=0.0, fail_after=0.0, stall_ms=660_000)
 
 UNITS = (
@@ -195,6 +196,19 @@ UNITS = (
         chances=OVERSLEPT,
         first=695,
         rule="a replica shows what we do",
+    ),
+    Patch(
+        "a history is told by the clocks of those who wrote it",
+        "kfm.store.unit_pages",
+        (("    return moves\n", "    return sorted(moves, key=lambda move: (move.version, move.at_ms))\n"),),
+        chances=JUMPS,
+        rule="a unit's history is told whole and in order",
+    ),
+    Patch(
+        "arrivals are not gathered",
+        _WORK,
+        (("        self._gather(ours)\n", "        self._gather(ours[1:])\n"),),
+        rule="each arrival is in one burst",
     ),
     Patch(
         "a circuit is never tried again",

@@ -53,7 +53,13 @@ def check(session: Session) -> None:
         "sources": len(settings.sources),
         "targets": len(settings.publish),
     }
-    counts = {"dataset": settings.datasets, "source": settings.sources, "target": settings.publish}
+    counts: dict[str, Any] = {
+        "dataset": settings.datasets,
+        "source": settings.sources,
+        "target": settings.publish,
+    }
+    if settings.ingest.queues:
+        counts["queue"] = settings.ingest.queues
     words = [counted(len(things), word) for word, things in counts.items()]
     line = f"ok: {loaded.name}: environment {settings.environment}, {', '.join(words)}"
     session.emit(document, [line])

@@ -23,12 +23,13 @@ EXTRAS = {
     "progress": ("rich", "progress bars"),
     "objects": ("obstore", "buckets"),
     "postgres": ("psycopg", "PostgreSQL"),
-    "parquet": ("arro3", "Parquet contracts"),
+    "parquet": ("arro3", "Parquet contracts, the catalogue as GeoParquet"),
     "delta": ("deltalake", "run-state in a Delta table"),
     "lakefs": ("lakefs_sdk", "branches on a lakeFS server"),
     "lineage": ("openlineage", "lineage over HTTP"),
     "otel": ("opentelemetry", "spans and metrics by OTLP"),
     "aws": ("boto3", "queues of SQS"),
+    "serve": ("uvicorn", "the catalogue as a STAC API"),
 }
 
 
@@ -215,7 +216,7 @@ def _policies(loaded: Any) -> Iterator[Finding]:
 
 
 def _targets(loaded: Any) -> Iterator[Finding]:
-    if not loaded.settings.publish:
+    if not loaded.settings.publish and (loaded.settings.sources or not loaded.settings.ingest.queues):
         yield Finding(
             "targets", "warn", "there is no target, so nobody sees what is promoted", "Add one to `publish`."
         )
@@ -241,9 +242,8 @@ def _targets(loaded: Any) -> Iterator[Finding]:
 def _extras(loaded: Any) -> Iterator[Finding]:
     settings = loaded.settings
     needed = {
-        "objects": any(
-            s.kind == "bucket" and not (s.bucket or "").startswith("file:") for s in settings.sources
-        ),
+        "objects": settings.ingest.reads_buckets
+        or any(s.kind == "bucket" and not (s.bucket or "").startswith("file:") for s in settings.sources),
         "postgres": (settings.store or "").startswith(("postgres", "env:", "file:")),
         "delta": settings.run_state.store == "delta",
         "lakefs": settings.lakefs is not None,

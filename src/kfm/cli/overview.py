@@ -136,7 +136,10 @@ def _headline(settings: Any, switches: list[Any], document: dict[str, Any], now_
             f"of dataset {pending['dataset_id']} yet"
         )
         return _line("behind", sentence, "an operator", "kfm project")
-    if not any(dataset["last_run"] for dataset in document["datasets"]):
+    announced = settings.ingest.queues and not settings.sources  # nothing that `kfm run` could do
+    if announced and document["units"] is None:
+        return _line("empty", "nothing was taken in yet", "anyone who may operate", "kfm worker")
+    if not announced and not any(dataset["last_run"] for dataset in document["datasets"]):
         return _line("empty", "nothing has run yet", "anyone who may run it", "kfm run")
     return _line("clear", "all clear", None, None)
 

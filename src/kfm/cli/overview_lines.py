@@ -16,8 +16,9 @@ def render(document: dict[str, Any]) -> list[str]:
         first = f"{first}: {head['who']} can lift it with `{head['command']}`"
         if head["state"] != "blocked":
             first = f"{head['sentence']}: try `{head['command']}`"
-    lines = [first, f"environment {document['environment']}, {utc(document['at'])}", ""]
-    lines += table(("DATASET", "VERSION", "PROMOTED", "LAST RUN", "RUN ID"), _dataset_rows(document))
+    lines = [first, f"environment {document['environment']}, {utc(document['at'])}"]
+    if datasets := _dataset_rows(document):
+        lines += ["", *table(("DATASET", "VERSION", "PROMOTED", "LAST RUN", "RUN ID"), datasets)]
     for title, rows in (
         ("needs attention", _attention_rows(document)),
         ("running", _running_rows(document)),

@@ -104,14 +104,9 @@ def _list(session: Session, reader: Any, limit: int) -> None:
 
 def find_replay(reader: Any, wanted: str) -> Any:
     """By its id, or by the beginning of it if that is enough to tell."""
-    exact = reader.replay(wanted)
-    if exact is not None:
-        return exact
-    found = []
-    if len(wanted) >= PREFIX_CHARS_MIN:
-        found = [one for one in reader.replays(10_000) if one.replay_id.startswith(wanted.lower())]
+    found = reader.find(wanted.lower()) if len(wanted) >= PREFIX_CHARS_MIN else []
     if len(found) == 1:
-        return found[0]
+        return reader.replay(found[0])
     if found:
         raise UsageError(f"Several replays begin with `{wanted[:80]}`.", remedy="Give more of the id.")
     raise UsageError(f"There is no replay `{wanted[:80]}`.", remedy="`kfm replay inspect` lists them.")

@@ -13,7 +13,8 @@ import msgspec
 
 from kfm.cli.options import session_options
 from kfm.cli.session import Session
-from kfm.core.errors import UsageError
+from kfm.core.errors import ExtraMissing, UsageError
+from kfm.core.settings import Ingest
 from kfm.core.wording import counted
 
 CANCELLED = 130
@@ -66,7 +67,9 @@ def command(
     from kfm.wiring.known_datasets import require_known_datasets
     from kfm.wiring.worker import WorkerWish, run_worker
 
-    require_known_datasets(session.load())
+    loaded = session.load()
+    require_known_datasets(loaded)
+    _require_reader(loaded.settings.ingest)
     stop = Stop()
     with session.app() as app, stop.installed():
         if not app.settings.ingest.queues and not from_stdin and not no_intake:
@@ -90,6 +93,20 @@ def command(
     document = {**msgspec.to_builtins(report), "exit_code": code}
     session.emit(document, report_lines(report))
     return code
+
+
+def _require_reader(ingest: Ingest) -> None:
+    """Better told before anything is claimed than by every unit."""
+    if not ingest.reads_buckets:
+        return
+    from importlib.util import find_spec
+
+    if find_spec("obstore") is None:
+        raise ExtraMissing(
+            "A policy under `ingest.policies` has objects looked at, and buckets are read with the extra "
+            "`objects`.",
+            remedy="pip install 'kfm[objects]', or ask for integrity: announced and metadata: key.",
+        )
 
 
 class Stop:

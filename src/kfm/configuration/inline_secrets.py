@@ -14,6 +14,7 @@ _HARMLESS = {
     "code",
     "pass",
     "auth",
+    "signatures",
 }  # secrets in an address that was seen, ordinary words in one that is written
 _REFERENCE = re.compile(r"(env:[A-Za-z_][A-Za-z0-9_]*|file:.+)", re.DOTALL)
 

@@ -6,7 +6,7 @@ A good file is converted in one step; only a bad one is walked, to name every li
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -15,13 +15,19 @@ from kfm.core.errors import ConfigError
 from kfm.core.settings import Settings
 
 PROBLEMS_MAX = 20
+_Shape = TypeVar("_Shape")
 
 
 def to_settings(document: Document) -> Settings:
+    return shaped(document, Settings)
+
+
+def shaped(document: Document, kind: type[_Shape]) -> _Shape:
+    """The document as a value of this kind."""
     try:
-        return msgspec.convert(document.values, Settings)
+        return msgspec.convert(document.values, kind)
     except (msgspec.ValidationError, RecursionError) as error:
-        problems = _Walker(document).problems()
+        problems = _Walker(document).problems(kind)
         if not problems:  # the walker is kinder than the converter: still refuse
             raise document.error("", str(error)) from None
         raise gathered(problems) from None
@@ -53,11 +59,11 @@ class _Walker:
         self.document = document
         self.found: list[ConfigError] = []
 
-    def problems(self) -> list[ConfigError]:
+    def problems(self, kind: type) -> list[ConfigError]:
         from msgspec import inspect
 
         self.inspect = inspect
-        self.walk(self.document.values, inspect.type_info(Settings), "")
+        self.walk(self.document.values, inspect.type_info(kind), "")
         return self.found
 
     def say(self, path: str, sentence: str) -> None:

@@ -9,7 +9,7 @@ from kfm.core.records import Record
 Bbox = tuple[float, float, float, float]  # west, south, east, north; west > east crosses the antimeridian
 
 
-class AssetFacts(Record, frozen=True):
+class AssetFacts(Record, frozen=True, gc=False):
     """One file of an item: the data themselves, or what describes them."""
 
     role: str  # data, or a sidecar's role
@@ -22,7 +22,7 @@ class AssetFacts(Record, frozen=True):
     checksum: str | None = None  # sha256:HEX, where the bytes were read
 
 
-class Entry(Record, frozen=True):
+class Entry(Record, frozen=True, gc=False):
     """What one unit tells the catalogue: its asset, and the item that the asset belongs to."""
 
     collection_id: str

@@ -254,6 +254,12 @@ class Ingest(Strict, frozen=True):
         return IngestPolicy()
 
     @property
+    def reads_buckets(self) -> bool:
+        """Does some policy have objects looked at, with no folder anywhere that stands in for a bucket?"""
+        asked = any((one.integrity, one.metadata) != ("announced", "key") for one in self.policies)
+        return asked and not self.mirrors
+
+    @property
     def lease_ms(self) -> int:
         return round((self.visibility_seconds + self.safety_seconds) * 1000)
 
@@ -280,6 +286,7 @@ class Settings(Strict, frozen=True):
     run_state: RunState = RunState()
     lakefs: Lakefs | None = None  # None: branches are tables of the ledger
     ingest: Ingest = Ingest()
+    schedules: str | None = None  # None: cron.yml beside the configuration, if it is there
     people: tuple[Person, ...] = ()  # none: whoever can run kfm here may do everything
 
     def dataset(self, dataset_id: str) -> Dataset:

@@ -7,7 +7,7 @@ from kfm.core.records import Record
 TOPIC = "unit-lineage"
 
 
-class Ended(Record, frozen=True, omit_defaults=True):
+class Ended(Record, frozen=True, gc=False, omit_defaults=True):
     """One attempt that ended. With an error it failed."""
 
     wal_id: str

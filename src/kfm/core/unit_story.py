@@ -31,6 +31,11 @@ class Try(Record, frozen=True):
     stac_status: str | None = None
 
 
+def catalogued(move: Move) -> str | None:
+    """What became of the item. Most are new, so the history only says so where one is not."""
+    return str(move.details.get("stac_status", "created")) if move.event == "succeeded" else None
+
+
 def tries(history: Sequence[Move]) -> list[Try]:
     """In their order. One that was put back untried is no attempt: the next claim takes its number."""
     made: dict[int, Try] = {}
@@ -53,7 +58,7 @@ def tries(history: Sequence[Move]) -> list[Try]:
                     ended_at_ms=max(move.at_ms, under_way.started_at_ms),
                     error_code=move.details.get("error_code"),
                     error_class=move.details.get("error_class"),
-                    stac_status=move.details.get("stac_status"),
+                    stac_status=catalogued(move),
                 )
             under_way = None
     return [made[number] for number in sorted(made)]

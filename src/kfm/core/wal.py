@@ -12,7 +12,7 @@ Reissue = Literal["update", "ignore"]
 Removing = Literal["keep", "remove"]
 
 
-class Content(Record, frozen=True):
+class Content(Record, frozen=True, gc=False):
     """Which bytes an object has, as its announcement, a listing or a HEAD tells. All may be unknown."""
 
     etag: str | None = None
@@ -60,7 +60,7 @@ class Known(Record, frozen=True):
 # --- intake --------------------------------------------------------------------------
 
 
-class Taken(Record, frozen=True):
+class Taken(Record, frozen=True, gc=False):
     """An announced object, on its way into the ledger."""
 
     unit: Unit
@@ -119,7 +119,7 @@ class Lane(Record, frozen=True):
     due_ms: int = 0  # of the first unit in it
 
 
-class Claimed(Record, frozen=True):
+class Claimed(Record, frozen=True, gc=False):
     """A unit under our lease: as much of it as its operators need. Field order is column order."""
 
     wal_id: str
@@ -152,7 +152,7 @@ class Claimed(Record, frozen=True):
         return Content(etag=self.etag, sequencer=self.sequencer, size=self.size, version_id=self.version_id)
 
 
-class Done(Record, frozen=True):
+class Done(Record, frozen=True, gc=False):
     """A unit's success: what its operators found, and the entry that the catalogue gets."""
 
     claimed: Claimed

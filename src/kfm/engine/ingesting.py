@@ -13,7 +13,7 @@ import msgspec
 
 from kfm.calls.guard import classify_call
 from kfm.core.classify import Classification, Failure, classify
-from kfm.core.errors import CircuitOpen, KfmError
+from kfm.core.errors import CircuitOpen, ExtraMissing, KfmError
 from kfm.core.records import GateResult, Record
 from kfm.core.redact import Discretion
 from kfm.core.settings import Ingest
@@ -281,8 +281,9 @@ class Worker:
             )
         except Refusal as refusal:
             return self._failed(claimed, _UNREADABLE, refusal.code, refusal.text)
-        except CircuitOpen as error:
-            return self._put_back(claimed, error.code, str(error), error.facts.get("not_before_ms"))
+        except (CircuitOpen, ExtraMissing) as error:  # no fault of the unit's, and nobody looked at it
+            later_ms = error.facts.get("not_before_ms", kernel.clock.now_ms() + UNABLE_MS)
+            return self._put_back(claimed, error.code, str(error), later_ms)
         except Exception as error:  # noqa: BLE001 - one unit's trouble is never its neighbours'
             code = error.code if isinstance(error, KfmError) else type(error).__name__
             return self._failed(claimed, classify_call(error), code, str(error))
@@ -364,6 +365,7 @@ class Worker:
         """A switch was set since the gates were asked: what is stopped now goes back untried."""
         self._epoch = self._kernel.policy_epoch()
         self._gates.clear()
+        self._lanes.clear()  # they were let through by the gates of before
         done: list[Done] = []
         undone = list(finish.undone)
         for one in finish.done:
@@ -376,6 +378,7 @@ class Worker:
 
 
 MESSAGE_CHARS_MAX = 1_000
+UNABLE_MS = 60_000  # another worker may be able to
 HEAD_DECIDES = Levels(integrity="head")
 _UNREADABLE = Classification(retryable=False, error_class="schema")
 

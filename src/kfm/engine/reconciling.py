@@ -70,7 +70,7 @@ def reconcile(
     """Compare page by page. With `open_missing` what is missing or changed is taken in."""
     sums = dict.fromkeys(Reconciled.__struct_fields__[:-1], 0)
     listing = _listing(upstream, wish)
-    for page in iter(lambda: list(islice(listing, BATCH)), []):
+    for page in iter(lambda: list(islice(listing, min(BATCH, wish.limit - sums["listed"]))), []):
         sums["listed"] += len(page)
         readings = list(_readings(page, registry_read, wish, sums))
         known = reader.contents([reading.wal_id for reading, _ in readings])
@@ -84,8 +84,6 @@ def reconcile(
         if open_missing is not None and gaps:
             sums["opened"] += open_missing(gaps)
         progress(len(page))
-        if sums["listed"] >= wish.limit:
-            break
     complete = next(listing, None) is None
     return Reconciled(complete=complete, **sums)
 

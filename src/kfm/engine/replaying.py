@@ -74,6 +74,7 @@ class Replaying:
     gate: Callable[[str], GateResult]  # may units of this dataset be brought back
     clock: Clock
     now_ms: Callable[[], int]  # of the ledger
+    note: Callable[[list[GovernanceEntry]], None] = lambda _entries: None  # who took one up again
 
 
 # --- planning --------------------------------------------------------------------------
@@ -163,6 +164,8 @@ def begin(kernel: Replaying, made: ReplayPlan, by: Person) -> Replay:
         if changed:
             raise drifted(made, changed)
         known = kernel.replays.replay(made.replay_id)
+    elif known.state == "running":
+        kernel.note([_entry("replay-resumed", made, by, kernel.now_ms(), {})])
     assert known is not None, "it was begun"
     return known
 

@@ -8,13 +8,14 @@ from kfm.core.gates import cause_and_remedy, switch_gate
 from kfm.core.records import GateResult, Switch
 from kfm.core.settings import Dataset
 from kfm.core.unit_replies import replay_command
-from kfm.core.unit_story import Try, tries
+from kfm.core.unit_story import Try, catalogued, tries
 from kfm.core.wal import Move, Stored
 from kfm.core.wording import counted, duration, moment
 from kfm.explain.sentences import Account, Ref, Sentence, stopped
 
 SHOWN_MAX = 20
 WORKER = "kfm worker --until-idle"
+_ITEMS = {"created": "the item was created", "updated": "the item was updated"}
 
 
 def account_of_unit(
@@ -106,7 +107,7 @@ def _told(move: Move) -> str:
         "created": "taken in",
         "imported": "taken over from another ledger",
         "claimed": f"attempt {move.attempts} began, by {move.worker_id}",
-        "succeeded": f"succeeded; the item was {details.get('stac_status', 'left as it was')}",
+        "succeeded": f"succeeded; {_ITEMS.get(catalogued(move) or '', 'the item was left as it was')}",
         "failed": f"attempt failed: {details.get('error_code', 'no code was kept')}",
         "retry_scheduled": "to be tried again",
         "quarantined": f"put into quarantine: {details.get('reason', 'no reason was kept')}",

@@ -86,7 +86,7 @@ def _insert(session: Session, fresh: dict[tuple[str, str], Entry], now_ms: int) 
         if key in numbers and (bbox := entry.bbox) is not None
     ]
     if boxes:
-        session.bulk("item_boxes.put", boxes)
+        session.tell_all("item_boxes.put", boxes)
     return numbers
 
 
@@ -212,7 +212,7 @@ def want(session: Session, replicas: Sequence[str], changed: Sequence[tuple[str,
     """External catalogues are to be told of these revisions."""
     lines = [(replica, *one) for replica in replicas for one in sorted(changed)]
     if lines:
-        session.bulk("replica_items.want", lines)
+        session.tell_all("replica_items.want", lines)
 
 
 def tell_replicas(session: Session, changed: tuple[str, str, int]) -> None:

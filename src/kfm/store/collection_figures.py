@@ -71,7 +71,7 @@ class Figures:
         ]
         lines += [(collection_id, name, 0, high) for (collection_id, name), high in self.highs.items()]
         if lines:
-            session.bulk("unit_deltas.add", lines)
+            session.tell_all("unit_deltas.add", lines)
 
 
 def read(session: Session) -> list[CollectionFigures]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kfm.core.errors import (
@@ -15,7 +16,7 @@ from kfm.core.errors import (
 )
 from kfm.core.redact import redact
 from kfm.store import migrations
-from kfm.store.queries import parameters_of, queries
+from kfm.store.postgres_session import PostgresSession, Sent
 from kfm.store.session import Row, Session
 
 if TYPE_CHECKING:
@@ -25,9 +26,7 @@ T = TypeVar("T")
 
 RACES_MAX = 20
 WAIT_MAX_MS = 30_000
-NOTHING = "SELECT 1"  # in place of a statement that an index makes needless here
 MIGRATION_LOCK = 4_900_147  # any number that no other program on the server uses
-_NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 _LOST_RACE = {"40001", "40P01"}  # serialization failure, deadlock
 _NOT_IN_TIME = {"55P03", "57014"}  # lock not available, query cancelled
 # What a DSN does not say: every wait has an end, also when the network swallows packets.
@@ -53,37 +52,6 @@ def _driver() -> Any:
     return psycopg
 
 
-class PostgresSession:
-    def __init__(self, database: PostgresDatabase) -> None:
-        self._database = database
-        self._queries = queries("postgresql")
-
-    def all(self, name: str, /, **parameters: Any) -> list[Row]:
-        return self._database.execute(self._queries[name], parameters)
-
-    def one(self, name: str, /, **parameters: Any) -> Row | None:
-        rows = self._database.execute(self._queries[name], parameters)
-        return rows[0] if rows else None
-
-    def many(self, name: str, rows: Iterable[dict[str, Any]], /) -> None:
-        self._database.execute_many(self._queries[name], rows)
-
-    def bulk(self, name: str, rows: Sequence[tuple[Any, ...]], /) -> int:
-        if self._queries[name] == NOTHING:
-            return 0
-        names = parameters_of(name)
-        sent = [dict(zip(names, row, strict=True)) for row in rows]
-        return self._database.change_many(self._queries[name], sent)
-
-    def gather(self, name: str, rows: Sequence[tuple[Any, ...]], /) -> list[Row]:
-        names = parameters_of(name)
-        sent = [dict(zip(names, row, strict=True)) for row in rows]
-        return self._database.execute_many(self._queries[name], sent, returning=True)
-
-    def now_ms(self) -> int:
-        return int(self._database.execute(_NOW)[0][0])
-
-
 class PostgresDatabase:
     """One connection, made again after it broke. Not shared between threads."""
 
@@ -102,6 +70,7 @@ class PostgresDatabase:
         self._checked = not read_only and not unsafe_for_tests
         self._wait_max_ms = wait_max_ms
         self._changing = False
+        self._outgoing: list[Sent] = []
         self._session = PostgresSession(self)
         self._connection = self._connect()
 
@@ -171,37 +140,52 @@ class PostgresDatabase:
 
     def execute(self, sql: str, parameters: dict[str, Any] | None = None) -> list[Row]:
         """One statement, of the transaction under way if there is one; errors in our words."""
+        sent = self.send(Sent(sql, parameters))
+        self.flush()
+        return sent.answers
+
+    def send(self, sent: Sent) -> Sent:
+        """It is on its way; inside a transaction until somebody needs an answer, at the latest its end."""
+        self._outgoing.append(sent)
+        if not self._changing:
+            self.flush()
+        return sent
+
+    def flush(self) -> None:
+        """Everything that is on its way, in one journey."""
+        outgoing, self._outgoing = self._outgoing, []
+        if not outgoing:
+            return
         self._reconnect()
         try:
-            cursor = self._connection.execute(sql, parameters)
-            return cursor.fetchall() if cursor.description else []
+            if len(outgoing) == 1 or not self._psycopg.Pipeline.is_supported():
+                for sent in outgoing:
+                    self._read(sent, self._start(sent))
+                return
+            with self._connection.pipeline():
+                cursors = [self._start(sent) for sent in outgoing]
+            for sent, cursor in zip(outgoing, cursors, strict=True):
+                self._read(sent, cursor)
         except (self._psycopg.Error, UnicodeEncodeError) as error:
             raise self._translated(error) from error
 
-    def execute_many(self, sql: str, rows: Iterable[dict[str, Any]], *, returning: bool = False) -> list[Row]:
-        """One statement for each of many rows, sent together."""
-        self._reconnect()
-        try:
-            with self._connection.cursor() as cursor:
-                cursor.executemany(sql, list(rows), returning=returning)
-                found: list[Row] = []
-                while returning:
-                    found += cursor.fetchall() if cursor.description else []
-                    if not cursor.nextset():
-                        break
-                return found
-        except (self._psycopg.Error, UnicodeEncodeError) as error:
-            raise self._translated(error) from error
+    def _start(self, sent: Sent) -> psycopg.Cursor[Row]:
+        cursor = self._connection.cursor()
+        if sent.rows is None:
+            cursor.execute(sent.sql, sent.parameters)
+        else:
+            cursor.executemany(sent.sql, sent.rows, returning=sent.returning)
+        return cursor
 
-    def change_many(self, sql: str, rows: list[dict[str, Any]]) -> int:
-        """As `execute_many`; how many rows that changed."""
-        self._reconnect()
-        try:
-            with self._connection.cursor() as cursor:
-                cursor.executemany(sql, rows)
-                return max(0, cursor.rowcount)
-        except (self._psycopg.Error, UnicodeEncodeError) as error:
-            raise self._translated(error) from error
+    @staticmethod
+    def _read(sent: Sent, cursor: psycopg.Cursor[Row]) -> None:
+        sent.is_answered = True
+        sent.changed, sent.said = max(0, cursor.rowcount), cursor.statusmessage
+        while True:
+            sent.answers += cursor.fetchall() if cursor.description else []
+            if not sent.returning or not cursor.nextset():
+                break
+        cursor.close()
 
     def _reconnect(self) -> None:
         """After the server was restarted. Never in the middle of a transaction: that one is lost."""
@@ -213,20 +197,42 @@ class PostgresDatabase:
             self._reconnect()
             self._changing = True
             try:
-                with self._connection.transaction():
-                    return change(self._session)
+                return self._changed(change)
             except KfmError as error:
                 if not _is_lost_race(error.__cause__) or race + 1 == RACES_MAX:
                     raise
-            except self._psycopg.Error as error:
-                if not _is_lost_race(error) or race + 1 == RACES_MAX:
-                    raise self._translated(error) from error
             finally:
                 self._changing = False
         raise AssertionError("unreachable")
 
+    def _changed(self, change: Callable[[Session], T]) -> T:
+        """One transaction. Its beginning travels with its first statement, its end with its last ones."""
+        self._session.forget()
+        self._outgoing = [Sent("BEGIN")]
+        try:
+            result = change(self._session)
+            end = self.send(Sent("COMMIT"))
+            self.flush()
+            if end.said != "COMMIT":  # a failed statement that somebody overlooked
+                raise BackendUnavailable(f"{self._where}: the transaction was not committed.")
+        except BaseException:
+            self._roll_back()
+            raise
+        return result
+
+    def _roll_back(self) -> None:
+        self._outgoing.clear()
+        states = self._psycopg.pq.TransactionStatus
+        state = self._connection.info.transaction_status
+        if state in (states.INTRANS, states.INERROR):
+            with suppress(self._psycopg.Error):
+                self._connection.execute("ROLLBACK")
+        elif state == states.ACTIVE:  # interrupted while the server was busy: it ends with the connection
+            self._connection.close()
+
     def script(self, sql: str) -> None:
         """A migration's statements; only inside `write`."""
+        self.flush()  # many statements in one text can't travel with others
         self.execute(sql)
 
     def exclude_others(self) -> None:

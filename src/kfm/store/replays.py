@@ -60,6 +60,11 @@ class ReplayReader:
     def replays(self, limit: int = 50) -> list[Replay]:
         return [_replay(row) for row in self._database.session.all("replays.list", row_limit=limit)]
 
+    def find(self, start: str, limit: int = 2) -> list[str]:
+        """Ids that begin so."""
+        found = self._database.session.all("replays.find", start=start, chars=len(start), row_limit=limit)
+        return [row[0] for row in found]
+
     def receipts(self, replay_id: str, after: str = "", limit: int = 1000) -> list[Receipt]:
         found = self._database.session.all(
             "replays.receipts", replay_id=replay_id, after=after, row_limit=limit

@@ -24,6 +24,18 @@ class Session(Protocol):
     def gather(self, name: str, rows: Sequence[tuple[Any, ...]], /) -> list[Row]:
         """As `bulk`, with what the statement returned for each row, in no promised order."""
 
+    def expect(self, *names: str) -> None:
+        """These are asked next, and their parameters do not matter: a server gets them in one journey."""
+
+    def tell(self, name: str, /, **parameters: Any) -> None:
+        """As `all`, where nobody waits for an answer: it travels with whatever is asked next."""
+
+    def tell_all(self, name: str, rows: Sequence[tuple[Any, ...]], /) -> None:
+        """As `bulk`, where nobody waits for an answer."""
+
+    def ask(self, name: str, /, **parameters: Any) -> Callable[[], list[Row]]:
+        """As `all`, with the answer when it is needed. In between, others may be asked."""
+
     def now_ms(self) -> int:
         """The clock that leases live by: the server's on PostgreSQL, the injected one on SQLite."""
 

@@ -38,7 +38,7 @@ class Tally:
             if amount or (dataset, name) in self._highs
         ]
         if rows:
-            session.bulk("unit_deltas.add", rows)
+            session.tell_all("unit_deltas.add", rows)
 
 
 def fold(session: Session, limit: int) -> int:

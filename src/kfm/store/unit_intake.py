@@ -21,6 +21,8 @@ _ENCODE = msgspec.json.Encoder().encode
 
 
 def take_in(session: Session, intake: Intake, watch: Watch) -> IntakeReport:
+    if intake.taken:
+        session.expect("unit_pages.next")
     now_ms, tally = session.now_ms(), Tally()
     again = _insert_new(session, intake.taken, now_ms, tally)
     created = len(intake.taken) - len(again)

@@ -65,7 +65,7 @@ def failed(claimed: Claimed, code: str, message: str) -> Ended:
 def post(session: Session, ended: Sequence[Ended], now_ms: int) -> None:
     body = _ENCODE(ended).decode()
     digest = sha256(body.encode()).hexdigest()
-    session.all(
+    session.tell(
         "outbox.post",
         event_id=f"{TOPIC}/{now_ms}/{digest[:32]}",
         topic=TOPIC,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -19,11 +20,16 @@ _ENCODE = msgspec.json.Encoder().encode
 Member = tuple[Any, ...]  # wal_id, version, attempts, and what else the event tells
 
 
+# The last number that each session was given: a page that is begun is not there before it is written.
+_given: WeakKeyDictionary[Session, int] = WeakKeyDictionary()
+
+
 def begin(session: Session) -> int:
     """The number of a new page; whoever asks for one writes it."""
-    row = session.one("unit_pages.next")
+    row = session.one("unit_pages.next", given=_given.get(session, 0))
     assert row is not None
-    return int(row[0])
+    number = _given[session] = int(row[0])
+    return number
 
 
 def write(
@@ -36,7 +42,7 @@ def write(
     at_ms: int,
     worker_id: str | None = None,
 ) -> None:
-    session.all(
+    session.tell(
         "unit_pages.insert",
         number=number,
         event=event,

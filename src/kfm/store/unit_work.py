@@ -176,7 +176,7 @@ class Ending:
             if one.claimed.dataset == dataset and one.entry is not None
         ]
         if lines:
-            self._session.bulk("burst_members.add", lines)
+            self._session.tell_all("burst_members.add", lines)
 
     def _outrun(self, one: Done) -> None:
         """Not ours any more; or new bytes came meanwhile, and those are to be looked at first."""

@@ -39,6 +39,11 @@ class UnitReader(UnitQueries):
         return found
 
 
+def _pages_of(finish: Finish | None, claim: Claim | None) -> list[str]:
+    """A new page for what is claimed, and one for what succeeded."""
+    return ["unit_pages.next"] * ((claim is not None) + bool(finish is not None and finish.done))
+
+
 class Units(UnitReader):
     """Implements `ingest_ports.Wal`. Each method is one transaction."""
 
@@ -52,6 +57,7 @@ class Units(UnitReader):
 
     def turn(self, finish: Finish | None, claim: Claim | None) -> tuple[Finished, list[Claimed]]:
         def change(session: Session) -> tuple[Finished, list[Claimed], Figures]:
+            session.expect("policy.epoch_for_share", *_pages_of(finish, claim))
             now_ms, tally, figures = session.now_ms(), Tally(), Figures(self._extents)
             if unit_claims.is_outdated(session, finish, claim):
                 return Finished(epoch_moved=True), [], figures

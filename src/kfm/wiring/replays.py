@@ -37,6 +37,7 @@ def replaying(app: App) -> Replaying:
         gate=gate,
         clock=app.clock,
         now_ms=store.now_ms,
+        note=store.append_governance,
     )
 
 

@@ -277,6 +277,8 @@ def test_a_replay_is_paused_and_goes_on(kfm: Kfm, place: Place) -> None:
     assert kfm("switch", "set", "running", "--replays", "mrms", "--rationale", "fine").code == 0
     assert kfm("replay", "run", replay, *DO).code == 0
     assert place.statuses() == {"pending": 3, "succeeded": 1}
+    told = [kind for kind in place.chain() if kind.startswith("replay")]
+    assert told == ["replay", "replay-resumed", "replay-resumed", "replay-ended"]
 
 
 @pytest.mark.req("WAL-14", "WAL-13")

@@ -92,11 +92,13 @@ def test_what_reconciling_a_bucket_tells_programs(place: Path, kfm: Kfm, valid: 
     assert (opened.code, opened.document["opened"]) == (0, len(told.document["gaps"]))
 
 
-def test_what_comparing_catalogues_tells_programs(place: Path, kfm: Kfm, valid: Valid) -> None:
-    """Without replicas there is nothing to compare, and that is said in the same shape."""
+def test_what_comparing_catalogues_tells_programs(place: Path, kfm: Kfm, valid: Valid, landing: str) -> None:
+    """A row for each replica; of an empty catalogue nothing differs."""
+    (place / "kfm.yml").write_text(CONFIG + f"  replicas:\n    - {{name: public, url: '{landing}'}}\n")
     told = kfm("catalogue", "reconcile", "--json")
     valid("catalogue-reconcile", told.document)
-    assert (told.code, told.document["replicas"]) == (0, [])
+    (row,) = told.document["replicas"]
+    assert (told.code, row["replica"], row["items"], row["equal"]) == (0, "public", 0, 0)
 
 
 @pytest.mark.req("CLI-2")

@@ -135,7 +135,7 @@ def test_an_announced_object_is_shown_by_the_replica(site: Site) -> None:
 
 
 def test_what_the_replica_refuses_holds_nothing_up(site: Site) -> None:
-    """pgSTAC takes no item without a place: it is told, kept, and found by comparing; the others are there."""
+    """pgSTAC takes no item without a place: it is told, kept, and found by comparing; others are there."""
     site.announce("some/file.bin", bucket="my-bucket")
     site.announce(key(0))
     assert site.worked()["succeeded"] == 2

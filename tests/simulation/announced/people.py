@@ -69,7 +69,7 @@ def replay(world: AnnouncedWorld, process: Process, dataset: str) -> None:
             )
             if made.units:
                 begun = replaying.begin(kernel, made, by)
-                replaying.carry_out(kernel, begun, replaying.Pace(batch_size=2), by)
+                replaying.carry_out(kernel, begun, replaying.Pace(batch_size=1), by)
             return
         except KfmError as error:
             world.outcomes[f"replay {error.code}"] += 1

@@ -25,7 +25,7 @@ from kfm.store.ledger import SqlStore
 from tests.simulation.adapters import SimClock, SimDatabase, SimIds, SimRng
 from tests.simulation.announced import followers, people
 from tests.simulation.announced.checks import Checks
-from tests.simulation.announced.feed import Feed, registry
+from tests.simulation.announced.feed import Feed, Thing, registry
 from tests.simulation.announced.surroundings import (
     Line,
     Shelf,
@@ -280,9 +280,9 @@ class AnnouncedWorld:
         self._start("governor", lambda process: people.lift(self, process))
         self.scheduler.run()
         self._settle()
-        self.checks.to_be_mended()
-        if self.dice.random() < 0.5:
-            self._bring_back()
+        failed = self.checks.to_be_mended()
+        if failed and self.dice.random() < 0.6:
+            self._bring_back(failed)
         for thing in self.checks.to_be_mended():
             self.feed.happen(thing, "put", self.scheduler.now_ms, good=True)
         self._settle()
@@ -293,9 +293,13 @@ class AnnouncedWorld:
             self._settle()
         self.checks.at_the_end()
 
-    def _bring_back(self) -> None:
-        """Two people have the same idea, and the weather is as before."""
+    def _bring_back(self, failed: Sequence[Thing]) -> None:
+        """Two people have the same idea, some objects come back by themselves, the weather is as before."""
         self.scheduler.chances = self._weather
+        for thing in failed:
+            if self.dice.random() < 0.3:
+                self.feed.happen(thing, "put", self.scheduler.now_ms, good=True)
+        self._start("w", lambda process: self._work(process, 5_000, polls=True))
         for dataset in DATASETS:
             for _ in range(2):
                 self._start("r", lambda process, dataset=dataset: people.replay(self, process, dataset))

@@ -127,3 +127,18 @@ def test_the_chain_is_the_history() -> None:
     long = account_of_unit(stored(), HISTORY * 20, (), NOW_MS)
     assert len(long.chain) == SHOWN_MAX + 2
     assert "40 earlier steps: `kfm nodd show" in long.chain[1].text
+
+
+@pytest.mark.parametrize(
+    ("details", "said"),
+    [
+        ({}, "the item was created"),
+        ({"stac_status": "updated"}, "the item was updated"),
+        ({"stac_status": "no-op"}, "the item was left as it was"),
+    ],
+)
+def test_success_tells_what_became_of_the_item(details: dict[str, str], said: str) -> None:
+    """A history that says nothing of an item means a new one: most are."""
+    move = Move(3, "succeeded", "succeeded", NOW_MS, "w1", 1, details)
+    account = account_of_unit(stored("succeeded"), [move], (), NOW_MS)
+    assert account.chain[-1].text.endswith(f"succeeded; {said}.")

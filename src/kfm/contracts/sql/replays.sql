@@ -47,6 +47,9 @@ VALUES (:replay_id, :wal_id, :version, NULL, NULL)
 SELECT replay_id, digest, plan, mode, reason, rationale, requested_by, state, created_at_ms, updated_at_ms
 FROM replays WHERE replay_id = :replay_id
 
+-- name: replays.find
+SELECT replay_id FROM replays WHERE substr(replay_id, 1, :chars) = :start ORDER BY replay_id LIMIT :row_limit
+
 -- name: replays.hold
 SELECT state FROM replays WHERE replay_id = :replay_id
 

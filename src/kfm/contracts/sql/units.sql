@@ -179,7 +179,7 @@ SELECT MIN(wal_id) FROM units WHERE dataset = :dataset AND status = 'in_progress
 SELECT MIN(wal_id) FROM units WHERE dataset = :dataset AND status = 'pending'
 
 -- name: unit_pages.next
-UPDATE counters SET value = value + 1 WHERE name = 'unit_page' RETURNING value
+SELECT MAX(COALESCE((SELECT MAX(number) FROM unit_pages), 0), :given) + 1
 
 -- name: unit_pages.insert
 INSERT INTO unit_pages (number, event, status, at_ms, worker_id, members)

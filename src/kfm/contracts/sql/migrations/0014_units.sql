@@ -51,15 +51,15 @@ CREATE INDEX units_stuck ON units (dataset, status) WHERE status IN ('failed', '
 
 -- The same transition of all the units that went through it in one transaction. Rows never change.
 CREATE TABLE unit_pages (
-  number    BIGINT NOT NULL PRIMARY KEY,
+@sqlite   number    INTEGER PRIMARY KEY,
+@postgresql   number    BIGINT NOT NULL PRIMARY KEY,
   event     TEXT NOT NULL,
   status    TEXT NOT NULL,
   at_ms     BIGINT NOT NULL,
   worker_id TEXT,
   members   TEXT NOT NULL
 );
--- Numbers of pages: SQLite has one writer, on PostgreSQL all would wait for one row.
-@sqlite INSERT INTO counters (name, value) VALUES ('unit_page', 0);
+-- Numbers of pages: on SQLite, which has one writer, the next one is the last and one more.
 @postgresql CREATE SEQUENCE unit_page_numbers;
 
 -- Figures as changes that nobody waits for, added up later.

@@ -35,3 +35,18 @@ WHERE collection_id = :collection_id AND data IS NOT NULL AND (at_ms, number) < 
   AND south <= :north AND north >= :south
   AND CASE WHEN west > east THEN west <= :east OR east >= :west ELSE west <= :east AND east >= :west END
 ORDER BY at_ms DESC, number DESC LIMIT :row_limit
+
+-- name: items.insert
+INSERT INTO items (
+  collection_id, item_id, start_ms, end_ms, at_ms, west, south, east, north, geometry, properties, data,
+  created_at_ms, updated_at_ms,
+  revision
+)
+SELECT line.*, 1
+FROM unnest(
+  :collection_id::text[], :item_id::text[], :start_ms::bigint[], :end_ms::bigint[], :at_ms::bigint[],
+  :west::float8[], :south::float8[], :east::float8[], :north::float8[], :geometry::text[],
+  :properties::text[], :data::text[], :created_at_ms::bigint[], :updated_at_ms::bigint[]
+) AS line
+ON CONFLICT (collection_id, item_id) DO NOTHING
+RETURNING number, collection_id, item_id

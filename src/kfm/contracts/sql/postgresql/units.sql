@@ -50,3 +50,25 @@ WHERE wal_id IN (SELECT jsonb_array_elements_text(:wal_ids::jsonb))
 -- name: units.of_page
 SELECT wal_id FROM units
 WHERE wal_id IN (SELECT jsonb_array_elements_text(:wal_ids::jsonb)) AND trail LIKE :trail
+
+-- name: units.insert
+INSERT INTO units (
+  wal_id, dataset, object_uri, provider, queue, event_time_ms, time_range_start_ms, time_range_end_ms,
+  created_at_ms, updated_at_ms, extra, etag, sequencer, size, version_id, not_before_ms, trail,
+  replay_reason,
+  status, attempts, integrity_status, metadata_status, stac_status, provenance_status, version,
+  content_version, done_version, lease_until_ms, grants, grant_attempts, granted_at_ms, alone, removed, unclear,
+  replacing
+)
+SELECT line.*, 'pending', 0, 'unknown', 'unknown', 'unknown', 'unknown', 1, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0
+FROM unnest(
+  :wal_id::text[], :dataset::text[], :object_uri::text[], :provider::text[], :queue::text[],
+  :event_time_ms::bigint[], :time_range_start_ms::bigint[], :time_range_end_ms::bigint[],
+  :created_at_ms::bigint[], :updated_at_ms::bigint[], :extra::text[], :etag::text[], :sequencer::text[],
+  :size::bigint[], :version_id::text[], :not_before_ms::bigint[], :trail::text[], :replay_reason::text[]
+) AS line
+ON CONFLICT (wal_id) DO NOTHING
+
+-- name: unit_deltas.add
+INSERT INTO unit_deltas (dataset, name, amount, high_ms)
+SELECT * FROM unnest(:dataset::text[], :name::text[], :amount::bigint[], :high_ms::bigint[])

@@ -1,0 +1,84 @@
+"""A project that has queues and nothing else: commands speak of what there is, not of what is missing."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CONFIG = """\
+version: 1
+environment: test
+ingest:
+  queues:
+    - {name: spool, kind: folder, path: spool}
+"""
+RECORD = {
+    "eventVersion": "2.1",
+    "eventSource": "aws:s3",
+    "eventTime": "2026-01-01T00:00:00.000Z",
+    "eventName": "ObjectCreated:Put",
+    "s3": {
+        "bucket": {"name": "noaa-mrms-pds"},
+        "object": {
+            "key": "CONUS/PrecipRate_00.00/20260101/MRMS_PrecipRate_00.00_20260101-000000.grib2.gz",
+            "size": 1,
+            "eTag": "e",
+            "sequencer": "01",
+        },
+    },
+}
+
+Kfm = Callable[..., Any]
+
+
+@pytest.fixture
+def spool(project: Path) -> Path:
+    (project / "kfm.yml").write_text(CONFIG)
+    folder = project / "spool"
+    folder.mkdir()
+    return folder
+
+
+def test_status_names_the_command_that_helps(spool: Path, kfm: Kfm) -> None:
+    """Without sources `kfm run` has nothing to do: the first line says so, and no empty table follows."""
+    assert kfm("status").out.splitlines()[0] == "nothing was taken in yet: kfm worker"
+    (spool / "one.json").write_text(json.dumps({"Records": [RECORD]}))
+    kfm("worker", "--until-idle")
+    lines = kfm("status").out.splitlines()
+    assert lines[0] == "all clear"
+    assert "announced objects:" in lines
+    assert not any("LAST RUN" in line for line in lines)
+
+
+def test_configuration_is_told_with_its_queues(spool: Path, kfm: Kfm) -> None:
+    """The check counts queues; whether signatures are asked for is no secret."""
+    assert "1 queue" in kfm("config", "check").out
+    shown = kfm("config", "show", "--json").document["settings"]["ingest"]["queues"][0]
+    assert shown["signatures"] == "off"
+    assert "***" not in kfm("config", "show").out
+
+
+def test_doctor_misses_no_target(spool: Path, kfm: Kfm) -> None:
+    """Where nothing is published, no target is missing."""
+    assert "no target" not in kfm("doctor").out
+
+
+@pytest.mark.parametrize("ask", ["integrity: head", "metadata: header"])
+def test_a_missing_extra_is_told_before_anything_is_claimed(
+    spool: Path, kfm: Kfm, monkeypatch: pytest.MonkeyPatch, ask: str
+) -> None:
+    """A policy that has buckets read needs the client for it; the message stays in the queue."""
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    with (spool.parent / "kfm.yml").open("a") as file:
+        file.write(f"  policies: [{{datasets: [mrms], {ask}}}]\n")
+    (spool / "one.json").write_text(json.dumps({"Records": [RECORD]}))
+    answer = kfm("worker", "--until-idle")
+    assert answer.code == 2
+    assert "pip install 'kfm[objects]'" in answer.err
+    assert (spool / "one.json").exists()
+    assert "fail  extras: objects is needed" in kfm("doctor").out
