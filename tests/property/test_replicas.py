@@ -13,7 +13,7 @@ from kfm.core.catalogue import AssetFacts, Entry
 from kfm.core.errors import CollectorRefused, UpstreamUnavailable
 from kfm.core.records import Unit
 from kfm.core.unit_transitions import created
-from kfm.engine.replicating import CLAIM_MS, COLLECTION_MS, PARKED_MS, Replicator
+from kfm.engine.replicating import CLAIM_MS, COLLECTION_MS, ITEM_MS, PARKED_MS, Replicator
 from kfm.ingest.stac import render_collection, render_item
 from kfm.store.catalogue import register, want, withdraw
 from kfm.store.ledger import SqlStore
@@ -359,3 +359,26 @@ def test_a_replica_that_forgets_is_not_believed(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(world.far, "_land", lambda *_: None)
     result = world.deliverer().step()
     assert (result.sent, result.trouble) == (0, "far took item-0 and does not show it.")
+
+
+def test_nothing_is_sent_near_the_end_of_a_claim(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a slow replica a batch takes longer than its claim: what can't be sent in time is put back."""
+    world, began = World(1), []
+    for number in (0, 1, 2, 4, 5, 6, 7, 8):
+        told = entry_of(number, 1)
+        world.write(lambda session, told=told: register(session, [told], 5)[0], told)
+    plain, start_ms = world.far.put_item, world.clock.monotonic_ms()
+
+    def slow(body: dict[str, Any]) -> None:
+        began.append(world.clock.monotonic_ms() - start_ms)
+        world.clock.sleep_ms(ITEM_MS - 1)
+        plain(body)
+
+    monkeypatch.setattr(world.far, "put_item", slow)
+    result = world.deliverer().step(1)
+    assert (result.sent, result.waiting) == (len(began), 8 - len(began))
+    assert max(began) + ITEM_MS <= CLAIM_MS
+    for _ in range(8):
+        world.deliverer().step(1)
+    assert world.ours() == world.theirs()
+    assert len(began) == 8, "each once"

@@ -69,7 +69,7 @@ def changes(histories: Iterable[tuple[tuple[Stretch, ...], Sequence[str]]]) -> l
     for history, zones in histories:
         for earlier, later in pairwise(history):
             minute, rest = divmod(later.start_ms, MINUTE_MS)
-            assert rest == 0 and earlier.end_ms == later.start_ms, zones[0]
+            assert (rest, earlier.end_ms) == (0, later.start_ms), zones[0]
             low, high = later.start_ms - 2 * AROUND * MINUTE_MS, later.start_ms + AROUND * MINUTE_MS
             near = tuple(
                 Stretch(max(piece.start_ms, low), min(piece.end_ms, high), piece.offset_ms)
@@ -100,16 +100,14 @@ def check_offsets(history: Sequence[Stretch], zone: str, step: timedelta) -> Non
     """The standard library sees the same clocks: at both ends of each stretch, and now and then within."""
     local = ZoneInfo(zone)
     for piece in history:
-        at_ms = piece.start_ms
-        while at_ms < piece.end_ms:
-            for moment_ms in (at_ms, piece.end_ms - 1000):
-                offset = datetime.fromtimestamp(moment_ms // 1000, local).utcoffset() or timedelta()
-                assert offset.total_seconds() * 1000 == piece.offset_ms, f"{zone} at {moment_ms} ms"
-            at_ms += step // timedelta(milliseconds=1)
+        within = range(piece.start_ms, piece.end_ms, step // timedelta(milliseconds=1))
+        for moment_ms in (*within, piece.end_ms - 1000):
+            offset = datetime.fromtimestamp(moment_ms // 1000, local).utcoffset() or timedelta()
+            assert offset.total_seconds() * 1000 == piece.offset_ms, f"{zone} at {moment_ms} ms"
 
 
 def check_days(zone: str, history: Sequence[Stretch]) -> int:
-    """A time of day fires once on each local date of ten years, about a day apart; an hour's minute hourly."""
+    """A time of day fires once on each date of ten years, about a day apart; a minute of the hour hourly."""
     largest = max((abs(b.offset_ms - a.offset_ms) for a, b in pairwise(history)), default=0)
     local = ZoneInfo(zone)
     daily = list(instants(schedule("15 7 * * *", zone), FIRST * MINUTE_MS, LAST * MINUTE_MS))
@@ -122,5 +120,6 @@ def check_days(zone: str, history: Sequence[Stretch]) -> int:
     odd = [b - a for a, b in pairwise(hourly) if b - a != 60 * MINUTE_MS]
     # Only where clocks move by something else than whole hours is an hour of real time not one on the clock.
     moved = sum((b.offset_ms - a.offset_ms) % (60 * MINUTE_MS) != 0 for a, b in pairwise(history))
-    assert len(odd) <= moved and all(0 < spacing < 120 * MINUTE_MS for spacing in odd), zone
+    assert len(odd) <= moved, zone
+    assert all(0 < spacing < 120 * MINUTE_MS for spacing in odd), zone
     return len(daily) + len(hourly)

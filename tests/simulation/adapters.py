@@ -267,13 +267,26 @@ class WatchedSession(SimSession):
         self.changed |= written_by(name)
         self._inner.many(name, lines)
 
-    def bulk(self, name: str, lines: Sequence[tuple[Any, ...]], /) -> None:
+    def bulk(self, name: str, lines: Sequence[tuple[Any, ...]], /) -> int:
         self.changed |= written_by(name)
-        self._inner.bulk(name, lines)
+        return self._inner.bulk(name, lines)
 
     def gather(self, name: str, lines: Sequence[tuple[Any, ...]], /) -> list[Row]:
         self.changed |= written_by(name)
         return self._inner.gather(name, lines)
+
+    def expect(self, *names: str) -> None:
+        """Nothing travels."""
+
+    def tell(self, name: str, /, **parameters: Any) -> None:
+        self.all(name, **parameters)
+
+    def tell_all(self, name: str, lines: Sequence[tuple[Any, ...]], /) -> None:
+        self.bulk(name, lines)
+
+    def ask(self, name: str, /, **parameters: Any) -> Callable[[], list[Row]]:
+        found = self.all(name, **parameters)
+        return lambda: found
 
 
 @cache

@@ -9,7 +9,7 @@ INCIDENTS = (
     Patch(
         "every run is an incident of its own",
         "kfm.core.incidents",
-        (('        "error_code": trouble.error_code,\n', '        "error_code": trouble.subject,\n'),),
+        (("trouble.error_class, trouble.error_code)", "trouble.error_class, trouble.subject)"),),
         chances=TROUBLED,
     ),
     Patch(

@@ -17,6 +17,7 @@ from kfm.config import COMPLETE_VARIABLE, completion_instruction
 COMMANDS = {
     "init": ("kfm.cli.init", "Begin a project: write a commented configuration that runs."),
     "run": ("kfm.cli.run", "Bring sources up to date and publish what changed."),
+    "schedule": ("kfm.cli.schedule", "See when sources are brought up to date; export the schedules."),
     "retry": ("kfm.cli.retry", "Try a failed run again, or all whose time has come."),
     "pipeline": ("kfm.cli.pipeline", "Run pipelines of plain functions: only what must run does."),
     "run-state": ("kfm.cli.run_state", "See what is on record of pipelines and their nodes."),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from msgspec import json
 
 from kfm.core.errors import (
     BackendUnavailable,
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 RACES_MAX = 20
+COMMIT = "COMMIT"
 WAIT_MAX_MS = 30_000
 MIGRATION_LOCK = 4_900_147  # any number that no other program on the server uses
 _LOST_RACE = {"40001", "40P01"}  # serialization failure, deadlock
@@ -71,6 +74,8 @@ class PostgresDatabase:
         self._wait_max_ms = wait_max_ms
         self._changing = False
         self._outgoing: list[Sent] = []
+        self._journey = ExitStack()
+        self._pipeline: psycopg.Pipeline | None = None
         self._session = PostgresSession(self)
         self._connection = self._connect()
 
@@ -158,20 +163,38 @@ class PostgresDatabase:
             return
         self._reconnect()
         try:
-            if len(outgoing) == 1 or not self._psycopg.Pipeline.is_supported():
+            if self._pipeline is None and (len(outgoing) == 1 or not self._psycopg.Pipeline.is_supported()):
                 for sent in outgoing:
                     self._read(sent, self._start(sent))
                 return
-            with self._connection.pipeline():
-                cursors = [self._start(sent) for sent in outgoing]
+            # Open until the transaction ends: what psycopg sends when it leaves a pipeline would keep
+            # the server's watch over idle transactions from starting.
+            if self._pipeline is None:
+                self._pipeline = self._journey.enter_context(self._connection.pipeline())
+            cursors = [self._start(sent) for sent in outgoing]
+            if outgoing[-1].sql == COMMIT:
+                self._journey.close()
+                self._pipeline = None
+            else:
+                self._pipeline.sync()
             for sent, cursor in zip(outgoing, cursors, strict=True):
                 self._read(sent, cursor)
         except (self._psycopg.Error, UnicodeEncodeError) as error:
             raise self._translated(error) from error
 
+    def _land(self) -> None:
+        """Leave the pipeline, if there is one."""
+        self._pipeline = None
+        with suppress(self._psycopg.Error):
+            self._journey.close()
+
     def _start(self, sent: Sent) -> psycopg.Cursor[Row]:
         cursor = self._connection.cursor()
-        if sent.rows is None:
+        if sent.lines is not None:
+            names, rows = sent.lines
+            text = json.encode([dict(zip(names, row, strict=True)) for row in rows]).decode()
+            cursor.execute(sent.sql, {"lines": text})
+        elif sent.rows is None:
             cursor.execute(sent.sql, sent.parameters)
         else:
             cursor.executemany(sent.sql, sent.rows, returning=sent.returning)
@@ -201,6 +224,9 @@ class PostgresDatabase:
             except KfmError as error:
                 if not _is_lost_race(error.__cause__) or race + 1 == RACES_MAX:
                     raise
+            except self._psycopg.Error as error:
+                if not _is_lost_race(error) or race + 1 == RACES_MAX:
+                    raise self._translated(error) from error
             finally:
                 self._changing = False
         raise AssertionError("unreachable")
@@ -211,9 +237,9 @@ class PostgresDatabase:
         self._outgoing = [Sent("BEGIN")]
         try:
             result = change(self._session)
-            end = self.send(Sent("COMMIT"))
+            end = self.send(Sent(COMMIT))
             self.flush()
-            if end.said != "COMMIT":  # a failed statement that somebody overlooked
+            if end.said != COMMIT:  # a failed statement that somebody overlooked
                 raise BackendUnavailable(f"{self._where}: the transaction was not committed.")
         except BaseException:
             self._roll_back()
@@ -222,6 +248,7 @@ class PostgresDatabase:
 
     def _roll_back(self) -> None:
         self._outgoing.clear()
+        self._land()
         states = self._psycopg.pq.TransactionStatus
         state = self._connection.info.transaction_status
         if state in (states.INTRANS, states.INERROR):
@@ -232,7 +259,8 @@ class PostgresDatabase:
 
     def script(self, sql: str) -> None:
         """A migration's statements; only inside `write`."""
-        self.flush()  # many statements in one text can't travel with others
+        self.flush()
+        self._land()  # many statements in one text can't travel with others
         self.execute(sql)
 
     def exclude_others(self) -> None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from kfm.store.postgres import PostgresDatabase
 
 NOTHING = "SELECT 1"  # in place of a statement that an index makes needless here
-WHOLE = "unnest("  # a statement that takes its rows as arrays, all of them at once
+WHOLE = "json_to_recordset(%(lines)s"  # in a statement that takes all of its rows at once
 _NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 
 
@@ -25,6 +25,7 @@ class Sent:
     sql: str
     parameters: dict[str, Any] | None = None
     rows: list[dict[str, Any]] | None = None  # the statement is for each of them
+    lines: tuple[tuple[str, ...], Sequence[tuple[Any, ...]]] | None = None  # names; all rows for one statement
     returning: bool = False
     is_answered: bool = False
     answers: list[Row] = field(default_factory=list)
@@ -86,8 +87,7 @@ class PostgresSession:
     def _prepared(self, name: str, rows: Sequence[tuple[Any, ...]]) -> Sent:
         sql, names = self._queries[name], parameters_of(name)
         if WHOLE in sql:
-            columns = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in names]
-            return Sent(sql, dict(zip(names, columns, strict=True)))
+            return Sent(sql, lines=(names, rows))
         if len(rows) == 1:
             return Sent(sql, dict(zip(names, rows[0], strict=True)))
         return Sent(sql, rows=[dict(zip(names, row, strict=True)) for row in rows])

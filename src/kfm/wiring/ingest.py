@@ -40,6 +40,7 @@ class IngestPlace:
         self._concurrency = concurrency
         self._pool: ThreadPoolExecutor | None = None
         self._stores: list[Store] = []
+        self._polled: list[Queue] = []
         self.settings = app.settings.ingest
         self.worker_id = app.kernel.worker_id
 
@@ -105,6 +106,7 @@ class IngestPlace:
         """One for each queue, each with a connection of its own."""
         made = []
         for queue, check in self.queues(stream):
+            self._polled.append(queue)
             made.append((Poller(self.kernel(self.another_store()), queue, check), queue))
         return made
 
@@ -180,6 +182,8 @@ class IngestPlace:
     def close(self) -> None:
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
+        for queue in self._polled:
+            queue.close()
         for store in self._stores:
             store.close()
 

@@ -49,6 +49,7 @@ def test_status_names_the_command_that_helps(spool: Path, kfm: Kfm) -> None:
     assert kfm("status").out.splitlines()[0] == "nothing was taken in yet: kfm worker"
     (spool / "one.json").write_text(json.dumps({"Records": [RECORD]}))
     kfm("worker", "--until-idle")
+    assert list(spool.iterdir()) == []  # nothing of the worker's own stays, either
     lines = kfm("status").out.splitlines()
     assert lines[0] == "all clear"
     assert "announced objects:" in lines

@@ -16,6 +16,8 @@ from kfm.store.catalogue import register
 from kfm.store.ledger import SqlStore
 from tests.catalogue_model import ModelCatalogue
 from tests.catalogue_samples import DATASETS, NOW_MS, REGISTRY, keys
+from tests.conformance.units.scene import Scene, done, gone, taken
+from tests.conformance.units.scene import entry as told_of
 
 START_MS = 1_704_067_200_000
 NAMES = ("hrrr", "mine", "nexrad-l2", "goes-abi", "ghcn-d", "none")
@@ -84,3 +86,46 @@ def test_searches_find_what_the_model_finds(open_store: Callable[[], SqlStore]) 
             pages += ((each.collection_id, each.item_id) for each in items)
             page = replace(page, after=(items[-1].at_ms, items[-1].number))
         assert pages == whole, search
+
+
+@pytest.mark.req("WAL-9")
+def test_figures_are_kept_without_counting(open_store: Callable[[], SqlStore]) -> None:
+    """How many items there are follows every change; extents cover all that was ever to be seen."""
+    scene = Scene(open_store())
+    for number, hour in enumerate((5, 3, 8)):
+        claimed = scene.claimed(f"n{number}")
+        at_ms = START_MS + hour * 3_600_000
+        west = -100.0 + hour + 0.1234567
+        told = told_of(
+            claimed, start_ms=at_ms, end_ms=at_ms + 1, at_ms=at_ms, bbox=(west, 1.5, west + 2, 9.25)
+        )
+        scene.end(done(claimed, told))
+        if number == 1:
+            scene.units.fold_counts()
+    (figures,) = scene.catalogue.collections()
+    assert (figures.collection_id, figures.items) == ("hrrr", 3)
+    assert (figures.start_ms, figures.end_ms) == (START_MS + 3 * 3_600_000, START_MS + 8 * 3_600_000 + 1)
+    assert figures.bbox == (-96.8765433, 1.5, -89.8765433, 9.25)
+    scene.take(gone("n2", removing="remove"), gone("n2", "03", removing="remove"))
+    (after,) = scene.catalogue.collections()
+    assert after == replace(figures, items=2)
+    scene.take(taken("n2", "e2", "04"))
+    claimed = scene.claimed("n2")
+    scene.end(done(claimed))
+    assert scene.catalogue.collections()[0].items == 3
+    for name in ("n0", "n1", "n2"):
+        scene.take(gone(name, "09", removing="remove"))
+    assert scene.catalogue.collections() == []
+    assert scene.catalogue.collection_ids() == ["hrrr"]
+    assert not any(name.startswith("catalogue:") for _, name in scene.units.unit_counts())
+
+
+def test_an_item_is_counted_when_its_data_are_there(scene: Scene) -> None:
+    """An index alone is nothing to be seen; neither does it widen the extent."""
+    index = scene.claimed("n.idx")
+    scene.end(done(index, told_of(index, "n", role="index", bbox=(0.0, 0.0, 1.0, 1.0))))
+    assert scene.catalogue.collections() == []
+    data = scene.claimed("n")
+    scene.end(done(data, told_of(data, "n")))
+    (figures,) = scene.catalogue.collections()
+    assert (figures.items, figures.bbox) == (1, (-102.0, 37.0, -94.5, 40.0))

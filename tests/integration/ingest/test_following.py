@@ -75,7 +75,7 @@ def test_arrivals_start_what_follows_them(tmp_path: Path) -> None:
     runs, said = work(tmp_path, message(1), message(2), message(3), message(4, day=2))
     assert len(runs) == 2, said
     assert {status for *_, status in runs} == {"success"}
-    assert sorted(said)[0].startswith("daily: published after ")
+    assert min(said).startswith("daily: published after ")
     same, _ = work(tmp_path, message(1), message(2))
     assert same == runs
     (incoming / "a.csv").write_text("a,b\n1,3\n")

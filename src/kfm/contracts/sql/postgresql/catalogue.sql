@@ -43,10 +43,10 @@ INSERT INTO items (
   revision
 )
 SELECT line.*, 1
-FROM unnest(
-  :collection_id::text[], :item_id::text[], :start_ms::bigint[], :end_ms::bigint[], :at_ms::bigint[],
-  :west::float8[], :south::float8[], :east::float8[], :north::float8[], :geometry::text[],
-  :properties::text[], :data::text[], :created_at_ms::bigint[], :updated_at_ms::bigint[]
-) AS line
+FROM json_to_recordset(:lines::json) AS line (
+  collection_id text, item_id text, start_ms bigint, end_ms bigint, at_ms bigint, west float8,
+  south float8, east float8, north float8, geometry text, properties text, data text, created_at_ms bigint,
+  updated_at_ms bigint
+)
 ON CONFLICT (collection_id, item_id) DO NOTHING
 RETURNING number, collection_id, item_id

@@ -61,14 +61,16 @@ INSERT INTO units (
   replacing
 )
 SELECT line.*, 'pending', 0, 'unknown', 'unknown', 'unknown', 'unknown', 1, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0
-FROM unnest(
-  :wal_id::text[], :dataset::text[], :object_uri::text[], :provider::text[], :queue::text[],
-  :event_time_ms::bigint[], :time_range_start_ms::bigint[], :time_range_end_ms::bigint[],
-  :created_at_ms::bigint[], :updated_at_ms::bigint[], :extra::text[], :etag::text[], :sequencer::text[],
-  :size::bigint[], :version_id::text[], :not_before_ms::bigint[], :trail::text[], :replay_reason::text[]
-) AS line
+FROM json_to_recordset(:lines::json) AS line (
+  wal_id text, dataset text, object_uri text, provider text, queue text, event_time_ms bigint,
+  time_range_start_ms bigint, time_range_end_ms bigint, created_at_ms bigint, updated_at_ms bigint,
+  extra text, etag text, sequencer text, size bigint, version_id text, not_before_ms bigint, trail text,
+  replay_reason text
+)
 ON CONFLICT (wal_id) DO NOTHING
 
 -- name: unit_deltas.add
 INSERT INTO unit_deltas (dataset, name, amount, high_ms)
-SELECT * FROM unnest(:dataset::text[], :name::text[], :amount::bigint[], :high_ms::bigint[])
+SELECT * FROM json_to_recordset(:lines::json) AS line (
+  dataset text, name text, amount bigint, high_ms bigint
+)

@@ -1,0 +1,147 @@
+"""`kfm schedule`: when sources are brought up to date."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from kfm.cli.options import session_options
+from kfm.cli.output import between, instant, table, utc
+from kfm.cli.session import Session
+from kfm.core.errors import UsageError
+
+COUNT_MAX = 10_000
+
+
+@click.group(name="schedule")
+def command() -> None:
+    """See when sources are brought up to date, and hand the schedules to others.
+
+    Schedules are written in cron.yml, beside the configuration (`schedules:` names another file).
+    """
+
+
+@command.command(name="list")
+@session_options
+def list_schedules(session: Session) -> None:
+    """List the schedules, and when each fires next.
+
+    A time of day (`15 7 * * *`) is that of the schedule's time zone and fires once a day, also on days on
+    which the clocks change. What fires in every hour (`*/15 * * * *`) and intervals (`every: PT90M`) go by
+    real time.
+    """
+    from kfm.cli.schedule_lines import schedule_document, when
+    from kfm.configuration.schedules import FILE
+
+    loaded, schedules = _load(session)
+    now_ms = _now_ms()
+    documents = [
+        schedule_document(each, loaded.settings.source(each.source), now_ms)
+        for each in sorted(schedules, key=lambda each: each.id)
+    ]
+    rows = [
+        (
+            each["schedule_id"],
+            each["source_id"],
+            when(each),
+            each["time_zone"],
+            utc(each["next"]).removesuffix(" UTC") if each["next"] else "off",
+            each["overlap"],
+            each["missed"]["run"],
+        )
+        for each in documents
+    ]
+    header = ("SCHEDULE", "SOURCE", "WHEN", "TIME ZONE", "NEXT (UTC)", "OVERLAP", "MISSED")
+    session.emit(
+        {"file": loaded.settings.schedules or FILE, "schedules": documents},
+        table(header, rows) if rows else ["no schedules"],
+        rows=documents,
+    )
+    if not rows:
+        session.note(f"write them into {loaded.settings.schedules or FILE}, beside {loaded.name}")
+
+
+@command.command(name="next")
+@click.argument("wanted", metavar="[SCHEDULE]...", nargs=-1)
+@click.option(
+    "--count",
+    type=click.IntRange(1, COUNT_MAX),
+    default=5,
+    show_default=True,
+    metavar="N",
+    help="Show so many, of all schedules together.",
+)
+@click.option(
+    "--from", "start", metavar="TIME", help="Begin here, as 2026-03-08 or 2026-03-08T06:00:00Z; else now."
+)
+@session_options
+def next_instants(session: Session, wanted: tuple[str, ...], count: int, start: str | None) -> None:
+    """Show the next instants of all schedules, or of those that are named.
+
+    For each: the instant in UTC, the local time in the schedule's zone with its offset, when the run begins
+    (later by the jitter, if there is any), and the window that it covers. Use --from to look at a day on
+    which the clocks change before it comes:
+
+    \b
+    kfm schedule next streamflow-daily --from 2027-03-13 --count 3
+    """
+    from heapq import merge
+    from itertools import islice, repeat
+
+    from kfm.cli.schedule_lines import instant_document
+    from kfm.core.schedules import instants
+    from kfm.core.windows import parse_instant
+
+    loaded, schedules = _load(session)
+    chosen = _chosen(schedules, wanted)
+    start_ms = _now_ms() if start is None else parse_instant(start, "UTC")
+    for each in chosen:
+        if not each.enabled and wanted:
+            session.note(f"note: {each.id} is not enabled; this is when it would fire")
+    firing = (zip(instants(each, start_ms), repeat(each)) for each in chosen if each.enabled or wanted)
+    found = islice(merge(*firing, key=lambda pair: (pair[0], pair[1].id)), count)
+    documents = [instant_document(each, loaded.settings.source(each.source), at_ms) for at_ms, each in found]
+    rows = [
+        (
+            utc(each["instant"]).removesuffix(" UTC"),
+            each["local"].replace("T", " "),
+            each["schedule_id"],
+            utc(each["due"])[11:-4] if each["due"] != each["instant"] else "-",
+            between(each["window_start"], each["window_end"]),
+        )
+        for each in documents
+    ]
+    header = ("UTC", "LOCAL", "SCHEDULE", "BEGINS (UTC)", "COVERS")
+    session.emit(
+        {"from": instant(start_ms), "instants": documents},
+        table(header, rows) if rows else ["nothing is scheduled"],
+        rows=documents,
+    )
+
+
+def _load(session: Session) -> tuple[Any, Any]:
+    from kfm.configuration.schedules import load_schedules
+
+    loaded = session.load()
+    return loaded, load_schedules(loaded)
+
+
+def _now_ms() -> int:
+    from kfm.wiring import system_clock
+
+    return system_clock().now_ms()
+
+
+def _chosen(schedules: Any, wanted: tuple[str, ...]) -> list[Any]:
+    """The named schedules, or all."""
+    known = {each.id: each for each in schedules}
+    for name in wanted:
+        if name not in known:
+            from kfm.configuration.shape import nearest
+
+            raise UsageError(
+                f"There is no schedule `{name[:100]}`{nearest(name, sorted(known))}",
+                remedy="`kfm schedule list` has them.",
+            )
+    return [known[name] for name in dict.fromkeys(wanted)] if wanted else list(known.values())
