@@ -66,7 +66,8 @@ def show_dead(session: Session, wanted: str, wants_body: bool) -> None:
     """Show one dead message: each of its records, and what was wrong with it.
 
     HASH is that of its body; the beginning is enough. With --body the message itself is printed, and nothing
-    else: `kfm nodd dead show HASH --body | kfm nodd parse` reads it again.
+    else: `kfm nodd dead show HASH --body | kfm nodd parse` reads it again. A terminal is shown blanks for
+    what it would obey.
     """
     with session.app(read_only=True, role="operate" if wants_body else None) as app:
         records = find_dead(app.ledger.unit_reader(), wanted)
@@ -74,6 +75,8 @@ def show_dead(session: Session, wanted: str, wants_body: bool) -> None:
         body = next((one.body for one in records if one.body is not None), None)
         if body is None:
             raise UsageError("The message was too large to be kept, or it is no text.")
+        if is_terminal():  # who reads it must not be commanded by it
+            body = "\n".join(one_line(line) for line in body.split("\n"))
         sys.stdout.write(body if body.endswith("\n") else f"{body}\n")
         return
     document = {"records": [dead_document(one) for one in records]}
@@ -123,6 +126,10 @@ def release(session: Session, wanted: str, rationale: str | None, ticket: str | 
 
 
 # --- finding and telling -----------------------------------------------------------------
+
+
+def is_terminal() -> bool:
+    return sys.stdout.isatty()
 
 
 def find_dead(reader: Any, wanted: str) -> list[Any]:

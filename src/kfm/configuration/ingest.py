@@ -94,6 +94,8 @@ def _queue(queue: IngestQueue, path: str) -> Iterator[Problem]:
     if getattr(queue, foreign) is not None:
         yield f"{path}.{foreign}", f"`{foreign}` does not apply to a queue of kind `{queue.kind}`"
     if queue.kind == "folder":
+        if "\0" in (queue.path or ""):
+            yield f"{path}.path", "`path` holds a character that no path can hold"
         if queue.options:
             yield f"{path}.options", "`options` does not apply to a queue of kind `folder`"
         return
@@ -144,7 +146,7 @@ def _places(ingest: Ingest) -> Iterator[Problem]:
                 "a topic is named by its full ARN: arn:aws:sns:REGION:ACCOUNT:NAME",
             )
     for bucket, folder in ingest.mirrors.items():
-        if not bucket.strip() or not folder.strip():
+        if not bucket.strip() or not folder.strip() or "\0" in folder:
             yield f"ingest.mirrors.{bucket}", "a mirror is a bucket's name, or `*`, and a folder"
     for place in ingest.object_options:
         if not _PLACE.fullmatch(place):

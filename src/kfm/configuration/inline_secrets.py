@@ -23,6 +23,10 @@ def is_reference(value: str) -> bool:
     return _REFERENCE.fullmatch(value) is not None
 
 
+def is_address_name(name: str) -> bool:
+    return name.casefold().endswith(("url", "endpoint"))
+
+
 def names_secret(name: str) -> bool:
     word = name.casefold()
     return word in ("cookie", "set-cookie") or (word not in _HARMLESS and is_secret_name(name))
@@ -68,6 +72,8 @@ def inline_secrets(settings: Settings) -> Iterator[tuple[str, str]]:
 
 def _table(values: Mapping[str, str], path: str) -> Iterator[tuple[str, str]]:
     for name, value in values.items():
+        if is_address_name(name):
+            yield from _address(value, f"{path}.{name}")
         harmless = not value or value.casefold() in ("true", "false") or is_reference(value)
         if names_secret(name) and not harmless:
             yield f"{path}.{name}", f"`{name}` holds a secret; {WAY_OUT}"
@@ -88,6 +94,8 @@ def _address(address: str | None, path: str) -> Iterator[tuple[str, str]]:
         way_out = (
             "put the whole address into KFM_STORE, or " + WAY_OUT
             if database
+            else "write the whole address as `env:NAME`, or give them where keys and tokens are asked for"
+            if path.startswith("ingest.")
             else "give them in `headers`, as `Authorization: env:NAME`"
         )
         yield path, f"`{field}` holds credentials; {way_out}"

@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
-from kfm.configuration.inline_secrets import is_reference, names_secret
+from kfm.configuration.inline_secrets import is_address_name, is_reference, names_secret
 from kfm.core.redact import MASK, redact_url
 from kfm.core.settings import Settings
 
-_ADDRESSES = ("url", "bucket", "store")
+_ADDRESSES = ("bucket", "store")
 
 
 def fields(settings: Settings) -> Iterator[str]:
@@ -49,7 +49,7 @@ def public(path: str, value: Any) -> Any:
     if not isinstance(value, str) or is_reference(value):
         return list(value) if isinstance(value, tuple) else value
     name = path.rpartition(".")[2]
-    if name in _ADDRESSES:
+    if name in _ADDRESSES or is_address_name(name):
         return redact_url(value)
     return MASK if names_secret(name) and value else value
 

@@ -75,6 +75,7 @@ class Gone(Record, frozen=True):
     sequencer: str | None
     event_time_ms: int | None
     removing: Removing = "keep"
+    unit: Unit | None = None  # kept as a tombstone where the object was never announced: that may still come
 
 
 class Rejected(Record, frozen=True):

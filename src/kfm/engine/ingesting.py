@@ -13,7 +13,7 @@ import msgspec
 
 from kfm.calls.guard import classify_call
 from kfm.core.classify import Classification, Failure, classify
-from kfm.core.errors import CircuitOpen, ExtraMissing, KfmError
+from kfm.core.errors import CircuitOpen, ConfigError, ExtraMissing, KfmError
 from kfm.core.records import GateResult, Record
 from kfm.core.redact import Discretion
 from kfm.core.settings import Ingest
@@ -281,7 +281,7 @@ class Worker:
             )
         except Refusal as refusal:
             return self._failed(claimed, _UNREADABLE, refusal.code, refusal.text)
-        except (CircuitOpen, ExtraMissing) as error:  # no fault of the unit's, and nobody looked at it
+        except (CircuitOpen, ConfigError, ExtraMissing) as error:  # ours, not the unit's: nobody looked
             later_ms = error.facts.get("not_before_ms", kernel.clock.now_ms() + UNABLE_MS)
             return self._put_back(claimed, error.code, str(error), later_ms)
         except Exception as error:  # noqa: BLE001 - one unit's trouble is never its neighbours'

@@ -7,7 +7,8 @@ from hashlib import sha256
 
 from kfm.core.settings import IngestPolicy
 from kfm.core.wal import Content, Gone, Intake, Rejected, Taken
-from kfm.ingest.announced import Ignored
+from kfm.ingest.announced import Announced, Ignored
+from kfm.ingest.grammar import Reading
 from kfm.ingest.reading import Arrival, Outcome, Removal, parse
 from kfm.ingest.refusals import Refusal
 from kfm.ingest.registry import Registry
@@ -58,7 +59,7 @@ class Hearing:
             self._taken.append(self._arrival(outcome))
         elif isinstance(outcome, Removal):
             if outcome.reading is not None:
-                self._gone.append(self._removal(outcome, outcome.reading.wal_id, outcome.reading.dataset))
+                self._gone.append(self._removal(outcome.announced, outcome.reading))
             else:
                 self.ignored += 1
         elif isinstance(outcome, Ignored):
@@ -75,12 +76,14 @@ class Hearing:
             self._policy_of(reading.dataset).reissue,
         )
 
-    def _removal(self, removal: Removal, wal_id: str, dataset: str) -> Gone:
+    def _removal(self, announced: Announced, reading: Reading) -> Gone:
+        arrival = Arrival(announced=announced, reading=reading)
         return Gone(
-            wal_id=wal_id,
-            sequencer=removal.announced.sequencer,
-            event_time_ms=removal.announced.event_time_ms,
-            removing=self._policy_of(dataset).removal,
+            wal_id=reading.wal_id,
+            sequencer=announced.sequencer,
+            event_time_ms=announced.event_time_ms,
+            removing=self._policy_of(reading.dataset).removal,
+            unit=pending(arrival, queue=self._queue, now_ms=self._now_ms),
         )
 
     def _reject(self, body: bytes, index: int, code: str, error: str) -> None:

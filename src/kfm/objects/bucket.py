@@ -48,7 +48,8 @@ def open_bucket(
             store = connect(url)
         else:
             client: dict[str, Any] = {"timeout": timedelta(milliseconds=timeout_ms)}
-            if given.get("endpoint", given.get("aws_endpoint", "")).startswith("http://"):
+            plain = given.pop("allow_http", "").lower() == "true"  # the client's, not the store's
+            if plain or given.get("endpoint", given.get("aws_endpoint", "")).startswith("http://"):
                 client["allow_http"] = True
             store = connect(url, config=given, client_options=client, retry_config={"max_retries": 0})
     except (KeyboardInterrupt, SystemExit):

@@ -81,6 +81,13 @@ class CloudUpstream:
         self._buckets: OrderedDict[str, ObstoreBucket] = OrderedDict()
         self._lock = threading.Lock()  # workers share one
 
+    def check(self) -> None:
+        """Can a client be made with the options? Nothing is asked of anybody. Raises ConfigError."""
+        for address in self._options:
+            scheme, _, bucket = address.partition("://")
+            anyone = "any/any" if scheme == "az" else "any"
+            self._open(scheme, anyone if bucket == "*" else bucket, address)
+
     def head(self, object_uri: str) -> ObjectStat | None:
         scheme, bucket, key = split_uri(object_uri)
         mirror = self._mirror(scheme, bucket)

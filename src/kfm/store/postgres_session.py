@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,9 @@ class Sent:
     sql: str
     parameters: dict[str, Any] | None = None
     rows: list[dict[str, Any]] | None = None  # the statement is for each of them
-    lines: tuple[tuple[str, ...], Sequence[tuple[Any, ...]]] | None = None  # names; all rows for one statement
+    lines: tuple[tuple[str, ...], Sequence[tuple[Any, ...]]] | None = (
+        None  # names; all rows for one statement
+    )
     returning: bool = False
     is_answered: bool = False
     answers: list[Row] = field(default_factory=list)
@@ -75,10 +77,6 @@ class PostgresSession:
     def tell_all(self, name: str, rows: Sequence[tuple[Any, ...]], /) -> None:
         if self._queries[name] != NOTHING:
             self._database.send(self._prepared(name, rows))
-
-    def ask(self, name: str, /, **parameters: Any) -> Callable[[], list[Row]]:
-        sent = self._database.send(Sent(self._queries[name], parameters))
-        return lambda: self._answer(sent)
 
     def forget(self) -> None:
         """What was expected of a transaction that is over."""

@@ -33,9 +33,6 @@ class Session(Protocol):
     def tell_all(self, name: str, rows: Sequence[tuple[Any, ...]], /) -> None:
         """As `bulk`, where nobody waits for an answer."""
 
-    def ask(self, name: str, /, **parameters: Any) -> Callable[[], list[Row]]:
-        """As `all`, with the answer when it is needed. In between, others may be asked."""
-
     def now_ms(self) -> int:
         """The clock that leases live by: the server's on PostgreSQL, the injected one on SQLite."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import apsw
@@ -60,10 +60,6 @@ class SqliteSession:
 
     def tell_all(self, name: str, rows: Sequence[tuple[Any, ...]], /) -> None:
         self._each(name, rows)
-
-    def ask(self, name: str, /, **parameters: Any) -> Callable[[], list[Row]]:
-        found = self.all(name, **parameters)
-        return lambda: found
 
     def _each(self, name: str, rows: Iterable[dict[str, Any] | tuple[Any, ...]]) -> list[Row]:
         try:

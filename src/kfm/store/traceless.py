@@ -104,10 +104,6 @@ class SqliteReader:
     def tell_all(self, name: str, rows: Sequence[tuple[Any, ...]], /) -> None:
         raise AssertionError(f"a reader was asked to write: {name}, {len(rows)} rows")
 
-    def ask(self, name: str, /, **parameters: Any) -> Callable[[], list[Row]]:
-        found = self.all(name, **parameters)
-        return lambda: found
-
     def now_ms(self) -> int:
         return self._clock.now_ms()
 

@@ -200,7 +200,7 @@ def reopened(
 
 def _removed(session: Session, gone: Gone, now_ms: int, tally: Tally) -> int:
     """A tombstone in the history. The item stays or goes, as the policy says."""
-    seen = unit_rows.held(session, gone.wal_id)
+    seen = unit_rows.held(session, gone.wal_id) or _tombstone(session, gone, now_ms, tally)
     if seen is None:
         return 0  # never announced: there is nothing of it here
     verdict = compare(seen.content, Content(sequencer=gone.sequencer), removed=True)
@@ -222,6 +222,14 @@ def _removed(session: Session, gone: Gone, now_ms: int, tally: Tally) -> int:
             catalogue.tell_replicas(session, withdrawn)
     tally.add(seen.unit.dataset, "removed")
     return 1
+
+
+def _tombstone(session: Session, gone: Gone, now_ms: int, tally: Tally) -> Stored | None:
+    """A removal that overtook its object's announcement: whatever is older has nothing to say any more."""
+    if gone.unit is None or gone.removing != "remove" or not gone.sequencer:
+        return None
+    _insert(session, {gone.wal_id: Taken(gone.unit, Content(sequencer=gone.sequencer))}, now_ms, tally)
+    return unit_rows.held(session, gone.wal_id)
 
 
 def _before(first_ms: int | None, second_ms: int | None) -> bool:

@@ -248,6 +248,8 @@ def upstream_of(app: App) -> Upstream:
         mirrors={bucket: app.loaded.resolve(path) for bucket, path in ingest.mirrors.items()},
         discreet=app.loaded.discretion,
     )
+    if ingest.reads_buckets:
+        plain.check()
 
     def shield(provider: str) -> Shield:
         return Shield(app.breakers.circuit(circuit_name(provider)), app.clock)

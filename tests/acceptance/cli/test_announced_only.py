@@ -83,3 +83,47 @@ def test_a_missing_extra_is_told_before_anything_is_claimed(
     assert "pip install 'kfm[objects]'" in answer.err
     assert (spool / "one.json").exists()
     assert "fail  extras: objects is needed" in kfm("doctor").out
+
+
+def test_options_that_no_client_takes_are_told_before_anything_is_claimed(spool: Path, kfm: Kfm) -> None:
+    """A slip in `object_options` would otherwise be every unit's trouble."""
+    with (spool.parent / "kfm.yml").open("a") as file:
+        file.write("  policies: [{datasets: [mrms], integrity: head}]\n")
+        file.write('  object_options: {"s3://*": {regoin: us-east-1}}\n')
+    (spool / "one.json").write_text(json.dumps({"Records": [RECORD]}))
+    answer = kfm("worker", "--until-idle")
+    assert answer.code == 2
+    assert "regoin" in answer.err
+    assert (spool / "one.json").exists()
+
+
+@pytest.mark.parametrize("options", ['queues: [{name: q, url: "https://sqs.us-east-1.amazonaws.com/1/q", '
+    'options: {endpoint_url: "http://me:hunter2@h"}}]',
+    'object_options: {"s3://*": {endpoint: "http://me:hunter2@h"}}'])  # fmt: skip
+def test_credentials_in_an_endpoint_are_refused_and_not_shown(project: Path, kfm: Kfm, options: str) -> None:
+    """An address among options is an address like any other."""
+    (project / "kfm.yml").write_text(f"version: 1\ningest:\n  {options}\n")
+    answer = kfm("config", "show")
+    assert answer.code == 2
+    assert "holds credentials" in answer.err
+    assert "hunter2" not in answer.out + answer.err
+
+
+def test_a_path_that_no_file_system_takes_is_a_wrong_setting(spool: Path, kfm: Kfm) -> None:
+    """It is told with its line, and is no defect."""
+    (spool.parent / "kfm.yml").write_text(CONFIG.replace("path: spool", 'path: "spo\\0ol"'))
+    answer = kfm("worker", "--once")
+    assert (answer.code, "kfm.yml:5" in answer.err) == (2, True)
+
+
+def test_a_dead_message_does_not_command_a_terminal(
+    spool: Path, kfm: Kfm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its bytes go to a pipe as they are; a terminal gets none that it would obey."""
+    (spool / "odd.json").write_text("not \x1b[31mJSON\nat all")
+    kfm("worker", "--until-idle")
+    (one,) = kfm("nodd", "dead", "list", "--json").document["dead"]
+    said = ("nodd", "dead", "show", one["message"].removeprefix("sha256:"), "--body")
+    assert kfm(*said).out == "not \x1b[31mJSON\nat all\n"
+    monkeypatch.setattr("kfm.cli.nodd_dead.is_terminal", lambda: True)
+    assert kfm(*said).out == "not  [31mJSON\nat all\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from kfm.core.wal import IntakeReport, Rejected
 from tests.conformance.units.scene import (
@@ -220,6 +221,25 @@ def test_removals_that_say_nothing_new(scene: Scene) -> None:
     assert scene.take(gone("b", None, at_ms=START_MS)) == IntakeReport(), "an event before the arrival's"
     assert scene.events("a") == scene.events("b") == ["created"]
     assert scene.take(gone("b", None, at_ms=START_MS + 6)) == IntakeReport(removed=1)
+    scene.check()
+
+
+@pytest.mark.req("WAL-20")
+def test_a_removal_that_overtakes_its_arrival(scene: Scene) -> None:
+    """Where items go with their objects: the arrival, when it comes at last, makes no item."""
+    early = replace(gone("a", "02", "remove"), unit=unit("a"))
+    assert scene.take(early) == IntakeReport(removed=1)
+    assert scene.take(early) == IntakeReport()
+    assert scene.take(taken("a", "e1", "01")) == IntakeReport(stale=1)
+    assert scene.stored("a").removed == 2
+    (claimed,) = scene.claim()
+    scene.end(done(claimed, entry=None))
+    assert (scene.status("a"), scene.items()) == ("succeeded", set())
+    assert scene.take(taken("a", "e3", "03")) == IntakeReport(reissued=1)
+    scene.succeeded("a")
+    assert scene.items() == {"a"}
+    assert scene.take(replace(gone("b", "02", "keep"), unit=unit("b"))) == IntakeReport()
+    assert scene.take(taken("b", "e1", "01")) == IntakeReport(created=1), "kept anyhow"
     scene.check()
 
 

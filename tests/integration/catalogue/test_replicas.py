@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -211,3 +214,65 @@ def test_a_replica_that_is_named_later_gets_everything(site: Site) -> None:
     site.announce(key(1))
     site.worked()
     assert sorted(site.shown()) == [name(0), name(1)]
+
+
+def started(site: Site) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "kfm", "worker", "--json"],
+        cwd=site.folder,
+        env={**os.environ, "FAR_TOKEN": TOKEN},
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+def until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 40
+    while not true():
+        assert time.monotonic() < deadline, "it takes too long"
+        time.sleep(0.1)
+
+
+@pytest.mark.slow
+def test_a_worker_that_goes_on_serves_its_replicas(site: Site) -> None:
+    """What comes is there soon; two workers at once do no harm."""
+    workers = [started(site) for _ in range(2)]
+    try:
+        for hour in range(4):
+            site.announce(key(hour))
+        until(lambda: len(site.shown()) == 4)
+        site.announce(key(1), 2, name="ObjectRemoved:Delete")
+        until(lambda: len(site.shown()) == 3)
+    finally:
+        for worker in workers:
+            worker.terminate()
+        ended = [worker.communicate(timeout=40) for worker in workers]
+    assert [worker.returncode for worker in workers] == [0, 0], ended
+    assert sum(json.loads(out)["tasks"]["succeeded"] for out, _ in ended) == 4
+    assert site.compared()["equal"] == 3
+
+
+@pytest.mark.slow
+def test_a_replica_that_hangs_blocks_no_unit(site: Site) -> None:
+    """It takes connections and never answers: units succeed meanwhile, and the worker ends when told to."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(40)
+        site.configure(f"http://127.0.0.1:{silent.getsockname()[1]}")
+        worker = started(site)
+        try:
+            site.announce(key(0))
+            connection, _ = silent.accept()
+            for hour in range(1, 6):
+                site.announce(key(hour))
+            until(lambda: not list((site.folder / "spool").glob("*.json")))
+            time.sleep(1.5)  # a worker looks at the ledger every second
+        finally:
+            worker.terminate()
+            out, err = worker.communicate(timeout=40)
+    connection.close()
+    assert worker.returncode == 0, err
+    assert json.loads(out)["tasks"]["succeeded"] == 6
+    site.configure(site.url)
+    assert site.compared("--repair")["equal"] == 0
+    assert len(site.shown()) == 6

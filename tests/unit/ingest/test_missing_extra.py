@@ -1,10 +1,12 @@
-"""A worker that lacks an extra is no reason to give up units."""
+"""What a worker lacks, or was told wrongly, is no reason to give up units."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from kfm.core.errors import ExtraMissing
+import pytest
+
+from kfm.core.errors import ConfigError, ExtraMissing, KfmError
 from kfm.core.records import GateResult
 from kfm.core.settings import Ingest, IngestPolicy
 from kfm.core.wal import Claim, Claimed, Finish, Finished, Lane
@@ -49,11 +51,12 @@ class OneUnit:
         return Finished(), [Claimed(**values | texts | {"object_uri": uri, "etag": None, "version": 2})]
 
 
-def test_units_wait_for_a_worker_that_can_read_them() -> None:
-    """Where a client is not installed, nothing is charged and nothing is quarantined: the unit waits."""
+@pytest.mark.parametrize("trouble", [ExtraMissing("Not installed."), ConfigError("An option is wrong.")])
+def test_units_wait_for_a_worker_that_can_read_them(trouble: KfmError) -> None:
+    """Where no client can be made, nothing is charged and nothing is quarantined: the unit waits."""
 
     def look(*_given: object) -> Any:
-        raise ExtraMissing("Buckets need obstore: install kfm[objects].")
+        raise trouble
 
     wal = OneUnit()
     kernel = Ingesting(
@@ -71,5 +74,5 @@ def test_units_wait_for_a_worker_that_can_read_them() -> None:
     )
     Worker(kernel).step(ahead=False)
     ((one,),) = (finish.undone for finish in wal.said)
-    assert (one.fate, one.charged, one.error_code) == ("retry", False, "KFM205")
+    assert (one.fate, one.charged, one.error_code) == ("retry", False, trouble.code)
     assert one.not_before_ms == NOW_MS + UNABLE_MS
