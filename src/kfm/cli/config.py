@@ -40,11 +40,13 @@ def show(session: Session, origin: bool) -> None:
 @session_options
 def check(session: Session) -> None:
     """Say whether the configuration is right; every problem names its file and line."""
+    from kfm.configuration.schedules import load_schedules
     from kfm.wiring.known_datasets import require_known_datasets
 
     loaded = session.load()
     settings = loaded.settings
     require_known_datasets(loaded)
+    load_schedules(loaded)
     document = {
         "path": loaded.path,
         "ok": True,

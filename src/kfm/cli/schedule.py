@@ -12,6 +12,8 @@ from kfm.cli.session import Session
 from kfm.core.errors import UsageError
 
 COUNT_MAX = 10_000
+DRIFT_CHARS_MAX = 10_000_000
+TARGETS = ("github", "airflow", "langgraph")
 
 
 @click.group(name="schedule")
@@ -118,6 +120,60 @@ def next_instants(session: Session, wanted: tuple[str, ...], count: int, start: 
         table(header, rows) if rows else ["nothing is scheduled"],
         rows=documents,
     )
+
+
+@command.command(name="export")
+@click.argument("target", type=click.Choice(TARGETS))
+@click.option("--check", "checked", metavar="FILE", help="Write nothing; exit 1 if FILE says something else.")
+@session_options
+def export_schedules(session: Session, target: str, checked: str | None) -> int:
+    """Print the schedules as a file for somebody else's scheduler.
+
+    \b
+    github     a workflow with `on.schedule`: one job for each schedule, which may only read
+    airflow    a file of DAGs for Airflow 3: one for each schedule
+    langgraph  a graph, and a function that registers its crons with a LangGraph server
+
+    What the other scheduler can't keep is refused; what it does differently is told on stderr and stands at
+    the top of the file. Keep the file equal to cron.yml by a check in continuous integration:
+
+    \b
+    kfm schedule export github > .github/workflows/kfm.yml
+    kfm schedule export github --check .github/workflows/kfm.yml
+    """
+    from os.path import basename
+
+    from kfm.configuration.schedules import FILE
+    from kfm.triggers.schedule_exports import export
+
+    loaded, schedules = _load(session)
+    made = export(target, schedules, basename(loaded.path), loaded.settings.schedules or FILE)
+    document = {"target": target, "text": made.text, "notes": list(made.notes), "drift": None}
+    if checked is not None:
+        drift = _drift(checked, made.text)
+        document["drift"] = "\n".join(drift)
+        session.emit(document, drift or [f"unchanged  {checked}"])
+        if drift:
+            session.note(f"error: {checked} and {loaded.settings.schedules or FILE} differ")
+            session.note(f"fix: kfm schedule export {target} > {checked}")
+        return 1 if drift else 0
+    session.emit(document, made.text.splitlines())
+    for note in made.notes:
+        session.note(f"note: {note}")
+    return 0
+
+
+def _drift(path: str, text: str) -> list[str]:
+    """What would have to change in a file, as a unified diff; nothing if it is equal."""
+    from difflib import unified_diff
+
+    try:
+        with open(path, encoding="utf-8") as file:
+            there = file.read(DRIFT_CHARS_MAX)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path} can't be read: {getattr(error, 'strerror', None) or error}.") from None
+    wanted = text.splitlines()
+    return list(unified_diff(there.splitlines(), wanted, path, "cron.yml", lineterm=""))
 
 
 def _load(session: Session) -> tuple[Any, Any]:

@@ -106,6 +106,14 @@ def is_continuous(expression: str) -> bool:
     return len(CronSim(expression, _EPOCH).hours) == 24
 
 
+def times_of_day(expression: str) -> list[int]:
+    """The minutes of a day, in order, in which it fires where the clocks run evenly."""
+    from cronsim import CronSim
+
+    rule = CronSim(expression, _EPOCH)
+    return [hour * 60 + minute for hour in sorted(rule.hours) for minute in sorted(rule.minutes)]
+
+
 # --- instants ----------------------------------------------------------------------------
 
 
@@ -181,9 +189,7 @@ def _matching(expression: str, shown_ms: int) -> Iterator[int]:
     from cronsim import CronSim
 
     rule = CronSim(expression, _EPOCH)
-    times_ms = [
-        (hour * 60 + minute) * MINUTE_MS for hour in sorted(rule.hours) for minute in sorted(rule.minutes)
-    ]
+    times_ms = [minute * MINUTE_MS for minute in times_of_day(expression)]
     number = _EPOCH_DAY + shown_ms // DAY_MS
     idle_days = 0
     while idle_days < IDLE_DAYS_MAX and number <= _LAST_DAY:

@@ -222,7 +222,9 @@ CASES: dict[str, dict[str, Any]] = {
     "KfmUnitBacklog": {
         "series": {
             'nodd_sns_wal_records_total{dataset="hrrr",status="pending"}': "20000x300",
-            'nodd_sns_wal_records_total{dataset="mrms",status="pending"}': "20000x30 5x1 20000x30 5x1 20000x238",
+            'nodd_sns_wal_records_total{dataset="mrms",status="pending"}': (
+                "20000x30 5x1 20000x30 5x1 20000x238"
+            ),
         },
         "at": "100m",
         "labels": {"dataset": "hrrr", "status": "pending"},

@@ -48,7 +48,7 @@ def test_exposed_names_are_unique() -> None:
 
 @pytest.mark.req("WAL-16")
 def test_spans_are_nested_kinds() -> None:
-    """Run, pass, node, call and units are described; units and replays are named where a span tells of them."""
+    """Run, pass, node, call and units are described; a span of one unit names it, and its replay."""
     assert list(spans()) == ["kfm.run", "kfm.pass", "kfm.node", "kfm.call", "kfm.units", "kfm.unit"]
     named = {each.name for each in spans()["kfm.unit"].attributes}
     assert {"wal_id", "replay_reason", "error.type"} <= named

@@ -1,0 +1,325 @@
+"""Schedules in the words of others: a GitHub workflow, DAGs of Airflow, a graph with crons for LangGraph.
+
+What another scheduler can't say is refused, with the way out; what it does differently is a note, which is
+printed and stands at the top of the file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from kfm.core.errors import UsageError
+from kfm.core.schedules import MINUTE_MS, Schedule
+from kfm.core.times import rfc3339
+from kfm.core.windows import DAY_MS
+
+GITHUB_MINUTES_MIN = 5
+_OWN = re.compile(r"[#LW]", re.IGNORECASE)
+_NAMES = re.compile(r"\b(?:JAN|FEB|MAR|APR|MAY|JUN|JUL|AUG|SEP|OCT|NOV|DEC|SUN|MON|TUE|WED|THU|FRI|SAT)\b")
+
+
+class Export(NamedTuple):
+    """A file for somebody else's scheduler, and what it does differently there."""
+
+    text: str
+    notes: tuple[str, ...]
+
+
+class Job(NamedTuple):
+    """One schedule as cron lines in one zone, and the command that it starts."""
+
+    schedule: Schedule
+    lines: tuple[str, ...]
+    zone: str
+    command: str
+
+
+def export(target: str, schedules: Sequence[Schedule], config: str, file: str) -> Export:
+    """The file for one scheduler; schedules that are not enabled are left out."""
+    enabled = sorted((each for each in schedules if each.enabled), key=lambda each: each.id)
+    if not enabled:
+        raise UsageError("No schedule is enabled, so there is nothing to export.")
+    return TARGETS[target](enabled, config, file)
+
+
+# --- what all of them share --------------------------------------------------------------
+
+
+def _command(schedule: Schedule) -> str:
+    """Every part of it has passed the checks of names and durations, so that nothing needs quoting."""
+    window = f" --window {schedule.window}" if schedule.window is not None else ""
+    return f"kfm run --no-input --source {schedule.source}{window}"
+
+
+def _job(schedule: Schedule, who: str) -> Job:
+    if schedule.cron is None:
+        return Job(schedule, tuple(_interval_lines(schedule, who)), "UTC", _command(schedule))
+    fields = schedule.cron.upper().split()
+    if any(_OWN.search(_NAMES.sub("", field)) for field in fields):
+        raise _refused(schedule, who, f"`{schedule.cron}` uses `#`, `L` or `W`", "Name the days.")
+    if "7" in re.split(r"\D", fields[4]):
+        raise _refused(schedule, who, "Sunday is written as 7", "Write 0, or SUN.")
+    stars = [field.startswith("*") for field in (fields[2], fields[4])]
+    if any(stars) and "*" not in (fields[2], fields[4]):
+        raise _refused(
+            schedule,
+            who,
+            f"`{schedule.cron}` restricts both kinds of days, one of them by a step, which is read in two ways",
+            "List the days instead of the step.",
+        )
+    return Job(schedule, (schedule.cron,), schedule.time_zone, _command(schedule))
+
+
+def _interval_lines(schedule: Schedule, who: str) -> Iterator[str]:
+    """An interval that divides a day is a list of times of day, in UTC."""
+    every_ms = schedule.every_ms or 0
+    if every_ms % MINUTE_MS or DAY_MS % every_ms or schedule.anchor_ms % MINUTE_MS:
+        raise _refused(
+            schedule,
+            who,
+            f"{every_ms // 1000} s do not divide a day into whole minutes",
+            "Choose an interval that does, such as PT90M or PT6H.",
+        )
+    first = schedule.anchor_ms % every_ms
+    by_minutes: dict[int, list[int]] = {}
+    for at_ms in range(first, DAY_MS, every_ms):
+        hour, minute = divmod(at_ms // MINUTE_MS, 60)
+        by_minutes.setdefault(minute, []).append(hour)
+    by_hours: dict[tuple[int, ...], list[int]] = {}
+    for minute, hours in by_minutes.items():
+        by_hours.setdefault(tuple(hours), []).append(minute)
+    for hours_, minutes in by_hours.items():
+        yield f"{_listed(minutes, 60)} {_listed(hours_, 24)} * * *"
+
+
+def _listed(values: Sequence[int], all_of: int) -> str:
+    return "*" if len(values) == all_of else ",".join(map(str, sorted(values)))
+
+
+def _refused(schedule: Schedule, who: str, why: str, remedy: str) -> UsageError:
+    return UsageError(f"{who} can't keep the schedule {schedule.id}: {why}.", remedy=remedy)
+
+
+def _notes(schedules: Sequence[Schedule], who: str, cancels: bool) -> tuple[str, ...]:
+    def named(wanted: Callable[[Schedule], bool]) -> str:
+        return ", ".join(each.id for each in schedules if wanted(each))
+
+    told = [f"{who} decides what becomes of instants that it misses: `missed` is not exported"]
+    if ids := named(lambda each: each.jitter_ms > 0):
+        told.append(f"without jitter: {ids}")
+    if not cancels and (ids := named(lambda each: each.overlap == "cancel-older")):
+        told.append(f"a later run waits instead of cancelling the older one: {ids}")
+    if ids := named(lambda each: each.cron is not None and each.time_zone != "UTC"):
+        told.append(f"on days on which the clocks change {who}'s rules hold, not kfm's: {ids}")
+    return tuple(told)
+
+
+def _header(target: str, file: str, notes: Sequence[str]) -> list[str]:
+    return [
+        f"# Made by `kfm schedule export {target}` from {file}. Edits here are lost;",
+        f"# `kfm schedule export {target} --check THIS_FILE` tells whether it still says the same.",
+        *(f"# - {note}" for note in notes),
+    ]
+
+
+# --- GitHub ------------------------------------------------------------------------------
+
+
+def _github(schedules: Sequence[Schedule], config: str, file: str) -> Export:
+    jobs = [_job(each, "GitHub") for each in schedules]
+    _require_five_minutes(jobs)
+    _require_distinct(jobs)
+    notes = (*_notes(schedules, "GitHub", cancels=True), "GitHub may start late, or leave out a start")
+    lines = [*_header("github", file, notes), "name: kfm schedules", "on:", "  schedule:"]
+    for job in jobs:
+        for line in job.lines:
+            lines.append(f'    - cron: "{line}"  # {job.schedule.id}')
+            if job.zone != "UTC":
+                lines.append(f'      timezone: "{job.zone}"')
+    lines += ["  workflow_dispatch: {}", "", "permissions:", "  contents: read", "", "jobs:"]
+    for job in jobs:
+        lines += _github_job(job, config)
+    return Export("\n".join(lines) + "\n", notes)
+
+
+def _require_distinct(jobs: Sequence[Job]) -> None:
+    """A job knows by the text of the line alone which one started it."""
+    seen: dict[str, Job] = {}
+    for job in jobs:
+        for line in job.lines:
+            other = seen.setdefault(line, job)
+            if other.zone != job.zone:
+                raise _refused(
+                    job.schedule,
+                    "GitHub",
+                    f"{other.schedule.id} has the same pattern in another time zone",
+                    "Move one of them by a minute.",
+                )
+
+
+def _require_five_minutes(jobs: Sequence[Job]) -> None:
+    from kfm.core.schedules import times_of_day
+
+    for job in jobs:
+        times = sorted(time for line in job.lines for time in times_of_day(line))
+        gaps = [later - earlier for earlier, later in zip(times, [*times[1:], times[0] + 1440], strict=True)]
+        if min(gaps) < GITHUB_MINUTES_MIN:
+            raise _refused(
+                job.schedule,
+                "GitHub",
+                f"it fires oftener than every {GITHUB_MINUTES_MIN} minutes",
+                "Fire less often, or run `kfm` where it can.",
+            )
+
+
+def _github_job(job: Job, config: str) -> list[str]:
+    patterns = ", ".join(f'"{line}"' for line in job.lines)
+    cancel = "true" if job.schedule.overlap == "cancel-older" else "false"
+    name = re.sub(r"[^A-Za-z0-9_-]", "_", job.schedule.id)
+    name = name if name[0].isalpha() or name[0] == "_" else f"_{name}"
+    return [
+        f"  {name}:",
+        f"    if: github.event_name != 'schedule' || contains(fromJSON('[{patterns}]'), github.event.schedule)",
+        "    runs-on: ubuntu-latest",
+        "    concurrency:",
+        f"      group: kfm-{job.schedule.source}",
+        f"      cancel-in-progress: {cancel}",
+        "    steps:",
+        "      - uses: actions/checkout@v4",
+        "        with: {persist-credentials: false}",
+        "      - uses: actions/setup-python@v5",
+        '        with: {python-version: "3.12"}',
+        "      - run: pip install kfm",
+        f"      - run: {job.command} --output json --artifacts artifacts",
+        "        env:",
+        f'          KFM_CONFIG: "{config}"',
+        "      - uses: actions/upload-artifact@v4",
+        "        if: always()",
+        f'        with: {{name: "kfm-{job.schedule.id}", path: artifacts}}',
+    ]
+
+
+# --- Airflow -----------------------------------------------------------------------------
+
+
+def _airflow(schedules: Sequence[Schedule], config: str, file: str) -> Export:
+    notes = (
+        *_notes(schedules, "Airflow", cancels=False),
+        f"set KFM_CONFIG on the workers to the full path of {config}",
+    )
+    lines = [
+        *_header("airflow", file, notes),
+        "from datetime import datetime, timedelta, timezone",
+        "",
+        "from airflow.providers.standard.operators.bash import BashOperator",
+        "from airflow.sdk import DAG, CronTriggerTimetable, DeltaTriggerTimetable",
+        "",
+        "",
+        "def made(dag_id, timetable, command, start_date=datetime(2020, 1, 1, tzinfo=timezone.utc)):",
+        '    """One at a time, nothing made up for, no retries: kfm has its own."""',
+        "    dag = DAG(dag_id, schedule=timetable, start_date=start_date, catchup=False, max_active_runs=1)",
+        '    BashOperator(task_id="run", bash_command=command, retries=0, dag=dag)',
+        "    return dag",
+        "",
+    ]
+    for index, schedule in enumerate(schedules):
+        name = f'"kfm.{schedule.id}"'
+        command = f'"{_command(schedule)}"'
+        if schedule.every_ms is None:
+            (line,), zone = _job(schedule, "Airflow").lines, schedule.time_zone
+            timetable = f'CronTriggerTimetable("{line}", timezone="{zone}")'
+            start = ""
+        else:
+            timetable = f"DeltaTriggerTimetable(timedelta(seconds={schedule.every_ms // 1000}))"
+            anchor = rfc3339(schedule.anchor_ms % schedule.every_ms).replace("Z", "+00:00")
+            start = f', datetime.fromisoformat("{anchor}")'
+        lines += ["", f"dag_{index} = made({name}, {timetable}, {command}{start})"]
+    return Export("\n".join(lines) + "\n", notes)
+
+
+# --- LangGraph ---------------------------------------------------------------------------
+
+_STRATEGIES = {"skip": "reject", "queue-one": "enqueue", "cancel-older": "interrupt"}
+_LANGGRAPH = '''\
+import asyncio
+import subprocess
+import sys
+from typing import TypedDict
+
+from langgraph.graph import END, START, StateGraph
+
+SCHEDULES = {
+%s
+}
+
+
+class Update(TypedDict, total=False):
+    schedule: str
+    exit_code: int
+
+
+def run(state: Update) -> Update:
+    """Bring the schedule's source up to date: done, or nothing to do."""
+    ended = subprocess.run(SCHEDULES[state["schedule"]]["command"].split(), stdout=sys.stderr)
+    if ended.returncode != 0:
+        raise RuntimeError(f"kfm run ended with {ended.returncode}; `kfm status` says why")
+    return {"exit_code": ended.returncode}
+
+
+graph = StateGraph(Update).add_node("run", run).add_edge(START, "run").add_edge("run", END).compile()
+
+
+async def register(url: str, assistant: str) -> None:
+    """Make the crons of a LangGraph server those of this file; crons of others stay."""
+    from langgraph_sdk import get_client
+
+    crons = get_client(url=url).crons
+    for cron in await crons.search(assistant_id=assistant, limit=1000):
+        if "kfm_schedule" in (cron.get("metadata") or {}):
+            await crons.delete(cron["cron_id"])
+    for name, schedule in SCHEDULES.items():
+        for line in schedule["crons"]:
+            await crons.create(
+                assistant,
+                schedule=line,
+                timezone=schedule["timezone"],
+                input={"schedule": name},
+                metadata={"kfm_schedule": name},
+                multitask_strategy=schedule["overlap"],
+            )
+
+
+if __name__ == "__main__":
+    asyncio.run(register(*sys.argv[1:3]))
+'''
+
+
+def _langgraph(schedules: Sequence[Schedule], config: str, file: str) -> Export:
+    notes = (
+        *_notes(schedules, "LangGraph", cancels=True),
+        f"set KFM_CONFIG on the server to the full path of {config}",
+        "register the crons with `python THIS_FILE URL ASSISTANT`",
+    )
+    entries = []
+    for schedule in schedules:
+        job = _job(schedule, "LangGraph")
+        crons = ", ".join(f'"{line}"' for line in job.lines)
+        entries.append(
+            f'    "{schedule.id}": {{\n'
+            f'        "crons": [{crons}],\n'
+            f'        "timezone": "{job.zone}",\n'
+            f'        "overlap": "{_STRATEGIES[schedule.overlap]}",\n'
+            f'        "command": "{job.command}",\n'
+            "    },"
+        )
+    body = _LANGGRAPH % "\n".join(entries)
+    return Export("\n".join(_header("langgraph", file, notes)) + "\n" + body, notes)
+
+
+TARGETS: dict[str, Callable[[Sequence[Schedule], str, str], Export]] = {
+    "github": _github,
+    "airflow": _airflow,
+    "langgraph": _langgraph,
+}
