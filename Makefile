@@ -96,6 +96,10 @@ bench: $(TEST) ## measure against a reference in the same run (BENCH=name for on
 simulate: $(TEST) ## whole histories from random seeds (SEEDS=n)
 	@$(PY) -m tests.simulation --seeds $(SEEDS)
 
+.PHONY: schedules
+schedules: $(TEST) ## every time zone for ten years against a minute-by-minute oracle
+	@$(PY) -m tests.schedules
+
 .PHONY: crash
 crash: $(TEST) ## kill real processes at every step and look at what is left
 	@$(PY) -m tests.crash

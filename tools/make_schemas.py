@@ -11,6 +11,7 @@ import msgspec
 
 from kfm.audit import shapes
 from kfm.cli.logs import LogLine
+from kfm.configuration.schedules import ScheduleFile
 from kfm.core import audit, evidence, heralds, records, replays
 from kfm.core.run_states import RunStateDocument
 from kfm.core.settings import Settings
@@ -31,6 +32,7 @@ MADE_FROM: dict[str, Any] = {
     "governance-entry": records.GovernanceEntry,
     "validation-report": records.ValidationReport,
     "settings": Settings,
+    "schedules": ScheduleFile,
     "run-event": RunEvent,
     "event-log": LogEvent,
     "log-line": LogLine,

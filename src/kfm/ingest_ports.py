@@ -27,7 +27,7 @@ from kfm.core.wal import (
 )
 
 
-class Message(Record, frozen=True):
+class Message(Record, frozen=True, gc=False):
     """One message of a queue. The receipt is what acknowledges it."""
 
     receipt: str

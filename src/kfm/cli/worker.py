@@ -50,7 +50,8 @@ def command(
     fails is tried again later. Start as many as you like, on as many machines as share the ledger.
 
     SIGTERM, and Ctrl-C, let it end what it holds and then stop; a second one stops it at once, and what it
-    held is tried again when its lease has lapsed.
+    held is tried again when its lease has lapsed. A ledger that is away for a while is waited for, unless
+    --once or --until-idle is given.
 
     \b
     Examples:

@@ -136,7 +136,7 @@ class Node(Record, frozen=True):
     reason: str | None = None  # why it ran, or did not
 
 
-class Unit(Record, frozen=True, kw_only=True):
+class Unit(Record, frozen=True, kw_only=True, gc=False):
     """One upstream object: a row of the write-ahead ledger."""
 
     wal_id: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta, timezone
+from functools import lru_cache
 
 from kfm.core.errors import UsageError
 
@@ -21,8 +22,14 @@ def rfc3339(ms: int) -> str:
     """`2026-01-01T00:00:00Z`, or `….250Z` where the milliseconds are not zero."""
     if not MS_MIN <= ms <= MS_MAX:
         raise UsageError(f"{ms} ms is outside the years 0001 to 9999.")
-    text = (_EPOCH + timedelta(milliseconds=ms)).isoformat(timespec="milliseconds")
-    return text[:-10].removesuffix(".") + "Z" if text[-10:-6] == ".000" else text[:-6] + "Z"
+    second, rest = divmod(ms, 1000)
+    return f"{_second(second)}.{rest:03}Z" if rest else f"{_second(second)}Z"
+
+
+@lru_cache(1024)
+def _second(second: int) -> str:
+    """Objects of one image, and the records of one batch, have the same."""
+    return (_EPOCH + timedelta(seconds=second)).isoformat()[:19]
 
 
 def parse_rfc3339(text: str) -> int:

@@ -11,7 +11,7 @@ from kfm.core.times import parse_rfc3339
 DAY_MS = 86_400_000
 
 
-class Announced(Record, frozen=True):
+class Announced(Record, frozen=True, gc=False):
     """One object of which a message tells; its key is decoded and safe."""
 
     provider: str

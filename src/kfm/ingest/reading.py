@@ -14,7 +14,7 @@ from kfm.ingest.refusals import IGNORED, Refusal
 from kfm.ingest.registry import Registry
 
 
-class Arrival(Record, frozen=True):
+class Arrival(Record, frozen=True, gc=False):
     """An object to take in: what the message said, and what its key tells."""
 
     announced: Announced

@@ -48,6 +48,7 @@ class Registry:
         self.policy = policy
         self._places: dict[tuple[str, str], list[tuple[Dataset, Place]]] = {}
         names = [dataset.name for dataset in self.datasets]
+        self._by_name = dict(zip(reversed(names), reversed(self.datasets), strict=True))
         for dataset in self.datasets:
             homes = [place.platform for place in dataset.places if place.home]
             if len(homes) > 1 and (None in homes or len(set(homes)) < len(homes)):
@@ -68,7 +69,7 @@ class Registry:
         self.topics = frozenset(policy.topics).union(*(dataset.topics for dataset in self.datasets))
 
     def find(self, name: str) -> Dataset | None:
-        return next((dataset for dataset in self.datasets if dataset.name == name), None)
+        return self._by_name.get(name)
 
     def providers_of(self, bucket: str) -> tuple[str, ...]:
         """Who has a known bucket of this name."""

@@ -48,7 +48,7 @@ def register(
     answers = []
     for entry in entries:
         key = (entry.collection_id, entry.item_id)
-        if key in numbers and fresh[key] is entry:
+        if fresh[key] is entry and key in numbers:
             if entry.asset.role != DATA:
                 _put_sidecar(session, numbers[key], entry.asset)
             else:

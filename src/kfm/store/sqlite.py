@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import apsw
 
-from kfm.core.errors import StoreBusy, StoreUnsafe
+from kfm.core.errors import BackendUnavailable, StoreBusy, StoreUnsafe
 from kfm.store.safety import check_local_disk, check_sqlite_library, file_system_type
 from kfm.store.session import Session
 from kfm.store.sqlite_session import SqliteSession, translated
@@ -65,6 +65,8 @@ class SqliteDatabase:
         # This takes the place of SQLite's own checkpoints, which would happen outside the turnstile.
         self._connection.set_wal_hook(self._note_wal_size)
         self._session = SqliteSession(self._connection, clock, path)
+        self._place = os.path.abspath(path)
+        self._identity = _identity(self._place)
 
     def _prepare(self) -> None:
         pragma = self._connection.pragma
@@ -100,6 +102,11 @@ class SqliteDatabase:
         return self._session
 
     def write(self, change: Callable[[Session], T]) -> T:
+        if _identity(self._place) != self._identity:  # SQLite would go on in a file that nobody will find
+            raise BackendUnavailable(
+                f"{self.path} was removed or replaced while it was in use.",
+                remedy="Put it back, or end all processes that use it and start them again.",
+            )
         execute = self._connection.execute
         try:
             with self._turnstile:
@@ -140,6 +147,14 @@ class SqliteDatabase:
     def close(self) -> None:
         self._connection.close()
         self._turnstile.close()
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _sync_folder(path: str) -> None:

@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from kfm.core.errors import UsageError
 from kfm.core.schedules import MINUTE_MS, Schedule
-from kfm.core.times import rfc3339
 from kfm.core.windows import DAY_MS
 
 GITHUB_MINUTES_MIN = 5
@@ -66,7 +65,7 @@ def _job(schedule: Schedule, who: str) -> Job:
         raise _refused(
             schedule,
             who,
-            f"`{schedule.cron}` restricts both kinds of days, one of them by a step, which is read in two ways",
+            f"`{schedule.cron}` restricts both kinds of days, one by a step, which is read in two ways",
             "List the days instead of the step.",
         )
     return Job(schedule, (schedule.cron,), schedule.time_zone, _command(schedule))
@@ -75,7 +74,7 @@ def _job(schedule: Schedule, who: str) -> Job:
 def _interval_lines(schedule: Schedule, who: str) -> Iterator[str]:
     """An interval that divides a day is a list of times of day, in UTC."""
     every_ms = schedule.every_ms or 0
-    if every_ms % MINUTE_MS or DAY_MS % every_ms or schedule.anchor_ms % MINUTE_MS:
+    if not _divides_a_day(schedule):
         raise _refused(
             schedule,
             who,
@@ -94,6 +93,11 @@ def _interval_lines(schedule: Schedule, who: str) -> Iterator[str]:
         yield f"{_listed(minutes, 60)} {_listed(hours_, 24)} * * *"
 
 
+def _divides_a_day(schedule: Schedule) -> bool:
+    every_ms = schedule.every_ms or 1
+    return not (every_ms % MINUTE_MS or DAY_MS % every_ms or schedule.anchor_ms % MINUTE_MS)
+
+
 def _listed(values: Sequence[int], all_of: int) -> str:
     return "*" if len(values) == all_of else ",".join(map(str, sorted(values)))
 
@@ -110,7 +114,7 @@ def _notes(schedules: Sequence[Schedule], who: str, cancels: bool) -> tuple[str,
     if ids := named(lambda each: each.jitter_ms > 0):
         told.append(f"without jitter: {ids}")
     if not cancels and (ids := named(lambda each: each.overlap == "cancel-older")):
-        told.append(f"a later run waits instead of cancelling the older one: {ids}")
+        told.append(f"a later run does not cancel the older one: {ids}")
     if ids := named(lambda each: each.cron is not None and each.time_zone != "UTC"):
         told.append(f"on days on which the clocks change {who}'s rules hold, not kfm's: {ids}")
     return tuple(told)
@@ -174,14 +178,18 @@ def _require_five_minutes(jobs: Sequence[Job]) -> None:
             )
 
 
+def _job_name(job: Job) -> str:
+    """Letters, digits, `-` and `_`, not beginning with a digit: a dot of an id is told apart from a dash."""
+    return "s-" + job.schedule.id.replace("_", "__").replace(".", "_-")
+
+
 def _github_job(job: Job, config: str) -> list[str]:
     patterns = ", ".join(f'"{line}"' for line in job.lines)
+    mine = f"contains(fromJSON('[{patterns}]'), github.event.schedule)"
     cancel = "true" if job.schedule.overlap == "cancel-older" else "false"
-    name = re.sub(r"[^A-Za-z0-9_-]", "_", job.schedule.id)
-    name = name if name[0].isalpha() or name[0] == "_" else f"_{name}"
     return [
-        f"  {name}:",
-        f"    if: github.event_name != 'schedule' || contains(fromJSON('[{patterns}]'), github.event.schedule)",
+        f"  {_job_name(job)}:",
+        f"    if: github.event_name != 'schedule' || {mine}",
         "    runs-on: ubuntu-latest",
         "    concurrency:",
         f"      group: kfm-{job.schedule.source}",
@@ -205,43 +213,51 @@ def _github_job(job: Job, config: str) -> list[str]:
 
 
 def _airflow(schedules: Sequence[Schedule], config: str, file: str) -> Export:
-    notes = (
-        *_notes(schedules, "Airflow", cancels=False),
-        f"set KFM_CONFIG on the workers to the full path of {config}",
-    )
+    notes = [*_notes(schedules, "Airflow", cancels=False)]
+    if ids := ", ".join(each.id for each in schedules if each.every_ms and not _divides_a_day(each)):
+        notes.append(f"Airflow counts intervals from its own last run: {ids}")
+    notes.append(f"set KFM_CONFIG on the workers to the full path of {config}")
     lines = [
         *_header("airflow", file, notes),
         "from datetime import datetime, timedelta, timezone",
         "",
         "from airflow.providers.standard.operators.bash import BashOperator",
-        "from airflow.sdk import DAG, CronTriggerTimetable, DeltaTriggerTimetable",
+        "from airflow.sdk import DAG",
+        "from airflow.timetables.trigger import DeltaTriggerTimetable, MultipleCronTriggerTimetable",
+        "",
+        "START = datetime(2020, 1, 1, tzinfo=timezone.utc)",
+        "BUSY = 5  # somebody else is at it",
         "",
         "",
-        "def made(dag_id, timetable, command, start_date=datetime(2020, 1, 1, tzinfo=timezone.utc)):",
+        "def made(dag_id, command, timetable):",
         '    """One at a time, nothing made up for, no retries: kfm has its own."""',
-        "    dag = DAG(dag_id, schedule=timetable, start_date=start_date, catchup=False, max_active_runs=1)",
-        '    BashOperator(task_id="run", bash_command=command, retries=0, dag=dag)',
+        "    dag = DAG(dag_id, schedule=timetable, start_date=START, catchup=False, max_active_runs=1)",
+        '    BashOperator(task_id="run", bash_command=command, retries=0, skip_on_exit_code=BUSY, dag=dag)',
         "    return dag",
+        "",
         "",
     ]
     for index, schedule in enumerate(schedules):
-        name = f'"kfm.{schedule.id}"'
-        command = f'"{_command(schedule)}"'
-        if schedule.every_ms is None:
-            (line,), zone = _job(schedule, "Airflow").lines, schedule.time_zone
-            timetable = f'CronTriggerTimetable("{line}", timezone="{zone}")'
-            start = ""
-        else:
-            timetable = f"DeltaTriggerTimetable(timedelta(seconds={schedule.every_ms // 1000}))"
-            anchor = rfc3339(schedule.anchor_ms % schedule.every_ms).replace("Z", "+00:00")
-            start = f', datetime.fromisoformat("{anchor}")'
-        lines += ["", f"dag_{index} = made({name}, {timetable}, {command}{start})"]
-    return Export("\n".join(lines) + "\n", notes)
+        lines += [
+            f"dag_{index} = made(",
+            f'    "kfm.{schedule.id}",',
+            f'    "{_command(schedule)}",',
+            f"    {_timetable(schedule)},",
+            ")",
+        ]
+    return Export("\n".join(lines) + "\n", tuple(notes))
+
+
+def _timetable(schedule: Schedule) -> str:
+    if schedule.every_ms and not _divides_a_day(schedule):
+        return f"DeltaTriggerTimetable(timedelta(milliseconds={schedule.every_ms}))"
+    job = _job(schedule, "Airflow")
+    crons = ", ".join(f'"{line}"' for line in job.lines)
+    return f'MultipleCronTriggerTimetable({crons}, timezone="{job.zone}")'
 
 
 # --- LangGraph ---------------------------------------------------------------------------
 
-_STRATEGIES = {"skip": "reject", "queue-one": "enqueue", "cancel-older": "interrupt"}
 _LANGGRAPH = '''\
 import asyncio
 import subprocess
@@ -250,6 +266,7 @@ from typing import TypedDict
 
 from langgraph.graph import END, START, StateGraph
 
+BUSY = 5  # somebody else is at it
 SCHEDULES = {
 %s
 }
@@ -263,7 +280,7 @@ class Update(TypedDict, total=False):
 def run(state: Update) -> Update:
     """Bring the schedule's source up to date: done, or nothing to do."""
     ended = subprocess.run(SCHEDULES[state["schedule"]]["command"].split(), stdout=sys.stderr)
-    if ended.returncode != 0:
+    if ended.returncode not in (0, BUSY):
         raise RuntimeError(f"kfm run ended with {ended.returncode}; `kfm status` says why")
     return {"exit_code": ended.returncode}
 
@@ -287,7 +304,6 @@ async def register(url: str, assistant: str) -> None:
                 timezone=schedule["timezone"],
                 input={"schedule": name},
                 metadata={"kfm_schedule": name},
-                multitask_strategy=schedule["overlap"],
             )
 
 
@@ -298,7 +314,7 @@ if __name__ == "__main__":
 
 def _langgraph(schedules: Sequence[Schedule], config: str, file: str) -> Export:
     notes = (
-        *_notes(schedules, "LangGraph", cancels=True),
+        *_notes(schedules, "LangGraph", cancels=False),
         f"set KFM_CONFIG on the server to the full path of {config}",
         "register the crons with `python THIS_FILE URL ASSISTANT`",
     )
@@ -310,7 +326,6 @@ def _langgraph(schedules: Sequence[Schedule], config: str, file: str) -> Export:
             f'    "{schedule.id}": {{\n'
             f'        "crons": [{crons}],\n'
             f'        "timezone": "{job.zone}",\n'
-            f'        "overlap": "{_STRATEGIES[schedule.overlap]}",\n'
             f'        "command": "{job.command}",\n'
             "    },"
         )

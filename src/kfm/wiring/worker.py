@@ -20,7 +20,7 @@ from kfm.wiring.unit_evidence import UnitDeliveries, deliver_events
 
 if TYPE_CHECKING:
     from kfm.engine.ingesting import Poller
-    from kfm.ingest_ports import Queue
+    from kfm.ingest_ports import Queue, Wal
     from kfm.wiring.app import App
 
 LONG_POLL_MS = 10_000
@@ -28,6 +28,8 @@ FOLDER_POLL_MS = 1_000
 JOINED_S = 12.0  # a long poll ends by then
 REAP_MS = 5_000
 FOLD_MS = 5_000
+FOLDED = 10_000  # changes in one transaction
+FOLDS_MAX = 50
 DELIVER_MS = 5_000
 FAN_OUT_MS = 2_000
 UNIT_EVENTS_MS = 1_000
@@ -185,12 +187,19 @@ def duties(
             REAP_MS,
             lambda: wal.reap_units(app.rng.unit(), app.liveness.is_dead, lineage=told),
         ),
-        Duty("figures", FOLD_MS, wal.fold_counts),
+        Duty("figures", FOLD_MS, lambda: fold_all(wal)),
         Duty("lineage", DELIVER_MS, lineage if deliveries else app.deliver),
         Duty("incidents", DELIVER_MS, app.tell_incidents),
         Duty("seals", SEAL_MS, lambda: app.seal(actor=app.actor, minimum=SEAL_MIN)),
         Duty("history", SEAL_MS, lambda: app.seal(actor=app.actor, minimum=SEAL_MIN, stream=UNITS)),
     ]
+
+
+def fold_all(wal: Wal) -> None:
+    """As many changes as come between two times, and more: else they would become ever more."""
+    for _ in range(FOLDS_MAX):
+        if wal.fold_counts(FOLDED) < FOLDED:
+            break
 
 
 def fan_out(app: App, drain: Callable[[], None]) -> FanOut:

@@ -91,3 +91,24 @@ def test_a_rate_makes_small_batches(tmp_path: Path) -> None:
         wish = WorkerWish(mode="until-idle", rate=1000.0, stream=io.BytesIO(message(1) + message(2)))
         report = run_worker(app, wish, threading.Event())
     assert report.tasks.succeeded == 2
+
+
+def test_changes_of_figures_do_not_pile_up() -> None:
+    """However many come in between, they are added up until few are left."""
+    from kfm.wiring.worker import FOLDED, FOLDS_MAX, fold_all
+
+    class Counting:
+        def __init__(self, left: int) -> None:
+            self.left = left
+            self.calls = 0
+
+        def fold_counts(self, limit: int) -> int:
+            done = min(limit, self.left)
+            self.left -= done
+            self.calls += 1
+            return done
+
+    some, endless = Counting(FOLDED * 3 + 5), Counting(FOLDED * 1_000)
+    for one in (some, endless):
+        fold_all(one)  # type: ignore[arg-type]
+    assert (some.left, some.calls, endless.calls) == (0, 4, FOLDS_MAX)

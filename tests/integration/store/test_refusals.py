@@ -335,3 +335,18 @@ def test_a_failure_inside_a_transaction_leaves_the_way_free(tmp_path: Path) -> N
     second.append_governance([entry("free")])
     store.close()
     second.close()
+
+
+@pytest.mark.parametrize("deed", ["removed", "replaced"])
+def test_a_database_that_was_taken_away_is_not_written_to(tmp_path: Path, deed: str) -> None:
+    """What is written into a file that nobody will find is lost: say so before, and go on once it is back."""
+    path, away = tmp_path / "kfm.db", tmp_path / "away.db"
+    database = SqliteDatabase(str(path), SystemClock())
+    path.rename(away)
+    if deed == "replaced":
+        path.write_bytes(away.read_bytes())
+    with pytest.raises(BackendUnavailable, match="removed or replaced"):
+        database.write(lambda _session: None)
+    away.rename(path)
+    database.write(lambda _session: None)
+    database.close()
