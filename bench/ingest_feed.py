@@ -66,20 +66,21 @@ def announcement(number: int) -> bytes:
             },
         },
     }
-    return orjson.dumps(
-        {
-            "Type": "Notification",
-            "MessageId": f"191c04d9-d428-5417-b457-{number:012x}",
-            "TopicArn": TOPIC,
-            "Subject": "Amazon S3 Notification",
-            "Message": orjson.dumps({"Records": [record]}).decode(),
-            "Timestamp": rfc3339(at_ms + 1_000),
-            "SignatureVersion": "1",
-            "Signature": "DrjMXAKufoJ7lM2ZC7uZ5q0NwrGCoy4YQAT/" * 9,
-            "SigningCertURL": "https://sns.us-east-1.amazonaws.com/SimpleNotificationService-6aad65c2.pem",
-            "UnsubscribeURL": f"https://sns.us-east-1.amazonaws.com/?Action=Unsubscribe&SubscriptionArn={TOPIC}",
-        }
-    )
+    members = {
+        "Type": "Notification",
+        "MessageId": f"191c04d9-d428-5417-b457-{number:012x}",
+        "TopicArn": TOPIC,
+        "Subject": "Amazon S3 Notification",
+        "Message": orjson.dumps({"Records": [record]}).decode(),
+        "Timestamp": rfc3339(at_ms + 1_000),
+        "SignatureVersion": "1",
+        "Signature": "DrjMXAKufoJ7lM2ZC7uZ5q0NwrGCoy4YQAT/" * 9,
+        "SigningCertURL": "https://sns.us-east-1.amazonaws.com/SimpleNotificationService-6aad65c2.pem",
+        "UnsubscribeURL": f"https://sns.us-east-1.amazonaws.com/?Action=Unsubscribe&SubscriptionArn={TOPIC}",
+    }
+    # Blanks and line ends as SNS has them.
+    lines = [f'  "{name}" : {orjson.dumps(value).decode()}' for name, value in members.items()]
+    return ("{\n" + ",\n".join(lines) + "\n}").encode()
 
 
 class Spool:

@@ -145,6 +145,18 @@ def test_a_span_and_its_parts(each: Schedule, start_ms: int, first_days: int, se
     assert latest_instants(each, start_ms, end_ms, 3) == tuple(whole[-3:])
 
 
+@pytest.mark.req("UPD-13", "TRG-2")
+@settings(max_examples=100, deadline=None)
+@given(PATTERNS, st.deferred(lambda: st.sampled_from(every_change())), st.integers(-200, 200))
+def test_a_cut_near_a_change(pattern: Pattern, change: Change, minutes: int) -> None:
+    """Nor where the cut is in a gap, or in an hour that comes twice."""
+    each = schedule(pattern._replace(days=None, months=None, weekdays=None).text, change.zone)
+    middle_ms = (change.minute + minutes) * MINUTE_MS
+    start_ms, end_ms = middle_ms - 86_400_000, middle_ms + 86_400_000
+    whole = list(instants(each, start_ms, end_ms))
+    assert [*instants(each, start_ms, middle_ms), *instants(each, middle_ms, end_ms)] == whole
+
+
 @pytest.mark.req("UPD-13")
 @settings(max_examples=120, deadline=None)
 @given(SCHEDULES, MOMENTS)

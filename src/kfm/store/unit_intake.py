@@ -17,6 +17,7 @@ from kfm.store.unit_counts import Tally
 
 REISSUE = "reissue"  # the replay reason of new bytes under a known key
 APPROVED_BY_POLICY = "policy:reissue"
+TAKEN_OUT = 2  # removed, and its item with it
 _ENCODE = msgspec.json.Encoder().encode
 
 
@@ -123,7 +124,8 @@ def _announced_again(session: Session, taken: Taken, now_ms: int, tally: Tally, 
         _advance(session, seen, taken.content.sequencer)
         tally.add(dataset, "duplicates")
         return "duplicate"
-    if verdict == "stale" or taken.reissue == "ignore":
+    # An object that was taken out of the catalogue comes back into it: that is no re-issue of what is there.
+    if verdict == "stale" or (taken.reissue == "ignore" and seen.removed != TAKEN_OUT):
         details = {"etag": taken.content.etag, "sequencer": taken.content.sequencer, "verdict": verdict}
         note(session, seen, "stale", now_ms, details)
         tally.add(dataset, "stale")
@@ -211,7 +213,9 @@ def _removed(session: Session, gone: Gone, now_ms: int, tally: Tally) -> int:
         _advance(session, seen, gone.sequencer)
         return 0
     made = replace(
-        seen, removed=2 if gone.removing == "remove" else 1, sequencer=gone.sequencer or seen.sequencer
+        seen,
+        removed=TAKEN_OUT if gone.removing == "remove" else 1,
+        sequencer=gone.sequencer or seen.sequencer,
     )
     if seen.unit.status != "in_progress":
         made = replace(made, unit=replace(seen.unit, version=seen.unit.version + 1, updated_at_ms=now_ms))

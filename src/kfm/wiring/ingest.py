@@ -189,11 +189,21 @@ class IngestPlace:
 
     # --- what may be done ------------------------------------------------------------
 
+    @cached_property
+    def _known(self) -> frozenset[str]:
+        registry = self.registry
+        generic = (one.dataset for one in registry.policy.generic)
+        return frozenset((*(one.name for one in registry.datasets), *generic))
+
     def _gate(self, ledger: Store, dataset: str, in_flight: bool) -> GateResult:
         """Switches and freezes for everybody; the policies for datasets whose rights are declared here."""
         from kfm.core.gates import combine, freeze_gate, rights_gate, switch_gate
         from kfm.engine.gating import facts
 
+        if not in_flight and dataset not in self._known:
+            # Whoever took it in knows more than we do: it must not be given up because of that.
+            sentence = f"This worker knows no dataset {dataset}: its bucket is not under `ingest.generic`."
+            return GateResult(gate="policy", allowed=False, reason=sentence)
         app = self._app
         declared = next((one for one in app.settings.datasets if one.id == dataset), None)
         domain = declared.domain if declared else Dataset(id=dataset).domain

@@ -64,7 +64,7 @@ def open_ledger(store: str | None, state: str, clock: Clock) -> LedgerReader:
         from kfm.store.sqlite import SqliteReader
 
         path = sqlite_path(store, state)
-        if os.path.exists(path) and os.path.getsize(path) > 0:
+        if _is_filled(path):
             reader = SqliteReader(path, clock)
             check(applied(reader.session))
             return Ledger(reader)
@@ -73,6 +73,19 @@ def open_ledger(store: str | None, state: str, clock: Clock) -> LedgerReader:
     nothing = MemoryDatabase(clock)
     migrate(nothing, "sqlite", clock.now_ms())
     return Ledger(nothing)
+
+
+def _is_filled(path: str) -> bool:
+    """Is there a ledger? One that can't be looked at is not an empty one."""
+    try:
+        return os.stat(path).st_size > 0
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise BackendUnavailable(
+            f"{path} can't be looked at: {(error.strerror or str(error)).lower()}.",
+            remedy="Let this user read the state folder and what is in it.",
+        ) from None
 
 
 def sqlite_path(store: str | None, state: str) -> str:

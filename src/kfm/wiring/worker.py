@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 from msgspec.structs import replace
 
+from kfm.core.errors import KfmError
 from kfm.core.records import Record
 from kfm.core.sealing import UNITS
 from kfm.engine.fanning_out import FanOut
@@ -99,8 +101,16 @@ def run_worker(
         )
     finally:
         stop.set()
+        let_go(app, place.worker_id)
         if crew.is_gone():
             place.close()
+
+
+def let_go(app: App, worker_id: str) -> None:
+    """What the ledger says this worker still holds, although it ends: claimed in an answer that got lost."""
+    told = lineage_export(app.settings) != "none"
+    with contextlib.suppress(KfmError):  # the ledger is away: then the lease has to lapse
+        app.kernel.store.units().reap_units(app.rng.unit(), worker_id.__eq__, lineage=told)
 
 
 def batch_of(wish: WorkerWish, configured: int) -> int:

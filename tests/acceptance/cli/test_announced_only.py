@@ -127,3 +127,20 @@ def test_a_dead_message_does_not_command_a_terminal(
     assert kfm(*said).out == "not \x1b[31mJSON\nat all\n"
     monkeypatch.setattr("kfm.cli.nodd_dead.is_terminal", lambda: True)
     assert kfm(*said).out == "not  [31mJSON\nat all\n"
+
+
+def test_a_worker_leaves_alone_what_only_others_know(spool: Path, kfm: Kfm) -> None:
+    """Workers with different configurations may share a ledger: one that does not know a dataset says so."""
+    known = spool.parent / "knows.yml"
+    known.write_text(CONFIG + "  generic: [{bucket: own, dataset: own-data}]\n")
+    record = json.loads(json.dumps(RECORD))
+    record["s3"]["bucket"]["name"] = "own"
+    (spool / "one.json").write_text(json.dumps({"Records": [record]}))
+    kfm("switch", "set", "paused", "--dataset", "own-data", "--rationale", "not yet", "-c", str(known))
+    kfm("worker", "--until-idle", "-c", str(known))
+    kfm("switch", "set", "running", "--dataset", "own-data", "--rationale", "now", "-c", str(known))
+    report = kfm("worker", "--until-idle", "--json").document
+    assert (report["waiting"], report["tasks"]["failed"]) == (1, 0)
+    assert "ingest.generic" in report["blocked"]["own-data"]
+    report = kfm("worker", "--until-idle", "--json", "-c", str(known)).document
+    assert (report["waiting"], report["tasks"]["succeeded"]) == (0, 1)

@@ -243,6 +243,18 @@ def test_a_removal_that_overtakes_its_arrival(scene: Scene) -> None:
     scene.check()
 
 
+@pytest.mark.req("WAL-18", "WAL-20")
+def test_what_was_taken_out_comes_back_also_where_reissues_are_ignored(scene: Scene) -> None:
+    """A new object under the key of one that is gone, with its item, is no re-issue of what is there."""
+    scene.succeeded("a")
+    scene.take(gone("a", "02", "remove"))
+    assert scene.take(replace(taken("a", "e3", "03"), reissue="ignore")) == IntakeReport(reissued=1)
+    scene.succeeded("a")
+    assert scene.items() == {"a"}
+    assert scene.take(replace(taken("a", "e4", "04"), reissue="ignore")) == IntakeReport(stale=1)
+    scene.check()
+
+
 @pytest.mark.req("WAL-20", "WAL-8")
 def test_an_object_that_is_removed_while_it_is_looked_at(scene: Scene) -> None:
     """Where items go with their objects, none appears for one that is gone; where they stay, it does."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import threading
 from collections import Counter
@@ -112,3 +113,25 @@ def test_changes_of_figures_do_not_pile_up() -> None:
     for one in (some, endless):
         fold_all(one)  # type: ignore[arg-type]
     assert (some.left, some.calls, endless.calls) == (0, 4, FOLDS_MAX)
+
+
+@pytest.mark.req("WAL-8")
+def test_a_worker_that_ends_leaves_nothing_claimed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it claimed in an answer that got lost is pending again when it is gone, not in five minutes."""
+    (tmp_path / "kfm.yml").write_text("version: 1\ningest: {batch: 2}\n")
+    make = IngestPlace.kernel
+
+    def flaky(place: IngestPlace, store: Any = None) -> Any:
+        kernel = make(place, store)
+        object.__setattr__(kernel, "wal", Flaky(kernel.wal, None, "after"))
+        return kernel
+
+    monkeypatch.setattr(IngestPlace, "kernel", flaky)
+    with open_app(load(str(tmp_path / "kfm.yml"))) as app:
+        stream = io.BytesIO(b"".join(message(second) for second in range(6)))
+        with contextlib.suppress(BackendUnavailable):
+            run_worker(app, WorkerWish(mode="until-idle", stream=stream), threading.Event())
+        counts = Counter({name: n for (_, name), n in app.ledger.unit_reader().unit_counts().items()})
+        assert counts["in_progress"] == 0
+        assert counts["pending"] + counts["succeeded"] == 6
+        assert counts["pending"] >= 2

@@ -225,3 +225,13 @@ def test_a_whole_life_is_read(tmp_path: Path) -> None:
     assert ledger.runs() == store.runs()
     ledger.close()
     store.close()
+
+
+def test_a_ledger_that_cannot_be_looked_at_is_not_an_empty_one(tmp_path: Path) -> None:
+    """Nothing there means nothing has run; a way that is barred, or leads nowhere, is told."""
+    from kfm.wiring.stores import open_ledger
+
+    open_ledger(None, str(tmp_path / "nothing"), SystemClock()).close()
+    (tmp_path / "round").symlink_to("round")
+    with pytest.raises(BackendUnavailable, match="can't be looked at"):
+        open_ledger(None, str(tmp_path / "round"), SystemClock())

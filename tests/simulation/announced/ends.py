@@ -79,8 +79,9 @@ def order(sequencer: str | None) -> str:
 
 
 def expected(checks: Checks, thing: Thing) -> Event | None:
-    """The event that counts last, by the publisher's order; a removal of what was unknown says nothing."""
-    known = False
+    """The event that counts last, by the publisher's order. Where items stay anyhow, a removal of what was
+    unknown says nothing; where they go, it is kept until its arrival comes."""
+    known = checks.world.settings.policy_of(thing.reading.dataset).removal == "remove" and thing.sequenced
     removals: set[str | None] = set()
     wal_id = thing.reading.wal_id
     for intake in checks.heard:
@@ -205,11 +206,13 @@ def _ends(checks: Checks, thing: Thing, row: Row, shown: tuple[Any, ...] | None)
 def _loosely(checks: Checks, thing: Thing, row: Row, facts: dict[str, Any]) -> None:
     """Without an order, or with re-issues left alone."""
     puts = [one.etag for one in thing.events if one.kind == "put"]
-    require(row.etag in puts, "the bytes are some that were announced", **facts)
     policy = checks.world.settings.policy_of(thing.reading.dataset)
-    if policy.reissue == "ignore":
+    taken_out = policy.removal == "remove" and any(one.kind == "delete" for one in thing.events)
+    is_tombstone = taken_out and bool(row.removed) and row.etag is None  # nothing else was ever heard of it
+    require(is_tombstone or row.etag in puts, "the bytes are some that were announced", **facts)
+    if policy.reissue == "ignore" and not taken_out:
         require(row.content_version == 1, "re-issues are left alone where the policy says so", **facts)
-    elif checks.world.has_look and thing.now is not None and not row.removed:
+    elif policy.reissue != "ignore" and checks.world.has_look and thing.now is not None and not row.removed:
         require(row.etag == thing.now.etag, "where no order is told, upstream decides", **facts)
 
 
