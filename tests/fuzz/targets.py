@@ -11,6 +11,7 @@ from kfm.core.canonical import canonical_bytes, strict_loads
 from kfm.core.errors import KfmError
 from kfm.core.records import Asset, Window
 from kfm.core.retry import parse_retry_after
+from kfm.core.settings import Settings, Source
 from kfm.core.signatures import verify_kfm
 from kfm.core.templates import safe_path
 from kfm.core.walid import wal_id
@@ -48,6 +49,19 @@ def config(data: bytes) -> None:
         path = Path(folder) / "kfm.yml"
         path.write_bytes(data)
         load(str(path), environ={})
+
+
+def schedules(data: bytes) -> None:
+    """What is accepted has a next instant, a time to begin and a decision on what was missed."""
+    from kfm.configuration.schedules import read_schedules
+    from kfm.core.schedules import due_ms, missed_instants, next_instant
+
+    known = Settings(sources=(Source(id="s", dataset="a", kind="files", folder="."),))
+    for each in read_schedules("cron.yml", data, known):
+        instant_ms = next_instant(each, NOW_MS)
+        assert instant_ms is not None
+        assert due_ms(each, instant_ms) >= instant_ms > NOW_MS
+        assert len(missed_instants(each, NOW_MS - 10**9, NOW_MS).run_ms) <= each.missed.cap
 
 
 def contract(data: bytes) -> None:
@@ -146,6 +160,11 @@ datasets:
 sources:
   - {id: s, dataset: a, kind: files, folder: .}
 """
+SCHEDULES_SEED = b"""version: 1
+schedules:
+  - {id: a, source: s, cron: "*/20 2-4 1,L * MON-FRI", time_zone: America/Chicago, jitter: PT5M}
+  - {id: b, source: s, every: PT90M, anchor: 2026-01-01, missed: {run: all, within: P2D, cap: 9}}
+"""
 CONTRACT_SEED = b"""apiVersion: v3.0.2
 kind: DataContract
 id: a
@@ -159,6 +178,7 @@ GEOJSON_SEED = b"""{"type":"FeatureCollection","features":[{"type":"Feature","pr
 "geometry":{"type":"Polygon","coordinates":[[[-98,38],[-97,38],[-97,39],[-98,38]]]}}]}"""
 TARGETS: dict[str, tuple[Callable[[bytes], None], bytes]] = {
     "config": (config, CONFIG_SEED),
+    "schedules": (schedules, SCHEDULES_SEED),
     "contract": (contract, CONTRACT_SEED),
     "csv": (staged("csv", "text/csv"), b"site,value,day\na,1,2026-01-01\nb,2.5,2026-01-02\n"),
     "json": (staged("json", "application/json"), b'[{"site": "a", "value": 1, "day": "2026-01-01"}]'),

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from kfm.core.contents import newer
 from kfm.ingest.grammar import Dataset, escaped, item_id, read
-from kfm.ingest.object_keys import decode_key, encode_key, newer
+from kfm.ingest.object_keys import decode_key, encode_key
 from kfm.ingest.reading import Arrival, line, parse, parse_key
 from kfm.ingest.refusals import IGNORED, REFUSED, SUSPECT, Refusal
 from kfm.ingest.registry import built_in, load_registry

@@ -230,6 +230,9 @@ class Replica(Strict, frozen=True):
     token: str | None = None  # env:NAME or file:PATH
 
 
+_NO_POLICY = IngestPolicy()
+
+
 class Ingest(Strict, frozen=True):
     """Taking in objects that others announce."""
 
@@ -251,7 +254,7 @@ class Ingest(Strict, frozen=True):
         for policy in self.policies:
             if "*" in policy.datasets or dataset in policy.datasets:
                 return policy
-        return IngestPolicy()
+        return _NO_POLICY
 
     @property
     def reads_buckets(self) -> bool:
@@ -291,6 +294,15 @@ class Settings(Strict, frozen=True):
 
     def dataset(self, dataset_id: str) -> Dataset:
         return next(d for d in self.datasets if d.id == dataset_id)
+
+    def declared(self, dataset_id: str) -> Dataset | None:
+        """None for datasets that only the ledger knows, and for those of announced objects, which need no
+        declaration."""
+        return next((one for one in self.datasets if one.id == dataset_id), None)
+
+    def domain_of(self, dataset_id: str) -> str:
+        """What a switch or a freeze of a whole domain goes by, also where nothing is declared."""
+        return (self.declared(dataset_id) or Dataset(id=dataset_id)).domain
 
     def source(self, source_id: str) -> Source:
         return next(s for s in self.sources if s.id == source_id)

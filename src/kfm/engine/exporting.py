@@ -86,7 +86,7 @@ def _ordered(found: Contents) -> Contents:
 
 def _dataset(settings: Settings, dataset_id: str, manifest: Manifest | None = None) -> Dataset:
     """As it is configured now; what was published under stricter rights stays under them."""
-    configured = next((one for one in settings.datasets if one.id == dataset_id), None)
+    configured = settings.declared(dataset_id)
     published = Dataset(id=dataset_id, rights=manifest.rights if manifest else None)
     if configured is None or (manifest is not None and is_masked(published)):
         return published

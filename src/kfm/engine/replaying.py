@@ -31,7 +31,6 @@ from kfm.ingest_ports import ReplayReader, Replays
 from kfm.ports import Clock
 
 BATCH_SIZE = 100
-BATCH_SIZE_MAX = 1_000
 NAMED_MAX = 3
 
 

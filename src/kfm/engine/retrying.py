@@ -179,7 +179,7 @@ class Automatic:
         )
 
     def _entry(self, run: Run, held: Held) -> GovernanceEntry:
-        dataset = next((one for one in self._kernel.settings.datasets if one.id == run.dataset_id), None)
+        dataset = self._kernel.settings.declared(run.dataset_id)
         rights = dataset.rights if dataset else None
         return GovernanceEntry(
             kind=held.kind,

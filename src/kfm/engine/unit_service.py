@@ -230,8 +230,7 @@ def poll_until(
             polled = poller.step(wait_ms, MESSAGES_MAX)
         except Exception as error:  # noqa: BLE001 - a thread that ends would end the intake unseen
             trouble_ms = min(TROUBLE_MS_MAX, max(1_000, trouble_ms * 2))
-            said = str(error) if isinstance(error, KfmError) else f"{type(error).__name__}: {error}"
-            say(f"a queue can't be read: {said}")
+            say(f"a queue can't be read: {_told(error)}")
             rest(trouble_ms)
             continue
         trouble_ms = 0
@@ -248,6 +247,10 @@ def see_to_until(
         try:
             duty.do()
         except Exception as error:  # noqa: BLE001 - it is tried again, and nothing else waits for it
-            said = str(error) if isinstance(error, KfmError) else f"{type(error).__name__}: {error}"
-            say(f"{duty.name}: {said}")
+            say(f"{duty.name}: {_told(error)}")
         rest(duty.every_ms)
+
+
+def _told(error: Exception) -> str:
+    """Our own errors speak for themselves; of others nobody would know the kind."""
+    return str(error) if isinstance(error, KfmError) else f"{type(error).__name__}: {error}"

@@ -80,12 +80,3 @@ def quoted_uri(provider: str, bucket: str, key: str) -> str:
     if _PLAIN.match(key) is not None:
         return object_uri(provider, bucket, key)
     return f"{SCHEMES[provider]}://{bucket}/{quote(key, safe='/')}"
-
-
-def newer(sequencer: str | None, other: str | None) -> bool | None:
-    """Is the first sequencer of a key after the second? None if they can't be compared."""
-    if not sequencer or not other:
-        return None
-    width = max(len(sequencer), len(other))
-    first, second = (text.upper().ljust(width, "0") for text in (sequencer, other))
-    return first > second

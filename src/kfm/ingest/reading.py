@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
+from kfm.core.contents import newer
 from kfm.core.records import Record
 from kfm.core.times import rfc3339
 from kfm.ingest.announced import DAY_MS, Announced, Ignored, Refused
 from kfm.ingest.grammar import Reading
 from kfm.ingest.messages import hear
-from kfm.ingest.object_keys import check_bucket, check_key, newer
+from kfm.ingest.object_keys import check_bucket, check_key
 from kfm.ingest.refusals import IGNORED, Refusal
 from kfm.ingest.registry import Registry
 

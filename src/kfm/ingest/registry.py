@@ -58,17 +58,21 @@ class Registry:
                 )
             for place in dataset.places:
                 self._places.setdefault((place.provider, place.bucket), []).append((dataset, place))
-        self._generic: dict[tuple[str, str], tuple[Generic, bool]] = {}
-        used: set[str] = set()
+        self._generic: dict[tuple[str, str], Generic] = {}
         for generic in policy.generic:
             if generic.dataset in names or _NAME.match(generic.dataset) is None:
                 raise UsageError(f"`{generic.dataset[:64]}` can't be the name of a generic dataset.")
-            # Two buckets of one dataset: only the first may have ids that do not name the bucket.
-            self._generic[generic.provider, generic.bucket] = (generic, generic.dataset not in used)
-            used.add(generic.dataset)
+            self._generic[generic.provider, generic.bucket] = generic
         self.topics = frozenset(policy.topics).union(*(dataset.topics for dataset in self.datasets))
 
+    @property
+    def names(self) -> frozenset[str]:
+        """Of every dataset that a unit may be of: also those of buckets that a policy names."""
+        generic = (one.dataset for one in self.policy.generic)
+        return frozenset((*(dataset.name for dataset in self.datasets), *generic))
+
     def find(self, name: str) -> Dataset | None:
+        """With a grammar for its keys, so none of those that a policy names."""
         return self._by_name.get(name)
 
     def providers_of(self, bucket: str) -> tuple[str, ...]:
@@ -96,7 +100,7 @@ class Registry:
         if found is not None:
             return found
         if where in self._generic:
-            generic, first = self._generic[where]
+            generic = self._generic[where]
             return Reading(
                 dataset=generic.dataset,
                 object_uri=object_uri(*where, key),
@@ -111,7 +115,9 @@ class Registry:
                 forecast_hour=None,
                 wal_id=wal_id(generic.dataset, quoted_uri(*where, key), None),
                 stac_collection_id=generic.dataset,
-                stac_item_id=item_id(key, where, marked=not first),
+                # Always with its bucket: an id must not depend on which others are configured, and in
+                # which order. Otherwise two objects would share an item once that changes.
+                stac_item_id=item_id(key, where, marked=True),
             )
         raise Refusal("KEY_UNKNOWN" if places else "BUCKET_UNKNOWN")
 

@@ -76,14 +76,9 @@ def _insert(session: Session, fresh: dict[tuple[str, str], Entry], now_ms: int) 
     if not fresh:
         return {}
     lines = [(*key, *_columns(fresh[key], now_ms), now_ms, now_ms) for key in sorted(fresh)]
-    numbers = {
-        (collection_id, item_id): int(number)
-        for number, collection_id, item_id in session.gather("items.insert", lines)
-    }
+    numbers: dict[tuple[str, str], int] = {row[1:]: row[0] for row in session.gather("items.insert", lines)}
     boxes = [
-        _box(numbers[key], bbox)
-        for key, entry in fresh.items()
-        if key in numbers and (bbox := entry.bbox) is not None
+        _box(number, bbox) for key, number in numbers.items() if (bbox := fresh[key].bbox) is not None
     ]
     if boxes:
         session.tell_all("item_boxes.put", boxes)

@@ -72,7 +72,7 @@ class Ending:
         """The update decides whose units these still are; effects follow for those alone."""
         if not done:
             return []
-        checked = [one for one in done if not self._is_mismatch(one)]
+        checked = [one for one in done if not one.claimed.done_version or not self._is_mismatch(one)]
         number = unit_pages.begin(self._session)
         trail = f" {number}"
         lines = [self._line(one, trail) for one in checked]

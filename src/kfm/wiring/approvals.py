@@ -210,7 +210,7 @@ def _attempt(
     from kfm.core.approving import VALID_MS, attempt_digest
     from kfm.core.commits import Approve
 
-    dataset = next((one for one in app.kernel.settings.datasets if one.id == approval.dataset_id), None)
+    dataset = app.kernel.settings.declared(approval.dataset_id)
     if dataset is None or attempt_digest(dataset, approval.subject) != approval.digest:
         raise NotApproved("The dataset's rights are not those that the attempt was asked for with.")
     rationale = app.loaded.discretion.said(rationale)
@@ -273,7 +273,7 @@ def _require_approvable(app: App, dataset_id: str, actor: str) -> None:
     """A yes that would change nothing is not asked for: people would read it as one that counts."""
     from kfm.engine.gating import beyond_approval
 
-    dataset = next((one for one in app.kernel.settings.datasets if one.id == dataset_id), None)
+    dataset = app.kernel.settings.declared(dataset_id)
     denied = beyond_approval(app.kernel.policies, dataset, actor) if dataset is not None else None
     if denied is not None:
         raise NotApproved(

@@ -127,7 +127,7 @@ def provenance(app: Surroundings, wanted: str, *, internal: bool = False) -> byt
 
 def _rights_of(app: Surroundings, dataset_id: str) -> tuple[Rights | None, bool]:
     """Rights now, and whether the name is masked: what was published under restriction stays under it."""
-    configured = next((one for one in app.settings.datasets if one.id == dataset_id), None)
+    configured = app.settings.declared(dataset_id)
     head = app.ledger.head(dataset_id)
     published = Dataset(id=dataset_id, rights=head[1].rights) if head else None
     known = [one for one in (configured, published) if one is not None]

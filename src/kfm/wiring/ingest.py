@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from kfm.core.errors import ConfigError, UsageError
 from kfm.core.records import GateResult
-from kfm.core.settings import Dataset, IngestQueue
-from kfm.engine.ingesting import Ingesting, Poller, Worker
+from kfm.core.settings import IngestQueue
+from kfm.engine.ingesting import Ingesting, Poller
 from kfm.engine.unit_watching import UnitWatch
 from kfm.ingest.operators.chain import looking
 from kfm.ingest.policy import Generic, IntakePolicy
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from kfm.core.wal import Claimed, Done, Undone
     from kfm.ingest.hearing import Check
-    from kfm.ingest_ports import Queue, Upstream, Wal
+    from kfm.ingest_ports import Queue, Upstream
     from kfm.ports import Store
     from kfm.wiring.app import App
 
@@ -191,9 +191,7 @@ class IngestPlace:
 
     @cached_property
     def _known(self) -> frozenset[str]:
-        registry = self.registry
-        generic = (one.dataset for one in registry.policy.generic)
-        return frozenset((*(one.name for one in registry.datasets), *generic))
+        return self.registry.names
 
     def _gate(self, ledger: Store, dataset: str, in_flight: bool) -> GateResult:
         """Switches and freezes for everybody; the policies for datasets whose rights are declared here."""
@@ -205,8 +203,7 @@ class IngestPlace:
             sentence = f"This worker knows no dataset {dataset}: its bucket is not under `ingest.generic`."
             return GateResult(gate="policy", allowed=False, reason=sentence)
         app = self._app
-        declared = next((one for one in app.settings.datasets if one.id == dataset), None)
-        domain = declared.domain if declared else Dataset(id=dataset).domain
+        declared, domain = app.settings.declared(dataset), app.settings.domain_of(dataset)
         results = [switch_gate(ledger.switches(), dataset, domain, in_flight=in_flight)]
         if not in_flight:
             results.append(freeze_gate(app.settings.freezes, dataset, domain, ledger.now_ms()))
@@ -237,12 +234,6 @@ def registry_of(app: App) -> Registry:
     return load_registry(IntakePolicy(generic=generic, topics=ingest.topics))
 
 
-def dataset_names(app: App) -> set[str]:
-    """Datasets of announced objects, which need no declaration."""
-    registry = registry_of(app)
-    return {one.name for one in registry.datasets} | {one.dataset for one in registry.policy.generic}
-
-
 def upstream_of(app: App) -> Upstream:
     from kfm.objects.upstream import CloudUpstream
     from kfm.recovery.shields import Shield
@@ -265,11 +256,3 @@ def upstream_of(app: App) -> Upstream:
         return Shield(app.breakers.circuit(circuit_name(provider)), app.clock)
 
     return ShieldedUpstream(plain, shield)
-
-
-def units_of(app: App) -> Wal:
-    return app.kernel.store.units()
-
-
-def make_worker(place: IngestPlace) -> Worker:
-    return Worker(place.kernel())

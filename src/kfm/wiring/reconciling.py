@@ -50,12 +50,10 @@ def reconcile_bucket(
 ) -> Reconciled:
     """Compare; with a rationale what is missing is opened, and that is on record."""
     registry, upstream = registry_of(app), upstream_of(app)
-    if wish.dataset is not None and registry.find(wish.dataset) is None:
-        known = {one.dataset for one in registry.policy.generic}
-        if wish.dataset not in known:
-            raise UsageError(
-                f"There is no dataset `{wish.dataset[:64]}`.", remedy="`kfm nodd datasets` lists them."
-            )
+    if wish.dataset is not None and wish.dataset not in registry.names:
+        raise UsageError(
+            f"There is no dataset `{wish.dataset[:64]}`.", remedy="`kfm nodd datasets` lists them."
+        )
     if rationale is None:
         return reconcile(
             upstream, registry.read, app.ledger.unit_reader(), wish, found=found, progress=progress

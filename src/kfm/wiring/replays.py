@@ -9,7 +9,6 @@ from kfm.core.errors import UsageError
 from kfm.core.gates import replay_gate
 from kfm.core.records import GateResult, GovernanceEntry, Record
 from kfm.core.replays import Chosen, ReplayPlan, ReplaySpec, Selection, check_reason, ineligible
-from kfm.core.settings import Dataset
 from kfm.core.wal import IntakeReport
 from kfm.engine.draining import DLQ_DRAIN, DeadLetters
 from kfm.engine.replaying import Carried, Pace, Person, Replaying, begin, carry_out, plan, whole
@@ -27,9 +26,7 @@ def replaying(app: App) -> Replaying:
     store = app.kernel.store
 
     def gate(dataset: str) -> GateResult:
-        declared = next((one for one in app.settings.datasets if one.id == dataset), None)
-        domain = declared.domain if declared else Dataset(id=dataset).domain
-        return replay_gate(store.switches(), dataset, domain)
+        return replay_gate(store.switches(), dataset, app.settings.domain_of(dataset))
 
     return Replaying(
         settings=app.settings.ingest,
@@ -72,9 +69,9 @@ def _require_known(app: App, selection: Selection) -> None:
     if not unknown:
         return
     from kfm.configuration.shape import nearest
-    from kfm.wiring.ingest import dataset_names
+    from kfm.wiring.ingest import registry_of
 
-    known = dataset_names(app)
+    known = registry_of(app).names
     for name in sorted(unknown - known):
         raise UsageError(
             f"There is no dataset `{name[:80]}`{nearest(name[:80], sorted(known))}",

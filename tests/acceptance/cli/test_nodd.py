@@ -80,7 +80,7 @@ def test_one_key(nodd: Callable[..., Any]) -> None:
     refused = nodd("parse", "--key", "my-bucket", "a.nc")
     assert (refused.code, json.loads(refused.out)["error_code"]) == (1, "BUCKET_UNKNOWN")
     taken = nodd("parse", "--generic", "my-bucket=mine", "--key", "my-bucket", "a.nc")
-    assert (taken.code, json.loads(taken.out)["stac_item_id"]) == (0, "a.nc")
+    assert (taken.code, json.loads(taken.out)["stac_item_id"]) == (0, "a.nc~--add0f685ae3f9f55")
     assert nodd("parse", "--generic", "my-bucket", "--key", "my-bucket", "a.nc").code == 2
     assert nodd("parse", "--topic", "Somebody", "--key", "my-bucket", "a.nc").code == 2
 

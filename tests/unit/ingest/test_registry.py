@@ -121,6 +121,18 @@ def test_generic_items_need_a_policy() -> None:
     assert known.reading.dataset == "goes-glm"
 
 
+def test_ids_of_generic_items_do_not_depend_on_the_configuration() -> None:
+    """Whatever other buckets are named, and in which order: an object keeps its item, and has it alone."""
+    one, other = Generic(dataset="extra", bucket="one"), Generic(dataset="extra", bucket="other")
+    found: dict[str, set[str]] = {"one": set(), "other": set()}
+    for generic in ((one,), (other,), (one, other), (other, one)):
+        registry = load_registry(IntakePolicy(generic=generic))
+        for each in generic:
+            found[each.bucket].add(registry.read("aws", each.bucket, "k/0").stac_item_id)
+    assert [len(ids) for ids in found.values()] == [1, 1]
+    assert not found["one"] & found["other"]
+
+
 @pytest.mark.parametrize("name", ["hrrr", "Not a name", "", "-x"])
 def test_generic_names_are_names_of_their_own(name: str) -> None:
     """A generic dataset can't take the place of a known one."""
