@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
-from kfm.core.catalogue import CollectionFigures, Item, Search
+from kfm.core.bursts import Burst, BurstState
+from kfm.core.catalogue import CollectionFigures, Item, Owed, Search
 from kfm.core.holding import Approval
-from kfm.core.records import GovernanceEntry, ObjectStat, Record, Unit
+from kfm.core.records import GovernanceEntry, ObjectStat, Record, Unit, Window
 from kfm.core.replays import Chosen, Receipt, Replay, ReplayPlan, Selection, Stepped
 from kfm.core.sealing import SealedPage
 from kfm.core.wal import (
@@ -164,6 +165,47 @@ class StacReplica(Protocol):
     def close(self) -> None: ...
 
 
+class Replicas(Protocol):
+    """Which items each replica has still to be told of. Each method is one transaction."""
+
+    def claim(self, replica: str, limit: int, claim_ms: int) -> list[Owed]:
+        """The longest due; nobody else has them before the claim ends."""
+
+    def delivered(self, replica: str, done: Iterable[tuple[Owed, int]]) -> None:
+        """Each with the revision that was sent. What is wanted since then, or came of a claim that was over,
+        is due again."""
+
+    def put_back(
+        self, replica: str, owed: Iterable[Owed], not_before_ms: int, *, charged: bool = True
+    ) -> None:
+        """For later. What was not tried is not charged."""
+
+    def again(self, replica: str, items: Iterable[tuple[str, str, int]]) -> None:
+        """(collection, item, revision): deliver these once more, whatever was sent before."""
+
+    def backlog(self, replica: str) -> int: ...
+    def now_ms(self) -> int:
+        """The time that claims live by."""
+
+
+class Bursts(Protocol):
+    """Arrivals that sources follow, gathered until their window closes. Each method is one transaction."""
+
+    def close_due(self, window_ms: int, period: Callable[[str, int], Window]) -> int:
+        """Close the windows that have been open long enough; how many bursts that made."""
+
+    def claim(self, limit: int, claim_ms: int) -> list[Burst]:
+        """Open ones; not handed out again before the claim ends."""
+
+    def settle(
+        self, burst: Burst, state: BurstState, run_id: str | None = None, not_before_ms: int = 0
+    ) -> None:
+        """What became of it; one that stays open comes again, not before that time."""
+
+    def recent(self, limit: int = 50) -> list[Burst]:
+        """The newest first."""
+
+
 class ReplayReader(Protocol):
     """Replays, and which units one would be about."""
 
@@ -223,6 +265,3 @@ class CatalogueReader(Protocol):
 
     def collection_ids(self) -> list[str]:
         """Also of those that have none any more."""
-
-
-__all__ = ["CatalogueReader", "Certificates", "Content", "Message", "Queue", "Upstream", "Wal", "WalReader"]

@@ -47,7 +47,7 @@ def test_everything_is_pinned_with_hashes_and_without_addresses() -> None:
     """A compiled file names versions and hashes, never a registry or a folder of one machine."""
     files = sorted((ROOT / "requirements").glob("*.txt"))
     frameworks = {"airflow", "dbos", "langgraph", "pgstac"}  # each in an environment of its own
-    assert {path.stem for path in files} == {"uv", "build", "base", "progress", "test", *frameworks}
+    assert {path.stem for path in files} == {"uv", "build", "base", "progress", "demo", "test", *frameworks}
     for path in files:
         text = path.read_text()
         assert not re.search(r"://|^--(index|extra|find)|/(home|root|tmp|opt)/|^#", text, re.MULTILINE), path

@@ -39,7 +39,7 @@ COMMANDS = {
     "nodd": ("kfm.cli.nodd", "Read announcements of NOAA's open data; see what became of them."),
     "catalogue": ("kfm.cli.catalogue", "Search, show, serve and export the catalogue (STAC)."),
     "worker": ("kfm.cli.worker", "Take in what queues announce, and work it off."),
-    "replay": ("kfm.cli.replay", "Bring back units: select, plan, run, inspect; drain dead letters."),
+    "replay": ("kfm.cli.replay", "Bring back units: plan, run, inspect; drain dead letters."),
     "gc": ("kfm.cli.gc", "Remove stored bytes that no kept version needs."),
     "export": ("kfm.cli.export", "Bundle the evidence of a run, or check such a bundle."),
     "audit": ("kfm.cli.audit", "Verify, anchor, list and export the governance ledger."),

@@ -82,11 +82,11 @@ def _scope(app: Any, wish: dict[str, Any]) -> str:
     return f"{kind}:{name}"
 
 
-def _announced(app: Any) -> set[str]:
+def _announced(app: Any) -> frozenset[str]:
     """Datasets of announced objects: known without a declaration."""
-    from kfm.wiring.ingest import dataset_names
+    from kfm.wiring.ingest import registry_of
 
-    return dataset_names(app)
+    return registry_of(app).names
 
 
 @command.command(name="list")

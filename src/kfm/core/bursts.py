@@ -11,6 +11,7 @@ from kfm.core.keys import coalesced
 from kfm.core.records import Record, Window
 
 BURST_TAG = "burst/1"
+BurstState = Literal["open", "done", "refused"]
 
 
 class Member(Record, frozen=True):
@@ -33,7 +34,7 @@ class Burst(Record, frozen=True):
     start_ms: int  # of the period
     end_ms: int
     closed_at_ms: int
-    state: Literal["open", "done", "refused"] = "open"
+    state: BurstState = "open"
     run_id: str | None = None
     tries: int = 0
 

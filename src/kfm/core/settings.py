@@ -295,7 +295,7 @@ class Settings(Strict, frozen=True):
     def dataset(self, dataset_id: str) -> Dataset:
         return next(d for d in self.datasets if d.id == dataset_id)
 
-    def declared(self, dataset_id: str) -> Dataset | None:
+    def declared(self, dataset_id: str | None) -> Dataset | None:
         """None for datasets that only the ledger knows, and for those of announced objects, which need no
         declaration."""
         return next((one for one in self.datasets if one.id == dataset_id), None)

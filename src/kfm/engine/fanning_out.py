@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 from kfm.core.bursts import Burst
 from kfm.core.errors import KfmError
@@ -13,6 +12,7 @@ from kfm.core.times import rfc3339
 from kfm.core.windows import window_of
 from kfm.core.wording import counted
 from kfm.engine.requests import RunReport, RunRequest
+from kfm.ingest_ports import Bursts
 
 CLAIM_MS = 10 * 60_000
 BUSY_MS = 15_000  # another run of the dataset is under way
@@ -20,18 +20,12 @@ TROUBLE_MS_MAX = 15 * 60_000
 BATCH = 10
 
 
-class BurstStore(Protocol):
-    def close_due(self, window_ms: int, period: Callable[[str, int], Window]) -> int: ...
-    def claim(self, limit: int, claim_ms: int) -> list[Burst]: ...
-    def settle(self, burst: Burst, state: str, run_id: str | None = None, not_before_ms: int = 0) -> None: ...
-
-
 class FanOut:
     """Closes windows that are due, and starts a run for each burst."""
 
     def __init__(
         self,
-        bursts: BurstStore,
+        bursts: Bursts,
         find: Callable[[str], Source | None],
         run: Callable[[RunRequest], RunReport],
         now_ms: Callable[[], int],

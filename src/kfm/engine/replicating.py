@@ -7,15 +7,15 @@ may have overwritten what a later one sent, wishes once more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
 from kfm.core.catalogue import CollectionFigures, Item, Owed, Search
 from kfm.core.errors import CollectorRefused, KfmError, UpstreamUnavailable
 from kfm.core.records import Record
-from kfm.ingest_ports import CatalogueReader, StacReplica
+from kfm.ingest_ports import CatalogueReader, Replicas, StacReplica
 
 BATCH = 50
 CLAIM_MS = 5 * 60_000
@@ -29,17 +29,6 @@ PAGE = 200
 
 RenderItem = Callable[[Item], dict[str, Any]]
 RenderCollection = Callable[[CollectionFigures], dict[str, Any]]
-
-
-class ReplicaStore(Protocol):
-    def claim(self, replica: str, limit: int, claim_ms: int) -> list[Owed]: ...
-    def delivered(self, replica: str, done: Iterable[tuple[Owed, int]]) -> None: ...
-    def put_back(
-        self, replica: str, owed: Iterable[Owed], not_before_ms: int, *, charged: bool = True
-    ) -> None: ...
-    def again(self, replica: str, items: Iterable[tuple[str, str, int]]) -> None: ...
-    def backlog(self, replica: str) -> int: ...
-    def now_ms(self) -> int: ...
 
 
 class Replicated(Record, frozen=True):
@@ -79,7 +68,7 @@ class Replicator:
         self,
         name: str,
         api: StacReplica,
-        store: ReplicaStore,
+        store: Replicas,
         catalogue: CatalogueReader,
         render_item: RenderItem,
         render_collection: RenderCollection,

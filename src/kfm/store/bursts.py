@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kfm.core.bursts import Burst, Member, gathered
+from kfm.core.bursts import Burst, BurstState, Member, gathered
 from kfm.core.records import Window
 from kfm.store.session import Database, Session
 
@@ -65,7 +65,9 @@ class Bursts:
 
         return self._database.write(change)
 
-    def settle(self, burst: Burst, state: str, run_id: str | None = None, not_before_ms: int = 0) -> None:
+    def settle(
+        self, burst: Burst, state: BurstState, run_id: str | None = None, not_before_ms: int = 0
+    ) -> None:
         self._database.write(
             lambda session: session.all(
                 "bursts.settle",
