@@ -32,9 +32,7 @@ def main() -> int:
         "--fleets", type=int, default=20, help="how often two processes share what they retry"
     )
     parser.add_argument("--passes", type=int, default=300, help="how often to kill passes over 200 nodes")
-    parser.add_argument(
-        "--worker-kills", type=int, default=2000, help="how often to kill workers on a feed"
-    )
+    parser.add_argument("--worker-kills", type=int, default=2000, help="how often to kill workers on a feed")
     parser.add_argument("--minutes", type=float, default=28.0, help="stop after this long")
     parser.add_argument("--seed", type=int, default=1, help="decides every trial")
     parser.add_argument("--workers", type=int, default=2, help="trials side by side")

@@ -65,7 +65,8 @@ def _of_unit(session: Session, wal_id: str) -> Any:
         ledger = app.ledger
         reader = ledger.unit_reader()
         stored = find_unit(reader, wal_id)
-        return account_of_unit(stored, reader.history_of(wal_id), ledger.switches(), ledger.now_ms())
+        domain = app.settings.domain_of(stored.unit.dataset)
+        return account_of_unit(stored, reader.history_of(wal_id), ledger.switches(), domain, ledger.now_ms())
 
 
 def _of_pipeline(session: Session, directory: str | None, what: str) -> Any:

@@ -197,14 +197,15 @@ def _lines(document: dict[str, Any]) -> list[str]:
     state = f"open since {utc(incident['opened_at'])}"
     if incident["resolved_at"]:
         state = f"resolved at {utc(incident['resolved_at'])}; opened at {utc(incident['opened_at'])}"
-    affected = "runs" if incident["about"] == "dataset" else "failures in a row"
+    many = incident["affected"]
+    affected = counted(many, "run") if incident["about"] == "dataset" else f"{many} failures in a row"
     facts = [
         ("id", incident["incident_id"]),
         ("state", state),
         (incident["about"], incident["name"]),
         ("severity", f"{incident['severity']} ({incident['kind']})"),
         ("error", f"{incident['error_code']} ({incident['error_class']}): {incident['message']}"),
-        ("affected", f"{incident['affected']} {affected}, the latest at {utc(incident['last_at'])}"),
+        ("affected", f"{affected}, the latest at {utc(incident['last_at'])}"),
         ("occurrence", f"{incident['occurrence']}, with {counted(incident['changes'], 'change')}"),
         *(("run", run_id) for run_id in document["subjects"]),
         *(("told", _told_line(one)) for one in document["told"]),

@@ -17,13 +17,12 @@ from kfm.cli.options import session_options
 from kfm.cli.output import encode
 from kfm.cli.session import Session
 from kfm.core.errors import UsageError
+from kfm.core.object_schemes import PROVIDERS, SCHEMES
 
 if TYPE_CHECKING:
     from kfm.ingest.grammar import Dataset
     from kfm.ingest.policy import Generic, IntakePolicy
     from kfm.ingest.reading import Outcome
-
-SCHEMES = {"s3": "aws", "gs": "gcp", "az": "azure"}
 
 
 @click.group(name="nodd")
@@ -147,7 +146,7 @@ def _generic(text: str) -> Generic:
 
     bucket, equals, dataset = text.rpartition("=")
     scheme, separator, rest = bucket.partition("://")
-    provider = SCHEMES.get(scheme) if separator else "aws"
+    provider = PROVIDERS.get(scheme) if separator else "aws"
     try:
         if not equals or provider is None:
             raise Refusal("RECORD_INVALID")
@@ -157,8 +156,6 @@ def _generic(text: str) -> Generic:
 
 
 def _document(dataset: Dataset) -> dict[str, Any]:
-    from kfm.ingest.object_keys import SCHEMES as PREFIXES
-
     return {
         "name": dataset.name,
         "title": dataset.title,
@@ -168,7 +165,7 @@ def _document(dataset: Dataset) -> dict[str, Any]:
         "buckets": [
             {
                 "provider": place.provider,
-                "uri": f"{PREFIXES[place.provider]}://{place.bucket}",
+                "uri": f"{SCHEMES[place.provider]}://{place.bucket}",
                 "platform": place.platform,
             }
             for place in dataset.places

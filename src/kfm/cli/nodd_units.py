@@ -9,17 +9,17 @@ import click
 from kfm.cli.lookup import find_unit
 from kfm.cli.options import session_options
 from kfm.cli.output import instant, table, utc
+from kfm.cli.past import past_ms
 from kfm.cli.session import Session
-from kfm.core.errors import UsageError
+from kfm.core.records import UNIT_STATUSES
 from kfm.core.wording import duration
 
 LIMIT_MAX = 100_000
-STATUSES = ("pending", "in_progress", "succeeded", "failed", "quarantined")
 
 
 @click.command(name="units")
 @click.option("--dataset", metavar="NAME", default="", help="Only of this dataset.")
-@click.option("--status", type=click.Choice(STATUSES), default=None, help="Only with this status.")
+@click.option("--status", type=click.Choice(UNIT_STATUSES), default=None, help="Only with this status.")
 @click.option("--error-code", metavar="CODE", default="", help="Only those whose last error has this code.")
 @click.option("--since", metavar="TIME", help="Only those that changed since then: RFC 3339, or 2h, 3d.")
 @click.option(
@@ -42,7 +42,7 @@ def units(
             dataset=dataset,
             status=status or "",
             error_code=error_code,
-            since_ms=0 if since is None else since_ms(since, app.clock.now_ms()),
+            since_ms=0 if since is None else past_ms(since, "--since", app.clock.now_ms()),
             limit=limit + 1,
         )
         found = app.ledger.unit_reader().find_units(wanted)
@@ -52,21 +52,6 @@ def units(
     session.emit({"units": documents, "more": more}, lines, rows=documents)
     if more and session.output == "text":
         session.note(f"more units are not shown: use --limit (now {limit})")
-
-
-def since_ms(text: str, now_ms: int) -> int:
-    """A time, or how long ago: 30m, 2h, 3d."""
-    from kfm.core.times import parse_rfc3339
-
-    spans = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-    if text[:-1].isascii() and text[:-1].isdigit() and text[-1] in spans and len(text) < 10:
-        return now_ms - int(text[:-1]) * spans[text[-1]]
-    try:
-        return parse_rfc3339(text)
-    except (ValueError, UsageError):
-        raise UsageError(
-            f"--since takes a time such as 2026-11-01T00:00:00Z, or 30m, 2h, 3d, not `{text[:40]}`."
-        ) from None
 
 
 @click.command(name="show")
@@ -126,7 +111,7 @@ def _watermarks(reader: Any, now_ms: int) -> list[dict[str, Any]]:
     totals = reader.totals()
     found = []
     for dataset in sorted({dataset for dataset, _ in totals if dataset}):
-        amounts = {name: totals.get((dataset, name), (0, None))[0] for name in STATUSES}
+        amounts = {name: totals.get((dataset, name), (0, None))[0] for name in UNIT_STATUSES}
         newest_ms = totals.get((dataset, "watermark"), (0, None))[1]
         waiting = amounts["pending"] + amounts["in_progress"]
         oldest = reader.oldest_open(dataset) if waiting else None

@@ -211,7 +211,7 @@ def _lines(held: Any, requests: list[Any]) -> list[str]:
         ("error", f"{held.error_code}: {held.error_message}"),
         ("attempts", f"{held.attempts} ({', '.join(held.error_classes)})"),
         ("payload hash", held.payload_hash or "nothing was discovered"),
-        ("code", held.code_sha),
+        *([("code", held.code_sha)] if held.code_sha else []),
         ("key", held.idempotency_key),
         *(("upstream", name) for name in held.source_ids),
         *(("request", _request_line(one, held.state)) for one in requests),
@@ -219,6 +219,9 @@ def _lines(held: Any, requests: list[Any]) -> list[str]:
     lines = [f"{name.ljust(13)} {one_line(value)}" for name, value in facts]
     if held.state == "held" and held.grain == "unit":
         lines.append(f"bring back    {_replay(held)}")
+        if held.kind == "quarantine":
+            allowed = f"a policy of {held.dataset_id} with `replay_quarantined: [{held.error_code}]`"
+            lines.append(f"needs         {one_line(allowed)}, and somebody else's approval")
     elif held.state == "held" and not any(one.state == "requested" for one in requests):
         lines.append(f"release       kfm quarantine release {short_id(held.held_id)} --rationale TEXT")
     return lines

@@ -12,13 +12,13 @@ import click
 import msgspec
 
 from kfm.cli.lookup import is_wal_id
+from kfm.cli.past import past_ms
 from kfm.core.errors import UsageError
+from kfm.core.records import UNIT_STATUSES
 from kfm.core.replays import MODES, ReplayPlan, ReplaySpec, Selection, check_plan
 
 FILE_BYTES_MAX = 64 * 1024 * 1024
 LIMIT_MAX = 1_000_000
-STATUSES = ("pending", "in_progress", "succeeded", "failed", "quarantined")
-_SPANS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 T = TypeVar("T")
 
 _SELECTION = (
@@ -26,7 +26,7 @@ _SELECTION = (
     click.option("--dataset-in", metavar="A,B,…", help="Of one of these datasets."),
     click.option("--unit", "units", multiple=True, metavar="WAL_ID", help="This unit. Repeatable."),
     click.option(
-        "--status", "statuses", multiple=True, type=click.Choice(STATUSES),
+        "--status", "statuses", multiple=True, type=click.Choice(UNIT_STATUSES),
         help="With this status; else whatever the mode is about. Repeatable.",
     ),
     click.option(
@@ -120,21 +120,8 @@ def names_units(wish: dict[str, Any]) -> bool:
 
 
 def _time(wish: dict[str, Any], name: str, now_ms: int) -> int | None:
-    """A time, or how long ago: 30m, 2h, 3d."""
-    from kfm.core.times import parse_rfc3339
-
     text = wish[name]
-    if text is None:
-        return None
-    if text[:-1].isascii() and text[:-1].isdigit() and text[-1] in _SPANS_MS and len(text) < 10:
-        return now_ms - int(text[:-1]) * _SPANS_MS[text[-1]]
-    try:
-        return parse_rfc3339(text)
-    except (ValueError, UsageError):
-        raise UsageError(
-            f"--{name.replace('_', '-')} takes a time such as 2026-11-01T00:00:00Z, or 30m, 2h, 3d ago, "
-            f"not `{text[:40]}`."
-        ) from None
+    return None if text is None else past_ms(text, f"--{name.replace('_', '-')}", now_ms)
 
 
 def _require_span(start: str, end: str, start_ms: int | None, end_ms: int | None) -> None:

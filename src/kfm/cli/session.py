@@ -80,7 +80,12 @@ class Session(NamedTuple):
         """Ask; --yes answers, --no-input and a missing terminal mean that nobody can be asked."""
         if self.yes:
             return True
-        if self.no_input or not sys.stdin.isatty() or getattr(sys.stderr, "is_json", False):
+        if (
+            self.no_input
+            or sys.stdin is None
+            or not sys.stdin.isatty()
+            or getattr(sys.stderr, "is_json", False)
+        ):
             raise UsageError("This asks for confirmation and nobody can be asked.", remedy="Give --yes.")
         import click
 

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from kfm.cli.output import instant, utc
-
-STATUSES = ("pending", "in_progress", "succeeded", "failed", "quarantined")
+from kfm.core.records import UNIT_STATUSES
 
 
 def unit_documents(figures: Iterable[tuple[str, str, int, int | None]]) -> dict[str, Any]:
@@ -20,8 +19,10 @@ def unit_documents(figures: Iterable[tuple[str, str, int, int | None]]) -> dict[
             continue
         if not dataset:
             continue
-        one = datasets.setdefault(dataset, {"dataset": dataset, **dict.fromkeys(STATUSES, 0), "newest": None})
-        if name in STATUSES:
+        one = datasets.setdefault(
+            dataset, {"dataset": dataset, **dict.fromkeys(UNIT_STATUSES, 0), "newest": None}
+        )
+        if name in UNIT_STATUSES:
             one[name] = int(amount)
         elif name == "watermark":
             one["newest"] = instant(high_ms)
@@ -31,7 +32,7 @@ def unit_documents(figures: Iterable[tuple[str, str, int, int | None]]) -> dict[
 def unit_status_rows(document: dict[str, Any]) -> list[str]:
     rows = []
     for one in document["datasets"]:
-        parts = [f"{one[name]} {name.replace('_', ' ')}" for name in STATUSES if one[name]]
+        parts = [f"{one[name]} {name.replace('_', ' ')}" for name in UNIT_STATUSES if one[name]]
         newest = f"; newest {utc(one['newest'])}" if one["newest"] else ""
         rows.append(f"  {one['dataset']}  {', '.join(parts) or 'nothing'}{newest}")
     given_up = [one for one in document["datasets"] if one["failed"] or one["quarantined"]]

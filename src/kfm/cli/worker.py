@@ -5,6 +5,9 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import isfinite
 from types import FrameType
 from typing import Any
 
@@ -61,10 +64,7 @@ def command(
 
     Exit codes: 0 done, or stopped by SIGTERM · 4 the ledger is unavailable · 130 stopped by Ctrl-C.
     """
-    if once and until_idle:
-        raise UsageError("--once and --until-idle are different wishes.", remedy="Give one of them.")
-    if from_stdin and no_intake:
-        raise UsageError("--stdin is an intake.", remedy="Leave --no-intake out.")
+    _check(once, until_idle, from_stdin, no_intake, rate)
     from kfm.wiring.known_datasets import require_known_datasets
     from kfm.wiring.worker import WorkerWish, run_worker
 
@@ -96,6 +96,17 @@ def command(
     return code
 
 
+def _check(once: bool, until_idle: bool, from_stdin: bool, no_intake: bool, rate: float | None) -> None:
+    if once and until_idle:
+        raise UsageError("--once and --until-idle are different wishes.", remedy="Give one of them.")
+    if from_stdin and no_intake:
+        raise UsageError("--stdin is an intake.", remedy="Leave --no-intake out.")
+    if from_stdin and sys.stdin is None:  # closed by whoever called
+        raise UsageError("Standard input is closed.", remedy="Give it a file, or /dev/null.")
+    if rate is not None and not isfinite(rate):
+        raise UsageError("--rate takes a number of units a second.", remedy="Leave it out for no limit.")
+
+
 def _require_reader(ingest: Ingest) -> None:
     """Better told before anything is claimed than by every unit."""
     if not ingest.reads_buckets:
@@ -123,19 +134,14 @@ class Stop:
         self.by = number
         self.event.set()
 
-    def installed(self) -> Any:
-        from contextlib import contextmanager
-
-        @contextmanager
-        def handlers() -> Any:
-            before = {one: signal.signal(one, self._heard) for one in (signal.SIGINT, signal.SIGTERM)}
-            try:
-                yield
-            finally:
-                for one, handler in before.items():
-                    signal.signal(one, handler)
-
-        return handlers()
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        before = {one: signal.signal(one, self._heard) for one in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for one, handler in before.items():
+                signal.signal(one, handler)
 
 
 class Meter:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -13,6 +13,7 @@ RunStatus = Literal["running", "success", "failed"]
 InvocationOutcome = Literal["success", "noop", "failed", "refused", "busy"]
 NodeOutcome = Literal["success", "failed", "partial", "skipped"]
 UnitStatus = Literal["pending", "in_progress", "succeeded", "failed", "quarantined"]
+UNIT_STATUSES: tuple[UnitStatus, ...] = get_args(UnitStatus)
 
 
 class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from kfm.calls.guard import classify_call
+from kfm.core.catalogue import Entry
 from kfm.core.classify import Classification, Failure, classify
 from kfm.core.errors import CircuitOpen, ConfigError, ExtraMissing, KfmError
 from kfm.core.records import GateResult, Record
@@ -257,7 +258,7 @@ class Worker:
                     "unknown",
                     "suspect" if reading.suspect else "ok",
                     "ok",
-                    entry(reading, claimed.content, claimed.content_version, None, dataset),
+                    _dated(entry(reading, claimed.content, claimed.content_version, None, dataset), claimed),
                 )
             looked = kernel.look(reading, claimed.content, levels)
             if looked.error_code is not None:
@@ -275,7 +276,7 @@ class Worker:
                 looked.integrity_status,
                 looked.metadata_status,
                 "ok",
-                entry(reading, content, claimed.content_version, looked, dataset),
+                _dated(entry(reading, content, claimed.content_version, looked, dataset), claimed),
                 _joined(claimed.extra, looked),
                 looked.content,
             )
@@ -381,6 +382,13 @@ MESSAGE_CHARS_MAX = 1_000
 UNABLE_MS = 60_000  # another worker may be able to
 HEAD_DECIDES = Levels(integrity="head")
 _UNREADABLE = Classification(retryable=False, error_class="schema")
+
+
+def _dated(made: Entry, claimed: Claimed) -> Entry:
+    """Where neither key nor header tell a time, the announcement's stands in for it."""
+    if made.at_ms is not None or claimed.event_time_ms is None:
+        return made
+    return msgspec.structs.replace(made, at_ms=claimed.event_time_ms)
 
 
 def _joined(extra: str, looked: Looked) -> str | None:

@@ -15,6 +15,7 @@ from typing import Any
 from kfm.core.catalogue import CollectionFigures, Item, Owed, Search
 from kfm.core.errors import CollectorRefused, KfmError, UpstreamUnavailable
 from kfm.core.records import Record
+from kfm.ingest.searching import pages_of
 from kfm.ingest_ports import CatalogueReader, Replicas, StacReplica
 
 BATCH = 50
@@ -192,7 +193,7 @@ class Replicator:
         sums = {"items": 0, "equal": 0, "missing": 0, "stale": 0, "extra": 0}
         for collection_id in self._catalogue.collection_ids():
             before = sums["items"]
-            for page in self._pages(collection_id):
+            for page in pages_of(self._catalogue, collection_id, PAGE):
                 shown = self._api.revisions(collection_id, [item.item_id for item in page])
                 again = []
                 for item in page:
@@ -212,16 +213,6 @@ class Replicator:
                 self._shelves.pop(collection_id, None)
                 self._ensure(collection_id)
         return Compared(replica=self._name, **sums)
-
-    def _pages(self, collection_id: str) -> Iterator[list[Item]]:
-        after: tuple[int, int] | None = None
-        while True:
-            search = Search(collections=(collection_id,), after=after, limit=PAGE)
-            page = self._catalogue.find_items(search)
-            if not page:
-                return
-            yield page
-            after = (page[-1].at_ms, page[-1].number)
 
     def _extra(self, collection_id: str) -> Iterator[str]:
         """Of ours, by their mark, and not in our catalogue any more. What others put there is theirs."""

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from kfm.core.gates import cause_and_remedy, switch_gate
 from kfm.core.records import GateResult, Switch
-from kfm.core.settings import Dataset
 from kfm.core.unit_replies import replay_command
 from kfm.core.unit_story import Try, catalogued, tries
 from kfm.core.wal import Move, Stored
@@ -19,10 +18,11 @@ _ITEMS = {"created": "the item was created", "updated": "the item was updated"}
 
 
 def account_of_unit(
-    stored: Stored, history: Sequence[Move], switches: Sequence[Switch], now_ms: int
+    stored: Stored, history: Sequence[Move], switches: Sequence[Switch], domain: str, now_ms: int
 ) -> Account:
     """The blocker first, with who can lift it and how; then what the unit went through."""
-    reason = _Reason(stored, tries(history), switches, now_ms).sentence()
+    gate = switch_gate(switches, stored.unit.dataset, domain, in_flight=False)
+    reason = _Reason(stored, tries(history), gate, now_ms).sentence()
     told = [_told(move) for move in history]
     if len(told) > SHOWN_MAX:
         left = len(told) - SHOWN_MAX
@@ -32,11 +32,11 @@ def account_of_unit(
 
 
 class _Reason:
-    def __init__(self, stored: Stored, attempts: list[Try], switches: Sequence[Switch], now_ms: int) -> None:
+    def __init__(self, stored: Stored, attempts: list[Try], gate: GateResult, now_ms: int) -> None:
         self._stored = stored
         self._unit = stored.unit
         self._attempts = attempts
-        self._switches = switches
+        self._gate = gate
         self._now_ms = now_ms
 
     def sentence(self) -> str:
@@ -45,9 +45,8 @@ class _Reason:
 
     def _pending(self) -> str:
         unit, due_ms = self._unit, self._stored.not_before_ms
-        gate = self._gate()
-        if not gate.allowed:
-            cause, remedy = cause_and_remedy(gate)
+        if not self._gate.allowed:
+            cause, remedy = cause_and_remedy(self._gate)
             return f"waits: {stopped(cause)} {remedy or 'An operator can lift it.'}"
         if due_ms > self._now_ms:
             after = f" after {unit.last_error_code}" if unit.last_error_code else ""
@@ -79,10 +78,6 @@ class _Reason:
         item = f"item {unit.stac_item_id} of collection {unit.stac_collection_id}"
         return f"is in the catalogue as {item} since {moment(unit.updated_at_ms)}.{gone}"
 
-    def _gate(self) -> GateResult:
-        dataset = self._unit.dataset
-        return switch_gate(self._switches, dataset, Dataset(id=dataset).domain, in_flight=False)
-
     def _tried(self) -> str:
         return counted(len(self._attempts), "attempt")
 
@@ -91,7 +86,14 @@ class _Reason:
         return stopped(f"{unit.last_error_code}: {unit.last_error_message or 'no message was kept'}")
 
     def _way_out(self) -> str:
-        return f"An operator can bring it back with `{replay_command(self._unit.wal_id, self._unit.status)}`."
+        unit = self._unit
+        command = replay_command(unit.wal_id, unit.status)
+        if unit.status != "quarantined":
+            return f"An operator can bring it back with `{command}`."
+        return (
+            f"An operator can bring it back with `{command}`, if another agrees and the policy of "
+            f"{unit.dataset} has {unit.last_error_code} under `replay_quarantined`."
+        )
 
 
 def _announced(stored: Stored) -> str:

@@ -13,11 +13,11 @@ from typing import Any
 import msgspec
 
 from kfm.core.errors import KfmError, UsageError
+from kfm.core.object_schemes import PROVIDERS
 from kfm.core.records import Record, Unit
 from kfm.core.redact import redact
 from kfm.core.times import parse_rfc3339
 from kfm.core.walid import canonical_object_uri, wal_id
-from kfm.ingest.object_keys import SCHEMES
 from kfm.ingest.refusals import Refusal
 from kfm.ingest.registry import Registry
 from kfm.ingest.remembering import split
@@ -185,8 +185,7 @@ def _extra(document: dict[str, Any]) -> dict[str, Any]:
 def _identify(values: dict[str, Any], document: dict[str, Any], registry: Registry) -> None:
     """The id that the object has here: the one that its next announcement will have, too."""
     uri = canonical_object_uri(values["object_uri"])
-    scheme = uri.partition("://")[0]
-    provider = next((name for name, known in SCHEMES.items() if known == scheme), None)
+    provider = PROVIDERS.get(uri.partition("://")[0])
     made = wal_id(values["dataset"], values["object_uri"], values["time_range_start_ms"])
     if provider is not None:
         try:

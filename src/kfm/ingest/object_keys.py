@@ -5,15 +5,12 @@ from __future__ import annotations
 import re
 import unicodedata
 from functools import lru_cache
-from typing import Literal
 from urllib.parse import quote, quote_plus, unquote_to_bytes
 
+from kfm.core.object_schemes import SCHEMES
 from kfm.ingest.refusals import Refusal
 
-Provider = Literal["aws", "azure", "gcp"]
-
 KEY_BYTES_MAX = 1024  # S3, Azure and Google agree
-SCHEMES = {"aws": "s3", "azure": "az", "gcp": "gs"}
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _PLAIN = re.compile(r"[A-Za-z0-9_.=+/-]+\Z")
 _BUCKET = re.compile(

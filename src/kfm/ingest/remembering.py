@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from kfm.core.object_schemes import PROVIDERS
 from kfm.ingest.grammar import Reading
-from kfm.ingest.object_keys import SCHEMES
 from kfm.ingest.registry import Registry
 
 REMEMBERED_MAX = 20_000
-_PROVIDERS = {scheme: provider for provider, scheme in SCHEMES.items()}
 
 
 class Memory:
@@ -32,7 +31,7 @@ class Memory:
 def split(object_uri: str) -> tuple[str, str, str]:
     """(provider, bucket, key)."""
     scheme, _, rest = object_uri.partition("://")
-    provider = _PROVIDERS[scheme]
+    provider = PROVIDERS[scheme]
     bucket, _, key = rest.partition("/")
     if provider == "azure":  # account/container
         container, _, key = key.partition("/")

@@ -1,9 +1,9 @@
-"""What somebody looks for, from the texts of a query to a `Search`; and one page of what there is."""
+"""What somebody looks for, from the texts of a query to a `Search`; and what there is, page by page."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import isfinite
 
 import msgspec
@@ -118,6 +118,14 @@ def find_page(
             return found, None
         return found[: search.limit], token_of(found[search.limit - 1])
     return _shaped_page(catalogue, msgspec.structs.replace(search, bbox=shape.bbox), shape)
+
+
+def pages_of(catalogue: CatalogueReader, collection_id: str, limit: int) -> Iterator[list[Item]]:
+    """A whole collection, newest first, so many items at a time."""
+    after: tuple[int, int] | None = None
+    while page := catalogue.find_items(Search(collections=(collection_id,), after=after, limit=limit)):
+        yield page
+        after = (page[-1].at_ms, page[-1].number)
 
 
 def _shaped_page(catalogue: CatalogueReader, search: Search, shape: Shape) -> tuple[list[Item], str | None]:

@@ -184,7 +184,7 @@ def render_collection(
         "stac_version": STAC_VERSION,
         "stac_extensions": [],
         "id": name,
-        "title": name if dataset is None else dataset.title,
+        "title": title_of(dataset, figures),
         "description": _description(dataset, name),
         **({"license": "other"} if dataset is None else licence_fields(dataset.licence)),
         "keywords": _keywords(dataset, name),
@@ -210,6 +210,10 @@ def render_collection(
             }
         }
     return document
+
+
+def title_of(dataset: Dataset | None, figures: CollectionFigures) -> str:
+    return figures.collection_id if dataset is None else dataset.title
 
 
 def _description(dataset: Dataset | None, name: str) -> str:

@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import md5
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from kfm.core.errors import (
     BackendUnavailable,
@@ -23,21 +23,18 @@ from kfm.core.errors import (
     UpstreamUnavailable,
     UsageError,
 )
+from kfm.core.object_schemes import PROVIDERS, SCHEMES
 from kfm.core.records import ObjectStat
 from kfm.core.redact import redact
 
 if TYPE_CHECKING:
     from kfm.objects.bucket import ObstoreBucket
-    from kfm.ports import Guard
-
-T = TypeVar("T")
 
 READ_BYTES_MAX = 16 * 1024 * 1024
 PIECE_BYTES = 8 * 1024 * 1024
 BUCKETS_MAX = 64  # open at once
 ETAGS_MAX = 1024
 TIMEOUT_MS = 60_000
-SCHEMES = {"aws": "s3", "azure": "az", "gcp": "gs"}
 REGION = "us-east-1"  # where NOAA's buckets are
 # Any of these says that somebody means to sign requests.
 _SIGNS = ("key", "token", "secret", "credential", "service_account", "skip_signature", "profile", "role")
@@ -50,7 +47,7 @@ def split_uri(object_uri: str) -> tuple[str, str, str]:
     if scheme == "az":
         container, _, key = key.partition("/")
         bucket = f"{bucket}/{container}" if container else ""
-    if scheme not in SCHEMES.values() or not bucket or not key:
+    if scheme not in PROVIDERS or not bucket or not key:
         raise UsageError(f"{object_uri[:128]!r} is no object of s3://, gs:// or az://.")
     return scheme, bucket, key
 
@@ -60,7 +57,7 @@ class CloudUpstream:
 
     `options`: `s3://bucket`, or `s3://*` for all others → options of the client (endpoint, region, keys).
     `mirrors`: bucket, or `s3://bucket` where a name exists at two providers → a folder that stands in for it;
-    `*` → a folder of folders, for all others. `guard`: by provider, what tries a call again.
+    `*` → a folder of folders, for all others.
     """
 
     def __init__(
@@ -69,14 +66,12 @@ class CloudUpstream:
         options: Mapping[str, Mapping[str, str]] | None = None,
         mirrors: Mapping[str, str] | None = None,
         timeout_ms: int = TIMEOUT_MS,
-        guard: Callable[[str], Guard] | None = None,
         discreet: Callable[[str], str] = redact,
     ) -> None:
         self._options = dict(options or {})
         self._mirrors = {name: Mirror(folder) for name, folder in (mirrors or {}).items() if name != "*"}
         self._all = (mirrors or {}).get("*")
         self._timeout_ms = timeout_ms
-        self._guard = guard
         self._discreet = discreet
         self._buckets: OrderedDict[str, ObstoreBucket] = OrderedDict()
         self._lock = threading.Lock()  # workers share one
@@ -93,7 +88,8 @@ class CloudUpstream:
         mirror = self._mirror(scheme, bucket)
         if mirror is not None:
             return mirror.head(key)
-        return self._call(scheme, lambda: self._bucket(scheme, bucket).head(key))
+        with _upstream():
+            return self._bucket(scheme, bucket).head(key)
 
     def read(self, object_uri: str, start: int, length: int) -> bytes:
         if not 0 <= length <= READ_BYTES_MAX or start < 0:
@@ -138,20 +134,8 @@ class CloudUpstream:
     def _range(
         self, scheme: str, bucket: str, key: str, start: int, length: int, etag: str | None
     ) -> tuple[ObjectStat | None, bytes]:
-        return self._call(
-            scheme, lambda: self._bucket(scheme, bucket).read_range(key, start, length, if_match=etag)
-        )
-
-    def _call(self, scheme: str, call: Callable[[], T]) -> T:
-        def translated(timeout_ms: int = 0) -> T:
-            del timeout_ms  # the client has it
-            with _upstream():
-                return call()
-
-        if self._guard is None:
-            return translated()
-        provider = next(name for name, each in SCHEMES.items() if each == scheme)
-        return self._guard(provider)(translated)
+        with _upstream():
+            return self._bucket(scheme, bucket).read_range(key, start, length, if_match=etag)
 
     def _mirror(self, scheme: str, bucket: str) -> Mirror | None:
         mirrors = self._mirrors

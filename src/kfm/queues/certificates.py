@@ -29,15 +29,12 @@ class HttpsCertificates:
     def __init__(
         self,
         *,
-        proxy: str | None = None,
         ca_file: str | None = None,
-        timeout_ms: int = TIMEOUT_MS,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        """`transport` is for tests; it gets the requests instead of the network."""
-        self._proxy = proxy
+        """`ca_file` says whom to trust instead of the usual ones; `transport` gets the requests instead of
+        the network. Both are for tests."""
         self._ca_file = ca_file
-        self._timeout_ms = timeout_ms
         self._transport = transport
 
     def fetch(self, url: str) -> bytes:
@@ -68,9 +65,8 @@ class HttpsCertificates:
         return httpx.Client(
             trust_env=False,
             follow_redirects=False,
-            proxy=self._proxy,
             verify=self._trusted(),
-            timeout=httpx.Timeout(self._timeout_ms / 1000),
+            timeout=httpx.Timeout(TIMEOUT_MS / 1000),
             transport=self._transport,
             headers={"accept-encoding": "identity", "user-agent": f"kfm/{__version__}"},
         )

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from kfm.core.object_schemes import PROVIDERS
 from kfm.core.records import ObjectStat
 from kfm.ingest_ports import Upstream
 from kfm.recovery.shields import Shield
-
-SCHEMES = {"s3": "aws", "gs": "gcp", "az": "azure"}
 
 
 def circuit_name(provider: str) -> str:
@@ -24,7 +23,7 @@ class ShieldedUpstream:
         self._shield = shield  # by provider
 
     def _of(self, object_uri: str) -> Shield:
-        return self._shield(SCHEMES[object_uri.partition("://")[0]])
+        return self._shield(PROVIDERS[object_uri.partition("://")[0]])
 
     def head(self, object_uri: str) -> ObjectStat | None:
         return self._of(object_uri).call(lambda: self._upstream.head(object_uri))

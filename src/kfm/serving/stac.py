@@ -93,7 +93,7 @@ class _Api:
         self._figures_until = -1.0
 
     async def _collections(self) -> list[CollectionFigures]:
-        """All collections. To count millions of items takes a while, so it is done now and then only."""
+        """All collections. Changes that no worker has added up yet are added up here: now and then only."""
         now = asyncio.get_running_loop().time()
         if now >= self._figures_until:
             self._figures = await self._ask(lambda catalogue: catalogue.collections())
@@ -129,7 +129,11 @@ class _Api:
             stac.link("search", f"{base}/search", stac.GEOJSON, method="POST"),
             stac.link("service-desc", f"{base}/api", OPENAPI),
             *(
-                stac.link("child", f"{base}/collections/{quote(one.collection_id)}", title=self._titled(one))
+                stac.link(
+                    "child",
+                    f"{base}/collections/{quote(one.collection_id)}",
+                    title=stac.title_of(self._datasets.get(one.collection_id), one),
+                )
                 for one in found
             ),
         ]
@@ -169,10 +173,6 @@ class _Api:
 
     def _rendered(self, figures: CollectionFigures, base: str) -> dict[str, Any]:
         return stac.render_collection(self._datasets.get(figures.collection_id), figures, base)
-
-    def _titled(self, figures: CollectionFigures) -> str:
-        dataset = self._datasets.get(figures.collection_id)
-        return figures.collection_id if dataset is None else dataset.title
 
     # --- items -------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ class Bursts:
         now_ms = session.now_ms()
         due = [
             source_id
-            for source_id, oldest_ms, _ in session.all("burst_members.waiting")
+            for source_id, oldest_ms in session.all("burst_members.waiting")
             if oldest_ms <= now_ms - window_ms
         ]
         return sum(self._close(source_id, period) for source_id in due)

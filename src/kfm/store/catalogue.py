@@ -77,9 +77,7 @@ def _insert(session: Session, fresh: dict[tuple[str, str], Entry], now_ms: int) 
         return {}
     lines = [(*key, *_columns(fresh[key], now_ms), now_ms, now_ms) for key in sorted(fresh)]
     numbers: dict[tuple[str, str], int] = {row[1:]: row[0] for row in session.gather("items.insert", lines)}
-    boxes = [
-        _box(number, bbox) for key, number in numbers.items() if (bbox := fresh[key].bbox) is not None
-    ]
+    boxes = [_box(number, bbox) for key, number in numbers.items() if (bbox := fresh[key].bbox) is not None]
     if boxes:
         session.tell_all("item_boxes.put", boxes)
     return numbers

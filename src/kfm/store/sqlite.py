@@ -81,6 +81,8 @@ class SqliteDatabase:
             mode = pragma("journal_mode", "wal")
         pragma("synchronous", "FULL")
         pragma("foreign_keys", True)
+        # Plans do not depend on values: otherwise SQLite plans a claim anew for each time that it is given.
+        self._connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         self.check_durability()
         if mark != APPLICATION_ID:
             pragma("application_id", APPLICATION_ID)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 
+from kfm.core.records import UNIT_STATUSES
 from kfm.telemetry.tallies import Tallies
 
 Figure = tuple[str, str, int, int | None]  # dataset, name, amount, newest time
-STATUSES = ("pending", "in_progress", "succeeded", "failed", "quarantined")
 TOTALS = {
     "mismatches": "nodd_sns.replay_mismatch_total",
     "duplicates": "nodd_sns.duplicates_total",
@@ -26,7 +26,7 @@ def fold_units(figures: Iterable[Figure], tallies: Tallies, public: Callable[[st
         if name == "watermark" and high_ms is not None:
             newest[told] = max(high_ms, newest.get(told, high_ms))
     for dataset in sorted({dataset for dataset, _ in amounts if dataset}):
-        for status in STATUSES:  # also those that nothing has: a level that is missing is none
+        for status in UNIT_STATUSES:  # also those that nothing has: a level that is missing is none
             count = amounts[dataset, status]
             tallies.put("nodd_sns.wal_records_total", count, dataset=dataset, status=status)
         for name, metric in TOTALS.items():

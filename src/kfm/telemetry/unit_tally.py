@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 
+from kfm.core.records import UNIT_STATUSES
 from kfm.telemetry.documents import DatasetUnits, UnitCounts
-from kfm.telemetry.unit_folding import STATUSES, Figure
+from kfm.telemetry.unit_folding import Figure
 
 
 class UnitTally:
@@ -50,7 +51,7 @@ class UnitTally:
 
 
 def _records(amounts: Counter[str]) -> UnitCounts:
-    return UnitCounts(**{status: max(0, amounts[status]) for status in STATUSES})
+    return UnitCounts(**{status: max(0, amounts[status]) for status in UNIT_STATUSES})
 
 
 def _replays(amounts: Counter[str]) -> int:

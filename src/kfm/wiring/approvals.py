@@ -207,24 +207,12 @@ def _attempt(
     claimed_actor: str | None,
 ) -> Approve:
     """From now on one attempt may be made, for a while."""
-    from kfm.core.approving import VALID_MS, attempt_digest
-    from kfm.core.commits import Approve
+    from kfm.core.approving import attempt_digest
 
     dataset = app.kernel.settings.declared(approval.dataset_id)
     if dataset is None or attempt_digest(dataset, approval.subject) != approval.digest:
         raise NotApproved("The dataset's rights are not those that the attempt was asked for with.")
-    rationale = app.loaded.discretion.said(rationale)
-    now_ms, facts = app.kernel.store.now_ms(), {"about": approval.about}
-    agreed = _entry(app, "approval", dataset.id, approval, now_ms, facts, claimed_actor, names[0], rationale)
-    return Approve(
-        request_id=approval.request_id,
-        digest=approval.digest,
-        approved_by=names[0],
-        names=names,
-        rationale=rationale,
-        valid_ms=VALID_MS,
-        entries=(agreed,),
-    )
+    return _for_a_while(app, approval, dataset.id, names, rationale, claimed_actor)
 
 
 def _replay(
@@ -235,11 +223,7 @@ def _replay(
     claimed_actor: str | None,
 ) -> Approve:
     """From now on the plan may be carried out, for a while: all of it, and nothing else."""
-    from kfm.core.approving import VALID_MS
-    from kfm.core.commits import Approve
-
-    store = app.kernel.store
-    replays = store.replays()
+    replays = app.kernel.store.replays()
     replay = replays.replay(approval.subject)
     moved = replays.moved(approval.subject)
     if replay is None or replay.digest != approval.digest or moved:
@@ -250,11 +234,24 @@ def _replay(
         )
     for dataset in replay.plan.by_dataset:
         _require_approvable(app, dataset, names[0])
+    return _for_a_while(app, approval, approval.subject, names, rationale, claimed_actor)
+
+
+def _for_a_while(
+    app: App,
+    approval: Approval,
+    about: str,
+    names: tuple[str, ...],
+    rationale: str,
+    claimed_actor: str | None,
+) -> Approve:
+    """A yes that is used once, and lapses where nobody uses it."""
+    from kfm.core.approving import VALID_MS
+    from kfm.core.commits import Approve
+
     rationale = app.loaded.discretion.said(rationale)
-    now_ms, facts = store.now_ms(), {"about": approval.about}
-    agreed = _entry(
-        app, "approval", approval.subject, approval, now_ms, facts, claimed_actor, names[0], rationale
-    )
+    now_ms, facts = app.kernel.store.now_ms(), {"about": approval.about}
+    agreed = _entry(app, "approval", about, approval, now_ms, facts, claimed_actor, names[0], rationale)
     return Approve(
         request_id=approval.request_id,
         digest=approval.digest,

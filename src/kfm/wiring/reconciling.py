@@ -6,14 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from kfm.core.errors import UsageError
+from kfm.core.object_schemes import PROVIDERS
 from kfm.core.records import GovernanceEntry
 from kfm.engine.reconciling import Gap, Reconciled, Wish, opener, reconcile
 from kfm.wiring.ingest import IngestPlace, registry_of, upstream_of
 
 if TYPE_CHECKING:
     from kfm.wiring.app import App
-
-PROVIDERS = {"s3": "aws", "gs": "gcp", "az": "azure"}
 
 
 def wish_for(

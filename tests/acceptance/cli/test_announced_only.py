@@ -144,3 +144,17 @@ def test_a_worker_leaves_alone_what_only_others_know(spool: Path, kfm: Kfm) -> N
     assert "ingest.generic" in report["blocked"]["own-data"]
     report = kfm("worker", "--until-idle", "--json", "-c", str(known)).document
     assert (report["waiting"], report["tasks"]["succeeded"]) == (0, 1)
+
+
+@pytest.mark.parametrize("rate", ["nan", "inf"])
+def test_a_rate_is_a_number(spool: Path, kfm: Kfm, rate: str) -> None:
+    """What no clock can keep is bad usage, not a defect."""
+    answer = kfm("worker", "--once", "--rate", rate)
+    assert (answer.code, "--rate" in answer.err) == (2, True)
+
+
+def test_an_input_that_is_closed_is_told(spool: Path, kfm: Kfm, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some who start programs close their input."""
+    monkeypatch.setattr("sys.stdin", None)
+    answer = kfm("worker", "--once", "--stdin")
+    assert (answer.code, "Standard input is closed" in answer.err) == (2, True)

@@ -127,6 +127,7 @@ def test_a_unit_that_stands_still_says_why_and_how_to_go_on(units: Any, kfm: Any
     assert (entry["grain"], entry["subject"]) == ("unit", stuck)
     shown = kfm("quarantine", "show", stuck)
     assert f"bring back    kfm replay run --unit {stuck}" in shown.out
+    assert "`replay_quarantined: [" in shown.out  # without that, the command above brings nothing back
     refused = kfm("quarantine", "release", stuck, "--rationale", "x")
     assert refused.code == 2
     assert "kfm replay run" in refused.err

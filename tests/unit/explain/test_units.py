@@ -13,6 +13,7 @@ from kfm.core.wal import Move, Stored
 from kfm.explain.units import SHOWN_MAX, account_of_unit
 
 NOW_MS = 1_767_225_600_000
+DOMAIN = "weather"
 WAL_ID = "03a1e89e33a00-37dde470c673f54c3b58"
 UNIT = created(
     wal_id=WAL_ID,
@@ -56,7 +57,7 @@ def stored(status: Any = "pending", **changes: Any) -> Stored:
 
 
 def reason(one: Stored, switches: tuple[Switch, ...] = ()) -> str:
-    return account_of_unit(one, HISTORY, switches, NOW_MS).reason.text
+    return account_of_unit(one, HISTORY, switches, DOMAIN, NOW_MS).reason.text
 
 
 STOPPED = Switch(scope="dataset:hrrr", position="paused", rationale="Bad feed", actor="ann", set_at_ms=NOW_MS)
@@ -81,7 +82,8 @@ CASES = {
     "quarantined": (
         stored("quarantined", last_error_code="MAGIC_WRONG", last_error_message="No GRIB"),
         "is in quarantine after 1 attempt: MAGIC_WRONG: No GRIB.",
-        f"--unit {WAL_ID} --mode repair-and-replace",
+        f"--unit {WAL_ID} --mode repair-and-replace --reason incident --rationale TEXT`, if another agrees "
+        "and the policy of hrrr has MAGIC_WRONG under `replay_quarantined`.",
     ),
     "done": (
         stored("succeeded", stac_item_id="i", stac_collection_id="c"),
@@ -106,16 +108,19 @@ def test_the_reason_names_the_blocker_and_the_way_out(one: Stored, first: str, s
     assert text.startswith(f"Unit {WAL_ID} of hrrr ")
 
 
-def test_a_switch_stands_before_everything() -> None:
+@pytest.mark.parametrize(
+    ("scope", "lifted_by"), [("dataset:hrrr", "--dataset hrrr"), (f"domain:{DOMAIN}", f"--domain {DOMAIN}")]
+)
+def test_a_switch_stands_before_everything(scope: str, lifted_by: str) -> None:
     """A thrown switch is the blocker of whatever waits, and is told with the command that lifts it."""
-    text = reason(stored(not_before_ms=NOW_MS + 60_000), (STOPPED,))
+    text = reason(stored(not_before_ms=NOW_MS + 60_000), (replace(STOPPED, scope=scope),))
     assert "Bad feed" in text
-    assert "kfm switch set running --dataset hrrr" in text
+    assert f"kfm switch set running {lifted_by}" in text
 
 
 def test_the_chain_is_the_history() -> None:
     """What the unit went through follows in order, bounded, and each sentence names the unit."""
-    account = account_of_unit(stored(), HISTORY, (), NOW_MS)
+    account = account_of_unit(stored(), HISTORY, (), DOMAIN, NOW_MS)
     texts = [sentence.text for sentence in account.chain]
     assert "s3://b/k" in texts[0]
     assert [text.partition(": ")[2] for text in texts[1:]] == [
@@ -124,7 +129,7 @@ def test_the_chain_is_the_history() -> None:
         "attempt failed: HTTP_503.",
     ]
     assert {sentence.record.id for sentence in account.chain} == {WAL_ID}
-    long = account_of_unit(stored(), HISTORY * 20, (), NOW_MS)
+    long = account_of_unit(stored(), HISTORY * 20, (), DOMAIN, NOW_MS)
     assert len(long.chain) == SHOWN_MAX + 2
     assert "40 earlier steps: `kfm nodd show" in long.chain[1].text
 
@@ -140,5 +145,5 @@ def test_the_chain_is_the_history() -> None:
 def test_success_tells_what_became_of_the_item(details: dict[str, str], said: str) -> None:
     """A history that says nothing of an item means a new one: most are."""
     move = Move(3, "succeeded", "succeeded", NOW_MS, "w1", 1, details)
-    account = account_of_unit(stored("succeeded"), [move], (), NOW_MS)
+    account = account_of_unit(stored("succeeded"), [move], (), DOMAIN, NOW_MS)
     assert account.chain[-1].text.endswith(f"succeeded; {said}.")

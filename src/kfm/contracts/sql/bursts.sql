@@ -3,7 +3,7 @@ INSERT INTO burst_members (source_id, dataset, member, start_ms, end_ms, at_ms)
 VALUES (:source_id, :dataset, :member, :start_ms, :end_ms, :at_ms)
 
 -- name: burst_members.waiting
-SELECT source_id, MIN(at_ms), COUNT(*) FROM burst_members GROUP BY source_id ORDER BY source_id
+SELECT source_id, MIN(at_ms) FROM burst_members GROUP BY source_id ORDER BY source_id
 
 -- name: burst_members.take
 DELETE FROM burst_members

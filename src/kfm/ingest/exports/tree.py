@@ -14,19 +14,20 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any, BinaryIO
 from urllib.parse import quote
 
 import msgspec
 
-from kfm.core.catalogue import CollectionFigures, Item, Search
+from kfm.core.catalogue import CollectionFigures, Item
 from kfm.core.errors import BackendUnavailable, UsageError
 from kfm.core.records import Record
 from kfm.core.times import rfc3339
 from kfm.ingest import stac
 from kfm.ingest.exports.geoparquet import Mirror
 from kfm.ingest.grammar import Dataset
+from kfm.ingest.searching import pages_of
 from kfm.ingest_ports import CatalogueReader
 
 FORMS = ("static", "geoparquet")
@@ -66,17 +67,11 @@ def export_catalogue(
     with _workplace(target, unique) as place:
         tree = _Tree(place, datasets, forms)
         for figures in wanted:
-            tree.collection(figures, _every(catalogue, figures.collection_id))
+            pages = pages_of(catalogue, figures.collection_id, PAGE_ITEMS)
+            tree.collection(figures, chain.from_iterable(pages))
         tree.root(wanted)
         _show(place, target)
     return Exported(folder=target, items=tree.items, files=tree.files)
-
-
-def _every(catalogue: CatalogueReader, collection_id: str) -> Iterator[Item]:
-    after: tuple[int, int] | None = None
-    while page := catalogue.find_items(Search(collections=(collection_id,), after=after, limit=PAGE_ITEMS)):
-        yield from page
-        after = (page[-1].at_ms, page[-1].number)
 
 
 class _Tree:
@@ -91,8 +86,7 @@ class _Tree:
     def root(self, wanted: Sequence[CollectionFigures]) -> None:
         links = [stac.link("root", "./catalog.json")]
         for figures in wanted:
-            dataset = self._datasets.get(figures.collection_id)
-            title = figures.collection_id if dataset is None else dataset.title
+            title = stac.title_of(self._datasets.get(figures.collection_id), figures)
             links.append(stac.link("child", f"./{quote(figures.collection_id)}/collection.json", title=title))
         self._write("catalog.json", stac.render_catalog(links))
 

@@ -52,7 +52,7 @@ def look(bucket: str, key: str, data: bytes, levels: Levels = HEADER) -> Looked:
         ("noaa-gfs-bdp-pds", GFS, grib2(hours=18, until="2026-03-15T03:00:00")),
         ("noaa-gfs-bdp-pds", f"{GFS}.idx", b"1:0:d=2026031406:PRMSL:mean sea level:21 hour fcst:\n"),
         ("unidata-nexrad-level2", L2, volume()),
-        ("unidata-nexrad-level2", f"{L2}.gz", gzip.compress(volume())),
+        ("unidata-nexrad-level2", f"{L2}.gz", gzip.compress(volume(), mtime=0)),
     ],
     ids=lambda value: str(value)[-40:],
 )
