@@ -9,12 +9,32 @@ from datetime import UTC, datetime
 
 from kfm.core.errors import ObjectMissing
 from kfm.core.records import ObjectStat
+from kfm.ingest.grammar import Reading
+from kfm.ingest.reading import Arrival, parse_key
+from kfm.ingest.registry import load_registry
 
 DAY_MS = 86_400_000
+READ_AT_MS = 1_798_761_600_000
+REGISTRY = load_registry()
 
 
 def ms(text: str) -> int:
     return int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp() * 1000)
+
+
+# --- what is known of them -------------------------------------------------------------
+
+
+def reading(bucket: str, key: str) -> Reading:
+    """What the key tells, which must be one that is understood."""
+    outcome = parse_key(bucket, key, REGISTRY, READ_AT_MS)
+    assert isinstance(outcome, Arrival), outcome
+    return outcome.reading
+
+
+def media_type(dataset: str) -> str:
+    found = REGISTRY.find(dataset)
+    return found.media_type if found is not None else "application/octet-stream"
 
 
 # --- GRIB2 ---------------------------------------------------------------------------

@@ -14,7 +14,6 @@ from kfm.core.sealing import SealedPage
 from kfm.core.wal import (
     Claim,
     Claimed,
-    Content,
     DeadMessage,
     Finish,
     Finished,
@@ -75,12 +74,6 @@ class Upstream(Protocol):
 
     def stream(self, object_uri: str) -> Iterator[bytes]: ...
     def list(self, provider: str, bucket: str, prefix: str) -> Iterator[ObjectStat]: ...
-
-
-class Look(Protocol):
-    """Integrity and metadata of one object, as closely as the levels ask. Raises what upstream raises."""
-
-    def __call__(self, reading: Any, content: Content, levels: Any, /) -> Any: ...
 
 
 class WalReader(Protocol):

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 import msgspec
 
 from kfm.cli.options import session_options
 from kfm.cli.output import table
-from kfm.cli.progress import Silent, watcher
+from kfm.cli.progress import watched
 from kfm.cli.session import Session
 
 
@@ -27,9 +25,7 @@ def reconcile(session: Session, replicas: tuple[str, ...], repair: bool) -> int:
     """
     from kfm.wiring.replicas import compare_all
 
-    progress = (
-        watcher(is_tty=sys.stderr.isatty()) if session.output == "text" or session.verbose else Silent()
-    )
+    progress = watched(session)
     with session.app(role=None if repair else "read") as app:
         app.announce = session.note
         progress.phase("comparing")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
 from typing import Any
 
 import click
 
 from kfm.cli.options import session_options
 from kfm.cli.output import one_line
-from kfm.cli.progress import Silent, watcher
+from kfm.cli.progress import watched
 from kfm.cli.results import Lineup, plan_lines, remark, report_document
 from kfm.cli.run import attempt_all
 from kfm.cli.selection import make_requests, selection_options
@@ -31,9 +30,7 @@ def command(session: Session, plan_path: str | None, **wish: Any) -> int:
     or written. With --plan the plan is written to a file; `kfm run --plan FILE` applies exactly that, and
     refuses if anything has changed since.
     """
-    progress = (
-        watcher(is_tty=sys.stderr.isatty()) if session.output == "text" or session.verbose else Silent()
-    )
+    progress = watched(session)
     with session.app(read_only=True, progress=progress) as app:
         requests = make_requests(app, dry_run=True, **wish)
         if plan_path and len(requests) > 1:

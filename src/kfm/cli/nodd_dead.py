@@ -74,7 +74,10 @@ def show_dead(session: Session, wanted: str, wants_body: bool) -> None:
     if wants_body:
         body = next((one.body for one in records if one.body is not None), None)
         if body is None:
-            raise UsageError("The message was too large to be kept, or it is no text.")
+            raise UsageError(
+                "The message was too large to be kept.",
+                remedy="Without --body its hash and its error are shown; ask its sender for the rest.",
+            )
         if is_terminal():  # who reads it must not be commanded by it
             body = "\n".join(one_line(line) for line in body.split("\n"))
         sys.stdout.write(body if body.endswith("\n") else f"{body}\n")
@@ -108,15 +111,15 @@ def release(session: Session, wanted: str, rationale: str | None, ticket: str | 
     from kfm.core.records import GovernanceEntry
 
     with session.app() as app:
-        store = app.kernel.store
+        store, said = app.kernel.store, app.loaded.discretion.said
         record = find_dead(store.unit_reader(), wanted)[0]
         entry = GovernanceEntry(
             kind="dead-message-release",
             subject=record.envelope_hash,
             actor=app.actor,
             recorded_at_ms=store.now_ms(),
-            rationale=rationale,
-            ticket=ticket,
+            rationale=said(rationale),
+            ticket=ticket and said(ticket),
             details={"queue": record.queue, "code": record.error_code},
         )
         released = store.units().release_dead(record.envelope_hash, entry)

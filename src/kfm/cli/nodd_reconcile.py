@@ -10,7 +10,7 @@ import msgspec
 
 from kfm.cli.options import session_options
 from kfm.cli.output import encode
-from kfm.cli.progress import Silent, watcher
+from kfm.cli.progress import watched
 from kfm.cli.session import Session
 from kfm.core.errors import UsageError
 from kfm.core.times import parse_rfc3339, rfc3339
@@ -56,9 +56,7 @@ def reconcile(session: Session, bucket: str, **wish: Any) -> int:
         until_ms=_time(wish["end"], "--to"),
         limit=wish["limit"],
     )
-    progress = (
-        watcher(is_tty=sys.stderr.isatty()) if session.output == "text" or session.verbose else Silent()
-    )
+    progress = watched(session)
     gaps: list[dict[str, Any]] = []
 
     def found(gap: Any) -> None:
@@ -77,7 +75,7 @@ def reconcile(session: Session, bucket: str, **wish: Any) -> int:
         )
         progress.done()
     missing = result.missing + result.changed
-    code = 1 if missing > result.opened and not wish["open_missing"] else 0
+    code = int(missing > 0 and not wish["open_missing"])
     document = {**msgspec.to_builtins(result), "gaps": gaps, "exit_code": code}
     session.emit(document, _lines(result, gaps), rows=[])
     if missing and not wish["open_missing"]:

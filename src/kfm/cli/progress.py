@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kfm.cli.output import one_line
 from kfm.core.wording import counted, readable_size
 from kfm.ports import Progress
+
+if TYPE_CHECKING:
+    from kfm.cli.session import Session
 
 
 class Silent:
@@ -81,6 +84,12 @@ class Bar:
         if self._bar is not None:
             self._bar.stop()
             self._bar = self._task = None
+
+
+def watched(session: Session) -> Progress:
+    """People watch; whoever asked for JSON does not, unless with --verbose."""
+    told = session.output == "text" or session.verbose
+    return watcher(is_tty=sys.stderr.isatty()) if told else Silent()
 
 
 def watcher(*, is_tty: bool) -> Progress:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -258,10 +257,9 @@ def _confirmed(session: Session, plan: Any, wish: dict[str, Any]) -> bool:
 
 @contextmanager
 def _progress(session: Session, what: str, total: int | None) -> Iterator[Any]:
-    from kfm.cli.progress import Silent, watcher
+    from kfm.cli.progress import watched
 
-    told = session.output == "text" or session.verbose
-    shown = watcher(is_tty=sys.stderr.isatty()) if told else Silent()
+    shown = watched(session)
     shown.phase(what, total)
     try:
         yield shown.advance

@@ -10,7 +10,7 @@ import click
 from kfm.cli.lookup import find_run
 from kfm.cli.options import session_options
 from kfm.cli.output import instant, one_line, short_id, table
-from kfm.cli.progress import Silent, watcher
+from kfm.cli.progress import watched
 from kfm.cli.results import Lineup, exit_code, report_document, tell, worst
 from kfm.cli.run import hand_over, summarise
 from kfm.cli.session import Session
@@ -48,9 +48,7 @@ def command(
     _require_nobody(run_id, wish)
     if only_list:
         return _list(session)
-    progress = (
-        watcher(is_tty=sys.stderr.isatty()) if session.output == "text" or session.verbose else Silent()
-    )
+    progress = watched(session)
     with session.app(progress=progress) as app:
         if session.verbose:
             app.announce = session.note

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,7 +10,7 @@ import click
 
 from kfm.cli.failures import as_error
 from kfm.cli.options import session_options
-from kfm.cli.progress import Silent, watcher
+from kfm.cli.progress import watched
 from kfm.cli.results import Lineup, exit_code, report_document, tell, worst
 from kfm.cli.selection import make_requests, selection_options
 from kfm.cli.session import Session
@@ -39,9 +38,7 @@ def command(session: Session, force: bool, **wish: Any) -> int:
     """
     if force:
         require_reasons(wish)
-    progress = (
-        watcher(is_tty=sys.stderr.isatty()) if session.output == "text" or session.verbose else Silent()
-    )
+    progress = watched(session)
     with session.app(read_only=wish["dry_run"], progress=progress) as app:
         if session.verbose:
             app.announce = session.note

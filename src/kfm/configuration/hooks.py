@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from urllib.parse import urlsplit
 
 from kfm.configuration.inline_secrets import is_reference
-from kfm.configuration.shape import nearest
+from kfm.configuration.shape import is_web_address, nearest
 from kfm.core.settings import Hook, Settings
 
 HOOKS_MAX = 10  # each may cost a run its time
@@ -53,19 +52,9 @@ def _hook(hook: Hook, path: str) -> Iterator[Problem]:
             yield f"{path}.{field}", f"`{field}` does not apply to a hook of kind `{hook.kind}`"
     if hook.kind == "command" and any(not word or "\0" in word for word in hook.command[:1]):
         yield f"{path}.command", "`command` must begin with the name of a program"
-    if hook.kind == "webhook" and hook.url and not _is_address(hook.url):
+    url = hook.url if hook.kind == "webhook" else None
+    if url and not is_reference(url) and not is_web_address(url):
         yield f"{path}.url", "`url` must begin with `http://` or `https://` and name a place"
-
-
-def _is_address(url: str) -> bool:
-    if is_reference(url):
-        return True
-    try:
-        parts = urlsplit(url)
-        _ = parts.port
-    except ValueError:
-        return False
-    return parts.scheme in ("http", "https") and bool(parts.netloc)
 
 
 def _plugin(name: str) -> bool:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from kfm.configuration.inline_secrets import is_reference
-from kfm.configuration.shape import nearest
+from kfm.configuration.shape import is_web_address, nearest
 
 if TYPE_CHECKING:
     from kfm.core.settings import Ingest, IngestQueue, Settings
@@ -99,7 +98,7 @@ def _queue(queue: IngestQueue, path: str) -> Iterator[Problem]:
         if queue.options:
             yield f"{path}.options", "`options` does not apply to a queue of kind `folder`"
         return
-    if queue.url and not _is_address(queue.url):
+    if queue.url and not is_web_address(queue.url):
         yield f"{path}.url", "`url` must begin with `http://` or `https://` and name a place"
     for name in queue.options:
         if name not in QUEUE_OPTIONS:
@@ -165,7 +164,7 @@ def _replicas(ingest: Ingest) -> Iterator[Problem]:
         elif replica.name in names:
             yield f"{path}.name", f"two replicas are called `{replica.name}`"
         names.add(replica.name)
-        if not is_reference(replica.url) and not _is_address(replica.url):
+        if not is_reference(replica.url) and not is_web_address(replica.url):
             yield f"{path}.url", "`url` must begin with `http://` or `https://` and name a place"
 
 
@@ -194,12 +193,3 @@ def _follows(settings: Settings) -> Iterator[Problem]:
                 yield here, f"`{name[:64]}` can't be the name of a dataset: {DATASET_RULE}"
             elif name in source.follows[:position]:
                 yield here, f"source `{source.id}` follows `{name}` twice"
-
-
-def _is_address(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-        _ = parts.port
-    except ValueError:
-        return False
-    return parts.scheme in ("http", "https") and bool(parts.netloc)

@@ -42,6 +42,17 @@ def gathered(problems: list[ConfigError]) -> ConfigError:
     return ConfigError("\n".join(details), problems=tuple(details))
 
 
+def is_web_address(url: str) -> bool:
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.netloc)
+
+
 def nearest(word: str, words: list[str]) -> str:
     """`; did you mean …?` where a word is near, else the words that would be right."""
     from difflib import get_close_matches

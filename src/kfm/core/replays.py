@@ -15,7 +15,8 @@ from kfm.core.settings import IngestPolicy
 from kfm.core.wal import Move
 
 PLAN_TAG = "replay-plan/1"
-REASONS = ("none", "dlq-drain", "incident", "backfill", "test")
+DLQ_DRAIN, BACKFILL = "dlq-drain", "backfill"  # what draining and reconciling say of themselves
+REASONS = ("none", DLQ_DRAIN, "incident", BACKFILL, "test")
 Mode = Literal["failed-only", "repair-and-replace", "backfill"]
 MODES: tuple[Mode, ...] = ("failed-only", "repair-and-replace", "backfill")
 # Which states a mode is about.

@@ -86,7 +86,7 @@ class Rejected(Record, frozen=True):
     queue: str
     error_code: str
     error: str
-    body: str | None = None  # bounded; None: it was too large, or is no text
+    body: str | None = None  # with escapes for what is no UTF-8; None: it was too large
 
 
 class Intake(Record, frozen=True):

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from kfm.core.replays import DLQ_DRAIN
 from kfm.core.wal import Intake, IntakeReport, Taken
 from kfm.engine.ingesting import Ingesting
 from kfm.ingest.hearing import Check, Hearing, hear_all
 from kfm.ingest_ports import Message
-
-DLQ_DRAIN = "dlq-drain"
 
 
 class DeadLetters:

@@ -24,17 +24,16 @@ from kfm.engine.unit_watching import UnitWatch
 from kfm.ingest.entries import entry
 from kfm.ingest.grammar import Reading
 from kfm.ingest.hearing import Check, Hearing, hear_all
-from kfm.ingest.operators.chain import Looked
+from kfm.ingest.operators.chain import Look, Looked
 from kfm.ingest.operators.levels import NOTHING_ASKED, Levels
 from kfm.ingest.refusals import Refusal
 from kfm.ingest.registry import Registry
 from kfm.ingest.remembering import Memory
-from kfm.ingest_ports import Look, Message, Queue, Wal
+from kfm.ingest_ports import Message, Queue, Wal
 from kfm.ports import Clock, Rng
 
 LANES_FRESH_MS = 1_000  # how long a worker trusts what it saw of other lanes
 MESSAGES_MAX = 100  # taken in together
-EPOCHS_MAX = 5  # how often switches may move while one batch ends
 SWITCHED_OFF = "SWITCHED_OFF"
 
 

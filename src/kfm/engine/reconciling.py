@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
 from kfm.core.records import ObjectStat, Record
+from kfm.core.replays import BACKFILL
 from kfm.core.wal import Content, Intake, Known, Taken
 from kfm.engine.ingesting import Ingesting
 from kfm.ingest.announced import Announced
@@ -17,7 +18,6 @@ from kfm.ingest.units import pending
 from kfm.ingest_ports import Upstream, Wal, WalReader
 
 BATCH = 500
-BACKFILL = "backfill"
 QUEUE = "reconcile"
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from kfm.core.errors import BackendUnavailable, KfmError, StoreCorrupt, StoreTooNew, StoreUnsafe
 from kfm.core.records import Record
 from kfm.core.wal import IntakeReport
-from kfm.engine.ingesting import MESSAGES_MAX, Polled, Poller, Worked, Worker
+from kfm.engine.ingesting import Polled, Poller, Worked, Worker
 from kfm.ports import Clock
 
 IDLE_MS_MAX = 1_000  # how long new work of others may go unseen
@@ -157,7 +157,7 @@ class UnitService:
     def _poll(self, wait_ms: int) -> int:
         count = 0
         for poller in self._pollers:
-            polled = poller.step(wait_ms, MESSAGES_MAX)
+            polled = poller.step(wait_ms)
             self._account.polled(polled)
             count += polled.messages
         return count
@@ -227,7 +227,7 @@ def poll_until(
     trouble_ms = 0
     while not stopping():
         try:
-            polled = poller.step(wait_ms, MESSAGES_MAX)
+            polled = poller.step(wait_ms)
         except Exception as error:  # noqa: BLE001 - a thread that ends would end the intake unseen
             trouble_ms = min(TROUBLE_MS_MAX, max(1_000, trouble_ms * 2))
             say(f"a queue can't be read: {_told(error)}")

@@ -113,7 +113,7 @@ def hear_all(hearing: Hearing, messages: Iterable[Message], check: Check | None 
         refusal = check(message.body) if check is not None else None
         if refusal is None:
             hearing.hear(message)
-        elif refusal.code == "CERTIFICATE_UNAVAILABLE":
+        elif refusal.retryable:
             waiting.append(message)
         else:
             hearing.refuse(message, refusal)

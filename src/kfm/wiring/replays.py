@@ -8,9 +8,17 @@ from typing import TYPE_CHECKING
 from kfm.core.errors import UsageError
 from kfm.core.gates import replay_gate
 from kfm.core.records import GateResult, GovernanceEntry, Record
-from kfm.core.replays import Chosen, ReplayPlan, ReplaySpec, Selection, check_reason, ineligible
+from kfm.core.replays import (
+    DLQ_DRAIN,
+    Chosen,
+    ReplayPlan,
+    ReplaySpec,
+    Selection,
+    check_reason,
+    ineligible,
+)
 from kfm.core.wal import IntakeReport
-from kfm.engine.draining import DLQ_DRAIN, DeadLetters
+from kfm.engine.draining import DeadLetters
 from kfm.engine.replaying import Carried, Pace, Person, Replaying, begin, carry_out, plan, whole
 from kfm.ingest.draining import Drained, drain
 

@@ -30,7 +30,7 @@ class Deliveries:
         self._told: dict[str, str | None] = {}
         registry, ledger = registry_of(app), store or app.kernel.store
         self._made = {
-            replica.name: replicator(app, replica, registry, ledger)
+            replica.name: replicator(app, replica, registry, ledger)[0]
             for replica in app.settings.ingest.replicas
         }
 
@@ -39,17 +39,13 @@ class Deliveries:
     ) -> list[Replicated]:
         """One pass over all of them. The same trouble is told once."""
         results = []
-        for name, (made, _) in self._made.items():
+        for name, made in self._made.items():
             result = made.step(batches_max, stopping)
             if result.trouble is not None and result.trouble != self._told.get(name):
                 self._say(f"replica {name}: {result.trouble}")
             self._told[name] = result.trouble
             results.append(result)
         return results
-
-    def close(self) -> None:
-        for _, api in self._made.values():
-            api.close()
 
 
 def replicator(app: App, replica: Replica, registry: Registry, store: Store) -> tuple[Replicator, StacApi]:

@@ -52,7 +52,7 @@ class FakePoller:
         self.answers = list(answers)
         self.asked = 0
 
-    def step(self, _wait_ms: int, _limit: int) -> Polled:
+    def step(self, _wait_ms: int) -> Polled:
         self.asked += 1
         answer = self.answers.pop(0) if self.answers else 0
         if isinstance(answer, Exception):

@@ -73,12 +73,14 @@ def work(
     return _looked(verdict, metadata(uri, known, reading, kind, levels, upstream))
 
 
-def looking(
-    upstream: Upstream, media_type_of: Callable[[str], str]
-) -> Callable[[Reading, Content, Levels], Looked]:
-    """`work` for one upstream: what `kfm.ingest_ports.Look` asks for. `media_type_of` knows datasets."""
+# Integrity and metadata of one object, as closely as the levels ask. Raises what upstream raises.
+Look = Callable[[Reading, Content, Levels], Looked]
 
-    def look(reading: Reading, content: Content, levels: Levels, /) -> Looked:
+
+def looking(upstream: Upstream, media_type_of: Callable[[str], str]) -> Look:
+    """`work` for one upstream. `media_type_of` knows datasets."""
+
+    def look(reading: Reading, content: Content, levels: Levels) -> Looked:
         return work(reading, content, levels, upstream, media_type=media_type_of(reading.dataset))
 
     return look

@@ -19,27 +19,23 @@ from kfm.ingest.operators.chain import Looked, work
 from kfm.ingest.operators.kinds import kind_of
 from kfm.ingest.operators.levels import MIB, Levels
 from kfm.ingest.operators.verdicts import DOUBTS, FAILED, NOTES
-from kfm.ingest.reading import Arrival, parse_key
-from kfm.ingest.registry import load_registry
-from tests.nodd_objects import GOES_ATTRIBUTES, GOES_KEY, Shelf, grib2, hdf5, netcdf3, volume
+from tests.nodd_objects import (
+    GOES_ATTRIBUTES,
+    GOES_KEY,
+    Shelf,
+    grib2,
+    hdf5,
+    media_type,
+    netcdf3,
+    reading,
+    volume,
+)
 
-REGISTRY = load_registry()
 HEAD, MAGIC, FULL = (Levels(integrity=level) for level in ("head", "magic", "full"))
 GFS = "gfs.20260314/06/atmos/gfs.t06z.pgrb2.0p25.f021"
 MRMS = "CONUS/SeamlessHSR_00.00/20260314/MRMS_SeamlessHSR_00.00_20260314-060000.grib2.gz"
 L2 = "2026/03/14/KTWX/KTWX20260314_123456_V06"
 L3 = "TWX_N0B_2026_03_14_12_34_56"
-
-
-def reading(bucket: str, key: str) -> Reading:
-    outcome = parse_key(bucket, key, REGISTRY, 1_798_761_600_000)
-    assert isinstance(outcome, Arrival), outcome
-    return outcome.reading
-
-
-def media_type(dataset: str) -> str:
-    found = REGISTRY.find(dataset)
-    return found.media_type if found is not None else "application/octet-stream"
 
 
 def look(read: Reading, data: bytes | None, levels: Levels, content: Content | None = None, **more) -> Looked:

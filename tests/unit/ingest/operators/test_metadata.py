@@ -10,31 +10,26 @@ import msgspec
 import pytest
 
 from kfm.core.wal import Content
-from kfm.ingest.grammar import Reading
 from kfm.ingest.operators.chain import Looked, looking, work
 from kfm.ingest.operators.headers.facts import HeaderUnread
 from kfm.ingest.operators.levels import Levels
 from kfm.ingest.operators.ranged import Ranged
-from kfm.ingest.reading import Arrival, parse_key
-from kfm.ingest.registry import load_registry
-from tests.nodd_objects import GOES_ATTRIBUTES, GOES_KEY, Shelf, grib2, hdf5, ms, volume
+from tests.nodd_objects import (
+    GOES_ATTRIBUTES,
+    GOES_KEY,
+    Shelf,
+    grib2,
+    hdf5,
+    media_type,
+    ms,
+    reading,
+    volume,
+)
 
-REGISTRY = load_registry()
 HEADER = Levels(metadata="header")
 GFS = "gfs.20260314/06/atmos/gfs.t06z.pgrb2.0p25.f021"
 L2 = "2026/03/14/KTWX/KTWX20260314_123456_V06"
 NDFD = "wmo/temp/2026/03/14/YEUZ98_KWBN_202603140647"
-
-
-def reading(bucket: str, key: str) -> Reading:
-    outcome = parse_key(bucket, key, REGISTRY, 1_798_761_600_000)
-    assert isinstance(outcome, Arrival), outcome
-    return outcome.reading
-
-
-def media_type(dataset: str) -> str:
-    found = REGISTRY.find(dataset)
-    return found.media_type if found is not None else "application/octet-stream"
 
 
 def look(bucket: str, key: str, data: bytes, levels: Levels = HEADER) -> Looked:
