@@ -29,7 +29,8 @@ if __name__ == "__main__":
 from bench.ingest_references import BUCKET, object_key, start_of  # noqa: E402 (found only now)
 from kfm.config import load  # noqa: E402
 from kfm.core.times import rfc3339  # noqa: E402
-from kfm.engine.ingesting import Poller, Worker  # noqa: E402
+from kfm.engine.ingesting import Worker  # noqa: E402
+from kfm.engine.polling import Poller  # noqa: E402
 from kfm.ingest_ports import Message  # noqa: E402
 from kfm.wiring import App, open_app  # noqa: E402
 from kfm.wiring.ingest import IngestPlace  # noqa: E402

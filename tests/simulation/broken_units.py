@@ -17,7 +17,7 @@ OVERSLEPT = Chances(crash=0.0, stall=0.02, jump=0.0, fail_before=0.0, fail_after
 UNITS = (
     Patch(
         "messages are acknowledged before they are durable",
-        _ENGINE,
+        "kfm.engine.polling",
         (
             (
                 "        report = kernel.wal.take_in(hearing.intake())\n",

@@ -12,7 +12,7 @@ from kfm.cli.options import session_options
 from kfm.cli.output import encode
 from kfm.cli.progress import watched
 from kfm.cli.session import Session
-from kfm.core.errors import UsageError
+from kfm.core.errors import RationaleRequired, UsageError
 from kfm.core.times import parse_rfc3339, rfc3339
 from kfm.core.wording import counted
 
@@ -45,7 +45,7 @@ def reconcile(session: Session, bucket: str, **wish: Any) -> int:
     Exit codes: 0 nothing is missing, or all of it was opened · 1 something is missing · 4 no listing.
     """
     if wish["open_missing"] and not wish["rationale"]:
-        raise UsageError("Opening units answers for something: give --rationale TEXT.")
+        raise RationaleRequired("Opening units is on record: give --rationale TEXT.")
     from kfm.wiring.reconciling import reconcile_bucket, wish_for
 
     asked = wish_for(

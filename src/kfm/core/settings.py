@@ -218,7 +218,6 @@ class IngestPolicy(Strict, frozen=True):
     metadata: Literal["key", "header"] = "key"
     reissue: Literal["update", "ignore"] = "update"
     removal: Literal["keep", "remove"] = "keep"
-    partial_provenance: bool = False
     replay_quarantined: tuple[str, ...] = ()  # error codes whose quarantine a replay may end
 
 

@@ -7,7 +7,8 @@ from msgspec.structs import replace
 from kfm.core.replays import DLQ_DRAIN
 from kfm.core.wal import Intake, IntakeReport, Taken
 from kfm.engine.ingesting import Ingesting
-from kfm.ingest.hearing import Check, Hearing, hear_all
+from kfm.engine.polling import hearing_of
+from kfm.ingest.hearing import Check, hear_all
 from kfm.ingest_ports import Message
 
 
@@ -24,13 +25,7 @@ class DeadLetters:
     def hand_on(self, messages: list[Message]) -> list[str]:
         """The receipts of what is durable now. What is signed by an unknown hand for now is not."""
         kernel = self._kernel
-        hearing = Hearing(
-            kernel.registry,
-            kernel.settings.policy_of,
-            kernel.memory,
-            self._queue,
-            kernel.clock.now_ms(),
-        )
+        hearing = hearing_of(kernel, self._queue)
         later = {message.receipt for message in hear_all(hearing, messages, self._check)}
         intake = _drained(hearing.intake())
         self._add(kernel.wal.take_in(intake))

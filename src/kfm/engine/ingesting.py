@@ -1,7 +1,6 @@
-"""Taking in and working off announced objects: pollers fill the ledger of units, workers empty it.
+"""Working off announced objects: the ledger of units, which pollers fill, is the queue of workers.
 
-A message is acknowledged once its records are durable; from then on the ledger is the queue. A worker
-ends one batch and claims the next in one transaction, so a unit costs no commit of its own.
+A worker ends one batch and claims the next in one transaction, so a unit costs no commit of its own.
 """
 
 from __future__ import annotations
@@ -19,21 +18,20 @@ from kfm.core.records import GateResult, Record
 from kfm.core.redact import Discretion
 from kfm.core.settings import Ingest
 from kfm.core.unit_grants import fate_of
-from kfm.core.wal import Claim, Claimed, Done, Finish, Finished, IntakeReport, Lane, Undone
+from kfm.core.wal import Claim, Claimed, Done, Finish, Finished, Lane, Undone
 from kfm.engine.unit_watching import UnitWatch
 from kfm.ingest.entries import entry
 from kfm.ingest.grammar import Reading
-from kfm.ingest.hearing import Check, Hearing, hear_all
 from kfm.ingest.operators.chain import Look, Looked
 from kfm.ingest.operators.levels import NOTHING_ASKED, Levels
 from kfm.ingest.refusals import Refusal
 from kfm.ingest.registry import Registry
 from kfm.ingest.remembering import Memory
-from kfm.ingest_ports import Message, Queue, Wal
+from kfm.ingest_ports import Wal
 from kfm.ports import Clock, Rng
 
+EPOCHS_MAX = 100  # how often switches may move while a batch ends; its leases lapse after that
 LANES_FRESH_MS = 1_000  # how long a worker trusts what it saw of other lanes
-MESSAGES_MAX = 100  # taken in together
 SWITCHED_OFF = "SWITCHED_OFF"
 
 
@@ -61,43 +59,6 @@ class Ingesting:
     watch: UnitWatch | None = None
     # Runs a function over many units at once where each waits for upstream.
     spread: Callable[[Callable[[Claimed], Done | Undone], Sequence[Claimed]], Iterable[Done | Undone]] = map
-
-
-class Polled(Record, frozen=True):
-    """What one look into a queue came to."""
-
-    messages: int = 0
-    ignored: int = 0
-    report: IntakeReport = IntakeReport()
-
-
-class Poller:
-    """One queue's intake. One poller a queue."""
-
-    def __init__(self, kernel: Ingesting, queue: Queue, check: Check | None = None) -> None:
-        self._kernel = kernel
-        self._queue = queue
-        self._check = check
-
-    def step(self, wait_ms: int = 0, limit: int = MESSAGES_MAX) -> Polled:
-        """Receive, make durable, acknowledge. What fails on the way is received again."""
-        messages = self._queue.receive(limit, wait_ms)
-        return self.take_in(messages) if messages else Polled()
-
-    def take_in(self, messages: Sequence[Message]) -> Polled:
-        kernel = self._kernel
-        hearing = Hearing(
-            kernel.registry,
-            kernel.settings.policy_of,
-            kernel.memory,
-            self._queue.name,
-            kernel.clock.now_ms(),
-        )
-        waiting = hear_all(hearing, messages, self._check)
-        report = kernel.wal.take_in(hearing.intake())
-        later = {message.receipt for message in waiting}
-        self._queue.acknowledge([one.receipt for one in messages if one.receipt not in later])
-        return Polled(messages=len(messages), ignored=hearing.ignored, report=report)
 
 
 class Worked(Record, frozen=True):
@@ -141,7 +102,9 @@ class Worker:
             finish = self._ending = self._worked()
             self._held = []
         finished, self._held = self._claimed(finish) if claim and ahead else kernel.wal.turn(finish, None)
-        while finished.epoch_moved:
+        for _ in range(EPOCHS_MAX):
+            if not finished.epoch_moved:
+                break
             finish = self._ending = self._again(finish)
             finished, _ = kernel.wal.turn(finish, None)
         self._ending = None
@@ -222,8 +185,8 @@ class Worker:
                 blocked[lane.dataset] = f"The circuit of {lane.provider} is open."
                 continue
             ready.append(lane)
-        known = {(lane.dataset, lane.provider, lane.alone) for lane in self._lanes}
-        order = [lane for lane in self._lanes if _key(lane) in {_key(one) for one in ready}]
+        known, open_now = set(map(_key, self._lanes)), set(map(_key, ready))
+        order = [lane for lane in self._lanes if _key(lane) in open_now]
         self._lanes = order + [lane for lane in ready if _key(lane) not in known]
         self.blocked = blocked
 
@@ -259,7 +222,7 @@ class Worker:
                     "ok",
                     _dated(entry(reading, claimed.content, claimed.content_version, None, dataset), claimed),
                 )
-            looked = kernel.look(reading, claimed.content, levels)
+            looked = kernel.look(reading, claimed.content, levels, _declared(claimed.extra))
             if looked.error_code is not None:
                 return self._failed(
                     claimed,
@@ -388,6 +351,12 @@ def _dated(made: Entry, claimed: Claimed) -> Entry:
     if made.at_ms is not None or claimed.event_time_ms is None:
         return made
     return msgspec.structs.replace(made, at_ms=claimed.event_time_ms)
+
+
+def _declared(extra: str) -> dict[str, str] | None:
+    """Checksums that the announcement brought along."""
+    md5 = msgspec.json.decode(extra).get("md5") if '"md5"' in extra else None
+    return {"md5": md5} if isinstance(md5, str) else None
 
 
 def _joined(extra: str, looked: Looked) -> str | None:

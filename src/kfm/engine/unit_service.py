@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from kfm.core.errors import BackendUnavailable, KfmError, StoreCorrupt, StoreTooNew, StoreUnsafe
 from kfm.core.records import Record
 from kfm.core.wal import IntakeReport
-from kfm.engine.ingesting import Polled, Poller, Worked, Worker
+from kfm.engine.ingesting import Worked, Worker
+from kfm.engine.polling import Polled, Poller
 from kfm.ports import Clock
 
 IDLE_MS_MAX = 1_000  # how long new work of others may go unseen

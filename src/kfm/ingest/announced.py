@@ -25,6 +25,7 @@ class Announced(Record, frozen=True, gc=False):
     version_id: str | None = None
     topic: str | None = None
     suspect: tuple[str, ...] = ()
+    md5: str | None = None  # of the bytes, in hex, where the publisher declares it beside the ETag
 
 
 class Ignored(Record, frozen=True):

@@ -24,7 +24,8 @@ def pending(arrival: Arrival, *, queue: str, now_ms: int, replay_reason: str | N
         time_range_start_ms=reading.time_range_start_ms,
         time_range_end_ms=reading.time_range_end_ms,
         now_ms=now_ms,
-        extra=_extra(
+        extra=_with_declared(
+            arrival.announced.md5,
             reading.product,
             reading.platform,
             reading.reference_time_ms,
@@ -34,6 +35,11 @@ def pending(arrival: Arrival, *, queue: str, now_ms: int, replay_reason: str | N
             reading.suspect,
         ),
     )
+
+
+def _with_declared(md5: str | None, *told: Any) -> dict[str, Any]:
+    extra = _extra(*told)
+    return extra if md5 is None else {**extra, "md5": md5}
 
 
 @lru_cache(4096)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import msgspec
 from msgspec.structs import replace
 
 from kfm.core.contents import compare, newer
@@ -18,7 +17,6 @@ from kfm.store.unit_counts import Tally
 REISSUE = "reissue"  # the replay reason of new bytes under a known key
 APPROVED_BY_POLICY = "policy:reissue"
 TAKEN_OUT = 2  # removed, and its item with it
-_ENCODE = msgspec.json.Encoder().encode
 
 
 def take_in(session: Session, intake: Intake, watch: Watch) -> IntakeReport:

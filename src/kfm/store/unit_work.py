@@ -11,6 +11,7 @@ from kfm.core import keys
 from kfm.core.errors import IllegalTransition
 from kfm.core.holding import Held
 from kfm.core.records import GovernanceEntry
+from kfm.core.replays import MISMATCH
 from kfm.core.unit_grants import lapse_fate
 from kfm.core.unit_transitions import LEASE_EXPIRED, lease_lapsed, quarantined, retry_scheduled, unit_failed
 from kfm.core.wal import Claimed, Done, Finish, Finished, Stored, Undone
@@ -21,9 +22,8 @@ from kfm.store.session import Session
 from kfm.store.unit_counts import WATERMARK, Tally
 from kfm.store.unit_intake import reopened
 
-MISMATCH = "REPLAY_MISMATCH"
 SUPERSEDED = "SUPERSEDED"
-PROVEN = ("ok", "partial")  # whether partial is enough is the policy's business
+PROVEN = ("ok",)  # no policy allows less: the letter is in the unit's own transaction
 
 
 # --- success -------------------------------------------------------------------------

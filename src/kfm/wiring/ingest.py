@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from kfm.core.errors import ConfigError, UsageError
 from kfm.core.records import GateResult
 from kfm.core.settings import IngestQueue
-from kfm.engine.ingesting import Ingesting, Poller
+from kfm.engine.ingesting import Ingesting
+from kfm.engine.polling import Poller
 from kfm.engine.unit_watching import UnitWatch
 from kfm.ingest.operators.chain import looking
 from kfm.ingest.policy import Generic, IntakePolicy

@@ -21,7 +21,7 @@ from kfm.wiring.ingest import IngestPlace
 from kfm.wiring.unit_evidence import UnitDeliveries, deliver_events
 
 if TYPE_CHECKING:
-    from kfm.engine.ingesting import Poller
+    from kfm.engine.polling import Poller
     from kfm.ingest_ports import Queue, Wal
     from kfm.wiring.app import App
 

@@ -12,7 +12,7 @@ import pytest
 
 from kfm.config import load
 from kfm.core.replays import digest_of
-from kfm.engine.ingesting import Poller
+from kfm.engine.polling import Poller
 from kfm.wiring import open_app
 from kfm.wiring.ingest import IngestPlace
 from tests.conformance.units.scene import Scene, done, entry, undone

@@ -13,7 +13,8 @@ from kfm.core.records import GateResult
 from kfm.core.settings import Ingest, IngestPolicy
 from kfm.core.unit_lineage import TOPIC
 from kfm.core.wal import Claimed, Done, Intake, IntakeReport, Undone
-from kfm.engine.ingesting import Ingesting, Poller, Worker
+from kfm.engine.ingesting import Ingesting, Worker
+from kfm.engine.polling import Poller
 from kfm.engine.unit_service import Account, Duty, UnitService, poll_until
 from kfm.ingest.operators.chain import looking
 from kfm.ingest.remembering import Memory

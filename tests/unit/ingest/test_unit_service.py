@@ -9,7 +9,8 @@ import pytest
 
 from kfm.core.errors import BackendUnavailable, StoreBusy, StoreCorrupt, UpstreamUnavailable
 from kfm.core.wal import IntakeReport
-from kfm.engine.ingesting import Polled, Worked
+from kfm.engine.ingesting import Worked
+from kfm.engine.polling import Polled
 from kfm.engine.unit_service import TROUBLE_MS_MAX, Account, Duty, UnitService, poll_until, see_to_until
 from tests.stand_ins import FakeClock
 

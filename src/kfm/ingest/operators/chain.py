@@ -7,7 +7,7 @@ runs units decides about other attempts.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from kfm.core.records import Record
 from kfm.core.wal import Content
@@ -74,14 +74,26 @@ def work(
 
 
 # Integrity and metadata of one object, as closely as the levels ask. Raises what upstream raises.
-Look = Callable[[Reading, Content, Levels], Looked]
+class Look(Protocol):
+    """`work` for one upstream."""
+
+    def __call__(
+        self,
+        reading: Reading,
+        content: Content,
+        levels: Levels,
+        declared: Mapping[str, str] | None = None,
+    ) -> Looked: ...
 
 
 def looking(upstream: Upstream, media_type_of: Callable[[str], str]) -> Look:
     """`work` for one upstream. `media_type_of` knows datasets."""
 
-    def look(reading: Reading, content: Content, levels: Levels) -> Looked:
-        return work(reading, content, levels, upstream, media_type=media_type_of(reading.dataset))
+    def look(
+        reading: Reading, content: Content, levels: Levels, declared: Mapping[str, str] | None = None
+    ) -> Looked:
+        media_type = media_type_of(reading.dataset)
+        return work(reading, content, levels, upstream, media_type=media_type, declared=declared)
 
     return look
 

@@ -78,7 +78,20 @@ def _heard(kind: str, bucket: str, key: str, thing: dict[str, Any], at: object, 
         sequencer=str(generation).zfill(20) if isinstance(generation, int | str) and generation else None,
         topic=topic,
         suspect=suspect,
+        md5=_md5(thing),
     )
+
+
+def _md5(thing: dict[str, Any]) -> str | None:
+    """Google's ETags are no checksums; this is. What can't be one is left out: the object is there anyhow."""
+    text = thing.get("md5Hash")
+    if not isinstance(text, str) or len(text) > 32:
+        return None
+    try:
+        digest = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return None
+    return digest.hex() if len(digest) == 16 else None
 
 
 def _data(message: dict[str, Any]) -> dict[str, Any]:
