@@ -27,7 +27,17 @@ BESIDE = {
         "unit_watching",
         "working",
     ),
-    "core": ("branching", "history", "passes", "run_states", "trees", "unit_replies", "unit_story"),
+    "core": (
+        "branching",
+        "history",
+        "local_time",
+        "passes",
+        "run_states",
+        "schedules",
+        "trees",
+        "unit_replies",
+        "unit_story",
+    ),
 }
 
 

@@ -119,11 +119,14 @@ def test_an_unknown_format_is_refused(kfm: Kfm, project: Path, monkeypatch: pyte
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_the_option(kfm: Kfm, project: Path, command: str) -> None:
     """Wherever messages may come from, their form can be chosen."""
-    shown = kfm(command, "--help").out
-    if "--log-format" not in shown:
-        names = [line.split()[0] for line in shown.partition("Commands:")[2].splitlines() if line.strip()]
-        assert names, f"{command} has neither the option nor commands"
-        assert all("--log-format" in kfm(command, name, "--help").out for name in names)
+    groups = [(command,)]
+    for words in groups:
+        shown = kfm(*words, "--help").out
+        if "--log-format" not in shown:
+            lines = shown.partition("Commands:")[2].splitlines()
+            names = [line.split()[0] for line in lines if line.startswith("  ") and line[2] != " "]
+            assert names, f"{words} has neither the option nor commands"
+            groups += [(*words, name) for name in names]
 
 
 @pytest.mark.req("TRG-9")
