@@ -114,10 +114,36 @@ def batches(rows: Sequence[Row], batch: int) -> Iterator[Sequence[Row]]:
         yield rows[first : first + batch]
 
 
+class Floor:
+    """Three commits a batch, and nothing else: insert, claim, succeed."""
+
+    _database: Any  # a connection that executes
+    _next = 0
+
+    def units_per_second(self, n: int, batch: int) -> float:
+        rows = [unit_row(number) for number in range(self._next, self._next + n)]
+        self._next += n
+        items = {row[0]: item_of(row) for row in rows}
+        now_ms = rows[-1][-1]
+        began_s = time.perf_counter()
+        for some in batches(rows, batch):
+            self._through(some, items, now_ms)
+        took_s = time.perf_counter() - began_s
+        counted = "SELECT COUNT(*) FROM units WHERE status = 'succeeded'"
+        assert self._database.execute(counted).fetchone() == (self._next,)
+        return n / took_s
+
+    def _through(self, rows: Sequence[Row], items: dict[str, tuple[str, str, str]], now_ms: int) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        self._database.close()
+
+
 # --- SQLite ----------------------------------------------------------------------------
 
 
-class SqliteFloor:
+class SqliteFloor(Floor):
     """Three commits a batch through apsw, WAL and FULL, checkpoints as rare as ours."""
 
     INSERT = f"INSERT INTO units ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))})"
@@ -144,20 +170,6 @@ WHERE wal_id = ?5 AND version = ?6"""
         assert pragma("synchronous") == 2
         for statement in SCHEMA:
             self._database.execute(statement)
-        self._next = 0
-
-    def units_per_second(self, n: int, batch: int) -> float:
-        rows = [unit_row(number) for number in range(self._next, self._next + n)]
-        self._next += n
-        items = {row[0]: item_of(row) for row in rows}
-        now_ms = rows[-1][-1]
-        began_s = time.perf_counter()
-        for some in batches(rows, batch):
-            self._through(some, items, now_ms)
-        took_s = time.perf_counter() - began_s
-        counted = "SELECT COUNT(*) FROM units WHERE status = 'succeeded'"
-        assert self._database.execute(counted).fetchall() == [(self._next,)]
-        return n / took_s
 
     def _through(self, rows: Sequence[Row], items: dict[str, tuple[str, str, str]], now_ms: int) -> None:
         execute = self._database.execute
@@ -173,14 +185,11 @@ WHERE wal_id = ?5 AND version = ?6"""
         self._database.executemany(self.SUCCEED, done)
         execute("COMMIT")
 
-    def close(self) -> None:
-        self._database.close()
-
 
 # --- PostgreSQL ------------------------------------------------------------------------
 
 
-class PostgresFloor:
+class PostgresFloor(Floor):
     """Three commits a batch through psycopg: statements are prepared, a batch is one pipeline."""
 
     INSERT = f"INSERT INTO units ({', '.join(COLUMNS)}) VALUES ({', '.join(['%s'] * len(COLUMNS))})"
@@ -207,20 +216,6 @@ WHERE wal_id = %s AND version = %s"""
             assert self._database.execute(f"SHOW {setting}").fetchone() == ("on",)
         for statement in SCHEMA:
             self._database.execute(statement)
-        self._next = 0
-
-    def units_per_second(self, n: int, batch: int) -> float:
-        rows = [unit_row(number) for number in range(self._next, self._next + n)]
-        self._next += n
-        items = {row[0]: item_of(row) for row in rows}
-        now_ms = rows[-1][-1]
-        began_s = time.perf_counter()
-        for some in batches(rows, batch):
-            self._through(some, items, now_ms)
-        took_s = time.perf_counter() - began_s
-        counted = "SELECT COUNT(*) FROM units WHERE status = 'succeeded'"
-        assert self._database.execute(counted).fetchone() == (self._next,)
-        return n / took_s
 
     def _through(self, rows: Sequence[Row], items: dict[str, tuple[str, str, str]], now_ms: int) -> None:
         self._commit(self.INSERT, rows)
@@ -242,9 +237,6 @@ WHERE wal_id = %s AND version = %s"""
             return
         with self._database.pipeline(), self._database.transaction(), self._database.cursor() as cursor:
             cursor.executemany(statement, rows)
-
-    def close(self) -> None:
-        self._database.close()
 
 
 # --- DBOS ------------------------------------------------------------------------------

@@ -43,6 +43,10 @@ class Queue(Protocol):
     def name(self) -> str:
         """The logical name, which units keep."""
 
+    @property
+    def ended(self) -> bool:
+        """Silence means that nothing is left. False: an input that is still open, and may only be slow."""
+
     def receive(self, limit: int, wait_ms: int) -> list[Message]:
         """Up to `limit` messages; waits that long if there are none. Raises BackendUnavailable."""
 

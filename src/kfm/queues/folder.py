@@ -74,6 +74,10 @@ class FolderQueue:
     def name(self) -> str:
         return self._name
 
+    @property
+    def ended(self) -> bool:
+        return True
+
     def receive(self, limit: int, wait_ms: int) -> list[Message]:
         until_ms = self._clock.monotonic_ms() + wait_ms
         while True:

@@ -93,6 +93,10 @@ class SqsQueue:
     def name(self) -> str:
         return self._name
 
+    @property
+    def ended(self) -> bool:
+        return True
+
     def receive(self, limit: int, wait_ms: int) -> list[Message]:
         """Waits in the first call only, and makes no more calls than full answers would need."""
         messages: list[Message] = []

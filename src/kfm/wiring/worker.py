@@ -89,7 +89,7 @@ def run_worker(
             rate=wish.rate,
             say=app.announce,
             progress=lambda tasks: show(tasks, (app.clock.monotonic_ms() - began_ms) / 1000),
-            more=lambda: any(not getattr(queue, "ended", True) for _, queue in made),
+            more=lambda: any(not queue.ended for _, queue in made),
             next_due_ms=lambda: min((lane.due_ms for lane in kernel.wal.lanes()), default=None),
         )
         run = {"once": service.once, "until-idle": service.until_idle}.get(wish.mode, service.until_stopped)

@@ -5,20 +5,14 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import threading
 from pathlib import Path
 
 import pytest
 
-from kfm.config import load
 from kfm.core.wal import Wanted
-from kfm.wiring import open_app
-from kfm.wiring.worker import WorkerWish, run_worker
+from tests.acceptance.nodd.conftest import Worked
 
-CONFIG = """\
-version: 1
-ingest:
-  queues: [{name: spool, kind: folder, path: spool}]
+READ_WHOLE = """\
   generic: [{bucket: gauges, dataset: gauges, provider: gcp}]
   mirrors: {"gs://gauges": mirror}
   policies: [{integrity: full}]
@@ -27,12 +21,11 @@ ingest:
 
 @pytest.mark.req("WAL-7")
 @pytest.mark.parametrize("honest", [True, False])
-def test_bytes_are_those_of_the_declared_checksum(tmp_path: Path, honest: bool) -> None:
+def test_bytes_are_those_of_the_declared_checksum(spool: Path, worked: Worked, honest: bool) -> None:
     """Google's ETags are no checksums, so its MD5 counts; other bytes are quarantined."""
-    (tmp_path / "spool").mkdir()
-    (tmp_path / "mirror").mkdir()
-    (tmp_path / "mirror" / "levels.bin").write_bytes(b"3.1")
-    (tmp_path / "kfm.yml").write_text(CONFIG)
+    mirror = spool.parent / "mirror"
+    mirror.mkdir()
+    (mirror / "levels.bin").write_bytes(b"3.1")
     digest = hashlib.md5(b"3.1" if honest else b"3.2").digest()
     said = {
         "kind": "storage#object",
@@ -44,9 +37,8 @@ def test_bytes_are_those_of_the_declared_checksum(tmp_path: Path, honest: bool) 
         "timeCreated": "2026-01-01T00:00:00Z",
         "md5Hash": base64.b64encode(digest).decode(),
     }
-    (tmp_path / "spool" / "one.json").write_text(json.dumps(said))
-    with open_app(load(str(tmp_path / "kfm.yml"))) as app:
-        run_worker(app, WorkerWish(mode="until-idle"), threading.Event())
+    (spool / "one.json").write_text(json.dumps(said))
+    with worked(READ_WHOLE) as (app, _):
         (unit,) = app.ledger.unit_reader().find_units(Wanted())
     assert unit.extra["md5"] == digest.hex()
     expected = ("succeeded", None) if honest else ("quarantined", "CHECKSUM_MISMATCH")

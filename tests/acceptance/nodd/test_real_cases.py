@@ -11,34 +11,18 @@ from urllib.parse import quote_plus
 
 import pytest
 
-from kfm.config import load
-from kfm.wiring import open_app
-from kfm.wiring.worker import WorkerWish, run_worker
+from tests.acceptance.nodd.conftest import Worked
 
 FOLDER = Path(os.environ.get("KFM_NODD_CASES") or Path(__file__).resolve().parents[4] / "shared/data/nodd")
 pytestmark = pytest.mark.skipif(not FOLDER.is_dir(), reason="no collection of real cases (KFM_NODD_CASES)")
-CONFIG = """\
-version: 1
-ingest:
-  queues: [{name: spool, kind: folder, path: spool}]
-"""
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
-    (tmp_path / "spool").mkdir()
-    (tmp_path / "kfm.yml").write_text(CONFIG)
-    return tmp_path
-
-
-def _work(project: Path) -> dict[str, Any]:
-    import threading
-
-    with open_app(load(str(project / "kfm.yml"))) as app:
-        report = run_worker(app, WorkerWish(mode="until-idle"), threading.Event())
+def _came(worked: Worked) -> dict[str, Any]:
+    """What became of everything in the spool."""
+    with worked() as (app, tasks):
         reader, catalogue = app.ledger.unit_reader(), app.ledger.catalogue()
         return {
-            "tasks": report.tasks,
+            "tasks": tasks,
             "counts": reader.unit_counts(),
             "dead": reader.dead_messages(),
             "collections": {one.collection_id: one.items for one in catalogue.collections()},
@@ -50,7 +34,7 @@ def _rows(name: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.req("WAL-9", "WAL-20")
-def test_every_real_key_becomes_one_item_or_one_asset(project: Path) -> None:
+def test_every_real_key_becomes_one_item_or_one_asset(spool: Path, worked: Worked) -> None:
     """Announced twice, all real keys are units that succeed once; each data object is one item."""
     keys = list(dict.fromkeys((row["bucket"], row["key"]) for row in _rows("keys.jsonl")))
     for number, (bucket, key) in enumerate(keys * 2):
@@ -71,8 +55,8 @@ def test_every_real_key_becomes_one_item_or_one_asset(project: Path) -> None:
                 },
             },
         }
-        (project / "spool" / f"{number:06d}.json").write_text(json.dumps({"Records": [record]}))
-    came = _work(project)
+        (spool / f"{number:06d}.json").write_text(json.dumps({"Records": [record]}))
+    came = _came(worked)
     assert came["tasks"].succeeded == came["tasks"].created == len(keys)
     assert came["tasks"].duplicate == len(keys)
     assert came["tasks"].failed == came["tasks"].dead == 0
@@ -81,7 +65,7 @@ def test_every_real_key_becomes_one_item_or_one_asset(project: Path) -> None:
 
 
 @pytest.mark.req("WAL-20", "TRG-9")
-def test_hostile_bodies_harm_nobody(project: Path) -> None:
+def test_hostile_bodies_harm_nobody(spool: Path, worked: Worked) -> None:
     """Among hostile bodies an honest message is taken in; each that must be refused is a dead letter."""
     refused = 0
     for number, row in enumerate(_rows("hostile.jsonl")):
@@ -93,13 +77,13 @@ def test_hostile_bodies_harm_nobody(project: Path) -> None:
         refused += row["expected_action"].startswith("quarantine") and not row["expected_action"].endswith(
             "or_flag"
         )
-        (project / "spool" / f"{number:06d}.json").write_bytes(body)
+        (spool / f"{number:06d}.json").write_bytes(body)
     honest = sorted((FOLDER / "messages").glob("*goes*.json"))
     for number, path in enumerate(honest):
-        (project / "spool" / f"9{number:05d}.json").write_bytes(path.read_bytes())
-    came = _work(project)
+        (spool / f"9{number:05d}.json").write_bytes(path.read_bytes())
+    came = _came(worked)
     assert len({one.envelope_hash for one in came["dead"]}) >= refused
-    assert not list((project / "spool").glob("*.json"))
+    assert not list(spool.glob("*.json"))
     assert came["tasks"].failed == 0
     assert honest
     assert any(name.startswith("goes") for name in came["collections"])

@@ -1,0 +1,41 @@
+"""A project with a spool, and a worker that empties it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kfm.config import load
+from kfm.engine.unit_service import Tasks
+from kfm.wiring import open_app
+from kfm.wiring.worker import WorkerWish, run_worker
+
+SPOOL = "version: 1\ningest:\n  queues: [{name: spool, kind: folder, path: spool}]\n"
+
+Worked = Callable[..., Any]
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> Path:
+    folder = tmp_path / "spool"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def worked(spool: Path) -> Worked:
+    """Works the spool off, with more lines under `ingest:`; the application and what was done."""
+
+    @contextmanager
+    def work(more: str = "") -> Iterator[tuple[Any, Tasks]]:
+        config = spool.parent / "kfm.yml"
+        config.write_text(SPOOL + more)
+        with open_app(load(str(config))) as app:
+            yield app, run_worker(app, WorkerWish(mode="until-idle"), threading.Event()).tasks
+
+    return work
