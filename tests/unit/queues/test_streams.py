@@ -21,6 +21,7 @@ def test_a_pipe_is_not_waited_for() -> None:
     with os.fdopen(reading, "rb") as stream, os.fdopen(writing, "wb", buffering=0) as writer:
         queue = StreamQueue(stream, SystemClock())
         assert queue.receive(10, 0) == []
+        assert not queue.ended, "silent, with nothing handed out, and still open"
         writer.write(b"1\n2\n3")
         assert [message.body for message in queue.receive(10, 60_000)] == [b"1", b"2"]
         assert queue.receive(10, 1) == []
