@@ -15,6 +15,7 @@ from kfm.core.wal import (
     Claim,
     Claimed,
     DeadMessage,
+    Exchanged,
     Finish,
     Finished,
     Intake,
@@ -23,6 +24,7 @@ from kfm.core.wal import (
     Lane,
     Move,
     Stored,
+    Taken,
     Wanted,
 )
 
@@ -121,6 +123,9 @@ class Wal(WalReader, Protocol):
     def take_in(self, intake: Intake) -> IntakeReport: ...
     def turn(self, finish: Finish | None, claim: Claim | None) -> tuple[Finished, list[Claimed]]:
         """End what was worked on and take what comes next. Effects and statuses land together."""
+
+    def exchange(self, finish: Finish | None, claim: Claim | None, fresh: Sequence[Taken]) -> Exchanged:
+        """A turn that also takes in what is new, and claims of that what the claim has room for."""
 
     def reap_units(
         self, unit_random: float, dead: Callable[[str], bool] | None = None, *, lineage: bool = True

@@ -21,6 +21,7 @@ TRIGGER_TAG = "trigger/1"
 WORK_TAG = "work/1"
 SCHEDULE_TAG = "schedule/1"
 RUN_TAG = "run/1"
+REQUEST_TAG = "request/1"
 
 
 def key_of(document: dict[str, Any]) -> str:
@@ -171,6 +172,11 @@ def trigger_document(trigger: Trigger, work: Work, revision: int = 0) -> dict[st
 def trigger_key(trigger: Trigger, work: Work, revision: int = 0) -> str:
     """The documented idempotency key: the same request acts once."""
     return key_of(trigger_document(trigger, work, revision))
+
+
+def request_id(key: str) -> str:
+    """The id of a request follows from its key, so that the same wish can't be accepted twice."""
+    return _uuid_text(sha256(canonical_bytes({"kfm": REQUEST_TAG, "key": key})).digest(), version=8)
 
 
 # --- lineage ids ---------------------------------------------------------------------

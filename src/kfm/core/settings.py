@@ -54,6 +54,15 @@ class Pagination(Strict, frozen=True):
     pages_max: int = 1000
 
 
+class Webhook(Strict, frozen=True):
+    """Who else may ask for an update of a source, over HTTP."""
+
+    secrets: tuple[str, ...]  # references; any of them signs: a new one is added before the old one goes
+    signature: Literal["hmac", "legacy-concat"] = "hmac"  # legacy-concat: sha256(secret + body) passes, too
+    tolerance_seconds: float = 300.0  # between its sending and now
+    approval: Literal["none", "required"] = "none"  # required: somebody else agrees to the preview
+
+
 class Source(Strict, frozen=True):
     """One place that data comes from. Which fields apply depends on `kind`."""
 
@@ -85,6 +94,7 @@ class Source(Strict, frozen=True):
     # sync
     members: tuple[str, ...] = ()
     follows: tuple[str, ...] = ()  # datasets of announced objects whose arrival starts it
+    webhook: Webhook | None = None  # None: nobody asks over HTTP
 
 
 class Freeze(Strict, frozen=True):
@@ -266,6 +276,17 @@ class Ingest(Strict, frozen=True):
         return round((self.visibility_seconds + self.safety_seconds) * 1000)
 
 
+class Serve(Strict, frozen=True):
+    """The service: where it listens, and what it allows itself."""
+
+    host: str = "127.0.0.1"
+    port: int = 8377
+    hosts: tuple[str, ...] = ()  # names that it answers to, beside the address it listens on
+    runners: int = 2  # runs at a time
+    late_seconds: float = 60.0  # an instant that is older than this was missed
+    body_bytes_max: int = 262_144  # of one webhook
+
+
 class Settings(Strict, frozen=True):
     version: Literal[1] = 1
     environment: str = "default"
@@ -288,6 +309,7 @@ class Settings(Strict, frozen=True):
     run_state: RunState = RunState()
     lakefs: Lakefs | None = None  # None: branches are tables of the ledger
     ingest: Ingest = Ingest()
+    serve: Serve = Serve()
     schedules: str | None = None  # None: cron.yml beside the configuration, if it is there
     people: tuple[Person, ...] = ()  # none: whoever can run kfm here may do everything
 

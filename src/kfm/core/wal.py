@@ -213,6 +213,15 @@ class Finished(Record, frozen=True):
     epoch_moved: bool = False  # nothing landed: ask the gates again
 
 
+class Exchanged(Record, frozen=True):
+    """What one transaction took in, ended and claimed."""
+
+    finished: Finished = Finished()
+    claimed: tuple[Claimed, ...] = ()
+    created: int = 0
+    left: tuple[Taken, ...] = ()  # known before, or not looked at since the epoch had moved: not taken in
+
+
 class Page(Record, frozen=True):
     """One leaf of the history: the same transition of one or many units, in one transaction."""
 

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from kfm.core.wal import Claim, Claimed, Finish
+from collections.abc import Sequence
+
+from kfm.core.wal import Claim, Claimed, Finish, Taken
 from kfm.store import governance, unit_pages
 from kfm.store.session import Session
 from kfm.store.unit_counts import Tally
+from kfm.store.unit_intake import Hands, insert_new
 
 
-def claim(session: Session, wish: Claim, now_ms: int, tally: Tally) -> list[Claimed]:
-    lane, number = wish.lane, unit_pages.begin(session)
+def claim(
+    session: Session, wish: Claim, now_ms: int, tally: Tally, fresh: Sequence[Taken] = ()
+) -> tuple[list[Claimed], list[Taken]]:
+    """What waits comes first; new units, which are taken in here, have the room that is left.
+
+    Those that are not new come back.
+    """
+    lane = wish.lane
+    created = unit_pages.begin(session) if fresh else 0  # before the other, as it is in their histories
+    number = unit_pages.begin(session)
+    limit = 1 if lane.alone else wish.limit
     found = session.all(
         "units.claim",
         dataset=lane.dataset,
@@ -19,17 +31,20 @@ def claim(session: Session, wish: Claim, now_ms: int, tally: Tally) -> list[Clai
         ingest_run_id=wish.ingest_run_id,
         now_ms=now_ms,
         lease_until_ms=now_ms + wish.lease_ms,
-        row_limit=1 if lane.alone else wish.limit,
+        row_limit=limit,
         trail=f" {number}",
     )
     claimed = [Claimed(*row) for row in found]
+    hands = Hands(wish, limit - len(claimed), created, number)
+    known, ours = insert_new(session, fresh, now_ms, tally, hands)
+    claimed += ours
     if claimed:
         members = [(one.wal_id, one.version, one.attempts) for one in claimed]
         unit_pages.write(
             session, number, "claimed", "in_progress", members, at_ms=now_ms, worker_id=wish.worker_id
         )
         tally.moved(lane.dataset, "pending", "in_progress", len(claimed))
-    return claimed
+    return claimed, known
 
 
 def is_outdated(session: Session, finish: Finish | None, claim: Claim | None) -> bool:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from msgspec.structs import replace
 
 from kfm.core.contents import compare, newer
+from kfm.core.records import Record
 from kfm.core.unit_transitions import migrated, replayed
-from kfm.core.wal import Content, Gone, Intake, IntakeReport, Rejected, Stored, Taken
+from kfm.core.wal import Claim, Claimed, Content, Gone, Intake, IntakeReport, Rejected, Stored, Taken
 from kfm.store import catalogue, rows, unit_pages, unit_rows
 from kfm.store.incidents import Watch
 from kfm.store.session import Session
@@ -23,7 +24,7 @@ def take_in(session: Session, intake: Intake, watch: Watch) -> IntakeReport:
     if intake.taken:
         session.expect("unit_pages.next")
     now_ms, tally = session.now_ms(), Tally()
-    again = _insert_new(session, intake.taken, now_ms, tally)
+    again, _ = insert_new(session, intake.taken, now_ms, tally)
     created = len(intake.taken) - len(again)
     said = [_announced_again(session, taken, now_ms, tally, watch) for taken in again]
     leaving = sorted(intake.gone, key=lambda gone: gone.wal_id)
@@ -45,28 +46,61 @@ def take_in(session: Session, intake: Intake, watch: Watch) -> IntakeReport:
 # --- new ones ------------------------------------------------------------------------
 
 
-def _insert_new(session: Session, taken: Sequence[Taken], now_ms: int, tally: Tally) -> list[Taken]:
-    """Insert those that are new; the others come back by id, those of one id in the order they came in."""
+class Hands(Record, frozen=True):
+    """Who claims new units at once, and how many; pages of the history for their coming and for that."""
+
+    wish: Claim
+    room: int
+    created: int
+    claimed: int
+
+    def reach(self, taken: Taken) -> bool:
+        lane, unit = self.wish.lane, taken.unit
+        return not lane.alone and lane.dataset == unit.dataset and lane.provider == unit.provider
+
+
+def insert_new(
+    session: Session, taken: Sequence[Taken], now_ms: int, tally: Tally, hands: Hands | None = None
+) -> tuple[list[Taken], list[Claimed]]:
+    """Insert those that are new, some of them claimed already.
+
+    The others come back by id, those of one id in the order they came in.
+    """
     if not taken:
-        return []
+        return [], []
     fresh: dict[str, Taken] = {}
     for one in taken:
         fresh.setdefault(one.unit.wal_id, one)
-    landed = _insert(session, fresh, now_ms, tally)
+    landed, claimed = _insert(session, fresh, now_ms, tally, hands)
     if len(landed) == len(taken):
-        return []
+        return [], claimed
     again = [one for one in taken if one.unit.wal_id not in landed or fresh[one.unit.wal_id] is not one]
-    return sorted(again, key=lambda one: one.unit.wal_id)
+    return sorted(again, key=lambda one: one.unit.wal_id), claimed
 
 
-def _insert(session: Session, fresh: Mapping[str, Taken], now_ms: int, tally: Tally) -> set[str]:
-    """Ids of those that nobody has taken in before."""
-    number = unit_pages.begin(session)
+def _insert(
+    session: Session, fresh: Mapping[str, Taken], now_ms: int, tally: Tally, hands: Hands | None
+) -> tuple[Collection[str], list[Claimed]]:
+    """Ids of those that nobody has taken in before; and those of them that are in our hands now."""
+    number = unit_pages.begin(session) if hands is None else hands.created
     # In the order of their ids: neighbours on disk, and two intakes at once never wait in a circle.
-    order, trail = sorted(fresh), str(number)
+    order, waiting = sorted(fresh), (str(number), *_WAITING)
     texts: dict[int, str] = {}  # many units share what their keys tell
-    lines = [_line(fresh[wal_id], now_ms, trail, texts) for wal_id in order]
-    landed = unit_rows.written(session, "units.insert", lines, order, trail)
+    claimed: list[Claimed] = []
+    lines = []
+    for wal_id in order:
+        one = fresh[wal_id]
+        extra = texts.get(id(one.unit.extra))
+        if extra is None:
+            extra = texts[id(one.unit.extra)] = unit_rows.extra_text(one.unit.extra)
+        if hands is not None and len(claimed) < hands.room and hands.reach(one):
+            claimed.append(_claimed(one, extra, now_ms))
+            lines.append((*_line(one, extra, now_ms), *_in_hand(hands, now_ms)))
+        else:
+            lines.append((*_line(one, extra, now_ms), *waiting))
+    landed = unit_rows.written(session, "units.insert", lines, order, str(number), f"{number} %")
+    if len(landed) < len(order):
+        claimed = [one for one in claimed if one.wal_id in landed]
     members = []
     amounts: dict[str, int] = {}
     for wal_id in order:
@@ -79,15 +113,55 @@ def _insert(session: Session, fresh: Mapping[str, Taken], now_ms: int, tally: Ta
         tally.moved(dataset, None, "pending", amount)
     if members:
         unit_pages.write(session, number, "created", "pending", members, at_ms=now_ms)
-    return landed
+    return landed, claimed
 
 
-def _line(taken: Taken, now_ms: int, trail: str, texts: dict[int, str]) -> tuple[object, ...]:
-    """In the order of `units.insert`."""
+# From status to ingest_run_id, as `units.insert` names them: one that waits.
+_WAITING = ("pending", 1, 0, 0, 0, None, 0, None, None)
+
+
+def _in_hand(hands: Hands, now_ms: int) -> tuple[object, ...]:
+    """From trail to ingest_run_id: exactly what `units.claim` would make of one that waits."""
+    wish = hands.wish
+    lease_until_ms = now_ms + wish.lease_ms
+    trail = f"{hands.created} {hands.claimed}"
+    taken = (trail, "in_progress", 2, 1, 1, now_ms, now_ms, lease_until_ms)
+    return (*taken, wish.worker_id, wish.ingest_run_id)
+
+
+def _claimed(taken: Taken, extra: str, now_ms: int) -> Claimed:
     unit, content = taken.unit, taken.content
-    extra = texts.get(id(unit.extra))
-    if extra is None:
-        extra = texts[id(unit.extra)] = unit_rows.extra_text(unit.extra)
+    return Claimed(
+        unit.wal_id,
+        2,
+        unit.dataset,
+        unit.provider,
+        unit.queue,
+        unit.object_uri,
+        unit.event_time_ms,
+        1,
+        unit.replay_reason,
+        extra,
+        content.etag,
+        content.sequencer,
+        content.size,
+        content.version_id,
+        content_version=1,
+        done_version=0,
+        grants=1,
+        grant_attempts=1,
+        granted_at_ms=now_ms,
+        alone=0,
+        removed=0,
+        unclear=0,
+        replacing=0,
+        claimed_at_ms=now_ms,
+    )
+
+
+def _line(taken: Taken, extra: str, now_ms: int) -> tuple[object, ...]:
+    """In the order of `units.insert`, up to where it matters who has it."""
+    unit, content = taken.unit, taken.content
     return (
         unit.wal_id,
         unit.dataset,
@@ -105,7 +179,6 @@ def _line(taken: Taken, now_ms: int, trail: str, texts: dict[int, str]) -> tuple
         content.size,
         content.version_id,
         now_ms,
-        trail,
         unit.replay_reason,
     )
 

@@ -54,7 +54,7 @@ def put(session: Session, seen: Stored, made: Stored) -> None:
 
 
 def written(
-    session: Session, name: str, lines: Sequence[tuple[Any, ...]], wal_ids: list[str], trail: str
+    session: Session, name: str, lines: Sequence[tuple[Any, ...]], wal_ids: list[str], *trails: str
 ) -> set[str]:
     """Write these lines; the ids of those that landed, known by how their trail ends now.
 
@@ -63,7 +63,7 @@ def written(
     if session.bulk(name, lines) == len(lines):
         return set(wal_ids)
     asked = msgspec.json.encode(wal_ids).decode()
-    found = session.all("units.of_page", wal_ids=asked, trail=trail)
+    found = [row for trail in trails for row in session.all("units.of_page", wal_ids=asked, trail=trail)]
     return {wal_id for (wal_id,) in found}
 
 

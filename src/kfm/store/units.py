@@ -7,7 +7,17 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kfm.core.records import GovernanceEntry, Unit
-from kfm.core.wal import Claim, Claimed, Finish, Finished, Intake, IntakeReport, Lane
+from kfm.core.wal import (
+    Claim,
+    Claimed,
+    Exchanged,
+    Finish,
+    Finished,
+    Intake,
+    IntakeReport,
+    Lane,
+    Taken,
+)
 from kfm.store import governance, unit_claims, unit_counts, unit_intake, unit_work
 from kfm.store.collection_figures import Figures, Highs
 from kfm.store.session import Database, Session
@@ -39,9 +49,10 @@ class UnitReader(UnitQueries):
         return found
 
 
-def _pages_of(finish: Finish | None, claim: Claim | None) -> list[str]:
-    """A new page for what is claimed, and one for what succeeded."""
-    return ["unit_pages.next"] * ((claim is not None) + bool(finish is not None and finish.done))
+def _pages_of(finish: Finish | None, claim: Claim | None, fresh: Sequence[Taken]) -> list[str]:
+    """A new page for what is claimed, one for what is new, and one for what succeeded."""
+    pages = (claim is not None) + bool(fresh) + bool(finish is not None and finish.done)
+    return ["unit_pages.next"] * pages
 
 
 class Units(UnitReader):
@@ -56,24 +67,33 @@ class Units(UnitReader):
         return self._database.write(lambda session: unit_intake.take_in(session, intake, self._watch))
 
     def turn(self, finish: Finish | None, claim: Claim | None) -> tuple[Finished, list[Claimed]]:
-        def change(session: Session) -> tuple[Finished, list[Claimed], Figures]:
-            session.expect("policy.epoch_for_share", *_pages_of(finish, claim))
+        exchanged = self.exchange(finish, claim, ())
+        return exchanged.finished, list(exchanged.claimed)
+
+    def exchange(self, finish: Finish | None, claim: Claim | None, fresh: Sequence[Taken]) -> Exchanged:
+        def change(session: Session) -> tuple[Exchanged, Figures]:
+            session.expect("policy.epoch_for_share", *_pages_of(finish, claim, fresh))
             now_ms, tally, figures = session.now_ms(), Tally(), Figures(self._extents)
             if unit_claims.is_outdated(session, finish, claim):
-                return Finished(epoch_moved=True), [], figures
+                return Exchanged(Finished(epoch_moved=True), left=tuple(fresh)), figures
             finished, entries = Finished(), []
             if finish is not None:
                 ending = unit_work.Ending(session, finish, self._watch, now_ms, tally, figures)
                 finished, entries = ending.end(), ending.entries
-            # A claim waits for nobody, so whoever waits for us is not waited for in turn.
-            claimed = [] if claim is None else unit_claims.claim(session, claim, now_ms, tally)
+            # A claim waits for nobody, and new units only for others that are being taken in: so whoever
+            # waits for us is not waited for in turn. Known ones would be, and are left for later.
+            if claim is not None:
+                claimed, left = unit_claims.claim(session, claim, now_ms, tally, fresh)
+            else:
+                left, claimed = unit_intake.insert_new(session, fresh, now_ms, tally)
             tally.write(session)
             governance.append(session, entries)
-            return finished, claimed, figures
+            created = len(fresh) - len(left)
+            return Exchanged(finished, tuple(claimed), created, tuple(left)), figures
 
-        finished, claimed, figures = self._database.write(change)
+        exchanged, figures = self._database.write(change)
         self._extents |= figures.highs
-        return finished, claimed
+        return exchanged
 
     def reap_units(
         self, unit_random: float, dead: Callable[[str], bool] | None = None, *, lineage: bool = True

@@ -1,16 +1,16 @@
 -- name: units.insert
 INSERT INTO units (
   wal_id, dataset, object_uri, provider, queue, event_time_ms, time_range_start_ms, time_range_end_ms,
-  created_at_ms, updated_at_ms, extra, etag, sequencer, size, version_id, not_before_ms, trail,
-  replay_reason, status, attempts, integrity_status, metadata_status, stac_status, provenance_status, version,
-  content_version, done_version, lease_until_ms, grants, grant_attempts, granted_at_ms, alone, removed, unclear,
-  replacing
+  created_at_ms, updated_at_ms, extra, etag, sequencer, size, version_id, not_before_ms, replay_reason, trail,
+  status, version, attempts, grant_attempts, granted_at_ms, last_attempt_at_ms, lease_until_ms, worker_id,
+  ingest_run_id, integrity_status, metadata_status, stac_status, provenance_status,
+  content_version, done_version, grants, alone, removed, unclear, replacing
 ) VALUES (
   :wal_id, :dataset, :object_uri, :provider, :queue, :event_time_ms, :time_range_start_ms, :time_range_end_ms,
-  :created_at_ms, :updated_at_ms, :extra, :etag, :sequencer, :size, :version_id, :not_before_ms, :trail,
-  :replay_reason, 'pending', 0, 'unknown', 'unknown', 'unknown', 'unknown', 1,
-  1, 0, 0, 1, 0, 0, 0, 0, 0,
-  0
+  :created_at_ms, :updated_at_ms, :extra, :etag, :sequencer, :size, :version_id, :not_before_ms,
+  :replay_reason, :trail, :status, :version, :attempts, :grant_attempts, :granted_at_ms, :last_attempt_at_ms,
+  :lease_until_ms, :worker_id, :ingest_run_id, 'unknown', 'unknown', 'unknown', 'unknown',
+  1, 0, 1, 0, 0, 0, 0
 )
 ON CONFLICT (wal_id) DO NOTHING
 

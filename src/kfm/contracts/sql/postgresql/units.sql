@@ -54,18 +54,18 @@ WHERE wal_id IN (SELECT jsonb_array_elements_text(:wal_ids::jsonb)) AND trail LI
 -- name: units.insert
 INSERT INTO units (
   wal_id, dataset, object_uri, provider, queue, event_time_ms, time_range_start_ms, time_range_end_ms,
-  created_at_ms, updated_at_ms, extra, etag, sequencer, size, version_id, not_before_ms, trail,
-  replay_reason,
-  status, attempts, integrity_status, metadata_status, stac_status, provenance_status, version,
-  content_version, done_version, lease_until_ms, grants, grant_attempts, granted_at_ms, alone, removed, unclear,
-  replacing
+  created_at_ms, updated_at_ms, extra, etag, sequencer, size, version_id, not_before_ms, replay_reason, trail,
+  status, version, attempts, grant_attempts, granted_at_ms, last_attempt_at_ms, lease_until_ms, worker_id,
+  ingest_run_id, integrity_status, metadata_status, stac_status, provenance_status,
+  content_version, done_version, grants, alone, removed, unclear, replacing
 )
-SELECT line.*, 'pending', 0, 'unknown', 'unknown', 'unknown', 'unknown', 1, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0
+SELECT line.*, 'unknown', 'unknown', 'unknown', 'unknown', 1, 0, 1, 0, 0, 0, 0
 FROM json_to_recordset(:lines::json) AS line (
   wal_id text, dataset text, object_uri text, provider text, queue text, event_time_ms bigint,
   time_range_start_ms bigint, time_range_end_ms bigint, created_at_ms bigint, updated_at_ms bigint,
-  extra text, etag text, sequencer text, size bigint, version_id text, not_before_ms bigint, trail text,
-  replay_reason text
+  extra text, etag text, sequencer text, size bigint, version_id text, not_before_ms bigint,
+  replay_reason text, trail text, status text, version bigint, attempts bigint, grant_attempts bigint,
+  granted_at_ms bigint, last_attempt_at_ms bigint, lease_until_ms bigint, worker_id text, ingest_run_id text
 )
 ON CONFLICT (wal_id) DO NOTHING
 
