@@ -31,12 +31,12 @@ from kfm.config import load  # noqa: E402
 from kfm.core.times import rfc3339  # noqa: E402
 from kfm.engine.ingesting import Worker  # noqa: E402
 from kfm.engine.polling import Poller  # noqa: E402
+from kfm.engine.unit_service import Account, UnitService  # noqa: E402
 from kfm.ingest_ports import Message  # noqa: E402
 from kfm.wiring import App, open_app  # noqa: E402
 from kfm.wiring.ingest import IngestPlace  # noqa: E402
 
 TOPIC = "arn:aws:sns:us-east-1:123901341784:NewGOES19Object"
-STEPS_MAX = 1_000_000
 
 
 def announcement(number: int) -> bytes:
@@ -130,24 +130,23 @@ class Ours:
     def work_off(self, spool: Spool, batch: int) -> int:
         """How many succeeded.
 
-        Intake is one batch ahead, as it is where a poller has a thread of its own: then a batch
-        ends and the next one is claimed in one commit.
+        The loop is that of `kfm worker --until-idle`: one commit ends a batch, takes in the next one and
+        claims it.
         """
         self._place.settings = replace(self._place.settings, batch=batch)
         kernel = self._place.kernel()
-        poller, worker = Poller(kernel, spool), Worker(kernel)
-        poller.step(limit=batch)
-        succeeded = 0
-        for _ in range(STEPS_MAX):
-            polled = poller.step(limit=batch)
-            worked = worker.step()
-            succeeded += worked.succeeded
-            assert not worked.failed
-            assert not worked.lost
-            if not polled.messages and not worked.succeeded and not worked.claimed:
-                break
+        service = UnitService(
+            Worker(kernel),
+            kernel.clock,
+            account=Account(),
+            pollers=[Poller(kernel, spool)],
+            rest=time.sleep,
+        )
+        tasks = service.until_idle()
+        assert not tasks.failed
+        assert not tasks.lost
         assert not spool.taken  # all are acknowledged
-        return succeeded
+        return tasks.succeeded
 
     def units_per_second(self, n: int, batch: int) -> float:
         spool = self.prepare(n)

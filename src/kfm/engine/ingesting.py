@@ -1,6 +1,7 @@
 """Working off announced objects: the ledger of units, which pollers fill, is the queue of workers.
 
-A worker ends one batch and claims the next in one transaction, so a unit costs no commit of its own.
+A worker ends one batch, takes in what was just heard and claims the next in one transaction: neither the
+beginning of a unit nor its end costs a commit of its own.
 """
 
 from __future__ import annotations
@@ -11,18 +12,30 @@ from dataclasses import dataclass, field
 import msgspec
 
 from kfm.calls.guard import classify_call
-from kfm.core.catalogue import Entry
 from kfm.core.classify import Classification, Failure, classify
 from kfm.core.errors import CircuitOpen, ConfigError, ExtraMissing, KfmError
 from kfm.core.records import GateResult, Record
 from kfm.core.redact import Discretion
 from kfm.core.settings import Ingest
 from kfm.core.unit_grants import fate_of
-from kfm.core.wal import Claim, Claimed, Done, Finish, Finished, Lane, Undone
+from kfm.core.wal import (
+    Claim,
+    Claimed,
+    Done,
+    Exchanged,
+    Finish,
+    Finished,
+    Intake,
+    IntakeReport,
+    Lane,
+    Taken,
+    Undone,
+)
+from kfm.engine.unit_findings import dated, declared, gone, joined
 from kfm.engine.unit_watching import UnitWatch
 from kfm.ingest.entries import entry
 from kfm.ingest.grammar import Reading
-from kfm.ingest.operators.chain import Look, Looked
+from kfm.ingest.operators.chain import Look
 from kfm.ingest.operators.levels import NOTHING_ASKED, Levels
 from kfm.ingest.refusals import Refusal
 from kfm.ingest.registry import Registry
@@ -33,6 +46,7 @@ from kfm.ports import Clock, Rng
 EPOCHS_MAX = 100  # how often switches may move while a batch ends; its leases lapse after that
 LANES_FRESH_MS = 1_000  # how long a worker trusts what it saw of other lanes
 SWITCHED_OFF = "SWITCHED_OFF"
+NOTHING = Intake()
 
 
 @dataclass(frozen=True)
@@ -68,6 +82,7 @@ class Worked(Record, frozen=True):
     failed: int = 0
     lost: int = 0
     claimed: int = 0  # and not ended yet
+    report: IntakeReport = IntakeReport()  # of what was heard and taken in with it
 
 
 class Worker:
@@ -84,24 +99,31 @@ class Worker:
         self._levels: dict[str, Levels] = {}
         self.blocked: dict[str, str] = {}  # dataset → why nothing of it is claimed
 
-    def step(self, *, claim: bool = True, ahead: bool = True) -> Worked:
+    @property
+    def takes_long(self) -> bool:
+        """Objects are to be looked at: what is heard meanwhile should be durable before."""
+        return bool(self._held) and self._levels_of(self._held[0].dataset) is not NOTHING_ASKED
+
+    def step(self, heard: Intake = NOTHING, *, claim: bool = True, ahead: bool = True) -> Worked:
         """End what is held, and claim what comes next. Nothing claimed and nothing ended: nothing is due.
 
-        Without `ahead` nothing is held afterwards.
+        What was heard is durable when this returns; new units may be claimed already, and wait for the
+        next step. Without `ahead` nothing is held afterwards.
         """
         kernel = self._kernel
+        if self._ending is None and not self._held:
+            exchanged = self._claimed(None, heard.taken) if claim else Exchanged(left=heard.taken)
+            self._held = list(exchanged.claimed)
+            if not self._held or heard is not NOTHING:
+                return Worked(claimed=len(self._held), report=self._reported(heard, exchanged))
         began_ms = kernel.clock.monotonic_ms()
         finish = self._ending
         if finish is None:
-            if not self._held and claim:
-                self._held = self._claimed(None)[1]
-            if not self._held:
-                return Worked()
-            began_ms = kernel.clock.monotonic_ms()
             # Kept until it has landed: the ledger may be away for a while. Fences make it safe to repeat.
             finish = self._ending = self._worked()
             self._held = []
-        finished, self._held = self._claimed(finish) if claim and ahead else kernel.wal.turn(finish, None)
+        exchanged = self._claimed(finish, heard.taken) if claim and ahead else self._turned(finish, None)
+        finished, self._held = exchanged.finished, list(exchanged.claimed)
         for _ in range(EPOCHS_MAX):
             if not finished.epoch_moved:
                 break
@@ -115,11 +137,20 @@ class Worker:
             failed=len(finished.failed),
             lost=len(finished.lost),
             claimed=len(self._held),
+            report=self._reported(heard, exchanged),
         )
 
     def drain(self) -> Worked:
         """End what is held and claim nothing more."""
         return self.step(claim=False)
+
+    def _reported(self, heard: Intake, exchanged: Exchanged) -> IntakeReport:
+        """Take in what is not new, too."""
+        created = exchanged.created
+        if not exchanged.left and not heard.gone and not heard.rejected:
+            return IntakeReport(created=created)
+        report = self._kernel.wal.take_in(msgspec.structs.replace(heard, taken=exchanged.left))
+        return msgspec.structs.replace(report, created=report.created + created)
 
     def _worked(self) -> Finish:
         done: list[Done] = []
@@ -133,10 +164,17 @@ class Worker:
 
     # --- claiming --------------------------------------------------------------------
 
-    def _claimed(self, finish: Finish | None) -> tuple[Finished, list[Claimed]]:
-        lane = self._next_lane()
+    def _turned(self, finish: Finish | None, wish: Claim | None, fresh: Sequence[Taken] = ()) -> Exchanged:
+        wal = self._kernel.wal
+        if fresh:
+            return wal.exchange(finish, wish, fresh)
+        finished, claimed = wal.turn(finish, wish) if finish or wish else (Finished(), [])
+        return Exchanged(finished, tuple(claimed))
+
+    def _claimed(self, finish: Finish | None, fresh: Sequence[Taken] = ()) -> Exchanged:
+        lane = self._next_lane(fresh)
         if lane is None:
-            return self._kernel.wal.turn(finish, None) if finish is not None else (Finished(), [])
+            return self._turned(finish, None, fresh)
         kernel = self._kernel
         wish = Claim(
             lane=lane,
@@ -146,24 +184,31 @@ class Worker:
             lease_ms=kernel.settings.lease_ms,
             policy_epoch=self._epoch,
         )
-        finished, claimed = kernel.wal.turn(finish, wish)
-        if finished.epoch_moved:  # what the gates said of the other lanes is as old
+        exchanged = self._turned(finish, wish, fresh)
+        claimed = exchanged.claimed
+        if exchanged.finished.epoch_moved:  # what the gates said of the other lanes is as old
             self._lanes.clear()
-            return finished, claimed
+            return exchanged
         # A full batch: there may be more. Then the next lane has its turn first.
         if len(claimed) == (1 if lane.alone else wish.limit):
             self._lanes.append(lane)
         elif not claimed and not self._lanes:
             self._seen_ms = None
-        return finished, claimed
+        return exchanged
 
-    def _next_lane(self) -> Lane | None:
+    def _next_lane(self, fresh: Sequence[Taken]) -> Lane | None:
+        """One in which something waits; otherwise one that something comes into just now."""
         kernel = self._kernel
         now_ms = kernel.clock.monotonic_ms()
         if self._seen_ms is None or not self._lanes or now_ms - self._seen_ms >= LANES_FRESH_MS:
             self._look_around()
             self._seen_ms = now_ms
-        return self._lanes.pop(0) if self._lanes else None
+        if self._lanes:
+            return self._lanes.pop(0)
+        now_ms = kernel.clock.now_ms()
+        coming = dict.fromkeys((one.unit.dataset, one.unit.provider) for one in fresh)
+        lanes = (Lane(dataset, provider) for dataset, provider in coming)
+        return next((lane for lane in lanes if self._shut(lane, now_ms) is None), None)
 
     def _look_around(self) -> None:
         """Which lanes have something due that may be worked on now."""
@@ -176,24 +221,26 @@ class Worker:
         for lane in lanes:
             if lane.due_ms > now_ms:
                 continue
-            gate = self._gate(lane.dataset, in_flight=False)
-            if not gate.allowed:
-                blocked[lane.dataset] = gate.reason
-                continue
-            until_ms = self._shut(lane)
-            if until_ms is not None and until_ms > now_ms:
-                blocked[lane.dataset] = f"The circuit of {lane.provider} is open."
-                continue
-            ready.append(lane)
+            reason = self._shut(lane, now_ms)
+            if reason is None:
+                ready.append(lane)
+            else:
+                blocked[lane.dataset] = reason
         known, open_now = set(map(_key, self._lanes)), set(map(_key, ready))
         order = [lane for lane in self._lanes if _key(lane) in open_now]
         self._lanes = order + [lane for lane in ready if _key(lane) not in known]
         self.blocked = blocked
 
-    def _shut(self, lane: Lane) -> int | None:
+    def _shut(self, lane: Lane, now_ms: int) -> str | None:
+        """Why nothing of it may be claimed."""
+        gate = self._gate(lane.dataset, in_flight=False)
+        if not gate.allowed:
+            return gate.reason
         if self._levels_of(lane.dataset) is NOTHING_ASKED:
             return None
-        return self._kernel.shut(lane.provider)
+        until_ms = self._kernel.shut(lane.provider)
+        is_open = until_ms is not None and until_ms > now_ms
+        return f"The circuit of {lane.provider} is open." if is_open else None
 
     def _gate(self, dataset: str, *, in_flight: bool) -> GateResult:
         key = (dataset, in_flight)
@@ -209,7 +256,7 @@ class Worker:
             reading = self._reading(claimed)
             policy = kernel.settings.policy_of(claimed.dataset)
             if claimed.removed and policy.removal == "remove":
-                return _gone(claimed)
+                return gone(claimed)
             levels = self._levels_of(claimed.dataset)
             if claimed.unclear and levels.integrity == "announced":
                 levels = HEAD_DECIDES
@@ -220,9 +267,9 @@ class Worker:
                     "unknown",
                     "suspect" if reading.suspect else "ok",
                     "ok",
-                    _dated(entry(reading, claimed.content, claimed.content_version, None, dataset), claimed),
+                    dated(entry(reading, claimed.content, claimed.content_version, None, dataset), claimed),
                 )
-            looked = kernel.look(reading, claimed.content, levels, _declared(claimed.extra))
+            looked = kernel.look(reading, claimed.content, levels, declared(claimed.extra))
             if looked.error_code is not None:
                 return self._failed(
                     claimed,
@@ -238,8 +285,8 @@ class Worker:
                 looked.integrity_status,
                 looked.metadata_status,
                 "ok",
-                _dated(entry(reading, content, claimed.content_version, looked, dataset), claimed),
-                _joined(claimed.extra, looked),
+                dated(entry(reading, content, claimed.content_version, looked, dataset), claimed),
+                joined(claimed.extra, looked),
                 looked.content,
             )
         except Refusal as refusal:
@@ -346,30 +393,5 @@ HEAD_DECIDES = Levels(integrity="head")
 _UNREADABLE = Classification(retryable=False, error_class="schema")
 
 
-def _dated(made: Entry, claimed: Claimed) -> Entry:
-    """Where neither key nor header tell a time, the announcement's stands in for it."""
-    if made.at_ms is not None or claimed.event_time_ms is None:
-        return made
-    return msgspec.structs.replace(made, at_ms=claimed.event_time_ms)
-
-
-def _declared(extra: str) -> dict[str, str] | None:
-    """Checksums that the announcement brought along."""
-    md5 = msgspec.json.decode(extra).get("md5") if '"md5"' in extra else None
-    return {"md5": md5} if isinstance(md5, str) else None
-
-
-def _joined(extra: str, looked: Looked) -> str | None:
-    """The unit's extra with what looking added to it; None: as it was."""
-    added = {**looked.extra, **({"doubts": list(looked.doubts)} if looked.doubts else {})}
-    if not added:
-        return None
-    return msgspec.json.encode({**msgspec.json.decode(extra), **added}, order="sorted").decode()
-
-
 def _key(lane: Lane) -> tuple[str, str, int]:
     return lane.dataset, lane.provider, lane.alone
-
-
-def _gone(claimed: Claimed) -> Done:
-    return Done(claimed, "unknown", "unknown", "ok", None)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from kfm.core.records import Record
-from kfm.core.wal import IntakeReport
+from kfm.core.wal import Intake, IntakeReport
 from kfm.engine.ingesting import Ingesting
 from kfm.ingest.hearing import Check, Hearing, hear_all
-from kfm.ingest_ports import Message, Queue
+from kfm.ingest_ports import Queue
 
 MESSAGES_MAX = 100  # taken in together
 
@@ -21,6 +19,15 @@ class Polled(Record, frozen=True):
     report: IntakeReport = IntakeReport()
 
 
+class Heard(Record, frozen=True):
+    """What some messages said. Nothing of it is durable yet."""
+
+    messages: int
+    receipts: tuple[str, ...]  # of those that may be acknowledged then
+    intake: Intake
+    ignored: int = 0
+
+
 class Poller:
     """One queue's intake. One poller a queue."""
 
@@ -31,17 +38,28 @@ class Poller:
 
     def step(self, wait_ms: int = 0, limit: int = MESSAGES_MAX) -> Polled:
         """Receive, make durable, acknowledge. What fails on the way is received again."""
-        messages = self._queue.receive(limit, wait_ms)
-        return self.take_in(messages) if messages else Polled()
+        heard = self.hear(wait_ms, limit)
+        return Polled() if heard is None else self.acknowledge(heard, self._kernel.wal.take_in(heard.intake))
 
-    def take_in(self, messages: Sequence[Message]) -> Polled:
+    def hear(self, wait_ms: int = 0, limit: int = MESSAGES_MAX) -> Heard | None:
+        """What the queue hands out, at most a batch; whoever asks makes it durable and then acknowledges."""
         kernel = self._kernel
+        messages = self._queue.receive(min(limit, kernel.settings.batch), wait_ms)
+        if not messages:
+            return None
         hearing = hearing_of(kernel, self._queue.name)
-        waiting = hear_all(hearing, messages, self._check)
-        report = kernel.wal.take_in(hearing.intake())
-        later = {message.receipt for message in waiting}
-        self._queue.acknowledge([one.receipt for one in messages if one.receipt not in later])
-        return Polled(messages=len(messages), ignored=hearing.ignored, report=report)
+        later = {message.receipt for message in hear_all(hearing, messages, self._check)}
+        return Heard(
+            messages=len(messages),
+            receipts=tuple(one.receipt for one in messages if one.receipt not in later),
+            intake=hearing.intake(),
+            ignored=hearing.ignored,
+        )
+
+    def acknowledge(self, heard: Heard, report: IntakeReport) -> Polled:
+        """It is durable, as the report says."""
+        self._queue.acknowledge(heard.receipts)
+        return Polled(messages=heard.messages, ignored=heard.ignored, report=report)
 
 
 def hearing_of(kernel: Ingesting, queue: str) -> Hearing:

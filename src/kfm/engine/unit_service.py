@@ -119,8 +119,8 @@ class UnitService:
         """Until the queues are empty and nothing is due. What is due later is left for then."""
         self._see_to(everything=True)
         while not self._stopping():
-            polled = self._poll(SHORT_POLL_MS)
-            worked = self._work_off()
+            polled, worked = self._poll(SHORT_POLL_MS)
+            worked = worked or self._work_off()
             self._see_to()
             if not polled and not worked and not self._is_due() and not self._more():
                 break
@@ -132,8 +132,8 @@ class UnitService:
         trouble_ms = 0
         while not self._stopping():
             try:
-                polled = self._poll(0)
-                worked = self._step()
+                polled, worked = self._poll(0)
+                worked = worked or self._step()
                 self._see_to()
                 idle_ms = 0 if polled or worked else self._idle_ms()
                 trouble_ms = 0
@@ -155,13 +155,23 @@ class UnitService:
 
     # --- inside ------------------------------------------------------------------------
 
-    def _poll(self, wait_ms: int) -> int:
-        count = 0
+    def _poll(self, wait_ms: int) -> tuple[int, int]:
+        """How many messages there were; and how many units were worked on, or claimed, with them."""
+        messages = units = 0
         for poller in self._pollers:
-            polled = poller.step(wait_ms)
+            # With a rate nothing is claimed ahead, and who looks at objects lets no message wait for that.
+            if self._rate is not None or self._worker.takes_long:
+                polled = poller.step(wait_ms)
+            else:
+                heard = poller.hear(wait_ms)
+                if heard is None:
+                    continue
+                worked = self._worker.step(heard.intake)
+                polled = poller.acknowledge(heard, worked.report)
+                units += self._note(worked)
             self._account.polled(polled)
-            count += polled.messages
-        return count
+            messages += polled.messages
+        return messages, units
 
     def _work_off(self) -> int:
         count = 0
@@ -178,12 +188,15 @@ class UnitService:
             return 0
         # With a rate nothing is claimed ahead: its lease would go by while it waits for its turn.
         worked = self._worker.step(ahead=self._rate is None)
-        self._account.worked(worked)
-        self._progress(self._account.tasks)
         ended = worked.succeeded + worked.failed + worked.lost
         if self._rate is not None and ended:
             self._next_ms = max(self._next_ms, self._clock.monotonic_ms()) + round(ended / self._rate * 1000)
-        return ended + worked.claimed
+        return self._note(worked)
+
+    def _note(self, worked: Worked) -> int:
+        self._account.worked(worked)
+        self._progress(self._account.tasks)
+        return worked.succeeded + worked.failed + worked.lost + worked.claimed
 
     def _keep_pace(self) -> bool:
         """Not faster than was asked for; time without work is not made up for. Duties go on meanwhile."""

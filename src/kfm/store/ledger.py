@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from kfm.store.bursts import Bursts
     from kfm.store.replays import Replays
     from kfm.store.replicas import Replicas
+    from kfm.store.requests import Requests
+    from kfm.store.schedule_states import ScheduleStates
     from kfm.store.units import Units
 
 
@@ -239,6 +241,18 @@ class SqlStore(Ledger):
         from kfm.store.bursts import Bursts
 
         return Bursts(self._database)
+
+    # --- the service -----------------------------------------------------------------
+
+    def requests(self) -> Requests:
+        from kfm.store.requests import Requests
+
+        return Requests(self._database)
+
+    def schedule_states(self) -> ScheduleStates:
+        from kfm.store.schedule_states import ScheduleStates
+
+        return ScheduleStates(self._database)
 
     # --- projections and collection ---------------------------------------------------
 

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from kfm.store.branches import EmbeddedBranchReader
     from kfm.store.catalogue_reading import CatalogueTables
     from kfm.store.replays import ReplayReader
+    from kfm.store.requests import RequestReader
+    from kfm.store.schedule_states import ScheduleReader
     from kfm.store.units import UnitReader
 
 
@@ -367,6 +369,16 @@ class Ledger:
         from kfm.store.replays import ReplayReader
 
         return ReplayReader(self._database)
+
+    def request_reader(self) -> RequestReader:
+        from kfm.store.requests import RequestReader
+
+        return RequestReader(self._database)
+
+    def schedule_reader(self) -> ScheduleReader:
+        from kfm.store.schedule_states import ScheduleReader
+
+        return ScheduleReader(self._database)
 
     def unit_figures(self) -> list[tuple[str, str, int, int | None]]:
         """(dataset, name, amount, newest time) of the units' counters, for those who need nothing else."""

@@ -79,7 +79,7 @@ def insert_new(
 
 
 def _insert(
-    session: Session, fresh: Mapping[str, Taken], now_ms: int, tally: Tally, hands: Hands | None
+    session: Session, fresh: Mapping[str, Taken], now_ms: int, tally: Tally, hands: Hands | None = None
 ) -> tuple[Collection[str], list[Claimed]]:
     """Ids of those that nobody has taken in before; and those of them that are in our hands now."""
     number = unit_pages.begin(session) if hands is None else hands.created

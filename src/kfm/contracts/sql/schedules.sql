@@ -1,0 +1,32 @@
+-- name: schedules.list
+SELECT schedule_id, definition, cursor_ms, version, paused_at_ms, paused_by, rationale, updated_at_ms
+FROM schedules ORDER BY schedule_id
+
+-- name: schedules.insert
+INSERT INTO schedules (schedule_id, definition, cursor_ms, version, paused_at_ms, paused_by, rationale, updated_at_ms)
+VALUES (:schedule_id, :definition, :cursor_ms, :version, :paused_at_ms, :paused_by, :rationale, :updated_at_ms)
+ON CONFLICT (schedule_id) DO NOTHING
+RETURNING schedule_id
+
+-- name: schedules.move
+UPDATE schedules SET definition = :definition, cursor_ms = :cursor_ms, version = :version,
+  paused_at_ms = :paused_at_ms, paused_by = :paused_by, rationale = :rationale, updated_at_ms = :updated_at_ms
+WHERE schedule_id = :schedule_id AND version = :seen_version
+RETURNING schedule_id
+
+-- name: instants.insert
+INSERT INTO instants (schedule_id, instant_ms, last_ms, became, request_id, reason, at_ms)
+VALUES (:schedule_id, :instant_ms, :last_ms, :became, :request_id, :reason, :at_ms)
+ON CONFLICT (schedule_id, instant_ms) DO NOTHING
+
+-- name: instants.backfill
+INSERT INTO instants (schedule_id, instant_ms, last_ms, became, request_id, reason, at_ms)
+VALUES (:schedule_id, :instant_ms, :last_ms, :became, :request_id, :reason, :at_ms)
+ON CONFLICT (schedule_id, instant_ms) DO UPDATE SET became = EXCLUDED.became, request_id = EXCLUDED.request_id,
+  reason = EXCLUDED.reason, at_ms = EXCLUDED.at_ms
+WHERE instants.request_id IS NULL AND instants.last_ms = instants.instant_ms
+
+-- name: instants.list
+SELECT schedule_id, instant_ms, last_ms, became, request_id, reason, at_ms FROM instants
+WHERE schedule_id = :schedule_id AND instant_ms < :end_ms AND last_ms >= :start_ms
+ORDER BY instant_ms LIMIT :row_limit

@@ -1,0 +1,214 @@
+"""Requests for an update: accepted in batches, claimed one by one, each with an end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from kfm.core.holding import Approval
+from kfm.core.records import GovernanceEntry
+from kfm.core.requests import Ending, RequestKind, RequestState, UpdateRequest
+from kfm.store import governance, rows
+from kfm.store.approvals import approval_parameters
+from kfm.store.queries import parameters_of
+from kfm.store.session import Database, Row, Session
+
+_FIELDS = UpdateRequest.__struct_fields__
+_FREE = ("actor", "claimed_actor", "rationale", "ticket", "correction", "reason", "request_uuid")
+_NEVER = 2**62
+
+
+def request_from(row: Row) -> UpdateRequest:
+    values = dict(zip(_FIELDS, row, strict=True))
+    values["details"] = rows.value_of(values["details"])
+    values["needs_approval"] = bool(values["needs_approval"])
+    return rows.converted(_FIELDS, tuple(values.values()), UpdateRequest)
+
+
+def request_parameters(request: UpdateRequest) -> dict[str, Any]:
+    parameters = rows.with_storable(msgspec.structs.asdict(request), _FREE)
+    parameters["details"] = rows.prose_of(request.details)
+    parameters["needs_approval"] = int(request.needs_approval)
+    return parameters
+
+
+def accept(session: Session, wanted: Sequence[UpdateRequest]) -> set[str]:
+    """The ids that are new."""
+    order = parameters_of("requests.accept")
+    lines = [tuple(map(request_parameters(one).__getitem__, order)) for one in wanted]
+    return {row[0] for row in session.gather("requests.accept", lines)}
+
+
+def cancel(session: Session, request_id: str, reason: str) -> bool:
+    at_ms, reason = session.now_ms(), rows.storable(reason)
+    waited = session.one("requests.cancel_waiting", request_id=request_id, reason=reason, ended_at_ms=at_ms)
+    return bool(waited) or bool(session.one("requests.cancel_running", request_id=request_id, reason=reason))
+
+
+class RequestReader:
+    """Nothing here writes."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def request(self, request_id: str) -> UpdateRequest | None:
+        row = self._database.session.one("requests.get", request_id=request_id)
+        return None if row is None else request_from(row)
+
+    def requests(
+        self,
+        *,
+        state: RequestState | None = None,
+        kind: RequestKind | None = None,
+        source_id: str | None = None,
+        schedule_id: str | None = None,
+        before: tuple[int, str] | None = None,
+        limit: int = 50,
+    ) -> list[UpdateRequest]:
+        before_ms, before_id = before or (_NEVER, "")
+        found = self._database.session.all(
+            "requests.list",
+            state=state,
+            kind=kind,
+            source_id=source_id,
+            schedule_id=schedule_id,
+            before_ms=before_ms,
+            before_id=before_id,
+            row_limit=limit,
+        )
+        return [request_from(row) for row in found]
+
+    def unsettled_of(self, schedule_id: str) -> list[UpdateRequest]:
+        found = self._database.session.all("requests.unsettled_of", schedule_id=schedule_id)
+        return [request_from(row) for row in found]
+
+    def preview(self, digest: str) -> str | None:
+        row = self._database.session.one("previews.get", digest=digest)
+        return None if row is None else row[0]
+
+    def next_due_ms(self) -> int | None:
+        row = self._database.session.one("requests.next_due")
+        return None if row is None else row[0]
+
+
+class Requests(RequestReader):
+    """Each method is one transaction."""
+
+    def accept(self, wanted: Sequence[UpdateRequest]) -> list[UpdateRequest | None]:
+        def change(session: Session) -> list[UpdateRequest | None]:
+            fresh = accept(session, wanted)
+            answers: list[UpdateRequest | None] = []
+            for one in wanted:
+                if one.request_id in fresh:
+                    fresh.discard(one.request_id)  # of two in one batch the second finds the first
+                    answers.append(None)
+                    continue
+                row = session.one("requests.get", request_id=one.request_id)
+                answers.append(one if row is None else request_from(row))
+            return answers
+
+        return self._database.write(change)
+
+    def claim(
+        self, worker_id: str, claim_ms: int, dead: Callable[[str], bool], limit: int = 1
+    ) -> list[UpdateRequest]:
+        session = self._database.session
+        now_ms = session.now_ms()
+        left = [
+            (request_id, by)
+            for request_id, by, until_ms in session.all("requests.claimed")
+            if until_ms <= now_ms or dead(by)
+        ]
+        if not left and session.one("requests.due", now_ms=now_ms) is None:
+            return []
+
+        def change(session: Session) -> list[UpdateRequest]:
+            now_ms = session.now_ms()
+            for request_id, by in left:
+                session.all("requests.release", request_id=request_id, claimed_by=by)
+            found = session.all(
+                "requests.claim",
+                worker_id=worker_id,
+                now_ms=now_ms,
+                until_ms=now_ms + claim_ms,
+                row_limit=limit,
+            )
+            return [request_from(row) for row in found]
+
+        return self._database.write(change)
+
+    def renew(self, request: UpdateRequest, claim_ms: int) -> UpdateRequest | None:
+        def change(session: Session) -> UpdateRequest | None:
+            row = session.one(
+                "requests.renew",
+                request_id=request.request_id,
+                worker_id=request.claimed_by,
+                until_ms=session.now_ms() + claim_ms,
+            )
+            return None if row is None else request_from(row)
+
+        return self._database.write(change)
+
+    def settle(self, request: UpdateRequest, ending: Ending) -> bool:
+        def change(session: Session) -> bool:
+            row = session.one(
+                "requests.settle",
+                request_id=request.request_id,
+                worker_id=request.claimed_by,
+                state=ending.state,
+                outcome=ending.outcome,
+                reason=rows.storable(ending.reason),
+                run_id=ending.run_id,
+                ended_at_ms=session.now_ms(),
+            )
+            return row is not None
+
+        return self._database.write(change)
+
+    def reopen(self, request: UpdateRequest, not_before_ms: int, reason: str) -> bool:
+        def change(session: Session) -> bool:
+            row = session.one(
+                "requests.reopen",
+                request_id=request.request_id,
+                worker_id=request.claimed_by,
+                not_before_ms=not_before_ms,
+                reason=rows.storable(reason),
+            )
+            return row is not None
+
+        return self._database.write(change)
+
+    def await_approval(
+        self, request: UpdateRequest, plan: tuple[str, str], approval: Approval, entry: GovernanceEntry
+    ) -> bool:
+        def change(session: Session) -> bool:
+            digest, text = plan
+            row = session.one(
+                "requests.await_approval",
+                request_id=request.request_id,
+                worker_id=request.claimed_by,
+                plan_digest=digest,
+                reason=f"Waits for somebody else to approve its preview: kfm approve {approval.request_id}",
+            )
+            if row is None:
+                return False
+            session.all("previews.insert", digest=digest, plan=text, made_at_ms=session.now_ms())
+            session.all("approvals.insert", **approval_parameters(approval))
+            governance.append(session, [entry])
+            return True
+
+        return self._database.write(change)
+
+    def keep_preview(self, request_id: str | None, plan: tuple[str, str]) -> None:
+        def change(session: Session) -> None:
+            digest, text = plan
+            session.all("previews.insert", digest=digest, plan=text, made_at_ms=session.now_ms())
+            if request_id is not None:
+                session.all("requests.previewed", request_id=request_id, plan_digest=digest)
+
+        self._database.write(change)
+
+    def cancel(self, request_id: str, reason: str) -> bool:
+        return self._database.write(lambda session: cancel(session, request_id, reason))

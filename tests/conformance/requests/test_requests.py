@@ -1,0 +1,223 @@
+"""What is promised of requests, by every ledger."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from kfm.core.keys import request_id
+from kfm.core.records import GovernanceEntry
+from kfm.core.requests import Ending, UpdateRequest
+from kfm.core.schedule_states import Accounting, Instant, ScheduleState
+from kfm.store.ledger import SqlStore
+
+Open = Callable[[], SqlStore]
+CLAIM_MS = 60_000
+
+
+def made(name: str, **more: object) -> UpdateRequest:
+    key = f"sha256:{name}"
+    given = {
+        "request_id": request_id(key),
+        "key": key,
+        "kind": "webhook",
+        "source_id": "river",
+        "dataset_id": "rivers",
+        "window_start_ms": 0,
+        "window_end_ms": 86_400_000,
+        "actor": "webhook:river",
+        "accepted_at_ms": 1_000,
+        "details": {"scheme": "kfm", "checks": ["signature"]},
+        **more,
+    }
+    return UpdateRequest(**given)  # type: ignore[arg-type]
+
+
+def nobody(_worker: str) -> bool:
+    return False
+
+
+@pytest.mark.req("TRG-2")
+def test_accepted_once(open_store: Open) -> None:
+    """The same wish is accepted once: whoever repeats it, also in the same batch, is told of the first."""
+    requests = open_store().requests()
+    first, other = made("a", rationale="first"), made("b")
+    assert requests.accept([first, other, made("a", rationale="again")]) == [None, None, first]
+    (again,) = requests.accept([made("a", rationale="third")])
+    assert again is not None
+    assert again.rationale == "first"
+    assert requests.request(first.request_id) == first
+    assert requests.request("nowhere") is None
+
+
+@pytest.mark.req("TRG-2")
+def test_claimed_by_one(open_store: Open, kind: str) -> None:
+    """However many ask at once, each request is handed to one of them."""
+    store = open_store()
+    count, workers = 40, 1 if kind == "memory" else 4
+    store.requests().accept([made(str(number)) for number in range(count)])
+    got: list[list[str]] = [[] for _ in range(workers)]
+
+    def work(index: int) -> None:
+        mine = store if workers == 1 else open_store()
+        while claimed := mine.requests().claim(f"w{index}", CLAIM_MS, nobody, 3):
+            got[index] += [one.request_id for one in claimed]
+
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(workers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    everything = [one for mine in got for one in mine]
+    assert len(everything) == len(set(everything)) == count
+
+
+def test_a_claim_passes_on(open_store: Open) -> None:
+    """What a dead runner held, or one that overslept, is handed out again; then its word counts no more."""
+    requests = open_store().requests()
+    requests.accept([made("a")])
+    (first,) = requests.claim("w1", CLAIM_MS, nobody)
+    assert (first.state, first.claimed_by, first.tries) == ("running", "w1", 1)
+    assert requests.claim("w2", CLAIM_MS, nobody) == []
+    (second,) = requests.claim("w2", CLAIM_MS, "w1".__eq__)
+    assert (second.claimed_by, second.tries) == ("w2", 2)
+    assert requests.renew(first, CLAIM_MS) is None
+    assert not requests.settle(first, Ending(state="done", outcome="success", reason="late"))
+    assert requests.settle(second, Ending(state="done", outcome="success", reason="ok", run_id="r1"))
+    ended = requests.request(first.request_id)
+    assert ended is not None
+    assert (ended.state, ended.run_id, ended.reason, ended.is_settled) == ("done", "r1", "ok", True)
+    assert ended.ended_at_ms is not None
+    (lapsed,) = requests.accept([made("a")])
+    assert lapsed == ended
+
+
+def test_a_lapsed_claim_is_open_again(open_store: Open) -> None:
+    """A runner that does not renew loses what it held, although it lives."""
+    requests = open_store().requests()
+    requests.accept([made("a")])
+    requests.claim("w1", -1, nobody)
+    (again,) = requests.claim("w2", CLAIM_MS, nobody)
+    assert again.claimed_by == "w2"
+
+
+def test_later(open_store: Open) -> None:
+    """What can't begin now waits, with the reason, and is nobody's meanwhile."""
+    store = open_store()
+    requests = store.requests()
+    later_ms = store.now_ms() + 3_600_000
+    requests.accept([made("a")])
+    (claimed,) = requests.claim("w1", CLAIM_MS, nobody)
+    assert requests.reopen(claimed, later_ms, "rivers is busy\0")
+    assert requests.claim("w1", CLAIM_MS, nobody) == []
+    assert requests.next_due_ms() == later_ms
+    waiting = requests.request(claimed.request_id)
+    assert waiting is not None
+    assert (waiting.state, waiting.reason) == ("open", "rivers is busy\N{SYMBOL FOR NULL}")
+
+
+def test_cancelled(open_store: Open) -> None:
+    """What waits never begins, what runs learns of it when it renews, what has ended stays as it is."""
+    requests = open_store().requests()
+    requests.accept([made("a"), made("b", accepted_at_ms=2_000)])
+    (running,) = requests.claim("w1", CLAIM_MS, nobody)
+    waiting = next(one for one in requests.requests() if one.request_id != running.request_id)
+    assert requests.cancel(waiting.request_id, "a later one covers it")
+    assert requests.cancel(running.request_id, "a later one covers it")
+    renewed = requests.renew(running, CLAIM_MS)
+    assert renewed is not None
+    assert renewed.cancel == "a later one covers it"
+    assert requests.claim("w1", CLAIM_MS, nobody) == []
+    requests.settle(running, Ending(state="cancelled", outcome="cancelled", reason="stopped"))
+    assert not requests.cancel(running.request_id, "again")
+    assert {one.state for one in requests.requests()} == {"cancelled"}
+
+
+def test_pages(open_store: Open) -> None:
+    """Lists come newest first, page by page, and each filter holds."""
+    requests = open_store().requests()
+    requests.accept([made(str(n), accepted_at_ms=n // 2, source_id=f"s{n % 3}") for n in range(10)])
+    seen: list[UpdateRequest] = []
+    while page := requests.requests(
+        limit=3, before=(seen[-1].accepted_at_ms, seen[-1].request_id) if seen else None
+    ):
+        seen += page
+    assert len({one.request_id for one in seen}) == 10
+    assert [one.accepted_at_ms for one in seen] == sorted((n // 2 for n in range(10)), reverse=True)
+    assert len(requests.requests(source_id="s0")) == 4
+    assert requests.requests(state="done") == requests.requests(kind="cron") == []
+
+
+@pytest.mark.req("TRG-4")
+def test_previews_are_kept(open_store: Open) -> None:
+    """What a run is about to change is on record under its digest, once."""
+    requests = open_store().requests()
+    requests.accept([made("a")])
+    for _ in range(2):
+        requests.keep_preview(made("a").request_id, ("sha256:d", "the plan"))
+    assert requests.preview("sha256:d") == "the plan"
+    kept = requests.request(made("a").request_id)
+    assert kept is not None
+    assert kept.plan_digest == "sha256:d"
+
+
+# --- schedules ---------------------------------------------------------------------------
+
+
+def state(cursor_ms: int, version: int) -> ScheduleState:
+    return ScheduleState(schedule_id="daily", definition="d", cursor_ms=cursor_ms, version=version)
+
+
+@pytest.mark.req("TRG-2")
+def test_an_instant_has_one_fate(open_store: Open) -> None:
+    """Of two that account for the same instants one is heard; the other writes nothing at all."""
+    store = open_store()
+    states, requests = store.schedule_states(), store.requests()
+    assert states.account(Accounting(seen=None, state=state(1_000, 1)))
+    assert not states.account(Accounting(seen=None, state=state(9_000, 1)))
+    request = made("i", kind="cron", schedule_id="daily", instant_ms=2_000)
+    instant = Instant(
+        schedule_id="daily", instant_ms=2_000, last_ms=2_000, became="request", request_id=request.request_id
+    )
+    step = Accounting(seen=state(1_000, 1), state=state(2_000, 2), instants=(instant,), requests=(request,))
+    assert states.account(step)
+    rival = Accounting(
+        seen=state(1_000, 1),
+        state=state(3_000, 2),
+        instants=(Instant(schedule_id="daily", instant_ms=3_000, last_ms=3_000, became="missed"),),
+    )
+    assert not states.account(rival)
+    assert states.states() == {"daily": state(2_000, 2)}
+    assert states.instants("daily", 0, 10_000) == [instant]
+    assert requests.unsettled_of("daily") == [request]
+
+
+def test_spans_are_found_from_within(open_store: Open) -> None:
+    """A row that stands for many instants is found by any part of its span."""
+    states = open_store().schedule_states()
+    span = Instant(schedule_id="daily", instant_ms=1_000, last_ms=9_000, became="missed", reason="nobody")
+    states.account(Accounting(seen=None, state=state(9_000, 1), instants=(span,)))
+    assert states.instants("daily", 5_000, 6_000) == [span]
+    assert states.instants("daily", 9_001, 20_000) == states.instants("daily", 0, 1_000) == []
+
+
+def test_backfilled(open_store: Open) -> None:
+    """Instants that became nothing can be asked for afterwards: once."""
+    store = open_store()
+    states = store.schedule_states()
+    missed = Instant(schedule_id="daily", instant_ms=1_000, last_ms=1_000, became="missed", reason="nobody")
+    states.account(Accounting(seen=None, state=state(1_000, 1), instants=(missed,)))
+    request = made("i", kind="cron", schedule_id="daily", instant_ms=1_000)
+    instant = Instant(
+        schedule_id="daily",
+        instant_ms=1_000,
+        last_ms=1_000,
+        became="backfilled",
+        request_id=request.request_id,
+    )
+    entry = GovernanceEntry(kind="backfill", subject="daily", actor="ann", recorded_at_ms=1)
+    assert states.backfill([instant], [request], entry) == [request]
+    assert states.backfill([instant], [request], entry) == []
+    assert states.instants("daily", 0, 2_000) == [instant]
