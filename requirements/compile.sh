@@ -18,6 +18,9 @@ pin test pyproject.toml requirements/test.in requirements/build.in \
     --constraint requirements/demo.txt --constraint requirements/build.txt \
     --extra progress --extra postgres --extra objects --extra aws --extra parquet \
     --extra delta --extra lakefs --extra lineage --extra otel --extra serve
+# What a service is installed with; the same versions as are tested.
+pin service pyproject.toml --constraint requirements/test.txt \
+    --extra serve --extra postgres --extra objects --extra aws --extra parquet --extra lineage --extra otel
 # Frameworks in environments of their own, each with what kfm itself needs.
 for framework in airflow langgraph pgstac dbos; do
     pin "$framework" pyproject.toml "requirements/$framework.in" --constraint requirements/base.txt

@@ -90,6 +90,12 @@ def promtool() -> Iterator[str]:
     yield from _serve("promtool")
 
 
+@pytest.fixture(scope="session")
+def systemd_analyze() -> Iterator[str]:
+    """The path of systemd's checker of units."""
+    yield from _serve("systemd")
+
+
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     skipped: Counter[str] = Counter()
     for report in terminalreporter.stats.get("skipped", []):

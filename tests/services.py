@@ -293,6 +293,18 @@ def promtool() -> Iterator[str]:
     yield path
 
 
+# --- systemd -------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def systemd() -> Iterator[str]:
+    """The path of systemd's own checker of units. Nothing is started: no manager has to run here."""
+    path = shutil.which("systemd-analyze")
+    if path is None:
+        raise ServiceUnavailable("systemd-analyze is not installed (Debian package `systemd`)")
+    yield path
+
+
 # --- frameworks in environments of their own -------------------------------------------
 
 
@@ -336,6 +348,7 @@ STARTERS: dict[str, Callable[[], contextlib.AbstractContextManager[str]]] = {
     "s3": s3,
     "ministack": ministack,
     "promtool": promtool,
+    "systemd": systemd,
     "airflow": airflow,
     "langgraph": langgraph,
     "pgstac": pgstac,

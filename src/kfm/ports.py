@@ -420,9 +420,11 @@ class LedgerReader(Protocol):
         dataset_id: str | None = None,
         source_id: str | None = None,
         status: str | None = None,
+        since_ms: int = 0,
+        before: tuple[int, str] | None = None,
         limit: int = 50,
     ) -> list[Run]:
-        """Newest first."""
+        """Newest first; `before` is (start_time_ms, run_id) of the last one of the page before."""
 
     def invocations(self, *, run_id: str | None = None, limit: int = 50) -> list[Invocation]: ...
     def head(self, dataset_id: str) -> tuple[Promotion, Manifest] | None: ...

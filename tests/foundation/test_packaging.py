@@ -47,7 +47,8 @@ def test_everything_is_pinned_with_hashes_and_without_addresses() -> None:
     """A compiled file names versions and hashes, never a registry or a folder of one machine."""
     files = sorted((ROOT / "requirements").glob("*.txt"))
     frameworks = {"airflow", "dbos", "langgraph", "pgstac"}  # each in an environment of its own
-    assert {path.stem for path in files} == {"uv", "build", "base", "progress", "demo", "test", *frameworks}
+    ours = {"uv", "build", "base", "progress", "demo", "service", "test"}
+    assert {path.stem for path in files} == ours | frameworks
     for path in files:
         text = path.read_text()
         assert not re.search(r"://|^--(index|extra|find)|/(home|root|tmp|opt)/|^#", text, re.MULTILINE), path
@@ -59,7 +60,7 @@ def test_pins_agree_with_each_other() -> None:
     """The tests run with the versions that users get."""
     wanted = {
         requirement.name: str(requirement.specifier)
-        for name in ("build", "progress")
+        for name in ("build", "progress", "service")
         for requirement in _pinned(name)
     }
     tested = {requirement.name: str(requirement.specifier) for requirement in _pinned("test")}

@@ -20,9 +20,9 @@ UNITS = (
         "kfm.engine.polling",
         (
             (
-                "        report = kernel.wal.take_in(hearing.intake())\n",
+                "        hearing = hearing_of(kernel, self._queue.name)\n",
                 "        self._queue.acknowledge([one.receipt for one in messages])\n"
-                "        report = kernel.wal.take_in(hearing.intake())\n",
+                "        hearing = hearing_of(kernel, self._queue.name)\n",
             ),
         ),
     ),

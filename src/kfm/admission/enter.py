@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from kfm.admission.decide import Verdict, decide, is_live
 from kfm.admission.subject import Subject, forced
@@ -267,14 +267,12 @@ class Door:
         )
 
     def _known(self, subject: Subject, gates: tuple[GateResult, ...], revision: int) -> Circumstances:
-        return Circumstances(
-            gates=gates,
-            policies=self._policies,
-            key_documents={
-                "trigger": keys.trigger_document(subject.trigger, subject.work, revision),
-                "work": keys.work_document(subject.work, revision),
-            },
-        )
+        documents: dict[str, Any] = {"work": keys.work_document(subject.work, revision)}
+        if keys.names_itself(subject.trigger):
+            documents["trigger"] = keys.trigger_document(subject.trigger, subject.work, revision)
+        if subject.trigger.envelope:
+            documents["envelope"] = subject.trigger.envelope
+        return Circumstances(gates=gates, policies=self._policies, key_documents=documents)
 
     def _entries(
         self, subject: Subject, run: Run, verdict: Verdict, decision: GateDecision

@@ -4,23 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kfm.cli.output import instant, short_id, utc
+from kfm.cli.output import short_id, utc
 from kfm.core.wording import counted
-
-
-def ahead_documents(ahead: Any) -> dict[str, Any]:
-    upcoming = held = None
-    if ahead.next_run_id is not None:
-        upcoming = {
-            "run_id": ahead.next_run_id,
-            "dataset_id": ahead.next_dataset_id,
-            "at": instant(ahead.next_at_ms),
-            "waiting": ahead.waiting,
-            "command": "kfm retry --due",
-        }
-    if ahead.held:
-        held = {"count": ahead.held, "oldest": instant(ahead.held_since_ms), "command": "kfm quarantine list"}
-    return {"held": held, "next_retry": upcoming}
 
 
 def ahead_rows(document: dict[str, Any]) -> list[str]:

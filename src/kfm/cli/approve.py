@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from kfm.cli.options import session_options
 from kfm.cli.output import clipped, one_line, short_id, table
-from kfm.cli.quarantine import approval_document, held_document
 from kfm.cli.session import Session
 from kfm.core.errors import RationaleRequired, UsageError
 from kfm.core.wording import moment
-
-if TYPE_CHECKING:
-    from kfm.core.holding import Approval
-    from kfm.ports import LedgerReader
+from kfm.documents.held import approval_document, held_document, is_open
 
 
 @click.command()
@@ -69,22 +63,10 @@ def command(session: Session, request_id: str | None, actor: str | None, rationa
     return 0
 
 
-def _is_open(ledger: LedgerReader, one: Approval) -> bool:
-    """A release of what is held no more, or failed anew since, can't be approved: nobody has to see it.
-
-    Nor does anybody have to see a replay whose units have changed."""
-    if one.kind == "replay":
-        return not ledger.replay_reader().moved(one.subject, limit=1)
-    if one.kind != "release":
-        return True
-    held = ledger.held_one(one.subject)
-    return held is not None and held.state == "held"
-
-
 def _list(session: Session) -> int:
     with session.app(read_only=True) as app:
         ledger = app.ledger
-        found = [one for one in ledger.approvals(state="requested", limit=1000) if _is_open(ledger, one)]
+        found = [one for one in ledger.approvals(state="requested", limit=1000) if is_open(ledger, one)]
     rows = [
         (
             moment(one.requested_at_ms).removesuffix(" UTC"),

@@ -10,10 +10,11 @@ from typing import Any
 import click
 
 from kfm.cli.options import session_options
-from kfm.cli.output import instant, one_line, table
+from kfm.cli.output import one_line, table
 from kfm.cli.session import Session
 from kfm.core.errors import ChainBroken, UsageError
 from kfm.core.wording import counted, moment
+from kfm.documents.audit import entry_document
 
 LIMIT_MAX = 10_000
 ROWS_TOLD = 100_000
@@ -282,20 +283,7 @@ def list_entries(session: Session, kind: str | None, subject: str | None, limit:
     shown, more = found[:limit], len(found) > limit
     header = ("ROW", "RECORDED (UTC)", "KIND", "SUBJECT", "BY", "WHY")
     lines = table(header, [_row(one) for one in shown]) if shown else ["no entries"]
-    documents = [
-        {
-            "number": one.number,
-            "hash": one.hash,
-            "kind": one.entry.kind,
-            "subject": one.entry.subject,
-            "actor": one.entry.actor,
-            "recorded_at": instant(one.entry.recorded_at_ms),
-            "rationale": one.entry.rationale,
-            "ticket": one.entry.ticket,
-            "details": one.entry.details,
-        }
-        for one in shown
-    ]
+    documents = [entry_document(one) for one in shown]
     session.emit({"entries": documents, "more": more}, lines, rows=documents)
     if kind is not None and kinds and kind not in kinds:
         session.note(f"kinds on record: {', '.join(map(one_line, kinds))}")

@@ -6,11 +6,11 @@ from typing import Any
 
 import click
 
-from kfm.cli.breaker_lines import breaker_document, breaker_text
 from kfm.cli.options import session_options
 from kfm.cli.output import table, utc
 from kfm.cli.session import Session
 from kfm.core.errors import RationaleRequired, UsageError
+from kfm.documents.breakers import breaker_document, breaker_text
 
 
 @click.group(name="breaker")

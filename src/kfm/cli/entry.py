@@ -38,6 +38,7 @@ COMMANDS = {
     "branch": ("kfm.cli.branch", "List, compare, merge and revert branches of data."),
     "nodd": ("kfm.cli.nodd", "Read announcements of NOAA's open data; see what became of them."),
     "catalogue": ("kfm.cli.catalogue", "Search, show, serve and export the catalogue (STAC)."),
+    "serve": ("kfm.cli.serve", "Start updates for every reason there is; API and console."),
     "worker": ("kfm.cli.worker", "Take in what queues announce, and work it off."),
     "replay": ("kfm.cli.replay", "Bring back units: plan, run, inspect; drain dead letters."),
     "gc": ("kfm.cli.gc", "Remove stored bytes that no kept version needs."),

@@ -7,12 +7,12 @@ from typing import Any
 
 import click
 
-from kfm.cli.lookup import find_run_or_call
 from kfm.cli.options import session_options
 from kfm.cli.output import one_line
 from kfm.cli.session import Session
 from kfm.core.errors import BackendUnavailable, UsageError
 from kfm.core.wording import counted, readable_size
+from kfm.documents.finding import find_run_or_call
 
 
 @click.command()

@@ -10,11 +10,11 @@ import click
 from kfm.cli.options import session_options
 from kfm.cli.output import one_line, short_id
 from kfm.cli.pass_lines import COLOURS, counted_words
-from kfm.cli.places import directory_option, find_pass, opened
-from kfm.cli.run_state import WORDS
+from kfm.cli.places import directory_option, opened
 from kfm.cli.session import Session
 from kfm.core.errors import UsageError
 from kfm.core.wording import counted, moment
+from kfm.documents.passes import cells_of, find_pass, graph_document
 
 if TYPE_CHECKING:
     from kfm.runs.layout import Cell
@@ -53,28 +53,9 @@ def command(session: Session, directory: str | None, run: str, svg: str | None, 
 
         direct: Any = direction
         _write(svg, picture(cells, reads, title=title, said=said, direction=direct))
-    document = _document(found, cells, svg)
+    document = graph_document(found, cells, svg)
     lines = [one_line(title), one_line(said), "", *map(_coloured, sketch(cells, reads))]
     session.emit(document, [f"{svg}: {said}"] if svg is not None else lines, rows=document["nodes"])
-
-
-def cells_of(found: Any, records: dict[str, Any]) -> list[Cell]:
-    """Each node with the word for what is on record of it; nothing is on record of what has not ended."""
-    from kfm.runs.layout import Cell
-
-    cells: dict[str, Cell] = {}
-    for name, upstream in found.graph:
-        record = records.get(name)
-        if record is not None:
-            reason = record.error_code if record.outcome == "failed" else record.reason
-            cells[name] = Cell(name, WORDS[record.outcome], reason or "", record.duration_ms)
-        elif found.state == "running":
-            cells[name] = Cell(name, "running", "no record yet")
-        else:
-            bad = next((each for each in upstream if cells[each].word in ("failed", "blocked")), None)
-            why = f"{bad} {cells[bad].word}" if bad is not None else "the pass stopped before"
-            cells[name] = Cell(name, "blocked", why)
-    return list(cells.values())
 
 
 def _summary(found: Any, cells: list[Cell]) -> str:
@@ -94,31 +75,6 @@ def _coloured(line: str) -> str:
     sign = line[2:3] if line.startswith("  ") else ""
     word = {"+": "ran", "!": "failed", "-": "blocked", "~": "partial"}.get(sign)
     return f"\x1b[{COLOURS[word]}m{line}\x1b[0m" if word is not None else line
-
-
-def _document(found: Any, cells: list[Cell], svg: str | None) -> dict[str, Any]:
-    from kfm.runs.layout import depths
-
-    reads = dict(found.graph)
-    layer = depths(reads)
-    return {
-        "run_id": found.run_id,
-        "pipeline_id": found.pipeline_id,
-        "branch": found.branch,
-        "state": found.state,
-        "nodes": [
-            {
-                "node": cell.id,
-                "layer": layer[cell.id] + 1,
-                "word": cell.word,
-                "reason": cell.reason,
-                "duration_ms": cell.took_ms,
-                "reads": list(reads[cell.id]),
-            }
-            for cell in cells
-        ],
-        "svg": svg,
-    }
 
 
 def _write(path: str, text: str) -> None:

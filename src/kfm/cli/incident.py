@@ -6,15 +6,14 @@ from typing import Any
 
 import click
 
-from kfm.cli.incident_lines import incident_document
 from kfm.cli.options import session_options
-from kfm.cli.output import instant, one_line, short_id, table, utc
+from kfm.cli.output import one_line, short_id, table, utc
 from kfm.cli.session import Session
 from kfm.core.errors import RationaleRequired, UsageError
 from kfm.core.wording import counted
+from kfm.documents.incidents import find_incident, incident_document, told_document
 
 LIMIT_MAX = 10_000
-PREFIX_CHARS_MIN = 4
 SUBJECTS_SHOWN_MAX = 100
 
 
@@ -74,7 +73,7 @@ def show_incident(session: Session, wanted: str) -> None:
     document = {
         "incident": incident_document(incident),
         "subjects": subjects,
-        "told": [_told_document(one) for one in told],
+        "told": [told_document(one) for one in told],
     }
     session.emit(document, _lines(document))
 
@@ -141,38 +140,6 @@ def deliver(session: Session) -> int:
 
 
 # --- finding and telling -----------------------------------------------------------------
-
-
-def find_incident(ledger: Any, wanted: str) -> Any:
-    """By its id or its cause's, or by the beginning of either, if that is enough to tell."""
-    start = wanted.lower()
-    if len(start) < PREFIX_CHARS_MIN or not start.replace("-", "").isalnum() or not start.isascii():
-        raise UsageError(
-            f"`{wanted}` is no beginning of an id: give at least {PREFIX_CHARS_MIN} of its characters.",
-            remedy="`kfm incident list` has them.",
-        )
-    found = ledger.find_incidents(start)
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise UsageError(f"Several incidents begin with `{wanted}`.", remedy="Give more of the id.")
-    raise UsageError(
-        f"There is no incident `{wanted}`; of one cause the latest is kept.",
-        remedy="`kfm incident list --all` has all.",
-    )
-
-
-def _told_document(told: Any) -> dict[str, Any]:
-    import msgspec
-
-    return {
-        "change_id": told.change_id,
-        "change": msgspec.json.decode(told.body)["data"]["change"],
-        "at": instant(told.recorded_at_ms),
-        "hook": told.hook,
-        "tries": told.tries,
-        "delivered_at": instant(told.delivered_at_ms),
-    }
 
 
 def _pass_document(name: str, delivered: Any) -> dict[str, Any]:

@@ -7,15 +7,16 @@ from functools import partial
 from typing import Any
 
 import click
-import msgspec
 
-from kfm.cli.lookup import find_run_or_call, find_unit, is_wal_id
 from kfm.cli.options import session_options
 from kfm.cli.output import instant, one_line, table
-from kfm.cli.places import directory_option, find_pass, opened
+from kfm.cli.places import directory_option, opened
 from kfm.cli.session import Session
 from kfm.core.errors import UsageError
 from kfm.core.wording import counted, moment
+from kfm.documents.finding import find_run_or_call, find_unit, is_wal_id
+from kfm.documents.lineage import event_document
+from kfm.documents.passes import find_pass
 
 PASS_MS = 60_000
 WAIT_STEP_MS = 1_000
@@ -64,7 +65,7 @@ def _show(session: Session, subject: str, letters: list[Any], now_ms: int, raw: 
     if raw:
         _print_stored([letter.body for letter in letters], session.output)
         return
-    documents = [_event_document(letter, now_ms) for letter in letters]
+    documents = [event_document(letter, now_ms) for letter in letters]
     lines = _attempt_table(documents) if documents else ["no events: there was no lineage when it began"]
     session.emit({"subject": subject, "events": documents}, lines, rows=documents)
 
@@ -119,26 +120,6 @@ def _print_stored(bodies: list[str], output: str) -> None:
         sys.stdout.write("[" + ",\n".join(bodies) + "]\n")
     else:
         sys.stdout.write("".join(f"{body}\n" for body in bodies))
-
-
-def _event_document(letter: Any, now_ms: int) -> dict[str, Any]:
-    event = msgspec.json.decode(letter.body)
-    state = event["run"]["facets"]["kfmRunState"]
-    waits = letter.delivered_at_ms is None and letter.not_before_ms > now_ms
-    return {
-        "number": letter.number,
-        "event_id": letter.event_id,
-        "event_type": event["eventType"],
-        "event_time": event["eventTime"],
-        "lineage_id": event["run"]["runId"],
-        "job": event["job"]["name"],
-        "kind": state["kind"],
-        "attempt": state["attempt"],
-        "node": state.get("node") or (state.get("dataset_id", "") if state["kind"] == "pass-node" else ""),
-        "tries": letter.tries,
-        "delivered_at": instant(letter.delivered_at_ms),
-        "not_before": instant(letter.not_before_ms) if waits else None,
-    }
 
 
 def _attempt_table(documents: list[dict[str, Any]]) -> list[str]:

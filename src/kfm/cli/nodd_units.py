@@ -6,13 +6,13 @@ from typing import Any
 
 import click
 
-from kfm.cli.lookup import find_unit
 from kfm.cli.options import session_options
 from kfm.cli.output import instant, table, utc
 from kfm.cli.past import past_ms
 from kfm.cli.session import Session
 from kfm.core.records import UNIT_STATUSES
 from kfm.core.wording import duration
+from kfm.documents.finding import find_unit
 
 LIMIT_MAX = 100_000
 
@@ -34,8 +34,9 @@ def units(
     A unit is one announced object and what became of it. `kfm nodd show UNIT` has all of one, `kfm explain
     UNIT` says what it waits for, and `kfm replay` brings back those that were given up.
     """
-    from kfm.cli.unit_lines import unit_document, unit_rows
+    from kfm.cli.unit_lines import unit_rows
     from kfm.core.wal import Wanted
+    from kfm.documents.units import unit_document
 
     with session.app(read_only=True) as app:
         wanted = Wanted(
@@ -66,7 +67,8 @@ def show(session: Session, unit: str) -> None:
 
 
 def show_unit(session: Session, wanted: str) -> None:
-    from kfm.cli.unit_lines import stored_document, stored_lines
+    from kfm.cli.unit_lines import stored_lines
+    from kfm.documents.units import stored_document
 
     with session.app(read_only=True) as app:
         reader = app.ledger.unit_reader()

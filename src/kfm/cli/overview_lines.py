@@ -1,10 +1,19 @@
-"""How `kfm status` is told to people."""
+"""`kfm status`, as it is told to people."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from kfm.cli.output import between, duration, one_line, short_id, table, utc
+from kfm.cli.session import Session
+from kfm.documents.overview import gather
+
+
+def show_status(session: Session) -> int:
+    with session.app(read_only=True) as app:
+        document = gather(app)
+    session.emit(document, render(document))
+    return 0
 
 
 def render(document: dict[str, Any]) -> list[str]:
@@ -109,7 +118,7 @@ def _switch_rows(document: dict[str, Any]) -> list[str]:
 def _breaker_rows(document: dict[str, Any]) -> list[str]:
     if not document["breakers"]:
         return []
-    from kfm.cli.breaker_lines import breaker_text
+    from kfm.documents.breakers import breaker_text
 
     return [f"  {breaker_text(breaker)}" for breaker in document["breakers"]]
 
@@ -117,9 +126,9 @@ def _breaker_rows(document: dict[str, Any]) -> list[str]:
 def _incident_rows(document: dict[str, Any]) -> list[str]:
     if not document["incidents"]:
         return []
-    from kfm.cli.incident_lines import incident_rows
+    from kfm.documents.incidents import incident_text
 
-    return incident_rows(document["incidents"])
+    return [f"  {short_id(each['incident_id'])}  {incident_text(each)}" for each in document["incidents"]]
 
 
 def _ahead_rows(document: dict[str, Any]) -> list[str]:

@@ -13,11 +13,12 @@ import click
 from kfm.cli import pass_lines as lines
 from kfm.cli.failures import annotate
 from kfm.cli.options import session_options
-from kfm.cli.places import directory_option, find_pass, opened
+from kfm.cli.places import directory_option, opened
 from kfm.cli.session import Session
 from kfm.cli.signals import held
 from kfm.cli.streams import data_apart
 from kfm.core.wording import counted
+from kfm.documents.passes import find_pass
 
 JOBS_MAX = 256
 NAME_CHARS = 40

@@ -15,12 +15,7 @@ from kfm.core.errors import ConfigNotFound, UsageError
 
 if TYPE_CHECKING:
     from kfm.config import Loaded
-    from kfm.core.run_states import Pass
     from kfm.wiring.passes import Place
-
-PREFIX_CHARS_MIN = 4
-SEARCHED_MAX = 10_000
-NAMED_MAX = 3
 
 
 def directory_option(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -69,32 +64,3 @@ def _loaded(session: Session, directory: str | None) -> Loaded | None:
         if session.config is not None:
             raise
         return None
-
-
-def find_pass(tables: Any, wanted: str) -> Pass:
-    """A pass by its run's id, or by the beginning of it if that is enough to tell; `last` is the newest."""
-    found: Pass | None = tables.get(wanted)
-    if found is not None:
-        return found
-    remedy = "`kfm run-state list` shows them."
-    listed = tables.passes(limit=SEARCHED_MAX)
-    if wanted == "last" and listed:
-        fitting = listed[:1]
-    elif len(wanted) < PREFIX_CHARS_MIN:
-        raise UsageError(
-            f"`{wanted}` is too short for a run: give at least {PREFIX_CHARS_MIN} characters of its id.",
-            remedy=remedy,
-        )
-    else:
-        fitting = [each for each in listed if each.run_id.startswith(wanted)]
-    if not fitting:
-        raise UsageError(f"There is no pass `{wanted}`.", remedy=remedy)
-    if len(fitting) > 1:
-        names = ", ".join(each.run_id for each in fitting[:NAMED_MAX])
-        more = f" and {len(fitting) - NAMED_MAX} more" if len(fitting) > NAMED_MAX else ""
-        raise UsageError(
-            f"Several passes begin with `{wanted}`: {names}{more}.", remedy="Give more of the id."
-        )
-    whole: Pass | None = tables.get(fitting[0].run_id)
-    assert whole is not None
-    return whole

@@ -7,13 +7,13 @@ from typing import Any
 import click
 
 from kfm.cli.options import session_options
-from kfm.cli.output import instant, one_line, short_id, table
+from kfm.cli.output import one_line, short_id, table
 from kfm.cli.session import Session
 from kfm.core.errors import RationaleRequired, UsageError
 from kfm.core.wording import moment
+from kfm.documents.held import approval_document, find_held, held_document
 
 LIMIT_MAX = 10_000
-PREFIX_CHARS_MIN = 4
 NEEDS_APPROVAL = 3
 
 
@@ -119,79 +119,6 @@ def release(session: Session, wanted: str, rationale: str | None, ticket: str | 
 
 
 # --- finding and telling -----------------------------------------------------------------
-
-
-def find_held(ledger: Any, wanted: str) -> Any:
-    """By the entry's own id or its run's, or by the beginning of either, if that is enough to tell."""
-    exact = ledger.held_one(wanted)
-    if exact is not None:
-        return exact
-    if len(wanted) < PREFIX_CHARS_MIN:
-        raise UsageError(
-            f"`{wanted}` is too short: give at least {PREFIX_CHARS_MIN} characters of the id.",
-            remedy="`kfm quarantine list` has them.",
-        )
-    start = wanted.lower()
-    every = ledger.held(limit=LIMIT_MAX)
-    found = [one for one in every if one.held_id.startswith(start)]
-    if not found:
-        of_run = [one for one in every if one.subject.lower().startswith(start)]
-        # Of one run only the last entry can still be held.
-        newest = {one.subject: one for one in reversed(of_run)}
-        found = list(newest.values())
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise UsageError(f"Several entries begin with `{wanted}`.", remedy="Give more of the id.")
-    raise UsageError(
-        f"Nothing of the id `{wanted}` is or was held.", remedy="`kfm quarantine list --all` has all."
-    )
-
-
-def held_document(held: Any) -> dict[str, Any]:
-    return {
-        "held_id": held.held_id,
-        "kind": held.kind,
-        "grain": held.grain,
-        "subject": held.subject,
-        "dataset_id": held.dataset_id,
-        "source_id": held.source_id,
-        "payload_hash": held.payload_hash,
-        "source_ids": list(held.source_ids),
-        "code_sha": held.code_sha,
-        "idempotency_key": held.idempotency_key,
-        "attempts": held.attempts,
-        "error_classes": list(held.error_classes),
-        "error_code": held.error_code,
-        "error_message": held.error_message,
-        "reason": held.reason,
-        "held_at": instant(held.held_at_ms),
-        "state": held.state,
-        "released_at": instant(held.released_at_ms),
-        "released_by": held.released_by,
-    }
-
-
-def approval_document(approval: Any) -> dict[str, Any]:
-    return {
-        "request_id": approval.request_id,
-        "kind": approval.kind,
-        "subject": approval.subject,
-        "digest": approval.digest,
-        "requested_by": approval.requested_by,
-        "requested_at": instant(approval.requested_at_ms),
-        "rationale": approval.rationale,
-        "ticket": approval.ticket,
-        "state": approval.state,
-        "approved_by": approval.approved_by,
-        "approved_at": instant(approval.approved_at_ms),
-        "approval_rationale": approval.approval_rationale,
-        "about": approval.about,
-        "dataset_id": approval.dataset_id,
-        "expires_at": instant(approval.expires_at_ms),
-        "used_by": approval.used_by,
-        "used_at": instant(approval.used_at_ms),
-    }
 
 
 def _lines(held: Any, requests: list[Any]) -> list[str]:

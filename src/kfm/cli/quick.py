@@ -32,6 +32,6 @@ def quick_status(arguments: Sequence[str]) -> int | None:
     if session is None:
         return None
     from kfm.cli.ending import guarded
-    from kfm.cli.overview import show_status
+    from kfm.cli.overview_lines import show_status
 
     return guarded(lambda: show_status(session), arguments)

@@ -209,8 +209,8 @@ def _run(session: Session, app: Any, plan: Any, wish: dict[str, Any]) -> int:
 
 
 def _emit_run(session: Session, app: Any, plan: Any, carried: Any, request: Any, code: int) -> None:
-    from kfm.cli.quarantine import approval_document
     from kfm.cli.replay_lines import plan_lines, receipt_document, replay_document, replay_line
+    from kfm.documents.held import approval_document
 
     reader = app.ledger.replay_reader()
     replay = reader.replay(plan.replay_id)

@@ -31,7 +31,7 @@ def inspect(session: Session, replay_id: str | None, limit: int) -> None:
     shown with its value as it is and as it would have been. Without REPLAY: list replays, newest first.
     """
     from kfm.cli import replay_lines as told
-    from kfm.cli.quarantine import approval_document
+    from kfm.documents.held import approval_document
 
     with session.app(read_only=True) as app:
         reader = app.ledger.replay_reader()

@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from kfm.cli.lookup import is_wal_id
 from kfm.cli.past import past_ms
 from kfm.core.errors import UsageError
 from kfm.core.records import UNIT_STATUSES
 from kfm.core.replays import MODES, ReplayPlan, ReplaySpec, Selection, check_plan
+from kfm.documents.finding import is_wal_id
 
 FILE_BYTES_MAX = 64 * 1024 * 1024
 LIMIT_MAX = 1_000_000

@@ -6,12 +6,13 @@ from typing import Any
 
 import click
 
-from kfm.cli.lookup import find_run
 from kfm.cli.options import session_options
-from kfm.cli.quarantine import NEEDS_APPROVAL, approval_document
+from kfm.cli.quarantine import NEEDS_APPROVAL
 from kfm.cli.selection import choose, require_window
 from kfm.cli.session import Session
 from kfm.core.errors import RationaleRequired, UsageError
+from kfm.documents.finding import find_run
+from kfm.documents.held import approval_document
 
 
 @click.command()

@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 
-from kfm.cli.lookup import find_run
 from kfm.cli.options import session_options
 from kfm.cli.output import instant, one_line, short_id, table
 from kfm.cli.progress import watched
@@ -16,6 +15,7 @@ from kfm.cli.run import hand_over, summarise
 from kfm.cli.session import Session
 from kfm.core.errors import BackendUnavailable, Cancelled, StoreCorrupt, StoreUnsafe, UsageError
 from kfm.core.wording import counted, moment
+from kfm.documents.finding import find_run
 
 PAUSE_MAX_MS = 30_000  # how long a new failure of another process may go unseen
 PAUSE_MIN_MS = 1_000

@@ -10,17 +10,16 @@ from typing import Any
 import click
 
 from kfm.cli.options import session_options
-from kfm.cli.output import duration, instant, one_line, short_id, table
+from kfm.cli.output import duration, one_line, short_id, table
 from kfm.cli.pass_lines import counted_words
-from kfm.cli.places import directory_option, find_pass, opened
+from kfm.cli.places import directory_option, opened
 from kfm.cli.session import Session
 from kfm.core.errors import UsageError
 from kfm.core.wording import counted, moment, readable_size
+from kfm.documents.passes import WORDS, find_pass, node_document, pass_document
 
 LIMIT_MAX = 10_000
 NAMED_MAX = 5
-# What a record says, and the word that people read for it.
-WORDS = {"success": "ran", "skipped": "unchanged", "failed": "failed", "partial": "partial"}
 
 
 @click.group(name="run-state")
@@ -322,25 +321,3 @@ def _node_lines(node: Any) -> list[str]:
 
 
 # --- for programs ------------------------------------------------------------------------
-
-
-def pass_document(found: Any) -> dict[str, Any]:
-    return {
-        "run_id": found.run_id,
-        "pipeline_id": found.pipeline_id,
-        "branch": found.branch,
-        "state": found.state,
-        "attempt": found.attempt,
-        "started_at": instant(found.started_at_ms),
-        "ended_at": instant(found.ended_at_ms),
-        "counts": found.counts,
-        "commit": found.commit,
-        "error_code": found.error_code,
-    }
-
-
-def node_document(node: Any) -> dict[str, Any]:
-    """The record as everybody knows it: run-state.schema.json."""
-    from kfm.core.run_states import to_document
-
-    return to_document(node)

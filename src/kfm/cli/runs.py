@@ -7,40 +7,13 @@ from typing import Any
 import click
 
 from kfm.cli.options import session_options
-from kfm.cli.output import duration, instant, short_id, table
+from kfm.cli.output import duration, short_id, table
 from kfm.cli.session import Session
 from kfm.core.wording import counted, moment, span
+from kfm.documents.runs import run_document
 
 LIMIT_MAX = 10_000
 EXPORT_MAX = 10_000_000
-
-
-def run_document(run: Any) -> dict[str, Any]:
-    """A run as JSON output shows it: the ledger's record, with times as text."""
-    return {
-        "run_id": run.run_id,
-        "source_id": run.source_id,
-        "dataset_id": run.dataset_id,
-        "pipeline_id": run.pipeline_id,
-        "idempotency_key": run.idempotency_key,
-        "work_key": run.work_key,
-        "revision": run.revision,
-        "trigger_type": run.trigger_type,
-        "window_spec": run.window_spec,
-        "window_start": instant(run.window_start_ms),
-        "window_end": instant(run.window_end_ms),
-        "partition": run.partition,
-        "pipeline_version": run.pipeline_version,
-        "status": run.status,
-        "attempts": run.attempts,
-        "start_time_utc": instant(run.start_time_ms),
-        "end_time_utc": instant(run.end_time_ms),
-        "version_id": run.version_id,
-        "error_code": run.error_code,
-        "error_message": run.error_message,
-        "force": run.force,
-        "correction": run.correction,
-    }
 
 
 @click.command()

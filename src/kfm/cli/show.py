@@ -7,14 +7,12 @@ from typing import Any
 import click
 
 from kfm.cli.explain import untold_refusals
-from kfm.cli.lookup import find_run, is_wal_id
 from kfm.cli.options import session_options
-from kfm.cli.output import between, instant, one_line, utc
-from kfm.cli.runs import run_document
+from kfm.cli.output import between, one_line, utc
 from kfm.cli.session import Session
+from kfm.documents.finding import is_wal_id
+from kfm.documents.runs import shown_run
 
-CALLS_MAX = 100
-PROMOTIONS_MAX = 1000
 # Told in one line of its own, or only of interest to programs.
 _NOT_TOLD = ("window_start", "window_end", "version_id", "force")
 
@@ -33,44 +31,8 @@ def command(session: Session, run: str) -> None:
         show_unit(session, run)
         return
     with session.app(read_only=True) as app:
-        document = gather(app.ledger, run)
+        document = shown_run(app.ledger, run)
     session.emit(document, render(document))
-
-
-def gather(ledger: Any, wanted: str) -> dict[str, Any]:
-    run = find_run(ledger, wanted)
-    promotions = ledger.promotions(run.dataset_id, limit=PROMOTIONS_MAX)
-    return {
-        "run": run_document(run),
-        "version": next((p.sequence for p in promotions if p.version_id == run.version_id), None),
-        "invocations": [
-            invocation_document(call) for call in ledger.invocations(run_id=run.run_id, limit=CALLS_MAX)
-        ],
-        "promotions": [
-            {
-                "version": promotion.sequence,
-                "version_id": promotion.version_id,
-                "promoted_at": instant(promotion.promoted_at_ms),
-            }
-            for promotion in promotions
-            if promotion.run_id == run.run_id
-        ],
-    }
-
-
-def invocation_document(call: Any) -> dict[str, Any]:
-    return {
-        "invocation_id": call.invocation_id,
-        "outcome": call.outcome,
-        "trigger_type": call.trigger_type,
-        "requested_at": instant(call.requested_at_ms),
-        "actor": call.actor,
-        "claimed_actor": call.claimed_actor,
-        "rationale": call.rationale,
-        "ticket": call.ticket,
-        "reason": call.reason,
-        "gates": list(call.gates),
-    }
 
 
 def render(document: dict[str, Any]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from kfm.cli.options import session_options
-from kfm.cli.overview import show_status
+from kfm.cli.overview_lines import show_status
 from kfm.cli.session import Session
 
 

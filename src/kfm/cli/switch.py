@@ -8,10 +8,10 @@ import click
 
 from kfm.cli.options import session_options
 from kfm.cli.output import one_line, table
-from kfm.cli.overview import switch_document
 from kfm.cli.session import Session
 from kfm.core.errors import RationaleRequired, UsageError
 from kfm.core.wording import moment
+from kfm.documents.overview import switch_document
 
 MEANING = {
     "running": "work may start",

@@ -18,6 +18,7 @@ from kfm.configuration.inline_secrets import inline_secrets
 from kfm.configuration.people import people_problems
 from kfm.configuration.run_state import run_state_problems
 from kfm.configuration.shape import gathered, nearest
+from kfm.configuration.webhooks import serve_problems, webhook_problems
 from kfm.core.energy import FIGURE_MIN, FIGURES_MAX
 from kfm.core.errors import ConfigError, WindowError
 from kfm.core.own_output import own_places, takes_in
@@ -61,6 +62,8 @@ def check(document: Document, settings: Settings) -> None:
         *hook_problems(settings),
         *ingest_problems(settings),
         *people_problems(settings),
+        *webhook_problems(settings),
+        *serve_problems(settings),
         *inline_secrets(settings),
     ]
     if problems:

@@ -12,6 +12,7 @@ from kfm.core.redact import MASK, redact_url
 from kfm.core.settings import Settings
 
 _ADDRESSES = ("bucket", "store")
+_NO_SECRET = ".webhook.signature"  # how it is made, not one
 
 
 def fields(settings: Settings) -> Iterator[str]:
@@ -46,9 +47,13 @@ def _plain(value: tuple[Any, ...]) -> bool:
 
 def public(path: str, value: Any) -> Any:
     """A value as it may be printed. References are shown, what they refer to never is."""
-    if not isinstance(value, str) or is_reference(value):
-        return list(value) if isinstance(value, tuple) else value
+    if isinstance(value, tuple):
+        return [public(f"{path}[{index}]", item) for index, item in enumerate(value)]
+    if not isinstance(value, str) or is_reference(value) or path.endswith(_NO_SECRET):
+        return value
     name = path.rpartition(".")[2]
+    if name.startswith("secrets["):
+        return MASK
     if name in _ADDRESSES or is_address_name(name):
         return redact_url(value)
     return MASK if names_secret(name) and value else value

@@ -57,6 +57,8 @@ def secret_references(settings: Settings) -> Iterator[str]:
         yield from _all(source.headers)
         yield from _all(source.params)
         yield from _named(source.bucket_options)
+        if source.webhook is not None:
+            yield from filter(_is_reference, source.webhook.secrets)
     for target in settings.publish:
         yield from _named(target.options)
     for hook in settings.incidents:

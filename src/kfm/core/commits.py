@@ -124,6 +124,7 @@ class Approve(Record, frozen=True):
     rationale: str
     names: tuple[str, ...] = ()  # every name of whoever agrees
     held_id: str | None = None  # what is released
+    update: str | None = None  # the request that may run now
     grant: RetryState | None = None
     valid_ms: int | None = None  # how long an attempt may be made
     entries: tuple[GovernanceEntry, ...] = ()

@@ -166,6 +166,19 @@ class MalformedJson(UsageError):
     remedy = "Correct the document as the message says."
 
 
+class WebhookMalformed(UsageError):
+    """The body of a webhook can't be understood.
+
+    It is a JSON object that all readers understand alike: no name twice, no
+    NaN, UTF-8. Signed with X-KFM-Signature it has `source_id`, `trigger`,
+    `event_type` and `sent_at`, may have `request_uuid`, `dry_run`, `metadata`
+    and `integrity`, and nothing else.
+    """
+
+    code = "KFM220"
+    remedy = "Correct the sender as the detail says; `kfm webhook sign` makes a body that is understood."
+
+
 class RefNotFound(UsageError):
     """There is no such branch, tag or commit.
 
@@ -357,6 +370,33 @@ class ReplayTooLarge(Refused):
 
     code = "KFM313"
     remedy = "Narrow the selection, or take a part of it with --limit; what is left is another replay."
+
+
+class WebhookRefused(Refused):
+    """The webhook was refused: it is not signed by somebody who may ask, for this source, about now.
+
+    Also where there is no such source: a stranger is not told which there
+    are. The reason stands in `webhook_failures.jsonl` in the state folder, by
+    the hash of what was sent.
+    """
+
+    code = "KFM320"
+    remedy = (
+        "Compare the sender's secret with `webhook.secrets` of the source, and its clock with ours; "
+        "`kfm webhook send` shows a request that passes."
+    )
+
+
+class WebhookReused(Refused):
+    """This request was accepted before; it was not accepted again.
+
+    A `request_uuid` (or the id of a Standard Webhook, or the body itself) is
+    good for one use. The answer names the request that used it and, once
+    there is one, its run.
+    """
+
+    code = "KFM321"
+    remedy = "Nothing, if it was sent twice. For another update send another `request_uuid`."
 
 
 class BranchProtected(Refused):

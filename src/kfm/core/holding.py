@@ -71,9 +71,9 @@ class Approval(Record, frozen=True):
     """One wish that needs a second person."""
 
     request_id: str
-    # Of what is held; at work that the policies ask an approval for; of units that had ended.
-    kind: Literal["release", "attempt", "replay"]
-    subject: str  # what it is about: a held id, the work's base key, or a replay's id
+    # Of what is held; at work that the policies ask an approval for; of units that had ended; of a preview.
+    kind: Literal["release", "attempt", "replay", "update"]
+    subject: str  # what it is about: a held id, the work's base key, a replay's id, or a request's
     digest: str  # of what was asked for, as it was then
     requested_by: str
     requested_at_ms: int

@@ -169,6 +169,16 @@ def trigger_document(trigger: Trigger, work: Work, revision: int = 0) -> dict[st
     return {**document, "revision": _whole(revision, "revision")} if revision else document
 
 
+def names_itself(trigger: Trigger) -> bool:
+    """Does it say what its key is made of? An attempt at the run of a request or an event, made again, does
+    not: the run has the key, and its first attempt the document."""
+    if trigger.type == "webhook":
+        return trigger.request_uuid is not None
+    if trigger.type == "upstream-event":
+        return bool(trigger.member_keys or trigger.message_id or trigger.source_uri)
+    return trigger.type != "retry"
+
+
 def trigger_key(trigger: Trigger, work: Work, revision: int = 0) -> str:
     """The documented idempotency key: the same request acts once."""
     return key_of(trigger_document(trigger, work, revision))

@@ -48,6 +48,7 @@ class Trigger(Record, frozen=True):
     source_uri: str | None = None
     content_tag: str | None = None  # etag, md5 or version of the announced object
     member_keys: tuple[str, ...] = ()  # coalesced upstream events
+    envelope: dict[str, str] = {}  # webhook: hash, signature, event type; nothing that it said
     force: int = 0
     correction: str | None = None
     actor: str = "unknown"

@@ -27,7 +27,8 @@ READ_CHARS_MAX = 8 * TEXT_CHARS_MAX  # what is looked at of a text that will be 
 
 _URL = re.compile(r"\b[a-zA-Z][a-zA-Z0-9+.-]{1,30}://[^\s\"'<>`]+")
 _HEADER = re.compile(
-    r"(?i)\b((?:proxy-)?authorization|cookie|set-cookie|x-api-key|x-amz-security-token|x-kfm-signature|webhook-signature)"
+    r"(?i)\b((?:proxy-)?authorization|cookie|set-cookie|x-api-key|x-amz-security-token|x-kfm-signature"
+    r"|webhook-signature|x-hub-signature(?:-256)?)"
     r"([\"']?\s*[:=]\s*)[^\r\n]+"
 )
 _SCHEME = re.compile(r"(?i)\b(bearer|basic|token)\s+[a-z0-9._~+/=-]{8,}")

@@ -243,13 +243,15 @@ class Missed(Record, frozen=True):
     left_out: tuple[LeftOut, ...] = ()
 
 
-def missed_instants(schedule: Schedule, after_ms: int, until_ms: int) -> Missed:
+def missed_instants(schedule: Schedule, after_ms: int, until_ms: int, at_ms: int | None = None) -> Missed:
     """What to do about the instants after one moment up to and including another, at that other moment.
 
-    Of those within the window the latest are made up for: one, or as many as the cap allows.
+    Of those within the window, which ends there or at `at_ms`, the latest are made up for: one, or as many
+    as the cap allows.
     """
     policy = schedule.missed
-    since_ms = max(after_ms + 1, until_ms - policy.within_ms)
+    since_ms = max(after_ms + 1, (until_ms if at_ms is None else at_ms) - policy.within_ms)
+    since_ms = min(since_ms, until_ms + 1)
     count = {"all": policy.cap, "last": 1, "none": 0}[policy.run]
     run_ms = latest_instants(schedule, since_ms, until_ms + 1, count) if count else ()
     rest_ms = run_ms[0] if run_ms else until_ms + 1

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+SHORT_ID_CHARS = 13
+
 
 def counted(count: int, word: str) -> str:
     """1 file, 2 files."""
@@ -47,3 +49,29 @@ def duration(ms: int) -> str:
     minutes, seconds = divmod(ms // 1000, 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds} s"
+
+
+def instant(at_ms: int | None) -> str | None:
+    """RFC 3339 in UTC, to the millisecond: what documents hold."""
+    if at_ms is None:
+        return None
+    try:
+        moment = datetime.fromtimestamp(at_ms // 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return f"{at_ms} ms after 1970-01-01T00:00:00Z"
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{at_ms % 1000:03d}Z"
+
+
+def utc(text: str) -> str:
+    """An instant of a document, for people: `2026-01-31 06:00:00 UTC`."""
+    return f"{text[:19].replace('T', ' ')} UTC"
+
+
+def short_id(run_id: str) -> str:
+    """Enough of a run's id to tell it from all others; every command takes it."""
+    return run_id[:SHORT_ID_CHARS]
+
+
+def one_line(text: str) -> str:
+    """Text from outside may hold anything; a terminal must not obey it."""
+    return "".join(char if char.isprintable() else " " for char in text)

@@ -10,7 +10,7 @@ import msgspec
 
 from kfm.admission.subject import Subject
 from kfm.core.canonical import INT_MAX, canonical_bytes
-from kfm.core.keys import attempt_id, trigger_document, work_document
+from kfm.core.keys import attempt_id, names_itself, trigger_document, work_document
 from kfm.core.records import Record, Run
 from kfm.core.redact import Discretion, within
 from kfm.core.times import rfc3339
@@ -211,7 +211,11 @@ def idempotency_document(run: Run, subject: Subject, outcome: str, *, dry_run: b
         "error_code": run.error_code,
         "dry_run": dry_run,
         "key_documents": {
-            "trigger": trigger_document(subject.trigger, subject.work, run.revision),
+            **(
+                {"trigger": trigger_document(subject.trigger, subject.work, run.revision)}
+                if names_itself(subject.trigger)
+                else {}
+            ),
             "work": work_document(subject.work, run.revision),
         },
     }

@@ -35,6 +35,7 @@ from kfm.telemetry.off import Off
 if TYPE_CHECKING:
     from kfm.calls.tried import FailedTry
     from kfm.engine.passes import PassKernel
+    from kfm.publish.plan import Plan
     from kfm.runs.declare import Pipeline
 
 
@@ -103,6 +104,11 @@ class Kernel:
     overheard: Callable[[Overhearing, int], AbstractContextManager[None]] = _unheard
     # When the schedule begins its next run, which takes over what a failed one leaves; None: no schedule.
     next_scheduled_ms: Callable[[Run], int | None] = lambda _run: None
+
+    # Why the run is to stop, once somebody wants it to.
+    cancelled: Callable[[], str | None] = lambda: None
+    # What is about to be published, before it is; None: nobody asked for it to be kept.
+    keep_plan: Callable[[Plan], None] | None = None
 
     # What the nodes of a pipeline run with, given where bytes go; None: there are no such pipelines here.
     passing: Callable[[Objects, bool], PassKernel] | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from kfm.core.errors import BackendUnavailable, LostLease
+from kfm.core.errors import BackendUnavailable, Cancelled, LostLease
 from kfm.engine.kernel import Kernel
 from kfm.ports import Store
 
@@ -43,11 +43,14 @@ class HeldLease:
             self._epoch_seen = epoch
 
     def check(self) -> None:
-        """Raise if the lock is lost or a switch cancels work in flight."""
+        """Raise if the lock is lost, or somebody or a switch cancels work in flight."""
         clock = self._kernel.clock
         if self._kernel.heart is None and clock.monotonic_ms() >= self._due_ms:
             self._due_ms = clock.monotonic_ms() + self._kernel.heartbeat_ms
             self.beat(self._kernel.store)
+        reason = self._kernel.cancelled()
+        if reason is not None:
+            raise Cancelled(reason)
         if self._lost:
             raise LostLease(f"{self._scope} has passed to another run.")
         if self._epoch_seen != self._epoch:

@@ -41,10 +41,10 @@ class Poller:
         heard = self.hear(wait_ms, limit)
         return Polled() if heard is None else self.acknowledge(heard, self._kernel.wal.take_in(heard.intake))
 
-    def hear(self, wait_ms: int = 0, limit: int = MESSAGES_MAX) -> Heard | None:
+    def hear(self, wait_ms: int = 0, limit: int | None = None) -> Heard | None:
         """What the queue hands out, at most a batch; whoever asks makes it durable and then acknowledges."""
         kernel = self._kernel
-        messages = self._queue.receive(min(limit, kernel.settings.batch), wait_ms)
+        messages = self._queue.receive(limit or min(MESSAGES_MAX, kernel.settings.batch), wait_ms)
         if not messages:
             return None
         hearing = hearing_of(kernel, self._queue.name)

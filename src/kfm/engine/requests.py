@@ -28,6 +28,8 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     ticket: str | None = None
     plan_path: str | None = None
     message_id: str | None = None  # upstream-event: what it is known by
+    request_uuid: str | None = None  # webhook: likewise
+    envelope: dict[str, str] = {}  # webhook: what is told of it
 
 
 class ProjectionReport(msgspec.Struct, frozen=True, kw_only=True):

@@ -312,12 +312,15 @@ class Updating:
         raise Busy("Policies or the head kept changing while this run was being promoted.")
 
     def _require_plan(self, prepared: work.Prepared, head: work.Head, gates: tuple[GateResult, ...]) -> None:
-        if self._plan is None:
+        keep = self._kernel.keep_plan
+        if self._plan is None and keep is None:
             return
         actual = make_plan(self._kernel, self._subject, prepared, head, gates)
-        drift = compare(self._plan, actual)
+        drift = compare(self._plan, actual) if self._plan is not None else []
         if drift:
             raise PlanDrifted("; ".join(drift) + ".")
+        if keep is not None:
+            keep(actual)
 
     def _promoted(self, entered: Entered, version: str) -> GovernanceEntry:
         facts = {

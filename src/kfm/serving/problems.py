@@ -18,8 +18,11 @@ PROBLEM = "application/problem+json"
 RETRY_SECONDS = 5
 _TITLES = {
     400: "The request can't be understood",
+    401: "This is not signed, or nobody's",
+    403: "This is refused",
     404: "There is nothing here",
     405: "This is read-only",
+    409: "This was asked for before",
     413: "The request is too large",
     415: "The body is not JSON",
     421: "This server does not answer to that name",
@@ -36,16 +39,23 @@ def answer(
 
 
 def problem(
-    status: int, detail: str, code: str | None = None, headers: Mapping[str, str] | None = None
+    status: int,
+    detail: str,
+    code: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    *,
+    title: str | None = None,
+    **more: Any,
 ) -> Response:
-    """`code` and `description` are for readers of STAC's older form."""
+    """`code` and `description` are for readers of STAC's older form; `more` are members of its own kind."""
     document = {
         "type": f"docs/reference/errors.md#{code.lower()}" if code else "about:blank",
-        "title": _TITLES[status] if code else HTTPStatus(status).phrase,
+        "title": title or _TITLES[status] if code else HTTPStatus(status).phrase,
         "status": status,
         "detail": detail,
         "code": code or str(status),
         "description": detail,
+        **more,
     }
     return answer(document, PROBLEM, status, headers)
 
@@ -61,13 +71,13 @@ def on_error(_request: Request, error: Exception) -> Response:
     if isinstance(error, UsageError):
         return problem(400, error.detail or error.message, error.code)
     if isinstance(error, BackendUnavailable):
-        _note(error)
+        note(error)
         return problem(503, _TITLES[503], error.code, {"Retry-After": str(RETRY_SECONDS)})
-    _note(error)
+    note(error)
     return problem(500, _TITLES[500], KfmError.code)
 
 
-def _note(error: Exception) -> None:
+def note(error: Exception) -> None:
     code, text = (
         (error.code, error.message)
         if isinstance(error, KfmError)

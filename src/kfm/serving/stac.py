@@ -16,7 +16,6 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kfm.core.catalogue import CollectionFigures, Search
 from kfm.core.errors import KfmError
@@ -24,8 +23,9 @@ from kfm.ingest import stac
 from kfm.ingest.grammar import Dataset
 from kfm.ingest.searching import find_page
 from kfm.ingest_ports import CatalogueReader
+from kfm.serving.hosts import LOOPBACK, Named
 from kfm.serving.openapi import OPENAPI, openapi
-from kfm.serving.problems import answer, on_error, on_http, problem
+from kfm.serving.problems import answer, on_error, on_http
 from kfm.serving.queries import BODY_BYTES_MAX, ITEMS_FIELDS, SEARCH_FIELDS, Query, from_body, from_text
 
 CONFORMS_TO = (
@@ -38,7 +38,6 @@ CONFORMS_TO = (
     "http://www.opengis.net/spec/ogcapi-features-1/1.0/conf/geojson",
 )
 Open = Callable[[], AbstractContextManager[CatalogueReader]]
-LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 FIGURES_SECONDS = 10.0
 _READING = ["GET", "HEAD"]
 Result = TypeVar("Result")
@@ -70,7 +69,7 @@ def stac_app(
         Route("/collections/{collection_id}/items/{item_id}", api.item, methods=_READING),
         Route("/search", api.search, methods=[*_READING, "POST"]),
     ]
-    middleware = [Middleware(_Named, hosts=tuple(hosts))] if hosts is not None else []
+    middleware = [Middleware(Named, hosts=tuple(hosts))] if hosts is not None else []
     if allow_origins:
         middleware.append(
             Middleware(
@@ -251,28 +250,3 @@ async def _body(request: Request) -> bytes:
             raise HTTPException(413, f"A body has at most {BODY_BYTES_MAX:,} bytes.")
         parts.append(part)
     return b"".join(parts)
-
-
-class _Named:
-    """Answers only to names that are known to be ours."""
-
-    def __init__(self, app: ASGIApp, hosts: Sequence[str]) -> None:
-        self._app = app
-        self._hosts = frozenset(hosts)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and not self._is_ours(scope):
-            await problem(421, "Ask under the address that the server has told.")(scope, receive, send)
-            return
-        await self._app(scope, receive, send)
-
-    def _is_ours(self, scope: Scope) -> bool:
-        said = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
-        if len(said) != 1:
-            return False
-        host, colon, port = said[0].rpartition(":")
-        if not colon or port.endswith("]"):
-            host = said[0]
-        elif not port.isascii() or not port.isdigit():
-            return False
-        return host.lower() in self._hosts

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from kfm.core.commits import Approve, Approved
+from kfm.core.errors import NotApproved
 from kfm.core.holding import Approval
 from kfm.core.records import Lock
 from kfm.store import holding, leases, retry_states, rows
@@ -60,6 +61,8 @@ def approve(session: Session, request: Approve) -> Approved:
     )
     if landed is None:
         return Approved(answer="moved")
+    if request.update is not None:
+        _let_run(session, request.update, request.digest, by)
     if request.held_id is not None:
         session.one("held.release", held_id=request.held_id, released_at_ms=now_ms, released_by=by)
     retry_states.put(session, request.grant)
@@ -67,6 +70,12 @@ def approve(session: Session, request: Approve) -> Approved:
 
     governance.append(session, request.entries)
     return Approved(answer="approved")
+
+
+def _let_run(session: Session, request_id: str, digest: str, by: str) -> None:
+    reason = f"Approved by {by}."
+    if not session.one("requests.approved", request_id=request_id, plan_digest=digest, reason=reason):
+        raise NotApproved("The request does not wait for this approval any more.")
 
 
 def _not_as_asked(session: Session, request: Approve, held_id: str, now_ms: int) -> Approved | None:

@@ -44,7 +44,7 @@ def register(
         # Of a data file and its index in one batch, the data make the item.
         if entry.asset.role == DATA or key not in fresh:
             fresh[key] = entry
-    numbers = _insert(session, fresh, now_ms)
+    numbers = _insert(session, fresh, now_ms, figures)
     answers = []
     for entry in entries:
         key = (entry.collection_id, entry.item_id)
@@ -71,16 +71,18 @@ def _show(figures: Figures, entry: Entry, at_ms: int, *, is_new: bool) -> None:
 _CREATED = Registered(status="created", revision=1)
 
 
-def _insert(session: Session, fresh: dict[tuple[str, str], Entry], now_ms: int) -> dict[tuple[str, str], int]:
+def _insert(
+    session: Session, fresh: dict[tuple[str, str], Entry], now_ms: int, figures: Figures
+) -> dict[tuple[str, str], int]:
     """Numbers of those that were not there before."""
     if not fresh:
         return {}
-    lines = [(*key, *_columns(fresh[key], now_ms), now_ms, now_ms) for key in sorted(fresh)]
-    numbers: dict[tuple[str, str], int] = {row[1:]: row[0] for row in session.gather("items.insert", lines)}
-    boxes = [_box(number, bbox) for key, number in numbers.items() if (bbox := fresh[key].bbox) is not None]
-    if boxes:
-        session.tell_all("item_boxes.put", boxes)
-    return numbers
+    lines = []
+    for key in sorted(fresh):
+        entry = fresh[key]
+        box = None if entry.bbox is None else figures.box(session, entry.bbox)
+        lines.append((*key, *_columns(entry, now_ms), now_ms, now_ms, box))
+    return {row[1:]: row[0] for row in session.gather("items.insert", lines)}
 
 
 def _columns(entry: Entry, now_ms: int) -> tuple[Any, ...]:
@@ -98,12 +100,6 @@ def _columns(entry: Entry, now_ms: int) -> tuple[Any, ...]:
 
 
 _NOWHERE = (None, None, None, None)
-
-
-def _box(number: int, bbox: Bbox) -> tuple[int, float, float, float, float]:
-    """In the order of `item_boxes.put`. What crosses the antimeridian is looked for everywhere."""
-    west, south, east, north = bbox
-    return (number, west, east, south, north) if west <= east else (number, -180.0, 180.0, south, north)
 
 
 # --- what is there already -----------------------------------------------------------
@@ -139,10 +135,8 @@ def _merge(session: Session, entry: Entry, now_ms: int, figures: Figures) -> Reg
         "items.change", number=number, updated_at_ms=now_ms, **dict(zip(names, columns, strict=True))
     )
     assert changed is not None
-    if entry.bbox is not None:
-        session.bulk("item_boxes.put", [_box(number, entry.bbox)])
-    else:
-        session.all("item_boxes.remove", number=number)
+    box = None if entry.bbox is None else figures.box(session, entry.bbox)
+    session.all("item_boxes.assign", number=number, box=box)
     _show(figures, entry, at_ms, is_new=row[DATA_COLUMN] is None)
     # Nobody could see it before its data came: to everybody else it is new.
     return Registered(status="created" if row[DATA_COLUMN] is None else "updated", revision=int(changed[0]))

@@ -6,8 +6,10 @@ what comes and does not shrink with what is removed, which would need a look at 
 
 from __future__ import annotations
 
+import struct
 from collections import Counter
 from collections.abc import Mapping
+from hashlib import sha256
 
 from kfm.core.catalogue import Bbox, CollectionFigures
 from kfm.store.session import Session
@@ -17,19 +19,48 @@ ITEMS = f"{PREFIX}items"
 START, END = f"{PREFIX}start", f"{PREFIX}end"
 WEST, SOUTH, EAST, NORTH = (f"{PREFIX}{side}" for side in ("west", "south", "east", "north"))
 _LOW = (START, WEST, SOUTH)  # kept with the sign turned: only the highest of a figure is kept
+BOXES_KEPT = 10_000  # in memory
 DEGREE = 10_000_000  # a degree's parts, about a centimetre each
 
 Highs = dict[tuple[str, str], int]
 
 
-class Figures:
-    """What one transaction changes. Extents that are known to be told already are not told again."""
+class Told:
+    """What one process knows to be in the ledger already, so that it need not be told again."""
 
-    def __init__(self, told: Mapping[tuple[str, str], int] | None = None) -> None:
-        self._told = told or {}
+    def __init__(self) -> None:
+        self.highs: Highs = {}
+        self.boxes: dict[Bbox, int] = {}
+
+    def learn(self, figures: Figures) -> None:
+        """They are durable now."""
+        self.highs |= figures.highs
+        if len(self.boxes) > BOXES_KEPT:
+            self.boxes.clear()
+        self.boxes |= figures.boxes
+
+
+class Figures:
+    """What one transaction changes. Extents and boxes that are known to be told are not told again."""
+
+    def __init__(self, told: Told | None = None) -> None:
+        self._known = {} if told is None else told.boxes
+        self._told = {} if told is None else told.highs
+        self.boxes: dict[Bbox, int] = {}  # new to the process, and their numbers
         self._amounts: Counter[str] = Counter()
         self._spans: dict[str, list[int]] = {}  # start, end
         self._boxes: dict[str, set[Bbox]] = {}  # few different ones: sectors, sites, grids
+
+    def box(self, session: Session, bbox: Bbox) -> int:
+        """The number of a box in the spatial index, which has it from here on."""
+        number = self._known.get(bbox) or self.boxes.get(bbox)
+        if number is None:
+            number = self.boxes[bbox] = box_number(bbox)
+            west, south, east, north = bbox
+            # What crosses the antimeridian is looked for everywhere.
+            sides = (west, east) if west <= east else (-180.0, 180.0)
+            session.tell_all("item_boxes.put", [(number, *sides, south, north)])
+        return number
 
     def appeared(self, collection_id: str) -> None:
         self._amounts[collection_id] += 1
@@ -72,6 +103,12 @@ class Figures:
         lines += [(collection_id, name, 0, high) for (collection_id, name), high in self.highs.items()]
         if lines:
             session.tell_all("unit_deltas.add", lines)
+
+
+def box_number(bbox: Bbox) -> int:
+    """Follows from the box alone, so nobody looks for it. Negative: items from before have their own."""
+    digest = sha256(struct.pack(">4d", *bbox)).digest()
+    return -1 - (int.from_bytes(digest[:8]) >> 2)
 
 
 def read(session: Session) -> list[CollectionFigures]:

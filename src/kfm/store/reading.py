@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from kfm.store.units import UnitReader
 
 
+_NEVER = 2**62  # ms; later than anything
+
+
 def _incidents(found: list[Row]) -> list[Incident]:
     if not found:  # the usual case imports nothing
         return []
@@ -85,13 +88,19 @@ class Ledger:
         dataset_id: str | None = None,
         source_id: str | None = None,
         status: str | None = None,
+        since_ms: int = 0,
+        before: tuple[int, str] | None = None,
         limit: int = 50,
     ) -> list[Run]:
+        before_ms, before_id = before or (_NEVER, "")
         found = self._session.all(
             "runs.list",
             dataset_id=dataset_id or "",
             source_id=source_id or "",
             status=status or "",
+            since_ms=since_ms,
+            before_ms=before_ms,
+            before_id=before_id,
             row_limit=limit,
         )
         return [rows.run_from(row) for row in found]

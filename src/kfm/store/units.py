@@ -19,7 +19,7 @@ from kfm.core.wal import (
     Taken,
 )
 from kfm.store import governance, unit_claims, unit_counts, unit_intake, unit_work
-from kfm.store.collection_figures import Figures, Highs
+from kfm.store.collection_figures import Figures, Told
 from kfm.store.session import Database, Session
 from kfm.store.unit_counts import Tally
 from kfm.store.unit_reading import UnitQueries
@@ -61,7 +61,7 @@ class Units(UnitReader):
     def __init__(self, database: Database, watch: Watch) -> None:
         super().__init__(database)
         self._watch = watch
-        self._extents: Highs = {}  # of collections, as far as told durably by this process
+        self._told = Told()
 
     def take_in(self, intake: Intake) -> IntakeReport:
         return self._database.write(lambda session: unit_intake.take_in(session, intake, self._watch))
@@ -73,7 +73,7 @@ class Units(UnitReader):
     def exchange(self, finish: Finish | None, claim: Claim | None, fresh: Sequence[Taken]) -> Exchanged:
         def change(session: Session) -> tuple[Exchanged, Figures]:
             session.expect("policy.epoch_for_share", *_pages_of(finish, claim, fresh))
-            now_ms, tally, figures = session.now_ms(), Tally(), Figures(self._extents)
+            now_ms, tally, figures = session.now_ms(), Tally(), Figures(self._told)
             if unit_claims.is_outdated(session, finish, claim):
                 return Exchanged(Finished(epoch_moved=True), left=tuple(fresh)), figures
             finished, entries = Finished(), []
@@ -92,7 +92,7 @@ class Units(UnitReader):
             return Exchanged(finished, tuple(claimed), created, tuple(left)), figures
 
         exchanged, figures = self._database.write(change)
-        self._extents |= figures.highs
+        self._told.learn(figures)
         return exchanged
 
     def reap_units(

@@ -16,6 +16,8 @@ def manual_trigger(
     ticket: str | None = None,
     correction: str | None = None,
     message_id: str | None = None,
+    request_uuid: str | None = None,
+    envelope: dict[str, str] | None = None,
 ) -> Trigger:
     return Trigger(
         type=kind,
@@ -23,6 +25,8 @@ def manual_trigger(
         dataset_id=source.dataset,
         correction=correction,
         message_id=message_id,
+        request_uuid=request_uuid,
+        envelope=envelope or {},
         actor=actor,
         claimed_actor=claimed_actor,
         rationale=rationale,

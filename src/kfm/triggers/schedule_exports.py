@@ -15,6 +15,10 @@ from kfm.core.schedules import MINUTE_MS, Schedule
 from kfm.core.windows import DAY_MS
 
 GITHUB_MINUTES_MIN = 5
+# Pinned by commit: a tag can be moved to other code.
+CHECKOUT = "actions/checkout@11bd71901bbe5b1630ceea73d27597364c9af683 # v4.2.2"
+SETUP_PYTHON = "actions/setup-python@a26af69be951a213d495a4c3e4e4022e16d87065 # v5.6.0"
+UPLOAD_ARTIFACT = "actions/upload-artifact@ea165f8d65b6e75b540449e92b4886f43607fa02 # v4.6.2"
 _OWN = re.compile(r"[#LW]", re.IGNORECASE)
 _NAMES = re.compile(r"\b(?:JAN|FEB|MAR|APR|MAY|JUN|JUL|AUG|SEP|OCT|NOV|DEC|SUN|MON|TUE|WED|THU|FRI|SAT)\b")
 
@@ -195,15 +199,15 @@ def _github_job(job: Job, config: str) -> list[str]:
         f"      group: kfm-{job.schedule.source}",
         f"      cancel-in-progress: {cancel}",
         "    steps:",
-        "      - uses: actions/checkout@v4",
+        f"      - uses: {CHECKOUT}",
         "        with: {persist-credentials: false}",
-        "      - uses: actions/setup-python@v5",
+        f"      - uses: {SETUP_PYTHON}",
         '        with: {python-version: "3.12"}',
         "      - run: pip install kfm",
         f"      - run: {job.command} --output json --artifacts artifacts",
         "        env:",
         f'          KFM_CONFIG: "{config}"',
-        "      - uses: actions/upload-artifact@v4",
+        f"      - uses: {UPLOAD_ARTIFACT}",
         "        if: always()",
         f'        with: {{name: "kfm-{job.schedule.id}", path: artifacts}}',
     ]

@@ -90,6 +90,8 @@ class App(Adapters):
             ticket=self._discreet(request.ticket),
             correction=self._discreet(request.correction),
             message_id=request.message_id,
+            request_uuid=request.request_uuid,
+            envelope=request.envelope,
         )
         return describe(
             source,

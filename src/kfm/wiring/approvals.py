@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from kfm.core.errors import LockHeld, NotApproved, UsageError
 from kfm.core.holding import Approval, Held
 from kfm.core.records import GovernanceEntry
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     from kfm.admission.subject import Subject
     from kfm.core.commits import Approve
     from kfm.core.replays import ReplayPlan
+    from kfm.core.requests import UpdateRequest
+    from kfm.publish.plan import Plan
     from kfm.wiring.app import App
 
 
@@ -126,6 +130,33 @@ def request_replay(
     return approval
 
 
+def request_update(app: App, request: UpdateRequest, plan: Plan) -> bool:
+    """Ask for a second person's yes to what a request would change: to this preview, and to no other."""
+    from kfm.publish import plan as plans
+
+    store, header = app.kernel.store, plan.header
+    _require_approvable(app, header.dataset_id, request.actor)
+    approval = Approval(
+        request_id=app.ids.new(),
+        kind="update",
+        subject=request.request_id,
+        digest=header.digest,
+        requested_by=request.actor,
+        requested_at_ms=store.now_ms(),
+        rationale=request.rationale or f"Asked for by {request.actor}.",
+        ticket=request.ticket,
+        about=f"update of {header.dataset_id} from {header.source_id}: "
+        f"{header.tally.added} added, {header.tally.changed} changed, {header.tally.removed} removed",
+        dataset_id=header.dataset_id,
+    )
+    at_ms, facts = approval.requested_at_ms, {"about": approval.about}
+    entry = _entry(
+        app, "approval-requested", request.request_id, approval, at_ms, facts, request.claimed_actor
+    )
+    text = plans.write(plan).decode()
+    return store.requests().await_approval(request, (header.digest, text), approval, entry)
+
+
 # --- agreeing --------------------------------------------------------------------------
 
 
@@ -156,7 +187,7 @@ def approve(
         _require_approvable(app, approval.dataset_id, actor)
     kernel = app.kernel
     sweep(kernel.store, kernel.liveness, kernel.announce)  # a process that died works on nothing
-    wish = {"release": _release, "attempt": _attempt, "replay": _replay}[approval.kind]
+    wish = {"release": _release, "attempt": _attempt, "replay": _replay, "update": _update}[approval.kind]
     answer = kernel.store.approve(wish(app, approval, (actor, *names), rationale, claimed_actor))
     if answer.lock is not None:
         raise LockHeld(held_by(answer.lock), remedy="Approve it once that attempt has ended, if it failed.")
@@ -235,6 +266,22 @@ def _replay(
     for dataset in replay.plan.by_dataset:
         _require_approvable(app, dataset, names[0])
     return _for_a_while(app, approval, approval.subject, names, rationale, claimed_actor)
+
+
+def _update(
+    app: App,
+    approval: Approval,
+    names: tuple[str, ...],
+    rationale: str,
+    claimed_actor: str | None,
+) -> Approve:
+    """From now on the request may run, if it still would change what the preview says."""
+    request = app.ledger.request_reader().request(approval.subject)
+    waits = request is not None and request.state == "awaiting-approval"
+    if request is None or not waits or request.plan_digest != approval.digest:
+        raise NotApproved("The request does not wait for this approval any more.")
+    wish = _for_a_while(app, approval, approval.subject, names, rationale, claimed_actor)
+    return replace(wish, update=request.request_id)
 
 
 def _for_a_while(

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from kfm.cli.unit_lines import unit_document
 from kfm.core.records import Unit
 from kfm.core.times import parse_rfc3339
 from kfm.core.wal import IntakeReport
+from kfm.documents.units import unit_document
 from kfm.ingest.importing import TIMES, ImportReport, import_units, read_line
 from kfm.ingest.registry import Registry, load_registry
 from tests.conformance.units.scene import MINUTE_MS, START_MS, Scene, done, id_of, taken

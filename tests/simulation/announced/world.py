@@ -12,7 +12,7 @@ from kfm.core.gates import switch_gate
 from kfm.core.records import GateResult
 from kfm.core.settings import Ingest, IngestPolicy
 from kfm.core.unit_lineage import TOPIC
-from kfm.core.wal import Claimed, Done, Intake, IntakeReport, Undone
+from kfm.core.wal import Claim, Claimed, Done, Exchanged, Finish, Intake, IntakeReport, Taken, Undone
 from kfm.engine.ingesting import Ingesting, Worker
 from kfm.engine.polling import Poller
 from kfm.engine.unit_service import Account, Duty, UnitService, poll_until
@@ -359,6 +359,13 @@ class Noted:
         self._process.facts["intake"] = intake
         try:
             return self._units.take_in(intake)
+        finally:
+            self._process.facts.pop("intake", None)
+
+    def exchange(self, finish: Finish | None, claim: Claim | None, fresh: Sequence[Taken]) -> Exchanged:
+        self._process.facts["intake"] = Intake(taken=tuple(fresh))
+        try:
+            return self._units.exchange(finish, claim, fresh)
         finally:
             self._process.facts.pop("intake", None)
 

@@ -8,11 +8,14 @@ from typing import Any
 import pytest
 
 from kfm.core.errors import BackendUnavailable, StoreBusy, StoreCorrupt, UpstreamUnavailable
-from kfm.core.wal import IntakeReport
+from kfm.core.wal import Intake, IntakeReport
 from kfm.engine.ingesting import Worked
-from kfm.engine.polling import Polled
+from kfm.engine.polling import Heard, Polled
 from kfm.engine.unit_service import TROUBLE_MS_MAX, Account, Duty, UnitService, poll_until, see_to_until
+from tests.conformance.units.scene import taken
 from tests.stand_ins import FakeClock
+
+TAKEN = taken("a")
 
 
 class FakeWorker:
@@ -28,7 +31,9 @@ class FakeWorker:
         self.ended_at: list[int] = []
         self.troubles: list[Exception | None] = []
 
-    def step(self, *, claim: bool = True, ahead: bool = True) -> Worked:
+    takes_long = False
+
+    def step(self, heard: Intake | None = None, *, claim: bool = True, ahead: bool = True) -> Worked:
         if self.troubles and (trouble := self.troubles.pop(0)) is not None:
             raise trouble
         if not self.held and claim:
@@ -38,7 +43,8 @@ class FakeWorker:
         self.ended_at += [self.clock.monotonic_ms()] * ended
         if claim and ahead:
             self._claim()
-        return Worked(succeeded=ended, claimed=self.held)
+        report = IntakeReport(created=0 if heard is None else len(heard.taken))
+        return Worked(succeeded=ended, claimed=self.held, report=report)
 
     def drain(self) -> Worked:
         return self.step(claim=False)
@@ -52,13 +58,24 @@ class FakePoller:
     def __init__(self, *answers: int | Exception) -> None:
         self.answers = list(answers)
         self.asked = 0
+        self.acknowledged = 0
 
-    def step(self, _wait_ms: int) -> Polled:
+    def hear(self, _wait_ms: int) -> Heard | None:
         self.asked += 1
         answer = self.answers.pop(0) if self.answers else 0
         if isinstance(answer, Exception):
             raise answer
-        return Polled(messages=answer, report=IntakeReport(created=answer))
+        return Heard(answer, ("r",) * answer, Intake(taken=(TAKEN,) * answer)) if answer else None
+
+    def acknowledge(self, heard: Heard, report: IntakeReport) -> Polled:
+        self.acknowledged += len(heard.receipts)
+        return Polled(messages=heard.messages, report=report)
+
+    def step(self, wait_ms: int) -> Polled:
+        heard = self.hear(wait_ms)
+        if heard is None:
+            return Polled()
+        return self.acknowledge(heard, IntakeReport(created=len(heard.intake.taken)))
 
 
 class Scene:

@@ -14,10 +14,10 @@ FROM items WHERE collection_id = :collection_id AND item_id = :item_id
 -- name: items.insert
 INSERT INTO items (
   collection_id, item_id, start_ms, end_ms, at_ms, west, south, east, north, geometry, properties, data,
-  created_at_ms, updated_at_ms, revision
+  created_at_ms, updated_at_ms, box, revision
 ) VALUES (
   :collection_id, :item_id, :start_ms, :end_ms, :at_ms, :west, :south, :east, :north, :geometry, :properties,
-  :data, :created_at_ms, :updated_at_ms, 1
+  :data, :created_at_ms, :updated_at_ms, :box, 1
 )
 ON CONFLICT (collection_id, item_id) DO NOTHING
 RETURNING number, collection_id, item_id
@@ -35,11 +35,11 @@ UPDATE items SET revision = revision + 1, updated_at_ms = :updated_at_ms WHERE n
 RETURNING revision
 
 -- name: item_boxes.put
-INSERT OR REPLACE INTO item_boxes (number, west, east, south, north)
+INSERT OR IGNORE INTO item_boxes (number, west, east, south, north)
 VALUES (:number, :west, :east, :south, :north)
 
--- name: item_boxes.remove
-DELETE FROM item_boxes WHERE number = :number
+-- name: item_boxes.assign
+UPDATE items SET box = :box WHERE number = :number
 
 -- name: assets.put
 INSERT INTO assets (item, role, facts) VALUES (:item, :role, :facts)
@@ -82,7 +82,11 @@ SELECT number, collection_id, item_id, start_ms, end_ms, at_ms, west, south, eas
 FROM items
 WHERE collection_id = :collection_id AND data IS NOT NULL AND (at_ms, number) < (:before_ms, :before_number)
   AND COALESCE(start_ms, at_ms) <= :until_ms AND COALESCE(end_ms, at_ms) >= :from_ms
-  AND number IN (
+  AND EXISTS (
+    SELECT 1 FROM item_boxes b
+    WHERE b.west <= :east AND b.east >= :west AND b.south <= :north AND b.north >= :south
+  )
+  AND box IN (
     SELECT b.number FROM item_boxes b
     WHERE b.west <= :east AND b.east >= :west AND b.south <= :north AND b.north >= :south
   )

@@ -50,6 +50,8 @@ FROM runs
 WHERE (:dataset_id = '' OR dataset_id = :dataset_id)
   AND (:source_id = '' OR source_id = :source_id)
   AND (:status = '' OR status = :status)
+  AND start_time_ms >= :since_ms
+  AND (start_time_ms < :before_ms OR (start_time_ms = :before_ms AND run_id < :before_id))
 ORDER BY start_time_ms DESC, run_id DESC
 LIMIT :row_limit
 

@@ -14,7 +14,7 @@ FROM items WHERE collection_id = :collection_id AND item_id = :item_id FOR UPDAT
 -- name: item_boxes.put
 SELECT 1
 
--- name: item_boxes.remove
+-- name: item_boxes.assign
 SELECT 1
 
 -- name: assets.of

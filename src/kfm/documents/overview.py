@@ -1,23 +1,13 @@
-"""What `kfm status` tells: the single thing in the way first, then everything else. It only reads."""
+"""What stands in the way first, then everything else. It only reads."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from kfm.cli.output import instant, one_line, retry_command, short_id
-from kfm.cli.session import Session
+from kfm.core.wording import instant, one_line, short_id
 
 ATTENTION_MAX = 20  # works named; more are counted
 RUNS_SEEN_MAX = 500
-
-
-def show_status(session: Session) -> int:
-    with session.app(read_only=True) as app:
-        document = gather(app)
-    from kfm.cli.overview_lines import render
-
-    session.emit(document, render(document))
-    return 0
 
 
 def gather(app: Any) -> dict[str, Any]:
@@ -56,7 +46,7 @@ def _breakers(ledger: Any) -> list[dict[str, Any]]:
     found = [each for each in ledger.breakers() if each.state != "closed" or each.closed_at_ms is not None]
     if not found:
         return []
-    from kfm.cli.breaker_lines import breaker_document
+    from kfm.documents.breakers import breaker_document
 
     documents = [breaker_document(breaker, ledger.now_ms()) for breaker in found]
     return [each for each in documents if each["state"] != "closed" or each["recovered_at"]]
@@ -67,7 +57,7 @@ def _incidents(ledger: Any) -> list[dict[str, Any]]:
     found = ledger.incidents(state="open", limit=ATTENTION_MAX)
     if not found:
         return []
-    from kfm.cli.incident_lines import incident_document
+    from kfm.documents.incidents import incident_document
 
     return [incident_document(incident) for incident in found]
 
@@ -81,7 +71,7 @@ def _units(ledger: Any) -> dict[str, Any] | None:
     figures = ledger.unit_figures()
     if not figures:
         return None
-    from kfm.cli.unit_status import unit_documents
+    from kfm.documents.units import unit_documents
 
     return unit_documents(figures)
 
@@ -90,7 +80,7 @@ def _ahead(ledger: Any) -> dict[str, Any]:
     ahead = ledger.ahead()
     if not ahead.held and not ahead.waiting:
         return {"held": None, "next_retry": None}
-    from kfm.cli.ahead_lines import ahead_documents
+    from kfm.documents.held import ahead_documents
 
     return ahead_documents(ahead)
 
@@ -115,7 +105,7 @@ def _headline(settings: Any, switches: list[Any], document: dict[str, Any], now_
                 return _line("blocked", sentence, "an operator", command)
     for breaker in document["breakers"]:
         if breaker["state"] != "closed":
-            from kfm.cli.breaker_lines import breaker_headline
+            from kfm.documents.breakers import breaker_headline
 
             sentence, command = breaker_headline(breaker)
             return _line("blocked", sentence, "an operator", command)
@@ -126,7 +116,7 @@ def _headline(settings: Any, switches: list[Any], document: dict[str, Any], now_
         )
         return _line("failing", sentence, "an operator", last["command"])
     for incident in document["incidents"]:
-        from kfm.cli.incident_lines import incident_headline
+        from kfm.documents.incidents import incident_headline
 
         sentence, command = incident_headline(incident)
         return _line("failing", sentence, "an operator", command)
@@ -254,6 +244,14 @@ def _lock(lock: Any, now_ms: int, gone: bool) -> dict[str, Any]:
         # Nobody waits for a process that is known to be gone.
         "lease_left_ms": 0 if gone else max(lock.lease_until_ms - now_ms, 0),
     }
+
+
+def retry_command(run: Any) -> str:
+    """The command that asks for exactly this run's work again."""
+    start, end = (
+        (instant(at_ms) or "").replace(".000Z", "Z") for at_ms in (run.window_start_ms, run.window_end_ms)
+    )
+    return f"kfm run --source {run.source_id} --window {start}/{end}"
 
 
 def switch_document(switch: Any) -> dict[str, Any]:

@@ -1,11 +1,11 @@
-"""How a circuit breaker is told: `kfm breaker` and `kfm status` say the same."""
+"""How a circuit breaker is told, wherever one is."""
 
 from __future__ import annotations
 
 from shlex import quote
 from typing import Any
 
-from kfm.cli.output import instant, one_line, utc
+from kfm.core.wording import instant, one_line, utc
 
 
 def breaker_document(breaker: Any, now_ms: int) -> dict[str, Any]:

@@ -1,0 +1,92 @@
+"""The server that the webhook benchmarks ask, a process of its own: `python -m bench.webhook_server WAY FOLDER`.
+
+WAY says what stands behind the same routes: `group` (as `kfm serve` has it), `inline` (one commit for each
+request, else the same) or `nodb` (nothing is kept). Prints its port, and ends with its standard input.
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+
+from kfm.core.requests import UpdateRequest
+from kfm.core.settings import Source, Webhook
+from kfm.service_ports import Requests
+from kfm.serving.failures import Failures
+from kfm.serving.hooks import Hooks, hook_routes
+from kfm.serving.intake import Accepted, Intake
+from kfm.system import SystemClock
+from kfm.wiring.stores import open_store
+
+SECRET = "whsec_c2VjcmV0LW9mLXRoZS1iZW5jaG1hcmtzLW9mLXdlYmhvb2tz"
+SOURCE = Source(
+    id="gauges", dataset="rivers", kind="files", folder=".", webhook=Webhook(secrets=("env:SECRET",))
+)
+
+
+async def _at_once(request: UpdateRequest) -> Accepted:
+    return Accepted(request, None)
+
+
+async def _no_preview(_request: UpdateRequest) -> dict[str, Any]:
+    raise NotImplementedError
+
+
+def main(way: str, folder: str) -> None:
+    clock = SystemClock()
+
+    @contextmanager
+    def opened() -> Iterator[Requests]:
+        store = open_store(None, folder, clock)
+        try:
+            yield store.requests()
+        finally:
+            store.close()
+
+    intake = Intake(opened, batch_max=1) if way == "inline" else Intake(opened)
+    if way != "nodb":
+        intake.start()
+    hooks = Hooks(
+        {SOURCE.id: SOURCE},
+        {SOURCE.id: (SECRET,)},
+        now_ms=clock.now_ms,
+        accept=_at_once if way == "nodb" else intake.accept,
+        preview=_no_preview,
+        failures=Failures(folder, clock.now_ms),
+        decoy="a decoy that is nobody's",
+        body_max=262_144,
+    )
+    config = uvicorn.Config(
+        Starlette(routes=hook_routes(hooks)),
+        loop="uvloop",
+        http="httptools",
+        log_level="critical",
+        lifespan="off",
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=1,
+    )
+    server = uvicorn.Server(config)
+    listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def until_end() -> None:
+        sys.stdin.read()
+        server.should_exit = True
+
+    threading.Thread(target=until_end, daemon=True).start()
+    print(listener.getsockname()[1], flush=True)
+    server.run([listener])
+    if way != "nodb":
+        intake.close()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

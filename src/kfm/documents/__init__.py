@@ -1,0 +1,1 @@
+"""Records as the documents that programs get: the same from a command and over HTTP."""

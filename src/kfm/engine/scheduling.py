@@ -1,0 +1,135 @@
+"""Keeping schedules: every instant that comes is accounted for, by whichever process is first.
+
+Any number of schedulers may look at one ledger. Each step compares what it saw, so the first decides and the
+others go on from there; none waits for another, and one that dies leaves nothing half done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from kfm.core.errors import KfmError
+from kfm.core.schedule_states import ScheduleState
+from kfm.core.schedules import Schedule
+from kfm.core.scheduling import account, definition_of, is_held, next_due_ms
+from kfm.core.settings import Source
+from kfm.core.wording import moment
+from kfm.service_ports import RequestReader, ScheduleStates
+
+SLICES_MAX = 20  # of one schedule in one step
+TROUBLE_MS = 5_000
+EVER_MS = 2**53 - 1
+
+
+class Scheduler:
+    """All schedules of one project, seen by one process."""
+
+    def __init__(
+        self,
+        states: ScheduleStates,
+        requests: RequestReader,
+        schedules: Sequence[Schedule],
+        sources: Mapping[str, Source],
+        *,
+        now_ms: Callable[[], int],
+        late_ms: int,
+        actor: str,
+        say: Callable[[str], None] = lambda _line: None,
+    ) -> None:
+        self._states = states
+        self._requests = requests
+        self._schedules = tuple(schedules)
+        self._sources = sources
+        self._now_ms = now_ms
+        self._late_ms = late_ms
+        self._actor = actor
+        self._say = say
+        self._definitions = {one.id: definition_of(one) for one in schedules}
+        self._adopted: set[str] = set()  # whose definition we have put in place once
+        self._due_ms: dict[str, tuple[int, int]] = {}  # schedule → version of its state, when it is due
+        self._said: dict[str, str] = {}
+
+    def step(self) -> int:
+        """Account for what has come; how many requests were opened. Trouble with one stops no other."""
+        states, opened = self._states.states(), 0
+        for schedule in self._schedules:
+            try:
+                opened += self._one(schedule, states.get(schedule.id))
+            except Exception as error:  # noqa: BLE001 - a defect in one schedule is no reason to lose others
+                text = error.message if isinstance(error, KfmError) else f"{type(error).__name__}: {error}"
+                self._tell(schedule.id, text)
+                self._due_ms[schedule.id] = (-1, self._now_ms() + TROUBLE_MS)
+        return opened
+
+    def next_due_ms(self) -> int | None:
+        """When the next step has something to do, as far as the last one saw."""
+        found = min((at_ms for _, at_ms in self._due_ms.values()), default=EVER_MS)
+        return found if found < EVER_MS else None
+
+    def _one(self, schedule: Schedule, state: ScheduleState | None) -> int:
+        now_ms = self._now_ms()
+        version, due_ms = self._due_ms.get(schedule.id, (None, 0))
+        if now_ms < due_ms and version in (-1, state.version if state is not None else 0):
+            return 0
+        opened = 0
+        if self._is_ours(schedule, state, now_ms):
+            source = self._sources.get(schedule.source)
+            if source is None:
+                raise KfmError(f"There is no source {schedule.source}.")
+            for _ in range(SLICES_MAX):
+                unsettled = self._requests.unsettled_of(schedule.id) if state is not None else []
+                step = account(
+                    schedule, source, state, unsettled, now_ms, late_ms=self._late_ms, actor=self._actor
+                )
+                if step is None:
+                    break
+                if not self._states.account(step):
+                    # Somebody else was faster: the next step sees what he decided.
+                    self._due_ms.pop(schedule.id, None)
+                    return opened
+                state, opened = step.state, opened + len(step.requests)
+        self._looked(schedule, state, now_ms)
+        return opened
+
+    def _is_ours(self, schedule: Schedule, state: ScheduleState | None, now_ms: int) -> bool:
+        """Is there something for us to write?
+
+        A definition that is not ours is replaced when we first see it. If it comes back, another process has
+        another file: both then take turns, each when an instant of its own is due, or they would write the
+        state for ever.
+        """
+        if state is None:
+            return schedule.enabled
+        if is_held(schedule, state):
+            return False
+        if state.definition != self._definitions[schedule.id]:
+            if schedule.id not in self._adopted:
+                self._adopted.add(schedule.id)
+                return True
+            self._tell(schedule.id, "Another process has another definition of it.")
+        else:
+            self._adopted.add(schedule.id)
+        due_ms = next_due_ms(schedule, state)
+        return due_ms is not None and due_ms <= now_ms
+
+    def _looked(self, schedule: Schedule, state: ScheduleState | None, now_ms: int) -> None:
+        """Remember when to look again; a changed state is looked at in any case."""
+        if state is None:
+            self._due_ms[schedule.id] = (0, EVER_MS)
+            return
+        due_ms = next_due_ms(schedule, state)
+        self._due_ms[schedule.id] = (state.version, EVER_MS if due_ms is None else due_ms)
+        if state.cursor_ms > now_ms + self._late_ms:
+            self._tell(
+                schedule.id,
+                f"It is accounted for until {moment(state.cursor_ms)}, when the clock was ahead: nothing of "
+                "it is due before.",
+            )
+        elif state.definition == self._definitions[schedule.id] and self._said.pop(schedule.id, None):
+            self._say(f"schedule {schedule.id}: goes on")
+
+    def _tell(self, schedule_id: str, text: str) -> None:
+        """Once, however long it lasts."""
+        if self._said.get(schedule_id) != text:
+            self._said[schedule_id] = text
+            self._say(f"schedule {schedule_id}: {text}")

@@ -1,0 +1,237 @@
+"""The first page: the one thing in the way, then what runs, is due, blocked, failed and held."""
+
+from __future__ import annotations
+
+from kfm.core.holding import Held
+from kfm.core.records import Invocation, Lock, Record, Run
+from kfm.serving.console import words
+from kfm.serving.console.views import due as ahead
+from kfm.serving.console.views import standing
+from kfm.serving.console.visits import Visit, short
+from kfm.serving.console.words import Word
+
+HELD_SHOWN_MAX = 10
+SHOWN_MAX = 20
+CALLS_SEEN_MAX = 500
+
+
+class Headline(Record, frozen=True):
+    word: Word
+    sentence: str
+    who: str | None = None
+    command: str | None = None
+
+
+class Figure(Record, frozen=True):
+    name: str
+    count: int
+    more: bool
+    tone: str
+    anchor: str
+
+
+class Running(Record, frozen=True):
+    run_id: str
+    href: str
+    dataset_id: str
+    source_id: str
+    attempt: int
+    since_ms: int
+    holder: str | None
+    lease_left_ms: int
+
+
+class Failed(Record, frozen=True):
+    run_id: str
+    href: str
+    dataset_id: str
+    source_id: str
+    start_ms: int
+    end_ms: int
+    error_code: str
+    attempts: int
+    ended_ms: int | None
+    command: str
+
+
+class HeldRow(Record, frozen=True):
+    href: str
+    id: str
+    word: Word
+    dataset_id: str
+    error_code: str
+    since_ms: int
+    command: str
+
+
+class DatasetRow(Record, frozen=True):
+    dataset_id: str
+    href: str
+    word: Word | None
+    version: int | None
+    promoted_ms: int | None
+    asked_ms: int | None
+    run_href: str | None
+    run_id: str
+
+
+class Overview(Record, frozen=True):
+    headline: Headline
+    figures: tuple[Figure, ...]
+    running: tuple[Running, ...]
+    due: tuple[ahead.Due, ...]
+    blocked: tuple[standing.Blocker, ...]
+    failed: tuple[Failed, ...]
+    failed_more: int
+    held: tuple[HeldRow, ...]
+    held_count: int
+    breakers: int
+    recovering: tuple[str, ...]
+    incidents: tuple[standing.Trouble, ...]
+    approvals: tuple[standing.Trouble, ...]
+    datasets: tuple[DatasetRow, ...]
+    runs_href: str
+    failed_href: str
+    held_href: str
+    schedules_href: str
+
+
+def view(visit: Visit) -> Overview:
+    reader = visit.reader
+    locks = {lock.holder.run_id: lock for lock in reader.locks() if lock.holder is not None}
+    running = [_running(visit, run, locks.get(run.run_id)) for run in reader.runs(status="running", limit=100)]
+    blocked = standing.blockers(visit)
+    failed = standing.failures(visit)
+    held = reader.held(state="held", limit=HELD_SHOWN_MAX)
+    figures = reader.ahead()
+    incidents = [standing.incident(each) for each in reader.incidents(state="open", limit=SHOWN_MAX)]
+    asked = [standing.approval(each) for each in reader.approvals(state="requested", limit=SHOWN_MAX)]
+    coming = ahead.due(visit)
+    shown = [_failed(visit, run) for run in failed[: standing.FAILED_SHOWN_MAX]]
+    open_breakers = sum(each.what.startswith("provider ") for each in blocked)
+    return Overview(
+        headline=_headline(visit, blocked, shown, incidents),
+        figures=(
+            _figure("running", len(running), "busy", "running"),
+            _figure("due", len(coming), "quiet", "due", more=len(coming) == ahead.SHOWN_MAX),
+            _figure("blocked", len(blocked), "warn", "blocked"),
+            _figure("failed", len(failed), "bad", "failed"),
+            _figure("quarantined", figures.held, "bad", "held"),
+            _figure("breakers open", open_breakers, "warn", "blocked"),
+            _figure("incidents", len(incidents), "bad", "incidents"),
+            _figure("approvals", len(asked), "warn", "approvals"),
+        ),
+        running=tuple(running),
+        due=tuple(coming),
+        blocked=tuple(blocked),
+        failed=tuple(shown),
+        failed_more=max(len(failed) - len(shown), 0),
+        held=tuple(_held(visit, each) for each in held),
+        held_count=figures.held,
+        breakers=open_breakers,
+        recovering=tuple(standing.recovering(visit)),
+        incidents=tuple(incidents),
+        approvals=tuple(asked),
+        datasets=tuple(_datasets(visit)),
+        runs_href=visit.href("runs"),
+        failed_href=visit.href("runs", status="failed"),
+        held_href=visit.href("held"),
+        schedules_href=visit.href("schedules"),
+    )
+
+
+def _figure(name: str, count: int, tone: str, anchor: str, *, more: bool = False) -> Figure:
+    return Figure(name=name, count=count, more=more, tone=tone if count else "none", anchor=anchor)
+
+
+def _headline(
+    visit: Visit,
+    blocked: list[standing.Blocker],
+    failed: list[Failed],
+    incidents: list[standing.Trouble],
+) -> Headline:
+    """The single thing that has to be seen to first."""
+    for each in blocked:
+        if not each.what.startswith("replays "):
+            sentence = f"{each.what[:1].upper()}{each.what[1:]}: {each.why}".rstrip(".") + "."
+            return Headline(word=words.word("blocked"), sentence=sentence, who=each.who, command=each.command)
+    for run in failed:
+        what = f"Run {short(run.run_id)} of {run.dataset_id} from {run.source_id} ended with {run.error_code}."
+        return Headline(word=words.word("failed"), sentence=what, who=standing.OPERATOR, command=run.command)
+    for trouble in incidents:
+        sentence = f"Incident about {trouble.name}: {trouble.text}."
+        return Headline(word=trouble.word, sentence=sentence, who=standing.OPERATOR, command=trouble.command)
+    if not visit.reader.runs(limit=1) and not visit.reader.unit_figures():
+        return Headline(
+            word=words.word("ahead"),
+            sentence="Nothing has run yet.",
+            who="anyone who may operate",
+            command="kfm run" if visit.place.settings.sources else "kfm init",
+        )
+    return Headline(word=words.word("succeeded"), sentence="All clear: nothing is blocked, and nothing has failed.")
+
+
+def _running(visit: Visit, run: Run, lock: Lock | None) -> Running:
+    return Running(
+        run_id=short(run.run_id),
+        href=visit.run(run.run_id),
+        dataset_id=run.dataset_id,
+        source_id=run.source_id,
+        attempt=run.attempts,
+        since_ms=run.start_time_ms,
+        holder=short(lock.holder.worker_id) if lock and lock.holder else None,
+        lease_left_ms=max(lock.lease_until_ms - visit.now_ms, 0) if lock else 0,
+    )
+
+
+def _failed(visit: Visit, run: Run) -> Failed:
+    return Failed(
+        run_id=short(run.run_id),
+        href=visit.run(run.run_id),
+        dataset_id=run.dataset_id,
+        source_id=run.source_id,
+        start_ms=run.window_start_ms,
+        end_ms=run.window_end_ms,
+        error_code=run.error_code or "an error",
+        attempts=run.attempts,
+        ended_ms=run.end_time_ms,
+        command=standing.retry_command(visit, run),
+    )
+
+
+def _held(visit: Visit, held: Held) -> HeldRow:
+    return HeldRow(
+        href=visit.at("held", held.held_id),
+        id=short(held.held_id),
+        word=words.of_held(held.kind, held.state),
+        dataset_id=held.dataset_id,
+        error_code=held.error_code,
+        since_ms=held.held_at_ms,
+        command=f"kfm quarantine show {short(held.held_id)}",
+    )
+
+
+def _datasets(visit: Visit) -> list[DatasetRow]:
+    heads = {head.dataset_id: head for head in visit.reader.heads()}
+    last: dict[str, Invocation] = {}
+    for call in visit.reader.invocations(limit=CALLS_SEEN_MAX):
+        held = last.setdefault(call.dataset_id, call)
+        if call.requested_at_ms > held.requested_at_ms:
+            last[call.dataset_id] = call
+    rows = []
+    for name in dict.fromkeys([*(each.id for each in visit.place.settings.datasets), *sorted(heads)]):
+        head, call_of = heads.get(name), last.get(name)
+        run_id = call_of.run_id if call_of else None
+        rows.append(
+            DatasetRow(
+                dataset_id=name,
+                href=visit.href("runs", dataset=name),
+                word=words.of_call(call_of.outcome) if call_of else None,
+                version=head.sequence if head else None,
+                promoted_ms=head.promoted_at_ms if head else None,
+                asked_ms=call_of.requested_at_ms if call_of else None,
+                run_href=visit.run(run_id) if run_id else None,
+                run_id=short(run_id) if run_id else "",
+            )
+        )
+    return rows

@@ -1,0 +1,229 @@
+"""One run: why it is as it is, what it did and when, who let it, what changed, and what to type next."""
+
+from __future__ import annotations
+
+from kfm.core.evidence import Attempt
+from kfm.core.records import Record, Run
+from kfm.core.times import rfc3339
+from kfm.core.wording import duration, span
+from kfm.explain.runs import READ_MAX, account_of_run
+from kfm.serving.console import words
+from kfm.serving.console.views import run_changes, standing, telling
+from kfm.serving.console.views.graphs import Graph, NodeSeen, graph
+from kfm.serving.console.views.passes import PassView, pass_view
+from kfm.serving.console.views.timelines import Timeline, timeline
+from kfm.serving.console.visits import Link, NotForYou, NotHere, Visit, short
+from kfm.serving.console.words import Word
+
+PREFIX_CHARS_MIN = 4
+SEARCHED_MAX = 10_000
+REQUESTS_SEEN_MAX = 200
+RETRIES_SHOWN_MAX = 200
+
+
+class Fact(Record, frozen=True):
+    name: str
+    text: str
+    at_ms: int | None = None
+    href: str | None = None
+    code: bool = False
+
+
+class Next(Record, frozen=True):
+    command: str
+    why: str
+
+
+class RetryRow(Record, frozen=True):
+    attempt: int
+    node: str
+    number: int
+    at_ms: int
+    error_class: str
+    outcome: str
+    delay_ms: int
+    circuit: bool
+
+
+class RunView(Record, frozen=True):
+    run_id: str
+    title: str
+    word: Word
+    dataset_id: str
+    source_id: str
+    window: str
+    story: telling.Story
+    facts: tuple[Fact, ...]
+    steps: Graph
+    pipeline: PassView | None
+    timeline: Timeline
+    retries: tuple[RetryRow, ...]
+    gates: tuple[telling.GateRow, ...]
+    calls: tuple[telling.CallRow, ...]
+    changes: run_changes.Changes
+    lineage: run_changes.Lineage
+    requests: tuple[Link, ...]
+    commands: tuple[Next, ...]
+
+
+def view(visit: Visit) -> RunView | PassView:
+    run = find(visit, visit.params["run_id"])
+    if run is None:
+        return _pass_alone(visit, visit.params["run_id"])
+    allowed(visit, run.dataset_id)
+    reader = visit.reader
+    attempts, retries = reader.attempts(run.run_id), reader.retries(run.run_id)
+    calls = sorted(
+        reader.invocations(run_id=run.run_id, limit=READ_MAX), key=lambda call: call.requested_at_ms
+    )
+    changes, lineage = run_changes.changes_and_lineage(visit, run)
+    word = words.of_run(run.status, run.error_code)
+    return RunView(
+        run_id=run.run_id,
+        title=f"Run {short(run.run_id)}",
+        word=word,
+        dataset_id=run.dataset_id,
+        source_id=run.source_id,
+        window=span(run.window_start_ms, run.window_end_ms),
+        story=telling.story(visit, account_of_run(reader, run, visit.now_ms)),
+        facts=tuple(_facts(visit, run)),
+        steps=graph(_steps(run, attempts)),
+        pipeline=pass_view(visit, run.run_id),
+        timeline=timeline(attempts, retries, visit.now_ms),
+        retries=tuple(
+            RetryRow(
+                attempt=each.attempt,
+                node=each.node,
+                number=each.number,
+                at_ms=each.at_ms,
+                error_class=each.error_class,
+                outcome=each.outcome.replace("-", " "),
+                delay_ms=each.delay_ms,
+                circuit=each.circuit_open,
+            )
+            for each in retries[:RETRIES_SHOWN_MAX]
+        ),
+        gates=tuple(telling.gate_rows(visit, calls)),
+        calls=tuple(telling.call_row(visit, call) for call in calls),
+        changes=changes,
+        lineage=lineage,
+        requests=tuple(_requests(visit, run)),
+        commands=tuple(_commands(visit, run, word)),
+    )
+
+
+def find(visit: Visit, wanted: str) -> Run | None:
+    """By its id, or by the beginning of it if that is enough to tell."""
+    run = visit.reader.run(wanted)
+    if run is not None or len(wanted) < PREFIX_CHARS_MIN:
+        return run
+    found = [each for each in visit.reader.runs(limit=SEARCHED_MAX) if each.run_id.startswith(wanted.lower())]
+    return found[0] if len(found) == 1 else None
+
+
+def allowed(visit: Visit, dataset_id: str) -> None:
+    """All that is on record of a dataset which may not be named would give it away."""
+    if visit.shown.hides(dataset_id):
+        raise NotForYou("The traces of this dataset are for those who have the role operate.")
+
+
+def _pass_alone(visit: Visit, run_id: str) -> PassView:
+    found = pass_view(visit, run_id)
+    if found is None:
+        raise NotHere("No run of that id is on record. `kfm runs` lists them.")
+    return found
+
+
+def _facts(visit: Visit, run: Run) -> list[Fact]:
+    ended = run.end_time_ms
+    took = duration((ended if ended is not None else visit.now_ms) - run.start_time_ms)
+    facts = [
+        Fact(name="Dataset", text=run.dataset_id, href=visit.href("runs", dataset=run.dataset_id)),
+        Fact(name="Source", text=run.source_id, href=visit.href("runs", source=run.source_id)),
+        Fact(name="Window (UTC)", text=span(run.window_start_ms, run.window_end_ms).removesuffix(" UTC")),
+        Fact(name="Started (UTC)", text="", at_ms=run.start_time_ms),
+        Fact(name="Ended (UTC)", text="", at_ms=ended) if ended is not None else Fact(name="Ended", text="not yet"),
+        Fact(name="Took" if ended is not None else "So far", text=took),
+        Fact(name="Trigger", text=run.trigger_type),
+        Fact(name="Attempts", text=str(run.attempts)),
+        Fact(name="Revision", text=str(run.revision)),
+        Fact(name="Pipeline", text=f"{run.pipeline_id} {run.pipeline_version[:19]}"),
+        Fact(name="Run", text=run.run_id, code=True),
+        Fact(name="Work key", text=run.work_key, code=True),
+    ]
+    if run.partition:
+        facts.insert(3, Fact(name="Partition", text=run.partition))
+    if run.error_code:
+        facts.append(Fact(name="Error", text=run.error_code, code=True))
+    if run.correction:
+        facts.append(Fact(name="Correction", text=run.correction))
+    return facts
+
+
+def _steps(run: Run, attempts: list[Attempt]) -> list[NodeSeen]:
+    """The nodes of the last attempt, in the order in which they began; with an earlier one's, if it got further."""
+    last: dict[str, Attempt] = {}
+    for each in attempts:
+        if each.node:
+            last[each.node] = each
+    names = list(last)
+    found = []
+    for index, name in enumerate(names):
+        each = last[name]
+        word = _step_word(run, each)
+        took = each.ended_at_ms - each.started_at_ms if each.ended_at_ms is not None else None
+        reason = ": ".join(part for part in (each.error_code, each.error_message) if part)
+        earlier = f"in attempt {each.attempt}" if each.attempt < run.attempts else ""
+        found.append(
+            NodeSeen(
+                name=name,
+                word=word,
+                reason=reason or earlier,
+                took_ms=took,
+                reads=(names[index - 1],) if index else (),
+            )
+        )
+    return found
+
+
+def _step_word(run: Run, each: Attempt) -> Word:
+    if each.ending is None:
+        return words.word("running")
+    if each.ending == "abort":
+        return words.word("interrupted")
+    if each.outcome == "failed" and words.of_run(run.status, each.error_code).text == "blocked":
+        return words.word("blocked")
+    return words.of_node(each.outcome or "success")
+
+
+def _requests(visit: Visit, run: Run) -> list[Link]:
+    found = visit.reader.request_reader().requests(source_id=run.source_id, limit=REQUESTS_SEEN_MAX)
+    return [
+        Link(text=f"{each.kind} request {short(each.request_id)}", href=visit.at("requests", each.request_id))
+        for each in found
+        if each.run_id == run.run_id
+    ]
+
+
+def _commands(visit: Visit, run: Run, word: Word) -> list[Next]:
+    """What somebody who looks at this will want to type."""
+    name = short(run.run_id)
+    found = []
+    held = [each for each in visit.reader.held(state="held", subject=run.run_id, limit=1)]
+    if held:
+        why = "asks for its release; somebody else approves"
+        found.append(Next(command=f"kfm quarantine release {short(held[0].held_id)} --rationale TEXT", why=why))
+    elif run.status == "failed":
+        found.append(Next(command=standing.retry_command(visit, run), why="tries the same work again"))
+    elif run.status == "running":
+        window = f"{rfc3339(run.window_start_ms)}/{rfc3339(run.window_end_ms)}"
+        command = f"kfm run --source {run.source_id} --window {window}"
+        found.append(Next(command=command, why="takes it over, should its process be gone"))
+    if word.text == "blocked":
+        found.append(Next(command=f"kfm explain {name}", why="names the rule, and what would let it pass"))
+    elif run.status == "success":
+        found.append(Next(command=f"kfm lineage show {name}", why="shows its lineage events"))
+        found.append(Next(command=f"kfm export {name} --to FOLDER", why="bundles its evidence for a stranger"))
+    if run.error_code and run.error_code.startswith("KFM"):
+        found.append(Next(command=f"kfm explain {run.error_code}", why="is the page of the error"))
+    return found

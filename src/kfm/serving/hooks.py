@@ -1,0 +1,206 @@
+"""`POST /hooks/{source_id}`: a signed request becomes a durable wish; strangers learn nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from kfm.core.errors import BackendUnavailable, Busy, KfmError, Refused, UsageError, WebhookReused
+from kfm.core.requests import UpdateRequest
+from kfm.core.settings import Source, Webhook
+from kfm.core.webhooks import (
+    HEADERS,
+    Envelope,
+    Receiver,
+    Refusal,
+    as_request,
+    missing_signature,
+    not_json,
+    read_webhook,
+    receiver,
+    too_large,
+)
+from kfm.serving.failures import Failures
+from kfm.serving.intake import Accepted
+from kfm.serving.problems import RETRY_SECONDS, answer, note, problem
+
+PREVIEWS_MAX = 2  # a preview does the whole work: more at a time would starve what was accepted
+JSON = "application/json"
+_STATUS = "/api/v1/requests/"
+_RETRY = {"Retry-After": str(RETRY_SECONDS)}
+_WANTED = frozenset({*(name.encode() for name in HEADERS), b"content-type", b"content-length"})
+
+Accept = Callable[[UpdateRequest], Awaitable[Accepted]]
+Preview = Callable[[UpdateRequest], Awaitable[dict[str, Any]]]
+
+
+class Gone(Exception):
+    """The caller left before it had said everything."""
+
+
+class Hooks:
+    """One for a service. `secrets` are those of each source that has a `webhook`, resolved."""
+
+    def __init__(
+        self,
+        sources: Mapping[str, Source],
+        secrets: Mapping[str, tuple[str, ...]],
+        *,
+        now_ms: Callable[[], int],
+        accept: Accept,
+        preview: Preview,
+        failures: Failures,
+        decoy: str,
+        said: Callable[[str], str] = lambda text: text,
+        body_max: int,
+        previews_max: int = PREVIEWS_MAX,
+    ) -> None:
+        """`decoy` is a secret that nobody has: strangers' sources are compared with it, in the same time.
+
+        `said` masks what a sender gives as a reason.
+        """
+        self._receivers = {name: receiver(source, secrets[name]) for name, source in sources.items()}
+        nowhere = Source(id="", dataset="", kind="", webhook=Webhook(secrets=("",)))
+        self._nowhere = receiver(nowhere, (decoy,))
+        self._now_ms = now_ms
+        self._accept = accept
+        self._preview = preview
+        self._previews = 0
+        self._previews_max = previews_max
+        self._failures = failures
+        self._said = said
+        self._body_max = body_max
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            response = await self._answer(scope, receive)
+        except Gone:
+            return
+        await response(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive) -> Response:
+        source_id = scope["path_params"]["source_id"]
+        known = self._receivers.get(source_id)
+        headers = _headers(scope)
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != JSON and not kind.endswith("+json"):
+            return self._refuse(known, None, not_json())
+        if headers.keys().isdisjoint(HEADERS):
+            return self._refuse(known, None, missing_signature())
+        body = await _body(receive, headers.get("content-length"), self._body_max)
+        if body is None:
+            return self._refuse(known, None, too_large(self._body_max))
+        now_ms = self._now_ms()
+        read = read_webhook(known or self._nowhere, headers, body, now_ms, self._body_max)
+        if isinstance(read, Refusal) or known is None:
+            assert isinstance(read, Refusal), "nobody signs with the decoy"
+            return self._refuse(known, body, read)
+        return await self._take(scope, known, read, now_ms)
+
+    async def _take(self, scope: Scope, to: Receiver, envelope: Envelope, now_ms: int) -> Response:
+        if envelope.is_ping:
+            return answer({"status": "pong"}, JSON)
+        request = as_request(self._discreet(envelope), to.source, now_ms)
+        try:
+            if envelope.dry_run:
+                return await self._dry_run(request)
+            accepted = await self._accept(request)
+        except KfmError as error:
+            return _trouble(error)
+        first = accepted.first
+        if first is not None:
+            self._failures.note(to.source.id, envelope.envelope_hash, "reused", WebhookReused.code)
+            return _reused(first)
+        address = f"{scope.get('root_path', '')}{_STATUS}{request.request_id}"
+        document = {"request_id": request.request_id, "status": "accepted", "status_url": address}
+        return answer(document, JSON, 202, {"Location": address})
+
+    def _discreet(self, envelope: Envelope) -> Envelope:
+        said = {
+            name: self._said(text)
+            for name in ("rationale", "ticket", "correction", "claimed_actor")
+            if (text := getattr(envelope, name)) is not None
+        }
+        return msgspec.structs.replace(envelope, **said) if said else envelope
+
+    async def _dry_run(self, request: UpdateRequest) -> Response:
+        if self._previews >= self._previews_max:
+            raise Busy("Other previews are being made.")
+        self._previews += 1
+        try:
+            return answer(await self._preview(request), JSON)
+        finally:
+            self._previews -= 1
+
+    def _refuse(self, known: Receiver | None, body: bytes | None, refusal: Refusal) -> Response:
+        hashed = None if body is None else "sha256:" + sha256(body).hexdigest()
+        source_id = known.source.id if known is not None else None
+        reason = refusal.reason if known is not None else f"unknown-source:{refusal.reason}"
+        self._failures.note(source_id, hashed, reason, refusal.code)
+        headers = {"WWW-Authenticate": "Signature"} if refusal.status == 401 else {}
+        if refusal.status == 413:
+            headers["Connection"] = "close"  # the rest is not worth reading
+        return problem(refusal.status, refusal.detail, refusal.code, headers)
+
+
+def hook_routes(hooks: Hooks) -> list[Route]:
+    return [Route("/hooks/{source_id}", hooks, methods=["POST"])]
+
+
+def _headers(scope: Scope) -> dict[str, str]:
+    """Those that matter. One that is there twice is one with a comma, and no signature."""
+    found: dict[str, str] = {}
+    for name, value in scope["headers"]:
+        if name in _WANTED:
+            key, text = name.decode("ascii"), value.decode("latin-1")
+            found[key] = f"{found[key]}, {text}" if key in found else text
+    return found
+
+
+async def _body(receive: Receive, length: str | None, body_max: int) -> bytes | None:
+    """None if it is too large: by what it says, or by what has come so far."""
+    if length is not None and length.isascii() and length.isdigit() and int(length[:20]) > body_max:
+        return None
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Gone
+        part = message.get("body", b"")
+        size += len(part)
+        if size > body_max:
+            return None
+        parts.append(part)
+        if not message.get("more_body", False):
+            return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _reused(first: UpdateRequest) -> Response:
+    return problem(
+        409,
+        f"It was accepted as request {first.request_id}"
+        + (f", which became run {first.run_id}." if first.run_id else ", which has no run yet."),
+        WebhookReused.code,
+        request_id=first.request_id,
+        run_id=first.run_id,
+    )
+
+
+def _trouble(error: KfmError) -> Response:
+    """The sender is told when to come back, or what stands in the way of its preview."""
+    if isinstance(error, BackendUnavailable | Busy):
+        if isinstance(error, BackendUnavailable):
+            note(error)
+        detail = error.message if isinstance(error, Busy) else "The ledger can't be written at present."
+        return problem(503, detail, error.code, _RETRY, title="This can't be accepted at present")
+    if isinstance(error, UsageError | Refused):
+        return problem(400 if isinstance(error, UsageError) else 403, error.message, error.code)
+    note(error)
+    return problem(500, "Something went wrong; it was not accepted.", KfmError.code)
