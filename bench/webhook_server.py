@@ -1,4 +1,4 @@
-"""The server that the webhook benchmarks ask, a process of its own: `python -m bench.webhook_server WAY FOLDER`.
+"""The server that the webhook benchmarks ask, in its own process: `python -m bench.webhook_server WAY DIR`.
 
 WAY says what stands behind the same routes: `group` (as `kfm serve` has it), `inline` (one commit for each
 request, else the same) or `nodb` (nothing is kept). Prints its port, and ends with its standard input.

@@ -25,6 +25,9 @@ class RequestReader(Protocol):
     ) -> list[UpdateRequest]:
         """The newest first; `before` is (accepted_at_ms, request_id) of the last one of the page before."""
 
+    def find(self, start: str, limit: int = 2) -> list[UpdateRequest]:
+        """Those whose id begins so."""
+
     def unsettled_of(self, schedule_id: str) -> list[UpdateRequest]:
         """Those of a schedule that have no end yet, the oldest first."""
 
@@ -38,8 +41,13 @@ class RequestReader(Protocol):
 class Requests(RequestReader, Protocol):
     """Each method is one transaction."""
 
-    def accept(self, wanted: Sequence[UpdateRequest]) -> list[UpdateRequest | None]:
-        """Make them durable, all in one commit. For each: None if it is new, else what has its id already."""
+    def accept(
+        self, wanted: Sequence[UpdateRequest], entry: GovernanceEntry | None = None
+    ) -> list[UpdateRequest | None]:
+        """Make them durable, all in one commit. For each: None if it is new, else what has its id already.
+
+        The entry is made with them if any is new.
+        """
 
     def claim(
         self, worker_id: str, claim_ms: int, dead: Callable[[str], bool], limit: int = 1
@@ -63,7 +71,7 @@ class Requests(RequestReader, Protocol):
     def keep_preview(self, request_id: str | None, plan: tuple[str, str]) -> None:
         """What is about to be changed, before it is."""
 
-    def cancel(self, request_id: str, reason: str) -> bool:
+    def cancel(self, request_id: str, reason: str, entry: GovernanceEntry | None = None) -> bool:
         """What waits never begins; what runs is told to stop. False: it has ended."""
 
 

@@ -29,7 +29,7 @@ EXTRAS = {
     "lineage": ("openlineage", "lineage over HTTP"),
     "otel": ("opentelemetry", "spans and metrics by OTLP"),
     "aws": ("boto3", "queues of SQS"),
-    "serve": ("uvicorn", "the catalogue as a STAC API"),
+    "serve": ("uvicorn", "the service, the catalogue as a STAC API"),
 }
 
 
@@ -54,6 +54,7 @@ def examine(loaded: Any, *, offline: bool) -> list[Finding]:
         _targets,
         _extras,
         _incidents,
+        _service,
     )
     found = [Finding("config", "ok", f"{loaded.path} is right")]
     for group in groups:
@@ -250,6 +251,7 @@ def _extras(loaded: Any) -> Iterator[Finding]:
         "lineage": settings.lineage.export == "http",
         "otel": settings.telemetry.otlp is not None,
         "aws": any(queue.kind == "sqs" for queue in settings.ingest.queues),
+        "serve": any(source.webhook is not None for source in settings.sources),
     }
     for extra, (module, purpose) in EXTRAS.items():
         if find_spec(module) is not None:
@@ -263,6 +265,12 @@ def _incidents(loaded: Any) -> Iterator[Finding]:
         from kfm.cli.hook_checks import examine_hooks
 
         yield from examine_hooks(loaded)
+
+
+def _service(loaded: Any) -> Iterator[Finding]:
+    from kfm.cli.service_checks import examine_service
+
+    yield from examine_service(loaded)
 
 
 def _ingest(loaded: Any) -> Iterator[Finding]:

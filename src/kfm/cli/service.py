@@ -18,7 +18,7 @@ from kfm.core.errors import Cancelled, ExtraMissing, UsageError
 from kfm.core.schedules import Schedule
 from kfm.core.wording import counted
 from kfm.engine.dispatching import wish_of
-from kfm.serving.intake import Intake
+from kfm.serving.intake import Accepted, Intake
 from kfm.wiring.app import App
 from kfm.wiring.service import ServedPlace, Service, ServiceWish, previewed
 
@@ -168,15 +168,19 @@ class Web:
             sources,
             secrets,
             now_ms=self._place.now_ms,
-            accept=self._intake.accept,
+            accept=self._accept,
             preview=self._preview,
             failures=Failures(self._place.folder, self._place.now_ms),
             decoy=token_urlsafe(32),
             said=loaded.discretion.said,
-            accepted=self._service.wake,
             body_max=loaded.settings.serve.body_bytes_max,
         )
         return list(hook_routes(hooks))
+
+    async def _accept(self, request: UpdateRequest) -> Accepted:
+        accepted = await self._intake.accept(request)
+        self._service.wake()
+        return accepted
 
     async def _preview(self, request: UpdateRequest) -> dict[str, Any]:
         from starlette.concurrency import run_in_threadpool

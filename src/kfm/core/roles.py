@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from typing import Literal
 
-from kfm.core.records import Record
+from kfm.core.records import GovernanceEntry, Record
 
 Role = Literal["read", "operate", "approve"]
 ROLES: tuple[Role, ...] = ("read", "operate", "approve")
@@ -152,6 +152,25 @@ def who_could(others: Sequence[str]) -> str:
         return "Nobody has that role: whoever keeps the configuration gives it under `people:`."
     named = ", ".join(others[:_NAMED_MAX]) + (", …" if len(others) > _NAMED_MAX else "")
     return f"Ask {named}; `kfm whoami` shows who you are here, and by what."
+
+
+def refusal_entry(
+    identity: Identity, role: Role, what: str, reason: str, at_ms: int
+) -> GovernanceEntry:
+    """The record of somebody who wanted to change something and may not."""
+    return GovernanceEntry(
+        kind="role-refused",
+        subject=what,
+        actor=identity.subject,
+        recorded_at_ms=at_ms,
+        details={
+            "role": role,
+            "roles": list(identity.roles),
+            "known_by": identity.known_by,
+            "account": identity.account,
+            "reason": reason,
+        },
+    )
 
 
 def is_same_person(requested_by: str, requested_names: Iterable[str], approver_names: Iterable[str]) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from kfm.core.errors import KfmError
+from kfm.core.errors import ConfigError, KfmError
 from kfm.core.schedule_states import ScheduleState
 from kfm.core.schedules import Schedule
 from kfm.core.scheduling import account, definition_of, is_held, next_due_ms
@@ -48,6 +48,7 @@ class Scheduler:
         self._adopted: set[str] = set()  # whose definition we have put in place once
         self._due_ms: dict[str, tuple[int, int]] = {}  # schedule → version of its state, when it is due
         self._said: dict[str, str] = {}
+        self._disagreed: set[str] = set()
 
     def step(self) -> int:
         """Account for what has come; how many requests were opened. Trouble with one stops no other."""
@@ -75,7 +76,7 @@ class Scheduler:
         if self._is_ours(schedule, state, now_ms):
             source = self._sources.get(schedule.source)
             if source is None:
-                raise KfmError(f"There is no source {schedule.source}.")
+                raise ConfigError(f"There is no source {schedule.source}.")
             for _ in range(SLICES_MAX):
                 unsettled = self._requests.unsettled_of(schedule.id) if state is not None else []
                 step = account(
@@ -99,6 +100,7 @@ class Scheduler:
         state for ever.
         """
         if state is None:
+            self._adopted.add(schedule.id)
             return schedule.enabled
         if is_held(schedule, state):
             return False
@@ -106,7 +108,9 @@ class Scheduler:
             if schedule.id not in self._adopted:
                 self._adopted.add(schedule.id)
                 return True
-            self._tell(schedule.id, "Another process has another definition of it.")
+            if schedule.id not in self._disagreed:
+                self._disagreed.add(schedule.id)
+                self._say(f"schedule {schedule.id}: another process has another definition of it")
         else:
             self._adopted.add(schedule.id)
         due_ms = next_due_ms(schedule, state)
@@ -125,7 +129,7 @@ class Scheduler:
                 f"It is accounted for until {moment(state.cursor_ms)}, when the clock was ahead: nothing of "
                 "it is due before.",
             )
-        elif state.definition == self._definitions[schedule.id] and self._said.pop(schedule.id, None):
+        elif self._said.pop(schedule.id, None):
             self._say(f"schedule {schedule.id}: goes on")
 
     def _tell(self, schedule_id: str, text: str) -> None:

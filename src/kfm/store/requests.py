@@ -80,6 +80,10 @@ class RequestReader:
         )
         return [request_from(row) for row in found]
 
+    def find(self, start: str, limit: int = 2) -> list[UpdateRequest]:
+        found = self._database.session.all("requests.find", start=start, chars=len(start), row_limit=limit)
+        return [request_from(row) for row in found]
+
     def unsettled_of(self, schedule_id: str) -> list[UpdateRequest]:
         found = self._database.session.all("requests.unsettled_of", schedule_id=schedule_id)
         return [request_from(row) for row in found]
@@ -96,7 +100,9 @@ class RequestReader:
 class Requests(RequestReader):
     """Each method is one transaction."""
 
-    def accept(self, wanted: Sequence[UpdateRequest]) -> list[UpdateRequest | None]:
+    def accept(
+        self, wanted: Sequence[UpdateRequest], entry: GovernanceEntry | None = None
+    ) -> list[UpdateRequest | None]:
         def change(session: Session) -> list[UpdateRequest | None]:
             fresh = accept(session, wanted)
             answers: list[UpdateRequest | None] = []
@@ -107,6 +113,8 @@ class Requests(RequestReader):
                     continue
                 row = session.one("requests.get", request_id=one.request_id)
                 answers.append(one if row is None else request_from(row))
+            if entry is not None and None in answers:
+                governance.append(session, [entry])
             return answers
 
         return self._database.write(change)
@@ -210,5 +218,11 @@ class Requests(RequestReader):
 
         self._database.write(change)
 
-    def cancel(self, request_id: str, reason: str) -> bool:
-        return self._database.write(lambda session: cancel(session, request_id, reason))
+    def cancel(self, request_id: str, reason: str, entry: GovernanceEntry | None = None) -> bool:
+        def change(session: Session) -> bool:
+            landed = cancel(session, request_id, reason)
+            if landed and entry is not None:
+                governance.append(session, [entry])
+            return landed
+
+        return self._database.write(change)

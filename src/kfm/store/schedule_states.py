@@ -67,9 +67,9 @@ class ScheduleStates(ScheduleReader):
         def change(session: Session) -> list[UpdateRequest]:
             fresh = accept(session, requests)
             made = [one for one in requests if one.request_id in fresh]
-            session.many(
-                "instants.backfill", [_parameters(one) for one in instants if one.request_id in fresh]
-            )
+            chosen = [one for one in instants if one.request_id in fresh]
+            session.many("instants.shorten", [_named(one) for one in chosen])
+            session.many("instants.backfill", [_parameters(one) for one in chosen])
             if made:
                 governance.append(session, [entry])
             return made
@@ -87,6 +87,10 @@ def _moved(session: Session, seen: ScheduleState | None, state: ScheduleState) -
 
 def _instant(row: Row) -> Instant:
     return rows.converted(_INSTANT, row, Instant)
+
+
+def _named(instant: Instant) -> dict[str, Any]:
+    return {"schedule_id": instant.schedule_id, "instant_ms": instant.instant_ms}
 
 
 def _parameters(instant: Instant) -> dict[str, Any]:

@@ -7,8 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from kfm.core.errors import KfmError, RoleMissing
-from kfm.core.records import GovernanceEntry
-from kfm.core.roles import Identity, Role, decide, who_could
+from kfm.core.roles import Identity, Role, decide, refusal_entry, who_could
 
 if TYPE_CHECKING:
     from kfm.config import Loaded
@@ -31,19 +30,7 @@ def _record(app: App, identity: Identity, role: Role, what: str, reason: str) ->
     """In the ledger, where the action would have been."""
     try:
         assert app.store is not None
-        entry = GovernanceEntry(
-            kind="role-refused",
-            subject=what,
-            actor=identity.subject,
-            recorded_at_ms=app.store.now_ms(),
-            details={
-                "role": role,
-                "roles": list(identity.roles),
-                "known_by": identity.known_by,
-                "account": identity.account,
-                "reason": reason,
-            },
-        )
+        entry = refusal_entry(identity, role, what, reason, app.store.now_ms())
         app.store.append_governance([entry])
     finally:
         app.close()

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from kfm.config import Loaded
     from kfm.core.breaker import Breaker
     from kfm.core.gates import GateDecision
+    from kfm.core.holding import Approval, Held
     from kfm.core.records import Run, Switch
     from kfm.core.roles import Identity, Role
     from kfm.core.sealing import Seal
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from kfm.ports import Progress
     from kfm.publish.collect import Collected, Collection
     from kfm.publish.plan import Plan
+    from kfm.store.run_state_tables import RunStateTables
     from kfm.wiring.incidents import HookPass
 
 
@@ -190,6 +192,38 @@ class App(Adapters):
         from kfm.wiring.providers import reset_breaker
 
         return reset_breaker(self.kernel.store, provider, self._discreet, **why)
+
+    # --- for those who ask over HTTP ---------------------------------------------------
+
+    def request_release(self, held: Held, **why: Any) -> Approval:
+        """Ask, as whoever uses this, for the release of what is held."""
+        from kfm.wiring.approvals import request_release
+
+        return request_release(self, held, actor=self.actor, names=self.identity.names, **why)
+
+    def approve(self, approval: Approval, **why: Any) -> Held | None:
+        """Agree, as whoever uses this, to what somebody else has asked for."""
+        from kfm.wiring.approvals import approve
+
+        return approve(self, approval, actor=self.actor, names=self.identity.names, **why)
+
+    def require_retriable(self, run: Run) -> None:
+        from kfm.wiring.retries import require_retriable
+
+        require_retriable(self, run)
+
+    def passes(self) -> RunStateTables:
+        """What is on record of the passes of pipelines."""
+        from kfm.wiring.run_states import Surroundings, open_run_states
+
+        around = Surroundings(self.ledger, self.state, self.objects, self.loaded)
+        return open_run_states(around, self.settings.run_state, read_only=True)
+
+    def announced_datasets(self) -> frozenset[str]:
+        """Datasets of announced objects: known without a declaration."""
+        from kfm.wiring.ingest import registry_of
+
+        return registry_of(self).names
 
     # --- evidence ----------------------------------------------------------------------
 

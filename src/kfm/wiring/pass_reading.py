@@ -20,6 +20,13 @@ class PassSeen(NamedTuple):
     account: Account  # why it is as it is
 
 
+def list_passes(app: App, limit: int) -> list[Pass]:
+    """The newest first."""
+    from kfm.store.run_state_tables import RunStateTables
+
+    return RunStateTables(app.ledger.database).passes(limit=limit)  # type: ignore[attr-defined]
+
+
 def read_pass(app: App, run_id: str) -> PassSeen | None:
     """The pass of this id, or of this governed run; None: there is none."""
     from kfm.store.run_state_tables import RunStateTables

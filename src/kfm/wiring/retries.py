@@ -33,7 +33,16 @@ def retry_run(
     """One more attempt at exactly this run, now, because a person wants it."""
     from kfm.engine.run import Updating
 
-    subject = _subject(app, run, actor, claimed_actor, rationale, ticket)
+    subject = require_current(app, run, _subject(app, run, actor, claimed_actor, rationale, ticket))
+    return Updating(app.kernel, subject, force=False, artifacts_dir=None, plan=None).run()
+
+
+def require_retriable(app: App, run: Run) -> None:
+    """UsageError, unless another attempt would be one at this very run."""
+    require_current(app, run, _subject(app, run, app.actor))
+
+
+def require_current(app: App, run: Run, subject: Subject | None) -> Subject:
     if subject is None:
         raise UsageError(
             f"Its source `{run.source_id}` is not in the configuration any more.",
@@ -50,7 +59,7 @@ def retry_run(
             f"Revision {latest.revision} of the same work has begun since: run {latest.run_id}.",
             remedy=f"Retry that one, if it failed: kfm show {latest.run_id}",
         )
-    return Updating(app.kernel, subject, force=False, artifacts_dir=None, plan=None).run()
+    return subject
 
 
 def run_due(app: App, *, actor: str, told: Callable[[RunReport | Passed], None]) -> list[RunReport | Passed]:

@@ -34,6 +34,15 @@ WHERE (CAST(:state AS TEXT) IS NULL OR state = :state)
   AND (accepted_at_ms < :before_ms OR (accepted_at_ms = :before_ms AND request_id < :before_id))
 ORDER BY accepted_at_ms DESC, request_id DESC LIMIT :row_limit
 
+-- name: requests.find
+SELECT
+  request_id, key, kind, source_id, dataset_id, window_start_ms, window_end_ms, actor, accepted_at_ms,
+  not_before_ms, claimed_actor, rationale, ticket, correction, schedule_id, instant_ms, request_uuid,
+  envelope_hash, needs_approval, details, state, outcome, reason, run_id, plan_digest, claimed_by,
+  claim_until_ms, tries, cancel, ended_at_ms
+FROM requests WHERE substr(request_id, 1, :chars) = :start
+ORDER BY request_id LIMIT :row_limit
+
 -- name: requests.unsettled_of
 SELECT
   request_id, key, kind, source_id, dataset_id, window_start_ms, window_end_ms, actor, accepted_at_ms,

@@ -19,6 +19,11 @@ INSERT INTO instants (schedule_id, instant_ms, last_ms, became, request_id, reas
 VALUES (:schedule_id, :instant_ms, :last_ms, :became, :request_id, :reason, :at_ms)
 ON CONFLICT (schedule_id, instant_ms) DO NOTHING
 
+-- name: instants.shorten
+-- A span whose first instant gets a row of its own begins after it.
+UPDATE instants SET instant_ms = instant_ms + 1
+WHERE schedule_id = :schedule_id AND instant_ms = :instant_ms AND last_ms > instant_ms
+
 -- name: instants.backfill
 INSERT INTO instants (schedule_id, instant_ms, last_ms, became, request_id, reason, at_ms)
 VALUES (:schedule_id, :instant_ms, :last_ms, :became, :request_id, :reason, :at_ms)
@@ -27,6 +32,13 @@ ON CONFLICT (schedule_id, instant_ms) DO UPDATE SET became = EXCLUDED.became, re
 WHERE instants.request_id IS NULL AND instants.last_ms = instants.instant_ms
 
 -- name: instants.list
+-- Rows do not overlap, except those made by hand within the span that let them go: of what began before the
+-- span, only the last row can reach into it.
 SELECT schedule_id, instant_ms, last_ms, became, request_id, reason, at_ms FROM instants
 WHERE schedule_id = :schedule_id AND instant_ms < :end_ms AND last_ms >= :start_ms
+  AND instant_ms >= COALESCE((
+    SELECT MAX(earlier.instant_ms) FROM instants AS earlier
+    WHERE earlier.schedule_id = :schedule_id AND earlier.instant_ms <= :start_ms
+      AND earlier.became <> 'backfilled'
+  ), :start_ms)
 ORDER BY instant_ms LIMIT :row_limit

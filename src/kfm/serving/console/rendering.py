@@ -83,7 +83,10 @@ def prose(text: str) -> Markup:
     parts = text.split("`")
     if len(parts) % 2 == 0:  # one is left over: it stays what it is
         parts[-2:] = ["`".join(parts[-2:])]
-    made = [escape(part) if index % 2 == 0 else Markup("<code>{}</code>").format(part) for index, part in enumerate(parts)]
+    made = [
+        escape(part) if index % 2 == 0 else Markup("<code>{}</code>").format(part)
+        for index, part in enumerate(parts)
+    ]
     return Markup("").join(made)
 
 

@@ -21,9 +21,11 @@ from kfm.serving.console import rendering, sessions
 from kfm.serving.console.showing import Shown, visible
 from kfm.serving.console.views import (
     audit,
+    call,
     held,
     held_one,
     overview,
+    passes,
     request,
     requests,
     run,
@@ -75,8 +77,13 @@ PAGES = (
     Page("", overview.view, "overview.html", "Overview", section="Overview"),
     Page("runs", runs.view, "runs.html", "Runs", runs.FILTERS, "Runs"),
     Page("runs/{run_id}", run.view, "run.html", "Run", (), "Runs"),
+    Page("calls/{invocation_id}", call.view, "call.html", "Call", (), "Runs"),
+    Page("pipelines", passes.view, "passes.html", "Pipelines", passes.FILTERS, "Pipelines"),
+    Page("pipelines/{run_id}", passes.view_one, "pass.html", "Pass", (), "Pipelines"),
     Page("schedules", schedules.view, "schedules.html", "Schedules", (), "Schedules"),
-    Page("schedules/{schedule_id}", schedule.view, "schedule.html", "Schedule", schedule.FILTERS, "Schedules"),
+    Page(
+        "schedules/{schedule_id}", schedule.view, "schedule.html", "Schedule", schedule.FILTERS, "Schedules"
+    ),
     Page("requests", requests.view, "requests.html", "Requests", requests.FILTERS, "Requests"),
     Page("requests/{request_id}", request.view, "request.html", "Request", (), "Requests"),
     Page("held", held.view, "held.html", "Quarantine", held.FILTERS, "Quarantine"),
@@ -134,7 +141,9 @@ class _Console:
                     shown,
                     identity,
                     base_of(request),
-                    page.path.format(**{name: quote(value, safe="") for name, value in request.path_params.items()}),
+                    page.path.format(
+                        **{name: quote(value, safe="") for name, value in request.path_params.items()}
+                    ),
                     self._place.now_ms(),
                     query,
                     request.path_params,
@@ -152,7 +161,9 @@ class _Console:
             return self._problem(request, 503, "Ask again in a while.", identity)
         except Exception as error:  # noqa: BLE001 - whatever it is, a page has nothing to tell of it
             note(error)
-            return self._problem(request, 500, "It was written down. `kfm doctor` looks for causes.", identity)
+            return self._problem(
+                request, 500, "It was written down. `kfm doctor` looks for causes.", identity
+            )
         if REFRESH in query:
             response.headers["Refresh"] = query[REFRESH]
         return response
@@ -160,7 +171,11 @@ class _Console:
     async def lost(self, request: Request) -> Response:
         identity = self._who(request)
         if identity is None:
-            return self._to_sign_in(request) if request.method in ("GET", "HEAD") else self._problem(request, 405)
+            return (
+                self._to_sign_in(request)
+                if request.method in ("GET", "HEAD")
+                else self._problem(request, 405)
+            )
         status = 404 if request.method in ("GET", "HEAD") else 405
         return self._problem(request, status, "", identity)
 
@@ -214,7 +229,9 @@ class _Console:
     async def sign_out(self, request: Request) -> Response:
         if _is_foreign(request):
             return self._problem(request, 403, "The form was not sent from this page.")
-        response = RedirectResponse(f"{base_of(request)}/{'sign-in' if self._place.people else ''}", 303, HEADERS)
+        response = RedirectResponse(
+            f"{base_of(request)}/{'sign-in' if self._place.people else ''}", 303, HEADERS
+        )
         _set_cookie(response, request, "", 0)
         return response
 
@@ -224,7 +241,12 @@ class _Console:
         self, request: Request, status: int, detail: str = "", identity: Identity | None = None
     ) -> Response:
         response = self._html(
-            request, "problem.html", status=status, title=_TITLES[status], detail=visible(detail), identity=identity
+            request,
+            "problem.html",
+            status=status,
+            title=_TITLES[status],
+            detail=visible(detail),
+            identity=identity,
         )
         response.status_code = status
         return response
@@ -256,7 +278,11 @@ class _Console:
 def _again(visit: Visit) -> tuple[Link, ...]:
     """This page once more, or by itself from now on."""
     now = visit.query.get(REFRESH)
-    links = [Link(text=f"every {each} s", href=visit.with_query(refresh=each)) for each in REFRESH_SECONDS if str(each) != now]
+    links = [
+        Link(text=f"every {each} s", href=visit.with_query(refresh=each))
+        for each in REFRESH_SECONDS
+        if str(each) != now
+    ]
     stop = [Link(text="stop", href=visit.with_query(refresh=None))] if now else []
     return (Link(text="now", href=visit.with_query()), *links, *stop)
 
@@ -269,7 +295,12 @@ def base_of(request: Request) -> str:
 def _own_path(text: str) -> str:
     """A page of ours to go on to; nothing that leads elsewhere."""
     path = text.partition("?")[0]
-    fine = len(text) <= 1000 and text.isascii() and text.isprintable() and not any(char in text for char in "\\:\"'<> ")
+    fine = (
+        len(text) <= 1000
+        and text.isascii()
+        and text.isprintable()
+        and not any(char in text for char in "\\:\"'<> ")
+    )
     return text if fine and not path.startswith("/") and ".." not in path and "//" not in path else ""
 
 

@@ -47,7 +47,7 @@ class Sessions:
             return None
         for person in self._people:
             if session.token in map(_mark, person.token_hashes):
-                return _as_token(self._people, person)
+                return _as_token(person)
         return None
 
     def _sign(self, body: str) -> str:
@@ -58,7 +58,7 @@ def _mark(token_hash: str) -> str:
     return sha256(token_hash.encode()).hexdigest()
 
 
-def _as_token(people: Sequence[Known], person: Known) -> Identity:
+def _as_token(person: Known) -> Identity:
     """The identity that showing the token again would give."""
     # By an account that only this person has here: roles and names follow by the same rules.
     alone = msgspec.structs.replace(person, accounts=(*person.accounts, ACCOUNT))

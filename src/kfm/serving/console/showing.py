@@ -97,8 +97,6 @@ class Shown:
         if isinstance(value, tuple):
             return tuple([self._walked("", each) for each in value])
         if isinstance(value, msgspec.Struct):
-            fields = {
-                name: self._walked(name, getattr(value, name)) for name in value.__struct_fields__
-            }
+            fields = {name: self._walked(name, getattr(value, name)) for name in value.__struct_fields__}
             return type(value)(**fields)
         return value

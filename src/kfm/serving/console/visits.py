@@ -133,7 +133,7 @@ def chosen(name: str, label: str, among: Sequence[str], now: str | None, words: 
 
 
 def paged(visit: Visit, found: int, word: str, rows: int = ROWS) -> Paging:
-    """`found` is how many are left from this page's first on, as far as was looked: one more than it shows."""
+    """`found`: how many there are from this page's first on, as far as was looked."""
     number = visit.page()
     first = (number - 1) * rows + 1
     shown = min(found, rows)

@@ -32,7 +32,9 @@ def due(visit: Visit) -> list[Due]:
 
 def _instants(visit: Visit) -> Iterator[Due]:
     paused = {
-        name for name, state in visit.reader.schedule_reader().states().items() if state.paused_at_ms is not None
+        name
+        for name, state in visit.reader.schedule_reader().states().items()
+        if state.paused_at_ms is not None
     }
     sources = {source.id: source for source in visit.place.settings.sources}
     firing = [

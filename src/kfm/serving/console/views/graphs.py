@@ -106,7 +106,9 @@ def _curve(stops: Sequence[tuple[float, float, float]]) -> str:
     path = [f"M{stops[0][1]:.1f} {stops[0][2]:.1f}"]
     for before, after in pairwise(stops):
         middle = (before[1] + after[0]) / 2
-        path.append(f"C{middle:.1f} {before[2]:.1f} {middle:.1f} {after[2]:.1f} {after[0]:.1f} {after[2]:.1f}")
+        path.append(
+            f"C{middle:.1f} {before[2]:.1f} {middle:.1f} {after[2]:.1f} {after[0]:.1f} {after[2]:.1f}"
+        )
         if after is not stops[-1]:
             path.append(f"H{after[1]:.1f}")
     return "".join(path)

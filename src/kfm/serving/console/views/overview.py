@@ -42,6 +42,7 @@ class Running(Record, frozen=True):
 
 
 class Failed(Record, frozen=True):
+    word: Word
     run_id: str
     href: str
     dataset_id: str
@@ -99,7 +100,9 @@ class Overview(Record, frozen=True):
 def view(visit: Visit) -> Overview:
     reader = visit.reader
     locks = {lock.holder.run_id: lock for lock in reader.locks() if lock.holder is not None}
-    running = [_running(visit, run, locks.get(run.run_id)) for run in reader.runs(status="running", limit=100)]
+    running = [
+        _running(visit, run, locks.get(run.run_id)) for run in reader.runs(status="running", limit=100)
+    ]
     blocked = standing.blockers(visit)
     failed = standing.failures(visit)
     held = reader.held(state="held", limit=HELD_SHOWN_MAX)
@@ -156,8 +159,10 @@ def _headline(
             sentence = f"{each.what[:1].upper()}{each.what[1:]}: {each.why}".rstrip(".") + "."
             return Headline(word=words.word("blocked"), sentence=sentence, who=each.who, command=each.command)
     for run in failed:
-        what = f"Run {short(run.run_id)} of {run.dataset_id} from {run.source_id} ended with {run.error_code}."
-        return Headline(word=words.word("failed"), sentence=what, who=standing.OPERATOR, command=run.command)
+        what = (
+            f"Run {short(run.run_id)} of {run.dataset_id} from {run.source_id} ended with {run.error_code}."
+        )
+        return Headline(word=run.word, sentence=what, who=standing.OPERATOR, command=run.command)
     for trouble in incidents:
         sentence = f"Incident about {trouble.name}: {trouble.text}."
         return Headline(word=trouble.word, sentence=sentence, who=standing.OPERATOR, command=trouble.command)
@@ -168,7 +173,9 @@ def _headline(
             who="anyone who may operate",
             command="kfm run" if visit.place.settings.sources else "kfm init",
         )
-    return Headline(word=words.word("succeeded"), sentence="All clear: nothing is blocked, and nothing has failed.")
+    return Headline(
+        word=words.word("succeeded"), sentence="All clear: nothing is blocked, and nothing has failed."
+    )
 
 
 def _running(visit: Visit, run: Run, lock: Lock | None) -> Running:
@@ -186,6 +193,7 @@ def _running(visit: Visit, run: Run, lock: Lock | None) -> Running:
 
 def _failed(visit: Visit, run: Run) -> Failed:
     return Failed(
+        word=words.of_run(run.status, run.error_code),
         run_id=short(run.run_id),
         href=visit.run(run.run_id),
         dataset_id=run.dataset_id,
@@ -221,7 +229,6 @@ def _datasets(visit: Visit) -> list[DatasetRow]:
     rows = []
     for name in dict.fromkeys([*(each.id for each in visit.place.settings.datasets), *sorted(heads)]):
         head, call_of = heads.get(name), last.get(name)
-        run_id = call_of.run_id if call_of else None
         rows.append(
             DatasetRow(
                 dataset_id=name,
@@ -230,8 +237,21 @@ def _datasets(visit: Visit) -> list[DatasetRow]:
                 version=head.sequence if head else None,
                 promoted_ms=head.promoted_at_ms if head else None,
                 asked_ms=call_of.requested_at_ms if call_of else None,
-                run_href=visit.run(run_id) if run_id else None,
-                run_id=short(run_id) if run_id else "",
+                run_href=_last_href(visit, call_of),
+                run_id=_last_name(call_of),
             )
         )
     return rows
+
+
+def _last_href(visit: Visit, call: Invocation | None) -> str | None:
+    """A call that was turned away became no run: then its own page."""
+    if call is None:
+        return None
+    return visit.run(call.run_id) if call.run_id else visit.at("calls", call.invocation_id)
+
+
+def _last_name(call: Invocation | None) -> str:
+    if call is None:
+        return ""
+    return f"run {short(call.run_id)}" if call.run_id else f"call {short(call.invocation_id)}"

@@ -7,10 +7,27 @@ from kfm.core.run_states import Pass
 from kfm.serving.console import words
 from kfm.serving.console.views import telling
 from kfm.serving.console.views.graphs import Graph, NodeSeen, graph
-from kfm.serving.console.visits import Visit, short
+from kfm.serving.console.visits import ROWS, NotHere, Paging, Visit, paged, short
 from kfm.serving.console.words import Word
 
+FILTERS = ("page",)
 _STATES = {"success": "succeeded"}
+
+
+class PassRow(Record, frozen=True):
+    run_id: str
+    href: str
+    pipeline_id: str
+    branch: str
+    word: Word
+    started_ms: int
+    took_ms: int | None
+    counts: str
+
+
+class Passes(Record, frozen=True):
+    rows: tuple[PassRow, ...]
+    paging: Paging
 
 
 class PassView(Record, frozen=True):
@@ -25,20 +42,15 @@ class PassView(Record, frozen=True):
     graph: Graph
     story: telling.Story
     command: str
-    alone: bool = True  # what a template asks: is this all there is?
 
 
 def pass_view(visit: Visit, run_id: str) -> PassView | None:
     """None: nothing of that id is a pass."""
-    from kfm.core.masking import hidden_names
     from kfm.wiring.pass_reading import read_pass
 
     with visit.place.app(visit.identity, read_only=True) as app:
         seen = read_pass(app, run_id)
-    if seen is None:
-        return None
-    hidden = hidden_names(visit.place.settings.datasets)
-    if hidden is not None and hidden(seen.found.pipeline_id) and "operate" not in visit.identity.roles:
+    if seen is None or _is_hidden(visit, seen.found.pipeline_id):
         return None
     return PassView(
         run_id=seen.found.run_id,
@@ -53,6 +65,47 @@ def pass_view(visit: Visit, run_id: str) -> PassView | None:
         story=telling.story(visit, seen.account),
         command=f"kfm graph {short(seen.found.run_id)}",
     )
+
+
+def view(visit: Visit) -> Passes:
+    """All passes, newest first."""
+    from kfm.wiring.pass_reading import list_passes
+
+    skipped = (visit.page() - 1) * ROWS
+    with visit.place.app(visit.identity, read_only=True) as app:
+        found = list_passes(app, skipped + ROWS + 1)[skipped:]
+    rows = [_row(visit, each) for each in found[:ROWS] if not _is_hidden(visit, each.pipeline_id)]
+    return Passes(rows=tuple(rows), paging=paged(visit, len(found), "pass"))
+
+
+def view_one(visit: Visit) -> PassView:
+    found = pass_view(visit, visit.params["run_id"])
+    if found is None:
+        raise NotHere("No pass of that id is on record. `kfm run-state list` shows them.")
+    return found
+
+
+def _row(visit: Visit, found: Pass) -> PassRow:
+    ended = found.ended_at_ms
+    return PassRow(
+        run_id=short(found.run_id),
+        href=visit.at("pipelines", found.run_id),
+        pipeline_id=found.pipeline_id,
+        branch=found.branch,
+        word=words.word(_STATES.get(found.state, found.state)),
+        started_ms=found.started_at_ms,
+        took_ms=ended - found.started_at_ms if ended is not None else None,
+        counts=", ".join(
+            f"{count:,} {words.of_node(name).text}" for name, count in found.counts.items() if count
+        ),
+    )
+
+
+def _is_hidden(visit: Visit, pipeline_id: str) -> bool:
+    from kfm.core.masking import hidden_names
+
+    hidden = None if "operate" in visit.identity.roles else hidden_names(visit.place.settings.datasets)
+    return hidden is not None and hidden(pipeline_id)
 
 
 def nodes_of(found: Pass, records: dict[str, Node]) -> list[NodeSeen]:

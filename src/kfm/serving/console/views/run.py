@@ -66,10 +66,10 @@ class RunView(Record, frozen=True):
     commands: tuple[Next, ...]
 
 
-def view(visit: Visit) -> RunView | PassView:
+def view(visit: Visit) -> RunView:
     run = find(visit, visit.params["run_id"])
     if run is None:
-        return _pass_alone(visit, visit.params["run_id"])
+        raise NotHere("No run of that id is on record. `kfm runs` lists them.")
     allowed(visit, run.dataset_id)
     reader = visit.reader
     attempts, retries = reader.attempts(run.run_id), reader.retries(run.run_id)
@@ -127,13 +127,6 @@ def allowed(visit: Visit, dataset_id: str) -> None:
         raise NotForYou("The traces of this dataset are for those who have the role operate.")
 
 
-def _pass_alone(visit: Visit, run_id: str) -> PassView:
-    found = pass_view(visit, run_id)
-    if found is None:
-        raise NotHere("No run of that id is on record. `kfm runs` lists them.")
-    return found
-
-
 def _facts(visit: Visit, run: Run) -> list[Fact]:
     ended = run.end_time_ms
     took = duration((ended if ended is not None else visit.now_ms) - run.start_time_ms)
@@ -142,7 +135,9 @@ def _facts(visit: Visit, run: Run) -> list[Fact]:
         Fact(name="Source", text=run.source_id, href=visit.href("runs", source=run.source_id)),
         Fact(name="Window (UTC)", text=span(run.window_start_ms, run.window_end_ms).removesuffix(" UTC")),
         Fact(name="Started (UTC)", text="", at_ms=run.start_time_ms),
-        Fact(name="Ended (UTC)", text="", at_ms=ended) if ended is not None else Fact(name="Ended", text="not yet"),
+        Fact(name="Ended (UTC)", text="", at_ms=ended)
+        if ended is not None
+        else Fact(name="Ended", text="not yet"),
         Fact(name="Took" if ended is not None else "So far", text=took),
         Fact(name="Trigger", text=run.trigger_type),
         Fact(name="Attempts", text=str(run.attempts)),
@@ -161,7 +156,7 @@ def _facts(visit: Visit, run: Run) -> list[Fact]:
 
 
 def _steps(run: Run, attempts: list[Attempt]) -> list[NodeSeen]:
-    """The nodes of the last attempt, in the order in which they began; with an earlier one's, if it got further."""
+    """The nodes as they began, each as the last attempt that came to it left it."""
     last: dict[str, Attempt] = {}
     for each in attempts:
         if each.node:
@@ -209,10 +204,12 @@ def _commands(visit: Visit, run: Run, word: Word) -> list[Next]:
     """What somebody who looks at this will want to type."""
     name = short(run.run_id)
     found = []
-    held = [each for each in visit.reader.held(state="held", subject=run.run_id, limit=1)]
+    held = visit.reader.held(state="held", subject=run.run_id, limit=1)
     if held:
         why = "asks for its release; somebody else approves"
-        found.append(Next(command=f"kfm quarantine release {short(held[0].held_id)} --rationale TEXT", why=why))
+        found.append(
+            Next(command=f"kfm quarantine release {short(held[0].held_id)} --rationale TEXT", why=why)
+        )
     elif run.status == "failed":
         found.append(Next(command=standing.retry_command(visit, run), why="tries the same work again"))
     elif run.status == "running":
@@ -223,7 +220,9 @@ def _commands(visit: Visit, run: Run, word: Word) -> list[Next]:
         found.append(Next(command=f"kfm explain {name}", why="names the rule, and what would let it pass"))
     elif run.status == "success":
         found.append(Next(command=f"kfm lineage show {name}", why="shows its lineage events"))
-        found.append(Next(command=f"kfm export {name} --to FOLDER", why="bundles its evidence for a stranger"))
+        found.append(
+            Next(command=f"kfm export {name} --to FOLDER", why="bundles its evidence for a stranger")
+        )
     if run.error_code and run.error_code.startswith("KFM"):
         found.append(Next(command=f"kfm explain {run.error_code}", why="is the page of the error"))
     return found

@@ -40,9 +40,9 @@ def view(visit: Visit) -> Runs:
     dataset, source = visit.dataset(), visit.source()
     status = visit.choice("status", STATUSES)
     skipped = (visit.page() - 1) * ROWS
-    found = visit.reader.runs(
-        dataset_id=dataset, source_id=source, status=status, limit=skipped + ROWS + 1
-    )[skipped:]
+    found = visit.reader.runs(dataset_id=dataset, source_id=source, status=status, limit=skipped + ROWS + 1)[
+        skipped:
+    ]
     settings = visit.place.settings
     return Runs(
         filters=(

@@ -44,7 +44,10 @@ def blockers(visit: Visit) -> list[Blocker]:
     switches = [each for each in visit.reader.switches() if each.position != "running"]
     switches.sort(key=lambda each: (each.position != "stopped", each.scope != "all", each.set_at_ms))
     found = [*map(_switch, switches), *_freezes(visit), *_halts(visit)]
-    return [*found, *(_breaker(each, visit.now_ms) for each in visit.reader.breakers() if each.state != "closed")]
+    return [
+        *found,
+        *(_breaker(each, visit.now_ms) for each in visit.reader.breakers() if each.state != "closed"),
+    ]
 
 
 def _switch(switch: Switch) -> Blocker:
@@ -144,7 +147,9 @@ def retry_command(visit: Visit, run: Run) -> str:
 
     window = f"{rfc3339(run.window_start_ms)}/{rfc3339(run.window_end_ms)}"
     spent = is_spent(run, visit.reader.retry_state(run.run_id), visit.now_ms)
-    return f"kfm run --source {run.source_id} --window {window}" + (" --rationale TEXT --ticket ID" if spent else "")
+    return f"kfm run --source {run.source_id} --window {window}" + (
+        " --rationale TEXT --ticket ID" if spent else ""
+    )
 
 
 # --- incidents, approvals ----------------------------------------------------------------

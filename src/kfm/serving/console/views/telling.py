@@ -23,16 +23,16 @@ class Story(Record, frozen=True):
 
 
 def story(visit: Visit, account: Account) -> Story:
-    return Story(
-        reason=told(visit, account.reason), chain=tuple(told(visit, each) for each in account.chain)
-    )
+    return Story(reason=told(visit, account.reason), chain=tuple(told(visit, each) for each in account.chain))
 
 
 def told(visit: Visit, sentence: Sentence) -> Told:
     kind, name = sentence.record.type, sentence.record.id
     href = None
-    if kind in ("run", "pass"):
+    if kind == "run":
         href = visit.run(name)
+    elif kind == "pass":
+        href = visit.at("pipelines", name)
     elif kind == "attempt":
         href = f"{visit.run(name.partition('#')[0])}#timeline"
     elif kind == "unit":
@@ -88,7 +88,10 @@ def gate_rows(visit: Visit, calls: list[Invocation]) -> list[GateRow]:
     rows = []
     for call in calls:
         links = visit.reader.links(call.run_id, limit=1000) if call.run_id else []
-        bundle = next((str(link.entry.details["policies"]) for link in links if link.entry.details.get("policies")), None)
+        bundle = next(
+            (str(link.entry.details["policies"]) for link in links if link.entry.details.get("policies")),
+            None,
+        )
         texts = (visit.reader.policy_texts(bundle) if bundle else None) or {}
         rows += [_gate(call, gate, texts) for gate in call.gates]
     return rows
@@ -101,5 +104,7 @@ def _gate(call: Invocation, gate: GateResult, texts: dict[str, str]) -> GateRow:
         gate=gate.gate,
         word=words.word(said),
         reason=gate.reason,
-        policies=tuple(Policy(name=name, text=texts.get(name, "")[:POLICY_CHARS_MAX]) for name in gate.policy_ids),
+        policies=tuple(
+            Policy(name=name, text=texts.get(name, "")[:POLICY_CHARS_MAX]) for name in gate.policy_ids
+        ),
     )

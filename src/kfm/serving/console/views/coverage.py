@@ -1,0 +1,164 @@
+"""What became of every instant that a schedule expects: drawn from the schedule, not from rows that exist."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from kfm.core.records import Record
+from kfm.core.schedule_coverage import Expected, coverage
+from kfm.core.schedule_states import ScheduleState
+from kfm.core.schedules import Schedule
+from kfm.serving.console import words
+from kfm.serving.console.visits import Visit
+from kfm.serving.console.words import Word, word
+
+ROWS_MAX = 10_000
+SPOTS_MAX = 5_000
+HOUR_MS, DAY_MS = 3_600_000, 86_400_000
+CELL, LABEL, TOP = 26, 92, 22
+_FATES = {"coming": "ahead", "pending": "waiting", "held": "paused"}
+_TONES = ("bad", "warn", "busy", "good", "quiet")  # of several in one cell the worst shows
+
+
+class Spot(Record, frozen=True):
+    """One instant."""
+
+    at_ms: int
+    word: Word
+    start_ms: int
+    end_ms: int
+    reason: str
+    href: str | None
+    title: str
+
+
+class Cell(Record, frozen=True):
+    x: int
+    y: int
+    word: Word
+    text: str
+    title: str
+    now: bool
+
+
+class Label(Record, frozen=True):
+    x: int
+    y: int
+    text: str
+
+
+class Calendar(Record, frozen=True):
+    width: int
+    height: int
+    cells: tuple[Cell, ...]
+    rows: tuple[Label, ...]
+    columns: tuple[Label, ...]
+    legend: tuple[Word, ...]
+    said: str
+    unit: str
+
+
+def spots(
+    visit: Visit, schedule: Schedule, state: ScheduleState | None, start_ms: int, end_ms: int
+) -> list[Spot]:
+    """The instants of a span with what became of each, in order."""
+    reader = visit.reader.schedule_reader()
+    known = reader.instants(schedule.id, start_ms, end_ms, limit=ROWS_MAX)
+    first = reader.instants(schedule.id, 0, visit.now_ms, limit=1)
+    watched_ms = first[0].instant_ms if first else None
+    expected = coverage(
+        schedule,
+        visit.place.settings.source(schedule.source),
+        known,
+        start_ms,
+        end_ms,
+        state=state,
+        now_ms=visit.now_ms,
+        late_ms=round(visit.place.settings.serve.late_seconds * 1000),
+        limit=SPOTS_MAX,
+    )
+    return [_spot(visit, each, watched_ms) for each in expected]
+
+
+def _spot(visit: Visit, each: Expected, watched_ms: int | None) -> Spot:
+    found = visit.reader.request_reader().request(each.request_id) if each.request_id else None
+    if found is not None:
+        mark, reason = words.of_request(found.state, found.outcome), found.reason or each.reason or ""
+    elif each.fate == "unaccounted" and (watched_ms is None or each.instant_ms < watched_ms):
+        mark, reason = word("not watched"), "no service was there yet"
+    else:
+        mark, reason = word(_FATES.get(each.fate, each.fate)), each.reason or ""
+    return Spot(
+        at_ms=each.instant_ms,
+        word=mark,
+        start_ms=each.window_start_ms,
+        end_ms=each.window_end_ms,
+        reason=reason,
+        href=visit.at("requests", found.request_id) if found else None,
+        title=f"{_clock(each.instant_ms)} UTC: {mark.text}",
+    )
+
+
+def calendar(found: list[Spot], start_ms: int, end_ms: int, now_ms: int) -> Calendar:
+    """Days as cells in rows of a week; of what fires oftener, hours as cells in rows of a day."""
+    days = max((end_ms - start_ms) // DAY_MS, 1)
+    hourly = len(found) > 3 * days
+    unit_ms, across = (HOUR_MS, 24) if hourly else (DAY_MS, 7)
+    if not hourly:  # weeks begin on Mondays; 1970-01-01 was a Thursday
+        start_ms -= (start_ms // DAY_MS + 3) % 7 * DAY_MS
+    held: dict[int, list[Spot]] = {}
+    for spot in found:
+        held.setdefault((spot.at_ms - start_ms) // unit_ms, []).append(spot)
+    here = (now_ms - start_ms) // unit_ms
+    count = -(-(end_ms - start_ms) // (unit_ms * across))
+    names = (
+        [f"{hour:02d}" for hour in range(24)] if hourly else ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"]
+    )
+    seen = {spot.word.text: spot.word for spot in found}
+    return Calendar(
+        width=LABEL + across * CELL + 4,
+        height=TOP + count * CELL + 4,
+        cells=tuple(_cell(index, many, across, index == here) for index, many in sorted(held.items())),
+        rows=tuple(
+            Label(x=LABEL - 10, y=TOP + row * CELL + 17, text=_day(start_ms + row * across * unit_ms))
+            for row in range(count)
+        ),
+        columns=tuple(
+            Label(x=LABEL + index * CELL + CELL // 2, y=14, text=name)
+            for index, name in enumerate(names)
+            if not hourly or index % 3 == 0
+        ),
+        legend=tuple(sorted(seen.values(), key=lambda each: (_TONES.index(each.tone), each.text))),
+        said=_said(found),
+        unit="hour (UTC)" if hourly else "day (UTC)",
+    )
+
+
+def _cell(index: int, many: list[Spot], across: int, now: bool) -> Cell:
+    worst = min(many, key=lambda spot: _TONES.index(spot.word.tone)).word
+    past = [spot.word.text for spot in many]
+    told = ", ".join(f"{past.count(text)} {text}" for text in dict.fromkeys(past))
+    return Cell(
+        x=LABEL + index % across * CELL,
+        y=TOP + index // across * CELL,
+        word=worst,
+        text=worst.sign,
+        title=many[0].title
+        if len(many) == 1
+        else f"{_clock(many[0].at_ms)} … {_clock(many[-1].at_ms)[11:]} UTC: {told}",
+        now=now,
+    )
+
+
+def _said(found: list[Spot]) -> str:
+    texts = [spot.word.text for spot in found]
+    told = ", ".join(f"{texts.count(text)} {text}" for text in dict.fromkeys(texts))
+    return f"{len(found)} instants expected: {told}" if found else "no instants in this span"
+
+
+def _clock(at_ms: int) -> str:
+    return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M}"
+
+
+def _day(at_ms: int) -> str:
+    return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d}"
