@@ -6,10 +6,10 @@ import json
 from base64 import b64encode
 from typing import Any
 
+from kfm.core.envelopes import Receiver, receiver
 from kfm.core.settings import Source, Webhook
 from kfm.core.signatures import sign_kfm, sign_standard
 from kfm.core.times import rfc3339
-from kfm.core.webhooks import Receiver, receiver
 
 NOW_MS = 1_790_000_000_250
 SECRET = "whsec_" + b64encode(b"a secret for the tests of hooks!").decode()

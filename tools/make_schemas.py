@@ -13,6 +13,7 @@ from kfm.audit import shapes
 from kfm.cli.logs import LogLine
 from kfm.configuration.schedules import ScheduleFile
 from kfm.core import audit, evidence, heralds, records, replays
+from kfm.core.envelopes import Payload
 from kfm.core.run_states import RunStateDocument
 from kfm.core.settings import Settings
 from kfm.engine.artifacts import LogEvent, RunEvent
@@ -33,6 +34,7 @@ MADE_FROM: dict[str, Any] = {
     "validation-report": records.ValidationReport,
     "settings": Settings,
     "schedules": ScheduleFile,
+    "webhook": Payload,
     "run-event": RunEvent,
     "event-log": LogEvent,
     "log-line": LogLine,

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 import msgspec
 import pytest
+from markdown_it import MarkdownIt
 from ruamel.yaml import YAML
 
 from kfm.cli.entry import kfm
@@ -21,7 +22,7 @@ from kfm.policy.fixtures import evaluate_fixtures
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
-LINK = re.compile(r"(?<!!)\[[^\]]+\]\(([^)\s]+)\)")
+LINK = re.compile(r"\[[^\]]+\]\(([^)\s]+)\)")
 
 
 def _prose(page: Path) -> str:
@@ -52,6 +53,19 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert path.exists(), target
         if anchor:
             assert anchor in _anchors(path), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_pages_are_rendered_as_they_were_meant(page: Path) -> None:
+    """A reader of Markdown sees every link and picture that we check; no table or link is left as text."""
+    tokens = MarkdownIt("commonmark").enable("table").parse(page.read_text(encoding="utf-8"))
+    parts = [part for token in tokens for part in (token.children or [token])]
+    named = [str(value) for part in parts for name, value in part.attrs.items() if name in ("href", "src")]
+    relative = [target for target in named if not re.match(r"[a-z]+:", target)]
+    assert sorted(relative) == sorted(target for target, _, _ in _links(page))
+    assert [
+        part.content for part in parts if part.type == "text" and re.match(r"\||.*\]\(", part.content)
+    ] == []
 
 
 def test_every_page_can_be_reached_from_the_index() -> None:

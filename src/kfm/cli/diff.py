@@ -86,17 +86,3 @@ def coloured_plan(plan: Any) -> list[str]:
         sign = line.strip()[:1] if line.startswith("  ") else ""
         lines.append(click.style(line, fg=_SIGN_COLOURS.get(sign)) if sign in _SIGN_COLOURS else line)
     return lines
-
-
-def plan_document(plan: Any) -> dict[str, Any]:
-    header = plan.header
-    return {
-        "digest": header.digest,
-        "base_version": header.base_sequence,
-        "version_id": header.version_id,
-        "fingerprint": header.fingerprint,
-        "made_at": header.made_at,
-        "unchanged": plan.unchanged,
-        "tally": header.tally,
-        "changes": list(plan.changes),
-    }

@@ -194,7 +194,7 @@ def details(report: Any) -> list[str]:
 
 def report_document(report: Any) -> dict[str, Any]:
     """The JSON shape of one result."""
-    from kfm.cli.diff import plan_document
+    from kfm.documents.plans import plan_document
 
     return {
         "outcome": report.outcome,

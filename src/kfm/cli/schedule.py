@@ -7,54 +7,77 @@ from typing import Any
 import click
 
 from kfm.cli.options import session_options
-from kfm.cli.output import between, instant, table, utc
+from kfm.cli.output import between, instant, one_line, table, utc
+from kfm.cli.schedule_states import (
+    backfill,
+    find_schedule,
+    history,
+    load_schedules,
+    pause,
+    recent_documents,
+    resume,
+    run_due,
+)
 from kfm.cli.session import Session
 from kfm.core.errors import UsageError
 
 COUNT_MAX = 10_000
+RECENT = 3
 DRIFT_CHARS_MAX = 10_000_000
 TARGETS = ("github", "airflow", "langgraph")
 
 
 @click.group(name="schedule")
 def command() -> None:
-    """See when sources are brought up to date, and hand the schedules to others.
+    """See when sources are brought up to date, pause that, make up for it, or hand it to others.
 
-    Schedules are written in cron.yml, beside the configuration (`schedules:` names another file).
+    Schedules are written in cron.yml, beside the configuration (`schedules:` names another file), and kept
+    by `kfm serve`.
     """
+
+
+for each_command in (pause, resume, backfill, history, run_due):
+    command.add_command(each_command)
 
 
 @command.command(name="list")
 @session_options
 def list_schedules(session: Session) -> None:
-    """List the schedules, and when each fires next.
+    """List the schedules, when each fires next, and what became of its last instant.
 
     A time of day (`15 7 * * *`) is that of the schedule's time zone and fires once a day, also on days on
     which the clocks change. What fires in every hour (`*/15 * * * *`) and intervals (`every: PT90M`) go by
     real time.
     """
-    from kfm.cli.schedule_lines import schedule_document, when
+    from kfm.cli.schedule_lines import fate_word, when
     from kfm.configuration.schedules import FILE
+    from kfm.documents.schedules import schedule_document, state_document
 
-    loaded, schedules = _load(session)
-    now_ms = _now_ms()
-    documents = [
-        schedule_document(each, loaded.settings.source(each.source), now_ms)
-        for each in sorted(schedules, key=lambda each: each.id)
-    ]
+    loaded, known = load_schedules(session)
+    with session.app(read_only=True) as app:
+        states, now_ms = app.ledger.schedule_reader().states(), app.ledger.now_ms()
+        documents = [
+            {
+                **schedule_document(each, loaded.settings.source(each.source), now_ms),
+                **state_document(states.get(each.id)),
+                "recent": recent_documents(app, each, RECENT) if each.id in states else [],
+            }
+            for each in sorted(known.values(), key=lambda each: each.id)
+        ]
     rows = [
         (
             each["schedule_id"],
             each["source_id"],
             when(each),
             each["time_zone"],
-            utc(each["next"]).removesuffix(" UTC") if each["next"] else "off",
+            _next(each),
+            fate_word(each["recent"][-1]) if each["recent"] else "-",
             each["overlap"],
             each["missed"]["run"],
         )
         for each in documents
     ]
-    header = ("SCHEDULE", "SOURCE", "WHEN", "TIME ZONE", "NEXT (UTC)", "OVERLAP", "MISSED")
+    header = ("SCHEDULE", "SOURCE", "WHEN", "TIME ZONE", "NEXT (UTC)", "LAST", "OVERLAP", "MISSED")
     session.emit(
         {"file": loaded.settings.schedules or FILE, "schedules": documents},
         table(header, rows) if rows else ["no schedules"],
@@ -62,6 +85,19 @@ def list_schedules(session: Session) -> None:
     )
     if not rows:
         session.note(f"write them into {loaded.settings.schedules or FILE}, beside {loaded.name}")
+    for each in documents:
+        if each["paused"] is not None:
+            paused = each["paused"]
+            session.note(
+                f"{each['schedule_id']} is paused by {paused['by']} since {utc(paused['at'])}: "
+                f"{one_line(paused['rationale'] or '-')}"
+            )
+
+
+def _next(document: dict[str, Any]) -> str:
+    if document["paused"] is not None:
+        return "paused"
+    return utc(document["next"]).removesuffix(" UTC") if document["next"] else "off"
 
 
 @command.command(name="next")
@@ -91,12 +127,12 @@ def next_instants(session: Session, wanted: tuple[str, ...], count: int, start: 
     from heapq import merge
     from itertools import islice, repeat
 
-    from kfm.cli.schedule_lines import instant_document
     from kfm.core.schedules import instants
     from kfm.core.windows import parse_instant
+    from kfm.documents.schedules import instant_document
 
-    loaded, schedules = _load(session)
-    chosen = _chosen(schedules, wanted)
+    loaded, known = load_schedules(session)
+    chosen = _chosen(known, wanted)
     start_ms = _now_ms() if start is None else parse_instant(start, "UTC")
     for each in chosen:
         if not each.enabled and wanted:
@@ -146,8 +182,8 @@ def export_schedules(session: Session, target: str, checked: str | None) -> int:
     from kfm.configuration.schedules import FILE
     from kfm.triggers.schedule_exports import export
 
-    loaded, schedules = _load(session)
-    made = export(target, schedules, basename(loaded.path), loaded.settings.schedules or FILE)
+    loaded, known = load_schedules(session)
+    made = export(target, tuple(known.values()), basename(loaded.path), loaded.settings.schedules or FILE)
     document = {"target": target, "text": made.text, "notes": list(made.notes), "drift": None}
     if checked is not None:
         drift = _drift(checked, made.text)
@@ -176,28 +212,13 @@ def _drift(path: str, text: str) -> list[str]:
     return list(unified_diff(there.splitlines(), wanted, path, "cron.yml", lineterm=""))
 
 
-def _load(session: Session) -> tuple[Any, Any]:
-    from kfm.configuration.schedules import load_schedules
-
-    loaded = session.load()
-    return loaded, load_schedules(loaded)
-
-
 def _now_ms() -> int:
     from kfm.wiring import system_clock
 
     return system_clock().now_ms()
 
 
-def _chosen(schedules: Any, wanted: tuple[str, ...]) -> list[Any]:
+def _chosen(known: dict[str, Any], wanted: tuple[str, ...]) -> list[Any]:
     """The named schedules, or all."""
-    known = {each.id: each for each in schedules}
-    for name in wanted:
-        if name not in known:
-            from kfm.configuration.shape import nearest
-
-            raise UsageError(
-                f"There is no schedule `{name[:100]}`{nearest(name, sorted(known))}",
-                remedy="`kfm schedule list` has them.",
-            )
-    return [known[name] for name in dict.fromkeys(wanted)] if wanted else list(known.values())
+    found = [find_schedule(known, name) for name in dict.fromkeys(wanted)]
+    return found if wanted else list(known.values())

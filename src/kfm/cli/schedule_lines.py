@@ -1,73 +1,19 @@
-"""How schedules and their instants are told."""
+"""How schedules and what became of their instants are told to people."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from kfm.cli.output import instant
-from kfm.core.local_time import offset_ms
-from kfm.core.schedules import Schedule, due_ms, is_continuous, next_instant, period_of
-from kfm.core.settings import Source
 from kfm.core.wording import duration
 
 
-def schedule_document(schedule: Schedule, source: Source, now_ms: int) -> dict[str, Any]:
-    """The JSON shape of one schedule."""
-    next_ms = next_instant(schedule, now_ms) if schedule.enabled else None
-    return {
-        "schedule_id": schedule.id,
-        "source_id": schedule.source,
-        "dataset_id": source.dataset,
-        "cron": schedule.cron,
-        "every_seconds": schedule.every_ms // 1000 if schedule.every_ms is not None else None,
-        "anchor": instant(schedule.anchor_ms) if schedule.every_ms is not None else None,
-        "goes_by": _goes_by(schedule),
-        "time_zone": schedule.time_zone,
-        "window": schedule.window or source.window,
-        "jitter_seconds": schedule.jitter_ms // 1000,
-        "overlap": schedule.overlap,
-        "missed": {
-            "run": schedule.missed.run,
-            "within_seconds": schedule.missed.within_ms // 1000,
-            "cap": schedule.missed.cap,
-        },
-        "while_paused": schedule.while_paused,
-        "enabled": schedule.enabled,
-        "next": instant(next_ms),
-        "next_local": local(next_ms, schedule.time_zone) if next_ms is not None else None,
-    }
-
-
-def _goes_by(schedule: Schedule) -> str:
-    if schedule.cron is None:
-        return "interval"
-    return "real-time" if is_continuous(schedule.cron) else "local-time"
-
-
-def instant_document(schedule: Schedule, source: Source, at_ms: int) -> dict[str, Any]:
-    """The JSON shape of one instant."""
-    window = period_of(schedule, source, at_ms)
-    return {
-        "schedule_id": schedule.id,
-        "source_id": schedule.source,
-        "instant": instant(at_ms),
-        "local": local(at_ms, schedule.time_zone),
-        "due": instant(due_ms(schedule, at_ms)),
-        "window_start": instant(window.start_ms),
-        "window_end": instant(window.end_ms),
-    }
-
-
-def local(at_ms: int, zone: str) -> str:
-    """What the local clock shows, with its offset: `2026-03-08T03:00:00-05:00`."""
-    ahead_ms = offset_ms(zone, at_ms)
-    minutes = abs(ahead_ms) // 60_000
-    sign = "-" if ahead_ms < 0 else "+"
-    return f"{(instant(at_ms + ahead_ms) or '')[:19]}{sign}{minutes // 60:02d}:{minutes % 60:02d}"
-
-
 def when(document: dict[str, Any]) -> str:
-    """The pattern, for people."""
+    """The pattern."""
     if document["cron"] is not None:
         return str(document["cron"])
     return f"every {duration(document['every_seconds'] * 1000)}"
+
+
+def fate_word(document: dict[str, Any]) -> str:
+    """What became of an instant, in one word: how its request ended, where it had one."""
+    return str(document["outcome"] or document["state"] or document["fate"])

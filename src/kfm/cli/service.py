@@ -18,7 +18,7 @@ from kfm.core.errors import Cancelled, ExtraMissing, UsageError
 from kfm.core.schedules import Schedule
 from kfm.core.wording import counted
 from kfm.engine.dispatching import wish_of
-from kfm.serving.intake import Accepted, Intake
+from kfm.serving.intake import Intake
 from kfm.wiring.app import App
 from kfm.wiring.service import ServedPlace, Service, ServiceWish, previewed
 
@@ -97,6 +97,8 @@ def _first_look(session: Session) -> None:
 
 
 def _told(loaded: Loaded, schedules: Sequence[Schedule], wish: ServiceWish) -> list[str]:
+    from kfm.configuration.webhooks import webhook_warnings
+
     settings = loaded.settings
     hooked = [source for source in settings.sources if source.webhook is not None]
     enabled = sum(schedule.enabled for schedule in schedules)
@@ -107,7 +109,7 @@ def _told(loaded: Loaded, schedules: Sequence[Schedule], wish: ServiceWish) -> l
     ]
     if not settings.people:
         lines.append("nobody has a token: reading is open to this machine, changes over HTTP are refused")
-    return lines
+    return [*lines, *webhook_warnings(settings)]
 
 
 class Web:
@@ -123,7 +125,7 @@ class Web:
         self._place = ServedPlace(loaded, schedules)
         self._scraping = threading.Lock()
         self._scrape = Scrape(session)
-        self._intake = Intake(self._requests)
+        self._intake = Intake(self._requests, committed=service.wake)
 
     def app(self, hosts: Sequence[str], prefix: str) -> Any:
         from kfm.serving.hosts import LOOPBACK
@@ -154,21 +156,18 @@ class Web:
 
     def _hooks(self) -> list[Any]:
         """The addresses of sources that others may ask for."""
+        from kfm.configuration.webhooks import webhook_secrets
         from kfm.serving.failures import Failures
         from kfm.serving.hooks import Hooks, hook_routes
 
         loaded = self._loaded
         sources = {source.id: source for source in loaded.settings.sources if source.webhook is not None}
-        secrets = {
-            name: tuple(loaded.secret(reference) for reference in source.webhook.secrets)
-            for name, source in sources.items()
-            if source.webhook is not None
-        }
+        secrets = {name: webhook_secrets(source, loaded.secret) for name, source in sources.items()}
         hooks = Hooks(
             sources,
             secrets,
             now_ms=self._place.now_ms,
-            accept=self._accept,
+            accept=self._intake.accept,
             preview=self._preview,
             failures=Failures(self._place.folder, self._place.now_ms),
             decoy=token_urlsafe(32),
@@ -176,11 +175,6 @@ class Web:
             body_max=loaded.settings.serve.body_bytes_max,
         )
         return list(hook_routes(hooks))
-
-    async def _accept(self, request: UpdateRequest) -> Accepted:
-        accepted = await self._intake.accept(request)
-        self._service.wake()
-        return accepted
 
     async def _preview(self, request: UpdateRequest) -> dict[str, Any]:
         from starlette.concurrency import run_in_threadpool

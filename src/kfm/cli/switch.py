@@ -73,13 +73,20 @@ def _scope(app: Any, wish: dict[str, Any]) -> str:
         return "replays:all"
     known = sorted({d.domain if kind == "domain" else d.id for d in app.settings.datasets})
     if name not in known and kind != "domain":
-        known = sorted({*known, *app.announced_datasets()})
+        known = sorted({*known, *_announced(app)})
     if name not in known:
         from kfm.configuration.shape import nearest
 
         what = "dataset" if kind == "replays" else kind
         raise UsageError(f"There is no {what} `{name}`{nearest(str(name), known)}")
     return f"{kind}:{name}"
+
+
+def _announced(app: Any) -> frozenset[str]:
+    """Datasets of announced objects: known without a declaration."""
+    from kfm.wiring.ingest import registry_of
+
+    return registry_of(app).names
 
 
 @command.command(name="list")

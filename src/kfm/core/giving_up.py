@@ -16,7 +16,7 @@ from kfm.core.records import Found, Run
 SOURCE_IDS_MAX = 100  # the payload's hash stands for all of them
 REQUEST_TAG = "approval/1"
 # Not given up: somebody stopped it and knows, or a newer run has the work now.
-NOT_HELD = ("stopped", "superseded", "next-run")
+NOT_HELD = ("stopped", "superseded")
 
 
 def held_run(

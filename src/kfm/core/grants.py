@@ -90,17 +90,16 @@ def judge(
     `asked_ms`: how long upstream wants us to wait. `acted`: the attempt did something on the outside that
     nobody may repeat. `counts`: False where a breaker refused the call, so that nothing was tried.
     `stopped`: somebody ended it on purpose; nobody but a person starts it again.
-    `next_run_ms`: when the schedule begins its next run, which takes over what is left.
+    `next_run_ms`: when the schedule begins its next run, with which what is left is tried.
     """
     now = standing(run, prior)
     attempts = now.attempts if counts else now.attempts - 1
-    decision = decide_retry(
-        kind, policy_for(run.trigger_type), attempts, now.since_ms, now_ms, unit_random, asked_ms
-    )
-    decision = before_next_run(decision, next_run_ms, lasts_ms)
+    policy = policy_for(run.trigger_type)
+    decision = decide_retry(kind, policy, attempts, now.since_ms, now_ms, unit_random, asked_ms)
+    decision = before_next_run(decision, next_run_ms, lasts_ms, now.since_ms + policy.budget_ms)
     fate: Fate = "retry" if decision.retry else "spent"
     reason = decision.reason
-    if decision.retry and asked_ms is not None and asked_ms >= (decision.delay_ms or 0):
+    if reason == "retry" and asked_ms is not None and asked_ms >= (decision.delay_ms or 0):
         reason = CIRCUIT_OPEN if kind.error_class == CIRCUIT_OPEN else "retry-after"
     if stopped:
         fate, reason = "spent", "stopped"
@@ -110,7 +109,7 @@ def judge(
         fate, reason = "spent", "not-idempotent"
     elif acted:
         fate, reason = "spent", "acted"
-    elif fate == "spent" and reason != "next-run" and now.grants >= retry_rules().grants_max:
+    elif fate == "spent" and now.grants >= retry_rules().grants_max:
         fate = "quarantine"
     return RetryState(
         run_id=run.run_id,

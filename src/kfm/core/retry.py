@@ -28,7 +28,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """What to do after a failure. `not_before_ms` is set wherever a time is known, also on giving up."""
 
     retry: bool
-    reason: str  # retry | non-retryable | attempts-spent | budget-spent | retry-after-… | deadline-spent
+    # retry | next-run | non-retryable | attempts-spent | budget-spent | retry-after-… | deadline-spent
+    reason: str
     error_class: str
     delay_ms: int | None = None
     not_before_ms: int | None = None
@@ -96,20 +97,25 @@ def decide_retry(
     )
 
 
-def before_next_run(decision: Decision, next_run_ms: int | None, lasts_ms: int = 0) -> Decision:
-    """A schedule's retries end where its next run begins: that one takes over what is left.
+def before_next_run(
+    decision: Decision, next_run_ms: int | None, lasts_ms: int = 0, ends_ms: int | None = None
+) -> Decision:
+    """A schedule's retries end where its next run begins: what is left is tried with that one.
 
-    `next_run_ms` is the schedule's next instant, `lasts_ms` how long an attempt is expected to take.
+    `next_run_ms` is the schedule's next instant, `lasts_ms` how long an attempt is expected to take,
+    `ends_ms` where the budget does: what can't be tried before is given up.
     """
     if not decision.retry or next_run_ms is None:
         return decision
     if (decision.not_before_ms or 0) + lasts_ms < next_run_ms:
         return decision
+    then_ms = max(next_run_ms, decision.not_before_ms or 0)
+    fits = ends_ms is None or then_ms < ends_ms
     return Decision(
-        retry=False,
-        reason="next-run",
+        retry=fits,
+        reason="next-run" if fits else "budget-spent",
         error_class=decision.error_class,
-        not_before_ms=decision.not_before_ms,
+        not_before_ms=then_ms,
     )
 
 

@@ -154,9 +154,7 @@ def who_could(others: Sequence[str]) -> str:
     return f"Ask {named}; `kfm whoami` shows who you are here, and by what."
 
 
-def refusal_entry(
-    identity: Identity, role: Role, what: str, reason: str, at_ms: int
-) -> GovernanceEntry:
+def refusal_entry(identity: Identity, role: Role, what: str, reason: str, at_ms: int) -> GovernanceEntry:
     """The record of somebody who wanted to change something and may not."""
     return GovernanceEntry(
         kind="role-refused",

@@ -286,6 +286,10 @@ class Serve(Strict, frozen=True):
     late_seconds: float = 60.0  # an instant that is older than this was missed
     body_bytes_max: int = 262_144  # of one webhook
 
+    @property
+    def late_ms(self) -> int:
+        return round(self.late_seconds * 1000)
+
 
 class Settings(Strict, frozen=True):
     version: Literal[1] = 1

@@ -38,7 +38,8 @@ def page_of_entries(
     """
     end, _ = ledger.chain_head()
     end = end if before is None else min(end, before - 1)
-    bottom, found = max(0, end - ROWS_SEEN_MAX), []
+    bottom = max(0, end - ROWS_SEEN_MAX)
+    found: list[Link] = []
     while end > bottom:
         after = max(bottom, end - PAGE_ROWS)
         page = [

@@ -102,7 +102,7 @@ class Kernel:
     listen: Callable[[Callable[[Retrying], None] | None], None] = lambda _hearer: None
     # Around a pipeline: its own calls are heard, and have this long until the run's budget ends.
     overheard: Callable[[Overhearing, int], AbstractContextManager[None]] = _unheard
-    # When the schedule begins its next run, which takes over what a failed one leaves; None: no schedule.
+    # When the schedule begins its next run, with which what a failed one leaves is tried; None: no schedule.
     next_scheduled_ms: Callable[[Run], int | None] = lambda _run: None
 
     # Why the run is to stop, once somebody wants it to.

@@ -16,7 +16,7 @@ from kfm.admission.subject import Subject
 from kfm.core.commits import Judge
 from kfm.core.errors import CircuitOpen, KfmError
 from kfm.core.giving_up import facts_of, held_run
-from kfm.core.grants import CIRCUIT_OPEN, REAPED, attended, given_up, is_spent, judge
+from kfm.core.grants import CIRCUIT_OPEN, REAPED, attended, budget_ends_ms, given_up, is_spent, judge
 from kfm.core.holding import Held, RetryState, Waiting
 from kfm.core.providers import providers_of
 from kfm.core.records import GovernanceEntry, Record, Run
@@ -81,10 +81,17 @@ class Automatic:
         except (KfmError, OSError) as error:  # a pipeline that can't be read is not the run's last word
             return _passed(run, "blocked", kernel.redact(str(error)))
         hopeless = self._hopeless(waiting, subject)
+        overtaken_ms = self._overtaken_ms(waiting) if hopeless is None else None
+        if overtaken_ms is not None and overtaken_ms >= budget_ends_ms(run, waiting.state):
+            hopeless = "budget-spent"
         if hopeless is not None:
             state = given_up(waiting.state, hopeless, kernel.store.now_ms())
             self._keep(run, waiting.state, state)
             return _passed(run, "given-up", GIVEN_UP[hopeless])
+        if overtaken_ms is not None:
+            self._postpone(waiting, overtaken_ms, "next-run")
+            at = moment(overtaken_ms)
+            return _passed(run, "blocked", f"It is tried with the next run of its schedule, at {at}.")
         assert subject is not None
         # Asked before the front door, where each refusal goes on record: we come back every few seconds.
         if self._is_locked(subject):
@@ -95,13 +102,13 @@ class Automatic:
             return _passed(run, "blocked", denied.reason)
         at_ms = self._released_ms(subject, run)
         if at_ms > kernel.store.now_ms():
-            self._postpone(waiting, at_ms)
+            self._postpone(waiting, at_ms, CIRCUIT_OPEN)
             return _passed(run, "blocked", f"Its provider has trouble, or just had: due at {moment(at_ms)}.")
         report = Updating(kernel, subject, force=False, artifacts_dir=None, plan=None, due=waiting).run()
         if report.outcome == "busy":
             return _passed(run, "busy", report.reason)
         if isinstance(report.error, CircuitOpen):
-            self._postpone(waiting, report.error.facts.get("not_before_ms"))
+            self._postpone(waiting, report.error.facts.get("not_before_ms"), CIRCUIT_OPEN)
         return report
 
     def _released_ms(self, subject: Subject, run: Run) -> int:
@@ -127,18 +134,18 @@ class Automatic:
             return "not-idempotent"
         if is_spent(run, waiting.state, store.now_ms()):
             return "budget-spent"
-        if self._is_overtaken(run):
-            return "next-run"
         return None
 
-    def _is_overtaken(self, run: Run) -> bool:
-        """Would it still be at work when its schedule begins the next run? The last attempt says how long."""
+    def _overtaken_ms(self, waiting: Waiting) -> int | None:
+        """When its schedule begins the next run, if it would still be at work then; the last attempt says
+        how long that takes. What was left to that run is tried with it."""
+        run = waiting.run
         store, next_ms = self._kernel.store, next_run_ms(self._kernel, run)
-        if next_ms is None:
-            return False
+        if next_ms is None or waiting.state.reason == "next-run":
+            return None
         whole = [one for one in store.attempts(run.run_id) if not one.node and one.ended_at_ms is not None]
         lasts_ms = max(0, (whole[-1].ended_at_ms or 0) - whole[-1].started_at_ms) if whole else 0
-        return store.now_ms() + lasts_ms >= next_ms
+        return next_ms if store.now_ms() + lasts_ms >= next_ms else None
 
     def _is_locked(self, subject: Subject) -> bool:
         kernel = self._kernel
@@ -149,11 +156,11 @@ class Automatic:
         dead = kernel.liveness.is_dead(lock.holder.worker_id)
         return holder is not None and is_live(lock, holder, kernel.store.now_ms(), dead)
 
-    def _postpone(self, waiting: Waiting, at_ms: object) -> None:
-        """The breaker says when: turned away before anything began, the run is as it was."""
+    def _postpone(self, waiting: Waiting, at_ms: object, reason: str) -> None:
+        """A breaker or a schedule says when: turned away before anything began, the run is as it was."""
         store, state = self._kernel.store, waiting.state
         if isinstance(at_ms, int) and store.retry_state(state.run_id) == state:
-            later = replace(state, not_before_ms=at_ms, reason=CIRCUIT_OPEN, updated_at_ms=store.now_ms())
+            later = replace(state, not_before_ms=at_ms, reason=reason, updated_at_ms=store.now_ms())
             store.judge(Judge(run=waiting.run, seen=state, retry=later))
 
     # --- what is written down ----------------------------------------------------------
@@ -197,7 +204,6 @@ GIVEN_UP = {
     "superseded": "A newer revision of the same work has begun.",
     "not-idempotent": "Its source is declared `idempotent: false` now.",
     "budget-spent": "The time of its budget is over.",
-    "next-run": "The next run of its schedule takes over what is left.",
 }
 
 

@@ -9,6 +9,6 @@ from kfm.engine.kernel import Kernel
 def next_run_ms(kernel: Kernel, run: Run) -> int | None:
     """When the next run of the same schedule begins; None for whatever was not started by one.
 
-    A run that failed has not moved its watermark, so that next run covers what this one leaves.
+    What a failed run leaves is tried with that one: its retries never overlap it.
     """
     return kernel.next_scheduled_ms(run) if run.trigger_type == "cron" else None

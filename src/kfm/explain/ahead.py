@@ -15,6 +15,7 @@ _WHY_THEN = {
     "retry-after": "because upstream asked for that much time",
     "circuit-open": "because its provider is left alone until then",
     "granted": "because somebody granted it new attempts",
+    "next-run": "together with the next run of its schedule, which its retries never overlap",
 }
 _WHY_NOT = {
     "non-retryable": "its error is of a class that trying again does not cure",
@@ -29,7 +30,6 @@ _WHY_NOT = {
         "its pipeline made a call that is declared idempotent=False; where doing that twice does no more "
         "harm than doing it once, say kfm.call(…, idempotent=True)"
     ),
-    "next-run": "the next run of its schedule takes over what is left",
     "stopped": "somebody stopped it",
     "superseded": "a newer revision of the same work has begun",
     "source-gone": "its source is not in the configuration any more",

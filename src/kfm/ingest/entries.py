@@ -90,27 +90,28 @@ def entry(
     at_ms = start_ms
     if at_ms is None:
         at_ms = reading.issued_ms if reference_ms is None else reference_ms
+    # By position, in the order of the records' fields.
     return Entry(
-        collection_id=reading.stac_collection_id,
-        item_id=reading.stac_item_id,
-        asset=AssetFacts(
-            role=reading.asset,
-            wal_id=reading.wal_id,
-            content_version=content_version,
-            href=quoted_uri(reading.provider, reading.bucket, reading.key),
-            media_type=media_type(reading.key, dataset),
-            size=content.size,
-            etag=content.etag,
-            checksum=None if looked is None else looked.checksum,
+        reading.stac_collection_id,
+        reading.stac_item_id,
+        AssetFacts(
+            reading.asset,
+            reading.wal_id,
+            content_version,
+            quoted_uri(reading.provider, reading.bucket, reading.key),
+            media_type(reading.key, dataset),
+            content.size,
+            content.etag,
+            None if looked is None else looked.checksum,
         ),
-        start_ms=start_ms,
-        end_ms=end_ms,
-        properties=_plain(reading, footprint, dataset)
+        start_ms,
+        end_ms,
+        _plain(reading, footprint, dataset)
         if seen is None and not reading.suspect and reading.issued_ms is None
         else _SORTED(_properties(reading, platform, reference_ms, footprint, seen, dataset)).decode(),
-        bbox=bbox,
-        geometry=geometry,
-        at_ms=at_ms,
+        bbox,
+        geometry,
+        at_ms,
     )
 
 

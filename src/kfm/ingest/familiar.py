@@ -133,17 +133,18 @@ def _announced(happened: Happened, topic: str | None) -> Announced:
     if not (etag.isprintable() and sequencer.isprintable() and version_id.isprintable()):
         raise Refusal("RECORD_INVALID")
     at_ms, suspect = s3_time(happened.eventTime)
-    return Announced(
-        provider="aws",
-        bucket=check_bucket(happened.s3.bucket.name),
-        key=check_key(decode_key(thing.key)),
-        event_time_ms=at_ms,
-        size=thing.size,
-        etag=etag or None,
-        sequencer=sequencer or None,
-        version_id=version_id or None,
-        topic=topic,
-        suspect=suspect,
+    return Announced(  # by position, in the order of the record's fields
+        "aws",
+        check_bucket(happened.s3.bucket.name),
+        check_key(decode_key(thing.key)),
+        False,
+        at_ms,
+        thing.size,
+        etag or None,
+        sequencer or None,
+        version_id or None,
+        topic,
+        suspect,
     )
 
 

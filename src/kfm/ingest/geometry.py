@@ -6,6 +6,8 @@ which means over the antimeridian.
 
 from __future__ import annotations
 
+from functools import cache
+
 from kfm.core.records import Record
 from kfm.ingest.spans import at
 
@@ -42,6 +44,11 @@ def goes_sector(platform: str | None, sector: str | None, start_ms: int | None) 
         return None
     for name, since, until, slot in _SLOTS:
         if name == platform and since <= start_ms and (until is None or start_ms < until):
-            box = _SECTORS.get((slot, sector or ""))
-            return Footprint(basis=f"sector {sector} as seen from GOES-{slot}", box=box) if box else None
+            return _sector(slot, sector or "")
     return None
+
+
+@cache
+def _sector(slot: str, sector: str) -> Footprint | None:
+    box = _SECTORS.get((slot, sector))
+    return Footprint(basis=f"sector {sector} as seen from GOES-{slot}", box=box) if box else None

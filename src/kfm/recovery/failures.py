@@ -105,8 +105,11 @@ def advise(run: Run, state: RetryState, now_ms: int) -> Advice:
             now = "Until then its provider is not called, and no attempt is spent"
         elif state.reason == "retry-after":  # upstream asked for it, or the circuit that these tries opened
             now += ", unless its provider is left alone (`kfm breaker list`)"
+        due = "is due"
+        if state.reason == "next-run":
+            due = "is made with the next run of its schedule, due"
         sentence = (
-            f"The next automatic attempt is due at {moment(state.not_before_ms or now_ms)}: "
+            f"The next automatic attempt {due} at {moment(state.not_before_ms or now_ms)}: "
             f"`kfm retry --due` makes it then. {now}; {free}."
         )
     else:
@@ -138,10 +141,6 @@ _WHY_NOT = {
     "needs-approval": (
         "It was approved for this attempt only, so nothing tries it again by itself: ask for another "
         "approval with `kfm request --run RUN --rationale TEXT`, then use the same command"
-    ),
-    "next-run": (
-        "Its schedule's next run begins before another attempt could, and takes over what is left; the same "
-        "command tries again"
     ),
     "retry-after-exceeds-budget": (
         "Upstream asks for more time than the budget has, so it is held as a dead letter; the same command "

@@ -11,21 +11,20 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from kfm.core.errors import BackendUnavailable, Busy, KfmError, Refused, UsageError, WebhookReused
-from kfm.core.requests import UpdateRequest
-from kfm.core.settings import Source, Webhook
-from kfm.core.webhooks import (
-    HEADERS,
+from kfm.core.envelopes import (
     Envelope,
     Receiver,
     Refusal,
     as_request,
     missing_signature,
     not_json,
-    read_webhook,
     receiver,
     too_large,
 )
+from kfm.core.errors import BackendUnavailable, Busy, KfmError, Refused, UsageError, WebhookReused
+from kfm.core.requests import UpdateRequest
+from kfm.core.settings import Source, Webhook
+from kfm.core.webhooks import HEADERS, read_webhook
 from kfm.serving.failures import Failures
 from kfm.serving.intake import Accepted
 from kfm.serving.problems import RETRY_SECONDS, answer, note, problem

@@ -34,7 +34,7 @@ class Told:
 
     def learn(self, figures: Figures) -> None:
         """They are durable now."""
-        self.highs |= figures.highs
+        self.highs |= figures.written
         if len(self.boxes) > BOXES_KEPT:
             self.boxes.clear()
         self.boxes |= figures.boxes
@@ -47,6 +47,7 @@ class Figures:
         self._known = {} if told is None else told.boxes
         self._told = {} if told is None else told.highs
         self.boxes: dict[Bbox, int] = {}  # new to the process, and their numbers
+        self.written: Highs = {}
         self._amounts: Counter[str] = Counter()
         self._spans: dict[str, list[int]] = {}  # start, end
         self._boxes: dict[str, set[Bbox]] = {}  # few different ones: sectors, sites, grids
@@ -80,8 +81,7 @@ class Figures:
         if bbox is not None:
             self._boxes.setdefault(collection_id, set()).add(bbox)
 
-    @property
-    def highs(self) -> Highs:
+    def _highs(self) -> Highs:
         """How far each side now reaches, where that is farther than was told."""
         found: Highs = {}
         for collection_id, (start_ms, end_ms) in self._spans.items():
@@ -100,7 +100,8 @@ class Figures:
         lines: list[tuple[str, str, int, int | None]] = [
             (collection_id, ITEMS, amount, None) for collection_id, amount in self._amounts.items() if amount
         ]
-        lines += [(collection_id, name, 0, high) for (collection_id, name), high in self.highs.items()]
+        self.written = self._highs()
+        lines += [(collection_id, name, 0, high) for (collection_id, name), high in self.written.items()]
         if lines:
             session.tell_all("unit_deltas.add", lines)
 

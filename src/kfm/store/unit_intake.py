@@ -54,10 +54,6 @@ class Hands(Record, frozen=True):
     created: int
     claimed: int
 
-    def reach(self, taken: Taken) -> bool:
-        lane, unit = self.wish.lane, taken.unit
-        return not lane.alone and lane.dataset == unit.dataset and lane.provider == unit.provider
-
 
 def insert_new(
     session: Session, taken: Sequence[Taken], now_ms: int, tally: Tally, hands: Hands | None = None
@@ -88,16 +84,17 @@ def _insert(
     texts: dict[int, str] = {}  # many units share what their keys tell
     claimed: list[Claimed] = []
     lines = []
+    room, lane, in_hand = (0, None, waiting) if hands is None else _in_hand(hands, now_ms)
     for wal_id in order:
         one = fresh[wal_id]
         extra = texts.get(id(one.unit.extra))
         if extra is None:
             extra = texts[id(one.unit.extra)] = unit_rows.extra_text(one.unit.extra)
-        if hands is not None and len(claimed) < hands.room and hands.reach(one):
+        if len(claimed) < room and lane == (one.unit.dataset, one.unit.provider):
             claimed.append(_claimed(one, extra, now_ms))
-            lines.append((*_line(one, extra, now_ms), *_in_hand(hands, now_ms)))
+            lines.append(_line(one, extra, now_ms) + in_hand)
         else:
-            lines.append((*_line(one, extra, now_ms), *waiting))
+            lines.append(_line(one, extra, now_ms) + waiting)
     landed = unit_rows.written(session, "units.insert", lines, order, str(number), f"{number} %")
     if len(landed) < len(order):
         claimed = [one for one in claimed if one.wal_id in landed]
@@ -120,17 +117,18 @@ def _insert(
 _WAITING = ("pending", 1, 0, 0, 0, None, 0, None, None)
 
 
-def _in_hand(hands: Hands, now_ms: int) -> tuple[object, ...]:
-    """From trail to ingest_run_id: exactly what `units.claim` would make of one that waits."""
-    wish = hands.wish
-    lease_until_ms = now_ms + wish.lease_ms
-    trail = f"{hands.created} {hands.claimed}"
-    taken = (trail, "in_progress", 2, 1, 1, now_ms, now_ms, lease_until_ms)
-    return (*taken, wish.worker_id, wish.ingest_run_id)
+def _in_hand(hands: Hands, now_ms: int) -> tuple[int, tuple[str, str], tuple[object, ...]]:
+    """How many of which lane; and from trail to ingest_run_id what `units.claim` would make of them."""
+    wish, lane = hands.wish, hands.wish.lane
+    trail, lease_until_ms = f"{hands.created} {hands.claimed}", now_ms + wish.lease_ms
+    values = (trail, "in_progress", 2, 1, 1, now_ms, now_ms, lease_until_ms)
+    room = 0 if lane.alone else hands.room
+    return room, (lane.dataset, lane.provider), (*values, wish.worker_id, wish.ingest_run_id)
 
 
 def _claimed(taken: Taken, extra: str, now_ms: int) -> Claimed:
     unit, content = taken.unit, taken.content
+    # By position, from the fence on: with two dozen names this would take much longer.
     return Claimed(
         unit.wal_id,
         2,
@@ -146,16 +144,8 @@ def _claimed(taken: Taken, extra: str, now_ms: int) -> Claimed:
         content.sequencer,
         content.size,
         content.version_id,
-        content_version=1,
-        done_version=0,
-        grants=1,
-        grant_attempts=1,
-        granted_at_ms=now_ms,
-        alone=0,
-        removed=0,
-        unclear=0,
-        replacing=0,
-        claimed_at_ms=now_ms,
+        *(1, 0, 1, 1, now_ms),  # content and done version, grants, attempts in this one, since when
+        *(0, 0, 0, 0, now_ms),  # alone, removed, unclear, replacing; when it was claimed
     )
 
 

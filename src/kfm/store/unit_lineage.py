@@ -20,21 +20,22 @@ __all__ = ["Ended", "of_failure", "of_success", "post"]
 def of_success(one: Done, stac_status: str) -> Ended:
     claimed, entry = one.claimed, one.entry
     content = one.content
+    # By position, in the order of the record's fields: this is done for every unit.
     return Ended(
-        wal_id=claimed.wal_id,
-        attempt=claimed.attempts,
-        dataset=claimed.dataset,
-        object_uri=claimed.object_uri,
-        etag=claimed.etag if content is None else content.etag,
-        size=claimed.size if content is None else content.size,
-        version_id=claimed.version_id,
-        sequencer=claimed.sequencer,
-        content_version=claimed.content_version,
-        event_time_ms=claimed.event_time_ms,
-        collection_id=entry.collection_id if entry else None,
-        item_id=entry.item_id if entry else None,
-        stac_status=stac_status,
-        replay_reason=claimed.replay_reason,
+        claimed.wal_id,
+        claimed.attempts,
+        claimed.dataset,
+        claimed.object_uri,
+        claimed.etag if content is None else content.etag,
+        claimed.size if content is None else content.size,
+        claimed.version_id,
+        claimed.sequencer,
+        claimed.content_version,
+        claimed.event_time_ms,
+        entry.collection_id if entry else None,
+        entry.item_id if entry else None,
+        stac_status,
+        claimed.replay_reason,
         started_at_ms=claimed.claimed_at_ms,
     )
 

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from kfm.recovery.breakers import SharedBreakers
     from kfm.runs.declare import Pipeline
     from kfm.sources.registry import Tools
+    from kfm.wiring.schedules import Timetable
     from kfm.wiring.signs import FarSigns
 
 
@@ -307,7 +308,14 @@ class Adapters:
             listen=self._listen,
             overheard=self._overheard,
             passing=self._passing,
+            next_scheduled_ms=lambda run: self._timetable.next_run_ms(run),
         )
+
+    @cached_property
+    def _timetable(self) -> Timetable:
+        from kfm.wiring.schedules import Timetable
+
+        return Timetable(self.loaded, self.ledger, self.clock, self._tell)
 
     def signs(self) -> FarSigns:
         """Asks about what is far away as sources do, with the same patience and the same credentials."""

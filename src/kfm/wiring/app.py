@@ -18,16 +18,18 @@ if TYPE_CHECKING:
     from kfm.config import Loaded
     from kfm.core.breaker import Breaker
     from kfm.core.gates import GateDecision
-    from kfm.core.holding import Approval, Held
     from kfm.core.records import Run, Switch
+    from kfm.core.requests import UpdateRequest
     from kfm.core.roles import Identity, Role
+    from kfm.core.schedule_coverage import Backfill
+    from kfm.core.schedule_states import ScheduleState
+    from kfm.core.schedules import Schedule
     from kfm.core.sealing import Seal
     from kfm.lineage.delivery import Delivered
     from kfm.policy.fixtures import FixtureResult
     from kfm.ports import Progress
     from kfm.publish.collect import Collected, Collection
     from kfm.publish.plan import Plan
-    from kfm.store.run_state_tables import RunStateTables
     from kfm.wiring.incidents import HookPass
 
 
@@ -195,35 +197,25 @@ class App(Adapters):
 
     # --- for those who ask over HTTP ---------------------------------------------------
 
-    def request_release(self, held: Held, **why: Any) -> Approval:
-        """Ask, as whoever uses this, for the release of what is held."""
-        from kfm.wiring.approvals import request_release
+    def set_schedule_paused(self, schedule: Schedule, paused: bool, **why: Any) -> tuple[ScheduleState, bool]:
+        """Pause or resume a schedule: its state now, and whether that changed anything."""
+        from kfm.wiring.schedule_changes import set_paused
 
-        return request_release(self, held, actor=self.actor, names=self.identity.names, **why)
+        return set_paused(self, schedule, paused, **why)
 
-    def approve(self, approval: Approval, **why: Any) -> Held | None:
-        """Agree, as whoever uses this, to what somebody else has asked for."""
-        from kfm.wiring.approvals import approve
+    def plan_backfill(self, schedule: Schedule, start_ms: int, end_ms: int, **how: Any) -> list[Backfill]:
+        """The instants of a span that can be made up for. Reads only."""
+        from kfm.wiring.schedule_changes import plan_backfill
 
-        return approve(self, approval, actor=self.actor, names=self.identity.names, **why)
+        return plan_backfill(self, schedule, start_ms, end_ms, **how)
 
-    def require_retriable(self, run: Run) -> None:
-        from kfm.wiring.retries import require_retriable
+    def make_backfill(
+        self, schedule: Schedule, planned: Sequence[Backfill], **why: Any
+    ) -> list[UpdateRequest]:
+        """Requests for those instants that have none; the new ones."""
+        from kfm.wiring.schedule_changes import make_backfill
 
-        require_retriable(self, run)
-
-    def passes(self) -> RunStateTables:
-        """What is on record of the passes of pipelines."""
-        from kfm.wiring.run_states import Surroundings, open_run_states
-
-        around = Surroundings(self.ledger, self.state, self.objects, self.loaded)
-        return open_run_states(around, self.settings.run_state, read_only=True)
-
-    def announced_datasets(self) -> frozenset[str]:
-        """Datasets of announced objects: known without a declaration."""
-        from kfm.wiring.ingest import registry_of
-
-        return registry_of(self).names
+        return make_backfill(self, schedule, planned, **why)
 
     # --- evidence ----------------------------------------------------------------------
 

@@ -50,18 +50,22 @@ def run(app: Any, trigger: Any = "cron", window: str = "2026-01-01/2026-01-02") 
 
 
 def test_what_would_overlap_is_left_to_the_next_run(hourly: Inside) -> None:
-    """No retry, no dead letter, and the reason says who takes over; that run begins as if nothing were."""
+    """No retry before, no dead letter, and the reason says when; then it is tried beside that run."""
     with scheduled(hourly, 10_000) as app:
         report = run(app)
-    assert hourly.rows("SELECT fate, reason FROM retry_states") == [("spent", "next-run")]
+    assert hourly.rows("SELECT fate, reason FROM retry_states") == [("retry", "next-run")]
     assert hourly.rows("SELECT * FROM held") == []
-    assert "takes over what is left" in (report.advice or "")
+    assert "with the next run of its schedule" in (report.advice or "")
     told = hourly.kfm("explain", hourly.rows("SELECT run_id FROM runs")[0][0]).out
-    assert "the next run of its schedule takes over what is left" in told
+    assert "together with the next run of its schedule" in told
     hourly.write("pipeline.py", FINE)
     with scheduled(hourly, FAR_MS) as app:
         assert run_due(app, actor="ada", told=lambda _one: None) == []
         assert run(app, window="2026-01-02/2026-01-03").word == "published"
+    make_due(hourly)
+    with scheduled(hourly, 0) as app:  # what was left to a run is not left to the one after it unasked
+        (made,) = run_due(app, actor="ada", told=lambda _one: None)
+    assert made.word == "published"
 
 
 def test_a_retry_that_came_due_too_late_is_not_made(hourly: Inside) -> None:
@@ -72,10 +76,9 @@ def test_a_retry_that_came_due_too_late_is_not_made(hourly: Inside) -> None:
     make_due(hourly)
     with scheduled(hourly, 0) as app:
         (passed,) = run_due(app, actor="ada", told=lambda _one: None)
-    assert (passed.word, passed.reason) == (
-        "given-up",
-        "The next run of its schedule takes over what is left.",
-    )
+    assert passed.word == "blocked"
+    assert passed.reason.startswith("It is tried with the next run of its schedule, at ")
+    assert hourly.rows("SELECT fate, reason FROM retry_states") == [("retry", "next-run")]
     assert hourly.rows("SELECT attempts FROM runs") == [(1,)]
     assert hourly.rows("SELECT * FROM held") == []
 

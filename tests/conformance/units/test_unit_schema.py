@@ -128,7 +128,11 @@ PLANS = {
     "units.contents": [r"SEARCH units USING INDEX sqlite_autoindex_units_1 \(wal_id=\?\)"],
     "units.get": [r"SEARCH units USING INDEX sqlite_autoindex_units_1 \(wal_id=\?\)"],
     "units.succeed": [r"SEARCH units USING INDEX sqlite_autoindex_units_1 \(wal_id=\?\)"],
-    "items.known": [r"SEARCH items USING INDEX items_by_id \(collection_id=\? AND item_id=\?\)"],
+    "items.known": [r"SEARCH items USING INDEX items_by_id \(collection_id=\? AND <expr>=\? AND item_id=\?\)"],
+    "items.get_for_update": [
+        r"SEARCH items USING INDEX items_by_id \(collection_id=\? AND <expr>=\? AND item_id=\?\)"
+    ],
+    "items.newest_in_box": [r"SEARCH items USING INDEX items_by_time \(collection_id=\? AND at_ms<\?\)"],
     "unit_pages.of": [r"SEARCH unit_pages USING"],
 }
 

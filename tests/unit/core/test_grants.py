@@ -202,16 +202,20 @@ def test_what_upstream_answered_decides(error: KfmError, kind: Classification) -
 def test_retries_end_before_the_next_scheduled_run(
     next_in_ms: int | None, lasts_ms: int, retry: bool
 ) -> None:
-    """What would overlap the schedule's next run is left to it, and is no dead letter."""
+    """What would overlap the schedule's next run is tried with it, and is no dead letter."""
     now_ms = START_MS + 1000
     next_ms = None if next_in_ms is None else now_ms + next_in_ms
     decision = Decision(retry=True, reason="retry", error_class="timeout", delay_ms=30_000,
                         not_before_ms=now_ms + 30_000)  # fmt: skip
-    assert before_next_run(decision, next_ms, lasts_ms).retry is retry
+    then = before_next_run(decision, next_ms, lasts_ms)
+    assert (then.reason, then.not_before_ms) == (
+        ("retry", decision.not_before_ms) if retry else ("next-run", next_ms)
+    )
+    assert next_ms is None or not before_next_run(decision, next_ms, 10**9, next_ms).retry
     state = decided(run_at(1, trigger_type="cron"), next_run_ms=next_ms, lasts_ms=lasts_ms)
-    assert (state.fate == "retry") is retry
+    assert state.fate == "retry"
     if not retry:
-        assert state.reason == "next-run"
+        assert (state.reason, state.not_before_ms) == ("next-run", next_ms)
         assert held_run(run_at(1), state, payload_hash=None, inputs=(), error_classes=(), error_code="KFM404",
                         error_message="") is None  # fmt: skip
 

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from kfm.core.envelopes import Envelope, Refusal, as_request, receiver
 from kfm.core.keys import request_id, webhook_key
 from kfm.core.records import Trigger
 from kfm.core.settings import Source, Webhook
-from kfm.core.webhooks import Envelope, Refusal, as_request, read_webhook, receiver
+from kfm.core.webhooks import read_webhook
 from tests.webhook_samples import (
     NOW_MS,
     OLD_SECRET,

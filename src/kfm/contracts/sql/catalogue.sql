@@ -1,15 +1,21 @@
 -- name: items.known
 SELECT number, collection_id, item_id, start_ms, end_ms, at_ms, west, south, east, north, geometry, properties,
   data, revision, created_at_ms, updated_at_ms
-FROM items
-WHERE (collection_id, item_id) IN (
-  SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(:pairs)
-)
+FROM (
+  SELECT json_extract(value, '$[0]') AS wanted_collection, json_extract(value, '$[1]') AS wanted_id
+  FROM json_each(:pairs)
+) CROSS JOIN items
+WHERE collection_id = wanted_collection AND item_id = wanted_id
+  AND substr(item_id, length(rtrim(item_id, '0123456789')) + 1) =
+    substr(wanted_id, length(rtrim(wanted_id, '0123456789')) + 1)
 
 -- name: items.get_for_update
 SELECT number, collection_id, item_id, start_ms, end_ms, at_ms, west, south, east, north, geometry, properties,
   data, revision, created_at_ms, updated_at_ms
-FROM items WHERE collection_id = :collection_id AND item_id = :item_id
+FROM items
+WHERE collection_id = :collection_id AND item_id = :item_id
+  AND substr(item_id, length(rtrim(item_id, '0123456789')) + 1) =
+    substr(:item_id, length(rtrim(:item_id, '0123456789')) + 1)
 
 -- name: items.insert
 INSERT INTO items (
@@ -19,7 +25,7 @@ INSERT INTO items (
   :collection_id, :item_id, :start_ms, :end_ms, :at_ms, :west, :south, :east, :north, :geometry, :properties,
   :data, :created_at_ms, :updated_at_ms, :box, 1
 )
-ON CONFLICT (collection_id, item_id) DO NOTHING
+ON CONFLICT DO NOTHING
 RETURNING number, collection_id, item_id
 
 -- name: items.change

@@ -12,8 +12,9 @@ from kfm.ingest.spans import Span, scan
 def _folders(fields: Fields, span: Span) -> Fields:
     """Mesoscale sectors 1 and 2 share a folder; their number stands in the file name only."""
     product = need(fields, "product")
-    shared = product[:-1] if product[-2:] in ("M1", "M2") else product
-    return goes.folders(fields | {"product": shared}, span)
+    if product.endswith(("M1", "M2")):
+        fields = fields | {"product": product[:-1]}
+    return goes.folders(fields, span)
 
 
 def _footprint(fields: Fields, platform: str | None, span: Span) -> Footprint | None:

@@ -59,7 +59,7 @@ _STATUS: tuple[tuple[type[KfmError], int], ...] = (
 )
 
 
-class Problem(Exception):  # noqa: N818 - what RFC 9457 calls it
+class Problem(Exception):
     """A request that is answered with what is wrong with it."""
 
     def __init__(
@@ -76,9 +76,7 @@ class Problem(Exception):  # noqa: N818 - what RFC 9457 calls it
         self.headers = dict(headers or {})
 
 
-def answer(
-    document: Any, status: int, media_type: str, headers: Mapping[str, str] | None = None
-) -> Response:
+def answer(document: Any, status: int, media_type: str, headers: Mapping[str, str] | None = None) -> Response:
     data = document if isinstance(document, bytes) else msgspec.json.encode(document)
     return Response(data, status, {**HEADERS, **(headers or {})}, media_type=media_type)
 

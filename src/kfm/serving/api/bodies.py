@@ -12,7 +12,10 @@ _ID = r"^[A-Za-z0-9][A-Za-z0-9._:/@+~-]{0,199}$"
 Why = Annotated[
     str,
     Meta(
-        min_length=1, max_length=4000, pattern=r"\S", description="Why. Kept for good, in the governance ledger."
+        min_length=1,
+        max_length=4000,
+        pattern=r"\S",
+        description="Why. Kept in the governance ledger, for good.",
     ),
 ]
 Ticket = Annotated[str, Meta(min_length=1, max_length=200, description="The ticket that this belongs to.")]
@@ -36,13 +39,16 @@ class Reason(Record, frozen=True):
     actor: Behalf | None = None
 
 
-class Start(Reason, frozen=True):
+class Start(Reason, frozen=True, kw_only=True):
     """An update of one source."""
 
     source: Annotated[str, Meta(pattern=_ID, description="The source to bring up to date.")]
     window: (
         Annotated[
-            str, Meta(min_length=1, max_length=100, description="As `kfm run --window` takes it; else the source's.")
+            str,
+            Meta(
+                min_length=1, max_length=100, description="As `kfm run --window` takes it; else the source's."
+            ),
         ]
         | None
     ) = None
@@ -52,13 +58,13 @@ class Start(Reason, frozen=True):
     ) = None
 
 
-class SetSwitch(Reason, frozen=True):
+class SetSwitch(Reason, frozen=True, kw_only=True):
     """A kill switch in another position."""
 
     position: Literal["running", "paused", "stopped"]
 
 
-class Backfill(Reason, frozen=True):
+class Backfill(Reason, frozen=True, kw_only=True):
     """Instants of a schedule that are to run after all."""
 
     start: Annotated[Time, Meta(description="The first instant that is meant, or a time before it.")]

@@ -47,14 +47,13 @@ def read_key(said: list[str]) -> str | None:
         return None
     if len(said) > 1 or _KEY.fullmatch(said[0]) is None:
         raise UsageError(
-            "Idempotency-Key is not one word.", remedy="Send one of 1 to 200 printed characters, without spaces."
+            "Idempotency-Key is not one word.",
+            remedy="Send one of 1 to 200 printed characters, without spaces.",
         )
     return said[0]
 
 
-def take(
-    store: Any, subject: str, key: str, said: str, nonce: str
-) -> Taken | Answered | InHand | Reused:
+def take(store: Any, subject: str, key: str, said: str, nonce: str) -> Taken | Answered | InHand | Reused:
     """Take the key for what is asked for now, or tell what it was used for."""
     digest = hashlib.sha256(msgspec.json.encode([subject, key])).hexdigest()
     for turn in range(TURNS_MAX):

@@ -1,4 +1,4 @@
-"""What an operation is. One table of them is the source of the routes, of their description and of the tests."""
+"""What an operation is. One table of them makes the routes, their description and the tests."""
 
 from __future__ import annotations
 
@@ -76,7 +76,6 @@ class Operation(NamedTuple):
     # How a POST is done once: its request has the key, or the ledger remembers the answer.
     once: Literal["request", "answer"] = "answer"
     media_type: str = JSON
-    may_conflict: bool = False
 
     @property
     def fields(self) -> tuple[str, ...]:

@@ -39,7 +39,7 @@ class Visit(NamedTuple):
     query: Mapping[str, str] = {}
     params: Mapping[str, str] = {}  # parts of the path
 
-    def href(self, page: str = "", **query: str | int | None) -> str:
+    def href(self, page: str = "", /, **query: str | int | None) -> str:
         """The address of a page of ours: the only addresses that pages hold."""
         said = urlencode([(name, value) for name, value in query.items() if value not in (None, "")])
         address = f"{self.base}/{page}"

@@ -21,6 +21,7 @@ _WORDS: dict[str, Word] = {
     word.text: word
     for word in (
         Word(text="succeeded", tone="good", sign="✓"),
+        Word(text="clear", tone="good", sign="✓"),
         Word(text="ran", tone="good", sign="✓"),
         Word(text="published", tone="good", sign="✓"),
         Word(text="passed", tone="good", sign="✓"),
@@ -97,9 +98,13 @@ def word(text: str) -> Word:
 
 def of_run(status: str, error_code: str | None = None) -> Word:
     """What a gate refused did not fail: it is blocked."""
-    if status == "failed" and error_code in _refusals():
+    if status == "failed" and is_refusal(error_code):
         return word("blocked")
     return word(_RUNS.get(status, status))
+
+
+def is_refusal(error_code: str | None) -> bool:
+    return error_code in _refusals()
 
 
 @cache

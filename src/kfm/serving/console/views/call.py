@@ -17,7 +17,7 @@ class CallView(Record, frozen=True):
     run_href: str | None
     run_id: str
     story: telling.Story
-    gates: tuple[telling.GateRow, ...]
+    gates: tuple[telling.CallGates, ...]
     command: str
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from heapq import merge
-from itertools import islice
 
 from kfm.core.records import Record
-from kfm.core.schedules import due_ms, instants
+from kfm.core.schedules import due_ms, next_instant
+from kfm.serving.console.views.schedules import pattern
 from kfm.serving.console.visits import Visit, short
 from kfm.serving.console.words import Word, word
 
@@ -25,8 +24,8 @@ class Due(Record, frozen=True):
 
 
 def due(visit: Visit) -> list[Due]:
-    """The earliest first, a few of each kind."""
-    every = [*_requests(visit), *_retries(visit), *islice(_instants(visit), SHOWN_MAX)]
+    """The earliest first: of each schedule the next instant."""
+    every = [*_requests(visit), *_retries(visit), *_instants(visit)]
     return sorted(every, key=lambda each: (each.at_ms or 0, each.what))[:SHOWN_MAX]
 
 
@@ -37,18 +36,16 @@ def _instants(visit: Visit) -> Iterator[Due]:
         if state.paused_at_ms is not None
     }
     sources = {source.id: source for source in visit.place.settings.sources}
-    firing = [
-        ((at_ms, each) for at_ms in instants(each, visit.now_ms + 1, visit.now_ms + AHEAD_MS))
-        for each in visit.place.schedules
-        if each.enabled and each.id not in paused
-    ]
-    for at_ms, each in merge(*firing, key=lambda pair: (pair[0], pair[1].id)):
+    for each in visit.place.schedules:
+        at_ms = next_instant(each, visit.now_ms) if each.enabled and each.id not in paused else None
+        if at_ms is None:
+            continue
         dataset = sources[each.source].dataset if each.source in sources else ""
         yield Due(
             at_ms=due_ms(each, at_ms),
             word=word("ahead"),
             what=f"{dataset or each.source} from {each.source}",
-            why="schedule",
+            why=f"schedule, {pattern(each)}",
             href=visit.at("schedules", each.id),
             link=each.id,
         )

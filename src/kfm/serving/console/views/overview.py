@@ -173,9 +173,7 @@ def _headline(
             who="anyone who may operate",
             command="kfm run" if visit.place.settings.sources else "kfm init",
         )
-    return Headline(
-        word=words.word("succeeded"), sentence="All clear: nothing is blocked, and nothing has failed."
-    )
+    return Headline(word=words.word("clear"), sentence="Nothing is blocked, and nothing has failed.")
 
 
 def _running(visit: Visit, run: Run, lock: Lock | None) -> Running:

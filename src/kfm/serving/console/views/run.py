@@ -11,7 +11,7 @@ from kfm.serving.console import words
 from kfm.serving.console.views import run_changes, standing, telling
 from kfm.serving.console.views.graphs import Graph, NodeSeen, graph
 from kfm.serving.console.views.passes import PassView, pass_view
-from kfm.serving.console.views.timelines import Timeline, timeline
+from kfm.serving.console.views.timelines import Timeline, timeline, word_of
 from kfm.serving.console.visits import Link, NotForYou, NotHere, Visit, short
 from kfm.serving.console.words import Word
 
@@ -58,7 +58,7 @@ class RunView(Record, frozen=True):
     pipeline: PassView | None
     timeline: Timeline
     retries: tuple[RetryRow, ...]
-    gates: tuple[telling.GateRow, ...]
+    gates: tuple[telling.CallGates, ...]
     calls: tuple[telling.CallRow, ...]
     changes: run_changes.Changes
     lineage: run_changes.Lineage
@@ -165,7 +165,7 @@ def _steps(run: Run, attempts: list[Attempt]) -> list[NodeSeen]:
     found = []
     for index, name in enumerate(names):
         each = last[name]
-        word = _step_word(run, each)
+        word = word_of(each)
         took = each.ended_at_ms - each.started_at_ms if each.ended_at_ms is not None else None
         reason = ": ".join(part for part in (each.error_code, each.error_message) if part)
         earlier = f"in attempt {each.attempt}" if each.attempt < run.attempts else ""
@@ -179,16 +179,6 @@ def _steps(run: Run, attempts: list[Attempt]) -> list[NodeSeen]:
             )
         )
     return found
-
-
-def _step_word(run: Run, each: Attempt) -> Word:
-    if each.ending is None:
-        return words.word("running")
-    if each.ending == "abort":
-        return words.word("interrupted")
-    if each.outcome == "failed" and words.of_run(run.status, each.error_code).text == "blocked":
-        return words.word("blocked")
-    return words.of_node(each.outcome or "success")
 
 
 def _requests(visit: Visit, run: Run) -> list[Link]:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from kfm.core.records import GateResult, Invocation, Record
 from kfm.explain import Account, Sentence
+from kfm.explain.gates import bundle_of
 from kfm.serving.console import words
 from kfm.serving.console.visits import Visit, short
 from kfm.serving.console.words import Word
 
 POLICY_CHARS_MAX = 4000
+REF_CHARS_MAX = 40
+LINKS_MAX = 1000
 
 
 class Told(Record, frozen=True):
@@ -41,7 +44,8 @@ def told(visit: Visit, sentence: Sentence) -> Told:
         href = visit.at("calls", name)
     elif kind == "governance" and name.isdigit():
         href = visit.href("audit", before=int(name) + 1)
-    shown = short(name) if kind in ("run", "pass", "invocation") else name[:24]
+    first, mark, rest = name.partition("#" if "#" in name else "/")
+    shown = f"{short(first)}{mark}{rest[:REF_CHARS_MAX]}" if kind != "unit" else name
     return Told(text=sentence.text, record=f"{kind} {shown}", href=href)
 
 
@@ -51,11 +55,19 @@ class Policy(Record, frozen=True):
 
 
 class GateRow(Record, frozen=True):
-    at_ms: int
-    gate: str
+    """What one gate said; what let a call pass is told in one row."""
+
+    gates: str
     word: Word
     reason: str
     policies: tuple[Policy, ...]
+
+
+class CallGates(Record, frozen=True):
+    invocation_id: str
+    href: str
+    at_ms: int
+    rows: tuple[GateRow, ...]
 
 
 class CallRow(Record, frozen=True):
@@ -83,28 +95,46 @@ def call_row(visit: Visit, call: Invocation) -> CallRow:
     )
 
 
-def gate_rows(visit: Visit, calls: list[Invocation]) -> list[GateRow]:
-    """What each gate said at each call, with the texts of the policies that decided."""
-    rows = []
+def gate_rows(visit: Visit, calls: list[Invocation]) -> list[CallGates]:
+    """What the gates said at each call, with the texts of the policies that decided."""
+    found = []
     for call in calls:
-        links = visit.reader.links(call.run_id, limit=1000) if call.run_id else []
-        bundle = next(
-            (str(link.entry.details["policies"]) for link in links if link.entry.details.get("policies")),
-            None,
-        )
+        if not call.gates:
+            continue
+        links = visit.reader.links(call.run_id or call.invocation_id, limit=LINKS_MAX)
+        bundle = bundle_of(call, links)
         texts = (visit.reader.policy_texts(bundle) if bundle else None) or {}
-        rows += [_gate(call, gate, texts) for gate in call.gates]
-    return rows
+        against = [gate for gate in call.gates if not gate.allowed]
+        rows = [_gate(gate, texts) for gate in against]
+        passed = [gate for gate in call.gates if gate.allowed]
+        if passed:
+            rows.append(_passed(passed, texts))
+        found.append(
+            CallGates(
+                invocation_id=short(call.invocation_id),
+                href=visit.at("calls", call.invocation_id),
+                at_ms=call.requested_at_ms,
+                rows=tuple(rows),
+            )
+        )
+    return found
 
 
-def _gate(call: Invocation, gate: GateResult, texts: dict[str, str]) -> GateRow:
-    said = "forced" if gate.overridden else "passed" if gate.allowed else "blocked"
+def _gate(gate: GateResult, texts: dict[str, str]) -> GateRow:
     return GateRow(
-        at_ms=call.requested_at_ms,
-        gate=gate.gate,
-        word=words.word(said),
+        gates=gate.gate,
+        word=words.word("forced" if gate.overridden else "blocked"),
         reason=gate.reason,
-        policies=tuple(
-            Policy(name=name, text=texts.get(name, "")[:POLICY_CHARS_MAX]) for name in gate.policy_ids
-        ),
+        policies=_policies([gate], texts),
     )
+
+
+def _passed(gates: list[GateResult], texts: dict[str, str]) -> GateRow:
+    names = ", ".join(gate.gate for gate in gates)
+    reasons = " ".join(dict.fromkeys(gate.reason for gate in gates))
+    return GateRow(gates=names, word=words.word("passed"), reason=reasons, policies=_policies(gates, texts))
+
+
+def _policies(gates: list[GateResult], texts: dict[str, str]) -> tuple[Policy, ...]:
+    names = dict.fromkeys(name for gate in gates for name in gate.policy_ids)
+    return tuple(Policy(name=name, text=texts.get(name, "")[:POLICY_CHARS_MAX]) for name in names)

@@ -88,7 +88,7 @@ def _bar(each: Attempt, index: int, start: int, scale: float, now_ms: int, tried
     width = max(took * scale, BAR_MIN)
     late = x + width > LABEL + WIDTH - 30
     name = each.node or f"attempt {each.attempt}"
-    word = _word(each)
+    word = word_of(each)
     return Bar(
         y=TOP + index * ROW,
         label=name if len(name) <= 24 else f"{name[:11]}…{name[-12:]}",
@@ -108,7 +108,7 @@ def _row(each: Attempt, now_ms: int, retries: int) -> AttemptRow:
     return AttemptRow(
         attempt=each.attempt,
         node=each.node or "whole attempt",
-        word=_word(each),
+        word=word_of(each),
         started_ms=each.started_at_ms,
         delay_ms=each.delay_ms,
         took_ms=(each.ended_at_ms or now_ms) - each.started_at_ms,
@@ -117,9 +117,11 @@ def _row(each: Attempt, now_ms: int, retries: int) -> AttemptRow:
     )
 
 
-def _word(each: Attempt) -> Word:
+def word_of(each: Attempt) -> Word:
     if each.ending is None:
         return words.word("running")
     if each.ending == "abort":
         return words.word("interrupted")
+    if each.ending == "fail" and words.is_refusal(each.error_code):
+        return words.word("blocked")
     return words.of_node(each.outcome or ("success" if each.ending == "complete" else "failed"))

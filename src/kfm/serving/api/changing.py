@@ -1,0 +1,287 @@
+"""What can be changed: each with who asks, why, and an entry in the governance ledger."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kfm.core import keys
+from kfm.core.errors import BudgetSpent, UsageError, WindowError
+from kfm.core.records import GovernanceEntry, Window
+from kfm.core.requests import UpdateRequest
+from kfm.core.settings import Source
+from kfm.core.times import parse_rfc3339, rfc3339
+from kfm.core.wording import instant
+from kfm.documents.breakers import breaker_document
+from kfm.documents.held import approval_document, held_document
+from kfm.documents.overview import switch_document
+from kfm.documents.requests import request_document
+from kfm.documents.schedules import state_document
+from kfm.serving.api.answers import Problem, missing
+from kfm.serving.api.operations import Asked, Reply
+from kfm.serving.api.service_reading import schedule_of
+
+API_TAG = "api-request/1"
+MEANING = {
+    "running": "work may start",
+    "paused": "nothing new starts, work in flight goes on",
+    "stopped": "nothing new starts, work in flight is cancelled",
+}
+
+
+# --- updates -------------------------------------------------------------------------
+
+
+def start(asked: Asked) -> Any:
+    """Accept the wish; whoever runs requests begins it."""
+    from kfm.core.windows import resolve_window
+
+    body, app = asked.body, asked.app
+    source = _source(asked, body.source)
+    now_ms = app.store.now_ms()
+    window = resolve_window(body.window or source.window, source.time_zone, now_ms)
+    if window.start_ms > now_ms:
+        raise WindowError(f"{window.spec} begins in the future: nothing is there yet.")
+    return _accepted(asked, source, window, correction=body.correction, about={})
+
+
+def _source(asked: Asked, source_id: str) -> Source:
+    for source in asked.app.settings.sources:
+        if source.id == source_id:
+            return source  # type: ignore[no-any-return]
+    raise UsageError(f"There is no source `{source_id}`.", remedy="The configuration names them.")
+
+
+def retry(asked: Asked) -> Any:
+    """One more attempt at a failed run, as a request for its work."""
+    from kfm.core.grants import is_spent
+    from kfm.wiring.retries import require_retriable
+
+    app, run = asked.app, asked.app.ledger.run(asked.path["run_id"])
+    if run is None:
+        raise missing("run")
+    if run.status != "failed":
+        word = "has succeeded" if run.status == "success" else "is under way"
+        raise Problem(409, f"The run {word}: there is nothing to retry.")
+    require_retriable(app, run)
+    spent = is_spent(run, app.ledger.retry_state(run.run_id), app.store.now_ms())
+    if spent and asked.body.ticket is None:
+        raise BudgetSpent("A new budget is granted for a rationale and a ticket.")
+    window = Window(start_ms=run.window_start_ms, end_ms=run.window_end_ms, spec=run.window_spec)
+    source = _source(asked, run.source_id)
+    return _accepted(asked, source, window, correction=run.correction, about={"retry_of": run.run_id})
+
+
+def _accepted(
+    asked: Asked, source: Source, window: Window, *, correction: str | None, about: dict[str, Any]
+) -> Reply:
+    """Durable once it is told. Under one key one request is accepted, whatever is asked for again."""
+    app, body, who = asked.app, asked.body, asked.identity.subject
+    said = app.loaded.discretion.said
+    named = {"kfm": API_TAG, "subject": who, "key": asked.key} if asked.key else {"id": app.ids.new()}
+    key = keys.key_of(named)
+    request = UpdateRequest(
+        request_id=keys.request_id(key),
+        key=key,
+        kind="manual",
+        source_id=source.id,
+        dataset_id=source.dataset,
+        window_start_ms=window.start_ms,
+        window_end_ms=window.end_ms,
+        actor=who,
+        accepted_at_ms=app.store.now_ms(),
+        claimed_actor=body.actor and said(body.actor),
+        rationale=said(body.rationale),
+        ticket=body.ticket and said(body.ticket),
+        correction=correction,
+        envelope_hash=asked.said,
+        details=about,
+    )
+    facts = {
+        "request_id": request.request_id,
+        "source_id": source.id,
+        "window_start": rfc3339(window.start_ms),
+        "window_end": rfc3339(window.end_ms),
+        **about,
+    }
+    entry = _entry(asked, "update-requested", source.dataset, dataset_id=source.dataset, **facts)
+    (known,) = app.store.requests().accept([request], entry)
+    if known is not None and known.envelope_hash != request.envelope_hash:
+        raise key_reused()
+    where = {"Location": f"{asked.base}/requests/{request.request_id}"}
+    return Reply({"request": request_document(known or request)}, where)
+
+
+def key_reused() -> UsageError:
+    return UsageError(
+        "The Idempotency-Key was used for something else.",
+        remedy="Use a new key for each thing that you want.",
+    )
+
+
+def cancel(asked: Asked) -> Any:
+    app, request_id = asked.app, asked.path["request_id"]
+    requests = app.store.requests()
+    request = requests.request(request_id)
+    if request is None:
+        raise missing("request")
+    said = app.loaded.discretion.said(asked.body.rationale)
+    entry = _entry(
+        asked, "request-cancelled", request.dataset_id, dataset_id=request.dataset_id, request_id=request_id
+    )
+    if not requests.cancel(request_id, f"Cancelled by {asked.identity.subject}: {said}", entry):
+        raise Problem(409, f"The request has ended: it is {request.state}.")
+    return {"request": request_document(requests.request(request_id) or request)}
+
+
+def _entry(asked: Asked, kind: str, subject: str, **facts: Any) -> GovernanceEntry:
+    app, body = asked.app, asked.body
+    said = app.loaded.discretion.said
+    return GovernanceEntry(
+        kind=kind,
+        subject=subject,
+        actor=asked.identity.subject,
+        recorded_at_ms=app.store.now_ms(),
+        rationale=said(body.rationale),
+        ticket=body.ticket and said(body.ticket),
+        details={"claimed_actor": body.actor and said(body.actor), **facts},
+    )
+
+
+# --- schedules -----------------------------------------------------------------------
+
+
+def pause(asked: Asked) -> Any:
+    return _set_paused(asked, True)
+
+
+def resume(asked: Asked) -> Any:
+    return _set_paused(asked, False)
+
+
+def _set_paused(asked: Asked, paused: bool) -> Any:
+    schedule, body = schedule_of(asked), asked.body
+    state, changed = asked.app.set_schedule_paused(
+        schedule, paused, rationale=body.rationale, ticket=body.ticket, claimed_actor=body.actor
+    )
+    return {"schedule_id": schedule.id, "changed": changed, **state_document(state)}
+
+
+def backfill(asked: Asked) -> Any:
+    """Requests for instants that became none; with `dry_run` only which."""
+    schedule, body, app = schedule_of(asked), asked.body, asked.app
+    start_ms, end_ms = parse_rfc3339(body.start), parse_rfc3339(body.end)
+    planned = app.plan_backfill(schedule, start_ms, end_ms, only_missed=body.missed_only)
+    made: list[UpdateRequest] = []
+    if not body.dry_run:
+        made = app.make_backfill(
+            schedule, planned, rationale=body.rationale, ticket=body.ticket, claimed_actor=body.actor
+        )
+    fresh = {one.request_id for one in made}
+    return {
+        "schedule_id": schedule.id,
+        "instants": [
+            {
+                "instant": instant(one.instant_ms),
+                "window_start": instant(one.window_start_ms),
+                "window_end": instant(one.window_end_ms),
+                "fate": one.fate,
+                "request_id": one.request_id,
+                "had_request": one.has_request,
+                "made": one.request_id in fresh,
+            }
+            for one in planned
+        ],
+        "made": len(made),
+        "dry_run": body.dry_run,
+    }
+
+
+# --- what stands in the way ----------------------------------------------------------
+
+
+def reset_breaker(asked: Asked) -> Any:
+    app, body, provider = asked.app, asked.body, asked.path["provider"]
+    if provider not in [breaker.provider for breaker in app.ledger.breakers()]:
+        raise missing("provider that had trouble")
+    before, after = app.reset_breaker(
+        provider,
+        rationale=body.rationale,
+        actor=asked.identity.subject,
+        claimed_actor=body.actor,
+        ticket=body.ticket,
+    )
+    return {"breaker": breaker_document(after, app.ledger.now_ms()), "was": before.state}
+
+
+def release(asked: Asked) -> Any:
+    """Ask for it; somebody else has to agree."""
+    from kfm.wiring.approvals import request_release
+
+    app, body = asked.app, asked.body
+    held = app.ledger.held_one(asked.path["held_id"])
+    if held is None:
+        raise missing("entry")
+    if held.grain != "run":
+        raise UsageError(f"A {held.grain} is not released: it comes back by a replay.")
+    approval = request_release(
+        app,
+        held,
+        actor=asked.identity.subject,
+        names=asked.identity.names,
+        rationale=body.rationale,
+        ticket=body.ticket,
+        claimed_actor=body.actor,
+    )
+    return {"held": held_document(held), "request": approval_document(approval)}
+
+
+def approve(asked: Asked) -> Any:
+    from kfm.wiring.approvals import approve as agree
+
+    app, body, request_id = asked.app, asked.body, asked.path["request_id"]
+    approval = app.ledger.approval(request_id)
+    if approval is None:
+        raise missing("request")
+    held = agree(
+        app,
+        approval,
+        actor=asked.identity.subject,
+        names=asked.identity.names,
+        rationale=body.rationale,
+        claimed_actor=body.actor,
+    )
+    return {
+        "held": held_document(held) if held is not None else None,
+        "request": approval_document(app.ledger.approval(request_id)),
+    }
+
+
+def set_switch(asked: Asked) -> Any:
+    app, body, scope = asked.app, asked.body, asked.path["scope"]
+    if not _is_known(app, scope):
+        raise Problem(404, "There is no such scope: all, dataset:ID, domain:ID, replays:ID, replays:all.")
+    switch = app.set_switch(
+        scope,
+        body.position,
+        rationale=body.rationale,
+        actor=asked.identity.subject,
+        claimed_actor=body.actor,
+        ticket=body.ticket,
+    )
+    return {"switch": switch_document(switch), "meaning": MEANING[body.position]}
+
+
+def _is_known(app: Any, scope: str) -> bool:
+    kind, _, name = scope.partition(":")
+    if scope in ("all", "replays:all"):
+        return True
+    datasets = app.settings.datasets
+    if kind == "domain":
+        return name in {dataset.domain for dataset in datasets}
+    if kind not in ("dataset", "replays"):
+        return False
+    if name in {dataset.id for dataset in datasets}:
+        return True
+    from kfm.wiring.ingest import registry_of
+
+    return name in registry_of(app).names

@@ -1,0 +1,107 @@
+"""What can be asked about the service's own work: requests, and schedules with what their instants became."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kfm.core.requests import UpdateRequest
+from kfm.core.schedules import Schedule
+from kfm.core.wording import instant
+from kfm.documents.requests import request_document
+from kfm.documents.schedules import schedule_document, state_document
+from kfm.serving.api.answers import Problem, missing
+from kfm.serving.api.operations import Asked, place_of
+from kfm.serving.api.reading import page, preview_document
+
+COVERED_MS = 24 * 60 * 60 * 1000
+COVERED_MS_MAX = 3700 * COVERED_MS
+
+
+def requests(asked: Asked) -> Any:
+    query = asked.query
+    found, more = page(
+        asked.app.ledger.request_reader().requests(
+            state=query["state"],
+            kind=query["kind"],
+            source_id=asked.names.meant(query["source"]),
+            schedule_id=query["schedule"],
+            before=place_of(query["cursor"]),
+            limit=query["limit"] + 1,
+        ),
+        query["limit"],
+    )
+    last = f"{found[-1].accepted_at_ms}~{found[-1].request_id}" if more else None
+    return {"requests": [request_document(one) for one in found], "more": more, "next": last}
+
+
+def one_request(asked: Asked) -> Any:
+    return {"request": request_document(_request(asked))}
+
+
+def _request(asked: Asked) -> UpdateRequest:
+    request: UpdateRequest | None = asked.app.ledger.request_reader().request(asked.path["request_id"])
+    if request is None:
+        raise missing("request")
+    return request
+
+
+def preview_of_request(asked: Asked) -> Any:
+    request = _request(asked)
+    if request.plan_digest is None:
+        raise missing("preview")
+    return preview_document(asked, request)
+
+
+# --- schedules -----------------------------------------------------------------------
+
+
+def schedules(asked: Asked) -> Any:
+    states = asked.app.ledger.schedule_reader().states()
+    now_ms = asked.place.now_ms()
+    return {
+        "schedules": [
+            {
+                **schedule_document(each, asked.app.settings.source(each.source), now_ms),
+                **state_document(states.get(each.id)),
+            }
+            for each in sorted(asked.place.schedules, key=lambda each: each.id)
+        ]
+    }
+
+
+def schedule_of(asked: Asked) -> Schedule:
+    for schedule in asked.place.schedules:
+        if schedule.id == asked.path["schedule_id"]:
+            return schedule
+    raise missing("schedule")
+
+
+def instants(asked: Asked) -> Any:
+    """Coverage: drawn from what the schedule expects, not from the rows that exist."""
+    from kfm.wiring.schedule_changes import history
+
+    schedule, query = schedule_of(asked), asked.query
+    now_ms = asked.place.now_ms()
+    start_ms = now_ms - COVERED_MS if query["start"] is None else query["start"]
+    end_ms = max(now_ms, start_ms) + 1 if query["end"] is None else query["end"]
+    if not 0 <= end_ms - start_ms <= COVERED_MS_MAX:
+        raise Problem(400, "`end` is at most ten years after `start`, and not before it.")
+    limit = query["limit"]
+    found, more = page(history(asked.app, schedule, start_ms, end_ms, limit + 1), limit)
+    return {
+        "schedule_id": schedule.id,
+        "start": instant(start_ms),
+        "end": instant(end_ms),
+        "instants": [
+            {
+                "instant": instant(one.instant_ms),
+                "window_start": instant(one.window_start_ms),
+                "window_end": instant(one.window_end_ms),
+                "fate": one.fate,
+                "request_id": one.request_id,
+                "reason": one.reason,
+            }
+            for one in found
+        ],
+        "more": more,
+    }

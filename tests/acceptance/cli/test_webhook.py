@@ -1,0 +1,160 @@
+"""`kfm webhook`: secrets, signed requests, and a real service that takes them."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kfm.core.envelopes import Envelope, receiver
+from kfm.core.signatures import standard_secret
+from kfm.core.times import parse_rfc3339
+from kfm.core.webhooks import read_webhook
+from tests.acceptance.cli.conftest import CONFIG, Called
+from tests.webhook_samples import SECRET, source
+
+pytestmark = pytest.mark.req("UPD-12")
+Kfm = Callable[..., Called]
+Valid = Callable[[str, Any], None]
+
+
+@pytest.fixture
+def hooked(project: Path) -> Path:
+    """The source `daily` may be asked for."""
+    text = CONFIG.replace("folder: incoming}", "folder: incoming, webhook: {secrets: [file:hook.secret]}}", 1)
+    (project / "kfm.yml").write_text(text)
+    (project / "hook.secret").write_text(SECRET + "\n")
+    (project / "incoming" / "a.csv").write_text("a,1\n")
+    return project
+
+
+def test_a_secret(kfm: Kfm, valid: Valid) -> None:
+    """New each time, and good for every scheme."""
+    one, two = kfm("webhook", "secret", "--json"), kfm("webhook", "secret")
+    valid("webhook-secret", one.document)
+    assert one.document["secret"] != two.out.strip()
+    assert len(standard_secret(two.out.strip())) == 32
+
+
+@pytest.mark.parametrize("scheme", ["kfm", "standard", "github"])
+def test_what_is_signed_is_understood(hooked: Path, kfm: Kfm, valid: Valid, scheme: str) -> None:
+    """The headers and the body that are printed pass the service's own check; the secret is not printed."""
+    called = kfm("webhook", "sign", "daily", "--scheme", scheme, "--uuid", "u-7", "--dry-run", "--json")
+    valid("webhook-sign", called.document)
+    assert SECRET not in called.out + called.err
+    body = called.document["body"].encode()
+    headers = {name.lower(): value for name, value in called.document["headers"].items()}
+    sent = json.loads(body).get("sent_at")
+    now_ms = parse_rfc3339(sent) if sent else int(headers.get("webhook-timestamp", 1_790_000_000)) * 1000
+    to = receiver(_daily(), (SECRET,))
+    found = read_webhook(to, headers, body, now_ms)
+    assert isinstance(found, Envelope)
+    assert found.dry_run
+    assert found.request_uuid in ("u-7", "daily/id/u-7")
+    assert called.document["curl"].startswith("curl -sS -X POST -H 'Content-Type: application/json'")
+
+
+def _daily() -> Any:
+    from msgspec.structs import replace
+
+    return replace(source(), id="daily")
+
+
+def test_a_body_of_ones_own(hooked: Path, kfm: Kfm, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From a file or standard input, byte by byte; options that would have to stand in it are refused."""
+    (hooked / "push.json").write_bytes(b'{"ref":  "main"}\n')
+    called = kfm("webhook", "sign", "daily", "push.json", "--scheme", "github", "--json")
+    assert called.document["body"] == '{"ref":  "main"}\n'
+    assert "@push.json" in called.document["curl"]
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"{}"), isatty=lambda: False))
+    assert kfm("webhook", "sign", "daily", "-", "--scheme", "github", "--json").document["body"] == "{}"
+    refused = kfm("webhook", "sign", "daily", "push.json", "--dry-run")
+    assert refused.code == 2
+    assert "--dry-run can't be said beside FILE" in refused.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("nowhere",), "Those that have one: daily"),
+        (("hourly",), "Those that have one: daily"),
+        (("daily", "--secret", "a-plain-secret-text"), "takes a reference"),
+        (("daily", "--url", "http://example.org/hooks/daily"), "plain http"),
+        (("daily", "--url", "ftp://127.0.0.1/"), "must begin with http"),
+        (("daily", "gone.json"), "can't be read"),
+        (("daily", "--scheme", "github", "--window", "P1D"), "--scheme kfm only"),
+    ],
+)
+def test_what_can_not_be_sent(hooked: Path, kfm: Kfm, arguments: tuple[str, ...], said: str) -> None:
+    """Usage errors name the way out; nothing is sent anywhere."""
+    called = kfm("webhook", "send", *arguments)
+    assert called.code == 2
+    assert said in called.err
+    assert "a-plain-secret-text" not in called.out
+
+
+def test_without_a_configuration(project: Path, kfm: Kfm, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sender elsewhere needs only a secret and an address."""
+    (project / "kfm.yml").unlink()
+    monkeypatch.setenv("HOOK", SECRET)
+    address = ("--secret", "env:HOOK", "--url", "https://example.org/hooks/x")
+    called = kfm("webhook", "sign", "x", *address, "--json")
+    assert called.document["url"] == "https://example.org/hooks/x"
+    assert SECRET not in called.out
+    assert kfm("webhook", "sign", "x").code == 2
+
+
+@pytest.fixture
+def service(hooked: Path) -> Iterator[str]:
+    """The address of a real `kfm serve`."""
+    command = [sys.executable, "-m", "kfm", "serve", "--port", "0"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if line.startswith("serving "):
+                yield line.split()[1].rstrip("/;")
+                break
+        else:
+            pytest.fail("the service did not start")
+    finally:
+        process.terminate()
+        process.communicate(timeout=30)
+
+
+@pytest.mark.req("TRG-4", "TRG-9")
+def test_a_real_service_takes_it(hooked: Path, service: str, kfm: Kfm, valid: Valid) -> None:
+    """A preview changes nothing, the request publishes, its second use is refused and names the first."""
+    address = ("daily", "--url", f"{service}/hooks/daily", "--json")
+    preview = kfm("webhook", "send", *address, "--uuid", "u-1", "--dry-run")
+    valid("webhook-send", preview.document)
+    assert (preview.code, preview.document["status"]) == (0, 200)
+    assert preview.document["answer"]["plan"]["tally"]["added"] == 1
+    assert not (hooked / "published").exists()
+    accepted = kfm("webhook", "send", *address, "--uuid", "u-1", "--rationale", "of the gauge")
+    assert (accepted.code, accepted.document["status"]) == (0, 202)
+    again = kfm("webhook", "send", *address, "--uuid", "u-1")
+    valid("webhook-send", again.document)
+    assert (again.code, again.document["status"]) == (3, 409)
+    first = accepted.document["answer"]["request_id"]
+    assert again.document["answer"]["request_id"] == first
+    (hooked / "other.secret").write_text("whsec_" + "QUJD" * 12)
+    stranger = kfm("webhook", "send", *address, "--secret", "file:other.secret")
+    assert (stranger.code, stranger.document["status"]) == (3, 403)
+    logged = (hooked / ".kfm" / "webhook_failures.jsonl").read_text()
+    assert [json.loads(line)["reason"] for line in logged.splitlines()] == ["reused", "mismatch"]
+    assert "of the gauge" not in logged
+    for _ in range(200):
+        shown = kfm("requests", "show", first, "--json").document["request"]
+        if shown["state"] == "done":
+            break
+    assert (shown["outcome"], shown["actor"]) == ("success", "webhook:daily")
+    assert shown["envelope_hash"].startswith("sha256:")
+    assert shown["plan_digest"] == preview.document["answer"]["plan"]["digest"]

@@ -1,0 +1,144 @@
+"""`kfm serve` as its users meet it: a process, its addresses, and how it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.acceptance.service.served import SECRET, body, serving
+from tests.integration.service.project import make
+
+CRON = """\
+version: 1
+schedules:
+  - {id: each-second, source: river, every: PT1S, missed: {run: none}}
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("RIVER_SECRET", SECRET)
+    make(tmp_path / "project")
+    return tmp_path / "project"
+
+
+def kfm(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "kfm", *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, "RIVER_SECRET": SECRET},
+    )
+
+
+@pytest.mark.req("UPD-12", "TRG-2", "TRG-4")
+def test_a_webhook_from_the_post_to_the_run(project: Path) -> None:
+    """A signed request is accepted once, run once, and remembered: also by the next process."""
+    with serving(project) as served:
+        sent = body("one")
+        first = served.hook(sent)
+        assert first.status_code == 202, first.text
+        request_id = first.json()["request_id"]
+        ended = served.settled(request_id)
+        assert (ended["outcome"], ended["kind"]) == ("success", "webhook")
+        again = served.hook(sent)
+        assert again.status_code == 409
+        assert again.json()["request_id"] == request_id
+        assert again.json()["run_id"] == ended["run_id"]
+        assert served.stop() == 0
+        assert "stopped" in served.said
+    with serving(project) as served:
+        late = served.hook(body("one"))
+        assert (late.status_code, late.json()["run_id"]) == (409, ended["run_id"])
+    shown = kfm(project, "show", ended["run_id"], "--json")
+    assert shown.returncode == 0
+    assert SECRET not in shown.stdout + served.said
+
+
+@pytest.mark.req("TRG-4")
+def test_a_signed_dry_run_changes_nothing(project: Path) -> None:
+    """It answers with what would change; the same id can then be used for real."""
+    with serving(project) as served:
+        preview = served.hook(body("one", dry_run=True))
+        assert preview.status_code == 200, preview.text
+        assert preview.json()["outcome"] == "planned"
+        assert preview.json()["plan"]["tally"]["added"] == 1
+        assert served.get("/api/v1/runs").json()["runs"] == []
+        assert served.get("/api/v1/requests").json()["requests"] == []
+        assert served.hook(body("one")).status_code == 202
+
+
+@pytest.mark.req("UPD-13", "TRG-2")
+def test_schedules_are_kept(project: Path) -> None:
+    """Instants come, become requests, and each has a run; two processes share them."""
+    (project / "cron.yml").write_text(CRON)
+    with serving(project) as one, serving(project) as other:
+        seen: set[str] = set()
+        while len(seen) < 3:
+            listed = one.get("/api/v1/requests", params={"schedule": "each-second"}).json()["requests"]
+            seen = {each["instant"] for each in listed if each["state"] == "done"}
+            assert len({each["instant"] for each in listed}) == len(listed)
+        assert other.process.poll() is None
+
+
+def test_every_address_answers(project: Path) -> None:
+    """The console, the API, the catalogue, metrics and both health checks are there, under a prefix too."""
+    for prefix in ("", "/kfm"):
+        with serving(project, "--prefix", prefix) as served:
+            assert served.get("/livez").json() == {"status": "ok"}
+            assert served.get("/readyz").json() == {"status": "ready"}
+            home = served.get("/")
+            assert home.status_code == 307
+            assert home.headers["location"] == f"{prefix}/console/"
+            assert "text/html" in served.get("/console/").headers["content-type"]
+            assert served.get("/api/v1/openapi.json").json()["openapi"].startswith("3.")
+            assert "kfm_" in served.get("/metrics", follow_redirects=True).text
+            landing = served.get("/stac", follow_redirects=True).json()
+            assert landing["type"] == "Catalog"
+            for link in landing["links"]:
+                if link["rel"] in ("self", "data", "search"):
+                    assert httpx.get(link["href"], follow_redirects=True).status_code == 200, link
+            assert served.get("/nowhere").status_code == 404
+            assert served.get("/livez", headers={"Host": "elsewhere.example"}).status_code == 421
+            assert served.stop(signal.SIGINT) == 130
+
+
+def test_nobody_else_without_tokens(project: Path) -> None:
+    """An address that others reach is refused while nobody could be asked who he is."""
+    ended = kfm(project, "serve", "--host", "0.0.0.0", "--port", "0")
+    assert ended.returncode == 2
+    assert "token" in ended.stderr
+    assert ended.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told", "code"),
+    [
+        (("--host", "nowhere"), "no address", 2),
+        (("--prefix", "kfm/"), "prefix", 2),
+        (("--port", "70000"), "70000", 2),
+    ],
+)
+def test_nonsense(project: Path, arguments: tuple[str, ...], told: str, code: int) -> None:
+    """What can't be meant is refused before anything is opened."""
+    ended = kfm(project, "serve", *arguments)
+    assert (ended.returncode, told in ended.stderr) == (code, True), ended.stderr
+
+
+def test_a_port_that_is_taken(project: Path) -> None:
+    """It says which one, and how to choose another."""
+    with serving(project) as served:
+        port = served.url.rpartition(":")[2]
+        ended = kfm(project, "serve", "--port", port)
+        assert ended.returncode == 4
+        assert port in ended.stderr
+        assert "--port" in ended.stderr
