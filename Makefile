@@ -12,6 +12,7 @@ PY := .venv/bin/python
 BENCH ?=
 SEEDS ?= 20000
 SECONDS ?= 30
+WEBHOOKS ?= 1000000
 WORKERS ?= 2
 TESTS ?= tests
 
@@ -105,8 +106,8 @@ crash: $(TEST) ## kill real processes at every step and look at what is left
 	@$(PY) -m tests.crash
 
 .PHONY: fuzz
-fuzz: $(TEST) ## hostile input for the readers (SECONDS=n)
-	@$(PY) -m tests.fuzz --seconds $(SECONDS)
+fuzz: $(TEST) ## hostile input for the readers (SECONDS=n), forged webhooks (WEBHOOKS=n)
+	@$(PY) -m tests.fuzz --seconds $(SECONDS) --webhooks $(WEBHOOKS)
 
 .PHONY: docs
 docs: $(TEST) ## write the generated reference pages and schemas again

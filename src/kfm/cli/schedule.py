@@ -49,7 +49,7 @@ def list_schedules(session: Session) -> None:
     which the clocks change. What fires in every hour (`*/15 * * * *`) and intervals (`every: PT90M`) go by
     real time.
     """
-    from kfm.cli.schedule_lines import fate_word, when
+    from kfm.cli.schedule_lines import when
     from kfm.configuration.schedules import FILE
     from kfm.documents.schedules import schedule_document, state_document
 
@@ -71,7 +71,7 @@ def list_schedules(session: Session) -> None:
             when(each),
             each["time_zone"],
             _next(each),
-            fate_word(each["recent"][-1]) if each["recent"] else "-",
+            _last(each["recent"]),
             each["overlap"],
             each["missed"]["run"],
         )
@@ -92,6 +92,13 @@ def list_schedules(session: Session) -> None:
                 f"{each['schedule_id']} is paused by {paused['by']} since {utc(paused['at'])}: "
                 f"{one_line(paused['rationale'] or '-')}"
             )
+
+
+def _last(recent: list[dict[str, Any]]) -> str:
+    """What became of the last instant that the schedule was to see to."""
+    from kfm.cli.schedule_lines import fate_word
+
+    return fate_word(recent[-1]) if recent and recent[-1]["fate"] != "redefined" else "-"
 
 
 def _next(document: dict[str, Any]) -> str:

@@ -13,6 +13,7 @@ from kfm.cli.session import Session
 from kfm.core.errors import RationaleRequired, UsageError
 from kfm.core.wording import counted, duration, moment
 
+DAY_MS = 86_400_000
 HISTORY_MAX = 1_000
 RECENT = 20
 _EXIT = {"failed": 1, "refused": 3}
@@ -112,10 +113,12 @@ def _set_paused(session: Session, name: str, paused: bool, why: dict[str, Any]) 
 
 def _meaning(schedule: Any, paused: bool) -> str:
     policy = schedule.missed
+    days, rest_ms = divmod(policy.within_ms, DAY_MS)
+    within = counted(days, "day") if days and not rest_ms else duration(policy.within_ms)
     made_up = {
         "none": "none of them is made up for",
-        "last": f"the last one is made up for, if it is not older than {duration(policy.within_ms)}",
-        "all": f"up to {policy.cap} of the last {duration(policy.within_ms)} are made up for",
+        "last": f"the last one is made up for, if it is not older than {within}",
+        "all": f"up to {policy.cap} of the last {within} are made up for",
     }[policy.run]
     if schedule.while_paused == "drop":
         return "its instants are let go meanwhile" if paused else "it goes on with its next instant"

@@ -117,7 +117,7 @@ class Lane(Record, frozen=True):
     dataset: str
     provider: str
     alone: int = 0
-    due_ms: int = 0  # of the first unit in it
+    due_ms: int = 0  # of the first unit in it; nothing is looked for there before
 
 
 class Claimed(Record, frozen=True, gc=False):
@@ -218,6 +218,7 @@ class Exchanged(Record, frozen=True):
 
     finished: Finished = Finished()
     claimed: tuple[Claimed, ...] = ()
+    waited: int = 0  # how many of them had been taken in before
     created: int = 0
     left: tuple[Taken, ...] = ()  # known before, or not looked at since the epoch had moved: not taken in
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
+from msgspec.structs import replace
 
 from kfm.calls.guard import classify_call
 from kfm.core.classify import Classification, Failure, classify
@@ -47,6 +48,7 @@ EPOCHS_MAX = 100  # how often switches may move while a batch ends; its leases l
 LANES_FRESH_MS = 1_000  # how long a worker trusts what it saw of other lanes
 SWITCHED_OFF = "SWITCHED_OFF"
 NOTHING = Intake()
+NEVER_MS = 1 << 62  # what waits in a lane is due: nothing does
 
 
 @dataclass(frozen=True)
@@ -149,8 +151,8 @@ class Worker:
         created = exchanged.created
         if not exchanged.left and not heard.gone and not heard.rejected:
             return IntakeReport(created=created)
-        report = self._kernel.wal.take_in(msgspec.structs.replace(heard, taken=exchanged.left))
-        return msgspec.structs.replace(report, created=report.created + created)
+        report = self._kernel.wal.take_in(replace(heard, taken=exchanged.left))
+        return replace(report, created=report.created + created)
 
     def _worked(self) -> Finish:
         done: list[Done] = []
@@ -169,7 +171,7 @@ class Worker:
         if fresh:
             return wal.exchange(finish, wish, fresh)
         finished, claimed = wal.turn(finish, wish) if finish or wish else (Finished(), [])
-        return Exchanged(finished, tuple(claimed))
+        return Exchanged(finished, tuple(claimed), waited=len(claimed))
 
     def _claimed(self, finish: Finish | None, fresh: Sequence[Taken] = ()) -> Exchanged:
         lane = self._next_lane(fresh)
@@ -191,7 +193,7 @@ class Worker:
             return exchanged
         # A full batch: there may be more. Then the next lane has its turn first.
         if len(claimed) == (1 if lane.alone else wish.limit):
-            self._lanes.append(lane)
+            self._lanes.append(lane if exchanged.waited else replace(lane, due_ms=NEVER_MS))
         elif not claimed and not self._lanes:
             self._seen_ms = None
         return exchanged
@@ -207,7 +209,7 @@ class Worker:
             return self._lanes.pop(0)
         now_ms = kernel.clock.now_ms()
         coming = dict.fromkeys((one.unit.dataset, one.unit.provider) for one in fresh)
-        lanes = (Lane(dataset, provider) for dataset, provider in coming)
+        lanes = (Lane(*lane, due_ms=NEVER_MS) for lane in coming)
         return next((lane for lane in lanes if self._shut(lane, now_ms) is None), None)
 
     def _look_around(self) -> None:
@@ -304,7 +306,7 @@ class Worker:
         doubts: tuple[str, ...] = ()
         if '"suspect"' in claimed.extra:
             doubts = tuple(msgspec.json.decode(claimed.extra).get("suspect", ()))
-        return reading if reading.suspect == doubts else msgspec.structs.replace(reading, suspect=doubts)
+        return reading if reading.suspect == doubts else replace(reading, suspect=doubts)
 
     def _levels_of(self, dataset: str) -> Levels:
         found = self._levels.get(dataset)

@@ -46,7 +46,7 @@ class Registry:
     def __init__(self, datasets: Iterable[Dataset], policy: IntakePolicy = NO_POLICY) -> None:
         self.datasets = tuple(datasets)
         self.policy = policy
-        self._places: dict[tuple[str, str], list[tuple[Dataset, Place]]] = {}
+        self._places: dict[tuple[str, str], list[tuple[Dataset, Place, str]]] = {}
         names = [dataset.name for dataset in self.datasets]
         self._by_name = dict(zip(reversed(names), reversed(self.datasets), strict=True))
         for dataset in self.datasets:
@@ -57,7 +57,8 @@ class Registry:
                     remedy="Give each place a platform of its own, or `home=False` to all but one.",
                 )
             for place in dataset.places:
-                self._places.setdefault((place.provider, place.bucket), []).append((dataset, place))
+                places = self._places.setdefault((place.provider, place.bucket), [])
+                places.append((dataset, place, _landmark(dataset)))
         self._generic: dict[tuple[str, str], Generic] = {}
         for generic in policy.generic:
             if generic.dataset in names or _NAME.match(generic.dataset) is None:
@@ -89,8 +90,8 @@ class Registry:
         places = self._places.get(where, ())
         found: Reading | None = None
         rival: Reading | None = None
-        for dataset, place in places:
-            reading = read(dataset, place, key)
+        for dataset, place, landmark in places:
+            reading = read(dataset, place, key) if landmark in key else None
             if found is None:
                 found = reading
             elif rival is None:
@@ -120,6 +121,11 @@ class Registry:
                 stac_item_id=item_id(key, where, marked=True),
             )
         raise Refusal("KEY_UNKNOWN" if places else "BUCKET_UNKNOWN")
+
+
+def _landmark(dataset: Dataset) -> str:
+    """What every key of the dataset holds, where that is easily told; of a sidecar's, too."""
+    return dataset.rules[0].pattern.landmark if len(dataset.rules) == 1 else ""
 
 
 def built_in() -> tuple[Dataset, ...]:

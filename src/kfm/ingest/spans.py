@@ -130,7 +130,7 @@ def shifted(ms: int, by_ms: int) -> int:
 def scan(fields: Fields) -> Span:
     """GOES: start, end and making of a scan."""
     start, end = day_of_year(need(fields, "start")), day_of_year(need(fields, "end"))
-    return Span(start_ms=start, end_ms=end, created_ms=day_of_year(need(fields, "created")))
+    return Span(start, end, created_ms=day_of_year(need(fields, "created")))
 
 
 def whole_year(fields: Fields) -> Span:

@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
-from starlette.routing import BaseRoute, Mount, Route
+from starlette.routing import BaseRoute, Mount, Route, request_response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kfm.core.errors import KfmError
@@ -49,8 +49,8 @@ def service_app(
     if stac is not None:
         routes.append(Mount("/stac", app=_ForReaders(stac, people)))
     if metrics is not None:
-        scraped = Starlette(routes=[Route("/", _metrics(metrics), methods=_READING)])
-        routes.append(Mount("/metrics", app=_ForReaders(scraped, people)))
+        scraped = _ForReaders(request_response(_metrics(metrics)), people)
+        routes.append(Route("/metrics", scraped, methods=_READING))
     if prefix:
         routes = [Mount(prefix, routes=routes)]
     handlers: Any = {HTTPException: on_http, KfmError: on_error, Exception: on_error}

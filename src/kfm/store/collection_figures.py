@@ -23,6 +23,7 @@ BOXES_KEPT = 10_000  # in memory
 DEGREE = 10_000_000  # a degree's parts, about a centimetre each
 
 Highs = dict[tuple[str, str], int]
+Line = tuple[str, str, int, int | None]  # as `unit_deltas.add` names them
 
 
 class Told:
@@ -96,13 +97,17 @@ class Figures:
         told = self._told
         return {key: high for key, high in found.items() if key not in told or high > told[key]}
 
-    def write(self, session: Session) -> None:
-        lines: list[tuple[str, str, int, int | None]] = [
+    def lines(self) -> list[Line]:
+        """Whoever asks writes them."""
+        lines: list[Line] = [
             (collection_id, ITEMS, amount, None) for collection_id, amount in self._amounts.items() if amount
         ]
         self.written = self._highs()
         lines += [(collection_id, name, 0, high) for (collection_id, name), high in self.written.items()]
-        if lines:
+        return lines
+
+    def write(self, session: Session) -> None:
+        if lines := self.lines():
             session.tell_all("unit_deltas.add", lines)
 
 

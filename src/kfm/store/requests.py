@@ -125,7 +125,7 @@ class Requests(RequestReader):
         session = self._database.session
         now_ms = session.now_ms()
         left = [
-            (request_id, by)
+            (request_id, by, until_ms)
             for request_id, by, until_ms in session.all("requests.claimed")
             if until_ms <= now_ms or dead(by)
         ]
@@ -134,8 +134,8 @@ class Requests(RequestReader):
 
         def change(session: Session) -> list[UpdateRequest]:
             now_ms = session.now_ms()
-            for request_id, by in left:
-                session.all("requests.release", request_id=request_id, claimed_by=by)
+            for request_id, by, until_ms in left:  # as it was seen: whoever is back has renewed it
+                session.all("requests.release", request_id=request_id, claimed_by=by, until_ms=until_ms)
             found = session.all(
                 "requests.claim",
                 worker_id=worker_id,

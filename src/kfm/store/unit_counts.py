@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from kfm.store.collection_figures import PREFIX
+from kfm.store.collection_figures import PREFIX, Line
 from kfm.store.session import Session
 
 WATERMARK = "watermark"  # amount: units that succeeded; high: the newest time that they cover
@@ -31,12 +31,13 @@ class Tally:
         if high_ms is not None and high_ms > self._highs.get((dataset, name), high_ms - 1):
             self._highs[dataset, name] = high_ms
 
-    def write(self, session: Session) -> None:
-        rows = [
+    def write(self, session: Session, beside: Iterable[Line] = ()) -> None:
+        rows: list[Line] = [
             (dataset, name, amount, self._highs.get((dataset, name)))
             for (dataset, name), amount in self._amounts.items()
             if amount or (dataset, name) in self._highs
         ]
+        rows += beside
         if rows:
             session.tell_all("unit_deltas.add", rows)
 

@@ -76,20 +76,20 @@ class Units(UnitReader):
             now_ms, tally, figures = session.now_ms(), Tally(), Figures(self._told)
             if unit_claims.is_outdated(session, finish, claim):
                 return Exchanged(Finished(epoch_moved=True), left=tuple(fresh)), figures
-            finished, entries = Finished(), []
+            finished, entries, waited = Finished(), [], 0
             if finish is not None:
                 ending = unit_work.Ending(session, finish, self._watch, now_ms, tally, figures)
                 finished, entries = ending.end(), ending.entries
             # A claim waits for nobody, and new units only for others that are being taken in: so whoever
             # waits for us is not waited for in turn. Known ones would be, and are left for later.
             if claim is not None:
-                claimed, left = unit_claims.claim(session, claim, now_ms, tally, fresh)
+                claimed, left, waited = unit_claims.claim(session, claim, now_ms, tally, fresh)
             else:
                 left, claimed = unit_intake.insert_new(session, fresh, now_ms, tally)
-            tally.write(session)
+            tally.write(session, figures.lines())
             governance.append(session, entries)
             created = len(fresh) - len(left)
-            return Exchanged(finished, tuple(claimed), created, tuple(left)), figures
+            return Exchanged(finished, tuple(claimed), waited, created, tuple(left)), figures
 
         exchanged, figures = self._database.write(change)
         self._told.learn(figures)

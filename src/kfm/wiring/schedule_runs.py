@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from kfm.wiring.app import App
 
 POLL_MS = 50
+PATIENCE_MS = 5_000
 PAGE = 500
 Say = Callable[[str], None]
 
@@ -51,7 +52,11 @@ def _worked_off(
             app.clock.sleep_ms(POLL_MS)
             for before in list(waiting.values()):
                 now = reader.request(before.request_id) or before
-                if now.is_settled or now.state == "awaiting-approval" or _is_put_off(before, now):
+                if (
+                    now.is_settled
+                    or now.state == "awaiting-approval"
+                    or _is_put_off(now, app.ledger.now_ms())
+                ):
                     del waiting[now.request_id]
                     ended.append(now)
                     told(now)
@@ -61,6 +66,6 @@ def _worked_off(
     return ended
 
 
-def _is_put_off(before: UpdateRequest, now: UpdateRequest) -> bool:
-    """Its dataset is busy or paused, or its provider left alone: the next call, or a service, comes back."""
-    return now.state == "open" and now.not_before_ms > before.not_before_ms
+def _is_put_off(request: UpdateRequest, now_ms: int) -> bool:
+    """Its dataset is paused, or busy for long, or its provider left alone: the next call comes back to it."""
+    return request.state == "open" and request.not_before_ms > now_ms + PATIENCE_MS

@@ -125,6 +125,9 @@ class ServedRuns:
     def run_by_key(self, key: str) -> Run | None:
         return self._app.ledger.run_by_key(key)
 
+    def latest_run(self, wish: RunRequest) -> Run | None:
+        return self._app.ledger.latest_run(self._app.subject(wish).work_base)
+
     def switches(self) -> Iterable[Switch]:
         return self._app.ledger.switches()
 

@@ -119,7 +119,7 @@ def test_what_somebody_is_claiming_is_passed_over(open_store: Callable[[], SqlSt
         from kfm.store import unit_claims
         from kfm.store.unit_counts import Tally
 
-        mine, _ = unit_claims.claim(session, first.wish(limit=2), first.store.now_ms(), Tally())  # type: ignore[arg-type]
+        mine, *_ = unit_claims.claim(session, first.wish(limit=2), first.store.now_ms(), Tally())  # type: ignore[arg-type]
         return mine, second.claim(limit=6)
 
     mine, others = first.store._database.write(change)

@@ -68,10 +68,11 @@ def test_a_request_becomes_a_run(app: App) -> None:
 
 
 @pytest.mark.req("TRG-2")
-def test_a_lost_runner_changes_nothing_twice(app: App, loaded: Loaded) -> None:
-    """If a runner dies between the run's end and the request's, the next one finds the run by its key,
+@pytest.mark.parametrize("kind", ["webhook", "cron", "manual"])
+def test_a_lost_runner_changes_nothing_twice(kind: str, app: App, loaded: Loaded) -> None:
+    """If a runner dies between the run's end and the request's, the next one finds the run that was its,
     also when upstream has moved on since."""
-    request = asked("one")
+    request = asked("one", **({} if kind == "webhook" else {"kind": kind, "request_uuid": None}))
     store = app.kernel.store
     store.requests().accept([request])
     (claimed,) = store.requests().claim("lost", -1, app.liveness.is_dead)  # it has lapsed already

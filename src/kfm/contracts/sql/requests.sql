@@ -61,7 +61,7 @@ SELECT request_id, claimed_by, claim_until_ms FROM requests WHERE state = 'runni
 
 -- name: requests.release
 UPDATE requests SET state = 'open', claimed_by = NULL, claim_until_ms = 0, not_before_ms = 0
-WHERE request_id = :request_id AND state = 'running' AND claimed_by = :claimed_by
+WHERE request_id = :request_id AND state = 'running' AND claimed_by = :claimed_by AND claim_until_ms = :until_ms
 
 -- name: requests.due
 SELECT 1 FROM requests WHERE state = 'open' AND not_before_ms <= :now_ms LIMIT 1
@@ -70,7 +70,7 @@ SELECT 1 FROM requests WHERE state = 'open' AND not_before_ms <= :now_ms LIMIT 1
 UPDATE requests SET state = 'running', claimed_by = :worker_id, claim_until_ms = :until_ms, tries = tries + 1
 WHERE request_id IN (
   SELECT request_id FROM requests WHERE state = 'open' AND not_before_ms <= :now_ms
-  ORDER BY not_before_ms, accepted_at_ms LIMIT :row_limit
+  ORDER BY not_before_ms, accepted_at_ms, instant_ms LIMIT :row_limit
 )
 RETURNING
   request_id, key, kind, source_id, dataset_id, window_start_ms, window_end_ms, actor, accepted_at_ms,

@@ -49,7 +49,7 @@ def openapi(base: str = BASE) -> dict[str, Any]:
             "title": "kfm",
             "version": __version__,
             "description": _ABOUT,
-            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+            "license": {"name": "MIT", "identifier": "MIT"},
         },
         "servers": [{"url": base or "/"}],
         "tags": [{"name": name, "description": about} for name, about in TAGS.items()],

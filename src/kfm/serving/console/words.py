@@ -8,7 +8,7 @@ from typing import Literal
 from kfm.core.errors import Refused, all_errors
 from kfm.core.records import Record
 
-Tone = Literal["good", "quiet", "busy", "warn", "bad"]
+Tone = Literal["good", "quiet", "busy", "warn", "bad", "faint"]
 
 
 class Word(Record, frozen=True):
@@ -49,8 +49,8 @@ _WORDS: dict[str, Word] = {
         Word(text="redefined", tone="quiet", sign="≈"),
         Word(text="backfilled", tone="good", sign="+"),
         Word(text="unaccounted", tone="bad", sign="?"),
-        Word(text="not watched", tone="quiet", sign="∅"),
-        Word(text="ahead", tone="quiet", sign="·"),
+        Word(text="not watched", tone="faint", sign="∅"),
+        Word(text="ahead", tone="faint", sign="·"),
         Word(text="paused", tone="warn", sign="‖"),
         Word(text="stopped", tone="bad", sign="■"),
         Word(text="left alone", tone="warn", sign="–"),

@@ -17,7 +17,7 @@ SPOTS_MAX = 5_000
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 CELL, LABEL, TOP = 26, 92, 22
 _FATES = {"coming": "ahead", "pending": "waiting", "held": "paused"}
-_TONES = ("bad", "warn", "busy", "good", "quiet")  # of several in one cell the worst shows
+_TONES = ("bad", "warn", "busy", "good", "quiet", "faint")  # of several in one cell the worst shows
 
 
 class Spot(Record, frozen=True):

@@ -49,7 +49,8 @@ def view(visit: Visit) -> ScheduleView:
     state = visit.reader.schedule_reader().states().get(schedule.id)
     found = spots(visit, schedule, state, start_ms, end_ms)
     number = visit.page()
-    listed = list(reversed(found))[(number - 1) * ROWS :]
+    came = [each for each in found if each.at_ms <= visit.now_ms]
+    listed = [*reversed(came), *found[len(came) :]][(number - 1) * ROWS :]
     return ScheduleView(
         title=f"Schedule {schedule.id}",
         row=schedules.row(visit, schedule, state),
@@ -69,7 +70,7 @@ def view(visit: Visit) -> ScheduleView:
         paging=Paging(
             newer=visit.with_query(page=number - 1) if number > 1 else None,
             older=visit.with_query(page=number + 1) if len(listed) > ROWS else None,
-            said=f"{len(found)} instants, the latest first" if found else "no instants",
+            said=f"{len(found)} instants: what has come, the latest first; then what lies ahead" if found else "no instants",
         ),
         start=day(start_ms),
         end=day(end_ms - 1),
