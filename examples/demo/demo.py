@@ -1,4 +1,4 @@
-"""The life of datasets in twelve scenes, each of which is verified: `make demo`.
+"""The life of datasets in thirteen scenes, each of which is verified: `make demo`.
 
 Every command is really run, in `examples/demo/.work`, against a server on this machine that misbehaves
 on purpose. A scene that does not do what it claims ends the demo with exit code 1. Another folder than
@@ -17,6 +17,7 @@ from pathlib import Path
 import kansas
 from announced import Announced, missing
 from project import HERE, WORK, Project, alone, seen_from
+from served import Served
 from server import Fault, Heard, Provider, serving
 from telling import DemoFailed, Teller
 
@@ -297,11 +298,11 @@ def what_next(project: Project, teller: Teller, address: str) -> None:
 def play(teller: Teller, folder: Path) -> None:
     begun = time.monotonic()
     if lacking := missing():
-        raise DemoFailed(f"the last scene needs {', '.join(lacking)}; `make demo` installs what it needs")
+        raise DemoFailed(f"the last scenes need {', '.join(lacking)}; `make demo` installs what it needs")
     provider = Provider()
     with alone(folder), serving(provider) as address:
         project = Project(folder, address, teller)
-        teller.line("kfm, in twelve scenes", "bold")
+        teller.line("kfm, in thirteen scenes", "bold")
         teller.output(f"project   {seen_from(folder)}, made anew each time; its kfm.yml is worth reading")
         teller.output(f"upstream  {address}, invented data from a server that misbehaves on purpose")
         teller.output(f"commands  are run in the project's folder; kfm is {seen_from(project.kfm[0])}")
@@ -316,6 +317,7 @@ def play(teller: Teller, folder: Path) -> None:
             demo.pipeline,
             demo.governance,
             demo.evidence,
+            Served(project, teller).asked_for,
             announced.taken_in,
             announced.mended,
             announced.searched,

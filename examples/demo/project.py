@@ -15,13 +15,14 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from secrets import token_urlsafe
 from typing import Any
 
 from telling import DemoFailed, Teller
 
 HERE = Path(__file__).resolve().parent
 WORK = HERE / ".work"
-PARTS = ("kfm.yml", "contracts", "pipelines", "policies", "search.py")
+PARTS = ("kfm.yml", "cron.yml", "contracts", "pipelines", "policies", "search.py")
 MARK = ".made-by-demo"
 COMMAND_SECONDS_MAX = 60
 # Nothing from outside decides what the demo does or where it writes.
@@ -72,6 +73,9 @@ class Project:
         for part in PARTS:
             copy = shutil.copytree if (HERE / part).is_dir() else shutil.copy2
             copy(HERE / part, self.folder / part)
+        secret = self.folder / "webhook.secret"
+        secret.touch(0o600)
+        secret.write_text(token_urlsafe(32))
         config = self.folder / "kfm.yml"
         config.write_text(config.read_text().replace("http://127.0.0.1:8765", address))
 

@@ -34,10 +34,10 @@ function translated(pattern) {
         at = end + 1;
         const negated = inside.startsWith("!");
         if (negated) inside = inside.slice(1);
-        const body = inside.replace(/[\\\][^&~|]/g, "\\$&");
+        const body = inside.replace(/[\\\][^]/g, "\\$&");
         out += ranged(body, negated);
       }
-    } else out += char.replace(/[\\^$.*+?()[\]{}|/-]/g, "\\$&");
+    } else out += char.replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&");
   }
   return new RegExp(`^(?:${out})$`, "u");
 }

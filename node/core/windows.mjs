@@ -97,6 +97,7 @@ export function parseInstant(text, zone) {
 
 /** Calendar parts first, on the local clock; then the exact part. @param {number} fromMs @param {Duration} duration @param {string} zone @param {number} sign */
 function shifted(fromMs, duration, zone, sign) {
+  if (!zoneExists(zone)) throw new WindowError(`${fromMs} ms in ${zone}: there is no such time zone.`);
   const local = shown(zone, fromMs);
   const at = new Date(local);
   const months = at.getUTCFullYear() * 12 + at.getUTCMonth() + sign * (duration.years * 12 + duration.months);
@@ -135,6 +136,7 @@ function containing(duration, zone, atMs) {
     return [start, Math.min(start + duration.time_ms, dayEnd)];
   }
   if (!(MS_MIN <= atMs && atMs <= MS_MAX)) throw new WindowError(`${atMs} ms in ${zone}: it is outside the calendar.`);
+  if (!zoneExists(zone)) throw new WindowError(`${atMs} ms in ${zone}: there is no such time zone.`);
   let index = indexOf(duration, shown(zone, atMs));
   let start = boundary(duration, index, zone);
   let end = boundary(duration, index + 1, zone);

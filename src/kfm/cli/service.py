@@ -7,7 +7,7 @@ import socket
 import sys
 import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, nullcontext
+from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from secrets import token_urlsafe
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -257,13 +257,13 @@ class _Stop:
 
 
 class _Teller:
-    """Lines on stderr, from many threads."""
+    """Lines on stderr, from many threads. That nobody reads them, or a full disk, ends none of these."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._lock = threading.Lock()
 
     def __call__(self, line: str) -> None:
-        with self._lock:
+        with self._lock, suppress(OSError, ValueError):
             self._session.note(line)
             sys.stderr.flush()

@@ -34,7 +34,7 @@ class Verification(msgspec.Struct, frozen=True):
 
 def sign_kfm(secret: bytes, body: bytes) -> str:
     """The value of X-KFM-Signature."""
-    return "sha256=" + hmac.new(secret, body, sha256).hexdigest()
+    return "sha256=" + hmac.digest(secret, body, "sha256").hex()
 
 
 def verify_kfm(
@@ -45,7 +45,7 @@ def verify_kfm(
     That older form can be extended by whoever holds one valid message, so it
     is only for a source that asks for it by name.
     """
-    digests = [hmac.new(secret, body, sha256).digest() for secret in secrets]
+    digests = [hmac.digest(secret, body, "sha256") for secret in secrets]
     if legacy_concat:
         digests += [sha256(secret + body).digest() for secret in secrets]
     return _verify_hex(digests, header, len(secrets))
@@ -53,7 +53,7 @@ def verify_kfm(
 
 def verify_github(secrets: Sequence[bytes], body: bytes, header: str | None) -> Verification:
     """GitHub's X-Hub-Signature-256."""
-    return _verify_hex([hmac.new(secret, body, sha256).digest() for secret in secrets], header, len(secrets))
+    return _verify_hex([hmac.digest(secret, body, "sha256") for secret in secrets], header, len(secrets))
 
 
 def sign_standard(secret: str, message_id: str, timestamp_s: int, body: bytes) -> str:
@@ -113,7 +113,7 @@ def standard_secret(secret: str) -> bytes:
 
 def _standard_digest(key: bytes, message_id: str, timestamp: str, body: bytes) -> bytes:
     signed = message_id.encode("utf-8", "replace") + b"." + timestamp.encode("ascii") + b"." + body
-    return hmac.new(key, signed, sha256).digest()
+    return hmac.digest(key, signed, "sha256")
 
 
 def _verify_hex(digests: Sequence[bytes], header: str | None, secrets_count: int) -> Verification:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import cached_property
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from kfm.core.errors import KfmError
@@ -38,7 +39,7 @@ RETRY_MS = 2_000
 DELIVER_MS = 5_000
 SEAL_MS = 60_000
 SEAL_MIN = 100
-JOINED_S = 30.0  # how long a run that is under way is waited for
+JOINED_S = 30.0  # how long runs that are under way are waited for, all together
 Say = Callable[[str], None]
 
 
@@ -187,8 +188,9 @@ class Service:
 
     def join(self) -> list[str]:
         """Wait for what is under way; the names of those that would not end."""
+        ends_s = monotonic() + JOINED_S
         for thread in self._threads:
-            thread.join(JOINED_S)
+            thread.join(max(0.0, ends_s - monotonic()))
         return [thread.name.removeprefix("kfm-") for thread in self._threads if thread.is_alive()]
 
     # --- threads -----------------------------------------------------------------------

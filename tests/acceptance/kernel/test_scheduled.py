@@ -99,3 +99,57 @@ def test_a_person_s_run_knows_no_schedule(hourly: Inside) -> None:
     with scheduled(hourly, 0) as app:
         run(app, "manual")
     assert hourly.rows("SELECT fate FROM retry_states") == [("retry",)]
+
+
+# --- as cron.yml says ----------------------------------------------------------------------
+
+SECONDS = "version: 1\nschedules: [{id: seconds, source: notes, every: PT1S}]\n"
+YEARS = "version: 1\nschedules: [{id: years, source: notes, cron: '0 0 29 2 *'}]\n"
+
+
+def run_by(project: Inside, cron: str | None, window: str = "2026-01-01/2026-01-02") -> list[Any]:
+    """A failed run of a schedule, beside this file; what was decided about it."""
+    if cron is not None:
+        project.write("cron.yml", cron)
+    with project._surroundings(), open_app(load(None, {})) as app:
+        run(app, window=window)
+    return project.rows("SELECT reason, not_before_ms FROM retry_states")
+
+
+def test_the_file_of_schedules_says_when(hourly: Inside) -> None:
+    """Retries of a schedule's run are made with its next run where they would overlap it; never sooner than
+    their backoff says."""
+    ((reason, at_ms),) = run_by(hourly, SECONDS)
+    assert reason == "next-run"
+    ((ended_ms,),) = hourly.rows("SELECT end_time_ms FROM runs")
+    assert at_ms - ended_ms > 10_000
+    hourly.write("pipeline.py", FINE)
+    make_due(hourly)
+    with hourly._surroundings(), open_app(load(None, {})) as app:
+        (made,) = run_due(app, actor="ada", told=lambda _one: None)
+    assert made.word == "published"
+
+
+@pytest.mark.parametrize(
+    ("cron", "window"),
+    [
+        (None, "2026-01-01/2026-01-02"),
+        (YEARS, "2026-01-01/2026-01-02"),
+        (SECONDS, "2026-01-01/2026-01-03"),
+        (SECONDS.replace("PT1S", "PT1S, enabled: false"), "2026-01-01/2026-01-02"),
+        ("version: 1\nschedules: [{id: oh dear}]\n", "2026-01-01/2026-01-02"),
+    ],
+    ids=["no-file", "far-away", "other-windows", "off", "broken"],
+)
+def test_where_no_next_run_is_near(hourly: Inside, cron: str | None, window: str) -> None:
+    """Whatever else is scheduled, and whatever is wrong with the file, a run that failed is tried again."""
+    ((reason, _),) = run_by(hourly, cron, window)
+    assert reason == "retry"
+
+
+def test_a_paused_schedule_begins_nothing(hourly: Inside) -> None:
+    """So nothing is left to it."""
+    hourly.write("cron.yml", SECONDS)
+    assert hourly.kfm("schedule", "pause", "seconds", "--rationale", "flood").code == 0
+    ((reason, _),) = run_by(hourly, None)
+    assert reason == "retry"

@@ -74,6 +74,22 @@ def test_claimed_by_one(open_store: Open, kind: str) -> None:
     assert len(everything) == len(set(everything)) == count
 
 
+def test_a_claim_that_was_renewed_meanwhile_stays(open_store: Open, kind: str) -> None:
+    """Whoever took a runner for lost compares before it takes: one that is back keeps what it holds."""
+    store = open_store()
+    requests = store.requests()
+    requests.accept([made("a")])
+    (first,) = requests.claim("w1", CLAIM_MS, nobody)
+
+    def is_dead(_worker: str) -> bool:
+        renewed = (store if kind == "memory" else open_store()).requests().renew(first, 2 * CLAIM_MS)
+        assert renewed is not None
+        return True
+
+    assert requests.claim("w2", CLAIM_MS, is_dead) == []
+    assert requests.settle(first, Ending(state="done", outcome="success", reason="ok", run_id="r1"))
+
+
 def test_a_claim_passes_on(open_store: Open) -> None:
     """What a dead runner held, or one that overslept, is handed out again; then its word counts no more."""
     requests = open_store().requests()

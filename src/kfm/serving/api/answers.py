@@ -90,7 +90,8 @@ def problem_answer(problem: Problem) -> Response:
         "detail": problem.detail,
     }
     if error is not None:
-        document |= {"code": error.code, "remedy": error.way_out}
+        way_out = error.way_out if error.way_out != UsageError.remedy else "/openapi.json describes it."
+        document |= {"code": error.code, "remedy": way_out}
     return answer(document, problem.status, PROBLEM, problem.headers)
 
 
@@ -104,7 +105,7 @@ def problem_of(error: Exception) -> Problem:
             return Problem(status, error.detail or error.message, error)
         note(error)
         if status == 503:
-            return Problem(503, error.message, error, {"Retry-After": str(RETRY_SECONDS)})
+            return Problem(503, TITLES[503], error, {"Retry-After": str(RETRY_SECONDS)})
         return Problem(500, TITLES[500], KfmError())
     note(error)
     return Problem(500, TITLES[500], KfmError())

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from kfm.core.records import Record
+from kfm.serving.api.operations import TIME
 
 _ID = r"^[A-Za-z0-9][A-Za-z0-9._:/@+~-]{0,199}$"
 Why = Annotated[
@@ -25,7 +26,7 @@ Behalf = Annotated[
 Time = Annotated[
     str,
     Meta(
-        pattern=r"^[1-9][0-9]{3}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(Z|[+-][0-9]{2}:[0-9]{2})$",
+        pattern=f"^{TIME}$",
         description="RFC 3339.",
     ),
 ]

@@ -1,0 +1,313 @@
+"""A project in which everything that the console shows has happened, with hostile text in all of it."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from pathlib import Path
+
+from msgspec.structs import replace
+
+import kfm
+from kfm.config import Loaded, load
+from kfm.configuration.schedules import load_schedules
+from kfm.core import breaker as breakers
+from kfm.core.keys import request_id, webhook_key
+from kfm.core.records import GovernanceEntry, Trigger, Unit
+from kfm.core.requests import Ending, UpdateRequest
+from kfm.core.schedule_states import Accounting, Instant, ScheduleState
+from kfm.core.schedules import instants
+from kfm.core.scheduling import definition_of, request_for
+from kfm.core.wal import Content, Intake, Rejected, Taken
+from kfm.core.walid import wal_id
+from kfm.engine.requests import RunRequest
+from kfm.wiring.app import App
+from kfm.wiring.approvals import request_release
+from kfm.wiring.passes import run_pipeline
+from kfm.wiring.service import ServedPlace
+
+DAY_MS = 86_400_000
+TOKENS = {who: f"kfm-{who}-0123456789abcdef0123456789abcdef" for who in ("ann", "cy")}
+# Markup, a template's braces, a control sequence of terminals, text that turns round, and a line's end.
+HOSTILE = (
+    "<script>document.title='owned'</script>\"'><img src=x onerror=alert(1)>{{7*7}}{% raw %}"
+    '\x1b[31mred\u202egnp.exe\u2066\n<a href="javascript:alert(2)">x</a>' + "W" * 120
+)
+FILE = "<img src=x onerror=alert(3)>'\"{{7*7}}.csv"
+SECRET = "hunter2-and-some-more-of-it"
+CONFIG = """\
+version: 1
+environment: plains
+datasets:
+  - id: rivers
+    domain: hydrology
+    rights: {license: CC0-1.0, care: {label: Public}}
+  - id: wells
+    domain: hydrology
+    rights: {license: CC0-1.0, care: {label: Public}}
+  - id: burials
+    rights: {license: CC0-1.0, care: {label: Restricted, level: restricted}}
+sources:
+  - {id: river, dataset: rivers, kind: files, folder: incoming, window: P1D}
+  - {id: well, dataset: wells, kind: files, folder: wells, window: P1D}
+  - {id: mound, dataset: burials, kind: files, folder: incoming, window: P1D}
+  - {id: broken, dataset: wells, kind: files, folder: wells, partition: broken, pipeline: "broken.py:publish"}
+freezes:
+  - {start: 2020-01-01, end: 2100-01-01, datasets: [burials], reason: the council has not agreed}
+"""
+CRON = """\
+schedules:
+  - {id: river-daily, source: river, cron: "15 7 * * *", time_zone: America/Chicago}
+  - {id: well-often, source: well, every: PT2H}
+  - {id: mound-weekly, source: mound, cron: "0 5 * * 1", enabled: false}
+"""
+
+
+class Filled:
+    """The project, and the ids of what pages are about."""
+
+    def __init__(self, folder: Path, *, people: bool) -> None:
+        (folder / "incoming").mkdir(parents=True)
+        (folder / "wells").mkdir()
+        (folder / "incoming" / FILE).write_text("day,flow\n1,2\n")
+        (folder / "wells" / "w.csv").write_text("well,depth\n1,2\n")
+        (folder / "broken.py").write_text(f"def publish(context):\n    raise ValueError({HOSTILE!r})\n")
+        (folder / "cron.yml").write_text(CRON)
+        (folder / "kfm.yml").write_text(CONFIG + (_people() if people else ""))
+        self.folder = folder
+        self.loaded: Loaded = load(str(folder / "kfm.yml"))
+        self.place = ServedPlace(self.loaded, load_schedules(self.loaded))
+        self._fill()
+
+    def _fill(self) -> None:
+        app = App(self.loaded, read_only=False, progress=None)
+        try:
+            self._runs(app)
+            self._trouble(app)
+            self._units(app)
+            self._requests(app)
+            self._schedules(app)
+        finally:
+            app.close()
+        self._pass()
+
+    def _runs(self, app: App) -> None:
+        first = app.run(RunRequest(source_id="river", actor="ann", rationale=HOSTILE))
+        assert first.run is not None
+        self.run_id = first.run.run_id
+        for _ in range(2):  # the second time unchanged
+            app.run(RunRequest(source_id="well", actor="ann"))
+        (self.folder / "incoming" / "b.csv").write_text("day,flow\n3,4\n")
+        app.run(RunRequest(source_id="river", actor="ann"))
+        failed = app.run(RunRequest(source_id="broken", actor="ann"))
+        assert failed.run is not None
+        self.failed_id = failed.run.run_id
+        refused = app.run(RunRequest(source_id="mound", actor="ann"))
+        assert refused.invocation_id is not None
+        self.call_id = refused.invocation_id
+
+    def _trouble(self, app: App) -> None:
+        store = app.kernel.store
+        for provider in ("host:example.org", f"host:{HOSTILE[:60]}"):
+            for _ in range(3):
+                store.change_breaker(provider, breakers.on_failure)
+        app.set_switch("domain:hydrology", "paused", rationale=HOSTILE, actor=HOSTILE)
+        (held,) = store.held(state="held")
+        self.held_id = held.held_id
+        request_release(app, held, actor="ann", rationale=HOSTILE, ticket="T-1", claimed_actor=None)
+        store.append_governance(
+            [
+                GovernanceEntry(
+                    kind="note",
+                    subject=HOSTILE,
+                    actor=HOSTILE,
+                    recorded_at_ms=store.now_ms() + number,
+                    rationale=HOSTILE,
+                    ticket=HOSTILE,
+                    details={HOSTILE: HOSTILE},
+                )
+                for number in range(60)
+            ]
+        )
+
+    def _units(self, app: App) -> None:
+        now_ms = app.kernel.store.now_ms()
+        taken = []
+        for number in range(3):
+            uri = f"s3://noaa-hrrr-bdp-pds/{number}-{HOSTILE}"
+            name = wal_id("hrrr", uri, now_ms)
+            unit = Unit(
+                wal_id=name,
+                dataset="hrrr",
+                object_uri=uri,
+                provider="aws",
+                queue="weather",
+                event_time_ms=now_ms,
+                time_range_start_ms=now_ms,
+                time_range_end_ms=now_ms + 1000,
+                status="pending",
+                attempts=0,
+                created_at_ms=now_ms,
+                updated_at_ms=now_ms,
+                version=1,
+            )
+            taken.append(Taken(unit=unit, content=Content()))
+        self.wal_id = taken[0].unit.wal_id
+        dead = Rejected(
+            envelope_hash="sha256:" + "d" * 64, index=0, queue=HOSTILE, error_code="JUNK", error=HOSTILE
+        )
+        app.kernel.store.units().take_in(Intake(taken=tuple(taken), rejected=(dead,)))
+
+    def _requests(self, app: App) -> None:
+        store = app.kernel.store
+        now_ms = store.now_ms()
+        wanted = [
+            asked("wait", now_ms, reason=HOSTILE, not_before_ms=now_ms + DAY_MS),
+            asked("done", now_ms, actor=HOSTILE, details={HOSTILE: HOSTILE}, claimed_actor=HOSTILE),
+            *(
+                asked(f"more-{number}", now_ms - number, not_before_ms=now_ms + DAY_MS)
+                for number in range(60)
+            ),
+        ]
+        requests = store.requests()
+        requests.accept(wanted)
+        self.request_id = wanted[1].request_id
+        requests.keep_preview(self.request_id, ("sha256:" + "a" * 64, HOSTILE))
+
+    def _schedules(self, app: App) -> None:
+        """Three weeks of a day's schedule, and in each cell another fate."""
+        store = app.kernel.store
+        schedule = self.place.schedules[0]
+        source = self.place.settings.source(schedule.source)
+        now_ms = store.now_ms()
+        states = store.schedule_states()
+        cursor_ms = now_ms - 1
+        state = ScheduleState(
+            schedule_id=schedule.id,
+            definition=definition_of(schedule),
+            cursor_ms=cursor_ms,
+            version=1,
+            updated_at_ms=now_ms,
+        )
+        fates = ("skipped", "missed", "dropped", "redefined", "request", "request", "request")
+        rows, requests = [], []
+        for number, at_ms in enumerate(instants(schedule, now_ms - 17 * DAY_MS, now_ms)):
+            became = fates[number % len(fates)]
+            request = request_for(schedule, source, at_ms, at_ms, "schedule") if became == "request" else None
+            rows.append(
+                Instant(
+                    schedule_id=schedule.id,
+                    instant_ms=at_ms,
+                    last_ms=at_ms,
+                    became=became,  # type: ignore[arg-type]
+                    request_id=request.request_id if request else None,
+                    reason=None if request else HOSTILE,
+                    at_ms=at_ms,
+                )
+            )
+            requests += [request] if request else []
+        del rows[9]  # nobody has a word of this one
+        assert states.account(
+            Accounting(seen=None, state=state, instants=tuple(rows), requests=tuple(requests))
+        )
+        paused = ScheduleState(
+            schedule_id="well-often",
+            definition=definition_of(self.place.schedules[1]),
+            cursor_ms=now_ms - DAY_MS,
+            version=1,
+            updated_at_ms=now_ms,
+        )
+        assert states.account(Accounting(seen=None, state=paused))
+        after = replace(paused, version=2, paused_at_ms=now_ms, paused_by=HOSTILE, rationale=HOSTILE)
+        entry = GovernanceEntry(
+            kind="schedule-pause", subject="well-often", actor="ann", recorded_at_ms=now_ms
+        )
+        assert states.set_paused(paused, after, entry)
+
+        self._settle(app)
+
+    def _settle(self, app: App) -> None:
+        """What is due ends, each request in another way."""
+        requests = app.kernel.store.requests()
+        outcomes = ("success", "noop", "failed", "refused")
+        for number, each in enumerate(requests.claim("worker", 60_000, lambda _worker: False, limit=100)):
+            outcome = outcomes[number % len(outcomes)]
+            run_id = self.run_id if each.request_id == self.request_id else None
+            ending = Ending(state="done", outcome=outcome, reason=HOSTILE, run_id=run_id)
+            assert requests.settle(each, ending)
+
+    def _pass(self) -> None:
+        flow = kfm.Pipeline("flow")
+        for node in (gauges, total, broken, page):
+            flow.node(f"flow.{node.__name__}")(node)
+        report = run_pipeline(flow, config=str(self.folder / "kfm.yml"), keep_going=True)
+        self.pass_id = report.run_id
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Every page, and every page of one thing."""
+        return (
+            "",
+            "runs",
+            f"runs/{self.run_id}",
+            f"runs/{self.failed_id}",
+            f"calls/{self.call_id}",
+            "pipelines",
+            f"pipelines/{self.pass_id}",
+            "schedules",
+            "schedules/river-daily",
+            "schedules/well-often",
+            "requests",
+            f"requests/{self.request_id}",
+            "held",
+            f"held/{self.held_id}",
+            "units",
+            f"units/{self.wal_id}",
+            "audit",
+            "no-such-page",
+            "runs?status=odd",
+        )
+
+
+def _people() -> str:
+    hashes = {who: "sha256:" + sha256(token.encode()).hexdigest() for who, token in TOKENS.items()}
+    return f"""\
+people:
+  - {{subject: ann, roles: [operate], tokens: ["{hashes["ann"]}"]}}
+  - {{subject: cy, roles: [read], tokens: ["{hashes["cy"]}"]}}
+  - {{subject: root, roles: [operate, approve], accounts: ["root"]}}
+"""
+
+
+def asked(name: str, now_ms: int, **more: object) -> UpdateRequest:
+    key = webhook_key(Trigger(type="webhook", source_id="river", dataset_id="rivers", request_uuid=name))
+    given = {
+        "request_id": request_id(key),
+        "key": key,
+        "kind": "webhook",
+        "source_id": "river",
+        "dataset_id": "rivers",
+        "window_start_ms": now_ms - DAY_MS,
+        "window_end_ms": now_ms,
+        "actor": "webhook:river",
+        "accepted_at_ms": now_ms,
+        "request_uuid": name,
+        "envelope_hash": "sha256:" + "e" * 64,
+        **more,
+    }
+    return UpdateRequest(**given)  # type: ignore[arg-type]
+
+
+def gauges() -> int:
+    return 1
+
+
+def total(gauges: int) -> int:
+    return gauges + 1
+
+
+def broken(gauges: int) -> int:
+    raise ValueError(HOSTILE)
+
+
+def page(total: int, broken: int) -> str:
+    return f"{total} {broken}"

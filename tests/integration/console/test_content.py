@@ -1,0 +1,158 @@
+"""What the console's pages tell, and how they are asked."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+import pytest
+
+from tests.browser.filled import Filled
+from tests.integration.console.reading import Reader
+
+
+def test_the_overview_names_the_blocker_who_lifts_it_and_how(reader: Reader) -> None:
+    """The first line is the single thing in the way, with the command that lifts it."""
+    text = reader.page("").text
+    headline = text[text.index("Overview", text.index("Audit")) :][:1200]
+    assert "Domain hydrology: Kill switch, paused by" in headline
+    assert "an operator: kfm switch set running --domain hydrology --rationale TEXT" in headline
+
+
+def test_four_words_for_four_things(reader: Reader) -> None:
+    """Unchanged, skipped, blocked and failed are told apart."""
+    page = reader.page("schedules/river-daily")
+    for word in ("unchanged", "skipped", "blocked", "failed"):
+        assert word in page.text
+    overview = reader.page("").text
+    assert "= unchanged" in overview or "=unchanged" in overview
+
+
+def test_a_run_that_was_never_begun_has_its_call(reader: Reader, filled: Filled) -> None:
+    """What a gate turned away has a page that names the gate and what would let it pass."""
+    text = reader.page(f"calls/{filled.call_id}").text
+    assert "blocked" in text
+    assert "freeze" in text
+
+
+@pytest.mark.req("RS-12")
+def test_a_run_is_explained_from_its_records(reader: Reader, filled: Filled) -> None:
+    """Each sentence of a run's account is there with the record that it was read from."""
+    from kfm.explain import explain
+
+    with filled.place.reader() as ledger:
+        account = explain(ledger, filled.failed_id, filled.place.now_ms())
+    text = reader.page(f"runs/{filled.failed_id}").text.replace(" .", ".")
+    for sentence in account.chain[:4]:
+        assert sentence.text.replace("`", "")[:60] in text
+    assert "kfm quarantine release" in text
+
+
+def test_coverage_is_drawn_from_what_was_expected(reader: Reader) -> None:
+    """An instant that nobody has a word of shows as such; those ahead are there, too."""
+    text = reader.page("schedules/river-daily").text
+    assert "1 unaccounted" in text
+    assert "ahead" in text
+    assert "not watched" in text  # before a service knew the schedule
+
+
+def test_pages_of_many_things_are_paged_by_the_address(reader: Reader) -> None:
+    """Older and newer entries are a link away, and nothing is shown twice."""
+    for path, words in (("requests", ("Older →", "← Newer")), ("audit", ("Older →", "← Newer"))):
+        first = reader.page(path)
+        assert words[0] in first.text
+        (older,) = [attrs["href"] for tag, attrs in first.tags if attrs.get("rel") == "next"]
+        second = reader.page(f"http://127.0.0.1{older}")
+        assert words[1] in second.text
+        rows = [{href for href in page.links() if f"/{path}/" in href} for page in (first, second)]
+        assert not rows[0] & rows[1]
+    numbers = reader.page("audit").text
+    assert "entries" in numbers
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "runs?status=odd",
+        "runs?page=0",
+        "runs?page=1e3",
+        "runs?page=9999",
+        "runs?unheard=1",
+        "runs?status=failed&status=failed",
+        "runs?dataset=" + "x" * 300,
+        "runs?refresh=1",
+        "requests?before=abc",
+        "requests?state=%3Cscript%3E",
+        "audit?before=-1",
+        "schedules/river-daily?from=yesterday",
+        "schedules/river-daily?from=2026-02-31",
+        "schedules/river-daily?days=1000",
+    ],
+)
+def test_what_an_address_does_not_mean_is_refused_by_name(reader: Reader, path: str) -> None:
+    """A filter that is not understood is an answer that says which are, not a page of something else."""
+    page = reader.page(path, 400)
+    assert "can't be understood" in page.text
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "runs/none",
+        "calls/none",
+        "pipelines/none",
+        "schedules/none",
+        "requests/none",
+        "held/none",
+        "units/none",
+    ]
+    + ["runs/" + quote("../../etc/passwd", safe=""), "static/other.css", "a/b/c", "runs/<script>"],
+)
+def test_what_is_not_there_is_said_so(reader: Reader, path: str) -> None:
+    """A page that does not exist, and a thing that does not, are 404."""
+    assert "There is nothing here" in reader.page(path, 404).text
+
+
+def test_filters_choose(reader: Reader, filled: Filled) -> None:
+    """A filter in the address is the one that the page shows as chosen, and its rows keep to it."""
+    page = reader.page("runs?dataset=wells&status=success")
+    chosen = [attrs["value"] for tag, attrs in page.tags if tag == "option" and "selected" in attrs]
+    assert chosen == ["success", "wells", ""]
+    assert f"/console/runs/{filled.run_id}" not in page.links()
+    assert "river" not in page.text[page.text.index("Runs, newest first") :]
+
+
+def test_a_page_can_read_itself_again(reader: Reader) -> None:
+    """By an address that says so; the page then offers to stop, and keeps its filters."""
+    assert "Refresh" not in reader.ask("runs").headers
+    answer = reader.ask("runs?status=failed&refresh=30")
+    assert answer.headers["Refresh"] == "30"
+    assert "every 30 s" in answer.text
+    page = reader.page("runs?status=failed&refresh=30")
+    assert "/console/runs?status=failed" in page.links()
+
+
+def test_nothing_yet_is_told_so_that_it_teaches(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """An empty project has pages, each of which says how what it lacks comes about."""
+    from kfm.config import load
+    from kfm.wiring.app import App
+    from kfm.wiring.service import ServedPlace
+
+    folder = tmp_path_factory.mktemp("empty")
+    (folder / "kfm.yml").write_text("version: 1\n")
+    loaded = load(str(folder / "kfm.yml"))
+    app = App(loaded, read_only=False, progress=None)
+    assert app.kernel.store.runs() == []
+    app.close()
+    reader = Reader(ServedPlace(loaded, ()))
+    assert "Nothing has run yet" in reader.page("").text
+    for path, hint in (
+        ("", "kfm init"),
+        ("runs", "kfm run"),
+        ("pipelines", "kfm pipeline run"),
+        ("schedules", "cron.yml"),
+        ("requests", "kfm serve"),
+        ("held", "kfm quarantine release"),
+        ("units", "kfm worker"),
+        ("audit", "nothing is ever changed"),
+    ):
+        assert hint in reader.page(path).text, path
