@@ -94,13 +94,13 @@ class Filled:
         first = app.run(RunRequest(source_id="river", actor="ann", rationale=HOSTILE))
         assert first.run is not None
         self.run_id = first.run.run_id
-        for _ in range(2):  # the second time unchanged
-            app.run(RunRequest(source_id="well", actor="ann"))
         (self.folder / "incoming" / "b.csv").write_text("day,flow\n3,4\n")
         app.run(RunRequest(source_id="river", actor="ann"))
         failed = app.run(RunRequest(source_id="broken", actor="ann"))
         assert failed.run is not None
         self.failed_id = failed.run.run_id
+        for _ in range(2):  # the second time unchanged
+            app.run(RunRequest(source_id="well", actor="ann"))
         refused = app.run(RunRequest(source_id="mound", actor="ann"))
         assert refused.invocation_id is not None
         self.call_id = refused.invocation_id

@@ -36,6 +36,7 @@ def render(document: dict[str, Any]) -> list[str]:
         ("providers", _breaker_rows(document)),
         ("incidents", _incident_rows(document)),
         ("failed work", _ahead_rows(document)),
+        ("requests", _request_rows(document)),
         ("not shown yet", _pending_rows(document)),
         ("not delivered yet", _lineage_rows(document)),
         ("announced objects", _unit_rows(document)),
@@ -137,6 +138,20 @@ def _ahead_rows(document: dict[str, Any]) -> list[str]:
     from kfm.cli.ahead_lines import ahead_rows
 
     return ahead_rows(document)
+
+
+def _request_rows(document: dict[str, Any]) -> list[str]:
+    counts = document["requests"]
+    told = [
+        f"{counts[state]} {word}"
+        for state, word in (
+            ("running", "running"),
+            ("open", "waiting"),
+            ("awaiting_approval", "waiting for an approval (`kfm approve`)"),
+        )
+        if counts[state]
+    ]
+    return [f"  {', '.join(told)}: `kfm requests list`"] if told else []
 
 
 def _lineage_rows(document: dict[str, Any]) -> list[str]:

@@ -27,7 +27,7 @@ def readable_size(size: int) -> str:
 def moment(at_ms: int) -> str:
     """`2026-01-31 06:00:00 UTC`."""
     try:
-        return f"{datetime.fromtimestamp(at_ms // 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+        return f"{datetime.fromtimestamp(at_ms // 1000, UTC).isoformat(' ')[:19]} UTC"
     except (ValueError, OverflowError, OSError):
         return f"{at_ms} ms after 1970-01-01 00:00:00 UTC"
 
@@ -59,7 +59,7 @@ def instant(at_ms: int | None) -> str | None:
         moment = datetime.fromtimestamp(at_ms // 1000, UTC)
     except (ValueError, OverflowError, OSError):
         return f"{at_ms} ms after 1970-01-01T00:00:00Z"
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{at_ms % 1000:03d}Z"
+    return f"{moment.isoformat()[:19]}.{at_ms % 1000:03d}Z"
 
 
 def utc(text: str) -> str:

@@ -36,6 +36,7 @@ def gather(app: Any) -> dict[str, Any]:
         "pending_projections": pending,
         "lineage": _lineage(ledger),
         "units": _units(ledger),
+        "requests": _requests(ledger),
         **_ahead(ledger),
     }
     return {"headline": _headline(settings, switches, document, now_ms), **document}
@@ -74,6 +75,12 @@ def _units(ledger: Any) -> dict[str, Any] | None:
     from kfm.documents.units import unit_documents
 
     return unit_documents(figures)
+
+
+def _requests(ledger: Any) -> dict[str, int]:
+    """What was asked for and has no end yet."""
+    found = ledger.unsettled_requests()
+    return {state.replace("-", "_"): found.get(state, 0) for state in ("open", "running", "awaiting-approval")}
 
 
 def _ahead(ledger: Any) -> dict[str, Any]:

@@ -379,6 +379,10 @@ class Ledger:
 
         return ReplayReader(self._database)
 
+    def unsettled_requests(self) -> dict[str, int]:
+        """How many requests have no end yet, by state."""
+        return dict(self._session.all("requests.unsettled"))
+
     def request_reader(self) -> RequestReader:
         from kfm.store.requests import RequestReader
 

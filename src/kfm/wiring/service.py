@@ -151,7 +151,7 @@ class Service:
         self._loaded = loaded
         self._schedules = tuple(schedules)
         self._wish = wish
-        self._said: dict[str, str] = {}
+        self._troubles: dict[str, tuple[str, int]] = {}  # of which part, and how long it is left alone
         self._say = say
         self._stop = threading.Event()
         self._woken = threading.Condition()
@@ -198,29 +198,30 @@ class Service:
     def _thread(self, name: str, work: Callable[[App], None]) -> None:
         def again() -> None:
             """With a new application whenever the last one had trouble: it may have been the ledger's."""
-            trouble_ms = TROUBLE_MS
             while not self._stop.is_set():
                 try:
                     with open_app(self._loaded, what="kfm serve") as app:
                         app.announce = self._say
-                        self._well(name)
                         work(app)
-                    trouble_ms = TROUBLE_MS
                 except Exception as error:  # noqa: BLE001 - no trouble of one part ends the others
-                    self._trouble(name, error)
-                    self._stop.wait(trouble_ms / 1000)
-                    trouble_ms = min(TROUBLE_MS_MAX, trouble_ms * 2)
+                    self._stop.wait(self._trouble(error) / 1000)
 
         self._threads.append(threading.Thread(target=again, name=f"kfm-{name}", daemon=True))
 
-    def _trouble(self, name: str, error: Exception) -> None:
+    def _trouble(self, error: Exception) -> int:
+        """Of the part that calls: told once, however long it lasts; how long to leave it alone."""
+        name = _own_name()
         text = error.message if isinstance(error, KfmError) else f"{type(error).__name__}: {error}"
-        if self._said.get(name) != text:  # once, however long it lasts
-            self._said[name] = text
+        last, delay_ms = self._troubles.get(name, (None, 0))
+        self._troubles[name] = (text, min(TROUBLE_MS_MAX, max(TROUBLE_MS, delay_ms * 2)))
+        if last != text:
             self._say(f"{name}: {self._loaded.discretion(text)}")
+        return self._troubles[name][1]
 
-    def _well(self, name: str) -> None:
-        if self._said.pop(name, None) is not None:
+    def _well(self) -> None:
+        """The part that calls has done something."""
+        name = _own_name()
+        if self._troubles.pop(name, None) is not None:
             self._say(f"{name}: goes on")
 
     def _wait(self, wakes: int, delay_ms: int) -> int:
@@ -244,7 +245,9 @@ class Service:
             )
             wakes = self._wakes
             while not self._stop.is_set():
-                if dispatcher.step() is None:
+                worked = dispatcher.step() is not None
+                self._well()
+                if not worked:
                     wakes = self._wait(wakes, IDLE_MS_MAX)
 
         return work
@@ -258,6 +261,7 @@ class Service:
                 renewed = requests.renew(request, CLAIM_MS) if request is not None else None
                 if renewed is not None:
                     held.seen(renewed)
+            self._well()
 
     def _scheduler(self, app: App) -> None:
         from kfm.wiring.schedules import make_scheduler
@@ -266,6 +270,7 @@ class Service:
         while not self._stop.is_set():
             if scheduler.step():
                 self.wake()
+            self._well()
             due_ms = scheduler.next_due_ms()
             rest_ms = IDLE_MS_MAX if due_ms is None else due_ms - app.kernel.store.now_ms()
             self._wait(self._wakes, max(10, min(IDLE_MS_MAX, rest_ms)))
@@ -276,6 +281,7 @@ class Service:
 
         while not self._stop.wait(RETRY_MS / 1000):
             run_due(app, actor=app.actor, told=lambda _report: None)
+            self._well()
 
     def _duties(self, app: App) -> None:
         duties = [
@@ -285,16 +291,28 @@ class Service:
         ]
         while not self._stop.wait(1.0):
             now_ms = app.clock.monotonic_ms()
+            errors: list[Exception] = []
             for duty in duties:
-                if duty.is_due(now_ms):
-                    duty.last_ms = now_ms
+                if not duty.is_due(now_ms):
+                    continue
+                duty.last_ms = now_ms
+                try:
                     duty.do()
+                except Exception as error:  # noqa: BLE001 - told below; the others have their turn
+                    errors.append(error)
+            if errors:
+                raise errors[0]
+            self._well()
 
     def _worker(self, app: App) -> None:
         """Takes in what queues announce: the same as `kfm worker`."""
         from kfm.wiring.worker import WorkerWish, run_worker
 
         run_worker(app, WorkerWish(mode="until-stopped"), _Stop(self._stop))
+
+
+def _own_name() -> str:
+    return threading.current_thread().name.removeprefix("kfm-")
 
 
 class _Stop(threading.Event):

@@ -191,6 +191,9 @@ class FakeLedger:
     def incidents(self, **_: Any) -> list[Any]:
         return self._all("incidents")
 
+    def unsettled_requests(self) -> dict[str, int]:
+        return {}
+
     def unit_figures(self) -> list[tuple[str, str, int, int | None]]:
         return []
 

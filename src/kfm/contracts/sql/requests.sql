@@ -53,6 +53,9 @@ FROM requests
 WHERE schedule_id = :schedule_id AND state IN ('open', 'running', 'awaiting-approval')
 ORDER BY accepted_at_ms, request_id
 
+-- name: requests.unsettled
+SELECT state, COUNT(*) FROM requests WHERE state IN ('open', 'running', 'awaiting-approval') GROUP BY state
+
 -- name: requests.next_due
 SELECT MIN(not_before_ms) FROM requests WHERE state = 'open'
 
