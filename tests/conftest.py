@@ -48,6 +48,12 @@ def postgres_database(postgres_dsn: str) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
+def chromium_path() -> Iterator[str]:
+    """The path of a real browser."""
+    yield from _serve("chromium")
+
+
+@pytest.fixture(scope="session")
 def airflow_environment() -> Iterator[str]:
     """The folder of an environment with Airflow and kfm in it."""
     yield from _serve("airflow")

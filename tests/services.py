@@ -305,6 +305,20 @@ def systemd() -> Iterator[str]:
     yield path
 
 
+# --- a browser -------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def chromium() -> Iterator[str]:
+    """The path of a real browser. Tests drive it; nothing is started here."""
+    if importlib.util.find_spec("playwright") is None:
+        raise ServiceUnavailable("playwright is not installed (make test installs it)")
+    path = shutil.which("chromium")
+    if path is None:
+        raise ServiceUnavailable("chromium is not installed (Debian package `chromium`)")
+    yield path
+
+
 # --- frameworks in environments of their own -------------------------------------------
 
 
@@ -348,6 +362,7 @@ STARTERS: dict[str, Callable[[], contextlib.AbstractContextManager[str]]] = {
     "s3": s3,
     "ministack": ministack,
     "promtool": promtool,
+    "chromium": chromium,
     "systemd": systemd,
     "airflow": airflow,
     "langgraph": langgraph,

@@ -33,13 +33,19 @@ def main() -> int:
     )
     parser.add_argument("--passes", type=int, default=300, help="how often to kill passes over 200 nodes")
     parser.add_argument("--worker-kills", type=int, default=2000, help="how often to kill workers on a feed")
+    parser.add_argument(
+        "--serve-minutes", type=float, default=5.0, help="how long to kill services, on each database"
+    )
     parser.add_argument("--minutes", type=float, default=28.0, help="stop after this long")
     parser.add_argument("--seed", type=int, default=1, help="decides every trial")
     parser.add_argument("--workers", type=int, default=2, help="trials side by side")
+    parser.add_argument("--serves", action="store_true", help="instead: only the services")
     parser.add_argument("--only", metavar="KIND-N", help="one trial of this seed, such as kill-17")
     parser.add_argument("--every", choices=NAMES, help="instead: a kill at every operation of one scenario")
     parser.add_argument("--scratch", metavar="DIR", help="where; memory, if there is such a place")
     options = parser.parse_args()
+    if options.serves:
+        return _serves(options)
     began = time.monotonic()
     deadline = began + options.minutes * 60
     names = (options.every,) if options.every else NAMES
@@ -53,7 +59,48 @@ def main() -> int:
     code = _summary(options, plans, outcomes, time.monotonic() - began)
     if options.only or options.every:
         return code
-    return max(code, _fleets(options, deadline), _passes(options), _workers(options))
+    return max(code, _fleets(options, deadline), _passes(options), _workers(options), _serves(options))
+
+
+def _serves(options: argparse.Namespace) -> int:
+    """Three services with schedules and webhooks, on SQLite and PostgreSQL."""
+    print(flush=True)
+    code = 0
+    with ExitStack() as stack:
+        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=options.scratch or memory_disk())))
+        servers: dict[str, str | None] = {"sqlite": None}
+        try:
+            servers["postgresql"] = stack.enter_context(services.postgres())
+        except services.ServiceUnavailable as error:
+            print(f"services on SQLite only: {error}", file=sys.stderr)
+        for backend, server in servers.items():
+            dsn = stack.enter_context(services.postgres_database(server)) if server else None
+            command = [sys.executable, "-m", "tests.crash.serves", str(scratch / backend)]
+            command += ["--seconds", str(options.serve_minutes * 60), "--seed", str(options.seed)]
+            ended = subprocess.run(
+                command + (["--dsn", dsn] if dsn else []), stdout=subprocess.PIPE, text=True, check=False
+            )
+            told = json.loads(ended.stdout) if ended.stdout else {"problems": ["it ended without a word"]}
+            for problem in told["problems"][:PROBLEMS_TOLD_MAX]:
+                print(f"services on {backend}: {problem}", file=sys.stderr, flush=True)
+            print(_served(backend, told), flush=True)
+            code = max(code, int(bool(told["problems"])))
+    return code
+
+
+def _served(backend: str, told: dict[str, Any]) -> str:
+    found: Counter[str] = Counter(told.get("found", {}))
+    count: Counter[str] = Counter({name: value for name, value in told.items() if isinstance(value, int)})
+    return (
+        f"services on {backend}: {told.get('seconds', 0) / 60:.1f} min, {count['kills']} kills, "
+        f"{count['stops']} stopped past their claims, {count['terminations']} asked to end, "
+        f"{count['cuts']} times cut off\n"
+        f"  {count['messages']} webhooks, {count['unanswered']} of their answers lost, "
+        f"{count['conflicts']} told of the first; {found['requests']} requests, {found['again']} claimed "
+        f"again, {found['runs']} runs, {found['interrupted']} interrupted\n"
+        f"  {found['instants']} instants: {found['fired']} fired, {found['skipped']} skipped, "
+        f"{found['missed']} missed; {len(told['problems'])} violations"
+    )
 
 
 def _workers(options: argparse.Namespace) -> int:

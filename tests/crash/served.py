@@ -5,7 +5,6 @@ Nothing else is different. A claim lapses after seconds, so that a process that 
 
 from __future__ import annotations
 
-import sys
 
 from kfm.cli import main
 from kfm.engine import dispatching
@@ -23,21 +22,6 @@ def hurry() -> None:
     dispatching.TROUBLE_MS, dispatching.TROUBLE_MS_MAX = 200, 2_000
 
 
-def _lenient() -> None:  # TEMPORARY while pages are being written
-    from kfm.cli.service import Web
-
-    for name in ("_console", "_api"):
-
-        def wrapped(self, before=getattr(Web, name)):
-            try:
-                return before(self)
-            except Exception:
-                return []
-
-        setattr(Web, name, wrapped)
-
-
 if __name__ == "__main__":
     hurry()
-    _lenient()
-    sys.exit(main())
+    main()

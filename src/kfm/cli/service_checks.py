@@ -27,8 +27,27 @@ def examine_service(loaded: Any) -> Iterator[Finding]:
         told = f"other machines could reach {address}, and nobody has a token to be known by"
         fix = "Give people tokens under `people`, or let `serve.host` be 127.0.0.1."
         yield Finding("service", "fail", told, fix)
+    yield from _webhooks(loaded)
     if serve.port:
         yield _port(address, serve.port)
+
+
+def _webhooks(loaded: Any) -> Iterator[Finding]:
+    """A secret that is missing stops the service; an older form of signature is only a pity."""
+    from kfm.configuration.webhooks import webhook_secrets
+    from kfm.core.errors import ConfigError
+
+    for source in loaded.settings.sources:
+        if source.webhook is None:
+            continue
+        try:
+            webhook_secrets(source, loaded.secret)
+        except ConfigError as error:
+            yield Finding("webhook", "fail", f"{source.id}: {error.detail}", error.way_out)
+            continue
+        if source.webhook.signature == "legacy-concat":
+            told = f"{source.id}: sha256(secret + body) passes as a signature; a message can be lengthened"
+            yield Finding("webhook", "warn", told, "Have its sender use HMAC, then remove `signature`.")
 
 
 def _port(host: str, port: int) -> Finding:

@@ -125,6 +125,15 @@ def too_large(body_max: int) -> Refusal:
     )
 
 
+def too_slow() -> Refusal:
+    return Refusal(
+        status=408,
+        code=WebhookMalformed.code,
+        reason="too-slow",
+        detail="The body did not arrive in time.",
+    )
+
+
 def missing_signature() -> Refusal:
     return Refusal(
         status=401,
@@ -186,9 +195,12 @@ def as_request(envelope: Envelope, source: Source, now_ms: int) -> UpdateRequest
         "checks": ["signature", *(["freshness"] if envelope.sent_at_ms is not None else [])],
         "known_by": envelope.known_by,
     }
-    for name in ("event_type", "integrity_hash", "sent_at_ms"):
-        if (value := getattr(envelope, name)) is not None:
-            details[name] = value
+    told = {
+        "reason": envelope.event_type,  # what lineage tells of why
+        "integrity_hash": envelope.integrity_hash,
+        "sent_at_ms": envelope.sent_at_ms,
+    }
+    details |= {name: value for name, value in told.items() if value is not None}
     return UpdateRequest(
         request_id=request_id(key),
         key=key,

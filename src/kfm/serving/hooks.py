@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from hashlib import sha256
 from typing import Any
@@ -20,6 +21,7 @@ from kfm.core.envelopes import (
     not_json,
     receiver,
     too_large,
+    too_slow,
 )
 from kfm.core.errors import BackendUnavailable, Busy, KfmError, Refused, UsageError, WebhookReused
 from kfm.core.requests import UpdateRequest
@@ -30,6 +32,7 @@ from kfm.serving.intake import Accepted
 from kfm.serving.problems import RETRY_SECONDS, answer, note, problem
 
 PREVIEWS_MAX = 2  # a preview does the whole work: more at a time would starve what was accepted
+BODY_SECONDS_MAX = 30.0  # whoever sends it byte by byte holds a connection that others could use
 JSON = "application/json"
 _STATUS = "/api/v1/requests/"
 _RETRY = {"Retry-After": str(RETRY_SECONDS)}
@@ -58,6 +61,7 @@ class Hooks:
         decoy: str,
         said: Callable[[str], str] = lambda text: text,
         body_max: int,
+        body_seconds_max: float = BODY_SECONDS_MAX,
         previews_max: int = PREVIEWS_MAX,
     ) -> None:
         """`decoy` is a secret that nobody has: strangers' sources are compared with it, in the same time.
@@ -75,6 +79,7 @@ class Hooks:
         self._failures = failures
         self._said = said
         self._body_max = body_max
+        self._body_seconds_max = body_seconds_max
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -92,7 +97,11 @@ class Hooks:
             return self._refuse(known, None, not_json())
         if headers.keys().isdisjoint(HEADERS):
             return self._refuse(known, None, missing_signature())
-        body = await _body(receive, headers.get("content-length"), self._body_max)
+        try:
+            async with asyncio.timeout(self._body_seconds_max):
+                body = await _body(receive, headers.get("content-length"), self._body_max)
+        except TimeoutError:
+            return self._refuse(known, None, too_slow())
         if body is None:
             return self._refuse(known, None, too_large(self._body_max))
         now_ms = self._now_ms()
@@ -143,7 +152,7 @@ class Hooks:
         reason = refusal.reason if known is not None else f"unknown-source:{refusal.reason}"
         self._failures.note(source_id, hashed, reason, refusal.code)
         headers = {"WWW-Authenticate": "Signature"} if refusal.status == 401 else {}
-        if refusal.status == 413:
+        if refusal.status in (408, 413):
             headers["Connection"] = "close"  # the rest is not worth reading
         return problem(refusal.status, refusal.detail, refusal.code, headers)
 

@@ -22,6 +22,8 @@ class Named:
         if scope["type"] == "http" and not self._is_ours(scope):
             await problem(421, "Ask under the address that the server has told.")(scope, receive, send)
             return
+        if scope["type"] == "http" and _is_behind_tls(scope):
+            scope = {**scope, "scheme": "https"}  # so that links and cookies suit the other side of the proxy
         await self._app(scope, receive, send)
 
     def _is_ours(self, scope: Scope) -> bool:
@@ -34,3 +36,8 @@ class Named:
         elif not port.isascii() or not port.isdigit():
             return False
         return host.lower() in self._hosts
+
+
+def _is_behind_tls(scope: Scope) -> bool:
+    """As a proxy tells. Whoever lies about it gets links and cookies that do not suit himself, no more."""
+    return [value for name, value in scope["headers"] if name == b"x-forwarded-proto"] == [b"https"]

@@ -22,6 +22,7 @@ _TITLES = {
     403: "This is refused",
     404: "There is nothing here",
     405: "This is read-only",
+    408: "The request took too long",
     409: "This was asked for before",
     413: "The request is too large",
     415: "The body is not JSON",

@@ -38,10 +38,13 @@ def service_app(
     prefix: str = "",
 ) -> Starlette:
     """All of it. `ready` raises where the ledger can't be used; `metrics` gives a text and its type."""
-    routes: list[BaseRoute] = [
-        Route("/", _home, methods=_READING),
+    health: list[BaseRoute] = [
         Route("/livez", _live, methods=_READING),
         Route("/readyz", _ready(ready), methods=_READING),
+    ]
+    routes: list[BaseRoute] = [
+        Route("/", _home, methods=_READING),
+        *health,
         *hooks,
         Mount("/api/v1", routes=list(api)),
         Mount("/console", routes=list(console)),
@@ -52,7 +55,7 @@ def service_app(
         scraped = _ForReaders(request_response(_metrics(metrics)), people)
         routes.append(Route("/metrics", scraped, methods=_READING))
     if prefix:
-        routes = [Mount(prefix, routes=routes)]
+        routes = [*health, Mount(prefix, routes=routes)]  # whoever looks after the process knows no prefix
     handlers: Any = {HTTPException: on_http, KfmError: on_error, Exception: on_error}
     return Starlette(
         routes=routes,

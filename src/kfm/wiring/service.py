@@ -188,9 +188,9 @@ class Service:
 
     def join(self) -> list[str]:
         """Wait for what is under way; the names of those that would not end."""
-        ends_s = monotonic() + JOINED_S
+        ends = monotonic() + JOINED_S
         for thread in self._threads:
-            thread.join(max(0.0, ends_s - monotonic()))
+            thread.join(max(0.0, ends - monotonic()))
         return [thread.name.removeprefix("kfm-") for thread in self._threads if thread.is_alive()]
 
     # --- threads -----------------------------------------------------------------------
@@ -308,6 +308,7 @@ class Service:
         """Takes in what queues announce: the same as `kfm worker`."""
         from kfm.wiring.worker import WorkerWish, run_worker
 
+        self._well()
         run_worker(app, WorkerWish(mode="until-stopped"), _Stop(self._stop))
 
 

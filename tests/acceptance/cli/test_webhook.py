@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
+import os
+import pwd
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -111,8 +115,8 @@ def test_without_a_configuration(project: Path, kfm: Kfm, monkeypatch: pytest.Mo
     assert kfm("webhook", "sign", "x").code == 2
 
 
-@pytest.fixture
-def service(hooked: Path) -> Iterator[str]:
+@contextmanager
+def serving() -> Iterator[str]:
     """The address of a real `kfm serve`."""
     command = [sys.executable, "-m", "kfm", "serve", "--port", "0"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
@@ -127,6 +131,21 @@ def service(hooked: Path) -> Iterator[str]:
     finally:
         process.terminate()
         process.communicate(timeout=30)
+
+
+@pytest.fixture
+def service(hooked: Path) -> Iterator[str]:
+    with serving() as address:
+        yield address
+
+
+def until(kfm: Kfm, request_id: str, *states: str) -> dict[str, Any]:
+    """The request, once it is in one of these states."""
+    for _ in range(2_000):
+        shown: dict[str, Any] = kfm("requests", "show", request_id, "--json").document["request"]
+        if shown["state"] in states:
+            return shown
+    pytest.fail(f"it stays {shown['state']}: {shown['reason']}")
 
 
 @pytest.mark.req("TRG-4", "TRG-9")
@@ -151,10 +170,54 @@ def test_a_real_service_takes_it(hooked: Path, service: str, kfm: Kfm, valid: Va
     logged = (hooked / ".kfm" / "webhook_failures.jsonl").read_text()
     assert [json.loads(line)["reason"] for line in logged.splitlines()] == ["reused", "mismatch"]
     assert "of the gauge" not in logged
-    for _ in range(200):
-        shown = kfm("requests", "show", first, "--json").document["request"]
-        if shown["state"] == "done":
-            break
+    shown = until(kfm, first, "done")
     assert (shown["outcome"], shown["actor"]) == ("success", "webhook:daily")
-    assert shown["envelope_hash"].startswith("sha256:")
     assert shown["plan_digest"] == preview.document["answer"]["plan"]["digest"]
+
+
+@pytest.mark.req("TRG-5")
+def test_lineage_tells_of_the_envelope(hooked: Path, service: str, kfm: Kfm) -> None:
+    """Its hash, who asked, why, and the verdict on its signature; nothing of what it said."""
+    url = f"{service}/hooks/daily"
+    sent = kfm("webhook", "send", "daily", "--url", url, "--rationale", "of the gauge", "--json").document
+    shown = until(kfm, sent["answer"]["request_id"], "done")
+    events = kfm("lineage", "show", shown["run_id"], "--events", "--json").out
+    assert "of the gauge" not in events
+    facets = json.loads(events)[0]["run"]["facets"]
+    told = {name: facets["kfmTrigger"][name] for name in ("type", "actor", "reason", "signature")}
+    assert told == {"type": "webhook", "actor": "webhook:daily", "reason": "kfm.test", "signature": "kfm ok"}
+    assert facets["kfmTrigger"]["envelope_sha256"] == shown["envelope_hash"]
+    digest = hashlib.sha256(sent["request"]["body"].encode()).hexdigest()
+    assert shown["envelope_hash"] == f"sha256:{digest}"
+    assert all(gate["allowed"] for gate in facets["kfmGates"]["gates"])
+
+
+@pytest.mark.slow
+@pytest.mark.req("TRG-4", "GOV-3")
+def test_somebody_else_agrees_first(hooked: Path, kfm: Kfm, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With `approval: required` the preview waits for an approver; who runs the service can not be it."""
+    token = "a token of ann that is long enough"
+    people = [
+        {"subject": "service", "roles": ["operate"], "accounts": [pwd.getpwuid(os.getuid()).pw_name]},
+        {
+            "subject": "ann",
+            "roles": ["approve"],
+            "tokens": [f"sha256:{hashlib.sha256(token.encode()).hexdigest()}"],
+        },
+    ]
+    text = (hooked / "kfm.yml").read_text().replace("hook.secret]", "hook.secret], approval: required")
+    (hooked / "kfm.yml").write_text(f"{text}people: {json.dumps(people)}\n")
+    with serving() as address:
+        sent = kfm("webhook", "send", "daily", "--url", f"{address}/hooks/daily", "--json").document
+        request_id = sent["answer"]["request_id"]
+        shown = until(kfm, request_id, "awaiting-approval", "done")
+        assert shown["state"] == "awaiting-approval"
+        assert not (hooked / "published").exists()
+        approval = shown["reason"].split()[-1]
+        assert kfm("approve", approval, "--rationale", "of my own").code == 3
+        monkeypatch.setenv("KFM_TOKEN", token)
+        assert kfm("approve", approval, "--rationale", "it is what was announced").code == 0
+        monkeypatch.delenv("KFM_TOKEN")
+        done = until(kfm, request_id, "done")
+    assert (done["outcome"], done["plan_digest"]) == ("success", shown["plan_digest"])
+    assert (hooked / "published").exists()

@@ -105,7 +105,9 @@ class World:
         assert answer.status_code == 200, answer.text
         return answer.json()
 
-    def change(self, path: str, who: str | None = "ann", key: str | None = None, **body: Any) -> httpx.Response:
+    def change(
+        self, path: str, who: str | None = "ann", key: str | None = None, **body: Any
+    ) -> httpx.Response:
         headers = {} if key is None else {"Idempotency-Key": key}
         return self.ask("POST", path, who, headers=headers, json={"rationale": "because", **body})
 

@@ -12,8 +12,8 @@ from tests.integration.console.reading import Reader
 
 KNOWN_TAGS = set(
     "html head meta title link body a header div p b span nav ul ol li main section h1 h2 h3 table caption "
-    "thead tbody tr th td time code pre details summary dl dt dd form label select option input button footer svg "
-    "desc g rect path text line circle strong abbr br".split()
+    "thead tbody tr th td time code pre details summary dl dt dd form label select option input button "
+    "footer svg desc g rect path text line circle strong abbr br".split()
 )
 
 

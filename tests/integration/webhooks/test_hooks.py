@@ -6,7 +6,7 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,7 @@ class Desk:
         self.folder = folder
         self.previews: list[UpdateRequest] = []
         self.trouble: KfmError | None = None
+        self.body_seconds_max = 20.0
         self.previewing = threading.Semaphore(0)
         self.preview_gate = threading.Event()
         self.preview_gate.set()
@@ -87,6 +88,7 @@ class Desk:
             decoy="nobody has this as a secret",
             said=lambda text: text.replace("s3cr3t", "***"),
             body_max=BODY_MAX,
+            body_seconds_max=self.body_seconds_max,
         )
         handlers: Any = {HTTPException: on_http, KfmError: on_error, Exception: on_error}
         with serving(Starlette(routes=hook_routes(hooks), exception_handlers=handlers)) as self.url:
@@ -218,17 +220,19 @@ def test_each_refusal_has_its_status(desk: Desk) -> None:
 
 
 def test_a_body_without_an_end_is_cut_off(desk: Desk) -> None:
-    """Chunks are counted as they come: 413 long before all of it was sent."""
+    """Chunks are counted as they come: refused long before all of it was sent."""
+    sent: list[int] = []
 
     def chunks() -> Iterator[bytes]:
-        for _ in range(10_000):
-            yield b"x" * 1024
+        for number in range(2_000):
+            sent.append(number)
+            yield b"x" * 65_536
 
-    try:
+    with suppress(httpx.HTTPError):  # closed while it was still sending
         answer = desk.post({"x-kfm-signature": "sha256=" + "0" * 64}, chunks())
-    except httpx.HTTPError:
-        return  # closed while it was still sending
-    assert answer.status_code == 413
+        assert answer.status_code == 413
+    assert len(sent) < 1_500
+    assert [one["reason"] for one in desk.failures()] == ["too-large"]
 
 
 def test_a_length_that_lies_harms_nobody(desk: Desk) -> None:
@@ -244,6 +248,21 @@ def test_a_length_that_lies_harms_nobody(desk: Desk) -> None:
         assert line.recv(100).startswith(b"HTTP/1.1 413")
     body = encoded(payload())
     assert desk.post(kfm(body), body).status_code == 202
+
+
+def test_a_body_that_trickles_is_not_waited_for(tmp_path: Path) -> None:
+    """Who does not send what he announced is told so, and his connection is closed."""
+    slow = Desk(tmp_path)
+    slow.body_seconds_max = 0.05
+    with slow.open():
+        host, port = slow.url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port)), timeout=10) as line:
+            line.sendall(
+                b"POST /hooks/gauges HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+                b"X-KFM-Signature: s\r\nContent-Length: 90\r\n\r\n{"
+            )
+            assert line.makefile("rb").read().startswith(b"HTTP/1.1 408")
+    assert [one["reason"] for one in slow.failures()] == ["too-slow"]
 
 
 @pytest.mark.req("TRG-4")

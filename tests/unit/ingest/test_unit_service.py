@@ -201,6 +201,35 @@ def test_an_input_that_is_silent_has_not_ended() -> None:
     assert not left
 
 
+def test_messages_are_acknowledged_once_the_worker_has_taken_them_in() -> None:
+    """A ledger that is away leaves them to be received again."""
+    poller = FakePoller(2, 3)
+    scene = Scene(pollers=[poller])
+    scene.worker.troubles = [StoreBusy("held"), None]
+    with pytest.raises(StoreBusy):
+        scene.service.until_idle()
+    assert poller.acknowledged == 0
+    assert scene.service.until_idle().created == poller.acknowledged == 3
+
+
+@pytest.mark.parametrize("why", ["objects are looked at", "a rate is kept"])
+def test_no_message_waits_for_work_that_takes_long(why: str) -> None:
+    """Then it is durable, and acknowledged, before anything is worked on."""
+    poller = FakePoller(2)
+    scene = Scene(pollers=[poller], units=1, rate=5.0 if why == "a rate is kept" else None)
+    scene.worker.takes_long = why == "objects are looked at"
+    acknowledged: list[int] = []
+    step = scene.worker.step
+
+    def watched(*given: Any, **named: Any) -> Worked:
+        acknowledged.append(poller.acknowledged)
+        return step(*given, **named)
+
+    scene.worker.step = watched  # type: ignore[method-assign]
+    assert scene.service.once().succeeded == 1
+    assert set(acknowledged) == {2}
+
+
 def stop_after(calls: int) -> Callable[[], bool]:
     left = [calls]
 

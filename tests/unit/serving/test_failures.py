@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 from pathlib import Path
@@ -59,6 +60,26 @@ def test_the_file_is_bounded(tmp_path: Path) -> None:
     assert (tmp_path / NAME).stat().st_size <= 1000
     kept = [int(one["envelope_hash"]) for name in (f"{NAME}.1", NAME) for one in lines(tmp_path, name)]
     assert kept == list(range(100 - len(kept), 100)), "the latest, none twice, none missing in between"
+
+
+def test_two_who_find_it_full_move_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process was faster: its new file stays, and so does the full one."""
+    one, two = (Failures(str(tmp_path), lambda: NOW_MS, bytes_max=1000) for _ in range(2))
+    number = 0
+    while not (tmp_path / NAME).exists() or (tmp_path / NAME).stat().st_size < 900:
+        one.note("gauges", f"{number}", "mismatch", "KFM320")
+        number += 1
+    plain = fcntl.flock
+
+    def overtaken(descriptor: int, how: int) -> None:
+        monkeypatch.setattr(fcntl, "flock", plain)
+        two.note("gauges", "faster", "mismatch", "KFM320")
+        plain(descriptor, how)
+
+    monkeypatch.setattr(fcntl, "flock", overtaken)
+    one.note("gauges", "slower", "mismatch", "KFM320")
+    assert len(lines(tmp_path, f"{NAME}.1")) == number
+    assert [each["envelope_hash"] for each in lines(tmp_path)] == ["faster", "slower"]
 
 
 def test_trouble_with_the_file_is_nobodys_answer(tmp_path: Path) -> None:

@@ -149,16 +149,19 @@ def test_stopping_commits_what_waits_and_refuses_what_comes() -> None:
 
     async def scene(intake: Intake) -> tuple[list[Any], list[Any]]:
         ledger.gate.clear()
-        waiting = asyncio.ensure_future(together(intake, ["a", "b", "c"]))
+        first = asyncio.ensure_future(together(intake, ["a"]))
         await asyncio.to_thread(ledger.entered.wait, 10)
+        waiting = asyncio.ensure_future(together(intake, ["b", "c"]))
+        await asyncio.sleep(0)
         closing = asyncio.ensure_future(asyncio.to_thread(intake.close))
         while not intake._closed:
             await asyncio.sleep(0)
         late = await together(intake, ["late"])
+        assert not first.done()
         assert not waiting.done()
         ledger.gate.set()
         await closing
-        return await waiting, late
+        return [*await first, *await waiting], late
 
     intake = Intake(ledger.open)
     intake.start()

@@ -106,9 +106,9 @@ def problem_of(error: Exception) -> Problem:
         note(error)
         if status == 503:
             return Problem(503, TITLES[503], error, {"Retry-After": str(RETRY_SECONDS)})
-        return Problem(500, TITLES[500], KfmError())
-    note(error)
-    return Problem(500, TITLES[500], KfmError())
+    else:
+        note(error)
+    return Problem(500, TITLES[500], KfmError(remedy="The messages of the server say more."))
 
 
 def missing(what: str) -> Problem:

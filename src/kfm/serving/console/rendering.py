@@ -14,6 +14,7 @@ from kfm.core.times import rfc3339
 from kfm.core.wording import counted, duration, moment, readable_size, span
 
 HERE = "kfm.serving.console"
+CLIP_CHARS = 200
 _DAY_MS = 86_400_000
 
 
@@ -30,6 +31,7 @@ def environment() -> Environment:
         "when": when,
         "ago": ago,
         "took": duration,
+        "clip": clip,
         "prose": prose,
         "size": readable_size,
         "span": _span,
@@ -55,6 +57,11 @@ def when(at_ms: int | None) -> Markup:
     except (ValueError, OverflowError):
         return escape(text)
     return Markup('<time datetime="{}">{}</time>').format(machine, text)
+
+
+def clip(text: str, chars: int = CLIP_CHARS) -> str:
+    """What a row of a list has room for; the page of the thing has all of it."""
+    return text if len(text) <= chars else f"{text[: chars - 1]}…"
 
 
 def ago(at_ms: int | None, now_ms: int) -> str:

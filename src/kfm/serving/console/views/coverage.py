@@ -15,7 +15,8 @@ from kfm.serving.console.words import Word, word
 ROWS_MAX = 10_000
 SPOTS_MAX = 5_000
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
-CELL, LABEL, TOP = 26, 92, 22
+LABEL, TOP, ROW = 92, 22, 28
+HOUR_WIDTH, DAY_WIDTH = 28, 52
 _FATES = {"coming": "ahead", "pending": "waiting", "held": "paused"}
 _TONES = ("bad", "warn", "busy", "good", "quiet", "faint")  # of several in one cell the worst shows
 
@@ -35,6 +36,7 @@ class Spot(Record, frozen=True):
 class Cell(Record, frozen=True):
     x: int
     y: int
+    width: int
     word: Word
     text: str
     title: str
@@ -103,7 +105,7 @@ def calendar(found: list[Spot], start_ms: int, end_ms: int, now_ms: int) -> Cale
     """Days as cells in rows of a week; of what fires oftener, hours as cells in rows of a day."""
     days = max((end_ms - start_ms) // DAY_MS, 1)
     hourly = len(found) > 3 * days
-    unit_ms, across = (HOUR_MS, 24) if hourly else (DAY_MS, 7)
+    unit_ms, across, wide = (HOUR_MS, 24, HOUR_WIDTH) if hourly else (DAY_MS, 7, DAY_WIDTH)
     if not hourly:  # weeks begin on Mondays; 1970-01-01 was a Thursday
         start_ms -= (start_ms // DAY_MS + 3) % 7 * DAY_MS
     held: dict[int, list[Spot]] = {}
@@ -116,15 +118,17 @@ def calendar(found: list[Spot], start_ms: int, end_ms: int, now_ms: int) -> Cale
     )
     seen = {spot.word.text: spot.word for spot in found}
     return Calendar(
-        width=LABEL + across * CELL + 4,
-        height=TOP + count * CELL + 4,
-        cells=tuple(_cell(index, many, across, index == here) for index, many in sorted(held.items())),
+        width=LABEL + across * wide + 4,
+        height=TOP + count * ROW + 4,
+        cells=tuple(
+            _cell(index, many, (across, wide), index == here) for index, many in sorted(held.items())
+        ),
         rows=tuple(
-            Label(x=LABEL - 10, y=TOP + row * CELL + 17, text=_day(start_ms + row * across * unit_ms))
+            Label(x=LABEL - 10, y=TOP + row * ROW + 18, text=_day(start_ms + row * across * unit_ms))
             for row in range(count)
         ),
         columns=tuple(
-            Label(x=LABEL + index * CELL + CELL // 2, y=14, text=name)
+            Label(x=LABEL + index * wide + wide // 2, y=14, text=name)
             for index, name in enumerate(names)
             if not hourly or index % 3 == 0
         ),
@@ -134,13 +138,15 @@ def calendar(found: list[Spot], start_ms: int, end_ms: int, now_ms: int) -> Cale
     )
 
 
-def _cell(index: int, many: list[Spot], across: int, now: bool) -> Cell:
+def _cell(index: int, many: list[Spot], shape: tuple[int, int], now: bool) -> Cell:
+    across, wide = shape
     worst = min(many, key=lambda spot: _TONES.index(spot.word.tone)).word
     past = [spot.word.text for spot in many]
     told = ", ".join(f"{past.count(text)} {text}" for text in dict.fromkeys(past))
     return Cell(
-        x=LABEL + index % across * CELL,
-        y=TOP + index // across * CELL,
+        x=LABEL + index % across * wide,
+        y=TOP + index // across * ROW,
+        width=wide,
         word=worst,
         text=worst.sign,
         title=many[0].title

@@ -11,7 +11,7 @@ from kfm.serving.console.visits import Visit, short
 from kfm.serving.console.words import Word, word
 
 AHEAD_MS = 7 * 86_400_000
-SHOWN_MAX = 12
+SHOWN_MAX = 6  # of each kind
 
 
 class Due(Record, frozen=True):
@@ -23,10 +23,14 @@ class Due(Record, frozen=True):
     link: str = ""
 
 
-def due(visit: Visit) -> list[Due]:
-    """The earliest first: of each schedule the next instant."""
-    every = [*_requests(visit), *_retries(visit), *_instants(visit)]
-    return sorted(every, key=lambda each: (each.at_ms or 0, each.what))[:SHOWN_MAX]
+def due(visit: Visit) -> tuple[list[Due], bool]:
+    """The earliest first: a few of each kind, of each schedule the next instant. Are there more?"""
+    found, more = [], False
+    for kind in (_requests(visit), _retries(visit), _instants(visit)):
+        several = sorted(kind, key=lambda each: (each.at_ms or 0, each.what))
+        found += several[:SHOWN_MAX]
+        more = more or len(several) > SHOWN_MAX
+    return sorted(found, key=lambda each: (each.at_ms or 0, each.what)), more
 
 
 def _instants(visit: Visit) -> Iterator[Due]:
@@ -52,7 +56,7 @@ def _instants(visit: Visit) -> Iterator[Due]:
 
 
 def _requests(visit: Visit) -> Iterator[Due]:
-    for each in visit.reader.request_reader().requests(state="open", limit=SHOWN_MAX):
+    for each in visit.reader.request_reader().requests(state="open", limit=SHOWN_MAX + 1):
         yield Due(
             at_ms=each.not_before_ms if each.not_before_ms > visit.now_ms else None,
             word=word("waiting"),
@@ -64,7 +68,7 @@ def _requests(visit: Visit) -> Iterator[Due]:
 
 
 def _retries(visit: Visit) -> Iterator[Due]:
-    for each in visit.reader.waiting(visit.now_ms + AHEAD_MS, limit=SHOWN_MAX):
+    for each in visit.reader.waiting(visit.now_ms + AHEAD_MS, limit=SHOWN_MAX + 1):
         at_ms = each.state.not_before_ms
         yield Due(
             at_ms=at_ms if at_ms and at_ms > visit.now_ms else None,

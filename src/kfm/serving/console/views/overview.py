@@ -93,6 +93,8 @@ class Overview(Record, frozen=True):
     datasets: tuple[DatasetRow, ...]
     runs_href: str
     failed_href: str
+    due_more: bool
+    waiting_href: str
     held_href: str
     schedules_href: str
 
@@ -109,14 +111,14 @@ def view(visit: Visit) -> Overview:
     figures = reader.ahead()
     incidents = [standing.incident(each) for each in reader.incidents(state="open", limit=SHOWN_MAX)]
     asked = [standing.approval(each) for each in reader.approvals(state="requested", limit=SHOWN_MAX)]
-    coming = ahead.due(visit)
+    coming, coming_more = ahead.due(visit)
     shown = [_failed(visit, run) for run in failed[: standing.FAILED_SHOWN_MAX]]
     open_breakers = sum(each.what.startswith("provider ") for each in blocked)
     return Overview(
         headline=_headline(visit, blocked, shown, incidents),
         figures=(
             _figure("running", len(running), "busy", "running"),
-            _figure("due", len(coming), "quiet", "due", more=len(coming) == ahead.SHOWN_MAX),
+            _figure("due", len(coming), "quiet", "due", more=coming_more),
             _figure("blocked", len(blocked), "warn", "blocked"),
             _figure("failed", len(failed), "bad", "failed"),
             _figure("quarantined", figures.held, "bad", "held"),
@@ -137,6 +139,8 @@ def view(visit: Visit) -> Overview:
         approvals=tuple(asked),
         datasets=tuple(_datasets(visit)),
         runs_href=visit.href("runs"),
+        due_more=coming_more,
+        waiting_href=visit.href("requests", state="open"),
         failed_href=visit.href("runs", status="failed"),
         held_href=visit.href("held"),
         schedules_href=visit.href("schedules"),

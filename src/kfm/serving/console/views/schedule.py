@@ -9,7 +9,7 @@ from kfm.core.errors import UsageError
 from kfm.core.records import Record
 from kfm.core.schedules import Schedule
 from kfm.core.wording import duration
-from kfm.serving.console.rendering import day
+from kfm.serving.console.rendering import day, roughly
 from kfm.serving.console.views import schedules
 from kfm.serving.console.views.coverage import DAY_MS, Calendar, Spot, calendar, spots
 from kfm.serving.console.views.run import Fact, Next
@@ -70,7 +70,9 @@ def view(visit: Visit) -> ScheduleView:
         paging=Paging(
             newer=visit.with_query(page=number - 1) if number > 1 else None,
             older=visit.with_query(page=number + 1) if len(listed) > ROWS else None,
-            said=f"{len(found)} instants: what has come, the latest first; then what lies ahead" if found else "no instants",
+            said=f"{len(found)} instants: what has come, the latest first; then what lies ahead"
+            if found
+            else "no instants",
         ),
         start=day(start_ms),
         end=day(end_ms - 1),
@@ -108,7 +110,7 @@ def _facts(visit: Visit, schedule: Schedule) -> list[Fact]:
         Fact(name="Jitter", text=duration(schedule.jitter_ms) if schedule.jitter_ms else "none"),
         Fact(name="While one runs", text=schedule.overlap.replace("-", " ")),
         Fact(
-            name="Missed", text=f"run {missed.run}, within {duration(missed.within_ms)}, at most {missed.cap}"
+            name="Missed", text=f"run {missed.run}, within {roughly(missed.within_ms)}, at most {missed.cap}"
         ),
         Fact(name="While paused", text=schedule.while_paused),
         Fact(name="Requests", text="all of this schedule", href=visit.href("requests", schedule=schedule.id)),

@@ -1,0 +1,1 @@
+"""Worlds in which several services keep the same schedules."""
