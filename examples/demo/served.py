@@ -1,4 +1,4 @@
-"""One process that starts updates: schedules and signed webhooks, and what becomes of them when it is killed."""
+"""One process that starts updates for every reason, and what becomes of its promises when it is killed."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Served:
         teller, project = self.teller, self.project
         teller.heading("One process that starts updates, for every reason there is")
         teller.say(
-            "Until now somebody typed. `kfm serve` keeps the schedules of cron.yml, takes signed webhooks, and "
-            "shows at a console what runs, waits and failed."
+            "Until now somebody typed. `kfm serve` keeps the schedules of cron.yml, takes signed webhooks, "
+            "and shows at a console what runs, waits and failed."
         )
         project.run("schedule", "list")
         # Whoever accepts does not run here, so that it can be killed in between.

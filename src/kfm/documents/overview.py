@@ -80,7 +80,9 @@ def _units(ledger: Any) -> dict[str, Any] | None:
 def _requests(ledger: Any) -> dict[str, int]:
     """What was asked for and has no end yet."""
     found = ledger.unsettled_requests()
-    return {state.replace("-", "_"): found.get(state, 0) for state in ("open", "running", "awaiting-approval")}
+    return {
+        state.replace("-", "_"): found.get(state, 0) for state in ("open", "running", "awaiting-approval")
+    }
 
 
 def _ahead(ledger: Any) -> dict[str, Any]:
