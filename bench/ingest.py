@@ -92,11 +92,13 @@ def _vs_raw(batch: int, goal: float) -> Benchmark:
 
 
 def _vs_dbos(batch: int, goal: float) -> Benchmark:
-    """DBOS as it is shipped, which is durable, in three steps: five commits a unit, ours are two or three.
+    """DBOS as it is shipped, which is durable, in three steps: five commits a unit. Ours is one: it ends a
+    unit, takes in the next and claims it.
 
     Shipped means journal DELETE and synchronous FULL. With a write-ahead log, which DBOS does not ask for and
     which is as durable, it is two to three times as quick; so it is with one step, which with the workflow's
-    own beginning and end makes three commits, as many as our durable points. Against those ours is 6 to 10 ×.
+    own beginning and end makes three commits, one for each durable point. The lead over those is smaller by
+    as much.
 
     At one unit a commit either side pays for its own durable points. At a hundred ours share a commit and
     DBOS's, which are committed one by one, can't: that figure says what batches are worth, not what a commit

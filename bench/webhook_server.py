@@ -16,6 +16,7 @@ from typing import Any
 import uvicorn
 from starlette.applications import Starlette
 
+from kfm.cli.service import SWITCH_SECONDS
 from kfm.core.requests import UpdateRequest
 from kfm.core.settings import Source, Webhook
 from kfm.service_ports import Requests
@@ -40,6 +41,7 @@ async def _no_preview(_request: UpdateRequest) -> dict[str, Any]:
 
 
 def main(way: str, folder: str) -> None:
+    sys.setswitchinterval(SWITCH_SECONDS)
     clock = SystemClock()
 
     @contextmanager

@@ -309,6 +309,61 @@ def _looking() -> list[str]:
     ]
 
 
+# --- the API -------------------------------------------------------------------------
+
+
+def api_page() -> str:
+    from kfm.serving.api.document import BASE, statuses
+    from kfm.serving.api.table import OPERATIONS, TAGS
+
+    parts = [
+        NOTICE,
+        "# API\n",
+        f"What `kfm serve` answers under `{BASE}`. `GET {BASE}/openapi.json` describes all of it as OpenAPI "
+        "3.1, with the schema of every answer: where a command has the same document, it is the command's. "
+        "[Use the API](../how-to/use-the-api.md) shows it at work.\n",
+        "Whoever asks shows a token (`Authorization: Bearer TOKEN`) of a person with the role that is named; "
+        "without `people` in the configuration, this machine may look, and nobody may change anything. "
+        "Names of hidden datasets are masked for those who may only read.\n",
+        "A `POST` has a JSON body with `rationale`; `ticket`, and `actor` for on whose behalf, may be added. "
+        "`Idempotency-Key` makes it safe to send again: the same key and body have the same answer, and are "
+        "carried out once; the same key with another body is refused (422). What goes wrong is told as "
+        "`application/problem+json`, with the page of the [error](errors.md) as its `type`.\n",
+        "A list that is cut has `more: true`; where it has a `next`, that is the `cursor` of the next page.\n",
+    ]
+    for tag, about in TAGS.items():
+        parts.append(f"## {about}\n")
+        for operation in OPERATIONS:
+            if operation.tag == tag:
+                parts.append(_operation(operation, statuses(operation)))
+    return "\n".join(parts)
+
+
+def _operation(operation: Any, statuses: tuple[int, ...]) -> str:
+    told = f"Role `{operation.role}`; answer `{operation.answer}`, {operation.status}; else "
+    told += ", ".join(str(status) for status in statuses if status != operation.status)
+    rows = [f"### `{operation.method} {operation.shown_path}`\n", f"{operation.about}.\n", f"{told}.\n"]
+    if operation.parameters:
+        rows += ["| parameter | meaning |", "|---|---|"]
+        rows += [f"| `{each.name}` | {_parameter(each)} |" for each in operation.parameters]
+        rows.append("")
+    if operation.body is not None and operation.body.__name__ != "Reason":
+        import msgspec
+
+        fields = [each for each in msgspec.structs.fields(operation.body) if each.name not in _REASON]
+        names = ", ".join(f"`{each.name}`{'' if each.required else ' (optional)'}" for each in fields)
+        rows.append(f"Body: {names}, and the reason.\n")
+    return "\n".join(rows)
+
+
+_REASON = ("rationale", "ticket", "actor")
+
+
+def _parameter(parameter: Any) -> str:
+    values = parameter.schema.get("enum")
+    return parameter.about + (f" {', '.join(f'`{each}`' for each in values)}" if values else "")
+
+
 # --- decisions -----------------------------------------------------------------------
 
 
@@ -340,6 +395,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "settings.md": settings_page,
     "metrics.md": metrics_page,
     "nodd.md": nodd_page,
+    "api.md": api_page,
     "../decisions/index.md": decisions_page,
 }
 

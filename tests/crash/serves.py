@@ -228,13 +228,15 @@ class Campaign:
         for place, until in list(self._stopped.items()):
             if time.monotonic() >= until:
                 self._go_on(place)
-        place = self._rng.randrange(SERVES)
+        up = [place for place, one in enumerate(self._serves) if one.is_up]
+        # Mostly one that works; now and then one that is just beginning.
+        place = self._rng.choice(up if up and self._rng.random() < 0.9 else range(SERVES))
         one = self._serves[place]
         if self._dsn and self._rng.random() < 0.05:
             self.told.cuts += 1
             _cut(self._dsn)
             return
-        kind = self._rng.choices(("kill", "stop", "terminate"), (6, 2, 1))[0]
+        kind = self._rng.choices(("kill", "stop", "terminate"), (6, 2, 1))[0] if one.is_up else "kill"
         if kind == "stop" and place not in self._stopped and len(self._stopped) < SERVES - 1 and one.is_up:
             self.told.stops += 1
             one.signal(signal.SIGSTOP)

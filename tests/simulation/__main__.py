@@ -21,16 +21,28 @@ if TYPE_CHECKING:
 REAL_SQLITE_EVERY = 20
 LARGE_EVERY = 4  # the others are small: one round, few sources, the same weather, people and rules
 ANNOUNCED_EVERY = 3  # worlds of announced objects; the others are of updates
+SERVED_EVERY = 12  # worlds of services that keep schedules
 
 
 def _is_announced(seed: int) -> bool:
     return seed % ANNOUNCED_EVERY == 1
 
 
+def _is_served(seed: int) -> bool:
+    return seed % SERVED_EVERY == 5
+
+
+def _is_on_file(seed: int) -> bool:
+    return seed % REAL_SQLITE_EVERY == (REAL_SQLITE_EVERY // 4 if _is_served(seed) else 0)
+
+
 def _live(seed: int) -> Verdict:
     from tests.simulation.announced.seeds import live_announced
     from tests.simulation.seeds import live
+    from tests.simulation.served.seeds import live_served
 
+    if _is_served(seed):
+        return live_served(seed, real_sqlite=_is_on_file(seed))
     if _is_announced(seed):
         return live_announced(seed, real_sqlite=seed % REAL_SQLITE_EVERY == 0)
     return live(
@@ -64,6 +76,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=28.0, help="stop after this long")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--announced", action="store_true", help="only worlds of announced objects")
+    parser.add_argument("--served", action="store_true", help="only worlds of services")
     parser.add_argument("--show", type=int, metavar="SEED", help="run one seed and raise what it breaks")
     parser.add_argument(
         "--coverage", action="store_true", help="tell how much of the kernel the seeds reach; 1 below 90 %%"
@@ -77,6 +90,8 @@ def main() -> int:
     seeds: Iterable[int] = range(options.first, options.first + count)
     if options.announced:
         seeds = islice(filter(_is_announced, itertools.count(options.first)), count)
+    elif options.served:
+        seeds = islice(filter(_is_served, itertools.count(options.first)), count)
     return _campaign(seeds, options.minutes, options.jobs)
 
 
@@ -92,14 +107,15 @@ def _campaign(seeds: Iterable[int], minutes: float, jobs: int) -> int:
     began = time.monotonic()
     outcomes: Counter[str] = Counter()
     broken: list[Verdict] = []
-    done = steps = on_sqlite = announced = 0
+    done = steps = on_sqlite = announced = served = 0
     with multiprocessing.Pool(jobs, _settle_down) as pool:
         for verdict in pool.imap_unordered(_one, seeds, chunksize=20):
             done += 1
             steps += verdict.steps
             outcomes.update(verdict.outcomes)
-            on_sqlite += verdict.seed % REAL_SQLITE_EVERY == 0
+            on_sqlite += _is_on_file(verdict.seed)
             announced += _is_announced(verdict.seed)
+            served += _is_served(verdict.seed)
             if verdict.violation is not None:
                 broken.append(verdict)
                 print(f"seed {verdict.seed}: {verdict.violation}", file=sys.stderr, flush=True)
@@ -111,7 +127,7 @@ def _campaign(seeds: Iterable[int], minutes: float, jobs: int) -> int:
                 print(f"stopped after {minutes} minutes", file=sys.stderr)
                 pool.terminate()
                 break
-    kinds = f"{announced} of announced objects, {on_sqlite} on SQLite files"
+    kinds = f"{announced} of announced objects, {served} of services, {on_sqlite} on SQLite files"
     print(f"{done} seeds ({kinds}), {steps} steps, {len(broken)} broken")
     print("outcomes: " + ", ".join(f"{name} {number}" for name, number in sorted(outcomes.items())))
     return 1 if broken else 0

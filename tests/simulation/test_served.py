@@ -13,8 +13,8 @@ SEEDS_PER_TEST = 20
 HUNT_SEEDS_MAX = 300
 
 
-@pytest.mark.req("UPD-13", "TRG-2", "REL-4")
-@pytest.mark.parametrize("first", range(0, 60, SEEDS_PER_TEST))
+@pytest.mark.req("UPD-13", "TRG-2")
+@pytest.mark.parametrize("first", range(0, 40, SEEDS_PER_TEST))
 def test_no_history_of_services_breaks_a_promise(first: int) -> None:
     """Whoever dies, stalls or has a clock that jumps: each instant has one fate, each request one end."""
     seeds = range(first, first + SEEDS_PER_TEST)
@@ -39,7 +39,7 @@ def test_the_same_seed_tells_the_same_story() -> None:
 
 def test_worlds_of_services_are_rough() -> None:
     """The seeds of these tests contain what they claim."""
-    seen = sum((live_served(seed).outcomes for seed in range(20)), start=live_served(20).outcomes)
+    seen = sum((live_served(seed).outcomes for seed in range(15)), start=live_served(15).outcomes)
     for kind in (
         "crash",
         "stall",
@@ -72,5 +72,5 @@ def test_a_broken_scheduler_is_caught(patch: Patch) -> None:
 def test_the_hunt_is_fair() -> None:
     """Without a patch, worlds of the same weather keep every promise."""
     for chances in {patch.chances for patch in SCHEDULES}:
-        for seed in range(5):
+        for seed in range(3):
             assert live_served(seed, chances=chances).violation is None

@@ -9,7 +9,7 @@ from kfm.admission.decide import Verdict, decide, is_live
 from kfm.admission.subject import Subject, forced
 from kfm.core import keys
 from kfm.core.commits import Admit
-from kfm.core.errors import BudgetSpent, Busy, CircuitOpen, KfmError, LockHeld, Refused
+from kfm.core.errors import BudgetSpent, Busy, CircuitOpen, KfmError, LockHeld, LostLease, Refused
 from kfm.core.evidence import Circumstances
 from kfm.core.gates import GateDecision
 from kfm.core.grants import granted
@@ -72,7 +72,9 @@ class Door:
         redact: Callable[[str], str],
         ask: Callable[[Subject], None] = lambda _subject: None,
         due: Waiting | None = None,
+        claim: tuple[str, str] | None = None,
     ) -> None:
+        self._claim = claim  # the request that asks: only for who still has it
         self._due = due  # an automatic attempt: of this run, after this attempt, or not at all
         self._store = store
         self._liveness = liveness
@@ -185,9 +187,12 @@ class Door:
                 known=known,
                 grant=grant,
                 approval=decision.approval or None,
+                claim=self._claim,
             ),
             self._liveness.is_dead,
         )
+        if admitted.answer == "unclaimed":
+            self._away(subject, "busy", LostLease("The request has passed to another runner, or is done."))
         if admitted.answer == "locked":
             assert admitted.lock is not None
             self._away(subject, "busy", LockHeld(held_by(admitted.lock)))

@@ -98,7 +98,8 @@ def _last(recent: list[dict[str, Any]]) -> str:
     """What became of the last instant that the schedule was to see to."""
     from kfm.cli.schedule_lines import fate_word
 
-    return fate_word(recent[-1]) if recent and recent[-1]["fate"] != "redefined" else "-"
+    decided = [each for each in recent if each["fate"] not in ("redefined", "pending")]
+    return fate_word(decided[-1]) if decided else "-"
 
 
 def _next(document: dict[str, Any]) -> str:

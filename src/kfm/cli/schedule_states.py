@@ -167,22 +167,31 @@ def backfill(
     makes = session.yes and not dry_run
     if makes and not (why["rationale"] or "").strip():
         raise RationaleRequired("A backfill is asked for with --rationale TEXT.")
+    made: list[Any] = []
     with session.app(read_only=not makes) as app:
         end_ms = app.ledger.now_ms() + 1 if end is None else parse_instant(end, "UTC")
         planned = app.plan_backfill(schedule, start_ms, end_ms, only_missed=missed)
-        made = (
-            app.make_backfill(
-                schedule,
-                planned,
-                rationale=why["rationale"],
-                claimed_actor=why["actor"],
-                ticket=why["ticket"],
-            )
-            if makes
-            else []
-        )
+        if makes:
+            why["claimed_actor"] = why.pop("actor")
+            made = app.make_backfill(schedule, planned, **why)
     fresh = {one.request_id for one in made}
     documents = [{**backfill_document(one), "made": one.request_id in fresh} for one in planned]
+    document = {
+        "schedule_id": schedule.id,
+        "from": instant(start_ms),
+        "to": instant(end_ms),
+        "missed_only": missed,
+        "dry_run": not makes,
+        "made": len(made),
+        "instants": documents,
+    }
+    session.emit(document, _backfill_lines(documents), rows=documents)
+    if len(planned) >= BACKFILL_MAX:
+        session.note(f"note: these are the first {BACKFILL_MAX:,}; ask again from the last one on")
+    _say_next(session, makes, len(made), sum(not each["has_request"] for each in documents))
+
+
+def _backfill_lines(documents: list[dict[str, Any]]) -> list[str]:
     rows = [
         (
             utc(each["instant"]).removesuffix(" UTC"),
@@ -193,20 +202,7 @@ def backfill(
         for each in documents
     ]
     header = ("INSTANT (UTC)", "BECAME", "COVERS", "REQUEST")
-    lines = table(header, rows) if rows else ["nothing to make up for"]
-    document = {
-        "schedule_id": schedule.id,
-        "from": instant(start_ms),
-        "to": instant(end_ms),
-        "missed_only": missed,
-        "dry_run": not makes,
-        "made": len(made),
-        "instants": documents,
-    }
-    session.emit(document, lines, rows=documents)
-    if len(planned) >= BACKFILL_MAX:
-        session.note(f"note: these are the first {BACKFILL_MAX:,}; ask again from the last one on")
-    _say_next(session, makes, len(made), sum(not each["has_request"] for each in documents))
+    return table(header, rows) if rows else ["nothing to make up for"]
 
 
 def _say_next(session: Session, makes: bool, made: int, open_: int) -> None:

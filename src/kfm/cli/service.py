@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 CONNECTIONS_MAX = 1024
 IDLE_SECONDS_MAX = 30
 CLOSING_SECONDS_MAX = 10
+# The writer of requests needs the interpreter again and again while it commits: with the usual 5 ms it would
+# wait for the web each time, and whoever waits for his answer with it.
+SWITCH_SECONDS = 0.0005
 
 
 def serve(session: Session, wish: ServiceWish, *, host: str | None, port: int | None, prefix: str) -> int:
@@ -44,6 +47,7 @@ def serve(session: Session, wish: ServiceWish, *, host: str | None, port: int | 
         ) from None
     from kfm.configuration.schedules import load_schedules
 
+    sys.setswitchinterval(SWITCH_SECONDS)
     loaded = session.load()
     settings = loaded.settings.serve
     address = address_of(host or settings.host)

@@ -37,10 +37,11 @@ class Admit(Record, frozen=True):
     known: Circumstances = Circumstances()
     grant: RetryState | None = None  # a new one, for a retry past the budget that somebody answers for
     approval: tuple[str, str] | None = None  # request and digest of the approval that this attempt uses up
+    claim: tuple[str, str] | None = None  # the request that asks, and the worker that has claimed it
 
 
 class Admitted(Record, frozen=True):
-    answer: Literal["admitted", "moved", "locked", "epoch-moved"]
+    answer: Literal["admitted", "moved", "locked", "epoch-moved", "unclaimed"]
     run: Run | None = None  # admitted: the row as stored; moved: the row that is there now
     lock: Lock | None = None  # locked: who holds it
 

@@ -67,6 +67,7 @@ def request_for(
         window_start_ms=window.start_ms,
         window_end_ms=window.end_ms,
         actor=actor,
+        claimed_actor=f"schedule:{schedule.id}",
         accepted_at_ms=now_ms,
         schedule_id=schedule.id,
         instant_ms=instant_ms,

@@ -36,9 +36,7 @@ class Runs(Protocol):
         """The plan that somebody has agreed to."""
 
     def run_by_key(self, key: str) -> Run | None: ...
-    def latest_run(self, wish: RunRequest) -> Run | None:
-        """The last run of this work, whoever asked for it."""
-
+    def run_by_id(self, run_id: str) -> Run | None: ...
     def switches(self) -> Iterable[Switch]: ...
     def find(self, source_id: str) -> tuple[Source, Dataset] | None: ...
 
@@ -85,8 +83,7 @@ class Dispatcher:
         if found is None:
             self._end(request, "refused", f"There is no source {request.source_id} any more.")
             return
-        wish = wish_of(request)
-        done = self._done_before(request, wish)
+        done = self._done_before(request)
         if done is not None:
             self._end(request, "success", "Done before its runner was lost.", done.run_id)
             return
@@ -94,6 +91,7 @@ class Dispatcher:
         if paused is not None:
             self._requests.reopen(request, self._now_ms() + PAUSED_MS, paused)
             return
+        wish = wish_of(request)
         plan = None
         if request.needs_approval:
             if request.plan_digest is None:
@@ -102,21 +100,15 @@ class Dispatcher:
             plan = self._runs.approved_plan(request)
         self._settle(request, self._runs.run(request, wish, plan))
 
-    def _done_before(self, request: UpdateRequest, wish: RunRequest) -> Run | None:
+    def _done_before(self, request: UpdateRequest) -> Run | None:
         """What was asked for once is never done twice, whatever has moved upstream since.
 
-        A webhook's key is its run's. Of others a run that began after they were accepted is what they asked
-        for; only of those that were claimed before, so that whoever is first looks upstream.
+        A run that began for a request is on record with it; of a webhook the key is its run's, too.
         """
-        run = self._runs.run_by_key(request.key) if request.kind == "webhook" else None
-        if run is not None and run.status == "success":
-            return run
-        if request.tries <= 1:
-            return None
-        run = self._runs.latest_run(wish)
-        if run is None or run.status != "success" or run.correction != request.correction:
-            return None
-        return run if run.start_time_ms >= request.accepted_at_ms else None
+        run = self._runs.run_by_id(request.run_id) if request.run_id is not None else None
+        if run is None and request.kind == "webhook":
+            run = self._runs.run_by_key(request.key)
+        return run if run is not None and run.status == "success" else None
 
     def _pause(self, dataset: Dataset) -> str | None:
         """A switch that says `paused` delays; one that says `stopped` is the door's to refuse."""

@@ -107,6 +107,8 @@ class Kernel:
 
     # Why the run is to stop, once somebody wants it to.
     cancelled: Callable[[], str | None] = lambda: None
+    # The request that asks for the run, and the worker that has claimed it.
+    claim: tuple[str, str] | None = None
     # What is about to be published, before it is; None: nobody asked for it to be kept.
     keep_plan: Callable[[Plan], None] | None = None
 

@@ -89,6 +89,7 @@ class Updating:
             redact=kernel.redact,
             ask=self._ask,
             due=self._due,
+            claim=kernel.claim,
         )
         try:
             self._refuse_drift(door)

@@ -52,14 +52,15 @@ class Scheduler:
 
     def step(self) -> int:
         """Account for what has come; how many requests were opened. Trouble with one stops no other."""
+        now_ms = self._now_ms()  # once: a ledger's clock may be far away
         states, opened = self._states.states(), 0
         for schedule in self._schedules:
             try:
-                opened += self._one(schedule, states.get(schedule.id))
+                opened += self._one(schedule, states.get(schedule.id), now_ms)
             except Exception as error:  # noqa: BLE001 - a defect in one schedule is no reason to lose others
                 text = error.message if isinstance(error, KfmError) else f"{type(error).__name__}: {error}"
                 self._tell(schedule.id, text)
-                self._due_ms[schedule.id] = (-1, self._now_ms() + TROUBLE_MS)
+                self._due_ms[schedule.id] = (-1, now_ms + TROUBLE_MS)
         return opened
 
     def next_due_ms(self) -> int | None:
@@ -67,8 +68,7 @@ class Scheduler:
         found = min((at_ms for _, at_ms in self._due_ms.values()), default=EVER_MS)
         return found if found < EVER_MS else None
 
-    def _one(self, schedule: Schedule, state: ScheduleState | None) -> int:
-        now_ms = self._now_ms()
+    def _one(self, schedule: Schedule, state: ScheduleState | None, now_ms: int) -> int:
         version, due_ms = self._due_ms.get(schedule.id, (None, 0))
         if now_ms < due_ms and version in (-1, state.version if state is not None else 0):
             return 0

@@ -120,7 +120,7 @@ class Hooks:
                 return await self._dry_run(request)
             accepted = await self._accept(request)
         except KfmError as error:
-            return _trouble(error)
+            return _trouble(error, preview=envelope.dry_run)
         first = accepted.first
         if first is not None:
             self._failures.note(to.source.id, envelope.envelope_hash, "reused", WebhookReused.code)
@@ -201,14 +201,19 @@ def _reused(first: UpdateRequest) -> Response:
     )
 
 
-def _trouble(error: KfmError) -> Response:
-    """The sender is told when to come back, or what stands in the way of its preview."""
+def _trouble(error: KfmError, *, preview: bool) -> Response:
+    """The sender is told when to come back, or what stands in the way of its preview.
+
+    Only our own headlines: what comes behind them may name places, or quote data.
+    """
+    headline = type(error)().message
     if isinstance(error, BackendUnavailable | Busy):
         if isinstance(error, BackendUnavailable):
             note(error)
-        detail = error.message if isinstance(error, Busy) else "The ledger can't be written at present."
+        detail = headline if preview or isinstance(error, Busy) else "The ledger can't be written at present."
         return problem(503, detail, error.code, _RETRY, title="This can't be accepted at present")
-    if isinstance(error, UsageError | Refused):
-        return problem(400 if isinstance(error, UsageError) else 403, error.message, error.code)
+    if preview:
+        status = 400 if isinstance(error, UsageError) else 403 if isinstance(error, Refused) else 422
+        return problem(status, headline, error.code, title="The preview can't be made")
     note(error)
     return problem(500, "Something went wrong; it was not accepted.", KfmError.code)

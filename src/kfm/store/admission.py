@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from kfm.core.commits import Admit, Admitted
 from kfm.core.records import Run
 from kfm.core.states import check_transition
-from kfm.store import approvals, governance, leases, retry_states, rows
+from kfm.store import approvals, governance, leases, requests, retry_states, rows
 from kfm.store.evidence import Journal
 from kfm.store.session import Session
 
@@ -29,6 +29,8 @@ def admit(session: Session, request: Admit, dead: leases.Dead, journal: Journal)
         leases.free(session, collecting, now_ms)  # should it wake up, it finds that it is none any more
     if not approvals.is_usable(session, request.approval, now_ms):
         return Admitted(answer="moved")
+    if not requests.hold(session, request.claim):
+        return Admitted(answer="unclaimed")
     # Above the run's own fence, too: its scope may have been another one last time.
     fence = max(lock.fence, request.seen.fence if request.seen else 0) + 1
     stored = _store_run(session, replace(request.run, fence=fence), request.seen)
@@ -41,6 +43,7 @@ def admit(session: Session, request: Admit, dead: leases.Dead, journal: Journal)
     leases.take(
         session, lock, fence, request.worker_id, request.run.run_id, now_ms, now_ms + request.lease_ms
     )
+    requests.begun(session, request.claim, stored.run_id)
     session.all("invocations.insert", **rows.invocation_parameters(request.invocation))
     if request.seen is not None:
         journal.abandon(session, stored.run_id, leases.LEASE_EXPIRED, leases.GONE, now_ms)

@@ -41,6 +41,17 @@ def accept(session: Session, wanted: Sequence[UpdateRequest]) -> set[str]:
     return {row[0] for row in session.gather("requests.accept", lines)}
 
 
+def hold(session: Session, claim: tuple[str, str] | None) -> bool:
+    """Is this request still this worker's, and not done? Then it stays so until the transaction ends."""
+    return claim is None or bool(session.one("requests.hold", request_id=claim[0], worker_id=claim[1]))
+
+
+def begun(session: Session, claim: tuple[str, str] | None, run_id: str) -> None:
+    """Which run a claimed request has become."""
+    if claim is not None:
+        session.all("requests.begun", request_id=claim[0], worker_id=claim[1], run_id=run_id)
+
+
 def cancel(session: Session, request_id: str, reason: str) -> bool:
     at_ms, reason = session.now_ms(), rows.storable(reason)
     waited = session.one("requests.cancel_waiting", request_id=request_id, reason=reason, ended_at_ms=at_ms)

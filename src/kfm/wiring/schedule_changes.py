@@ -64,7 +64,7 @@ def set_paused(
 
 
 def _first_sight(app: App, schedule: Schedule) -> None:
-    """What is not known to the ledger can't be paused in it."""
+    """What is not known to the ledger can be neither paused nor made up for in it."""
     store = app.kernel.store
     source = app.settings.source(schedule.source)
     step = account(
@@ -79,6 +79,7 @@ def plan_backfill(
 ) -> list[Backfill]:
     """The instants of a span that can be made up for, with what they became. Reads only."""
     reader = app.ledger.schedule_reader()
+    state = reader.states().get(schedule.id)  # first: rows up to its cursor are there then
     return backfill(
         schedule,
         app.settings.source(schedule.source),
@@ -86,7 +87,7 @@ def plan_backfill(
         end_ms,
         reader.instants(schedule.id, start_ms, end_ms, EXAMINED_MAX + 1),
         only_missed=only_missed,
-        state=reader.states().get(schedule.id),
+        state=state,
         now_ms=app.ledger.now_ms(),
     )
 
@@ -102,6 +103,10 @@ def make_backfill(
 ) -> list[UpdateRequest]:
     """Requests for those that have none; which ones were made. Somebody else's are left as they are."""
     store = app.kernel.store
+    if schedule.id not in store.schedule_states().states():
+        # First, or who sees it first may have looked before now, and would still account for these himself.
+        _first_sight(app, schedule)
+    cursor_ms = store.schedule_states().states()[schedule.id].cursor_ms
     now_ms, said = store.now_ms(), app.loaded.discretion.said(rationale)
     source = app.settings.source(schedule.source)
     wanted = [
@@ -110,11 +115,11 @@ def make_backfill(
             not_before_ms=now_ms,  # what is on time, and waits since ever, goes first
             rationale=said,
             ticket=_said(app, ticket),
-            claimed_actor=_said(app, claimed_actor),
+            claimed_actor=_said(app, claimed_actor) or f"schedule:{schedule.id}",
             details={BACKFILL: True},
         )
         for one in planned
-        if not one.has_request
+        if not one.has_request and one.instant_ms <= cursor_ms
     ]
     if not wanted:
         return []
@@ -167,13 +172,14 @@ def _entry(
 def history(app: App, schedule: Schedule, start_ms: int, end_ms: int, limit: int) -> list[Expected]:
     """What became of the instants of a span."""
     reader = app.ledger.schedule_reader()
+    state = reader.states().get(schedule.id)  # first: rows up to its cursor are there then
     return coverage(
         schedule,
         app.settings.source(schedule.source),
         reader.instants(schedule.id, start_ms, end_ms, EXAMINED_MAX),
         start_ms,
         end_ms,
-        state=reader.states().get(schedule.id),
+        state=state,
         now_ms=app.ledger.now_ms(),
         late_ms=app.settings.serve.late_ms,
         limit=limit,

@@ -104,6 +104,7 @@ class ServedRuns:
             app.kernel,
             keep_plan=keep if request.kind == "webhook" else None,
             cancelled=self._held.cancelled,
+            claim=(request.request_id, request.claimed_by or ""),
         )
         with self._held.holding(request):
             report = Updating(kernel, app.subject(wish), force=False, artifacts_dir=None, plan=plan).run()
@@ -126,8 +127,8 @@ class ServedRuns:
     def run_by_key(self, key: str) -> Run | None:
         return self._app.ledger.run_by_key(key)
 
-    def latest_run(self, wish: RunRequest) -> Run | None:
-        return self._app.ledger.latest_run(self._app.subject(wish).work_base)
+    def run_by_id(self, run_id: str) -> Run | None:
+        return self._app.ledger.run(run_id)
 
     def switches(self) -> Iterable[Switch]:
         return self._app.ledger.switches()

@@ -93,6 +93,7 @@ def test_once_and_end(kfm: Kfm, valid: Valid, change: Callable[[str], list[Any]]
     assert '"success"' in line
     runs = kfm("runs", "--json").document["runs"]
     assert [one["trigger_type"] for one in runs] == ["cron"]
+    assert "schedule:days" in kfm("explain", runs[0]["run_id"]).out
     assert "success" in kfm("schedule", "list").out
 
 

@@ -221,3 +221,20 @@ def test_somebody_else_agrees_first(hooked: Path, kfm: Kfm, monkeypatch: pytest.
         done = until(kfm, request_id, "done")
     assert (done["outcome"], done["plan_digest"]) == ("success", shown["plan_digest"])
     assert (hooked / "published").exists()
+
+
+def test_doctor_looks_at_the_secrets(hooked: Path, kfm: Kfm) -> None:
+    """One that is missing or too short is told before the service is started; so is the older form."""
+
+    def told() -> list[tuple[str, str]]:
+        findings = kfm("doctor", "--offline", "--json").document["checks"]
+        return [(one["state"], one["message"]) for one in findings if one["name"] == "webhook"]
+
+    assert told() == []
+    text = (hooked / "kfm.yml").read_text()
+    (hooked / "kfm.yml").write_text(text.replace("hook.secret]", "hook.secret], signature: legacy-concat"))
+    assert [state for state, _ in told()] == ["warn"]
+    (hooked / "hook.secret").write_text("short")
+    ((state, message),) = told()
+    assert state == "fail"
+    assert "file:hook.secret" in message

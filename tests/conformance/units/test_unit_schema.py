@@ -128,7 +128,9 @@ PLANS = {
     "units.contents": [r"SEARCH units USING INDEX sqlite_autoindex_units_1 \(wal_id=\?\)"],
     "units.get": [r"SEARCH units USING INDEX sqlite_autoindex_units_1 \(wal_id=\?\)"],
     "units.succeed": [r"SEARCH units USING INDEX sqlite_autoindex_units_1 \(wal_id=\?\)"],
-    "items.known": [r"SEARCH items USING INDEX items_by_id \(collection_id=\? AND <expr>=\? AND item_id=\?\)"],
+    "items.known": [
+        r"SEARCH items USING INDEX items_by_id \(collection_id=\? AND <expr>=\? AND item_id=\?\)"
+    ],
     "items.get_for_update": [
         r"SEARCH items USING INDEX items_by_id \(collection_id=\? AND <expr>=\? AND item_id=\?\)"
     ],

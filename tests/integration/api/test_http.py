@@ -142,9 +142,9 @@ def test_other_bodies(world: World) -> None:
         answer = world.ask("POST", "/switches/all", content=b"{}", headers={"Content-Type": kind})
         problem(answer, 415)
     problem(world.ask("POST", "/switches/all", content=b""), 415)
-    kind = {"Content-Type": "Application/JSON; charset=utf-8"}
+    headers = {"Content-Type": "Application/JSON; charset=utf-8"}
     body = b'{"rationale": "a", "position": "running"}'
-    assert world.ask("POST", "/switches/replays:all", content=body, headers=kind).status_code == 200
+    assert world.ask("POST", "/switches/replays:all", content=body, headers=headers).status_code == 200
 
 
 def test_names(world: World) -> None:

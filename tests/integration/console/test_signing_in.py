@@ -40,6 +40,11 @@ def test_the_cookie_is_not_the_token(guarded: Filled) -> None:
     said = answer.headers["set-cookie"].lower()
     assert all(word in said for word in ("httponly", "samesite=strict", "path=/console", "max-age=28800"))
     assert TOKENS["ann"] not in said
+    assert "secure" not in said
+    behind = reader.ask(
+        "sign-in", "POST", data={"token": TOKENS["ann"]}, headers={"X-Forwarded-Proto": "https"}
+    )
+    assert "secure" in behind.headers["set-cookie"].lower()
     assert TOKENS["ann"] not in answer.headers["location"]
     answer = reader.ask("sign-out", "POST")
     assert (answer.status_code, reader.ask("runs").status_code) == (303, 303)

@@ -15,7 +15,15 @@ import pytest
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 
-from kfm.core.errors import BackendUnavailable, GateDenied, KfmError
+from kfm.core.errors import (
+    BackendUnavailable,
+    GateDenied,
+    KfmError,
+    LockHeld,
+    PipelineFailed,
+    UpstreamUnavailable,
+    WindowError,
+)
 from kfm.core.requests import UpdateRequest
 from kfm.core.settings import Source, Webhook
 from kfm.service_ports import Requests
@@ -277,8 +285,27 @@ def test_a_dry_run_is_answered_and_leaves_nothing(desk: Desk) -> None:
     real = encoded(payload(request_uuid="u-1"))
     assert desk.post(kfm(real), real).status_code == 202
     assert len(desk.previews) == 2
-    desk.trouble = GateDenied("The rule says no.")
-    told(desk.post(kfm(body), body), 403, "KFM301")
+
+
+@pytest.mark.req("TRG-4")
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (WindowError, 400),
+        (GateDenied, 403),
+        (PipelineFailed, 422),
+        (UpstreamUnavailable, 503),
+        (LockHeld, 503),
+    ],
+)
+def test_a_preview_that_fails_is_no_failure_of_ours(desk: Desk, error: type[KfmError], status: int) -> None:
+    """Its code and headline are told, and nothing that may quote the data or name a place."""
+    body = encoded(payload(dry_run=True))
+    desk.trouble = error("a value s3cr3t of the data")
+    answer = desk.post(kfm(body), body)
+    document = told(answer, status, error.code)
+    assert document["detail"] == error().message
+    assert "s3cr3t" not in answer.text
 
 
 def test_previews_are_few_at_a_time(desk: Desk) -> None:

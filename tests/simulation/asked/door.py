@@ -14,11 +14,15 @@ from msgspec.structs import replace
 
 from kfm.core.errors import BackendUnavailable, Cancelled, LockHeld, LostLease
 from kfm.core.keys import work_base
-from kfm.core.records import Run, Switch, Window, Work
+from kfm.core.records import Run, Switch, Work
 from kfm.core.requests import UpdateRequest
 from kfm.core.settings import Dataset, Source
+from kfm.core.windows import resolve_window
 from kfm.engine.requests import RunReport, RunRequest
 from kfm.publish.plan import Plan
+from kfm.store.requests import begun, hold
+from kfm.store.rows import run_parameters
+from kfm.store.session import Database, Session
 from kfm.wiring.service import Held
 
 if TYPE_CHECKING:
@@ -76,19 +80,52 @@ class DoorRuns:
     """What one process's dispatcher asks for."""
 
     def __init__(
-        self, world: AskedWorld, process: Process, worker_id: str, held: Held, now_ms: Callable[[], int]
+        self,
+        world: AskedWorld,
+        process: Process,
+        worker_id: str,
+        held: Held,
+        database: Database,
+        now_ms: Callable[[], int],
     ) -> None:
+        self._database = database
         self._world, self._process, self._held = world, process, held
         self._worker_id, self._now_ms = worker_id, now_ms
 
     def run(self, request: UpdateRequest, wish: RunRequest, plan: Plan | None) -> RunReport:
         del plan
         with self._held.holding(request):
-            return self._run(request, work_of(wish, request))
+            return self._run(request, work_of(wish))
 
     def _run(self, request: UpdateRequest, work: Work) -> RunReport:
-        door, base = self._world.door, work_base(work)
-        self._point("door")
+        door = self._world.door
+        entered = self._database.write(lambda session: self._enter(session, request, work))
+        if isinstance(entered, RunReport):
+            return entered
+        run, fence = entered, entered.fence
+        seen = str(door.upstream)
+        for _ in range(STEPS):
+            self._point("work")
+            reason = self._held.cancelled()
+            if reason is not None and door.is_ours(request.dataset_id, fence):
+                door.runs[run.run_id] = replace(run, status="failed", error_code="CANCELLED")
+                door.leave(request.dataset_id, fence)
+                return _report(request, "failed", run=run, error=Cancelled(reason))
+        if not door.is_ours(request.dataset_id, fence):
+            return _report(request, "busy", run=run, error=LostLease("another has it"))
+        done = door.runs[run.run_id] = replace(run, status="success", fingerprint=seen)
+        self._world.database.write(lambda session: session.one("runs.insert", **run_parameters(done)))
+        door.leave(request.dataset_id, fence)
+        if self._world.scheduler.unlucky(self._world.scheduler.chances.fail_after):
+            raise BackendUnavailable("simulated: the promotion's answer was lost")
+        self._point("promoted")
+        return _report(request, "success", run=done)
+
+    def _enter(self, session: Session, request: UpdateRequest, work: Work) -> Run | RunReport:
+        """One transaction, as admission is: the claim is held, and the run is on record with the request."""
+        door, base, claim = self._world.door, work_base(work), (request.request_id, self._worker_id)
+        if not hold(session, claim):
+            return _report(request, "busy", error=LostLease("another has the request"))
         fence = door.take(request.dataset_id, self._worker_id, self._now_ms())
         if fence is None:
             return _report(request, "busy", error=LockHeld("somebody else"))
@@ -102,22 +139,8 @@ class DoorRuns:
             key = request.key if request.kind == "webhook" else f"{base}/{len(door.of_work(base))}"
             run = _new(request, work, base, key, len(door.of_work(base)), self._now_ms())
         run = door.runs[run.run_id] = replace(run, status="running", attempts=run.attempts + 1, fence=fence)
-        seen = str(door.upstream)
-        for _ in range(STEPS):
-            self._point("work")
-            reason = self._held.cancelled()
-            if reason is not None and door.is_ours(request.dataset_id, fence):
-                door.runs[run.run_id] = replace(run, status="failed", error_code="CANCELLED")
-                door.leave(request.dataset_id, fence)
-                return _report(request, "failed", run=run, error=Cancelled(reason))
-        if not door.is_ours(request.dataset_id, fence):
-            return _report(request, "busy", run=run, error=LostLease("another has it"))
-        done = door.runs[run.run_id] = replace(run, status="success", fingerprint=seen)
-        door.leave(request.dataset_id, fence)
-        if self._world.scheduler.unlucky(self._world.scheduler.chances.fail_after):
-            raise BackendUnavailable("simulated: the promotion's answer was lost")
-        self._point("promoted")
-        return _report(request, "success", run=done)
+        begun(session, claim, run.run_id)
+        return run
 
     def _point(self, label: str) -> None:
         self._world.scheduler.point(self._process, label)
@@ -135,9 +158,9 @@ class DoorRuns:
         self._point("look")
         return self._world.door.by_key(key)
 
-    def latest_run(self, wish: RunRequest) -> Run | None:
+    def run_by_id(self, run_id: str) -> Run | None:
         self._point("look")
-        return self._world.door.latest(work_base(work_of(wish)))
+        return self._world.door.runs.get(run_id)
 
     def switches(self) -> Iterable[Switch]:
         return self._world.switches()
@@ -146,12 +169,8 @@ class DoorRuns:
         return self._world.find(source_id)
 
 
-def work_of(wish: RunRequest, request: UpdateRequest | None = None) -> Work:
-    del request
-    spec = str(wish.window_spec)
-    from kfm.core.windows import resolve_window
-
-    window: Window = resolve_window(spec, "UTC", 0)
+def work_of(wish: RunRequest) -> Work:
+    window = resolve_window(str(wish.window_spec), "UTC", 0)
     return Work(source_id=wish.source_id, window=window, partition=None, output_version="1")
 
 

@@ -89,9 +89,12 @@ class AskedWorld:
         return [Switch(scope="dataset:rivers", position="paused", rationale="r", actor="a", set_at_ms=0)]
 
     def _store(self, process: Process) -> SqlStore:
+        return SqlStore(self._database(process))
+
+    def _database(self, process: Process) -> SimDatabase:
         clock = SimClock(self.scheduler, process)
         process.facts.setdefault("workers", set())
-        return SqlStore(SimDatabase(self.database, self.scheduler, process, clock, self.checks.on_commit))
+        return SimDatabase(self.database, self.scheduler, process, clock, self.checks.on_commit)
 
     def _worker_id(self, process: Process) -> str:
         self._numbers += 1
@@ -153,7 +156,7 @@ class AskedWorld:
 
     def _dispatch(self, process: Process, held: Held, rounds: int) -> None:
         store, worker_id = self._store(process), self._worker_id(process)
-        runs = DoorRuns(self, process, worker_id, held, store.now_ms)
+        runs = DoorRuns(self, process, worker_id, held, self._database(process), store.now_ms)
         dispatcher = Dispatcher(store.requests(), runs, worker_id, now_ms=store.now_ms, dead=self.is_dead)
         for _ in range(rounds):
             if dispatcher.step() is None:

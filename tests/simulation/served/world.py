@@ -147,6 +147,9 @@ class ServedWorld:
 
     def _make_up(self, store: SqlStore, schedule: Schedule) -> None:
         states, now_ms = store.schedule_states(), store.now_ms()
+        state = states.states().get(schedule.id)
+        if state is None:
+            return
         rows = states.instants(schedule.id, self.began_ms, EVER_MS, ROWS_MAX)
         planned = backfill(
             schedule,
@@ -155,7 +158,7 @@ class ServedWorld:
             now_ms,
             rows,
             only_missed=True,
-            state=states.states().get(schedule.id),
+            state=state,
             now_ms=now_ms,
             limit=3,
         )

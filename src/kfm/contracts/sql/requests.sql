@@ -90,6 +90,16 @@ RETURNING
   envelope_hash, needs_approval, details, state, outcome, reason, run_id, plan_digest, claimed_by,
   claim_until_ms, tries, cancel, ended_at_ms
 
+-- name: requests.hold
+UPDATE requests SET claimed_by = claimed_by
+WHERE request_id = :request_id AND state = 'running' AND claimed_by = :worker_id
+  AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.run_id = requests.run_id AND runs.status = 'success')
+RETURNING request_id
+
+-- name: requests.begun
+UPDATE requests SET run_id = :run_id
+WHERE request_id = :request_id AND state = 'running' AND claimed_by = :worker_id
+
 -- name: requests.settle
 UPDATE requests SET state = :state, outcome = :outcome, reason = :reason, run_id = :run_id, claimed_by = NULL,
   claim_until_ms = 0, ended_at_ms = :ended_at_ms

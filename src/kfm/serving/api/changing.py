@@ -10,12 +10,11 @@ from kfm.core.records import GovernanceEntry, Window
 from kfm.core.requests import UpdateRequest
 from kfm.core.settings import Source
 from kfm.core.times import parse_rfc3339, rfc3339
-from kfm.core.wording import instant
 from kfm.documents.breakers import breaker_document
 from kfm.documents.held import approval_document, held_document
 from kfm.documents.overview import switch_document
 from kfm.documents.requests import request_document
-from kfm.documents.schedules import state_document
+from kfm.documents.schedules import backfill_document, state_document
 from kfm.serving.api.answers import Problem, missing
 from kfm.serving.api.operations import Asked, Reply
 from kfm.serving.api.service_reading import schedule_of
@@ -179,18 +178,10 @@ def backfill(asked: Asked) -> Any:
     fresh = {one.request_id for one in made}
     return {
         "schedule_id": schedule.id,
-        "instants": [
-            {
-                "instant": instant(one.instant_ms),
-                "window_start": instant(one.window_start_ms),
-                "window_end": instant(one.window_end_ms),
-                "fate": one.fate,
-                "request_id": one.request_id,
-                "had_request": one.has_request,
-                "made": one.request_id in fresh,
-            }
-            for one in planned
-        ],
+        "from": body.start,
+        "to": body.end,
+        "missed_only": body.missed_only,
+        "instants": [{**backfill_document(one), "made": one.request_id in fresh} for one in planned],
         "made": len(made),
         "dry_run": body.dry_run,
     }

@@ -8,7 +8,7 @@ from kfm.core.requests import UpdateRequest
 from kfm.core.schedules import Schedule
 from kfm.core.wording import instant
 from kfm.documents.requests import request_document
-from kfm.documents.schedules import schedule_document, state_document
+from kfm.documents.schedules import expected_document, schedule_document, state_document
 from kfm.serving.api.answers import missing
 from kfm.serving.api.operations import Asked, place_of
 from kfm.serving.api.reading import page, preview_document
@@ -89,16 +89,12 @@ def instants(asked: Asked) -> Any:
         "schedule_id": schedule.id,
         "start": instant(start_ms),
         "end": instant(end_ms),
-        "instants": [
-            {
-                "instant": instant(one.instant_ms),
-                "window_start": instant(one.window_start_ms),
-                "window_end": instant(one.window_end_ms),
-                "fate": one.fate,
-                "request_id": one.request_id,
-                "reason": one.reason,
-            }
-            for one in found
-        ],
+        "instants": [{**expected_document(one), **_ending(asked, one.request_id)} for one in found],
         "more": more,
     }
+
+
+def _ending(asked: Asked, request_id: str | None) -> dict[str, Any]:
+    """How the request that an instant became has ended, or stands."""
+    request = asked.app.ledger.request_reader().request(request_id) if request_id else None
+    return {name: getattr(request, name, None) for name in ("state", "outcome", "run_id")}

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import os
 from functools import cache
-from typing import Any, get_args
+from typing import Any
 
 import kfm
-from kfm.core.schedule_states import Became
 
 _FOLDER = os.path.join(os.path.dirname(os.path.abspath(kfm.__file__)), "contracts", "schemas")
 _TEXT = {"type": "string"}
@@ -81,52 +80,10 @@ def _schedule() -> dict[str, Any]:
     return {**schema, "required": sorted(properties), "properties": properties}
 
 
-def _instants(**more: Any) -> dict[str, Any]:
-    return _object(
-        instant=_AT,
-        window_start=_AT,
-        window_end=_AT,
-        fate={"enum": [*get_args(Became), "unaccounted", "held", "pending", "coming"]},
-        **more,
-    )
-
-
 def _graph() -> dict[str, Any]:
     schema = contract("cli-graph")
     left = {name: value for name, value in schema["properties"].items() if name != "svg"}
     return {**schema, "type": ["object", "null"], "required": sorted(left), "properties": left}
-
-
-def _request() -> dict[str, Any]:
-    return _object(
-        request_id=_TEXT,
-        kind={"enum": ["cron", "webhook", "manual"]},
-        state={"enum": ["open", "running", "awaiting-approval", "done", "cancelled"]},
-        source_id=_TEXT,
-        dataset_id=_TEXT,
-        window_start=_AT,
-        window_end=_AT,
-        actor=_TEXT,
-        claimed_actor=_SOME,
-        rationale=_SOME,
-        ticket=_SOME,
-        correction=_SOME,
-        accepted_at=_AT,
-        not_before=_SOMETIME,
-        schedule_id=_SOME,
-        instant=_SOMETIME,
-        request_uuid=_SOME,
-        envelope_hash=_SOME,
-        needs_approval={"type": "boolean"},
-        plan_digest=_SOME,
-        run_id=_SOME,
-        outcome=_SOME,
-        reason=_SOME,
-        tries=_NUMBER,
-        cancelling=_SOME,
-        ended_at=_SOMETIME,
-        details={"type": "object"},
-    )
 
 
 def shapes() -> dict[str, dict[str, Any]]:
@@ -137,26 +94,16 @@ def shapes() -> dict[str, dict[str, Any]]:
         "attempts": _object(run_id=_TEXT, attempts=_list(_ref("attempt")), retries=_list(_ref("retry"))),
         "nodes": _object(run_id=_TEXT, attempt=_NUMBER, nodes=_list(_ref("attempt")), pipeline=_graph()),
         "provenance": {"type": "object", "required": ["@context"]},
-        "update-request": _request(),
-        "request": _object(request=_ref("update-request")),
-        "requests": _object(requests=_list(_ref("update-request")), more={"type": "boolean"}, next=_SOME),
+        "requests": paged("cli-requests-list"),
         "schedules": _object(schedules=_list(_schedule())),
         "instants": _object(
             schedule_id=_TEXT,
             start=_AT,
             end=_AT,
-            instants=_list(_instants(request_id=_SOME, reason=_SOME)),
+            instants=contract("cli-schedule-history")["properties"]["instants"],
             more={"type": "boolean"},
         ),
         "schedule-state": _object(schedule_id=_TEXT, changed={"type": "boolean"}, **_stand()),
-        "backfill": _object(
-            schedule_id=_TEXT,
-            instants=_list(
-                _instants(request_id=_TEXT, had_request={"type": "boolean"}, made={"type": "boolean"})
-            ),
-            made=_NUMBER,
-            dry_run={"type": "boolean"},
-        ),
         "preview": _object(request_id=_TEXT, run_id=_SOME, plan={"type": "object"}),
         "whoami": _object(
             subject=_SOME,

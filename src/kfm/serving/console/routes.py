@@ -331,5 +331,6 @@ def _set_cookie(response: Response, request: Request, value: str, seconds: int) 
         path=base_of(request) or "/",
         httponly=True,
         samesite="strict",
-        secure=request.url.scheme == "https",
+        # A proxy's word is enough to be stricter.
+        secure="https" in (request.url.scheme, request.headers.get("x-forwarded-proto", "")),
     )

@@ -11,7 +11,7 @@ from kfm.serving.console.views.coverage import Spot, spots
 from kfm.serving.console.visits import Visit
 from kfm.serving.console.words import Word, word
 
-STRIP = 24  # instants of the past that a row shows
+STRIP = 16  # instants of the past that a row shows
 
 
 class Row(Record, frozen=True):
@@ -41,7 +41,8 @@ def row(visit: Visit, schedule: Schedule, state: ScheduleState | None) -> Row:
     from kfm.core.schedules import latest_instants
 
     source = visit.place.settings.source(schedule.source)
-    coming = next_instant(schedule, visit.now_ms) if schedule.enabled else None
+    is_paused = state is not None and state.paused_at_ms is not None
+    coming = next_instant(schedule, visit.now_ms) if schedule.enabled and not is_paused else None
     past = latest_instants(schedule, 0, visit.now_ms + 1, STRIP)
     strip = spots(visit, schedule, state, past[0], visit.now_ms + 1) if past else []
     mark, said = standing(schedule, state)

@@ -130,7 +130,7 @@ def _gate(gate: GateResult, texts: dict[str, str]) -> GateRow:
 
 
 def _passed(gates: list[GateResult], texts: dict[str, str]) -> GateRow:
-    names = ", ".join(gate.gate for gate in gates)
+    names = ", ".join(dict.fromkeys(gate.gate for gate in gates))
     reasons = " ".join(dict.fromkeys(gate.reason for gate in gates))
     return GateRow(gates=names, word=words.word("passed"), reason=reasons, policies=_policies(gates, texts))
 

@@ -1,0 +1,148 @@
+/** The real disk, synchronous: temp, fsync, rename, fsync of the folder. */
+
+import * as fs from "node:fs";
+import { dirname, resolve } from "node:path";
+import { isCode } from "../core/system_errors.mjs";
+import { byPoints } from "../core/wording.mjs";
+
+const FILE_MODE = 0o644;
+const FOLDER_MODE = 0o755;
+
+export class Writer {
+  /** @param {number} descriptor */
+  constructor(descriptor) {
+    this.descriptor = descriptor;
+  }
+
+  /** @param {Uint8Array | string} given */
+  write(given) {
+    const data = typeof given === "string" ? Buffer.from(given) : given;
+    for (let at = 0; at < data.length; ) at += fs.writeSync(this.descriptor, data, at, data.length - at);
+  }
+
+  fsync() {
+    fs.fsyncSync(this.descriptor);
+  }
+
+  close() {
+    if (this.descriptor >= 0) fs.closeSync(this.descriptor);
+    this.descriptor = -1;
+  }
+}
+
+/** Reads at its own place, so that several readers share one file. */
+export class Reader {
+  /** @param {number} descriptor @param {boolean} [owned] */
+  constructor(descriptor, owned = true) {
+    this.descriptor = descriptor;
+    this.owned = owned;
+    this.at = 0;
+  }
+
+  /** @param {number} size @returns {Buffer} empty at the end */
+  read(size) {
+    const data = Buffer.allocUnsafe(size);
+    const got = fs.readSync(this.descriptor, data, 0, size, this.at);
+    this.at += got;
+    return data.subarray(0, got);
+  }
+
+  close() {
+    if (this.owned && this.descriptor >= 0) fs.closeSync(this.descriptor);
+    this.descriptor = -1;
+  }
+}
+
+/** @param {string} path */
+export function create(path) {
+  return new Writer(fs.openSync(path, fs.constants.O_WRONLY | fs.constants.O_CREAT | fs.constants.O_EXCL, FILE_MODE));
+}
+
+/** @param {string} path */
+export const open = (path) => new Reader(fs.openSync(path, fs.constants.O_RDONLY));
+
+/** Also a link that leads nowhere. @param {string} path */
+export function exists(path) {
+  try {
+    fs.lstatSync(path);
+    return true;
+  } catch (error) {
+    if (isCode(error, "ENOENT", "ENOTDIR")) return false;
+    throw error;
+  }
+}
+
+/** @param {string} path */
+export const size = (path) => fs.statSync(path).size;
+/** @param {string} path */
+export const touch = (path) => fs.utimesSync(path, new Date(), new Date());
+/** @param {string} path */
+export const list = (path) => fs.readdirSync(path).sort(byPoints);
+/** @param {string} path */
+export const mkdir = (path) => fs.mkdirSync(path, FOLDER_MODE);
+export const rename = fs.renameSync;
+export const link = fs.linkSync;
+export const symlink = fs.symlinkSync;
+export const unlink = fs.unlinkSync;
+export const rmdir = fs.rmdirSync;
+/** @param {string} path */
+export const readlink = (path) => fs.readlinkSync(path, "utf8");
+
+/** @param {string} path */
+function isFolder(path) {
+  return fs.statSync(path, { throwIfNoEntry: false })?.isDirectory() ?? false;
+}
+
+/** @param {string} path */
+export function fsyncDir(path) {
+  const descriptor = fs.openSync(path || ".", fs.constants.O_RDONLY | fs.constants.O_DIRECTORY);
+  try {
+    fs.fsyncSync(descriptor);
+  } catch (error) {
+    if (!isCode(error, "EINVAL")) throw error; // some file systems have no notion of it
+  } finally {
+    fs.closeSync(descriptor);
+  }
+}
+
+/** Folders with their parents, durably. @param {string} path */
+export function makeDirs(path) {
+  const missing = [];
+  let folder = resolve(path);
+  for (; !isFolder(folder); folder = dirname(folder)) missing.push(folder);
+  try {
+    fsyncDir(dirname(folder)); // whoever made it may have died before its entry was durable
+  } catch (error) {
+    if (!isCode(error, "EACCES", "EPERM")) throw error;
+  }
+  for (const each of missing.reverse()) {
+    try {
+      mkdir(each);
+    } catch (error) {
+      if (!isCode(error, "EEXIST") || !isFolder(each)) throw error;
+    }
+    fsyncDir(dirname(each));
+  }
+}
+
+/** Do it, unless it is gone. @param {() => void} work */
+export function unlessGone(work) {
+  try {
+    work();
+    return true;
+  } catch (error) {
+    if (isCode(error, "ENOENT")) return false;
+    throw error;
+  }
+}
+
+/** A new file in the place of an older one. @param {string} path */
+export function fresh(path) {
+  unlessGone(() => unlink(path));
+  return create(path);
+}
+
+/** Remove a file, a link or a folder with all that is in it; links are not followed. @param {string} path */
+export function removeTree(path) {
+  fs.rmSync(path, { recursive: true, force: true });
+}

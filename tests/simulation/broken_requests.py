@@ -1,0 +1,142 @@
+"""Patches of requests and schedules: what happens to a wish if one guard is missing."""
+
+from __future__ import annotations
+
+from tests.simulation.scheduler import Chances
+from tests.simulation.weather import CRASHES, Patch
+
+_STORE = "kfm.store.requests"
+_ENGINE = "kfm.engine.dispatching"
+# Longer than a claim lasts.
+OVERSLEPT = Chances(crash=0.0, stall=0.03, jump=0.0, fail_before=0.0, fail_after=0.0, stall_ms=180_000)
+LOST = Chances(crash=0.02, stall=0.0, jump=0.0, fail_before=0.0, fail_after=0.05)
+
+REQUESTS = (
+    Patch(
+        "a request is ended by who lost it",
+        _STORE,
+        (),
+        sql=(
+            ("requests.settle", "AND state = 'running' AND claimed_by = :worker_id", "AND :worker_id <> ''"),
+        ),
+        chances=OVERSLEPT,
+    ),
+    Patch(
+        "a request is given back by who lost it",
+        _STORE,
+        (),
+        sql=(
+            ("requests.reopen", "AND state = 'running' AND claimed_by = :worker_id", "AND :worker_id <> ''"),
+        ),
+        chances=OVERSLEPT,
+    ),
+    Patch(
+        "a claim is taken as it was seen long ago",
+        _STORE,
+        (),
+        sql=(("requests.release", "AND claim_until_ms = :until_ms", "AND :until_ms >= 0"),),
+        chances=OVERSLEPT,
+        rule="a claim is taken only from who is lost",
+    ),
+    Patch(
+        "a claim is anybody's",
+        _STORE,
+        (("if until_ms <= now_ms or dead(by)", "if True"),),
+        rule="a claim is taken only from who is lost",
+    ),
+    Patch(
+        "what is claimed is claimed again",
+        _STORE,
+        (),
+        sql=(("requests.claim", "WHERE state = 'open' AND", "WHERE state IN ('open', 'running') AND"),),
+        rule="a claim is taken only from who is lost",
+    ),
+    Patch(
+        "a claim never lapses",
+        _STORE,
+        (("if until_ms <= now_ms or dead(by)", "if False"),),
+        chances=CRASHES,
+        rule="every request has an end",
+    ),
+    Patch(
+        "a repeated wish begins anew",
+        _STORE,
+        (),
+        sql=(("requests.accept", "DO NOTHING", "DO UPDATE SET state = 'open', run_id = NULL"),),
+        rule="an end is final",
+    ),
+    Patch(
+        "what was done is looked for nowhere",
+        _ENGINE,
+        (("        done = self._done_before(request, wish)\n", "        done = None\n"),),
+        chances=LOST,
+        rule="a request is run once",
+    ),
+    Patch(
+        "a run is not on record with its request",
+        _STORE,
+        (("    if claim is not None:\n", "    if False:\n"),),
+        chances=LOST,
+        rule="a request is run once",
+    ),
+    Patch(
+        "what was done meanwhile is begun again",
+        _STORE,
+        (),
+        sql=(("requests.hold", "runs.status = 'success'", "runs.status = 'nothing'"),),
+        chances=OVERSLEPT,
+        rule="a request is run once",
+    ),
+    Patch(
+        "who has lost a request enters for it",
+        _STORE,
+        (),
+        sql=(("requests.hold", "AND state = 'running' AND claimed_by = :worker_id", "AND :worker_id <> ''"),),
+        chances=OVERSLEPT,
+        rule="a request is run once",
+    ),
+    Patch(
+        "who is busy is done",
+        _ENGINE,
+        (('        if report.outcome == "busy":\n', "        if False:\n"),),
+        rule="a request that is done was run",
+    ),
+    Patch(
+        "trouble is an end",
+        _ENGINE,
+        (("        if request.tries >= TRIES_MAX:\n", "        if True:\n"),),
+        chances=LOST,
+        rule="a request that is done was run",
+    ),
+    Patch(
+        "a step is not compared with what was seen",
+        "kfm.store.schedule_states",
+        (),
+        sql=(("schedules.move", "AND version = :seen_version", "AND :seen_version > 0"),),
+    ),
+    Patch(
+        "requests are opened by whoever comes second",
+        "kfm.store.schedule_states",
+        (
+            (
+                "            if not _moved(session, accounting.seen, accounting.state):\n"
+                "                return False\n"
+                "            accept(session, accounting.requests)\n",
+                "            accept(session, accounting.requests)\n"
+                "            if not _moved(session, accounting.seen, accounting.state):\n"
+                "                return False\n",
+            ),
+        ),
+        rule="a scheduled request has its instant",
+    ),
+    Patch(
+        "a cursor moves on without rows",
+        "kfm.store.schedule_states",
+        (
+            (
+                'session.many("instants.insert", [_parameters(one) for one in accounting.instants])',
+                "pass",
+            ),
+        ),
+    ),
+)
