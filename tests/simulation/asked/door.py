@@ -124,8 +124,6 @@ class DoorRuns:
     def _enter(self, session: Session, request: UpdateRequest, work: Work) -> Run | RunReport:
         """One transaction, as admission is: the claim is held, and the run is on record with the request."""
         door, base, claim = self._world.door, work_base(work), (request.request_id, self._worker_id)
-        if not hold(session, claim):
-            return _report(request, "busy", error=LostLease("another has the request"))
         fence = door.take(request.dataset_id, self._worker_id, self._now_ms())
         if fence is None:
             return _report(request, "busy", error=LockHeld("somebody else"))
@@ -135,6 +133,9 @@ class DoorRuns:
                 door.leave(request.dataset_id, fence)
                 return _report(request, "noop", run=run)
             run = None
+        if not hold(session, claim):
+            door.leave(request.dataset_id, fence)
+            return _report(request, "busy", error=LostLease("another has the request"))
         if run is None:
             key = request.key if request.kind == "webhook" else f"{base}/{len(door.of_work(base))}"
             run = _new(request, work, base, key, len(door.of_work(base)), self._now_ms())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kfm.core.records import Record
 from kfm.explain import explain
 from kfm.serving.console.views import telling
-from kfm.serving.console.views.run import allowed
+from kfm.serving.console.views.facts import allowed
 from kfm.serving.console.visits import NotHere, Visit, short
 
 

@@ -6,7 +6,7 @@ from kfm.core.holding import Approval, Held
 from kfm.core.records import Record
 from kfm.core.unit_replies import replay_command
 from kfm.serving.console.views import held as listed
-from kfm.serving.console.views.run import Fact, Next, allowed
+from kfm.serving.console.views.facts import Fact, Next, allowed
 from kfm.serving.console.visits import NotHere, Visit, short
 from kfm.serving.console.words import Word, word
 
@@ -41,7 +41,7 @@ def view(visit: Visit) -> HeldOne:
         message=held.error_message,
         facts=tuple(_facts(visit, held)),
         asked=tuple(map(_asked, asked)),
-        commands=tuple(_commands(held, asked)),
+        commands=tuple(commands(held, asked)),
     )
 
 
@@ -76,7 +76,7 @@ def _asked(approval: Approval) -> Asked:
     )
 
 
-def _commands(held: Held, asked: list[Approval]) -> list[Next]:
+def commands(held: Held, asked: list[Approval]) -> list[Next]:
     if held.state != "held":
         return []
     waiting = [each for each in asked if each.state == "requested"]

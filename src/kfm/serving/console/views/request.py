@@ -9,8 +9,8 @@ from kfm.core.records import Record
 from kfm.core.requests import UpdateRequest
 from kfm.core.wording import span
 from kfm.publish.plan import read, render_text
+from kfm.serving.console.views.facts import Fact, Next, allowed
 from kfm.serving.console.views.requests import Row, row
-from kfm.serving.console.views.run import Fact, Next, allowed
 from kfm.serving.console.visits import NotHere, Visit, short
 
 PREVIEW_LINES_MAX = 400

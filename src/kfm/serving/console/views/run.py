@@ -8,30 +8,18 @@ from kfm.core.times import rfc3339
 from kfm.core.wording import duration, span
 from kfm.explain.runs import READ_MAX, account_of_run
 from kfm.serving.console import words
-from kfm.serving.console.views import run_changes, standing, telling
+from kfm.serving.console.views import held_one, run_changes, standing, telling
+from kfm.serving.console.views.facts import Fact, Next, allowed
 from kfm.serving.console.views.graphs import Graph, NodeSeen, graph
 from kfm.serving.console.views.passes import PassView, pass_view
 from kfm.serving.console.views.timelines import Timeline, timeline, word_of
-from kfm.serving.console.visits import Link, NotForYou, NotHere, Visit, short
+from kfm.serving.console.visits import Link, NotHere, Visit, short
 from kfm.serving.console.words import Word
 
 PREFIX_CHARS_MIN = 4
 SEARCHED_MAX = 10_000
 REQUESTS_SEEN_MAX = 200
 RETRIES_SHOWN_MAX = 200
-
-
-class Fact(Record, frozen=True):
-    name: str
-    text: str
-    at_ms: int | None = None
-    href: str | None = None
-    code: bool = False
-
-
-class Next(Record, frozen=True):
-    command: str
-    why: str
 
 
 class RetryRow(Record, frozen=True):
@@ -121,12 +109,6 @@ def find(visit: Visit, wanted: str) -> Run | None:
     return found[0] if len(found) == 1 else None
 
 
-def allowed(visit: Visit, dataset_id: str) -> None:
-    """All that is on record of a dataset which may not be named would give it away."""
-    if visit.shown.hides(dataset_id):
-        raise NotForYou("The traces of this dataset are for those who have the role operate.")
-
-
 def _facts(visit: Visit, run: Run) -> list[Fact]:
     ended = run.end_time_ms
     took = duration((ended if ended is not None else visit.now_ms) - run.start_time_ms)
@@ -196,10 +178,7 @@ def _commands(visit: Visit, run: Run, word: Word) -> list[Next]:
     found = []
     held = visit.reader.held(state="held", subject=run.run_id, limit=1)
     if held:
-        why = "asks for its release; somebody else approves"
-        found.append(
-            Next(command=f"kfm quarantine release {short(held[0].held_id)} --rationale TEXT", why=why)
-        )
+        found += held_one.commands(held[0], visit.reader.approvals(subject=held[0].held_id))
     elif run.status == "failed":
         found.append(Next(command=standing.retry_command(visit, run), why="tries the same work again"))
     elif run.status == "running":

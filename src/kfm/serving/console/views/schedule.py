@@ -12,7 +12,7 @@ from kfm.core.wording import duration
 from kfm.serving.console.rendering import day, roughly
 from kfm.serving.console.views import schedules
 from kfm.serving.console.views.coverage import DAY_MS, Calendar, Spot, calendar, spots
-from kfm.serving.console.views.run import Fact, Next
+from kfm.serving.console.views.facts import Fact, Next
 from kfm.serving.console.visits import Filter, NotHere, Paging, Visit, chosen
 
 FILTERS = ("from", "days", "page")
@@ -83,10 +83,10 @@ def view(visit: Visit) -> ScheduleView:
 
 
 def _start(visit: Visit, days: int) -> int:
-    """The chosen day; without one, so that some days ahead are shown, too."""
+    """The chosen day; without one, so that a quarter of the days, or a week, lies ahead."""
     text = visit.query.get("from")
     if text is None:
-        return (visit.now_ms // DAY_MS + 1 + AHEAD_DAYS - days) * DAY_MS
+        return (visit.now_ms // DAY_MS + 1 + min(AHEAD_DAYS, days // 4) - days) * DAY_MS
     if not re.fullmatch(r"\d{4}-\d{2}-\d{2}", text, re.ASCII):
         raise UsageError("`from` is a day such as 2026-03-08.")
     try:

@@ -11,7 +11,7 @@ from kfm.serving.console.views.coverage import Spot, spots
 from kfm.serving.console.visits import Visit
 from kfm.serving.console.words import Word, word
 
-STRIP = 16  # instants of the past that a row shows
+STRIP = 14  # instants of the past that a row shows
 
 
 class Row(Record, frozen=True):

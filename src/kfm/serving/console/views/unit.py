@@ -7,7 +7,7 @@ from kfm.core.wording import span
 from kfm.explain.units import account_of_unit
 from kfm.serving.console import words
 from kfm.serving.console.views import telling
-from kfm.serving.console.views.run import Fact, Next, allowed
+from kfm.serving.console.views.facts import Fact, Next, allowed
 from kfm.serving.console.visits import NotHere, Visit
 from kfm.serving.console.words import Word
 
