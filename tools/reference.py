@@ -329,7 +329,7 @@ def api_page() -> str:
         "`Idempotency-Key` makes it safe to send again: the same key and body have the same answer, and are "
         "carried out once; the same key with another body is refused (422). What goes wrong is told as "
         "`application/problem+json`, with the page of the [error](errors.md) as its `type`.\n",
-        "A list that is cut has `more: true`; where it has a `next`, that is the `cursor` of the next page.\n",
+        "A list that is cut has `more: true`; its `next`, if it has one, is the `cursor` of the next page.\n",
     ]
     for tag, about in TAGS.items():
         parts.append(f"## {about}\n")

@@ -52,6 +52,7 @@ def publish(context, seconds):
 """
 STOPPED_S = (CLAIM_MS / 1000 + 0.5, CLAIM_MS / 1000 + 2.5)
 LIFE_S = (0.2, 2.6)  # between two strokes
+START_S = 10.0
 CHANGE_S = 5.0
 SENDERS = 3
 PACE_S = 0.4
@@ -204,6 +205,7 @@ class Campaign:
             senders.start(SENDERS)
             while time.monotonic() - began < seconds:
                 time.sleep(self._rng.uniform(*LIFE_S))
+                self._wait_for_two()
                 self._stroke()
             self._end(senders)
             self._over.set()
@@ -252,6 +254,12 @@ class Campaign:
             self._stopped.pop(place, None)
             self._lose(one)
             self._serves[place] = self._start()
+
+    def _wait_for_two(self) -> None:
+        """On a machine that is busy a start takes its time; those who work are to be killed, too."""
+        until = time.monotonic() + START_S
+        while len(self._ports()) < 2 and time.monotonic() < until:
+            time.sleep(0.05)
 
     def _go_on(self, place: int) -> None:
         del self._stopped[place]

@@ -22,6 +22,7 @@ REAL_SQLITE_EVERY = 20
 LARGE_EVERY = 4  # the others are small: one round, few sources, the same weather, people and rules
 ANNOUNCED_EVERY = 3  # worlds of announced objects; the others are of updates
 SERVED_EVERY = 12  # worlds of services that keep schedules
+ASKED_EVERY = 12  # worlds of requests, those who claim them, and a door
 
 
 def _is_announced(seed: int) -> bool:
@@ -32,15 +33,22 @@ def _is_served(seed: int) -> bool:
     return seed % SERVED_EVERY == 5
 
 
+def _is_asked(seed: int) -> bool:
+    return seed % ASKED_EVERY == 2
+
+
 def _is_on_file(seed: int) -> bool:
     return seed % REAL_SQLITE_EVERY == (REAL_SQLITE_EVERY // 4 if _is_served(seed) else 0)
 
 
 def _live(seed: int) -> Verdict:
     from tests.simulation.announced.seeds import live_announced
+    from tests.simulation.asked.seeds import live_asked
     from tests.simulation.seeds import live
     from tests.simulation.served.seeds import live_served
 
+    if _is_asked(seed):
+        return live_asked(seed)
     if _is_served(seed):
         return live_served(seed, real_sqlite=_is_on_file(seed))
     if _is_announced(seed):

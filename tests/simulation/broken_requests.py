@@ -37,6 +37,7 @@ REQUESTS = (
         (),
         sql=(("requests.release", "AND claim_until_ms = :until_ms", "AND :until_ms >= 0"),),
         chances=OVERSLEPT,
+        first=6,
         rule="a claim is taken only from who is lost",
     ),
     Patch(
@@ -78,6 +79,7 @@ REQUESTS = (
         _STORE,
         (("    if claim is not None:\n", "    if False:\n"),),
         chances=LOST,
+        first=7,
         rule="a request is run once",
     ),
     Patch(
@@ -86,6 +88,7 @@ REQUESTS = (
         (),
         sql=(("requests.hold", "runs.status = 'success'", "runs.status = 'nothing'"),),
         chances=OVERSLEPT,
+        first=40,
         rule="a request is run once",
     ),
     Patch(
@@ -128,6 +131,7 @@ REQUESTS = (
                 "                return False\n",
             ),
         ),
+        first=15,
         rule="a scheduled request has its instant",
     ),
     Patch(

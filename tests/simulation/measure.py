@@ -11,8 +11,8 @@ from pathlib import Path
 
 PACKAGES = ("core", "admission", "publish", "recovery", "engine")
 PERCENT_MIN = 90.0
-# Pipelines of nodes on branches, listings of buckets, and what only tells of units: no world has these,
-# they have tests of their own. Told, not counted.
+# Pipelines of nodes on branches, listings of buckets, how a webhook is read, and what only tells of units:
+# no world has these, they have tests of their own. Told, not counted.
 BESIDE = {
     "engine": (
         "conducting",
@@ -29,6 +29,7 @@ BESIDE = {
     ),
     "core": (
         "branching",
+        "envelopes",
         "history",
         "local_time",
         "passes",
@@ -37,17 +38,21 @@ BESIDE = {
         "trees",
         "unit_replies",
         "unit_story",
+        "webhook_sending",
+        "webhooks",
     ),
 }
 
 
-# Of other packages only what announced objects go through in their worlds.
+# Of other packages only what announced objects and requests go through in their worlds.
 ALSO = {
     "ingest": ("entries", "hearing", "reading", "remembering", "units"),
     "store": (
         "catalogue",
         "replays",
         "replicas",
+        "requests",
+        "schedule_states",
         "unit_counts",
         "unit_intake",
         "unit_lineage",
@@ -86,12 +91,20 @@ def measure(seeds: int, seconds_max: float) -> int:
 
 def _live(seeds: int, seconds_max: float) -> tuple[list[str], int]:
     from tests.simulation.announced.seeds import live_announced
+    from tests.simulation.asked.seeds import live_asked
     from tests.simulation.seeds import live
+    from tests.simulation.served.seeds import live_served
 
     ends = time.monotonic() + seconds_max
     broken: list[str] = []
     for seed in range(seeds):
-        verdicts = (live(seed), live_announced(seed), live_announced(seeds + seed))
+        verdicts = (
+            live(seed),
+            live_announced(seed),
+            live_announced(seeds + seed),
+            live_asked(seed),
+            live_served(seed),
+        )
         broken += [f"seed {each.seed}: {each.violation}" for each in verdicts if each.violation is not None]
         if time.monotonic() > ends:
             return broken, seed + 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import cache
 from typing import Any, NoReturn
 
 import orjson
@@ -97,13 +98,7 @@ def strict_loads(data: bytes, *, bytes_max: int = JSON_BYTES_MAX) -> Any:
     if len(data) > bytes_max:
         raise MalformedJson(f"It has {len(data)} bytes; the limit is {bytes_max}.")
     try:
-        document = json.loads(
-            data.decode("utf-8"),
-            object_pairs_hook=_unique_keys,
-            parse_constant=_refuse_constant,
-            parse_int=_whole_number,
-            parse_float=_finite_number,
-        )
+        document = _decoder().decode(data.decode("utf-8"))
     except UnicodeDecodeError as error:
         raise MalformedJson(f"Byte {error.start} is not UTF-8.") from error
     except json.JSONDecodeError as error:
@@ -118,6 +113,17 @@ def strict_loads(data: bytes, *, bytes_max: int = JSON_BYTES_MAX) -> Any:
 
 
 # --- inside --------------------------------------------------------------------------
+
+
+@cache
+def _decoder() -> json.JSONDecoder:
+    """Made once: it costs as much as reading a small document."""
+    return json.JSONDecoder(
+        object_pairs_hook=_unique_keys,
+        parse_constant=_refuse_constant,
+        parse_int=_whole_number,
+        parse_float=_finite_number,
+    )
 
 
 def _is_plain(document: Any, *, also: type | None = None) -> bool:

@@ -38,6 +38,12 @@ _STATUS = "/api/v1/requests/"
 _RETRY = {"Retry-After": str(RETRY_SECONDS)}
 _WANTED = frozenset({*(name.encode() for name in HEADERS), b"content-type", b"content-length"})
 
+_ACCEPTED_HEADERS = (
+    (b"content-type", JSON.encode()),
+    (b"cache-control", b"no-cache"),
+    (b"x-content-type-options", b"nosniff"),
+)
+
 Accept = Callable[[UpdateRequest], Awaitable[Accepted]]
 Preview = Callable[[UpdateRequest], Awaitable[dict[str, Any]]]
 
@@ -127,7 +133,7 @@ class Hooks:
             return _reused(first)
         address = f"{scope.get('root_path', '')}{_STATUS}{request.request_id}"
         document = {"request_id": request.request_id, "status": "accepted", "status_url": address}
-        return answer(document, JSON, 202, {"Location": address})
+        return _AcceptedResponse(msgspec.json.encode(document), address)
 
     def _discreet(self, envelope: Envelope) -> Envelope:
         said = {
@@ -155,6 +161,20 @@ class Hooks:
         if refusal.status in (408, 413):
             headers["Connection"] = "close"  # the rest is not worth reading
         return problem(refusal.status, refusal.detail, refusal.code, headers)
+
+
+class _AcceptedResponse(Response):
+    """What most requests get, without what a response of any kind could need."""
+
+    def __init__(self, body: bytes, address: str) -> None:
+        self.status_code = 202
+        self.background = None
+        self.body = body
+        self.raw_headers = [
+            *_ACCEPTED_HEADERS,
+            (b"location", address.encode("latin-1", "replace")),
+            (b"content-length", b"%d" % len(body)),
+        ]
 
 
 def hook_routes(hooks: Hooks) -> list[Route]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,9 @@ pytestmark = pytest.mark.req("UPD-13")
 CRON = """\
 version: 1
 schedules:
-  - {id: hours, source: hourly, cron: "0 * * * *", missed: {run: none}}
-  - {id: letting-go, source: hourly, cron: "0 * * * *", while_paused: drop}
-  - {id: days, source: daily, cron: "0 1 * * *"}
+  - {id: hours, source: hourly, cron: "MINUTE * * * *", missed: {run: none}}
+  - {id: letting-go, source: hourly, cron: "MINUTE * * * *", while_paused: drop}
+  - {id: days, source: daily, cron: "MINUTE HOUR * * *"}
 """
 Kfm = Callable[..., Called]
 Valid = Callable[[str, Any], None]
@@ -29,8 +30,10 @@ HOUR_MS = 3_600_000
 
 @pytest.fixture(autouse=True)
 def cron(project: Path) -> Path:
-    path = project / "cron.yml"
-    path.write_text(CRON)
+    path, now = project / "cron.yml", datetime.now(UTC)
+    # Nothing fires while a test looks on.
+    minute, hour = str((now.minute + 30) % 60), str((now.hour + 12) % 24)
+    path.write_text(CRON.replace("MINUTE", minute).replace("HOUR", hour))
     (project / "incoming" / "a.txt").write_text("a")
     with (project / "kfm.yml").open("a") as file:
         file.write("serve: {runners: 1}\n")

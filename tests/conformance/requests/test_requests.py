@@ -52,6 +52,22 @@ def test_accepted_once(open_store: Open) -> None:
     assert requests.request("nowhere") is None
 
 
+def test_who_asked_is_on_record_with_it(open_store: Open) -> None:
+    """An entry is made with the request that is new, and with the cancelling that landed; else none is."""
+    store = open_store()
+    requests, request = store.requests(), made("a", kind="manual", actor="ann")
+
+    def entry(kind: str) -> GovernanceEntry:
+        return GovernanceEntry(kind=kind, subject="rivers", actor="ann", recorded_at_ms=1, rationale="why")
+
+    for _ in range(2):
+        requests.accept([request], entry("asked"))
+    assert requests.cancel(request.request_id, "not needed", entry("cancelled"))
+    assert not requests.cancel(request.request_id, "again", entry("cancelled"))
+    assert not requests.cancel("nowhere", "again", entry("cancelled"))
+    assert sorted(one.kind for one in store.governance()) == ["asked", "cancelled"]
+
+
 @pytest.mark.req("TRG-2")
 def test_claimed_by_one(open_store: Open, kind: str) -> None:
     """However many ask at once, each request is handed to one of them."""

@@ -41,6 +41,21 @@ def test_an_empty_ledger_answers(desk: Desk) -> None:
     assert abs(store.now_ms() - store.now_ms()) < 60_000
 
 
+def test_runs_page_by_page(desk: Desk) -> None:
+    """From the last one of a page the next goes on: each run once, also of those that began together."""
+    for number in range(7):
+        run = new_run(f"r{number}", start_time_ms=START_MS + number // 3)
+        assert desk.admit(run, scope=f"dataset:{number}").run is not None
+    whole = desk.store.runs()
+    found, before = [], None
+    while page := desk.store.runs(before=before, limit=2):
+        found += page
+        before = (page[-1].start_time_ms, page[-1].run_id)
+    assert found == whole
+    assert len(found) == 7
+    assert [run.run_id for run in desk.store.runs(since_ms=START_MS + 2)] == [whole[0].run_id]
+
+
 def test_runs_are_found_by_what_they_are(desk: Desk) -> None:
     """Newest first, filtered by dataset, source and status, bounded."""
     for number in range(5):

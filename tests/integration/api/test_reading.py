@@ -215,3 +215,30 @@ def test_nothing_yet(tmp_path: Path) -> None:
     assert world.get("/requests")["requests"] == []
     assert world.get("/status")["headline"]["state"] == "empty"
     assert [one["schedule_id"] for one in world.get("/schedules")["schedules"]] == ["river-daily"]
+
+
+def test_previews_that_were_kept(tmp_path: Path) -> None:
+    """What a request was about to change can be read as it was kept, by its request and by its run."""
+    from kfm.engine.dispatching import Dispatcher
+    from kfm.wiring.service import Held, ServedRuns
+    from tests.integration.service.project import asked
+
+    world = World(tmp_path / "p")
+    app = world.opened()
+    request = asked("one")
+    app.kernel.store.requests().accept([request])
+    app.liveness.claim(app.kernel.worker_id)
+    Dispatcher(
+        app.kernel.store.requests(),
+        ServedRuns(app, Held()),
+        app.kernel.worker_id,
+        now_ms=app.kernel.store.now_ms,
+        dead=app.liveness.is_dead,
+    ).step()
+    app.close()
+    done = world.get(f"/requests/{request.request_id}")["request"]
+    assert (done["state"], done["outcome"]) == ("done", "success")
+    preview = world.get(f"/requests/{request.request_id}/preview", "cy")
+    assert preview == world.get(f"/runs/{done['run_id']}/preview", "cy")
+    assert preview["plan"]["digest"] == done["plan_digest"]
+    assert preview["plan"]["tally"]["added"] == 1

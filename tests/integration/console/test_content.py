@@ -44,7 +44,7 @@ def test_a_run_is_explained_from_its_records(reader: Reader, filled: Filled) -> 
     text = reader.page(f"runs/{filled.failed_id}").text.replace(" .", ".")
     for sentence in account.chain[:4]:
         assert sentence.text.replace("`", "")[:60] in text
-    assert "kfm quarantine release" in text
+    assert "kfm approve" in text  # its release was asked for, and needs somebody else
 
 
 def test_coverage_is_drawn_from_what_was_expected(reader: Reader) -> None:
@@ -153,3 +153,15 @@ def test_nothing_yet_is_told_so_that_it_teaches(tmp_path_factory: pytest.TempPat
         ("audit", "nothing is ever changed"),
     ):
         assert hint in reader.page(path).text, path
+
+
+def test_a_schedule_that_fires_too_often_is_cut_and_says_so(filled: Filled) -> None:
+    """Of what fires each minute only as many days are shown as have room, and the page says so."""
+    from kfm.core.schedules import Schedule
+    from kfm.wiring.service import ServedPlace
+
+    often = Schedule(id="minutely", source="river", every_ms=60_000)
+    reader = Reader(ServedPlace(filled.loaded, [often]))
+    text = reader.page("schedules/minutely").text
+    assert "It fires too often for 28 days: 6 are shown." in text
+    assert "8640 instants expected" in text

@@ -85,6 +85,28 @@ def test_a_lost_runner_changes_nothing_twice(kind: str, app: App, loaded: Loaded
     assert len(app.ledger.runs()) == 1
 
 
+@pytest.mark.req("TRG-2")
+@pytest.mark.parametrize("kind", ["webhook", "cron"])
+def test_a_runner_that_overslept_begins_nothing(kind: str, app: App, loaded: Loaded) -> None:
+    """Who was stopped between its claim and the door finds that the request is another's, or done, also if
+    upstream has moved on: it gets no second run."""
+    request = asked("one", **({} if kind == "webhook" else {"kind": kind, "request_uuid": None}))
+    store = app.kernel.store
+    store.requests().accept([request])
+    (claimed,) = store.requests().claim("stopped", -1, app.liveness.is_dead)  # it has lapsed already
+    (taken,) = store.requests().claim("other", 60_000, app.liveness.is_dead)
+    late = ServedRuns(app, Held()).run(claimed, _wish(claimed), None)
+    assert (late.outcome, late.run) == ("busy", None)
+    done = ServedRuns(app, Held()).run(taken, _wish(taken), None)
+    assert done.outcome == "success"
+    Path(loaded.folder, "incoming", "b.csv").write_text("day,flow\n2,3\n")
+    again = ServedRuns(app, Held()).run(taken, _wish(taken), None)
+    assert (again.outcome, again.run) == ("busy", None)
+    assert done.run is not None
+    assert now(app, request).run_id == done.run.run_id
+    assert len(app.ledger.runs()) == 1
+
+
 def _wish(request: UpdateRequest) -> object:
     from kfm.engine.dispatching import wish_of
 

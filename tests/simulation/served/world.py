@@ -246,7 +246,7 @@ class Stub:
     def run_by_key(self, _key: str) -> Run | None:
         return None
 
-    def latest_run(self, _wish: RunRequest) -> Run | None:
+    def run_by_id(self, _run_id: str) -> Run | None:
         return None
 
     def switches(self) -> Iterable[Switch]:

@@ -61,7 +61,10 @@ def retry(asked: Asked) -> Any:
     if run.status != "failed":
         word = "has succeeded" if run.status == "success" else "is under way"
         raise Problem(409, f"The run {word}: there is nothing to retry.")
-    require_retriable(app, run)
+    try:
+        require_retriable(app, run)
+    except OSError as error:  # its pipeline's file
+        raise UsageError(f"What its work is made of can't be read: {error.strerror}.") from None
     spent = is_spent(run, app.ledger.retry_state(run.run_id), app.store.now_ms())
     if spent and asked.body.ticket is None:
         raise BudgetSpent("A new budget is granted for a rationale and a ticket.")

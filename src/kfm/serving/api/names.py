@@ -34,7 +34,9 @@ class Names:
             head.dataset_id for head in self._app.ledger.heads()
         }
         hidden = {name for name in known if self.hides(name)}
-        return frozenset(hidden | {source.id for source in settings.sources if source.dataset in hidden})
+        titles = {dataset.title for dataset in settings.datasets if dataset.id in hidden}
+        sources = {source.id for source in settings.sources if source.dataset in hidden}
+        return frozenset(hidden | sources | {title for title in titles if title})
 
     def hides(self, dataset_id: str) -> bool:
         """Is this a dataset whose name is not for whoever asks?"""

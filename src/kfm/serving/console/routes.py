@@ -80,7 +80,7 @@ PAGES = (
     Page("calls/{invocation_id}", call.view, "call.html", "Call", (), "Runs"),
     Page("pipelines", passes.view, "passes.html", "Pipelines", passes.FILTERS, "Pipelines"),
     Page("pipelines/{run_id}", passes.view_one, "pass.html", "Pass", (), "Pipelines"),
-    Page("schedules", schedules.view, "schedules.html", "Schedules", (), "Schedules"),
+    Page("schedules", schedules.view, "schedules.html", "Schedules", schedules.FILTERS, "Schedules"),
     Page(
         "schedules/{schedule_id}", schedule.view, "schedule.html", "Schedule", schedule.FILTERS, "Schedules"
     ),

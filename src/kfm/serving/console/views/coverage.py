@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from itertools import islice
 
 from kfm.core.records import Record
+from kfm.core.requests import UpdateRequest
 from kfm.core.schedule_coverage import Expected, coverage
 from kfm.core.schedule_states import ScheduleState
-from kfm.core.schedules import Schedule
+from kfm.core.schedules import Schedule, instants
 from kfm.serving.console import words
 from kfm.serving.console.visits import Visit
 from kfm.serving.console.words import Word, word
 
 ROWS_MAX = 10_000
-SPOTS_MAX = 5_000
+SPOTS_MAX = 10_000
+SINGLY_MAX = 100  # requests that are asked for one by one
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 LABEL, TOP, ROW = 92, 22, 28
 HOUR_WIDTH, DAY_WIDTH = 28, 52
@@ -79,11 +82,25 @@ def spots(
         late_ms=round(visit.place.settings.serve.late_seconds * 1000),
         limit=SPOTS_MAX,
     )
-    return [_spot(visit, each, watched_ms) for each in expected]
+    wanted = [each.request_id for each in expected if each.request_id]
+    asked = _requests(visit, schedule.id, wanted)
+    return [_spot(visit, each, watched_ms, asked) for each in expected]
 
 
-def _spot(visit: Visit, each: Expected, watched_ms: int | None) -> Spot:
-    found = visit.reader.request_reader().request(each.request_id) if each.request_id else None
+def _requests(visit: Visit, schedule_id: str, wanted: list[str]) -> dict[str, UpdateRequest]:
+    reader = visit.reader.request_reader()
+    found = {}
+    if len(wanted) > SINGLY_MAX:
+        found = {each.request_id: each for each in reader.requests(schedule_id=schedule_id, limit=ROWS_MAX)}
+    for name in wanted:
+        each = found.get(name) or reader.request(name)
+        if each is not None:
+            found[name] = each
+    return found
+
+
+def _spot(visit: Visit, each: Expected, watched_ms: int | None, asked: dict[str, UpdateRequest]) -> Spot:
+    found = asked.get(each.request_id) if each.request_id else None
     if found is not None:
         mark, reason = words.of_request(found.state, found.outcome), found.reason or each.reason or ""
     elif each.fate == "unaccounted" and (watched_ms is None or each.instant_ms < watched_ms):
@@ -99,6 +116,12 @@ def _spot(visit: Visit, each: Expected, watched_ms: int | None) -> Spot:
         href=visit.at("requests", found.request_id) if found else None,
         title=f"{_clock(each.instant_ms)} UTC: {mark.text}",
     )
+
+
+def fitting_days(schedule: Schedule, start_ms: int, days: int) -> int:
+    """So many days of a span that their instants can be shown; one at least."""
+    beyond = next(islice(instants(schedule, start_ms, start_ms + days * DAY_MS), SPOTS_MAX, None), None)
+    return days if beyond is None else max((beyond - start_ms) // DAY_MS, 1)
 
 
 def calendar(found: list[Spot], start_ms: int, end_ms: int, now_ms: int) -> Calendar:

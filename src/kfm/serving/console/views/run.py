@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from kfm.core.evidence import Attempt
 from kfm.core.records import Record, Run
 from kfm.core.times import rfc3339
@@ -16,7 +18,7 @@ from kfm.serving.console.views.timelines import Timeline, timeline, word_of
 from kfm.serving.console.visits import Link, NotHere, Visit, short
 from kfm.serving.console.words import Word
 
-PREFIX_CHARS_MIN = 4
+_PREFIX = re.compile(r"[0-9a-f-]{4,36}", re.ASCII | re.IGNORECASE)
 SEARCHED_MAX = 10_000
 REQUESTS_SEEN_MAX = 200
 RETRIES_SHOWN_MAX = 200
@@ -103,7 +105,7 @@ def view(visit: Visit) -> RunView:
 def find(visit: Visit, wanted: str) -> Run | None:
     """By its id, or by the beginning of it if that is enough to tell."""
     run = visit.reader.run(wanted)
-    if run is not None or len(wanted) < PREFIX_CHARS_MIN:
+    if run is not None or not _PREFIX.fullmatch(wanted):
         return run
     found = [each for each in visit.reader.runs(limit=SEARCHED_MAX) if each.run_id.startswith(wanted.lower())]
     return found[0] if len(found) == 1 else None

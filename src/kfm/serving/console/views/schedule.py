@@ -11,7 +11,15 @@ from kfm.core.schedules import Schedule
 from kfm.core.wording import duration
 from kfm.serving.console.rendering import day, roughly
 from kfm.serving.console.views import schedules
-from kfm.serving.console.views.coverage import DAY_MS, Calendar, Spot, calendar, spots
+from kfm.serving.console.views.coverage import (
+    DAY_MS,
+    SPOTS_MAX,
+    Calendar,
+    Spot,
+    calendar,
+    fitting_days,
+    spots,
+)
 from kfm.serving.console.views.facts import Fact, Next
 from kfm.serving.console.visits import Filter, NotHere, Paging, Visit, chosen
 
@@ -28,6 +36,7 @@ class ScheduleView(Record, frozen=True):
     facts: tuple[Fact, ...]
     filters: tuple[Filter, ...]
     clear: str
+    cut: str
     calendar: Calendar
     spots: tuple[Spot, ...]
     paging: Paging
@@ -43,7 +52,8 @@ def view(visit: Visit) -> ScheduleView:
     schedule = next((each for each in visit.place.schedules if each.id == wanted), None)
     if schedule is None:
         raise NotHere("No schedule has that name. `kfm schedule list` has them.")
-    days = int(visit.choice("days", DAYS) or DAYS_DEFAULT)
+    wished = int(visit.choice("days", DAYS) or DAYS_DEFAULT)
+    days = fitting_days(schedule, _start(visit, wished), wished)
     start_ms = _start(visit, days)
     end_ms = start_ms + days * DAY_MS
     state = visit.reader.schedule_reader().states().get(schedule.id)
@@ -60,11 +70,12 @@ def view(visit: Visit) -> ScheduleView:
             Filter(
                 name="days",
                 label="Days",
-                value=str(days),
-                options=chosen("days", "Days", DAYS, str(days)).options[1:],
+                value=str(wished),
+                options=chosen("days", "Days", DAYS, str(wished)).options[1:],
             ),
         ),
         clear=visit.href(visit.path),
+        cut=_cut(wished, days, len(found)),
         calendar=calendar(found, start_ms, end_ms, visit.now_ms),
         spots=tuple(listed[:ROWS]),
         paging=Paging(
@@ -80,6 +91,13 @@ def view(visit: Visit) -> ScheduleView:
         later=visit.with_query(**{"from": day(end_ms), "page": None}),
         commands=tuple(_commands(schedule, state is not None and state.paused_at_ms is not None)),
     )
+
+
+def _cut(wished: int, days: int, found: int) -> str:
+    """What is said where it fires too often for all that was asked for."""
+    if found >= SPOTS_MAX:
+        return f"It fires too often: only its first {SPOTS_MAX:,} instants from there on are shown."
+    return f"It fires too often for {wished} days: {days} are shown." if days < wished else ""
 
 
 def _start(visit: Visit, days: int) -> int:

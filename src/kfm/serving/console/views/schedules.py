@@ -8,9 +8,10 @@ from kfm.core.schedule_states import ScheduleState
 from kfm.core.schedules import Schedule, next_instant
 from kfm.core.wording import duration, moment
 from kfm.serving.console.views.coverage import Spot, spots
-from kfm.serving.console.visits import Visit
+from kfm.serving.console.visits import ROWS, Paging, Visit, paged
 from kfm.serving.console.words import Word, word
 
+FILTERS = ("page",)
 STRIP = 14  # instants of the past that a row shows
 
 
@@ -30,11 +31,16 @@ class Row(Record, frozen=True):
 
 class SchedulesView(Record, frozen=True):
     rows: tuple[Row, ...]
+    paging: Paging
 
 
 def view(visit: Visit) -> SchedulesView:
     states = visit.reader.schedule_reader().states()
-    return SchedulesView(rows=tuple(row(visit, each, states.get(each.id)) for each in visit.place.schedules))
+    found = visit.place.schedules[(visit.page() - 1) * ROWS :]
+    return SchedulesView(
+        rows=tuple(row(visit, each, states.get(each.id)) for each in found[:ROWS]),
+        paging=paged(visit, len(found), "schedule"),
+    )
 
 
 def row(visit: Visit, schedule: Schedule, state: ScheduleState | None) -> Row:

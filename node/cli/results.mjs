@@ -1,0 +1,152 @@
+/** How the results of `run` are told: lines for people, documents for programs. */
+
+import { join, relative } from "node:path";
+import { codeOf } from "../core/errors.mjs";
+import { FIRST_CHECK, checkText } from "../core/gates.mjs";
+import { contract } from "../core/contracts.mjs";
+import { duration, instant, oneLine, shortId, span } from "../core/wording.mjs";
+import { isUnchanged, planLines } from "../publisher/plan.mjs";
+
+const CHECKS_SHOWN_MAX = 10;
+const COLOURS = /** @type {Record<string, number>} */ ({ published: 32, unchanged: 32, planned: 36, blocked: 33, busy: 33, failed: 31 });
+const SIGN_COLOURS = /** @type {Record<string, number>} */ ({ "+": 32, "~": 33, "-": 31, "!": 31 });
+
+/** @param {string} text @param {number | undefined} colour */
+const styled = (text, colour) => (colour === undefined ? text : `\x1b[${colour}m${text}\x1b[0m`);
+
+/** @param {any} report @returns {number} */
+export function exitCode(report) {
+  if (report.error) return report.error.exitCode;
+  if ((report.projections ?? []).some((/** @type {any} */ one) => one.error && !isPutOff(one.error))) return 4;
+  return /** @type {Record<string, number>} */ ({ failed: 1, refused: 3, busy: 5 })[report.outcome] ?? 0;
+}
+
+/** With several sources the worst ending decides. @param {number[]} codes */
+export function worst(codes) {
+  /** @type {number[]} */
+  const order = contract("tables/run-command.json").worst_first;
+  return codes.length ? /** @type {number} */ (codes.toSorted((a, b) => order.indexOf(a) - order.indexOf(b))[0]) : 0;
+}
+
+/** Nobody was called, because the target's provider is left alone. @param {any} error */
+const isPutOff = (error) => error.code === codeOf("CircuitOpen");
+
+/** Result lines of one call. They are printed one by one, and still stand in columns. */
+export class Lineup {
+  /** @param {import("../config/load.mjs").Loaded} loaded @param {string[]} sourceIds */
+  constructor(loaded, sourceIds) {
+    const datasets = sourceIds.map((id) => loaded.source(id).dataset);
+    this.names = new Map(sourceIds.map((id, at) => [id, datasets.filter((one) => one === datasets[at]).length > 1 ? `${datasets[at]} from ${id}` : datasets[at]]));
+    this.aligned = sourceIds.length > 1;
+  }
+
+  /** @param {any} report */
+  line(report) {
+    const parts = [
+      this.names.get(report.sourceId),
+      report.windowEndMs ? span(report.windowStartMs, report.windowEndMs) : "-",
+      versionOf(report),
+      report.run ? `run ${shortId(report.run.run_id)}` : "no run",
+    ];
+    const widths = [Math.max(...[...this.names.values()].map((name) => name.length)), 39, 12, 17];
+    const shown = this.aligned ? parts.map((part, at) => part.padEnd(/** @type {number} */ (widths[at]))) : parts;
+    return styled([report.word.padEnd(9), ...shown, duration(report.durationMs)].join("  "), COLOURS[report.word]);
+  }
+}
+
+/** @param {any} report */
+function versionOf(report) {
+  const has = report.sequence !== null && report.sequence !== undefined;
+  if (report.word === "planned") return has ? `on version ${report.sequence}` : "no version";
+  return has ? `version ${report.sequence}` : "-";
+}
+
+/** @param {any} report */
+export function colouredPlan(report) {
+  if (!report.plan) return [];
+  return planLines(report.plan).map((line) => styled(line, line.startsWith("  ") ? SIGN_COLOURS[line.trim().slice(0, 1)] : undefined));
+}
+
+/** Why it ended like this, and the way out. @param {any} report @param {boolean} verbose @returns {string[]} */
+export function remarks(report, verbose) {
+  const lines = [];
+  if (report.error) lines.push(...failureLines(report));
+  else if (saysMore(report) || verbose) lines.push(`  ${oneLine(report.reason)}`);
+  for (const one of report.projections ?? []) {
+    if (!one.error) continue;
+    if (isPutOff(one.error)) lines.push(`put off: ${one.target} is shown later, with \`kfm project\`: ${oneLine(one.error.message)}`);
+    else lines.push(`error ${one.error.code}: ${one.error.message}`, `fix: ${one.error.remedy}`);
+  }
+  return verbose ? [...lines, ...details(report)] : lines;
+}
+
+/** Does the reason say more than the word does? @param {any} report */
+function saysMore(report) {
+  if (report.outcome === "noop") return false;
+  const again = report.run && (report.run.attempts > 1 || report.run.revision > 0);
+  return again || ["refused", "busy", "failed"].includes(report.outcome) || report.word === "unchanged";
+}
+
+/** What went wrong, and the way out. @param {any} error @returns {[string, string]} */
+export function errorLines(error) {
+  const message = error.message.split("\n").map(oneLine).join("\n");
+  return [`error ${error.code}: ${message}`, `fix: ${error.wayOut}`];
+}
+
+/** The error, each failed check on a line of its own, the way out, and where to read on. @param {any} report */
+function failureLines(report) {
+  const [told, fix] = errorLines(report.error);
+  const checks = (report.failedChecks ?? []).map(checkText);
+  const lines = [];
+  if (checks.length > 1 && told.includes(FIRST_CHECK)) {
+    lines.push(`${told.slice(0, told.indexOf(FIRST_CHECK))}:`, ...checks.slice(0, CHECKS_SHOWN_MAX).map((/** @type {string} */ check) => `  ${oneLine(check)}`));
+    if (checks.length > CHECKS_SHOWN_MAX) lines.push(`  … and ${checks.length - CHECKS_SHOWN_MAX} more in the event log`);
+    lines.push(fix);
+  } else lines.push(told, fix);
+  if (report.advice) lines.push(`note: ${oneLine(report.advice)}`);
+  if (report.artifactsDir) {
+    const path = join(report.artifactsDir, "event_log.jsonl");
+    const near = relative(process.cwd(), path);
+    lines.push(`log: ${near.length < path.length ? near : path}`);
+  }
+  return lines;
+}
+
+/** @param {any} report */
+function details(report) {
+  const lines = (report.gates ?? []).map((/** @type {any} */ gate) => `  gate ${gate.gate}: ${gate.overridden ? "overridden" : gate.allowed ? "allowed" : "refused"}: ${oneLine(gate.reason)}`);
+  for (const one of report.projections ?? []) if (!one.error) lines.push(`  target ${one.target} shows version ${one.sequence ?? "None"}`);
+  if (report.run) lines.push(`  run ${report.run.run_id}, revision ${report.run.revision}`);
+  if (report.artifactsDir) lines.push(`  artifacts in ${report.artifactsDir}`);
+  return lines;
+}
+
+/** The JSON shape of one result. @param {any} report */
+export function reportDocument(report) {
+  return {
+    outcome: report.outcome,
+    word: report.word,
+    source_id: report.sourceId,
+    dataset_id: report.datasetId,
+    window_start: report.windowEndMs ? instant(report.windowStartMs) : null,
+    window_end: report.windowEndMs ? instant(report.windowEndMs) : null,
+    run_id: report.run?.run_id ?? null,
+    invocation_id: report.invocationId ?? null,
+    reason: report.reason,
+    error: report.error?.asDocument() ?? null,
+    advice: report.advice ?? null,
+    gates: (report.gates ?? []).map((/** @type {any} */ one) => ({ gate: one.gate, allowed: one.allowed, reason: one.reason, policy_ids: one.policy_ids, overridable: one.overridable, overridden: one.overridden, halts: one.halts })),
+    failed_checks: (report.failedChecks ?? []).map(({ name, path, detail }) => ({ name, path, detail })),
+    version: report.sequence ?? null,
+    version_id: report.versionId ?? null,
+    projections: report.projections ?? [],
+    artifacts: report.artifactsDir ?? null,
+    plan: report.plan ? planDocument(report.plan) : null,
+    duration_ms: report.durationMs,
+  };
+}
+
+/** @param {import("../publisher/plan.mjs").Plan} plan */
+function planDocument(plan) {
+  return { unchanged: isUnchanged(plan), ...plan };
+}
