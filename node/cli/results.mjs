@@ -148,5 +148,6 @@ export function reportDocument(report) {
 
 /** @param {import("../publisher/plan.mjs").Plan} plan */
 function planDocument(plan) {
-  return { unchanged: isUnchanged(plan), ...plan };
+  const { digest, base_sequence, version_id, fingerprint, made_at, tally } = plan.header;
+  return { digest, base_version: base_sequence, version_id, fingerprint, made_at, unchanged: isUnchanged(plan), tally, changes: plan.changes };
 }

@@ -278,6 +278,11 @@ export class App {
     return describe(source, loaded.dataset(source.dataset), window, version, trigger, this.settings.environment);
   }
 
+  /** @param {string} path */
+  openPlan(path) {
+    return openPlan(path);
+  }
+
   /** @param {any} request */
   run(request) {
     const plan = request.planPath === null ? null : openPlan(request.planPath);
@@ -330,6 +335,7 @@ function isFilled(path) {
 
 /** Where lineage events go: OpenLineage's own variables beat the file. @param {any} settings @param {Record<string, string | undefined>} environ */
 function exportOf(settings, environ) {
+  if (settings.lineage.export === "none") return "none";
   const kind = environ.OPENLINEAGE__TRANSPORT__TYPE ?? "http";
   const off = kind === "noop" || (environ.OPENLINEAGE_DISABLED ?? "").trim().toLowerCase() === "true";
   return off ? "none" : settings.lineage.export;

@@ -28,6 +28,9 @@ class RequestReader(Protocol):
     def find(self, start: str, limit: int = 2) -> list[UpdateRequest]:
         """Those whose id begins so."""
 
+    def of_run(self, run_id: str, limit: int = 50) -> list[UpdateRequest]:
+        """Those that a run answered, the oldest first."""
+
     def unsettled_of(self, schedule_id: str) -> list[UpdateRequest]:
         """Those of a schedule that have no end yet, the oldest first."""
 
@@ -52,7 +55,8 @@ class Requests(RequestReader, Protocol):
     def claim(
         self, worker_id: str, claim_ms: int, dead: Callable[[str], bool], limit: int = 1
     ) -> list[UpdateRequest]:
-        """Some that are due, ours from now on; also of those whose runner is dead or let its claim lapse."""
+        """Some that are due, ours from now on; also of those whose runner is dead or let its claim lapse.
+        None of a dataset that a request is running for: it would only find the door shut."""
 
     def renew(self, request: UpdateRequest, claim_ms: int) -> UpdateRequest | None:
         """Ours for longer, as it stands now; None: it is not ours any more."""

@@ -37,7 +37,7 @@ REQUESTS = (
         (),
         sql=(("requests.release", "AND claim_until_ms = :until_ms", "AND :until_ms >= 0"),),
         chances=OVERSLEPT,
-        first=6,
+        first=12,
         rule="a claim is taken only from who is lost",
     ),
     Patch(
@@ -50,7 +50,10 @@ REQUESTS = (
         "what is claimed is claimed again",
         _STORE,
         (),
-        sql=(("requests.claim", "WHERE state = 'open' AND", "WHERE state IN ('open', 'running') AND"),),
+        sql=(
+            ("requests.claim", "WHERE state = 'open' AND", "WHERE state IN ('open', 'running') AND"),
+            ("requests.claim", "WHERE state = 'running')", "WHERE 1 = 0)"),
+        ),
         rule="a claim is taken only from who is lost",
     ),
     Patch(
@@ -79,7 +82,6 @@ REQUESTS = (
         _STORE,
         (("    if claim is not None:\n", "    if False:\n"),),
         chances=LOST,
-        first=7,
         rule="a request is run once",
     ),
     Patch(
@@ -88,7 +90,7 @@ REQUESTS = (
         (),
         sql=(("requests.hold", "runs.status = 'success'", "runs.status = 'nothing'"),),
         chances=OVERSLEPT,
-        first=40,
+        first=10,
         rule="a request is run once",
     ),
     Patch(
@@ -97,6 +99,7 @@ REQUESTS = (
         (),
         sql=(("requests.hold", "AND state = 'running' AND claimed_by = :worker_id", "AND :worker_id <> ''"),),
         chances=OVERSLEPT,
+        first=8,
         rule="a request is run once",
     ),
     Patch(
@@ -131,7 +134,7 @@ REQUESTS = (
                 "                return False\n",
             ),
         ),
-        first=15,
+        first=14,
         rule="a scheduled request has its instant",
     ),
     Patch(

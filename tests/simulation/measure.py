@@ -11,8 +11,8 @@ from pathlib import Path
 
 PACKAGES = ("core", "admission", "publish", "recovery", "engine")
 PERCENT_MIN = 90.0
-# Pipelines of nodes on branches, listings of buckets, how a webhook is read, and what only tells of units:
-# no world has these, they have tests of their own. Told, not counted.
+# Pipelines of nodes on branches, listings of buckets, and what only tells of units: no world has these,
+# they have tests of their own. Told, not counted.
 BESIDE = {
     "engine": (
         "conducting",
@@ -29,7 +29,6 @@ BESIDE = {
     ),
     "core": (
         "branching",
-        "envelopes",
         "history",
         "local_time",
         "passes",
@@ -38,8 +37,6 @@ BESIDE = {
         "trees",
         "unit_replies",
         "unit_story",
-        "webhook_sending",
-        "webhooks",
     ),
 }
 

@@ -126,7 +126,7 @@ class Web:
         self._loaded = loaded
         self._schedules = schedules
         self._service = service
-        self._place = ServedPlace(loaded, schedules)
+        self._place = ServedPlace(loaded, schedules, service.wake)
         self._scraping = threading.Lock()
         self._scrape = Scrape(session)
         self._intake = Intake(self._requests, committed=service.wake)

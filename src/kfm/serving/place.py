@@ -32,6 +32,9 @@ class Place(Protocol):
 
     def now_ms(self) -> int: ...
 
+    def wake(self) -> None:
+        """Something new is in the ledger: whoever runs requests need not wait until he looks."""
+
     def reader(self) -> AbstractContextManager[LedgerReader]:
         """The ledger, opened in the thread that uses it."""
 

@@ -234,7 +234,8 @@ def _page(catalogue: CatalogueReader, query: Query, base: str, address: str) -> 
 def base_of(request: Request) -> str:
     """The address under which we were asked, without a slash at its end."""
     # Not `base_url`: that of an application which is mounted in another lacks where.
-    return str(request.url.replace(path=request.scope.get("root_path", ""), query="", fragment="")).rstrip("/")
+    path = request.scope.get("root_path", "")
+    return str(request.url.replace(path=path, query="", fragment="")).rstrip("/")
 
 
 def _no_parameters(request: Request) -> None:

@@ -95,6 +95,10 @@ class RequestReader:
         found = self._database.session.all("requests.find", start=start, chars=len(start), row_limit=limit)
         return [request_from(row) for row in found]
 
+    def of_run(self, run_id: str, limit: int = 50) -> list[UpdateRequest]:
+        found = self._database.session.all("requests.of_run", run_id=run_id, row_limit=limit)
+        return [request_from(row) for row in found]
+
     def unsettled_of(self, schedule_id: str) -> list[UpdateRequest]:
         found = self._database.session.all("requests.unsettled_of", schedule_id=schedule_id)
         return [request_from(row) for row in found]

@@ -13,17 +13,24 @@ if TYPE_CHECKING:
 
 
 def cancel_request(
-    app: App, request: UpdateRequest, *, rationale: str, claimed_actor: str | None = None
+    app: App,
+    request: UpdateRequest,
+    *,
+    rationale: str,
+    ticket: str | None = None,
+    claimed_actor: str | None = None,
 ) -> UpdateRequest:
     """What waits never begins, what runs is told to stop; as it stands then."""
     store, said = app.kernel.store, app.loaded.discretion.said
     entry = GovernanceEntry(
         kind="request-cancelled",
-        subject=request.request_id,
+        subject=request.dataset_id,
         actor=app.actor,
         recorded_at_ms=store.now_ms(),
         rationale=said(rationale),
+        ticket=ticket and said(ticket),
         details={
+            "request_id": request.request_id,
             "source_id": request.source_id,
             "dataset_id": request.dataset_id,
             "claimed_actor": claimed_actor and said(claimed_actor),

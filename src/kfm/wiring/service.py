@@ -334,9 +334,12 @@ class _Stop(threading.Event):
 class ServedPlace:
     """What the pages and the API are given: `kfm.serving.place.Place`."""
 
-    def __init__(self, loaded: Loaded, schedules: Sequence[Schedule]) -> None:
+    def __init__(
+        self, loaded: Loaded, schedules: Sequence[Schedule], wake: Callable[[], None] = lambda: None
+    ) -> None:
         self._loaded = loaded
         self.schedules = tuple(schedules)
+        self.wake = wake
 
     @property
     def settings(self) -> Settings:

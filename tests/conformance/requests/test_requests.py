@@ -73,7 +73,7 @@ def test_claimed_by_one(open_store: Open, kind: str) -> None:
     """However many ask at once, each request is handed to one of them."""
     store = open_store()
     count, workers = 40, 1 if kind == "memory" else 4
-    store.requests().accept([made(str(number)) for number in range(count)])
+    store.requests().accept([made(str(number), dataset_id=f"d{number}") for number in range(count)])
     got: list[list[str]] = [[] for _ in range(workers)]
 
     def work(index: int) -> None:
@@ -104,6 +104,21 @@ def test_a_claim_that_was_renewed_meanwhile_stays(open_store: Open, kind: str) -
 
     assert requests.claim("w2", CLAIM_MS, is_dead) == []
     assert requests.settle(first, Ending(state="done", outcome="success", reason="ok", run_id="r1"))
+
+
+def test_one_at_a_time_for_a_dataset(open_store: Open) -> None:
+    """While a request of a dataset runs, others of it wait, and those of other datasets do not."""
+    requests = open_store().requests()
+    requests.accept([made("a"), made("b", accepted_at_ms=2_000), made("c", dataset_id="lakes")])
+    first = requests.claim("w1", CLAIM_MS, nobody)[0]
+    second = requests.claim("w2", CLAIM_MS, nobody)[0]
+    assert {first.dataset_id, second.dataset_id} == {"rivers", "lakes"}
+    assert requests.claim("w3", CLAIM_MS, nobody) == []
+    running = first if first.dataset_id == "rivers" else second
+    requests.settle(running, Ending(state="done", outcome="success", reason="ok", run_id="r1"))
+    (third,) = requests.claim("w3", CLAIM_MS, nobody)
+    assert third.dataset_id == "rivers"
+    assert [one.request_id for one in requests.of_run("r1")] == [running.request_id]
 
 
 def test_a_claim_passes_on(open_store: Open) -> None:

@@ -106,3 +106,28 @@ def test_a_trouble_inside_tells_nothing(filled: Filled, capsys: pytest.CaptureFi
     assert answer.status_code == 500
     assert "inside" not in answer.text
     assert "RuntimeError" in capsys.readouterr().err
+
+
+def test_links_follow_where_the_console_is_mounted(filled: Filled) -> None:
+    """Behind a prefix every address on a page has it, and so has the style."""
+    import asyncio
+
+    import httpx
+    from starlette.applications import Starlette
+    from starlette.routing import Mount
+
+    from kfm.serving.console import console_app
+    from tests.integration.console.reading import Parsed
+
+    app = Starlette(routes=[Mount("/deep", app=console_app(filled.place))])
+
+    async def asked() -> str:
+        async with httpx.AsyncClient(
+            transport=httpx.ASGITransport(app), base_url="http://127.0.0.1"
+        ) as client:
+            return (await client.get("/deep/console/runs")).text
+
+    page = Parsed(asyncio.run(asked()))
+    assert all(link.startswith(("/deep/console/", "#")) for link in page.links())
+    styles = [attrs["href"] for tag, attrs in page.tags if tag == "link" and attrs["rel"] == "stylesheet"]
+    assert str(styles[0]).startswith("/deep/console/static/")

@@ -9,9 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from kfm.core.errors import KfmError
-from kfm.core.keys import request_id, webhook_key
-from kfm.core.records import Switch, Trigger
-from kfm.core.requests import UpdateRequest
+from kfm.core.records import Switch
 from kfm.core.schedules import MissedPolicy, Schedule
 from kfm.core.settings import Dataset, Source
 from kfm.engine import scheduling
@@ -21,13 +19,13 @@ from kfm.wiring.service import KEEP_MS, Held
 from tests.simulation.adapters import SimClock, SimDatabase
 from tests.simulation.asked.checks import Checks
 from tests.simulation.asked.door import Door, DoorRuns
+from tests.simulation.asked.messages import Message, made, strange
 from tests.simulation.scheduler import CALM, Chances, Process, Scheduler
 
 SOURCES = ("rivers", "wells", "gauges")
 LATE_MS = 30_000
 ROUNDS = 3
-DRAIN_ROUNDS_MAX = 200
-WINDOW_MS = 1_000
+DRAIN_ROUNDS_MAX = 80
 
 
 class AskedWorld:
@@ -53,6 +51,7 @@ class AskedWorld:
         self._workers: dict[str, Process] = {}
         self._remote: set[str] = set()
         self._numbers = 0
+        self._sent: list[Message] = []
         self._paused_until_ms = 0
 
     def _schedule(self, name: str) -> Schedule:
@@ -124,7 +123,7 @@ class AskedWorld:
         self.scheduler.chances = CALM
         self._paused_until_ms = 0
         for number in range(DRAIN_ROUNDS_MAX):
-            self.scheduler.now_ms += 30_000
+            self.scheduler.now_ms += 60_000
             if all(one.is_settled for one in self.checks.requests().values()):
                 return
             self._service(f"end{number}", rounds=6, schedules=False)
@@ -206,44 +205,31 @@ class AskedWorld:
 
     def _sender(self, process: Process) -> None:
         """Sends each message until somebody answers, in batches as an intake makes them."""
-        requests = self._store(process).requests()
+        store = self._store(process)
         for _ in range(self.dice.choice((1, 3, 6))):
             batch = [self._message() for _ in range(self.dice.choice((1, 1, 3)))]
             while True:
+                heard = [one for each in batch if (one := each.received(store.now_ms())) is not None]
                 try:
-                    requests.accept(batch)
+                    store.requests().accept(heard)
                     break
                 except KfmError:
                     self.scheduler.sleep(process, 500)
-            for one in batch:
+            for one in heard:
                 self.checks.told(one.request_id)
                 self.told.add(one.request_id)
             self.scheduler.sleep(process, self.dice.choice((10, 2_000, 9_000)))
 
-    def _message(self) -> UpdateRequest:
-        if self.told and self.dice.random() < 0.2:
-            known = self.checks.requests()[self.dice.choice(sorted(self.told))]
-            return replace(known, state="open", outcome=None, run_id=None, claimed_by=None, tries=0)
+    def _message(self) -> Message:
+        if self._sent and self.dice.random() < 0.2:
+            return self.dice.choice(self._sent)
         self._numbers += 1
-        source_id = self.dice.choice(SOURCES)
-        key = webhook_key(
-            Trigger(
-                type="webhook", source_id=source_id, dataset_id=source_id, request_uuid=f"u{self._numbers}"
-            )
-        )
-        start_ms = self._numbers * WINDOW_MS  # long ago, and nobody else's
-        return UpdateRequest(
-            request_id=request_id(key),
-            key=key,
-            kind="webhook",
-            source_id=source_id,
-            dataset_id=source_id,
-            window_start_ms=start_ms,
-            window_end_ms=start_ms + WINDOW_MS,
-            actor="webhook",
-            accepted_at_ms=self.scheduler.now_ms,
-            request_uuid=f"u{self._numbers}",
-        )
+        now_ms = self.scheduler.now_ms
+        message = made(self.dice, self._numbers, self.dice.choice(SOURCES), now_ms)
+        if self.dice.random() < 0.2:
+            return strange(self.dice, message, now_ms)
+        self._sent.append(message)
+        return message
 
     def _person(self, process: Process) -> None:
         requests = self._store(process).requests()

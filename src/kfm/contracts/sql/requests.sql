@@ -34,6 +34,15 @@ WHERE (CAST(:state AS TEXT) IS NULL OR state = :state)
   AND (accepted_at_ms < :before_ms OR (accepted_at_ms = :before_ms AND request_id < :before_id))
 ORDER BY accepted_at_ms DESC, request_id DESC LIMIT :row_limit
 
+-- name: requests.of_run
+SELECT
+  request_id, key, kind, source_id, dataset_id, window_start_ms, window_end_ms, actor, accepted_at_ms,
+  not_before_ms, claimed_actor, rationale, ticket, correction, schedule_id, instant_ms, request_uuid,
+  envelope_hash, needs_approval, details, state, outcome, reason, run_id, plan_digest, claimed_by,
+  claim_until_ms, tries, cancel, ended_at_ms
+FROM requests WHERE run_id = :run_id
+ORDER BY accepted_at_ms, request_id LIMIT :row_limit
+
 -- name: requests.find
 SELECT
   request_id, key, kind, source_id, dataset_id, window_start_ms, window_end_ms, actor, accepted_at_ms,
@@ -73,6 +82,7 @@ SELECT 1 FROM requests WHERE state = 'open' AND not_before_ms <= :now_ms LIMIT 1
 UPDATE requests SET state = 'running', claimed_by = :worker_id, claim_until_ms = :until_ms, tries = tries + 1
 WHERE request_id IN (
   SELECT request_id FROM requests WHERE state = 'open' AND not_before_ms <= :now_ms
+    AND dataset_id NOT IN (SELECT dataset_id FROM requests WHERE state = 'running')
   ORDER BY not_before_ms, accepted_at_ms, instant_ms LIMIT :row_limit
 )
 RETURNING

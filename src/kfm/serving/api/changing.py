@@ -107,6 +107,7 @@ def _accepted(
     }
     entry = _entry(asked, "update-requested", source.dataset, dataset_id=source.dataset, **facts)
     (known,) = app.store.requests().accept([request], entry)
+    asked.place.wake()
     if known is not None and known.envelope_hash != request.envelope_hash:
         raise key_reused()
     where = {"Location": f"{asked.base}/requests/{request.request_id}"}
@@ -121,18 +122,18 @@ def key_reused() -> UsageError:
 
 
 def cancel(asked: Asked) -> Any:
-    app, request_id = asked.app, asked.path["request_id"]
-    requests = app.store.requests()
-    request = requests.request(request_id)
+    from kfm.wiring.requests import cancel_request
+
+    app, body = asked.app, asked.body
+    request = app.ledger.request_reader().request(asked.path["request_id"])
     if request is None:
         raise missing("request")
-    said = app.loaded.discretion.said(asked.body.rationale)
-    entry = _entry(
-        asked, "request-cancelled", request.dataset_id, dataset_id=request.dataset_id, request_id=request_id
-    )
-    if not requests.cancel(request_id, f"Cancelled by {asked.identity.subject}: {said}", entry):
+    if request.is_settled:
         raise Problem(409, f"The request has ended: it is {request.state}.")
-    return {"request": request_document(requests.request(request_id) or request)}
+    ended = cancel_request(
+        app, request, rationale=body.rationale, ticket=body.ticket, claimed_actor=body.actor
+    )
+    return {"request": request_document(ended)}
 
 
 def _entry(asked: Asked, kind: str, subject: str, **facts: Any) -> GovernanceEntry:

@@ -19,7 +19,6 @@ from kfm.serving.api.operations import Asked, place_of
 
 SUBJECTS_MAX = 100
 NODES_MAX = 20_000
-REQUESTS_SEARCHED_MAX = 1000
 
 
 def page(found: list[Any], limit: int) -> tuple[list[Any], bool]:
@@ -111,8 +110,8 @@ def provenance(asked: Asked) -> Any:
 def preview_of_run(asked: Asked) -> Any:
     run = _run(asked)
     reader = asked.app.ledger.request_reader()
-    for request in reader.requests(source_id=run.source_id, limit=REQUESTS_SEARCHED_MAX):
-        if request.run_id == run.run_id and request.plan_digest is not None:
+    for request in reader.of_run(run.run_id):
+        if request.plan_digest is not None:
             return preview_document(asked, request)
     raise Problem(404, "No preview of this run was kept.")
 

@@ -36,6 +36,7 @@ CREATE INDEX requests_due ON requests (not_before_ms) WHERE state = 'open';
 CREATE INDEX requests_claimed ON requests (claim_until_ms) WHERE state = 'running';
 CREATE INDEX requests_unsettled ON requests (schedule_id) WHERE state IN ('open', 'running', 'awaiting-approval');
 CREATE INDEX requests_recent ON requests (accepted_at_ms);
+CREATE INDEX requests_of_run ON requests (run_id) WHERE run_id IS NOT NULL;
 
 -- What a run is about to change, kept before it does.
 CREATE TABLE previews (

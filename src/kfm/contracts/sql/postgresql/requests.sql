@@ -2,6 +2,7 @@
 -- Materialized: a plan that asks again for each row would find other rows each time.
 WITH due AS MATERIALIZED (
   SELECT request_id FROM requests WHERE state = 'open' AND not_before_ms <= :now_ms
+    AND dataset_id NOT IN (SELECT dataset_id FROM requests WHERE state = 'running')
   ORDER BY not_before_ms, accepted_at_ms, instant_ms LIMIT :row_limit FOR UPDATE SKIP LOCKED
 )
 UPDATE requests AS request SET state = 'running', claimed_by = :worker_id, claim_until_ms = :until_ms,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from kfm.core.errors import BackendUnavailable
 from kfm.core.evidence import Attempt
 from kfm.core.records import Record, Run
 from kfm.core.times import rfc3339
@@ -17,6 +18,7 @@ from kfm.serving.console.views.passes import PassView, pass_view
 from kfm.serving.console.views.timelines import Timeline, timeline, word_of
 from kfm.serving.console.visits import Link, NotHere, Visit, short
 from kfm.serving.console.words import Word
+from kfm.serving.problems import note
 
 _PREFIX = re.compile(r"[0-9a-f-]{4,36}", re.ASCII | re.IGNORECASE)
 SEARCHED_MAX = 10_000
@@ -78,7 +80,7 @@ def view(visit: Visit) -> RunView:
         story=telling.story(visit, account_of_run(reader, run, visit.now_ms)),
         facts=tuple(_facts(visit, run)),
         steps=graph(_steps(run, attempts)),
-        pipeline=pass_view(visit, run.run_id),
+        pipeline=_pipeline(visit, run.run_id),
         timeline=timeline(attempts, retries, visit.now_ms),
         retries=tuple(
             RetryRow(
@@ -109,6 +111,15 @@ def find(visit: Visit, wanted: str) -> Run | None:
         return run
     found = [each for each in visit.reader.runs(limit=SEARCHED_MAX) if each.run_id.startswith(wanted.lower())]
     return found[0] if len(found) == 1 else None
+
+
+def _pipeline(visit: Visit, run_id: str) -> PassView | None:
+    """Its nodes may be on record elsewhere; if that place is away, the rest of the page is not."""
+    try:
+        return pass_view(visit, run_id)
+    except BackendUnavailable as error:
+        note(error)
+        return None
 
 
 def _facts(visit: Visit, run: Run) -> list[Fact]:

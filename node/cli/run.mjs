@@ -1,0 +1,240 @@
+/** `run`: bring sources up to date, and tell what became of each. */
+
+import { appendFileSync } from "node:fs";
+import { github, load } from "../config/load.mjs";
+import { BackendUnavailable, Cancelled, KfmError, RationaleRequired, UsageError, WindowError } from "../core/errors.mjs";
+import { isSystemError, strerror } from "../core/system_errors.mjs";
+import { rfc3339 } from "../core/times.mjs";
+import { resolveWindow } from "../core/windows.mjs";
+import { counted, moment, readableSize, oneLine } from "../core/wording.mjs";
+import { nearest } from "../config/shape.mjs";
+import { requireInScope } from "../engine/scope.mjs";
+import { Lineup, colouredPlan, exitCode, remarks, reportDocument, worst } from "./results.mjs";
+
+/** @typedef {import("../config/load.mjs").Loaded} Loaded */
+
+/** One line when a phase is over: logs stay readable, however many objects there are. @param {(line: string) => void} say */
+export function phases(say) {
+  let [name, amount, noted, last] = ["", 0, 0, ""];
+  const done = () => {
+    if (amount) say(`${oneLine(name)}: ${noted ? `${counted(noted, "object")}, ${readableSize(amount)}` : counted(amount, "object")}`);
+    [name, amount, noted, last] = ["", 0, 0, ""];
+  };
+  return {
+    phase: (/** @type {string} */ next) => {
+      done();
+      name = next;
+    },
+    advance: (/** @type {number} */ more, /** @type {string} */ note) => {
+      amount += more;
+      if (note && note !== last) [noted, last] = [noted + 1, note];
+    },
+    done,
+  };
+}
+
+/** @param {Record<string, any>} options @param {{out: (text: string) => void, note: (line: string) => void, environ: Record<string, string | undefined>, version: string, isTerminal: boolean, system?: any, onCancel?: (cancel: () => void) => void}} around @returns {Promise<number>} */
+export async function run(options, around) {
+  const output = options.as_json ? "json" : options.output;
+  const { note } = around;
+  if (options.force) requireReasons(options);
+  const loaded = await load(options.config, overrides(options.overrides), around.environ);
+  const clean = (/** @type {string} */ text) => loaded.hide(text);
+  const say = (/** @type {string} */ line) => note(clean(line));
+  const { App } = await import("../engine/app.mjs");
+  requireInScope(loaded, loaded.settings.sources.length ? choose(loaded, options.sources) : []);
+  const progress = output === "text" || options.verbose ? phases(say) : undefined;
+  const app = new App(loaded, { readOnly: options.dry_run, version: around.version, progress, announce: options.verbose ? say : () => {}, system: around.system });
+  around.onCancel?.(() => {
+    app.isCancelled = true;
+  });
+  try {
+    const requests = requestsOf(app, loaded, options);
+    const lineup = new Lineup(loaded, requests.map((request) => request.sourceId));
+    const colour = output === "text" && wantsColour(options.color, around.isTerminal, around.environ);
+    /** @type {any[]} */
+    const reports = [];
+    const codes = [];
+    for (const request of requests) {
+      const report = await attempt(app, loaded, request, options.verbose, say);
+      reports.push(report);
+      codes.push(exitCode(report));
+      progress?.done();
+      if (output === "jsonl") around.out(`${clean(JSON.stringify(reportDocument(report)))}\n`);
+      else if (output === "text") {
+        const text = [lineup.line(report), ...colouredPlan(report)].map((line) => `${line}\n`).join("");
+        around.out(clean(colour ? text : text.replace(/\x1b\[[0-9;]*m/g, "")));
+      }
+      for (const line of remarks(report, options.verbose)) say(line);
+      if (report.error) annotate(report.error, `${report.sourceId}: ${report.word}`, around);
+      if (report.error instanceof Cancelled) break;
+    }
+    const left = requests.slice(reports.length).map((request) => request.sourceId);
+    if (left.length && codes.includes(130)) say(`cancelled; not run: ${left.join(", ")}`);
+    const code = worst(codes);
+    if (output === "json") around.out(`${clean(JSON.stringify({ results: reports.map(reportDocument), exit_code: code }, null, 2))}\n`);
+    summarise(reports, around);
+    return code;
+  } finally {
+    app.close();
+  }
+}
+
+/** @param {string[]} given @returns {[string, string][]} */
+function overrides(given) {
+  return given.map((text) => {
+    const at = text.indexOf("=");
+    if (at <= 0) throw new UsageError(`--set takes FIELD=VALUE, not \`${at < 0 ? text : ""}\`.`);
+    return [text.slice(0, at), text.slice(at + 1)];
+  });
+}
+
+/** @param {Record<string, any>} options */
+function requireReasons(options) {
+  const missing = ["rationale", "ticket"].filter((name) => !(options[name] ?? "").trim()).map((name) => `--${name}`);
+  if (missing.length) throw new RationaleRequired(`A force needs ${missing.join(" and ")}.`);
+}
+
+// --- which work ------------------------------------------------------------------------
+
+/** One request for each chosen source. What can't be asked of one of them is asked of none. @param {any} app @param {Loaded} loaded @param {Record<string, any>} options */
+function requestsOf(app, loaded, options) {
+  let { sources, window } = options;
+  if (options.plan) [sources, window] = planned(app, options.plan, sources, window);
+  const chosen = choose(loaded, sources);
+  if (window !== null) requireWindow(window, chosen.map((id) => loaded.source(id)), app.clock.nowMs());
+  const folder = options.artifacts;
+  return chosen.map((sourceId) => ({
+    sourceId,
+    windowSpec: window,
+    dryRun: options.dry_run,
+    force: options.force,
+    correction: options.correction,
+    // Several sources must not write over each other's artifacts.
+    artifactsDir: folder && chosen.length > 1 ? `${folder}/${sourceId}` : folder,
+    claimedActor: options.actor,
+    rationale: options.rationale,
+    ticket: options.ticket,
+    planPath: options.plan,
+  }));
+}
+
+/** The sources to run. Members of a sync run through it, unless they are named. @param {Loaded} loaded @param {string[]} wanted @returns {string[]} */
+function choose(loaded, wanted) {
+  const known = loaded.settings.sources.map((/** @type {any} */ one) => one.id);
+  if (!known.length) throw new UsageError("The configuration has no sources.", { remedy: "Add one under `sources:`." });
+  for (const id of wanted)
+    if (!known.includes(id))
+      throw new UsageError(`There is no source \`${id}\`${nearest(id, known)}`, { remedy: `The configuration has: ${known.slice(0, 10).join(", ")}${known.length > 10 ? ", …" : ""}.` });
+  if (wanted.length) return [...new Set(wanted)];
+  const members = new Set(loaded.settings.sources.flatMap((/** @type {any} */ one) => one.members));
+  return known.filter((/** @type {string} */ id) => !members.has(id));
+}
+
+/** What a plan file is about. @param {any} app @param {string} path @param {string[]} sources @param {string | null} window @returns {[string[], string]} */
+function planned(app, path, sources, window) {
+  const { header } = app.openPlan(path);
+  if (window !== null || (sources.length && (sources.length !== 1 || sources[0] !== header.source_id)))
+    throw new UsageError(`The plan is about source ${header.source_id}; --source and --window can't change that.`, { remedy: "Leave them out, or make a new plan with `kfm diff --plan FILE`." });
+  return [[header.source_id], `${rfc3339(header.window.start_ms)}/${rfc3339(header.window.end_ms)}`];
+}
+
+/** Refuse a window that no source could be run for, before any is. @param {string} spec @param {any[]} sources @param {number} nowMs */
+function requireWindow(spec, sources, nowMs) {
+  for (const source of sources) {
+    let window;
+    try {
+      window = resolveWindow(spec, source.time_zone, nowMs);
+    } catch (error) {
+      if (!(error instanceof WindowError)) throw error;
+      const remedy = meant(spec);
+      throw new WindowError(error.detail, remedy === null ? {} : { remedy });
+    }
+    if (window.start_ms > nowMs)
+      throw new WindowError(`${spec} begins in the future, at ${moment(window.start_ms)}: nothing is there yet.`, { remedy: "Choose a window that has begun; P1D is the last complete day." });
+  }
+}
+
+/** The right form of a window that was written in another; null if there is no telling. @param {string} spec */
+function meant(spec) {
+  if (/^\d{4}-\d\d-\d\d$/.test(spec)) return `For that day write --window ${spec}/P1D.`;
+  if (/^\d{4}-\d\d$/.test(spec)) return `For that month write --window ${spec}-01/P1M.`;
+  if (["yesterday", "today", "day"].includes(spec.toLowerCase())) return "P1D is the last complete day, so yesterday; a named day is written as 2026-01-31/P1D.";
+  const pair = /^(\d{4}-[^\s./,]+)\s*(?:\.\.+|,|-|to|\s)\s*(\d{4}-[^\s./,]+)$/.exec(spec);
+  if (pair) return `A start and an end are written with a slash: --window ${pair[1]}/${pair[2]}.`;
+  const size = /^p?t?(\d{1,4})\s*([dhmw])(?:[a-z]*)$/i.exec(spec);
+  if (size) return `A length is written as --window P${/[hm]/i.test(/** @type {string} */ (size[2])) ? "T" : ""}${size[1]}${/** @type {string} */ (size[2]).toUpperCase()}.`;
+  return null;
+}
+
+// --- one source --------------------------------------------------------------------------
+
+/** One source's report, whatever happens. @param {any} app @param {Loaded} loaded @param {any} request @param {boolean} verbose @param {(line: string) => void} say */
+async function attempt(app, loaded, request, verbose, say) {
+  try {
+    return await (request.dryRun ? app.preview(request) : app.run(request));
+  } catch (problem) {
+    const error = asError(problem);
+    if (verbose && !(problem instanceof KfmError)) say(String(/** @type {Error} */ (problem).stack ?? problem));
+    const [outcome, word] = error.exitCode === 3 ? ["refused", "blocked"] : error.exitCode === 5 ? ["busy", "busy"] : ["failed", "failed"];
+    const { dataset } = loaded.source(request.sourceId);
+    return { outcome, word, sourceId: request.sourceId, datasetId: dataset, windowStartMs: 0, windowEndMs: 0, invocationId: null, reason: error.message, error, durationMs: 0 };
+  }
+}
+
+/** Any problem as one that a person can be told. @param {unknown} problem @returns {KfmError} */
+export function asError(problem) {
+  if (problem instanceof KfmError) return problem;
+  if (isSystemError(problem)) return new BackendUnavailable(`${strerror(problem)}${problem.path ? ` (${problem.path})` : ""}.`);
+  const found = /** @type {Error} */ (problem);
+  return new KfmError(`${found?.constructor?.name ?? typeof problem}: ${found?.message ?? problem}`, {
+    remedy: "This is a defect. Run it again with --verbose for the traceback, and report it.",
+  });
+}
+
+/** @param {string} choice @param {boolean} isTerminal @param {Record<string, string | undefined>} environ */
+function wantsColour(choice, isTerminal, environ) {
+  if (["always", "never"].includes(choice)) return choice === "always";
+  if (environ.NO_COLOR) return false;
+  if (!["", "0", "false", undefined].includes(environ.FORCE_COLOR)) return true;
+  return isTerminal && environ.TERM !== "dumb";
+}
+
+// --- a GitHub Actions job ----------------------------------------------------------------
+
+/** An annotation in the job's log. It is read from stderr too, so stdout stays data. @param {KfmError} error @param {string} title @param {any} around */
+export function annotate(error, title, around) {
+  if (!github(around.environ)) return;
+  const place = /^([^\s:]+):(\d+): /.exec(error.detail);
+  const facts = { title, ...(place ? { file: place[1], line: place[2] } : {}) };
+  const properties = Object.entries(facts).map(([name, value]) => `${name}=${escaped(String(value), ":,")}`).join(",");
+  around.note(`::error ${properties}::${escaped(`${error.message} ${error.wayOut}`)}`);
+}
+
+/** @param {string} text @param {string} [more] */
+function escaped(text, more = "") {
+  return Array.from(text, (char) => (`%\r\n${more}`.includes(char) ? `%${char.charCodeAt(0).toString(16).toUpperCase().padStart(2, "0")}` : char)).join("");
+}
+
+/** Tell the job what happened, where it looks for it. @param {any[]} reports @param {any} around */
+function summarise(reports, around) {
+  const job = github(around.environ);
+  if (!job) return;
+  const append = (/** @type {string} */ path, /** @type {string} */ text) => {
+    try {
+      appendFileSync(path, text);
+    } catch (error) {
+      around.note(`warning: ${asError(error).message}`);
+    }
+  };
+  if (job.summary) {
+    const rows = reports.map((report) => `| ${report.word} | ${report.datasetId} | ${report.sourceId} | ${report.sequence || "-"} |`);
+    append(job.summary, ["| result | dataset | source | version |", "|---|---|---|---|", ...rows, "", ""].join("\n"));
+  }
+  if (job.output) {
+    const ids = reports.filter((report) => report.run).map((report) => report.run.run_id).join(",");
+    append(job.output, `changed=${reports.some((report) => report.word === "published")}\nrun_ids=${ids}\n`);
+  }
+}
+
+

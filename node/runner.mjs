@@ -1,0 +1,17 @@
+#!/usr/bin/env node
+/** `node runner.mjs run --config C --window P1D …`: the same command as `python -m updater.runner`. */
+
+const VERSION = "0.1.0"; // of kfm; a test compares
+const NODE_MIN = 24;
+
+const [first, ...rest] = process.argv.slice(2);
+if (!rest.length && (first === "--version" || first === "-V")) {
+  process.stdout.write(`kfm ${VERSION}\n`);
+} else if (Number(process.versions.node.split(".")[0]) < NODE_MIN) {
+  process.stderr.write(`error KFM200: The command can't be carried out. Node.js ${process.versions.node} is too old; ${NODE_MIN} is needed.\n`);
+  process.stderr.write("fix: `make node` brings one, or use the one that its folder holds.\n");
+  process.exitCode = 2;
+} else {
+  const { main } = await import("./cli/main.mjs");
+  process.exitCode = await main(process.argv.slice(2), { version: VERSION });
+}
