@@ -2,8 +2,8 @@
 
 import { contract } from "../core/contracts.mjs";
 import { UsageError } from "../core/errors.mjs";
-import { closest } from "../core/matching.mjs";
-import { length, thousands } from "../core/wording.mjs";
+import { closeWords, closest } from "../core/matching.mjs";
+import { length, repr, thousands } from "../core/wording.mjs";
 
 export const PROGRAM = "runner.mjs";
 const FORMATS = ["text", "json", "jsonl"];
@@ -21,7 +21,7 @@ export function parse(argv) {
   const [first, ...rest] = argv;
   if (first === undefined) throw usage(`\`${PROGRAM}\` needs one of: run.`, PROGRAM);
   if (first === "-h" || first === "--help") return { help: table.group_help.replaceAll("PROG", PROGRAM) };
-  if (first.startsWith("-")) throw usage(`No such option: ${first}`, PROGRAM);
+  if (first.startsWith("-")) throw usage(`No such option ${repr(first)}.`, PROGRAM);
   if (first !== "run") {
     const close = closest(first, ["run"]);
     throw usage(`There is no command \`${first}\`.${close ? ` Did you mean \`${close}\`?` : ""}`, PROGRAM);
@@ -89,8 +89,9 @@ function split(word, flags) {
 
 /** @param {string} flag @param {string[]} known */
 function unknown(flag, known) {
-  const close = closest(flag, known);
-  return usage(`No such option: ${flag}${close ? ` Did you mean ${close}?` : ""}`.replace(` Did`, ". Did"));
+  const close = closeWords(flag, known, 3).sort().map(repr);
+  const hint = close.length > 1 ? ` (Did you mean one of: ${close.join(", ")}?)` : close.length ? ` Did you mean ${close[0]}?` : "";
+  return usage(`No such option ${repr(flag)}.${hint}`);
 }
 
 /** The output format, read before the arguments are parsed: an error in them has a form too. @param {string[]} argv */

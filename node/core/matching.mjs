@@ -69,6 +69,13 @@ export function closest(word, words, cutoff = 0.6) {
   return best;
 }
 
+/** Python's get_close_matches. @param {string} word @param {Iterable<string>} words @param {number} most @param {number} cutoff */
+export function closeWords(word, words, most, cutoff = 0.6) {
+  const found = [...words].map((candidate) => ({ candidate, near: ratio(candidate, word) })).filter(({ near }) => near >= cutoff);
+  found.sort((a, b) => b.near - a.near || (a.candidate < b.candidate ? 1 : -1));
+  return found.slice(0, most).map(({ candidate }) => candidate);
+}
+
 /** SequenceMatcher(None, a, b).ratio(). @param {string} a @param {string} b */
 function ratio(a, b) {
   const left = Array.from(a);

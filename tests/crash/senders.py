@@ -55,8 +55,15 @@ class Senders:
     """Threads that send, each as fast as it is answered and not faster than its pace."""
 
     def __init__(
-        self, ports: Callable[[], list[int]], sources: tuple[str, ...], seed: int, *, pace_seconds: float
+        self,
+        ports: Callable[[], list[int]],
+        sources: tuple[str, ...],
+        seed: int,
+        *,
+        pace_seconds: float,
+        crowded: Callable[[], bool],
     ) -> None:
+        self._crowded = crowded
         self._ports = ports
         self._sources = sources
         self._pace = pace_seconds
@@ -85,6 +92,9 @@ class Senders:
 
     def _send_all(self, rng: random.Random) -> None:
         while not self._over.is_set():
+            if self._crowded():
+                self._over.wait(0.2)
+                continue
             message = self._made(rng)
             if rng.random() < TWICE:
                 beside = threading.Thread(

@@ -56,7 +56,8 @@ START_S = 10.0
 CHANGE_S = 5.0
 SENDERS = 3
 PACE_S = 0.4
-DRAIN_S_MAX = 180.0
+DRAIN_S_MAX = 300.0
+BACKLOG_MAX = 60  # requests that wait; then senders pause, or a slow machine would drain for ever
 LEFT_S_MAX = 60.0  # for a tidy end
 _PORT = re.compile(r"serving http://127\.0\.0\.1:(\d+)/")
 
@@ -181,6 +182,7 @@ class Campaign:
         self._leaving: list[Served] = []
         self._stopped: dict[int, float] = {}  # which place is stopped, until when
         self._over = threading.Event()
+        self._crowded = False
         self._cursors: dict[str, tuple[int, int]] = {}
         self.told = Told(seed, "postgresql" if dsn else "sqlite")
 
@@ -195,7 +197,9 @@ class Campaign:
 
     def run(self, seconds: float) -> Told:
         began = time.monotonic()
-        senders = Senders(self._ports, HOOKED, self.told.seed, pace_seconds=PACE_S)
+        senders = Senders(
+            self._ports, HOOKED, self.told.seed, pace_seconds=PACE_S, crowded=lambda: self._crowded
+        )
         try:
             self._serves = [self._start() for _ in range(SERVES)]
             self._until(lambda: all(one.is_up for one in self._serves), 60, "three services are up")
@@ -295,12 +299,17 @@ class Campaign:
         for one in self._serves:
             self._lose(one)
             self.told.kills += 1
-        self._serves = [self._start("--no-schedules")]
-        self._until(lambda: self._serves[0].is_up and not self._open(), DRAIN_S_MAX, "nothing is open")
+        self._serves = [self._start("--no-schedules") for _ in range(SERVES)]
+        self._until(
+            lambda: all(one.is_up for one in self._serves) and not self._open(),
+            DRAIN_S_MAX,
+            "nothing is open",
+        )
         self.told.drained = round(time.monotonic() - began, 1)
-        last = self._serves.pop()
-        last.signal(signal.SIGTERM)
-        self._see_off(last)
+        for last in self._serves:
+            last.signal(signal.SIGTERM)
+        for last in self._serves:
+            self._see_off(last)
         for one in self._leaving:
             one.wait(LEFT_S_MAX)
 
@@ -334,6 +343,8 @@ class Campaign:
         """Cursors only move on."""
         while not self._over.wait(0.5):
             with suppress(Exception):  # a server whose connections were cut
+                ((waiting,),) = self._book.rows("SELECT COUNT(*) FROM requests WHERE state = 'open'")
+                self._crowded = waiting > BACKLOG_MAX
                 for name, cursor, version in self._book.rows(
                     "SELECT schedule_id, cursor_ms, version FROM schedules"
                 ):

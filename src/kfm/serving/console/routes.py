@@ -158,7 +158,8 @@ class _Console:
             return self._problem(request, 403, str(error), identity)
         except BackendUnavailable as error:
             note(error)
-            return self._problem(request, 503, "Ask again in a while.", identity)
+            told = f"Ask again in a while; `kfm explain {error.code}` says more."
+            return self._problem(request, 503, told, identity)
         except Exception as error:  # noqa: BLE001 - whatever it is, a page has nothing to tell of it
             note(error)
             return self._problem(
