@@ -84,4 +84,4 @@ export type Breaker = {
   probe_until_ms: number | null; fence: number; tripped_at_ms: number | null; closed_at_ms: number | null;
 };
 export type Clock = { nowMs(): number; monotonicMs(): number; sleepMs(ms: number): Promise<void> | void };
-export type Ids = { new(): string };
+export type Ids = { "new": () => string };

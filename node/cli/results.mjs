@@ -136,7 +136,7 @@ export function reportDocument(report) {
     error: report.error?.asDocument() ?? null,
     advice: report.advice ?? null,
     gates: (report.gates ?? []).map((/** @type {any} */ one) => ({ gate: one.gate, allowed: one.allowed, reason: one.reason, policy_ids: one.policy_ids, overridable: one.overridable, overridden: one.overridden, halts: one.halts })),
-    failed_checks: (report.failedChecks ?? []).map(({ name, path, detail }) => ({ name, path, detail })),
+    failed_checks: (report.failedChecks ?? []).map((/** @type {any} */ check) => ({ name: check.name, path: check.path, detail: check.detail })),
     version: report.sequence ?? null,
     version_id: report.versionId ?? null,
     projections: report.projections ?? [],

@@ -4,7 +4,7 @@ import { contract } from "../core/contracts.mjs";
 import { ConfigError } from "../core/errors.mjs";
 import { Float } from "../core/json.mjs";
 import { closest } from "../core/matching.mjs";
-import { isPrintable, length, partition, rpartition, sortedByPoints } from "../core/wording.mjs";
+import { isPrintable, length, rpartition, sortedByPoints } from "../core/wording.mjs";
 import { pythonFloat } from "../core/canonical.mjs";
 import { splitUrl } from "../core/urls.mjs";
 
@@ -21,7 +21,7 @@ export function toSettings(document) {
   return settings;
 }
 
-/** One error for all problems. @param {ConfigError[]} problems */
+/** One error for all problems. @param {import("../core/errors.mjs").KfmError[]} problems */
 export function gathered(problems) {
   const details = problems.slice(0, PROBLEMS_MAX).map((problem) => problem.detail);
   if (problems.length > details.length) details.push(`… and ${problems.length - details.length} more`);
@@ -46,7 +46,7 @@ class Walker {
   constructor(document, schema) {
     this.document = document;
     this.schema = schema;
-    /** @type {ConfigError[]} */
+    /** @type {import("../core/errors.mjs").KfmError[]} */
     this.found = [];
   }
 
@@ -167,5 +167,3 @@ function describe(value, path) {
   }
   return Array.isArray(value) ? "a list" : "a group";
 }
-
-export { partition };

@@ -106,7 +106,7 @@ function readProperty(part, name, depth) {
   const options = part.get("logicalTypeOptions");
   if (options) {
     if (kind === null) options.fail("logicalTypeOptions need a logicalType");
-    options.fields(words().options[kind]);
+    options.fields(words().options[/** @type {string} */ (kind)]);
   }
   const prop = property({
     name,
@@ -326,7 +326,7 @@ function readFreshness(root, objects) {
     if (!["freshness", "latency", "ly"].includes(word.toLowerCase())) continue;
     part.need("value");
     const elements = part.get("element") ?? byDefault;
-    if (!elements) part.fail(`${word} needs an element: the column whose newest value is looked at`);
+    if (!elements) return part.fail(`${word} needs an element: the column whose newest value is looked at`);
     for (const element of elements.text().split(",")) found.push(freshnessOf(part, elements, element.trim(), objects));
   }
   return found;

@@ -398,7 +398,9 @@ export class TableChecks {
         yield this.#check(name, false, `There is no value of ${rule.propertyName} to measure.`, path);
         continue;
       }
-      const newestMs = Number(newest.us >= 0n ? newest.us / 1000n : -((-newest.us + 999n) / 1000n));
+      /** @type {bigint} */
+      const us = newest.us;
+      const newestMs = Number(us >= 0n ? us / 1000n : -((999n - us) / 1000n));
       const age = referenceMs - newestMs;
       const detail = `The newest value is of ${utcText(newestMs)}, ${(Math.max(0, age) / 3_600_000).toFixed(1)} h before ${utcText(referenceMs)}; allowed is ${rule.label}.`;
       yield this.#check(name, age <= rule.ageMsMax, detail, path);

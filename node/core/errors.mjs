@@ -78,7 +78,7 @@ function classOf(kind) {
   return Made;
 }
 
-/** @param {unknown} error @param {string} kind @returns {error is KfmError} */
+/** @param {unknown} error @param {string} kind @returns {boolean} */
 export function isA(error, kind) {
   return error instanceof classOf(kind);
 }

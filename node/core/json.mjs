@@ -137,6 +137,7 @@ export class Reader {
 
   /** @param {number} at @param {number} depth @returns {[any[], number]} */
   array(at, depth) {
+    /** @type {any[]} */
     const found = [];
     at = this.skip(at);
     if (this.text[at] === "]") return [found, at + 1];

@@ -3,7 +3,7 @@
 import {
   PROBE_LEASE_MS, closedBreaker, mayCall, onFailure, onSuccess, probeGivenUp, probeRenewed, probeStarted, waitMs,
 } from "../core/breaker.mjs";
-import { ChecksumMismatch, CircuitOpen, KfmError, UpstreamUnavailable, isA } from "../core/errors.mjs";
+import { CircuitOpen, KfmError, isA } from "../core/errors.mjs";
 import { classifyCall } from "../core/grants.mjs";
 import { parseRetryAfter } from "../core/retry.mjs";
 import { moment } from "../core/wording.mjs";
@@ -169,16 +169,17 @@ function judge(circuit, clock, fence, error) {
   const undecided = () => {
     if (fence !== null) circuit.giveUp(fence);
   };
-  if (!(error instanceof UpstreamUnavailable || error instanceof ChecksumMismatch) || OURS.includes(kind.error_class)) return undecided();
-  if (error instanceof ChecksumMismatch || !kind.retryable) {
+  if (!(error instanceof KfmError) || !(isA(error, "UpstreamUnavailable") || isA(error, "ChecksumMismatch")) || OURS.includes(kind.error_class)) return undecided();
+  const differs = isA(error, "ChecksumMismatch");
+  if (differs || !kind.retryable) {
     // Somebody answered, if there is a status; a bad address, say, tells nothing of who lives there.
-    if (error.facts.status !== undefined || error instanceof ChecksumMismatch) circuit.after(true, fence);
+    if (error.facts.status !== undefined || differs) circuit.after(true, fence);
     else undecided();
     return undefined;
   }
   circuit.after(false, fence);
   const waitS = Math.ceil(circuit.waitMs() / 1000);
-  if (waitS <= 0 || !isA(error, "BackendUnavailable")) return undefined;
+  if (waitS <= 0) return undefined;
   error.facts.circuit_open = true;
   const asked = parseRetryAfter(error.facts.retry_after ?? "", clock.nowMs());
   if (asked === null || asked < waitS * 1000) error.facts.retry_after = String(waitS);

@@ -39,7 +39,7 @@ export function look(ledger, liveness, subject) {
   const nowMs = ledger.nowMs();
   const live =
     run !== null &&
-    ledger.locks().some((/** @type {import("../types.js").Lock} */ lock) => lock.holder?.run_id === run.run_id && lock.lease_until_ms > nowMs && !liveness.isDead(lock.holder.worker_id));
+    ledger.locks().some((/** @type {any} */ lock) => lock.holder?.run_id === run.run_id && lock.lease_until_ms > nowMs && !liveness.isDead(lock.holder.worker_id));
   const state = run && run.status !== "success" ? ledger.retryState(run.run_id) : null;
   return decide(run, subject.trigger, live, nowMs, state);
 }

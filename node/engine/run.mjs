@@ -1,8 +1,6 @@
 /** One call of the updater, from the front door to the last projection. All control flow is here. */
 
-import {
-  BackendUnavailable, Busy, Cancelled, ContractViolated, Halted, KfmError, LostLease, PipelineFailed, PlanDrifted, Refused, WorkFailed,
-} from "../core/errors.mjs";
+import { BackendUnavailable, Busy, KfmError, LostLease, PlanDrifted, WorkFailed, isA } from "../core/errors.mjs";
 import { refusal } from "../core/gates.mjs";
 import { advise, attended, budgetEndsMs, factsOf, hasOpened, heldRun, judged, kindOf } from "../core/grants.mjs";
 import { providersOf } from "../core/providers.mjs";
@@ -152,7 +150,7 @@ export class Updating {
     try {
       log.runEvent("run.end", { outcome: report.outcome, reason: report.reason, word: report.word });
       // Of a lost one the folder may be the successor's, too.
-      if (!(report.error instanceof LostLease)) log.ledgerRecord(kernel.store.run(run.run_id) ?? run, this.subject, report.outcome);
+      if (!(isA(report.error, "LostLease"))) log.ledgerRecord(kernel.store.run(run.run_id) ?? run, this.subject, report.outcome);
     } catch (error) {
       if (!isSystemError(error)) throw error;
       kernel.announce(`artifacts: ${strerror(error)}`); // the ledger has it
@@ -264,7 +262,7 @@ export class Updating {
     const advice = advise(run, state, kernel.store.nowMs());
     log.step(log.phase, error.message, { level: "error", facts: { code: error.code, error_class: state.error_class } });
     const gates = [...invocation.gates, ...(problem instanceof Denied ? problem.decision.results : [])];
-    if (!(error instanceof LostLease)) {
+    if (!(isA(error, "LostLease"))) {
       nodes.decided(gates);
       const landed = kernel.store.fail(this.#fail(entered, error, gates, nodes, state));
       const stored = kernel.store.run(run.run_id);
@@ -279,7 +277,7 @@ export class Updating {
       invocation,
       run: kernel.store.run(run.run_id),
       error,
-      advice: error instanceof LostLease ? null : advice,
+      advice: isA(error, "LostLease") ? null : advice,
       gates,
       failedChecks: problem instanceof Denied ? problem.failedChecks : [],
     });
@@ -289,12 +287,12 @@ export class Updating {
   #fail(entered, error, gates, nodes, state) {
     const { kernel, subject } = this;
     const { run } = entered;
-    const code = error instanceof Cancelled ? "CANCELLED" : error.code;
+    const code = isA(error, "Cancelled") ? "CANCELLED" : error.code;
     const message = kernel.redact(error.message);
     const kind = kindOf(error);
     nodes.stoppedLooking(kind, hasOpened(error));
     const held = this.#held(run, state, nodes, code, message);
-    const stopped = (error instanceof Cancelled || error instanceof Refused) && !(error instanceof ContractViolated);
+    const stopped = (isA(error, "Cancelled") || isA(error, "Refused")) && !(isA(error, "ContractViolated"));
     const testimony = nodes.ending(stopped ? "abort" : "fail", { error_code: code, error_class: kind.error_class, error_message: message, retryable: kind.retryable });
     const careLabel = subject.dataset.rights?.care.label ?? null;
     return {
@@ -304,7 +302,7 @@ export class Updating {
       error_code: code,
       error_message: message,
       invocation_id: entered.invocation.invocation_id,
-      outcome: error instanceof Refused ? "refused" : "failed",
+      outcome: isA(error, "Refused") ? "refused" : "failed",
       gates,
       entries: [...this.#failureEntries(run, error), ...(held ? [this.#entry(held.kind, run.run_id, factsOf(held, careLabel))] : [])],
       pause: this.#pause(error),
@@ -326,13 +324,13 @@ export class Updating {
   /** @param {Run} run @param {KfmError} error */
   #failureEntries(run, error) {
     const facts = { dataset_id: run.dataset_id, code: error.code, reason: this.kernel.redact(error.message), policies: this.kernel.policies.bundleId };
-    if (error instanceof Halted) return ["halt", "review", "postmortem"].map((kind) => this.#entry(kind, run.run_id, facts));
-    return error instanceof Refused ? [this.#entry("gate-refused", run.run_id, facts)] : [];
+    if (isA(error, "Halted")) return ["halt", "review", "postmortem"].map((kind) => this.#entry(kind, run.run_id, facts));
+    return isA(error, "Refused") ? [this.#entry("gate-refused", run.run_id, facts)] : [];
   }
 
   /** @param {KfmError} error */
   #pause(error) {
-    if (!(error instanceof Halted)) return null;
+    if (!(isA(error, "Halted"))) return null;
     const rationale = firstChars(this.kernel.redact(error.message), 500);
     return { scope: `dataset:${this.subject.dataset.id}`, position: "paused", rationale, actor: "kfm", set_at_ms: this.kernel.store.nowMs() };
   }
@@ -373,14 +371,14 @@ export class Updating {
 
 /** The outcome on record, and the word that people read. @param {KfmError} error @returns {[string, string]} */
 function ending(error) {
-  if (error instanceof Busy) return ["busy", "busy"];
-  return error instanceof Refused ? ["refused", "blocked"] : ["failed", "failed"];
+  if (isA(error, "Busy")) return ["busy", "busy"];
+  return isA(error, "Refused") ? ["refused", "blocked"] : ["failed", "failed"];
 }
 
 /** What went wrong, as an error of ours; the trace of anything unexpected is in the event log. @param {unknown} problem @param {RunLog} log @param {(text: string) => string} redact @returns {KfmError} */
 function asError(problem, log, redact) {
   if (problem instanceof Denied) return refusal(problem.decision, true);
-  if (problem instanceof PipelineFailed && problem.cause) log.step("pipeline", stackOf(problem.cause), { level: "error" });
+  if (problem instanceof KfmError && isA(problem, "PipelineFailed") && problem.cause) log.step("pipeline", stackOf(problem.cause), { level: "error" });
   if (problem instanceof KfmError) return problem;
   if (isSystemError(problem)) return BackendUnavailable.because(`${strerror(problem)}${problem.path ? ` (${problem.path})` : ""}.`, {}, problem);
   log.step(log.phase, stackOf(problem), { level: "error" });

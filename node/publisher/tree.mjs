@@ -192,7 +192,7 @@ function readFile(path, bytesMax = DOCUMENT_BYTES_MAX) {
   }
 }
 
-/** An object of a promoted version is missing or damaged. @param {Manifest} manifest @param {import("../types.js").Item} item @param {StoreCorrupt} error @param {boolean} damaged */
+/** An object of a promoted version is missing or damaged. @param {Manifest} manifest @param {import("../types.js").Item} item @param {import("../core/errors.mjs").KfmError} error @param {boolean} damaged */
 function lost(manifest, item, error, damaged) {
   const window = `${rfc3339(item.window_start_ms)}/${rfc3339(item.window_end_ms)}`;
   return new StoreCorrupt(`${manifest.dataset_id}, item ${item.id}: ${error.detail}`, {

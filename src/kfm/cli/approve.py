@@ -8,8 +8,12 @@ from kfm.cli.options import session_options
 from kfm.cli.output import clipped, one_line, short_id, table
 from kfm.cli.session import Session
 from kfm.core.errors import RationaleRequired, UsageError
+from kfm.core.holding import Approval
 from kfm.core.wording import moment
 from kfm.documents.held import approval_document, held_document, is_open
+from kfm.ports import LedgerReader
+
+OPEN_MAX = 1000
 
 
 @click.command()
@@ -23,7 +27,8 @@ def command(session: Session, request_id: str | None, actor: str | None, rationa
     Without REQUEST: list what waits for an approval. The approver is whoever `kfm whoami` shows, and never
     the person that asked, under whatever name; --actor does not change that. Where people have roles, the
     approver needs the role approve. An approval is for what was asked for as it was then: if that has
-    changed, or was approved already, it is refused.
+    changed, or was approved already, it is refused. REQUEST is the id in that list, or of what waits for it
+    (`kfm requests list --state awaiting-approval`); the beginning of one will do.
     """
     if request_id is None:
         return _list(session)
@@ -32,12 +37,7 @@ def command(session: Session, request_id: str | None, actor: str | None, rationa
     from kfm.wiring.approvals import approve
 
     with session.app(role="approve") as app:
-        approval = app.ledger.approval(request_id)
-        if approval is None:
-            raise UsageError(
-                f"There is no request `{request_id}`.",
-                remedy="Give its whole id: `kfm approve` lists the open ones.",
-            )
+        approval = _meant(app.ledger, request_id)
         held = approve(
             app,
             approval,
@@ -46,7 +46,7 @@ def command(session: Session, request_id: str | None, actor: str | None, rationa
             rationale=rationale or "",
             claimed_actor=actor,
         )
-        approval = app.ledger.approval(request_id)
+        approval = app.ledger.approval(approval.request_id) or approval
     document = {"held": held_document(held) if held else None, "request": approval_document(approval)}
     if held is None:
         session.emit(document, [f"approved  {approval.request_id}  {approval.about}"])
@@ -63,10 +63,28 @@ def command(session: Session, request_id: str | None, actor: str | None, rationa
     return 0
 
 
+def _meant(ledger: LedgerReader, wanted: str) -> Approval:
+    """The one that has this id, or is about a request that has it; of open ones a beginning is enough."""
+    exact = ledger.approval(wanted)
+    if exact is not None:
+        return exact
+    start = wanted.strip().lower()
+    found = [
+        one
+        for one in ledger.approvals(state="requested", limit=OPEN_MAX)
+        if start
+        and (one.request_id.startswith(start) or (one.kind == "update" and one.subject.startswith(start)))
+    ]
+    if len(found) == 1:
+        return found[0]
+    why = "Several open requests begin" if found else "No open request begins"
+    raise UsageError(f"{why} with `{wanted[:40]}`.", remedy="`kfm approve` lists those that are open.")
+
+
 def _list(session: Session) -> int:
     with session.app(read_only=True) as app:
         ledger = app.ledger
-        found = [one for one in ledger.approvals(state="requested", limit=1000) if is_open(ledger, one)]
+        found = [one for one in ledger.approvals(state="requested", limit=OPEN_MAX) if is_open(ledger, one)]
     rows = [
         (
             moment(one.requested_at_ms).removesuffix(" UTC"),

@@ -28,9 +28,9 @@ def command(session: Session, directory: str | None, what: str) -> None:
 
     ID is a code such as KFM204; a run, or the beginning of its id; one of its nodes (3fa9c2/fetch), also of
     an earlier attempt (3fa9c2#2/fetch); a pass of a pipeline, or a node of it (3fa9c2/soil.map; of the newest
-    pass: last/soil.map); a call that was refused or did nothing; a unit (wal_id); a dataset or a source. The
-    first line is the reason, the others what led to it; each ends with the record that it was read from.
-    Nothing is changed.
+    pass: last/soil.map); a call that was refused or did nothing; a request of a schedule, a webhook or a
+    person; a unit (wal_id); a dataset or a source. The first line is the reason, the others what led to it;
+    each ends with the record that it was read from. Nothing is changed.
     """
     if explaining.is_code(what):
         page = error_page(what.upper())
@@ -59,7 +59,7 @@ def _line(sentence: Any) -> str:
 
 def _shortened(kind: str, name: str) -> str:
     """Enough to find it again; JSON has all of it."""
-    if kind in ("run", "pass"):
+    if kind in ("run", "pass", "request"):
         return short_id(name)
     if kind == "run-state":
         run_id, slash, node = name.partition("/")

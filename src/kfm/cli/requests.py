@@ -7,13 +7,15 @@ from typing import Any, get_args
 import click
 
 from kfm.cli.options import session_options
-from kfm.cli.output import between, one_line, short_id, table, utc
+from kfm.cli.output import between, instant, one_line, short_id, table, utc
 from kfm.cli.session import Session
 from kfm.core.errors import RationaleRequired, UsageError
 from kfm.core.requests import RequestKind, RequestState, UpdateRequest
 from kfm.documents.requests import request_document
 
 LIMIT_MAX = 10_000
+_TIMES = ("accepted_at", "not_before", "instant", "ended_at")
+_DETAILS = {"reason": "event", "sent_at_ms": "sent at"}
 
 
 @click.group(name="requests")
@@ -73,21 +75,43 @@ def list_requests(
 def show(session: Session, wanted: str) -> None:
     """Show one request: who asked for what, why it waits, and what became of it.
 
-    REQUEST is its id, or the beginning of one.
+    REQUEST is its id, or the beginning of one. The preview that was kept before anything changed, if there
+    is one, stands below: it is what an approval is for.
     """
     with session.app(read_only=True) as app:
-        request = find_request(app.ledger.request_reader(), wanted)
+        reader = app.ledger.request_reader()
+        request = find_request(reader, wanted)
+        kept = reader.preview(request.plan_digest) if request.plan_digest else None
     document = {"request": request_document(request)}
-    facts = {
-        name.replace("_", " "): value
-        for name, value in document["request"].items()
-        if value not in (None, False, {}) and name not in ("window_start", "window_end")
-    }
-    facts["window"] = between(document["request"]["window_start"], document["request"]["window_end"])
-    details = facts.pop("details", {})
-    facts |= {f"{name.replace('_', ' ')}": value for name, value in details.items()}
+    facts = _facts(document["request"])
     width = max(map(len, facts))
-    session.emit(document, [f"{name.ljust(width)}  {one_line(str(value))}" for name, value in facts.items()])
+    lines = [f"{name.ljust(width)}  {one_line(value)}" for name, value in facts.items()]
+    if kept is not None and session.output == "text":
+        from kfm.publish.plan import read, render_text
+
+        lines += ["", *map(one_line, render_text(read(kept.encode())).splitlines())]
+    session.emit(document, lines)
+
+
+def _facts(document: dict[str, Any]) -> dict[str, str]:
+    """What is known of a request, under names that nothing else has; times in UTC."""
+    facts: dict[str, str] = {}
+    for name, value in document.items():
+        if value in (None, False, {}) or name in ("window_end", "details"):
+            continue
+        if name == "window_start":
+            facts["window"] = between(value, document["window_end"])
+        elif name in _TIMES:
+            facts[name.replace("_", " ")] = utc(value)
+        else:
+            facts[name.replace("_", " ")] = "yes" if value is True else str(value)
+    for name, value in document["details"].items():
+        told = _DETAILS.get(name, name.replace("_", " "))
+        if name == "sent_at_ms":
+            facts[told] = utc(instant(value) or "")
+        else:
+            facts[told] = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return facts
 
 
 @command.command(name="cancel")

@@ -21,7 +21,7 @@ _PASS = re.compile(r"last|[0-9a-fA-F-]{4,36}")  # the newest; an id, or the begi
 def explained(
     ledger: LedgerReader, tables: Any, settings: Settings, what: str, now_ms: int
 ) -> Account | dict[str, Any]:
-    """The account of a run, a node, a pass, a call, a unit, a dataset or a source; or a code's page.
+    """The account of a run, a node, a pass, a call, a request, a unit, a dataset, a source; or a code's page.
 
     `tables` hold the passes of this environment.
     """

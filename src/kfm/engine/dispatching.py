@@ -117,9 +117,11 @@ class Dispatcher:
         paused = next((one for one in thrown if one.position == "paused"), None)
         if paused is None or any(one.position == "stopped" for one in thrown):
             return None
+        kind, _, name = paused.scope.partition(":")
+        option = f" --{kind} {name}" if name else ""
         return (
             f"The switch {paused.scope} is paused since {rfc3339(paused.set_at_ms)}. "
-            f"An operator lifts it with `kfm switch resume {paused.scope}`."
+            f"An operator lifts it with `kfm switch set running{option} --rationale TEXT`."
         )
 
     def _ask(self, request: UpdateRequest, wish: RunRequest) -> None:

@@ -12,6 +12,7 @@ from kfm.explain import attempts, gates
 from kfm.explain.ahead import ahead
 from kfm.explain.calls import all_asked, governed, repeated
 from kfm.explain.inputs import compared
+from kfm.explain.requests import requested
 from kfm.explain.sentences import Account, Sentence, of_call, of_link, of_promotion, of_row, of_run, stopped
 from kfm.ports import LedgerReader
 
@@ -56,6 +57,7 @@ def account_of_run(ledger: LedgerReader, run: Run, now_ms: int) -> Account:
             *_refusals(ledger, known),
             *_promoted(known),
             *all_asked(run, known.calls),
+            *requested(ledger, run),
             repeated(run, known.calls),
             *governed(known.links),
             *attempts.cost(run, [row for row in known.attempts if row.node == ""]),

@@ -6,6 +6,7 @@ from typing import Literal
 
 from kfm.core.evidence import Attempt, Link
 from kfm.core.records import Invocation, Promotion, Record, Run
+from kfm.core.requests import UpdateRequest
 
 RecordType = Literal[
     "run",
@@ -22,8 +23,9 @@ RecordType = Literal[
     "run-state",
     "document",
     "unit",
+    "request",
 ]
-Kind = Literal["run", "attempt", "node", "invocation", "dataset", "source", "pass", "unit"]
+Kind = Literal["run", "attempt", "node", "invocation", "dataset", "source", "pass", "unit", "request"]
 
 
 class Ref(Record, frozen=True):
@@ -62,6 +64,10 @@ def of_attempt(text: str, run_id: str, attempt: int, node: str = "") -> Sentence
 
 def of_row(text: str, attempt: Attempt) -> Sentence:
     return of_attempt(text, attempt.run_id, attempt.attempt, attempt.node)
+
+
+def of_request(text: str, request: UpdateRequest) -> Sentence:
+    return Sentence(text=text, record=Ref(type="request", id=request.request_id))
 
 
 def of_link(text: str, link: Link) -> Sentence:

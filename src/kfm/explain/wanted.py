@@ -7,9 +7,11 @@ from collections.abc import Collection
 
 from kfm.core.errors import UsageError
 from kfm.core.records import Invocation, Run
+from kfm.core.requests import UpdateRequest
 from kfm.core.wording import moment
 from kfm.explain.calls import account_of_call
 from kfm.explain.nodes import account_of_attempt
+from kfm.explain.requests import account_of_request
 from kfm.explain.runs import READ_MAX, account_of_run, newest
 from kfm.explain.sentences import Account, Ref, Sentence, of_link, of_promotion, stopped
 from kfm.ports import LedgerReader
@@ -27,7 +29,7 @@ def explain(
     datasets: Collection[str] = (),
     sources: Collection[str] = (),
 ) -> Account:
-    """The account of a run, an attempt, a node, a call, a dataset or a source. Reads only."""
+    """The account of a run, an attempt, a node, a call, a request, a dataset or a source. Reads only."""
     place = _PLACE.fullmatch(wanted)
     if place and (place["attempt"] or place["node"]):
         run = _one_run(ledger, place["run"])
@@ -43,9 +45,16 @@ def explain(
     if known is not None:
         return known
     found = _beginning_with(ledger, wanted)
+    if isinstance(found, UpdateRequest):
+        return _of_request(ledger, found, now_ms)
     return (
         account_of_run(ledger, found, now_ms) if isinstance(found, Run) else _of_call(ledger, found, now_ms)
     )
+
+
+def _of_request(ledger: LedgerReader, request: UpdateRequest, now_ms: int) -> Account:
+    run = ledger.run(request.run_id) if request.run_id else None
+    return account_of_request(ledger, request, account_of_run(ledger, run, now_ms) if run else None)
 
 
 def _of_call(ledger: LedgerReader, call: Invocation, now_ms: int) -> Account:
@@ -132,25 +141,34 @@ def _switched(ledger: LedgerReader, dataset_id: str) -> list[Sentence]:
 # --- beginnings of ids -------------------------------------------------------------------
 
 
-def _beginning_with(ledger: LedgerReader, wanted: str) -> Run | Invocation:
+def _beginning_with(ledger: LedgerReader, wanted: str) -> Run | Invocation | UpdateRequest:
     _require_telling(wanted)
     start = wanted.lower()
     runs = [run for run in ledger.runs(limit=READ_MAX) if run.run_id.startswith(start)]
     calls = [call for call in ledger.invocations(limit=READ_MAX) if call.invocation_id.startswith(start)]
-    found: list[Run | Invocation] = [*runs, *calls]
+    requests = ledger.request_reader().find(start, NAMED_MAX + 1)
+    found: list[Run | Invocation | UpdateRequest] = [*runs, *calls, *requests]
     if len(found) == 1:
         return found[0]
     if found:
-        names = [each.run_id if isinstance(each, Run) else each.invocation_id for each in found[:NAMED_MAX]]
+        names = [_id_of(each) for each in found[:NAMED_MAX]]
         more = f" and {len(found) - NAMED_MAX} more" if len(found) > NAMED_MAX else ""
-        what = "runs" if not calls else "calls" if not runs else "runs and calls"
+        kinds = {"runs": runs, "calls": calls, "requests": requests}
+        what = " and ".join(name for name, some in kinds.items() if some)
         raise UsageError(
             f"Several {what} begin with `{wanted}`: {', '.join(names)}{more}.", remedy="Give more of the id."
         )
     raise UsageError(
-        f"There is no run, call, dataset or source `{wanted}`.",
-        remedy="`kfm runs` lists runs, `kfm status` datasets; `kfm show RUN --json` has the ids of calls.",
+        f"There is no run, call, request, dataset or source `{wanted}`.",
+        remedy="`kfm runs` lists runs, `kfm requests list` requests, `kfm status` datasets; "
+        "`kfm show RUN --json` has the ids of calls.",
     )
+
+
+def _id_of(one: Run | Invocation | UpdateRequest) -> str:
+    if isinstance(one, UpdateRequest):
+        return one.request_id
+    return one.run_id if isinstance(one, Run) else one.invocation_id
 
 
 def _one_run(ledger: LedgerReader, wanted: str) -> Run:

@@ -22,7 +22,6 @@ from kfm.serving.problems import note
 
 _PREFIX = re.compile(r"[0-9a-f-]{4,36}", re.ASCII | re.IGNORECASE)
 SEARCHED_MAX = 10_000
-REQUESTS_SEEN_MAX = 200
 RETRIES_SHOWN_MAX = 200
 
 
@@ -177,11 +176,10 @@ def _steps(run: Run, attempts: list[Attempt]) -> list[NodeSeen]:
 
 
 def _requests(visit: Visit, run: Run) -> list[Link]:
-    found = visit.reader.request_reader().requests(source_id=run.source_id, limit=REQUESTS_SEEN_MAX)
+    found = visit.reader.request_reader().of_run(run.run_id)
     return [
         Link(text=f"{each.kind} request {short(each.request_id)}", href=visit.at("requests", each.request_id))
         for each in found
-        if each.run_id == run.run_id
     ]
 
 

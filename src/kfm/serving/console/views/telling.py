@@ -42,6 +42,8 @@ def told(visit: Visit, sentence: Sentence) -> Told:
         href = visit.at("units", name)
     elif kind == "invocation":
         href = visit.at("calls", name)
+    elif kind == "request":
+        href = visit.at("requests", name)
     elif kind == "governance" and name.isdigit():
         href = visit.href("audit", before=int(name) + 1)
     first, mark, rest = name.partition("#" if "#" in name else "/")
