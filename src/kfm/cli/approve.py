@@ -14,6 +14,7 @@ from kfm.documents.held import approval_document, held_document, is_open
 from kfm.ports import LedgerReader
 
 OPEN_MAX = 1000
+BEGINNING_MIN = 8  # characters: nobody agrees by a slip of the finger
 
 
 @click.command()
@@ -54,6 +55,8 @@ def command(session: Session, request_id: str | None, actor: str | None, rationa
         if approval.kind == "replay":
             session.note(f"holds for this plan alone, to be begun until {until}:")
             session.note(f"kfm replay run {approval.subject} --confirm --rationale TEXT")
+        elif approval.kind == "update":
+            session.note(f"`kfm serve` runs it, if it still changes what was shown; holds until {until}")
         else:
             session.note(f"holds for one attempt, until {until}")
         return 0
@@ -72,11 +75,14 @@ def _meant(ledger: LedgerReader, wanted: str) -> Approval:
     found = [
         one
         for one in ledger.approvals(state="requested", limit=OPEN_MAX)
-        if start
-        and (one.request_id.startswith(start) or (one.kind == "update" and one.subject.startswith(start)))
+        if one.request_id.startswith(start) or (one.kind == "update" and one.subject.startswith(start))
     ]
     if len(found) == 1:
         return found[0]
+    if len(start) < BEGINNING_MIN:
+        raise UsageError(
+            f"Give at least {BEGINNING_MIN} characters of the id.", remedy="`kfm approve` lists them."
+        )
     why = "Several open requests begin" if found else "No open request begins"
     raise UsageError(f"{why} with `{wanted[:40]}`.", remedy="`kfm approve` lists those that are open.")
 

@@ -10,6 +10,7 @@ from kfm.core.requests import UpdateRequest
 from kfm.core.schedule_coverage import Expected, coverage
 from kfm.core.schedule_states import ScheduleState
 from kfm.core.schedules import Schedule, instants
+from kfm.core.scheduling import FIRST_SEEN
 from kfm.serving.console import words
 from kfm.serving.console.visits import Visit
 from kfm.serving.console.words import Word, word
@@ -103,6 +104,8 @@ def _spot(visit: Visit, each: Expected, watched_ms: int | None, asked: dict[str,
     found = asked.get(each.request_id) if each.request_id else None
     if found is not None:
         mark, reason = words.of_request(found.state, found.outcome), found.reason or each.reason or ""
+    elif each.fate == "redefined" and each.reason == FIRST_SEEN:
+        mark, reason = word("not watched"), FIRST_SEEN
     elif each.fate == "unaccounted" and (watched_ms is None or each.instant_ms < watched_ms):
         mark, reason = word("not watched"), "no service was there yet"
     else:

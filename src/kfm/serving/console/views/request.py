@@ -86,10 +86,19 @@ def _facts(visit: Visit, found: UpdateRequest) -> list[Fact]:
     ):
         if text:
             facts.append(Fact(name=name, text=text, code=code))
-    if found.details:
-        facts.append(Fact(name="Details", text=msgspec.json.encode(found.details).decode(), code=True))
+    facts += [_detail(name, value) for name, value in found.details.items()]
     facts.append(Fact(name="Request", text=found.request_id, code=True))
     return facts
+
+
+def _detail(name: str, value: object) -> Fact:
+    """What was noted of a message; `reason` is the type of its event."""
+    if name == "sent_at_ms" and isinstance(value, int):
+        return Fact(name="Sent (UTC)", text="", at_ms=value)
+    told = "Event" if name == "reason" else name.replace("_", " ").capitalize()
+    if isinstance(value, list):
+        return Fact(name=told, text=", ".join(map(str, value)))
+    return Fact(name=told, text=value if isinstance(value, str) else msgspec.json.encode(value).decode())
 
 
 def _commands(visit: Visit, found: UpdateRequest) -> list[Next]:
