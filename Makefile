@@ -12,6 +12,8 @@ PY := .venv/bin/python
 BENCH ?=
 SEEDS ?= 20000
 SECONDS ?= 30
+CASES ?= 500
+KILLS ?= 200
 WEBHOOKS ?= 1000000
 WORKERS ?= 2
 TESTS ?= tests
@@ -69,6 +71,21 @@ pgstac: $(BASE) ## make the environment of the STAC API that replicas are tested
 dbos: $(BASE) ## make the environment that the ingest benchmarks compare with (outside the project)
 	@requirements/environment.sh make dbos >/dev/null
 
+NODE = $(shell requirements/environment.sh where node)/bin
+
+.PHONY: node
+node: $(BASE) ## make the environment of the Node.js twin: Node.js 24 (outside the project) and its packages
+	@requirements/environment.sh make node >/dev/null
+	@cd node && PATH="$(NODE):$$PATH" npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
+
+.PHONY: differential
+differential: $(TEST) ## the same random work in Python and in Node.js, compared byte by byte (CASES=n)
+	@$(PY) -m tests.twin.differential --cases $(CASES)
+
+.PHONY: fleet
+fleet: $(TEST) ## four Python and four Node.js processes on one ledger, killed at random (KILLS=n)
+	@$(PY) -m tests.twin.fleet --kills $(KILLS)
+
 .PHONY: lint
 lint: $(TEST) ## style, formatting and the layering of imports
 	@$(PY) -m ruff check .
@@ -113,11 +130,13 @@ fuzz: $(TEST) ## hostile input for the readers (SECONDS=n), forged webhooks (WEB
 docs: $(TEST) ## write the generated reference pages and schemas again
 	@$(PY) tools/reference.py
 	@$(PY) tools/make_schemas.py
+	@$(PY) tools/make_tables.py
 
 .PHONY: check-docs
 check-docs: $(TEST) ## are reference pages, schemas and vectors up to date?
 	@$(PY) tools/reference.py --check
 	@$(PY) tools/make_schemas.py --check
+	@$(PY) tools/make_tables.py --check
 	@$(PY) tools/make_vectors.py --check
 
 .PHONY: dist

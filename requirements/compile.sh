@@ -25,6 +25,8 @@ pin service pyproject.toml --constraint requirements/test.txt \
 for framework in airflow langgraph pgstac dbos; do
     pin "$framework" pyproject.toml "requirements/$framework.in" --constraint requirements/base.txt
 done
+# The runtime of the Node.js twin, which needs none of that.
+pin node requirements/node.in
 if grep -nE '://|find-links|index-url|/(home|root|tmp)/' requirements/*.txt; then
     echo "A pinned file names an address or a path of this machine." >&2
     exit 1

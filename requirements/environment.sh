@@ -6,7 +6,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 what=${1:?make or where}
-name=${2:?airflow, dbos, langgraph or pgstac}
+name=${2:?airflow, dbos, langgraph, node or pgstac}
 pins=requirements/$name.txt
 [ -f "$pins" ] || { printf 'There is no %s.\n' "$pins" >&2; exit 2; }
 unset PYTHONPATH PYTHONHOME VIRTUAL_ENV CONDA_PREFIX UV_PROJECT_ENVIRONMENT UV_PYTHON

@@ -42,7 +42,8 @@ export async function run(options, around) {
   const clean = (/** @type {string} */ text) => loaded.hide(text);
   const say = (/** @type {string} */ line) => note(clean(line));
   const { App } = await import("../engine/app.mjs");
-  requireInScope(loaded, loaded.settings.sources.length ? choose(loaded, options.sources) : []);
+  const named = options.sources.filter((/** @type {string} */ id) => loaded.source(id));
+  requireInScope(loaded, options.sources.length ? named : loaded.settings.sources.map((/** @type {any} */ one) => one.id));
   const progress = output === "text" || options.verbose ? phases(say) : undefined;
   const app = new App(loaded, { readOnly: options.dry_run, version: around.version, progress, announce: options.verbose ? say : () => {}, system: around.system });
   around.onCancel?.(() => {

@@ -148,6 +148,32 @@ export class Circuits {
   }
 }
 
+/** A body that comes behind a provider's circuit: the request is judged where its last byte is. @param {Circuit | null} circuit @param {import("../types.js").Clock} clock @param {() => Promise<any>} request @returns {Promise<any>} */
+export async function shieldedDownload(circuit, clock, request) {
+  if (!circuit) return request();
+  const fence = circuit.before();
+  const blame = (/** @type {unknown} */ error) => {
+    judge(circuit, clock, fence, error);
+    return error;
+  };
+  /** @type {any} */
+  let download;
+  try {
+    download = await request();
+  } catch (error) {
+    throw blame(error);
+  }
+  async function* chunks() {
+    try {
+      yield* download.chunks;
+    } catch (error) {
+      throw blame(error);
+    }
+    circuit?.after(true, fence);
+  }
+  return { ...download, chunks: chunks() };
+}
+
 /** One request behind a provider's circuit: asked for before it, judged after it. @template T @param {Circuit | null} circuit @param {import("../types.js").Clock} clock @param {() => Promise<T>} request @returns {Promise<T>} */
 export async function shielded(circuit, clock, request) {
   if (!circuit) return request();

@@ -39,14 +39,18 @@ export class CedarPolicies {
     this.policies = new Map();
     /** @type {Record<string, string>} */
     const set = {};
+    /** @type {Map<string, string>} */
+    const places = new Map();
     for (const [name, text] of [...shipped, ...users])
       for (const [line, statement] of statements(text)) {
-        const policy = policyOf(name, line, statement, schema);
+        const policy = policyOf(name, line, statement);
+        places.set(policy.id, `${name}:${line}`);
         if (this.policies.has(policy.id)) throw new PolicyError(`${name}:${line}: there is already a policy ${repr(policy.id)}`);
         this.policies.set(policy.id, policy);
         set[policy.id] = policy.text;
         if (this.policies.size > POLICIES_MAX) throw new PolicyError(`${name}:${line}: more than ${POLICIES_MAX} policies`);
       }
+    requireValid(schema, set, places);
     this.bundleId = digest([schema, ...shipped.map(([, text]) => text), ...users.map(([, text]) => text)]);
     requireSuccess(cedar().preparsePolicySet(this.bundleId, { staticPolicies: set }), "policies");
   }
@@ -168,18 +172,24 @@ function placed(text, start, end) {
   return [text.slice(0, start + lead).split("\n").length, text.slice(start + lead, end)];
 }
 
-/** @param {string} name @param {number} line @param {string} statement @param {string} schema @returns {Policy} */
-function policyOf(name, line, statement, schema) {
+/** @param {string} name @param {number} line @param {string} statement @returns {Policy} */
+function policyOf(name, line, statement) {
   const parts = cedar().policySetTextToParts(statement);
   if (parts.type !== "success") throw new PolicyError(`${name}:${line + faultLine(statement, parts.errors[0])}: ${parts.errors[0].message}`);
   if (parts.policy_templates.length) throw new PolicyError(`${name}:${line}: templates (?principal, ?resource) are not supported`);
   if (parts.policies.length !== 1) throw new PolicyError(`${name}:${line}: a policy is expected`);
   const body = cedar().policyToJson(statement);
-  const policy = described(name, line, body.json.annotations ?? {}, statement.trim());
-  const verdict = cedar().validate({ schema, policies: { staticPolicies: { policy0: statement } }, validationSettings: { mode: "strict" } });
-  const problem = verdict.validationErrors?.[0]?.error.message ?? verdict.errors?.[0]?.message;
-  if (problem) throw new PolicyError(`${name}:${line}: ${policy.id}: ${problem.replace("for policy `policy0`, ", "")}`);
-  return policy;
+  return described(name, line, body.json.annotations ?? {}, statement.trim());
+}
+
+/** Every policy keeps to the schema. @param {string} schema @param {Record<string, string>} set @param {Map<string, string>} places */
+function requireValid(schema, set, places) {
+  const verdict = cedar().validate({ schema, policies: { staticPolicies: set }, validationSettings: { mode: "strict" } });
+  if (verdict.type !== "success") throw new PolicyError(verdict.errors[0]?.message);
+  for (const [id, place] of places) {
+    const found = verdict.validationErrors.find((/** @type {any} */ one) => one.policyId === id);
+    if (found) throw new PolicyError(`${place}: ${id}: ${found.error.message.replace(`for policy \`${id}\`, `, "")}`);
+  }
 }
 
 /** How many lines into the statement the fault is. @param {string} statement @param {any} problem */

@@ -132,7 +132,7 @@ const slotText = (item) => `('${item.source_id}', ${item.window_start_ms}, ${ite
 // --- comparing -----------------------------------------------------------------------
 
 /** @param {any} more */
-const change = (more) => ({ item_id: null, size_before: null, size_after: null, sha256_before: null, sha256_after: null, before: null, after: null, ...more });
+const change = (more) => ({ kind: null, what: null, name: null, item_id: null, size_before: null, size_after: null, sha256_before: null, sha256_after: null, before: null, after: null, ...more });
 
 /** Every difference, fields first, then items, then files by path. @param {Manifest | null} old @param {Manifest} fresh @returns {any[]} */
 export function diff(old, fresh) {

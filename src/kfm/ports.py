@@ -413,6 +413,9 @@ class LedgerReader(Protocol):
 
     def run_of_correction(self, work_base: str, correction: str) -> Run | None: ...
     def run(self, run_id: str) -> Run | None: ...
+    def is_touched(self, source_id: str, start_ms: int, end_ms: int) -> bool:
+        """Has any run looked at this window of a source?"""
+
     def run_by_key(self, idempotency_key: str) -> Run | None: ...
     def runs(
         self,

@@ -84,6 +84,9 @@ class ScheduleReader(Protocol):
     def instants(self, schedule_id: str, start_ms: int, end_ms: int, limit: int = 1000) -> list[Instant]:
         """Rows that touch a span, in order."""
 
+    def instants_before(self, schedule_id: str, before_ms: int, limit: int) -> list[Instant]:
+        """Rows that begin before a moment, the newest first."""
+
 
 class ScheduleStates(ScheduleReader, Protocol):
     """Each method is one transaction."""

@@ -23,7 +23,7 @@ from tests.twin.runtime import TWIN, find_node
 
 BATCH = 50
 # With --verbose a defect's stack follows the message: each language's own.
-_STACK = re.compile(r"^(?:Traceback \(most recent|\w*Error: .*\n    at )[\s\S]*\Z", re.MULTILINE)
+_STACK = re.compile(r"^(?:Traceback \(most recent|\w*Error: [\s\S]*?\n    at )[\s\S]*\Z", re.MULTILINE)
 _TIMEOUT_S = 900
 
 

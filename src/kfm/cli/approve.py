@@ -72,6 +72,11 @@ def _meant(ledger: LedgerReader, wanted: str) -> Approval:
     if exact is not None:
         return exact
     start = wanted.strip().lower()
+    if len(start) < BEGINNING_MIN:
+        raise UsageError(
+            f"`{wanted}` is too short: give at least {BEGINNING_MIN} characters of the id.",
+            remedy="`kfm approve` lists those that are open.",
+        )
     found = [
         one
         for one in ledger.approvals(state="requested", limit=OPEN_MAX)
@@ -79,10 +84,6 @@ def _meant(ledger: LedgerReader, wanted: str) -> Approval:
     ]
     if len(found) == 1:
         return found[0]
-    if len(start) < BEGINNING_MIN:
-        raise UsageError(
-            f"Give at least {BEGINNING_MIN} characters of the id.", remedy="`kfm approve` lists them."
-        )
     why = "Several open requests begin" if found else "No open request begins"
     raise UsageError(f"{why} with `{wanted[:40]}`.", remedy="`kfm approve` lists those that are open.")
 

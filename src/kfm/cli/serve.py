@@ -59,5 +59,7 @@ def command(
     from kfm.cli.service import serve
     from kfm.wiring.service import ServiceWish
 
-    wish = ServiceWish(schedules=not no_schedules, runs=not no_runs, worker=not no_worker)
+    wish = ServiceWish(
+        schedules=not no_schedules, runs=not no_runs, worker=not no_worker, verbose=session.verbose
+    )
     return serve(session, wish, host=host, port=port, prefix=prefix)

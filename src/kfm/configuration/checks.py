@@ -29,7 +29,7 @@ ID_RULE = "letters, digits, `.`, `_` and `-`, beginning with a letter or digit, 
 BAD_CHARACTERS = f"has characters that are not allowed: {ID_RULE}"
 _ID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]|\.(?!\.)){0,99}", re.ASCII)
 _SOME_MOMENT_MS = 1_735_732_800_000  # any will do: only the form of a window is checked
-_PIPELINE = re.compile(r"[^:]+\.py:[A-Za-z_]\w*")
+_PIPELINE = re.compile(r"[^:]+\.(?:py|mjs):[A-Za-z_]\w*")  # .mjs: run by the Node.js twin
 
 # What each kind of source and target needs, and what only it understands.
 NEEDS = {"files": "folder", "http": "url", "bucket": "bucket", "sync": "members"}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
 from kfm.core.wording import instant, one_line, short_id
+from kfm.documents.standing import OPERATOR, failures, frozen, retry_command, switched
 
 ATTENTION_MAX = 20  # works named; more are counted
-RUNS_SEEN_MAX = 500
+FORCED = "kfm run --force --rationale TEXT --ticket ID"
 
 
 def gather(app: Any) -> dict[str, Any]:
@@ -21,7 +23,7 @@ def gather(app: Any) -> dict[str, Any]:
     alive = [lock for lock in locks if lock.scope not in gone]
     datasets = [_dataset(dataset.id, heads, ledger) for dataset in settings.datasets]
     pending = _pending(settings, heads, ledger.projected())
-    attention = _attention(settings, ledger)
+    attention = failures(settings, ledger)
     document: dict[str, Any] = {
         "environment": settings.environment,
         "at": instant(now_ms),
@@ -99,65 +101,38 @@ def _ahead(ledger: Any) -> dict[str, Any]:
 
 def _headline(settings: Any, switches: list[Any], document: dict[str, Any], now_ms: int) -> dict[str, Any]:
     """State, one sentence, who can change it and the command. The hardest blocker first."""
-    switches = [switch for switch in switches if not switch.scope.startswith("replays:")]
-    if switches:
-        return _switch_headline(switches)
-    if settings.freezes:
-        from kfm.core.gates import cause_and_remedy, freeze_gate
-
-        for dataset in settings.datasets:
-            gate = freeze_gate(settings.freezes, dataset.id, dataset.domain, now_ms)
-            if not gate.allowed:
-                cause, _ = cause_and_remedy(gate)
-                sentence = f"blocked by a freeze window on dataset {dataset.id}: {cause}"
-                command = "kfm run --force --rationale TEXT --ticket ID"
-                return _line("blocked", sentence, "an operator", command)
+    for each in chain(switched(switches), frozen(settings, now_ms)):
+        if each.kind != "replays":
+            return _line("blocked", each.sentence, OPERATOR, FORCED if each.kind == "freeze" else each.command)
     for breaker in document["breakers"]:
         if breaker["state"] != "closed":
             from kfm.documents.breakers import breaker_headline
 
             sentence, command = breaker_headline(breaker)
-            return _line("blocked", sentence, "an operator", command)
+            return _line("blocked", sentence, OPERATOR, command)
     for last in document["needs_attention"]:
         sentence = (
             f"failing: dataset {last['dataset_id']}, run {short_id(last['run_id'])} ended with "
             f"{last['error_code'] or 'an error'}: {last['error_message'] or 'no message was kept'}"
         )
-        return _line("failing", sentence, "an operator", last["command"])
+        return _line("failing", sentence, OPERATOR, last["command"])
     for incident in document["incidents"]:
         from kfm.documents.incidents import incident_headline
 
         sentence, command = incident_headline(incident)
-        return _line("failing", sentence, "an operator", command)
+        return _line("failing", sentence, OPERATOR, command)
     for pending in document["pending_projections"]:
         sentence = (
             f"behind: target {pending['target']} does not show version {pending['promoted']} "
             f"of dataset {pending['dataset_id']} yet"
         )
-        return _line("behind", sentence, "an operator", "kfm project")
+        return _line("behind", sentence, OPERATOR, "kfm project")
     announced = settings.ingest.queues and not settings.sources  # nothing that `kfm run` could do
     if announced and document["units"] is None:
         return _line("empty", "nothing was taken in yet", "anyone who may operate", "kfm worker")
     if not announced and not any(dataset["last_run"] for dataset in document["datasets"]):
         return _line("empty", "nothing has run yet", "anyone who may run it", "kfm run")
     return _line("clear", "all clear", None, None)
-
-
-def _switch_headline(switches: list[Any]) -> dict[str, Any]:
-    from kfm.core.gates import switch_command
-    from kfm.core.wording import moment
-
-    def hardest(switch: Any) -> tuple[bool, bool, int]:
-        return (switch.position != "stopped", switch.scope != "all", switch.set_at_ms)
-
-    switch = min(switches, key=hardest)
-    kind, _, name = switch.scope.partition(":")
-    where = "everything" if kind == "all" else f"{kind} {name}"
-    sentence = (
-        f"blocked by kill switch on {where}, {switch.position} by {switch.actor} "
-        f"since {moment(switch.set_at_ms)}: {switch.rationale}"
-    )
-    return _line("blocked", sentence, "an operator", switch_command(switch.scope))
 
 
 def _line(state: str, sentence: str, who: str | None, command: str | None) -> dict[str, Any]:
@@ -193,38 +168,12 @@ def _brief(run: Any) -> dict[str, Any]:
     }
 
 
-def _attention(settings: Any, ledger: Any) -> list[Any]:
-    """The newest run of each piece of work, where that failed; newest first.
-
-    The same window of the same source is the same work here, whatever its pipeline was: once a corrected
-    one has succeeded, nobody has to look at the failure any more.
-    """
-    failed = ledger.runs(status="failed", limit=RUNS_SEEN_MAX)
-    if not failed:
-        return []
-    newest: dict[Any, Any] = {}
-    for run in [*ledger.runs(limit=RUNS_SEEN_MAX), *failed]:
-        held = newest.setdefault(_work(run), run)
-        if (run.start_time_ms, run.revision) > (held.start_time_ms, held.revision):
-            newest[_work(run)] = run
-    known = {source.id for source in settings.sources}
-    return [run for run in failed if newest[_work(run)].run_id == run.run_id and run.source_id in known]
-
-
-def _work(run: Any) -> tuple[Any, ...]:
-    return (run.source_id, run.window_start_ms, run.window_end_ms, run.partition)
-
-
 def _needing(run: Any, ledger: Any, now_ms: int) -> dict[str, Any]:
-    from kfm.core.grants import is_spent
-
-    spent = is_spent(run, ledger.retry_state(run.run_id), now_ms)
-    reasons = " --rationale TEXT --ticket ID" if spent else ""
     return {
         "dataset_id": run.dataset_id,
         **_brief(run),
         "attempts": run.attempts,
-        "command": retry_command(run) + reasons,
+        "command": retry_command(run, ledger, now_ms),
     }
 
 
@@ -253,14 +202,6 @@ def _lock(lock: Any, now_ms: int, gone: bool) -> dict[str, Any]:
         # Nobody waits for a process that is known to be gone.
         "lease_left_ms": 0 if gone else max(lock.lease_until_ms - now_ms, 0),
     }
-
-
-def retry_command(run: Any) -> str:
-    """The command that asks for exactly this run's work again."""
-    start, end = (
-        (instant(at_ms) or "").replace(".000Z", "Z") for at_ms in (run.window_start_ms, run.window_end_ms)
-    )
-    return f"kfm run --source {run.source_id} --window {start}/{end}"
 
 
 def switch_document(switch: Any) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from kfm.core.records import Run, Switch
 from kfm.core.requests import Ending, UpdateRequest
 from kfm.core.settings import Dataset, Source
 from kfm.core.times import rfc3339
+from kfm.core.wording import short_id
 from kfm.engine.requests import RunReport, RunRequest
 from kfm.publish.plan import Plan
 from kfm.service_ports import Requests
@@ -150,7 +151,7 @@ class Dispatcher:
             self._end(request, "refused", f"Not what was approved: {report.reason}", run_id)
         else:
             self._end(request, report.outcome, report.reason, run_id)
-            self._say(f"{request.source_id}: {report.word} ({request.kind})")
+            self._say(f"{request.source_id}: {report.word}, asked for by {request.kind}{_named(run_id)}")
 
     def _end(self, request: UpdateRequest, outcome: str, reason: str, run_id: str | None = None) -> None:
         self._requests.settle(request, Ending(state="done", outcome=outcome, reason=reason, run_id=run_id))
@@ -167,6 +168,10 @@ class Dispatcher:
             return
         later_ms = min(TROUBLE_MS_MAX, TROUBLE_MS << min(request.tries - 1, 10))
         self._requests.reopen(request, self._now_ms() + later_ms, message)
+
+
+def _named(run_id: str | None) -> str:
+    return f", run {short_id(run_id)}" if run_id is not None else ""
 
 
 def wish_of(request: UpdateRequest) -> RunRequest:

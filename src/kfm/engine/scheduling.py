@@ -8,16 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from msgspec.structs import replace
+
 from kfm.core.errors import ConfigError, KfmError
-from kfm.core.schedule_states import ScheduleState
+from kfm.core.schedule_states import Accounting, ScheduleState
 from kfm.core.schedules import Schedule
 from kfm.core.scheduling import account, definition_of, is_held, next_due_ms
 from kfm.core.settings import Source
+from kfm.core.watermarks import asking_for, left_windows
 from kfm.core.wording import moment
 from kfm.service_ports import RequestReader, ScheduleStates
 
 SLICES_MAX = 20  # of one schedule in one step
 TROUBLE_MS = 5_000
+ROWS_MAX = 200  # of earlier instants that are looked at for what they have left
 EVER_MS = 2**53 - 1
 
 
@@ -35,7 +39,10 @@ class Scheduler:
         late_ms: int,
         actor: str,
         say: Callable[[str], None] = lambda _line: None,
+        is_touched: Callable[[str, int, int], bool] | None = None,
     ) -> None:
+        """`is_touched`: has any run looked at this window of a source? None: windows are left as they are."""
+        self._is_touched = is_touched
         self._states = states
         self._requests = requests
         self._schedules = tuple(schedules)
@@ -84,6 +91,7 @@ class Scheduler:
                 )
                 if step is None:
                     break
+                step = self._with_left(schedule, source, step)
                 if not self._states.account(step):
                     # Somebody else was faster: the next step sees what he decided.
                     self._due_ms.pop(schedule.id, None)
@@ -91,6 +99,21 @@ class Scheduler:
                 state, opened = step.state, opened + len(step.requests)
         self._looked(schedule, state, now_ms)
         return opened
+
+    def _with_left(self, schedule: Schedule, source: Source, step: Accounting) -> Accounting:
+        """What earlier instants have left goes with the first that becomes a request."""
+        if not step.requests or self._is_touched is None:
+            return step
+        first = min(step.requests, key=lambda one: one.instant_ms or 0)
+        before_ms = first.instant_ms or 0
+        new = [row for row in reversed(step.instants) if row.instant_ms < before_ms]
+        rows = [*new, *self._states.instants_before(schedule.id, before_ms, ROWS_MAX)]
+        left = [
+            asking_for(first, window)
+            for window in left_windows(schedule, source, first, rows)
+            if not self._is_touched(source.id, window.start_ms, window.end_ms)
+        ]
+        return replace(step, requests=(*left, *step.requests)) if left else step
 
     def _is_ours(self, schedule: Schedule, state: ScheduleState | None, now_ms: int) -> bool:
         """Is there something for us to write?

@@ -14,6 +14,11 @@ from kfm.runs.declare import Pipeline
 
 def load_function(path: str, name: str) -> Callable[[Any], None] | Pipeline:
     """The function, or the pipeline of nodes, `name` of the Python file at `path`."""
+    if path.endswith(".mjs"):
+        raise PipelineError(
+            f"{path} is an ES module, which Python does not run.",
+            remedy="Run its source with Node.js: `node node/runner.mjs run …`, with the same flags.",
+        )
     module_name = "kfm_pipeline_" + hashlib.sha256(path.encode()).hexdigest()[:12]
     module = ModuleType(module_name)
     module.__file__ = path

@@ -50,7 +50,7 @@ def register(
         key = (entry.collection_id, entry.item_id)
         if fresh[key] is entry and key in numbers:
             if entry.asset.role != DATA:
-                _put_sidecar(session, numbers[key], entry.asset)
+                _put_sidecar(session, numbers[key] or _number(session, entry), entry.asset)
             else:
                 _show(figures, entry, now_ms if entry.at_ms is None else entry.at_ms, is_new=True)
             answers.append(_CREATED)
@@ -74,8 +74,8 @@ _CREATED = Registered(status="created", revision=1)
 
 def _insert(
     session: Session, fresh: dict[tuple[str, str], Entry], now_ms: int, figures: Figures
-) -> dict[tuple[str, str], int]:
-    """Numbers of those that were not there before."""
+) -> dict[tuple[str, str], int | None]:
+    """Those that were not there before, with their numbers where these are known already."""
     if not fresh:
         return {}
     lines = []
@@ -83,7 +83,14 @@ def _insert(
         entry = fresh[key]
         box = None if entry.bbox is None else figures.box(session, entry.bbox)
         lines.append((*key, *_columns(entry, now_ms), now_ms, now_ms, box))
-    return {row[1:]: row[0] for row in session.gather("items.insert", lines)}
+    entered = session.gather("items.insert", lines)
+    return dict.fromkeys(fresh) if entered is None else {row[1:]: row[0] for row in entered}
+
+
+def _number(session: Session, entry: Entry) -> int:
+    row = session.one("items.get_for_update", collection_id=entry.collection_id, item_id=entry.item_id)
+    assert row is not None, "items are never deleted"
+    return int(row[NUMBER])
 
 
 def _columns(entry: Entry, now_ms: int) -> tuple[Any, ...]:

@@ -59,7 +59,7 @@ class PostgresSession:
             return 0
         return self._now(self._prepared(name, rows)).changed
 
-    def gather(self, name: str, rows: Sequence[tuple[Any, ...]], /) -> list[Row]:
+    def gather(self, name: str, rows: Sequence[tuple[Any, ...]], /) -> list[Row] | None:
         sent = self._prepared(name, rows)
         sent.returning = True
         return self._now(sent).answers

@@ -78,6 +78,14 @@ class Ledger:
         row = self._session.one("runs.by_id", run_id=run_id)
         return rows.run_from(row) if row else None
 
+    def is_touched(self, source_id: str, start_ms: int, end_ms: int) -> bool:
+        """Has any run looked at this window of a source?"""
+        return bool(
+            self._session.one(
+                "runs.touched", source_id=source_id, window_start_ms=start_ms, window_end_ms=end_ms
+            )
+        )
+
     def run_by_key(self, idempotency_key: str) -> Run | None:
         row = self._session.one("runs.by_key", idempotency_key=idempotency_key)
         return rows.run_from(row) if row else None

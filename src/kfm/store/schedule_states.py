@@ -36,6 +36,12 @@ class ScheduleReader:
         )
         return [_instant(row) for row in found]
 
+    def instants_before(self, schedule_id: str, before_ms: int, limit: int) -> list[Instant]:
+        found = self._database.session.all(
+            "instants.before", schedule_id=schedule_id, before_ms=before_ms, row_limit=limit
+        )
+        return [_instant(row) for row in found]
+
 
 class ScheduleStates(ScheduleReader):
     """Each method is one transaction."""

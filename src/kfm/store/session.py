@@ -21,8 +21,9 @@ class Session(Protocol):
         """The same for very many: the values stand in the order in which the statement names them.
         How many rows that changed."""
 
-    def gather(self, name: str, rows: Sequence[tuple[Any, ...]], /) -> list[Row]:
-        """As `bulk`, with what the statement returned for each row, in no promised order."""
+    def gather(self, name: str, rows: Sequence[tuple[Any, ...]], /) -> list[Row] | None:
+        """As `bulk` for rows to be inserted: what `{name}ed` tells of those that were, in no promised order.
+        None may be said of all: where nothing travels, reading them again would cost more than asking."""
 
     def expect(self, *names: str) -> None:
         """These are asked next, and their parameters do not matter: a server gets them in one journey."""

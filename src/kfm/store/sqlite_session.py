@@ -49,8 +49,10 @@ class SqliteSession:
         self._each(name, rows)
         return self._total_changes() - before
 
-    def gather(self, name: str, rows: Sequence[tuple[Any, ...]], /) -> list[Row]:
-        return self._each(name, rows)
+    def gather(self, name: str, rows: Sequence[tuple[Any, ...]], /) -> list[Row] | None:
+        count = self.bulk(name, rows)
+        # There is one writer, so what was inserted just now are the last rows.
+        return None if count == len(rows) else self.all(f"{name}ed", row_limit=count)
 
     def expect(self, *names: str) -> None:
         """Nothing travels."""

@@ -31,6 +31,7 @@ def make_scheduler(app: App, schedules: Sequence[Schedule], say: Callable[[str],
         late_ms=app.settings.serve.late_ms,
         actor=app.actor,
         say=say,
+        is_touched=store.is_touched,
     )
 
 

@@ -49,6 +49,7 @@ class ServiceWish(Record, frozen=True):
     schedules: bool = True
     runs: bool = True
     worker: bool = True
+    verbose: bool = False  # tell each step of each run, too
 
 
 class Held:
@@ -202,7 +203,8 @@ class Service:
             while not self._stop.is_set():
                 try:
                     with open_app(self._loaded, what="kfm serve") as app:
-                        app.announce = self._say
+                        if self._wish.verbose:
+                            app.announce = self._say
                         work(app)
                 except Exception as error:  # noqa: BLE001 - no trouble of one part ends the others
                     self._stop.wait(self._trouble(error) / 1000)
@@ -309,6 +311,7 @@ class Service:
         """Takes in what queues announce: the same as `kfm worker`."""
         from kfm.wiring.worker import WorkerWish, run_worker
 
+        app.announce = self._say
         self._well()
         run_worker(app, WorkerWish(mode="until-stopped"), _Stop(self._stop))
 

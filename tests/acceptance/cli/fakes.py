@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 from kfm.core.breaker import Breaker
@@ -202,6 +203,10 @@ class FakeLedger:
 
     def retry_state(self, run_id: str) -> RetryState | None:
         return next((row for row in self._all("retry_states") if row.run_id == run_id), None)
+
+    def request_reader(self) -> Any:
+        """Nothing came by a service."""
+        return SimpleNamespace(of_run=lambda *_: [], find=lambda *_: [])
 
     def approvals(
         self, *, state: str | None = None, subject: str | None = None, limit: int = 50

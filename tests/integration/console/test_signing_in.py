@@ -78,7 +78,7 @@ def test_a_cookie_that_we_did_not_sign_is_nothing(guarded: Filled) -> None:
         body,
         f"{body}.",
         f"{body}x.{signature}",
-        f"{body}.{signature[:-1]}0",
+        f"{body}.{signature[:-1]}{'1' if signature[-1] == '0' else '0'}",
         "é.é",
         good[:40],
     ):

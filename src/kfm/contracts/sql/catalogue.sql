@@ -26,7 +26,9 @@ INSERT INTO items (
   :data, :created_at_ms, :updated_at_ms, :box, 1
 )
 ON CONFLICT DO NOTHING
-RETURNING number, collection_id, item_id
+
+-- name: items.inserted
+SELECT number, collection_id, item_id FROM items ORDER BY number DESC LIMIT :row_limit
 
 -- name: items.change
 UPDATE items SET

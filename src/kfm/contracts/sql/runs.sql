@@ -40,6 +40,10 @@ FROM runs WHERE source_id = :source_id AND window_start_ms = :window_start_ms AN
   AND COALESCE(partition_key, '') = :partition_key AND status = 'success'
 ORDER BY end_time_ms DESC, start_time_ms DESC LIMIT 1
 
+-- name: runs.touched
+SELECT 1 FROM runs
+WHERE source_id = :source_id AND window_start_ms = :window_start_ms AND window_end_ms = :window_end_ms LIMIT 1
+
 -- name: runs.list
 SELECT
   run_id, source_id, dataset_id, pipeline_id, idempotency_key, work_key, work_base, revision,

@@ -42,3 +42,8 @@ WHERE schedule_id = :schedule_id AND instant_ms < :end_ms AND last_ms >= :start_
       AND earlier.became <> 'backfilled'
   ), :start_ms)
 ORDER BY instant_ms LIMIT :row_limit
+
+-- name: instants.before
+SELECT schedule_id, instant_ms, last_ms, became, request_id, reason, at_ms FROM instants
+WHERE schedule_id = :schedule_id AND instant_ms < :before_ms
+ORDER BY instant_ms DESC LIMIT :row_limit

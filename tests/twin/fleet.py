@@ -1,0 +1,187 @@
+"""Python and Node.js processes at work on one ledger, killed at random; then the ledger and the tree are judged.
+
+    python -m tests.twin.fleet --kills 200
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import date, timedelta
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import apsw
+
+from tests.twin.runtime import TWIN, find_node
+
+WINDOWS = 120  # enough that no run is interrupted as often as its budget allows
+ALLOWED = {0, 5}  # done, or somebody else is at it
+LIMIT_S = 900
+CONFIG = {
+    "version": 1,
+    "environment": "fleet",
+    "datasets": [{"id": "d1", "rights": {"license": "CC0-1.0", "care": {"label": "Public", "level": "public"}}}],
+    "sources": [{"id": "s1", "dataset": "d1", "kind": "files", "folder": "in"}],
+    "publish": [{"kind": "local", "path": "pub"}],
+    "lineage": {"export": "file"},
+}
+
+
+@dataclass
+class Told:
+    """What happened."""
+
+    started: Counter[str] = field(default_factory=Counter)
+    killed: Counter[str] = field(default_factory=Counter)
+    codes: Counter[int] = field(default_factory=Counter)
+    trouble: list[str] = field(default_factory=list)
+
+
+def make_project(folder: Path) -> None:
+    (folder / "in").mkdir(parents=True)
+    (folder / "kfm.yml").write_text(json.dumps(CONFIG), "utf-8")
+    for name in ("a", "b", "c"):
+        (folder / "in" / f"{name}.csv").write_text("id,v\n" + "".join(f"{n},{name}\n" for n in range(200)), "utf-8")
+
+
+def windows(count: int) -> list[str]:
+    first = date(2025, 1, 1)
+    return [f"{first + timedelta(days=day)}/P1D" for day in range(count)]
+
+
+def command(language: str, node: str, window: str) -> list[str]:
+    program = [node, str(TWIN / "runner.mjs")] if language == "node" else [sys.executable, "-m", "updater.runner"]
+    return [*program, "run", "--json", "--window", window]
+
+
+def play(folder: Path, node: str, *, kills: int, each: int, wanted: list[str], seed: int) -> Told:
+    """`each` processes of either language, until so many were killed."""
+    random, told = Random(seed), Told()
+    slots: list[tuple[str, subprocess.Popen[bytes] | None, float]] = [
+        (language, None, 0.0) for language in ("python", "node") for _ in range(each)
+    ]
+    until = time.monotonic() + LIMIT_S
+    while sum(told.killed.values()) < kills and time.monotonic() < until:
+        for index, (language, process, dies_at) in enumerate(slots):
+            if process is not None and process.poll() is None:
+                if time.monotonic() >= dies_at:
+                    process.kill()
+                    process.wait()
+                    told.killed[language] += 1
+                    slots[index] = (language, None, 0.0)
+                continue
+            if process is not None:
+                _ended(process, language, told)
+            begun = _start(folder, command(language, node, random.choice(wanted)))
+            told.started[language] += 1
+            # Nearly all are killed, each at another moment of its life.
+            slots[index] = (language, begun, time.monotonic() + random.uniform(0.2, 3.5))
+        time.sleep(0.005)
+    for language, process, _ in slots:
+        if process is not None:
+            process.wait()
+            _ended(process, language, told)
+    return told
+
+
+def _start(folder: Path, words: list[str]) -> subprocess.Popen[bytes]:
+    (folder / "out").mkdir(exist_ok=True)
+    out = open(folder / "out" / f"{time.monotonic_ns()}", "wb")  # noqa: SIM115 - the process owns it
+    try:
+        return subprocess.Popen(words, cwd=folder, stdout=out, stderr=subprocess.STDOUT, env=_environment())
+    finally:
+        out.close()
+
+
+def _environment() -> dict[str, str]:
+    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+    return {**kept, "PYTHONPATH": str(TWIN.parent / "src")}
+
+
+def _ended(process: subprocess.Popen[bytes], language: str, told: Told) -> None:
+    told.codes[process.returncode] += 1
+    if process.returncode not in ALLOWED:
+        told.trouble.append(f"{language} ended with {process.returncode}: {process.args}")
+
+
+def finish(folder: Path, node: str, wanted: list[str]) -> None:
+    """What is left, by both in turn."""
+    for number, window in enumerate(wanted):
+        language = ("python", "node")[number % 2]
+        done = subprocess.run(
+            command(language, node, window), cwd=folder, capture_output=True, text=True, check=False, env=_environment()
+        )
+        assert done.returncode == 0, f"{language}, {window}: {done.stdout[-1500:]}{done.stderr[-1500:]}"
+
+
+def judge(folder: Path, wanted: list[str]) -> dict[str, Any]:
+    """One successful run for each piece of work, one promotion for each, fences that grow, a sound chain."""
+    database = apsw.Connection(str(folder / ".kfm" / "kfm.db"))
+    rows = list(database.execute("SELECT work_base, revision, status, attempts, fence FROM runs"))
+    assert len(rows) == len(wanted), f"{len(rows)} runs for {len(wanted)} windows"
+    assert len({row[0] for row in rows}) == len(rows), "a piece of work has two runs"
+    assert {row[1:3] for row in rows} == {(0, "success")}, "a run was repeated, or is not done"
+    promotions = list(database.execute("SELECT sequence, run_id, fence FROM promotions ORDER BY sequence"))
+    assert len(promotions) == len(wanted), f"{len(promotions)} promotions for {len(wanted)} windows"
+    assert [row[0] for row in promotions] == list(range(1, len(wanted) + 1))
+    fences = [row[2] for row in promotions]
+    assert fences == sorted(set(fences)), "a fence did not grow"
+    open_attempts = list(database.execute("SELECT COUNT(*) FROM attempts WHERE ending IS NULL"))[0][0]
+    assert open_attempts == 0, "an attempt has no end"
+    letters = list(database.execute("SELECT COUNT(*), COUNT(DISTINCT event_id) FROM outbox"))[0]
+    assert letters[0] == letters[1], "an event was told twice"
+    locks = list(database.execute("SELECT COUNT(*) FROM locks WHERE worker_id IS NOT NULL"))[0][0]
+    assert locks == 0, "a lock is still held"
+    interrupted = sum(row[3] - 1 for row in rows)
+    database.close()
+    verified = subprocess.run(
+        [sys.executable, "-m", "kfm", "audit", "verify"], cwd=folder, capture_output=True, text=True, check=False, env=_environment()
+    )
+    assert verified.returncode == 0, verified.stdout + verified.stderr
+    return {"runs": len(rows), "interrupted attempts": interrupted, "highest fence": max(fences)}
+
+
+def published(folder: Path) -> dict[str, str]:
+    """What `current` shows."""
+    root = (folder / "pub" / "d1" / "current").resolve()
+    return {str(path.relative_to(root)): path.read_bytes().hex() for path in sorted(root.rglob("*")) if path.is_file()}
+
+
+def campaign(kills: int, *, each: int = 4, count: int = WINDOWS, seed: int = 1) -> dict[str, Any]:
+    node = find_node()
+    assert node is not None, "Node.js 24 is not here: `make node` brings it"
+    wanted = windows(count)
+    with tempfile.TemporaryDirectory(prefix="kfm-fleet-") as name:
+        fleet, alone = Path(name) / "fleet", Path(name) / "alone"
+        for folder in (fleet, alone):
+            make_project(folder)
+        told = play(fleet, node, kills=kills, each=each, wanted=wanted, seed=seed)
+        assert not told.trouble, told.trouble[:3]
+        assert sum(told.killed.values()) >= kills, f"only {sum(told.killed.values())} were killed in {LIMIT_S} s"
+        finish(fleet, node, wanted)
+        figures = judge(fleet, wanted)
+        finish(alone, node, wanted)  # nobody is killed here
+        assert published(fleet) == published(alone), "the published trees differ"
+        return {"killed": dict(told.killed), "started": dict(told.started), **figures, "files": len(published(fleet))}
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.twin.fleet", description=__doc__)
+    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=1)
+    wish = parser.parse_args(arguments)
+    print(json.dumps(campaign(wish.kills, seed=wish.seed)))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
