@@ -12,6 +12,8 @@ if (!rest.length && (first === "--version" || first === "-V")) {
   process.stderr.write("fix: `make node` brings one, or use the one that its folder holds.\n");
   process.exitCode = 2;
 } else {
+  // A run is short: compiling Cedar twice, the second time well, costs more time and memory than it saves.
+  (await import("node:v8")).setFlagsFromString("--wasm-tiering-budget=2000000000");
   const { main } = await import("./cli/main.mjs");
   process.exitCode = await main(process.argv.slice(2), { version: VERSION });
 }

@@ -60,6 +60,12 @@ def airflow_environment() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
+def node_path() -> Iterator[str]:
+    """The path of Node.js, new enough for the twin."""
+    yield from _serve("node")
+
+
+@pytest.fixture(scope="session")
 def langgraph_environment() -> Iterator[str]:
     """The folder of an environment with LangGraph and kfm in it."""
     yield from _serve("langgraph")

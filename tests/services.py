@@ -341,6 +341,17 @@ def langgraph() -> contextlib.AbstractContextManager[str]:
     return environment("langgraph")
 
 
+@contextlib.contextmanager
+def node() -> Iterator[str]:
+    """The path of a Node.js that the twin runs with, its packages beside it."""
+    from tests.twin import runtime
+
+    path = runtime.find_node()
+    if path is None or not (runtime.TWIN / "node_modules").is_dir():
+        raise ServiceUnavailable("Node.js 24 or its packages are not there: `make node` brings both")
+    yield path
+
+
 def pgstac() -> contextlib.AbstractContextManager[str]:
     """A STAC API with transactions; yields its address."""
     from tests import pgstac_server
@@ -366,6 +377,7 @@ STARTERS: dict[str, Callable[[], contextlib.AbstractContextManager[str]]] = {
     "systemd": systemd,
     "airflow": airflow,
     "langgraph": langgraph,
+    "node": node,
     "pgstac": pgstac,
 }
 

@@ -3,7 +3,8 @@
 import { matchesName } from "../core/matching.mjs";
 import { counted, rpartition } from "../core/wording.mjs";
 import { formatOf } from "./formats.mjs";
-import { TableChecks, Tally } from "./table.mjs";
+import { TableChecks } from "./table.mjs";
+import { Tally } from "./tally.mjs";
 
 /** @typedef {import("../types.js").Asset} Asset */
 /** @typedef {import("../types.js").Check} Check */

@@ -21,7 +21,7 @@ export function inputOf(fetched, objects) {
     *chunks() {
       const reader = objects.open(sha256);
       try {
-        for (let data = reader.read(CHUNK_BYTES); data.length; data = reader.read(CHUNK_BYTES)) yield data;
+        for (let data = reader.read(CHUNK_BYTES); data.length; data = reader.read(CHUNK_BYTES)) yield Buffer.from(data);
       } finally {
         reader.close();
       }

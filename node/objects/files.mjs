@@ -37,14 +37,15 @@ export class Reader {
     this.descriptor = descriptor;
     this.owned = owned;
     this.at = 0;
+    this.buffer = Buffer.alloc(0);
   }
 
-  /** @param {number} size @returns {Buffer} empty at the end */
+  /** The next bytes, good until the next call: a large file must not leave a trail of buffers. @param {number} size @returns {Buffer} empty at the end */
   read(size) {
-    const data = Buffer.allocUnsafe(size);
-    const got = fs.readSync(this.descriptor, data, 0, size, this.at);
+    if (this.buffer.length < size) this.buffer = Buffer.allocUnsafeSlow(size);
+    const got = fs.readSync(this.descriptor, this.buffer, 0, size, this.at);
     this.at += got;
-    return data.subarray(0, got);
+    return this.buffer.subarray(0, got);
   }
 
   close() {

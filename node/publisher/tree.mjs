@@ -178,7 +178,7 @@ function readFile(path, bytesMax = DOCUMENT_BYTES_MAX) {
       const parts = [];
       let size = 0;
       for (let data = reader.read(COPY_BYTES); data.length; data = reader.read(COPY_BYTES)) {
-        parts.push(data);
+        parts.push(Buffer.from(data));
         size += data.length;
         if (size > bytesMax) return null;
       }

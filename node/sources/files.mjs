@@ -4,6 +4,7 @@ import { createHash } from "node:crypto";
 import * as fs from "node:fs";
 import { join } from "node:path";
 import { LimitExceeded, UpstreamUnavailable } from "../core/errors.mjs";
+import { breathe } from "../engine/system.mjs";
 import { strerror } from "../core/system_errors.mjs";
 import { render } from "../core/templates.mjs";
 import { quote, unquote } from "../core/urls.mjs";
@@ -14,6 +15,7 @@ import { Pattern, mediaType, placeFields, publishedPath, settled } from "./placi
 /** @typedef {import("../types.js").Found} Found */
 
 const CHUNK_BYTES = 1024 * 1024;
+const CHUNKS_A_TURN = 16; // then signals and timers have theirs
 const ENTRIES_MAX = 1_000_000;
 const DEPTH_MAX = 64;
 
@@ -130,7 +132,10 @@ async function* chunksOf(descriptor, offset) {
   const reader = new Reader(descriptor);
   reader.at = offset;
   try {
-    for (let chunk = reader.read(CHUNK_BYTES); chunk.length; chunk = reader.read(CHUNK_BYTES)) yield chunk;
+    for (let chunk = reader.read(CHUNK_BYTES), turn = 1; chunk.length; chunk = reader.read(CHUNK_BYTES), turn += 1) {
+      yield chunk;
+      if (turn % CHUNKS_A_TURN === 0) await breathe();
+    }
   } finally {
     reader.close();
   }

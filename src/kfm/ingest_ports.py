@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from kfm.core.bursts import Burst, BurstState
 from kfm.core.catalogue import CollectionFigures, Item, Owed, Search
+from kfm.core.evidence import Letter
 from kfm.core.holding import Approval
 from kfm.core.records import GovernanceEntry, ObjectStat, Record, Unit, Window
 from kfm.core.replays import Chosen, Receipt, Replay, ReplayPlan, Selection, Stepped
@@ -90,6 +91,9 @@ class WalReader(Protocol):
         """The unit, and what the ledger keeps beside it."""
 
     def history_of(self, wal_id: str) -> list[Move]: ...
+    def letters_of(self, wal_id: str) -> list[Letter]:
+        """Those that tell of the ends of its attempts, and of others that ended with it, in their order."""
+
     def contents(self, wal_ids: Sequence[str]) -> dict[str, Known]: ...
     def totals(self) -> dict[tuple[str, str], tuple[int, int | None]]:
         """(dataset, name) → amount and the newest time, from counters."""

@@ -64,8 +64,8 @@ class Requests(RequestReader, Protocol):
     def settle(self, request: UpdateRequest, ending: Ending) -> bool:
         """The end of what we claimed; False: it was not ours any more."""
 
-    def reopen(self, request: UpdateRequest, not_before_ms: int, reason: str) -> bool:
-        """Give back what we claimed, for later."""
+    def reopen(self, request: UpdateRequest, not_before_ms: int, reason: str, *, tried: bool = True) -> bool:
+        """Give back what we claimed, for later. What nobody has tried to do does not count as a try."""
 
     def await_approval(
         self, request: UpdateRequest, plan: tuple[str, str], approval: Approval, entry: GovernanceEntry

@@ -16,7 +16,7 @@ from kfm.core.records import GovernanceEntry, Trigger, Unit
 from kfm.core.requests import Ending, UpdateRequest
 from kfm.core.schedule_states import Accounting, Instant, ScheduleState
 from kfm.core.schedules import instants
-from kfm.core.scheduling import definition_of, request_for
+from kfm.core.scheduling import account, definition_of, request_for
 from kfm.core.wal import Content, Intake, Rejected, Taken
 from kfm.core.walid import wal_id
 from kfm.engine.requests import RunRequest
@@ -34,6 +34,15 @@ HOSTILE = (
 )
 FILE = "<img src=x onerror=alert(3)>'\"{{7*7}}.csv"
 SECRET = "hunter2-and-some-more-of-it"
+SIGNED = {
+    "scheme": "standard",
+    "signature": "standard ok",
+    "secret_index": 1,
+    "checks": ["signature", "freshness"],
+    "known_by": "webhook-id",
+    "reason": "river.corrected",
+    "sent_at_ms": 1_794_823_468_000,
+}
 CONFIG = """\
 version: 1
 environment: plains
@@ -59,6 +68,7 @@ schedules:
   - {id: river-daily, source: river, cron: "15 7 * * *", time_zone: America/Chicago}
   - {id: well-often, source: well, every: PT2H}
   - {id: mound-weekly, source: mound, cron: "0 5 * * 1", enabled: false}
+  - {id: well-each-second, source: well, every: PT1S, overlap: skip}
 """
 
 
@@ -162,7 +172,7 @@ class Filled:
         now_ms = store.now_ms()
         wanted = [
             asked("wait", now_ms, reason=HOSTILE, not_before_ms=now_ms + DAY_MS),
-            asked("done", now_ms, actor=HOSTILE, details={HOSTILE: HOSTILE}, claimed_actor=HOSTILE),
+            asked("done", now_ms, actor=HOSTILE, details={HOSTILE: HOSTILE, **SIGNED}, claimed_actor=HOSTILE),
             *(
                 asked(f"more-{number}", now_ms - number, not_before_ms=now_ms + DAY_MS)
                 for number in range(60)
@@ -223,15 +233,27 @@ class Filled:
         )
         assert states.set_paused(paused, after, entry)
 
+        self._each_second(app)
         self._settle(app)
+
+    def _each_second(self, app: App) -> None:
+        """A service saw it first a hundred seconds ago, and nobody was there since."""
+        schedule = self.place.schedules[3]
+        source = self.place.settings.source(schedule.source)
+        seen_ms = app.kernel.store.now_ms() - 100_000
+        step = account(schedule, source, None, [], seen_ms, late_ms=60_000, actor="schedule")
+        assert step is not None
+        assert app.kernel.store.schedule_states().account(step)
 
     def _settle(self, app: App) -> None:
         """What is due ends, each request in another way."""
         requests = app.kernel.store.requests()
         outcomes = ("success", "noop", "failed", "refused")
         for number, each in enumerate(requests.claim("worker", 60_000, lambda _worker: False, limit=100)):
-            outcome = outcomes[number % len(outcomes)]
-            run_id = self.run_id if each.request_id == self.request_id else None
+            mine = each.request_id == self.request_id
+            outcome, run_id = outcomes[number % len(outcomes)], None
+            if mine:
+                outcome, run_id = "success", self.run_id
             ending = Ending(state="done", outcome=outcome, reason=HOSTILE, run_id=run_id)
             assert requests.settle(each, ending)
 
@@ -256,6 +278,7 @@ class Filled:
             "schedules",
             "schedules/river-daily",
             "schedules/well-often",
+            "schedules/well-each-second",
             "requests",
             f"requests/{self.request_id}",
             "held",

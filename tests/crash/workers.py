@@ -189,7 +189,7 @@ def _forked(config: Path) -> int:
     code = 1
     try:
         with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
-            while os.getpid() % 2:  # half of them hear and work in one transaction
+            while os.getpid() % 2:  # half of them hear and work in one thread
                 _work(config, "until-idle")
             _work(config, "until-stopped")
         code = 0

@@ -46,7 +46,7 @@ def test_base_installation_is_below_60_mb() -> None:
 def test_everything_is_pinned_with_hashes_and_without_addresses() -> None:
     """A compiled file names versions and hashes, never a registry or a folder of one machine."""
     files = sorted((ROOT / "requirements").glob("*.txt"))
-    frameworks = {"airflow", "dbos", "langgraph", "pgstac"}  # each in an environment of its own
+    frameworks = {"airflow", "dbos", "langgraph", "node", "pgstac"}  # each in an environment of its own
     ours = {"uv", "build", "base", "progress", "demo", "service", "test"}
     assert {path.stem for path in files} == ours | frameworks
     for path in files:

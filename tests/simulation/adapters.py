@@ -271,7 +271,7 @@ class WatchedSession(SimSession):
         self.changed |= written_by(name)
         return self._inner.bulk(name, lines)
 
-    def gather(self, name: str, lines: Sequence[tuple[Any, ...]], /) -> list[Row]:
+    def gather(self, name: str, lines: Sequence[tuple[Any, ...]], /) -> list[Row] | None:
         self.changed |= written_by(name)
         return self._inner.gather(name, lines)
 

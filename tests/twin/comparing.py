@@ -26,7 +26,8 @@ def _tables(path: Path) -> dict[str, list[list[Any]]]:
         names = [
             row[0]
             for row in database.execute(
-                "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name"
+                "SELECT name FROM sqlite_master "
+                "WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name"
             )
         ]
         return {name: _rows(database, name) for name in names}
@@ -81,7 +82,7 @@ def _first(a: list[Any], b: list[Any]) -> str:
         if one != two:
             pairs = [(x, y) for x, y in zip(one, two, strict=True) if x != y]
             return f"{pairs[0][0]!r}\n   against {pairs[0][1]!r}"
-    return f"{len(a)} rows against {len(b)}: {(a[len(b):] or b[len(a):])[:1]}"
+    return f"{len(a)} rows against {len(b)}: {(a[len(b) :] or b[len(a) :])[:1]}"
 
 
 def _text(hexed: str | None) -> str:

@@ -8,16 +8,45 @@ from typing import Any
 
 NOW_MS = 1_790_000_000_000
 DAY_MS = 86_400_000
-NAMES = ("a.csv", "b.csv", "ü.csv", "日本.csv", "x y.csv", "deep/er/c.csv", "d.json", "e.geojson", "f.jsonl", "🌾.csv")
-LICENCES = ("CC0-1.0", "CC-BY-4.0", "cc-by-4.0", "CC-BY-NC-4.0", "Proprietary", "https://creativecommons.org/licenses/by/4.0/")
+NAMES = (
+    "a.csv",
+    "b.csv",
+    "ü.csv",
+    "日本.csv",
+    "x y.csv",
+    "deep/er/c.csv",
+    "d.json",
+    "e.geojson",
+    "f.jsonl",
+    "🌾.csv",
+)
+LICENCES = (
+    "CC0-1.0",
+    "CC-BY-4.0",
+    "cc-by-4.0",
+    "CC-BY-NC-4.0",
+    "Proprietary",
+    "https://creativecommons.org/licenses/by/4.0/",
+)
 WINDOWS = ("P1D", "PT6H", "P1M", "P1W", "P1Y", "PT15M", "2026-01-01/P1D", "2026-03-08T00:00/PT36H")
 ZONES = ("UTC", "America/Chicago", "Europe/Berlin", "Asia/Kathmandu", "Pacific/Apia")
-TEXTS = ("plain", "Ünïcødé", "line\nbreak", "quote ' and \"", "emoji 🌽", "tab\there", "token=abcdef123456", "null \x00 inside"[:4])
+TEXTS = (
+    "plain",
+    "Ünïcødé",
+    "line\nbreak",
+    "quote ' and \"",
+    "emoji 🌽",
+    "tab\there",
+    "token=abcdef123456",
+    "null \x00 inside"[:4],
+)
 
 
 def draw_case(seed: int, folder: str) -> dict[str, Any]:
     random = Random(seed)
-    steps: list[dict[str, Any]] = [{"write": {"kfm.yml": config(random), "contract.yaml": contract(random), **inputs(random)}}]
+    steps: list[dict[str, Any]] = [
+        {"write": {"kfm.yml": config(random), "contract.yaml": contract(random), **inputs(random)}}
+    ]
     now_ms = NOW_MS + random.randrange(0, 400) * DAY_MS + random.randrange(DAY_MS)
     for _ in range(random.randint(1, 4)):
         steps.append(step(random, now_ms))
@@ -35,7 +64,8 @@ def step(random: Random, now_ms: int) -> dict[str, Any]:
         position = random.choice(("paused", "stopped", "running"))
         scope = random.choice(("all", "dataset:d1", "domain:general"))
         drawn["sql"] = [
-            f"INSERT OR REPLACE INTO switches VALUES ('{scope}', '{position}', 'drawn', 'somebody', {now_ms - 1})",
+            "INSERT OR REPLACE INTO switches "
+            f"VALUES ('{scope}', '{position}', 'drawn', 'somebody', {now_ms - 1})",
             "UPDATE counters SET value = value + 1 WHERE name = 'policy_epoch'",
         ]
     return drawn
@@ -60,18 +90,32 @@ def arguments(random: Random) -> list[str]:
         drawn += ["--actor", random.choice(TEXTS)]
     drawn += random.choice(([], [], ["-v"], ["--json"], ["-o", "jsonl"], ["--json", "-v"]))
     if random.random() < 0.08:
-        drawn += random.choice((["--windov", "P1D"], ["--window", "yesterday"], ["--output", "xml"], ["extra"], ["--source", "s9"]))
+        drawn += random.choice(
+            (
+                ["--windov", "P1D"],
+                ["--window", "yesterday"],
+                ["--output", "xml"],
+                ["extra"],
+                ["--source", "s9"],
+            )
+        )
     return drawn
 
 
 def config(random: Random) -> str:
-    rights: dict[str, Any] | None = {
+    rights: dict[str, Any] = {
         "license": random.choice(LICENCES[:3]) if random.random() < 0.7 else random.choice(LICENCES),
-        "care": {"label": random.choice(("Public", "Ours · Öffentlich")), "level": random.choice(("public",) * 6 + ("review", "restricted", "blocked"))},
+        "care": {
+            "label": random.choice(("Public", "Ours · Öffentlich")),
+            "level": random.choice(("public",) * 6 + ("review", "restricted", "blocked")),
+        },
     }
-    assert rights is not None
     if random.random() < 0.2:
-        rights["sovereignty"] = {"authority": "Nation", "consent": random.choice(("granted", "pending", "withdrawn")), "agreement": random.choice((None, "https://example.org/a"))}
+        rights["sovereignty"] = {
+            "authority": "Nation",
+            "consent": random.choice(("granted", "pending", "withdrawn")),
+            "agreement": random.choice((None, "https://example.org/a")),
+        }
     if random.random() < 0.2:
         rights["attribution"] = random.choice(TEXTS)
     if random.random() < 0.2:
@@ -83,7 +127,9 @@ def config(random: Random) -> str:
     if random.random() < 0.3:
         dataset["keywords"] = ["corn", "mais 🌽"]
     if random.random() < 0.3:
-        dataset["bbox"] = random.choice(([-102.06, 36.99, -94.58, 40.01], [170, -10.5, -170, 1e-7], [0, 0, 0.5, 0.25]))
+        dataset["bbox"] = random.choice(
+            ([-102.06, 36.99, -94.58, 40.01], [170, -10.5, -170, 1e-7], [0, 0, 0.5, 0.25])
+        )
     if random.random() < 0.2:
         dataset["lock"] = "domain"
     sources = [source(random, "s1")]
@@ -91,11 +137,37 @@ def config(random: Random) -> str:
         sources.append({"id": "s2", "dataset": "d1", "kind": "files", "folder": "in2", "path": "two/{name}"})
         if random.random() < 0.5:
             sources[0].pop("pipeline", None)
-            sources.append({"id": "all", "dataset": "d1", "kind": "sync", "members": ["s1", "s2"], "time_zone": "America/Chicago"})
-    document: dict[str, Any] = {"version": 1, "environment": random.choice(("t", "prod.eu")), "datasets": [dataset], "sources": sources}
-    document["publish"] = random.choice(([{"kind": "local", "path": "pub"}], [{"kind": "local", "path": "pub", "options": {"link": "objects"}}, {"kind": "noop"}], [{"kind": "github-actions"}], []))
+            sources.append(
+                {
+                    "id": "all",
+                    "dataset": "d1",
+                    "kind": "sync",
+                    "members": ["s1", "s2"],
+                    "time_zone": "America/Chicago",
+                }
+            )
+    document: dict[str, Any] = {
+        "version": 1,
+        "environment": random.choice(("t", "prod.eu")),
+        "datasets": [dataset],
+        "sources": sources,
+    }
+    document["publish"] = random.choice(
+        (
+            [{"kind": "local", "path": "pub"}],
+            [{"kind": "local", "path": "pub", "options": {"link": "objects"}}, {"kind": "noop"}],
+            [{"kind": "github-actions"}],
+            [],
+        )
+    )
     if random.random() < 0.15:
-        document["freezes"] = [{"start": "2026-09-01", "end": random.choice(("2027-09-01", "2026-08-01")), "reason": random.choice(TEXTS)}]
+        document["freezes"] = [
+            {
+                "start": "2026-09-01",
+                "end": random.choice(("2027-09-01", "2026-08-01")),
+                "reason": random.choice(TEXTS),
+            }
+        ]
     if random.random() < 0.1:
         document["limits"] = {"object_bytes_max": 20}
     if random.random() < 0.1:
@@ -129,12 +201,33 @@ def spoil(random: Random, document: dict[str, Any]) -> None:
 
 
 def source(random: Random, name: str) -> dict[str, Any]:
-    drawn: dict[str, Any] = {"id": name, "dataset": "d1", "kind": "files", "folder": random.choice(("in",) * 9 + ("gone",))}
+    drawn: dict[str, Any] = {
+        "id": name,
+        "dataset": "d1",
+        "kind": "files",
+        "folder": random.choice(("in",) * 9 + ("gone",)),
+    }
     if random.random() < 0.4:
         drawn["pattern"] = random.choice(("*.csv", "**/*.csv", "*", "[ab].csv", "*.geojson", "nothing-*"))
     if random.random() < 0.3:
-        drawn["path"] = random.choice(("{name}", "{window.start:date}/{name}", "{window.start:%Y/%j/%H}/{relpath}", "same.csv", "{source}/{dataset}-{name}", "{partition}/{name}"))
-    for field, values, chance in (("mode", ("merge", "replace"), 0.4), ("window", WINDOWS, 0.5), ("time_zone", ZONES, 0.5), ("partition", ("p1", "ü"), 0.2), ("output_version", ("v1", "v-ü"), 0.3), ("idempotent", (False,), 0.1)):
+        drawn["path"] = random.choice(
+            (
+                "{name}",
+                "{window.start:date}/{name}",
+                "{window.start:%Y/%j/%H}/{relpath}",
+                "same.csv",
+                "{source}/{dataset}-{name}",
+                "{partition}/{name}",
+            )
+        )
+    for field, values, chance in (
+        ("mode", ("merge", "replace"), 0.4),
+        ("window", WINDOWS, 0.5),
+        ("time_zone", ZONES, 0.5),
+        ("partition", ("p1", "ü"), 0.2),
+        ("output_version", ("v1", "v-ü"), 0.3),
+        ("idempotent", (False,), 0.1),
+    ):
         if random.random() < chance:
             drawn[field] = random.choice(values)
     if random.random() < 0.5:
@@ -153,27 +246,50 @@ def content(random: Random, name: str) -> str:
     rows = random.randint(0, 6)
     if name.endswith(".csv"):
         lines = [random.choice(("id,v,at", "id,v", "id,v,at,extra", "id,id"))]
-        lines += [",".join((cell(random), cell(random), random.choice(("2026-01-01T00:00:00Z", "", "2026-13-01", "2026-01-01 10:00")))) for _ in range(rows)]
+        lines += [
+            ",".join(
+                (
+                    cell(random),
+                    cell(random),
+                    random.choice(("2026-01-01T00:00:00Z", "", "2026-13-01", "2026-01-01 10:00")),
+                )
+            )
+            for _ in range(rows)
+        ]
         return random.choice(("\n", "\r\n")).join(lines) + random.choice(("\n", "", '\n"open'))
     if name.endswith(".geojson"):
-        features = [{"type": "Feature", "properties": {"id": n, "v": random.choice((1, 1.5, None, "x"))}, "geometry": geometry(random)} for n in range(rows)]
+        features = [
+            {
+                "type": "Feature",
+                "properties": {"id": n, "v": random.choice((1, 1.5, None, "x"))},
+                "geometry": geometry(random),
+            }
+            for n in range(rows)
+        ]
         text = json.dumps({"type": "FeatureCollection", "features": features}, ensure_ascii=False)
         return text if random.random() < 0.9 else text[:-3]
     records: list[Any] = [{"id": n, "v": random.choice((1, 2.0, 1e-7, None, True, "ü"))} for n in range(rows)]
     if name.endswith(".jsonl"):
-        return "".join(json.dumps(record) + "\n" for record in records) + random.choice(("", "{bad\n", '{"a":1,"a":2}\n'))
+        return "".join(json.dumps(record) + "\n" for record in records) + random.choice(
+            ("", "{bad\n", '{"a":1,"a":2}\n')
+        )
     return json.dumps(random.choice((records, {"rows": records}, records[:1] or 3)))
 
 
 def cell(random: Random) -> str:
-    return random.choice(("1", "2", "-3", "1.0", "1.5", "", "x", '"q,""u"', "ü", "1e3", "99999999999999999999", "true", " 1"))
+    return random.choice(
+        ("1", "2", "-3", "1.0", "1.5", "", "x", '"q,""u"', "ü", "1e3", "99999999999999999999", "true", " 1")
+    )
 
 
 def geometry(random: Random) -> Any:
     return random.choice(
         (
             None,
-            {"type": "Point", "coordinates": [round(random.uniform(-180, 180), 5), round(random.uniform(-90, 90), 5)]},
+            {
+                "type": "Point",
+                "coordinates": [round(random.uniform(-180, 180), 5), round(random.uniform(-90, 90), 5)],
+            },
             {"type": "Point", "coordinates": [200, 0]},
             {"type": "Polygon", "coordinates": [[[0, 0], [1, 0], [1, 1], [0, 0]]]},
             {"type": "Polygon", "coordinates": [[[0, 0], [0, 1], [1, 1], [0, 0.5]]]},
@@ -185,24 +301,59 @@ def geometry(random: Random) -> Any:
 
 def contract(random: Random) -> str:
     """An ODCS document; now and then one that can't be read."""
-    columns: list[dict[str, Any]] = [{"name": "id", "logicalType": random.choice(("integer", "number", "string")), "required": random.random() < 0.5, "unique": random.random() < 0.4}]
+    columns: list[dict[str, Any]] = [
+        {
+            "name": "id",
+            "logicalType": random.choice(("integer", "number", "string")),
+            "required": random.random() < 0.5,
+            "unique": random.random() < 0.4,
+        }
+    ]
     value: dict[str, Any] = {"name": "v"}
     if random.random() < 0.8:
         value["logicalType"] = random.choice(("integer", "number", "string", "boolean"))
         if value["logicalType"] in ("integer", "number") and random.random() < 0.6:
-            value["logicalTypeOptions"] = random.choice(({"minimum": 0}, {"maximum": 1.5}, {"exclusiveMinimum": 1}, {"multipleOf": 0.5}))
+            value["logicalTypeOptions"] = random.choice(
+                ({"minimum": 0}, {"maximum": 1.5}, {"exclusiveMinimum": 1}, {"multipleOf": 0.5})
+            )
         elif value["logicalType"] == "string" and random.random() < 0.6:
-            value["logicalTypeOptions"] = random.choice(({"maxLength": 1}, {"pattern": "^[a-z]+$"}, {"format": "uri"}))
+            value["logicalTypeOptions"] = random.choice(
+                ({"maxLength": 1}, {"pattern": "^[a-z]+$"}, {"format": "uri"})
+            )
     if random.random() < 0.3:
         value["enum"] = [1, "x", True]
     if random.random() < 0.3:
-        value["quality"] = [random.choice(({"metric": "nullValues", "mustBeLessThan": 2}, {"metric": "invalidValues", "arguments": {"validValues": [1, "x"]}, "mustBe": 0, "unit": "percent"}, {"metric": "duplicateValues", "mustBeLessOrEqualTo": 1, "severity": "warning", "name": "a:b"}))]
+        value["quality"] = [
+            random.choice(
+                (
+                    {"metric": "nullValues", "mustBeLessThan": 2},
+                    {
+                        "metric": "invalidValues",
+                        "arguments": {"validValues": [1, "x"]},
+                        "mustBe": 0,
+                        "unit": "percent",
+                    },
+                    {
+                        "metric": "duplicateValues",
+                        "mustBeLessOrEqualTo": 1,
+                        "severity": "warning",
+                        "name": "a:b",
+                    },
+                )
+            )
+        ]
     columns.append(value)
     if random.random() < 0.5:
         columns.append({"name": "at", "logicalType": random.choice(("timestamp", "date")), "required": False})
     table: dict[str, Any] = {"name": "t", "properties": columns}
     custom = []
-    for word, values in (("kfmExtraColumns", ("allow", "refuse")), ("kfmNullGeometry", ("allow",)), ("kfmWinding", ("warn", "refuse")), ("kfmOptional", (True,)), ("kfmPointer", ("/rows",))):
+    for word, values in (
+        ("kfmExtraColumns", ("allow", "refuse")),
+        ("kfmNullGeometry", ("allow",)),
+        ("kfmWinding", ("warn", "refuse")),
+        ("kfmOptional", (True,)),
+        ("kfmPointer", ("/rows",)),
+    ):
         if random.random() < 0.35:
             custom.append({"property": word, "value": random.choice(values)})
     if custom:
@@ -210,12 +361,40 @@ def contract(random: Random) -> str:
     if random.random() < 0.4:
         table["physicalName"] = random.choice(("*.csv", "*.json", "a*"))
     if random.random() < 0.3:
-        table["quality"] = [random.choice(({"metric": "rowCount", "mustBeGreaterThan": 1}, {"metric": "duplicateValues", "mustBe": 0, "arguments": {"properties": ["id", "v"]}}))]
-    document: dict[str, Any] = {"kind": "DataContract", "apiVersion": "v3.1.0", "id": "c", "version": "1", "status": "active", "schema": [table]}
+        table["quality"] = [
+            random.choice(
+                (
+                    {"metric": "rowCount", "mustBeGreaterThan": 1},
+                    {"metric": "duplicateValues", "mustBe": 0, "arguments": {"properties": ["id", "v"]}},
+                )
+            )
+        ]
+    document: dict[str, Any] = {
+        "kind": "DataContract",
+        "apiVersion": "v3.1.0",
+        "id": "c",
+        "version": "1",
+        "status": "active",
+        "schema": [table],
+    }
     if random.random() < 0.3:
         document["customProperties"] = [{"property": "kfmUncovered", "value": "allow"}]
     if len(columns) > 2 and random.random() < 0.5:
-        document["slaProperties"] = [{"property": "freshness", "value": random.choice((1, 2.5, 9000)), "unit": random.choice(("d", "h")), "element": "t.at"}]
+        document["slaProperties"] = [
+            {
+                "property": "freshness",
+                "value": random.choice((1, 2.5, 9000)),
+                "unit": random.choice(("d", "h")),
+                "element": "t.at",
+            }
+        ]
     if random.random() < 0.06:
-        random.choice((lambda: document.update(statu="x"), lambda: columns[0].update(logicalType="int"), lambda: document.update(apiVersion="v2.0.0"), lambda: table.pop("name")))()
+        random.choice(
+            (
+                lambda: document.update(statu="x"),
+                lambda: columns[0].update(logicalType="int"),
+                lambda: document.update(apiVersion="v2.0.0"),
+                lambda: table.pop("name"),
+            )
+        )()
     return json.dumps(document, ensure_ascii=False, indent=1)

@@ -1,6 +1,6 @@
-"""Python and Node.js processes at work on one ledger, killed at random; then the ledger and the tree are judged.
+"""Python and Node.js processes at work on one ledger, killed at random; then what is left is judged.
 
-    python -m tests.twin.fleet --kills 200
+python -m tests.twin.fleet --kills 200
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 from datetime import date, timedelta
+from itertools import cycle
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -23,13 +24,18 @@ import apsw
 
 from tests.twin.runtime import TWIN, find_node
 
-WINDOWS = 120  # enough that no run is interrupted as often as its budget allows
+WINDOWS = 100
+FILES = 40
+EARLY = 0.2  # of those that are killed, so many before they have begun
+WORK_S = 0.6  # about how long a run works
 ALLOWED = {0, 5}  # done, or somebody else is at it
 LIMIT_S = 900
 CONFIG = {
     "version": 1,
     "environment": "fleet",
-    "datasets": [{"id": "d1", "rights": {"license": "CC0-1.0", "care": {"label": "Public", "level": "public"}}}],
+    "datasets": [
+        {"id": "d1", "rights": {"license": "CC0-1.0", "care": {"label": "Public", "level": "public"}}}
+    ],
     "sources": [{"id": "s1", "dataset": "d1", "kind": "files", "folder": "in"}],
     "publish": [{"kind": "local", "path": "pub"}],
     "lineage": {"export": "file"},
@@ -49,8 +55,9 @@ class Told:
 def make_project(folder: Path) -> None:
     (folder / "in").mkdir(parents=True)
     (folder / "kfm.yml").write_text(json.dumps(CONFIG), "utf-8")
-    for name in ("a", "b", "c"):
-        (folder / "in" / f"{name}.csv").write_text("id,v\n" + "".join(f"{n},{name}\n" for n in range(200)), "utf-8")
+    for name in range(FILES):  # so that a run lasts long enough to be killed in
+        rows = "".join(f"{n},{name}\n" for n in range(200))
+        (folder / "in" / f"{name}.csv").write_text(f"id,v\n{rows}", "utf-8")
 
 
 def windows(count: int) -> list[str]:
@@ -59,47 +66,64 @@ def windows(count: int) -> list[str]:
 
 
 def command(language: str, node: str, window: str) -> list[str]:
-    program = [node, str(TWIN / "runner.mjs")] if language == "node" else [sys.executable, "-m", "updater.runner"]
-    return [*program, "run", "--json", "--window", window]
+    program = (
+        [node, str(TWIN / "runner.mjs")] if language == "node" else [sys.executable, "-m", "updater.runner"]
+    )
+    return [*program, "run", "-v", "--window", window]
 
 
 def play(folder: Path, node: str, *, kills: int, each: int, wanted: list[str], seed: int) -> Told:
     """`each` processes of either language, until so many were killed."""
     random, told = Random(seed), Told()
-    slots: list[tuple[str, subprocess.Popen[bytes] | None, float]] = [
-        (language, None, 0.0) for language in ("python", "node") for _ in range(each)
-    ]
+    turns = cycle(
+        random.sample(wanted, len(wanted))
+    )  # no run is interrupted more often than its budget allows
+    slots = [Slot(language) for language in ("python", "node") for _ in range(each)]
     until = time.monotonic() + LIMIT_S
     while sum(told.killed.values()) < kills and time.monotonic() < until:
-        for index, (language, process, dies_at) in enumerate(slots):
-            if process is not None and process.poll() is None:
-                if time.monotonic() >= dies_at:
-                    process.kill()
-                    process.wait()
-                    told.killed[language] += 1
-                    slots[index] = (language, None, 0.0)
+        for slot in slots:
+            if slot.process is not None and slot.process.poll() is None:
+                if slot.is_due(random):
+                    slot.process.kill()
+                    slot.process.wait()
+                    told.killed[slot.language] += 1
+                    slot.process = None
                 continue
-            if process is not None:
-                _ended(process, language, told)
-            begun = _start(folder, command(language, node, random.choice(wanted)))
-            told.started[language] += 1
-            # Nearly all are killed, each at another moment of its life.
-            slots[index] = (language, begun, time.monotonic() + random.uniform(0.2, 3.5))
-        time.sleep(0.005)
-    for language, process, _ in slots:
-        if process is not None:
-            process.wait()
-            _ended(process, language, told)
+            if slot.process is not None:
+                _ended(slot.process, slot.language, told)
+            slot.start(folder, command(slot.language, node, next(turns)), random)
+            told.started[slot.language] += 1
+        time.sleep(0.002)
+    for slot in slots:
+        if slot.process is not None:
+            slot.process.wait()
+            _ended(slot.process, slot.language, told)
     return told
 
 
-def _start(folder: Path, words: list[str]) -> subprocess.Popen[bytes]:
-    (folder / "out").mkdir(exist_ok=True)
-    out = open(folder / "out" / f"{time.monotonic_ns()}", "wb")  # noqa: SIM115 - the process owns it
-    try:
-        return subprocess.Popen(words, cwd=folder, stdout=out, stderr=subprocess.STDOUT, env=_environment())
-    finally:
-        out.close()
+@dataclass
+class Slot:
+    """A place for one process, and when that one has to die."""
+
+    language: str
+    process: subprocess.Popen[bytes] | None = None
+    out: Path = Path()
+    dies_at: float | None = None
+
+    def start(self, folder: Path, words: list[str], random: Random) -> None:
+        (folder / "out").mkdir(exist_ok=True)
+        self.out = folder / "out" / str(time.monotonic_ns())
+        with self.out.open("wb") as out:
+            self.process = subprocess.Popen(
+                words, cwd=folder, stdout=out, stderr=subprocess.STDOUT, env=_environment()
+            )
+        # Most die at work; some before they are let in.
+        self.dies_at = time.monotonic() + random.uniform(0.1, 2) if random.random() < EARLY else None
+
+    def is_due(self, random: Random) -> bool:
+        if self.dies_at is None and b"discover: " in self.out.read_bytes():
+            self.dies_at = time.monotonic() + random.uniform(0, WORK_S)
+        return self.dies_at is not None and time.monotonic() >= self.dies_at
 
 
 def _environment() -> dict[str, str]:
@@ -118,7 +142,12 @@ def finish(folder: Path, node: str, wanted: list[str]) -> None:
     for number, window in enumerate(wanted):
         language = ("python", "node")[number % 2]
         done = subprocess.run(
-            command(language, node, window), cwd=folder, capture_output=True, text=True, check=False, env=_environment()
+            command(language, node, window),
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=False,
+            env=_environment(),
         )
         assert done.returncode == 0, f"{language}, {window}: {done.stdout[-1500:]}{done.stderr[-1500:]}"
 
@@ -135,16 +164,21 @@ def judge(folder: Path, wanted: list[str]) -> dict[str, Any]:
     assert [row[0] for row in promotions] == list(range(1, len(wanted) + 1))
     fences = [row[2] for row in promotions]
     assert fences == sorted(set(fences)), "a fence did not grow"
-    open_attempts = list(database.execute("SELECT COUNT(*) FROM attempts WHERE ending IS NULL"))[0][0]
+    ((open_attempts,),) = database.execute("SELECT COUNT(*) FROM attempts WHERE ending IS NULL").fetchall()
     assert open_attempts == 0, "an attempt has no end"
-    letters = list(database.execute("SELECT COUNT(*), COUNT(DISTINCT event_id) FROM outbox"))[0]
+    (letters,) = database.execute("SELECT COUNT(*), COUNT(DISTINCT event_id) FROM outbox").fetchall()
     assert letters[0] == letters[1], "an event was told twice"
-    locks = list(database.execute("SELECT COUNT(*) FROM locks WHERE worker_id IS NOT NULL"))[0][0]
+    ((locks,),) = database.execute("SELECT COUNT(*) FROM locks WHERE worker_id IS NOT NULL").fetchall()
     assert locks == 0, "a lock is still held"
     interrupted = sum(row[3] - 1 for row in rows)
     database.close()
     verified = subprocess.run(
-        [sys.executable, "-m", "kfm", "audit", "verify"], cwd=folder, capture_output=True, text=True, check=False, env=_environment()
+        [sys.executable, "-m", "kfm", "audit", "verify"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=_environment(),
     )
     assert verified.returncode == 0, verified.stdout + verified.stderr
     return {"runs": len(rows), "interrupted attempts": interrupted, "highest fence": max(fences)}
@@ -153,7 +187,11 @@ def judge(folder: Path, wanted: list[str]) -> dict[str, Any]:
 def published(folder: Path) -> dict[str, str]:
     """What `current` shows."""
     root = (folder / "pub" / "d1" / "current").resolve()
-    return {str(path.relative_to(root)): path.read_bytes().hex() for path in sorted(root.rglob("*")) if path.is_file()}
+    return {
+        str(path.relative_to(root)): path.read_bytes().hex()
+        for path in sorted(root.rglob("*"))
+        if path.is_file()
+    }
 
 
 def campaign(kills: int, *, each: int = 4, count: int = WINDOWS, seed: int = 1) -> dict[str, Any]:
@@ -166,12 +204,19 @@ def campaign(kills: int, *, each: int = 4, count: int = WINDOWS, seed: int = 1) 
             make_project(folder)
         told = play(fleet, node, kills=kills, each=each, wanted=wanted, seed=seed)
         assert not told.trouble, told.trouble[:3]
-        assert sum(told.killed.values()) >= kills, f"only {sum(told.killed.values())} were killed in {LIMIT_S} s"
+        assert sum(told.killed.values()) >= kills, (
+            f"only {sum(told.killed.values())} were killed in {LIMIT_S} s"
+        )
         finish(fleet, node, wanted)
         figures = judge(fleet, wanted)
         finish(alone, node, wanted)  # nobody is killed here
         assert published(fleet) == published(alone), "the published trees differ"
-        return {"killed": dict(told.killed), "started": dict(told.started), **figures, "files": len(published(fleet))}
+        return {
+            "killed": dict(told.killed),
+            "started": dict(told.started),
+            **figures,
+            "files": len(published(fleet)),
+        }
 
 
 def main(arguments: list[str]) -> int:

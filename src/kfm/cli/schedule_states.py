@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from kfm.cli.options import session_options
-from kfm.cli.output import between, clipped, instant, short_id, table, utc
+from kfm.cli.output import between, clipped, instant, table, utc
 from kfm.cli.session import Session
 from kfm.core.errors import RationaleRequired, UsageError
 from kfm.core.wording import counted, duration, moment
@@ -239,10 +239,11 @@ def history(session: Session, name: str, since: str | None, limit: int) -> None:
     skipped                an earlier one had no end (`overlap`)
     missed                 nobody was there in time (`missed`)
     dropped, held          the schedule was, or is, paused (`while_paused`)
-    redefined              the schedule was unknown, off or another
+    not known yet          nobody knew the schedule (`redefined` in JSON)
+    redefined              the schedule was off or another
     pending                it is due just now
     """
-    from kfm.cli.schedule_lines import fate_word
+    from kfm.cli.schedule_lines import fate_word, history_rows
     from kfm.core.windows import parse_instant
 
     _, known = load_schedules(session)
@@ -250,16 +251,7 @@ def history(session: Session, name: str, since: str | None, limit: int) -> None:
     with session.app(read_only=True) as app:
         since_ms = None if since is None else parse_instant(since, "UTC")
         documents = recent_documents(app, schedule, limit, since_ms)
-    rows = [
-        (
-            utc(each["instant"]).removesuffix(" UTC"),
-            fate_word(each),
-            between(each["window_start"], each["window_end"]),
-            short_id(each["run_id"]) if each["run_id"] else "-",
-            clipped(each["reason"] or ""),
-        )
-        for each in documents
-    ]
+    rows = history_rows(documents)
     header = ("INSTANT (UTC)", "BECAME", "COVERS", "RUN", "WHY")
     session.emit(
         {"schedule_id": schedule.id, "since": since and instant(since_ms), "instants": documents},

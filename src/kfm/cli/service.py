@@ -40,6 +40,7 @@ def serve(session: Session, wish: ServiceWish, *, host: str | None, port: int | 
     try:
         import uvicorn
 
+        from kfm.serving.connections import Bounded
         from kfm.serving.listening import address_of, listener, shown_host
     except ImportError:
         raise ExtraMissing(
@@ -63,6 +64,8 @@ def serve(session: Session, wish: ServiceWish, *, host: str | None, port: int | 
         config = uvicorn.Config(
             web.app((*settings.hosts, shown_host(address)), prefix),
             log_level="critical",
+            http=Bounded,
+            ws="none",
             lifespan="on",
             server_header=False,
             proxy_headers=False,

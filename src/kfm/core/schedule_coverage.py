@@ -15,7 +15,7 @@ from kfm.core.keys import request_id, schedule_instant_key
 from kfm.core.records import Record
 from kfm.core.schedule_states import Became, Instant, ScheduleState
 from kfm.core.schedules import Schedule, instants, period_of
-from kfm.core.scheduling import is_held
+from kfm.core.scheduling import FIRST_SEEN, is_held
 from kfm.core.settings import Source
 
 COVERAGE_MAX = 10_000
@@ -81,6 +81,11 @@ def coverage(
             )
         )
     return found
+
+
+def is_unknown(expected: Expected) -> bool:
+    """Did it come before anybody knew the schedule? On record that is a redefinition, too."""
+    return expected.fate == "redefined" and expected.reason == FIRST_SEEN
 
 
 def _without(

@@ -103,7 +103,9 @@ def _headline(settings: Any, switches: list[Any], document: dict[str, Any], now_
     """State, one sentence, who can change it and the command. The hardest blocker first."""
     for each in chain(switched(switches), frozen(settings, now_ms)):
         if each.kind != "replays":
-            return _line("blocked", each.sentence, OPERATOR, FORCED if each.kind == "freeze" else each.command)
+            return _line(
+                "blocked", each.sentence, OPERATOR, FORCED if each.kind == "freeze" else each.command
+            )
     for breaker in document["breakers"]:
         if breaker["state"] != "closed":
             from kfm.documents.breakers import breaker_headline

@@ -50,10 +50,12 @@ class Blocker(Record, frozen=True):
 
 def switched(switches: Iterable[Switch]) -> Iterator[Blocker]:
     """Kill switches, the hardest first; one that stops replays alone blocks no new work."""
-    from kfm.core.gates import switch_command
-
     thrown = [switch for switch in switches if switch.position != "running"]
     thrown.sort(key=lambda each: (each.position != "stopped", each.scope != "all", each.set_at_ms))
+    if not thrown:
+        return
+    from kfm.core.gates import switch_command
+
     for switch in thrown:
         kind, _, name = switch.scope.partition(":")
         where = "everything" if kind == "all" else f"{kind} {name}"
@@ -141,8 +143,8 @@ def blockers(settings: Settings, ledger: LedgerReader, now_ms: int) -> list[Bloc
         *switched(switches),
         *frozen(settings, now_ms),
         *halted(settings, ledger),
-        *turned_away(settings, ledger, switches, now_ms),
         *left_alone(ledger.breakers(), now_ms),
+        *turned_away(settings, ledger, switches, now_ms),
     ]
 
 
@@ -153,21 +155,24 @@ def turned_away(
     settings: Settings, ledger: LedgerReader, switches: Sequence[Switch], now_ms: int
 ) -> Iterator[Blocker]:
     """Datasets whose last call a gate turned away that nobody has lifted. Switches tell of themselves."""
-    for name, call in last_calls(settings, ledger).items():
+    calls = last_calls(ledger)
+    for name in (dataset.id for dataset in settings.datasets if dataset.id in calls):
+        call = calls[name]
         gate = stands(call, settings, switches, now_ms)
         if gate is not None and gate.gate not in ("switch", "freeze"):
             asked = ledger.approvals(state="requested", limit=APPROVALS_SEEN_MAX)
-            waiting = next((each for each in asked if each.kind == "attempt" and each.dataset_id == name), None)
+            waiting = next(
+                (each for each in asked if each.kind == "attempt" and each.dataset_id == name), None
+            )
             yield _refusal(call, gate, waiting)
 
 
-def last_calls(settings: Settings, ledger: LedgerReader) -> Mapping[str, Invocation]:
-    """By dataset, the newest call of those that are configured, as far back as is looked."""
-    known = {dataset.id for dataset in settings.datasets}
+def last_calls(ledger: LedgerReader) -> Mapping[str, Invocation]:
+    """By dataset, the newest call, as far back as is looked."""
     found: dict[str, Invocation] = {}
     for call in ledger.invocations(limit=CALLS_SEEN_MAX):
-        held = found.get(call.dataset_id)
-        if call.dataset_id in known and (held is None or call.requested_at_ms > held.requested_at_ms):
+        held = found.setdefault(call.dataset_id, call)
+        if call.requested_at_ms > held.requested_at_ms:
             found[call.dataset_id] = call
     return found
 
@@ -207,18 +212,20 @@ def _refusal(call: Invocation, gate: GateResult, waiting: Approval | None) -> Bl
         kind="refusal",
         how="blocked",
         what=f"dataset {call.dataset_id}",
-        why=_before_the_way_out(cause),
+        why=_without_the_way_out(gate, cause, call.dataset_id),
         since_ms=call.requested_at_ms,
         who=who,
         command=command,
     )
 
 
-def _before_the_way_out(cause: str) -> str:
-    """The sentences before the one with the command, which is told apart."""
-    found = _COMMAND.search(cause)
-    end = cause.rfind(". ", 0, found.start()) if found else -1
-    return cause if end < 0 else cause[: end + 1]
+def _without_the_way_out(gate: GateResult, cause: str, dataset_id: str) -> str:
+    """What stands in the way and by which rule; the sentence with the command is told apart."""
+    text = gate.reason.removeprefix(f"{dataset_id}: ") if gate.policy_ids else cause
+    found = _COMMAND.search(text)
+    end = text.rfind(". ", 0, found.start()) if found else -1
+    said = text if end < 0 else text[: end + 1]
+    return f"{said.rstrip('.')} ({', '.join(gate.policy_ids)})." if gate.policy_ids else said
 
 
 # --- runs that failed ----------------------------------------------------------------

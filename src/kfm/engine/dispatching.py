@@ -19,9 +19,11 @@ CLAIM_MS = 60_000
 BUSY_MS = 2_000  # another run of the dataset is under way
 BUSY_MS_MAX = 60_000
 PAUSED_MS = 15_000
+OTHERS_MS = 5 * 60_000  # for what one service does not know, and another may
 TROUBLE_MS = 5_000
 TROUBLE_MS_MAX = 15 * 60_000
 ENVELOPE = ("signature", "reason")
+PREVIEWS_MAX = 20  # of one request; what has no run yet has no budget of attempts either
 TRIES_MAX = 100  # of a request that could not even be decided: more than a day
 
 
@@ -81,6 +83,11 @@ class Dispatcher:
             self._cancelled(request, request.cancel)
             return
         found = self._runs.find(request.source_id)
+        if found is None and self._now_ms() - request.accepted_at_ms < OTHERS_MS:
+            # Whoever accepted it knows the source: while services are exchanged, some have an older file.
+            told = f"A service that runs requests has no source {request.source_id}; another one may."
+            self._requests.reopen(request, self._now_ms() + PAUSED_MS, told, tried=False)
+            return
         if found is None:
             self._end(request, "refused", f"There is no source {request.source_id} any more.")
             return
@@ -90,11 +97,15 @@ class Dispatcher:
             return
         paused = self._pause(found[1])
         if paused is not None:
-            self._requests.reopen(request, self._now_ms() + PAUSED_MS, paused)
+            self._requests.reopen(request, self._now_ms() + PAUSED_MS, paused, tried=False)
             return
         wish = wish_of(request)
         plan = None
         if request.needs_approval:
+            if request.plan_digest is None and request.tries > PREVIEWS_MAX:
+                # Whoever made it died each time: it would take the next one along, too.
+                self._end(request, "failed", f"Given up: {PREVIEWS_MAX} previews came to no end.")
+                return
             if request.plan_digest is None:
                 self._ask(request, wish)
                 return
@@ -119,10 +130,10 @@ class Dispatcher:
         if paused is None or any(one.position == "stopped" for one in thrown):
             return None
         kind, _, name = paused.scope.partition(":")
-        option = f" --{kind} {name}" if name else ""
+        option = f"--{kind} {name}" if name else f"--{kind}"
         return (
             f"The switch {paused.scope} is paused since {rfc3339(paused.set_at_ms)}. "
-            f"An operator lifts it with `kfm switch set running{option} --rationale TEXT`."
+            f"An operator lifts it with `kfm switch set running {option} --rationale TEXT`."
         )
 
     def _ask(self, request: UpdateRequest, wish: RunRequest) -> None:

@@ -106,6 +106,11 @@ class Worker:
         """Objects are to be looked at: what is heard meanwhile should be durable before."""
         return bool(self._held) and self._levels_of(self._held[0].dataset) is not NOTHING_ASKED
 
+    @property
+    def may_wait(self) -> bool:
+        """Something is held, and nothing else is known to be due: its end can go with what is heard next."""
+        return bool(self._held) and all(lane.due_ms == NEVER_MS for lane in self._lanes)
+
     def step(self, heard: Intake = NOTHING, *, claim: bool = True, ahead: bool = True) -> Worked:
         """End what is held, and claim what comes next. Nothing claimed and nothing ended: nothing is due.
 

@@ -39,7 +39,11 @@ class Poller:
     def step(self, wait_ms: int = 0, limit: int = MESSAGES_MAX) -> Polled:
         """Receive, make durable, acknowledge. What fails on the way is received again."""
         heard = self.hear(wait_ms, limit)
-        return Polled() if heard is None else self.acknowledge(heard, self._kernel.wal.take_in(heard.intake))
+        return Polled() if heard is None else self.take_in(heard)
+
+    def take_in(self, heard: Heard) -> Polled:
+        """Make it durable by itself, and acknowledge."""
+        return self.acknowledge(heard, self._kernel.wal.take_in(heard.intake))
 
     def hear(self, wait_ms: int = 0, limit: int | None = None) -> Heard | None:
         """What the queue hands out, at most a batch; whoever asks makes it durable and then acknowledges."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from kfm.core.errors import ConfigError, KfmError
+from kfm.core.errors import BackendUnavailable, ConfigError, KfmError
 from kfm.core.schedule_states import Accounting, ScheduleState
 from kfm.core.schedules import Schedule
 from kfm.core.scheduling import account, definition_of, is_held, next_due_ms
@@ -64,6 +64,8 @@ class Scheduler:
         for schedule in self._schedules:
             try:
                 opened += self._one(schedule, states.get(schedule.id), now_ms)
+            except BackendUnavailable:
+                raise  # the ledger's, not this schedule's: whoever looks after us opens it anew
             except Exception as error:  # noqa: BLE001 - a defect in one schedule is no reason to lose others
                 text = error.message if isinstance(error, KfmError) else f"{type(error).__name__}: {error}"
                 self._tell(schedule.id, text)

@@ -8,13 +8,16 @@ from dataclasses import dataclass
 
 from kfm.core.errors import BackendUnavailable, KfmError, StoreCorrupt, StoreTooNew, StoreUnsafe
 from kfm.core.records import Record
-from kfm.core.wal import IntakeReport
+from kfm.core.wal import Intake, IntakeReport
+from kfm.engine.handing_over import Hatch
 from kfm.engine.ingesting import Worked, Worker
 from kfm.engine.polling import Polled, Poller
 from kfm.ports import Clock
 
 IDLE_MS_MAX = 1_000  # how long new work of others may go unseen
 SHORT_POLL_MS = 200  # where nobody else works meanwhile
+TOGETHER_MS = 20  # how long an end waits for something to be heard that goes with it
+ALERT_MS = 200  # whoever waits for pollers looks this often whether to stop
 TROUBLE_MS_MAX = 30_000
 LASTING = (StoreCorrupt, StoreTooNew, StoreUnsafe)  # waiting does not help
 
@@ -82,6 +85,7 @@ class UnitService:
         *,
         account: Account,
         pollers: Sequence[Poller] = (),
+        hatch: Hatch | None = None,
         duties: Sequence[Duty] = (),
         stopping: Callable[[], bool] = lambda: False,
         rest: Callable[[int], object],
@@ -95,6 +99,7 @@ class UnitService:
         self._clock = clock
         self._account = account
         self._pollers = pollers
+        self._hatch = hatch  # for what pollers in threads of their own have heard
         self._duties = duties
         self._stopping = stopping
         self._rest = rest  # waits, unless somebody wants us to stop
@@ -143,7 +148,9 @@ class UnitService:
                 idle_ms = trouble_ms = min(TROUBLE_MS_MAX, max(1_000, trouble_ms * 2))
                 self._say(f"{error} The worker goes on in {idle_ms // 1000} s")
             if idle_ms:
-                self._rest(idle_ms)
+                self._rest_alert(idle_ms, troubled=trouble_ms > 0)
+        if self._hatch is not None:
+            self._hatch.shut()
         self.drain()
         self._see_to(everything=True)
         return self._account.tasks
@@ -171,7 +178,34 @@ class UnitService:
                 units += self._note(worked)
             self._account.polled(polled)
             messages += polled.messages
+        if self._hatch is not None and self._takes_offers():
+            served, worked_on = self._serve(self._hatch)
+            messages, units = messages + served, units + worked_on
         return messages, units
+
+    def _takes_offers(self) -> bool:
+        return self._rate is None and not self._worker.takes_long
+
+    def _serve(self, hatch: Hatch) -> tuple[int, int]:
+        """What a poller's thread has heard; it acknowledges and accounts for that itself."""
+        units = 0
+
+        def take_in(intake: Intake) -> IntakeReport:
+            nonlocal units
+            worked = self._worker.step(intake)
+            units = self._note(worked)
+            return worked.report
+
+        return int(hatch.serve(take_in, TOGETHER_MS if self._worker.may_wait else 0)), units
+
+    def _rest_alert(self, delay_ms: int, *, troubled: bool) -> None:
+        """Nothing is due; but what is offered meanwhile is taken at once, unless there is trouble."""
+        if self._hatch is None or troubled or not self._takes_offers():
+            self._rest(delay_ms)
+            return
+        for left_ms in range(delay_ms, 0, -ALERT_MS):
+            if self._stopping() or self._hatch.wait(min(left_ms, ALERT_MS)):
+                return
 
     def _work_off(self) -> int:
         count = 0
@@ -236,12 +270,13 @@ def poll_until(
     stopping: Callable[[], bool],
     rest: Callable[[int], object],
     say: Callable[[str], None],
+    hatch: Hatch | None = None,
 ) -> None:
     """One queue's thread. A queue in trouble is asked again, at growing distances."""
     trouble_ms = 0
     while not stopping():
         try:
-            polled = poller.step(wait_ms)
+            polled = poller.step(wait_ms) if hatch is None else _handed_over(poller, hatch, wait_ms)
         except Exception as error:  # noqa: BLE001 - a thread that ends would end the intake unseen
             trouble_ms = min(TROUBLE_MS_MAX, max(1_000, trouble_ms * 2))
             say(f"a queue can't be read: {_told(error)}")
@@ -251,6 +286,16 @@ def poll_until(
         account.polled(polled)
         if not polled.messages and wait_ms == 0:
             rest(IDLE_MS_MAX)
+
+
+def _handed_over(poller: Poller, hatch: Hatch, wait_ms: int) -> Polled:
+    """What is heard becomes durable with the worker's next commit, or without it. Acknowledged here: a
+    queue far away takes its time."""
+    heard = poller.hear(wait_ms)
+    if heard is None:
+        return Polled()
+    report = hatch.offer(heard.intake)
+    return poller.take_in(heard) if report is None else poller.acknowledge(heard, report)
 
 
 def see_to_until(

@@ -21,14 +21,14 @@ _TITLES = {
     401: "This is not signed, or nobody's",
     403: "This is refused",
     404: "There is nothing here",
-    405: "This is read-only",
+    405: "This can't be done here",
     408: "The request took too long",
     409: "This was asked for before",
     413: "The request is too large",
     415: "The body is not JSON",
     421: "This server does not answer to that name",
     500: "Something went wrong",
-    503: "The catalogue can't be read at present",
+    503: "The ledger can't be used at present",
 }
 
 
@@ -64,6 +64,8 @@ def problem(
 def on_http(_request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     detail = error.detail if error.status_code not in (404, 405) else ""
+    if error.status_code == 405 and (allowed := (error.headers or {}).get("Allow")):
+        detail = f"Understood are {allowed}."
     return problem(error.status_code, detail or _TITLES.get(error.status_code, ""), headers=error.headers)
 
 

@@ -38,7 +38,7 @@ def accept(session: Session, wanted: Sequence[UpdateRequest]) -> set[str]:
     """The ids that are new."""
     order = parameters_of("requests.accept")
     lines = [tuple(map(request_parameters(one).__getitem__, order)) for one in wanted]
-    return {row[0] for row in session.gather("requests.accept", lines)}
+    return {row[0] for row in session.gather("requests.accept", lines) or ()}
 
 
 def hold(session: Session, claim: tuple[str, str] | None) -> bool:
@@ -190,7 +190,7 @@ class Requests(RequestReader):
 
         return self._database.write(change)
 
-    def reopen(self, request: UpdateRequest, not_before_ms: int, reason: str) -> bool:
+    def reopen(self, request: UpdateRequest, not_before_ms: int, reason: str, *, tried: bool = True) -> bool:
         def change(session: Session) -> bool:
             row = session.one(
                 "requests.reopen",
@@ -198,6 +198,7 @@ class Requests(RequestReader):
                 worker_id=request.claimed_by,
                 not_before_ms=not_before_ms,
                 reason=rows.storable(reason),
+                untried=0 if tried else 1,
             )
             return row is not None
 

@@ -50,6 +50,8 @@ class SqliteSession:
         return self._total_changes() - before
 
     def gather(self, name: str, rows: Sequence[tuple[Any, ...]], /) -> list[Row] | None:
+        if f"{name}ed" not in self._queries:
+            return self._each(name, rows)  # the statement returns them itself
         count = self.bulk(name, rows)
         # There is one writer, so what was inserted just now are the last rows.
         return None if count == len(rows) else self.all(f"{name}ed", row_limit=count)

@@ -47,7 +47,7 @@ def _enter(session: Session, status: str, units: Sequence[Unit], now_ms: int, ta
     """Those of one status: one page of the history."""
     number = unit_pages.begin(session)
     lines = [_line(unit, now_ms, str(number)) for unit in units]
-    landed = {wal_id for (wal_id,) in session.gather("units.bring_in", lines)}
+    landed = {wal_id for (wal_id,) in session.gather("units.bring_in", lines) or ()}
     ours = [unit for unit in units if unit.wal_id in landed]
     if ours:
         members = [(unit.wal_id, unit.version, unit.attempts) for unit in ours]

@@ -7,14 +7,15 @@ from hashlib import sha256
 
 import msgspec
 
+from kfm.core.evidence import Letter
 from kfm.core.unit_lineage import TOPIC, Ended
 from kfm.core.wal import Claimed, Done, Undone
-from kfm.store import rows
+from kfm.store import evidence_rows, rows
 from kfm.store.session import Session
 
 _ENCODE = msgspec.json.Encoder().encode
 
-__all__ = ["Ended", "of_failure", "of_success", "post"]
+__all__ = ["Ended", "of_failure", "of_success", "of_trail", "post"]
 
 
 def of_success(one: Done, stac_status: str) -> Ended:
@@ -70,7 +71,14 @@ def post(session: Session, ended: Sequence[Ended], now_ms: int) -> None:
         "outbox.post",
         event_id=f"{TOPIC}/{now_ms}/{digest[:32]}",
         topic=TOPIC,
-        subject=f"units/{now_ms}",  # by which a unit's history finds it again
+        subject=f"units/{now_ms}",  # by which a unit's history knows it again
         body=body,
         recorded_at_ms=now_ms,
     )
+
+
+def of_trail(session: Session, trail: str) -> list[Letter]:
+    """The letters that were posted with these pages of history."""
+    numbers = [int(text) for text in trail.split()]
+    found = session.all("outbox.of_pages", numbers=_ENCODE(numbers).decode())
+    return [evidence_rows.letter_from(row) for row in found]

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 import msgspec
 
+from kfm.core.evidence import Letter
 from kfm.core.records import Unit
 from kfm.core.sealing import SealedPage
 from kfm.core.wal import DeadMessage, Known, Move, Stored, Wanted
-from kfm.store import sealing, unit_counts, unit_pages, unit_rows
+from kfm.store import sealing, unit_counts, unit_lineage, unit_pages, unit_rows
 from kfm.store.session import Database
 
 _ENCODE = msgspec.json.Encoder().encode
@@ -38,6 +39,10 @@ class UnitQueries:
     def history_of(self, wal_id: str) -> list[Move]:
         stored = self.stored(wal_id)
         return [] if stored is None else unit_pages.history(self._database.session, wal_id, stored.trail)
+
+    def letters_of(self, wal_id: str) -> list[Letter]:
+        stored = self.stored(wal_id)
+        return [] if stored is None else unit_lineage.of_trail(self._database.session, stored.trail)
 
     def contents(self, wal_ids: Sequence[str]) -> dict[str, Known]:
         """What is known of the content of many units."""

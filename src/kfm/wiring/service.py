@@ -14,7 +14,7 @@ from functools import cached_property
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from kfm.core.errors import KfmError
+from kfm.core.errors import BackendUnavailable, KfmError
 from kfm.core.records import Record, Run, Switch
 from kfm.core.requests import UpdateRequest
 from kfm.core.settings import Dataset, Source
@@ -23,6 +23,7 @@ from kfm.engine.requests import RunReport, RunRequest
 from kfm.engine.unit_service import Duty
 from kfm.publish import plan as plans
 from kfm.wiring.app import App, open_app
+from kfm.wiring.stores import place_of
 
 if TYPE_CHECKING:
     from kfm.config import Loaded
@@ -154,6 +155,7 @@ class Service:
         self._schedules = tuple(schedules)
         self._wish = wish
         self._troubles: dict[str, tuple[str, int]] = {}  # of which part, and how long it is left alone
+        self._places: dict[str, tuple[int, int] | None] = {}  # of which part, and which ledger it has open
         self._say = say
         self._stop = threading.Event()
         self._woken = threading.Condition()
@@ -203,6 +205,7 @@ class Service:
             while not self._stop.is_set():
                 try:
                     with open_app(self._loaded, what="kfm serve") as app:
+                        self._places[name] = self._place()
                         if self._wish.verbose:
                             app.announce = self._say
                         work(app)
@@ -221,9 +224,14 @@ class Service:
             self._say(f"{name}: {self._loaded.discretion(text)}")
         return self._troubles[name][1]
 
+    def _place(self) -> tuple[int, int] | None:
+        return place_of(self._loaded.store, self._loaded.resolve(self._loaded.settings.state).rstrip("/"))
+
     def _well(self) -> None:
-        """The part that calls has done something."""
+        """The part that calls has done something, and not in a ledger that nobody will find any more."""
         name = _own_name()
+        if self._places.get(name) != self._place():
+            raise BackendUnavailable("The ledger was removed or replaced; it is opened anew.")
         if self._troubles.pop(name, None) is not None:
             self._say(f"{name}: goes on")
 

@@ -88,6 +88,17 @@ def _is_filled(path: str) -> bool:
         ) from None
 
 
+def place_of(store: str | None, state: str) -> tuple[int, int] | None:
+    """Which file the ledger is, so that another in its place is noticed; None: it is no file, or gone."""
+    if store is not None and store.startswith(POSTGRES):
+        return None
+    try:
+        found = os.stat(sqlite_path(store, state))
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 def sqlite_path(store: str | None, state: str) -> str:
     if store is None:
         return os.path.join(state, "kfm.db")

@@ -97,14 +97,8 @@ def deliver_events(
 def unit_letters(app: Surroundings, wal_id: str) -> list[Letter]:
     """The events of a unit's attempts, in their order."""
     scribe = unit_scribe(app)
-    history = app.ledger.unit_reader().history_of(wal_id)
-    ends = dict.fromkeys(move.at_ms for move in history if move.status in ("succeeded", "failed"))
-    return [
-        event
-        for at_ms in ends
-        for letter in app.ledger.letters(f"units/{at_ms}")
-        for event in scribe.of_unit(letter, wal_id)
-    ]
+    letters = app.ledger.unit_reader().letters_of(wal_id)
+    return [event for letter in letters for event in scribe.of_unit(letter, wal_id)]
 
 
 def unit_provenance(app: Surroundings, wal_id: str, *, internal: bool = False) -> bytes:

@@ -14,6 +14,7 @@ from kfm.core.errors import KfmError
 from kfm.core.records import Record
 from kfm.core.sealing import UNITS
 from kfm.engine.fanning_out import FanOut
+from kfm.engine.handing_over import Hatch
 from kfm.engine.ingesting import Worker
 from kfm.engine.unit_service import Account, Duty, Tasks, UnitService, poll_until, see_to_until
 from kfm.wiring.evidence import RUN_DELIVERY_MS, lineage_export
@@ -76,13 +77,15 @@ def run_worker(
         began_ms = app.clock.monotonic_ms()
         apart = wish.mode == "until-stopped"
         found = duties(app, place, stop, lambda: service.drain(), deliveries=not apart)
+        hatch = Hatch() if apart and made else None
         if apart:
-            crew.start(made, account)
+            crew.start(made, account, hatch)
         service = UnitService(
             worker,
             app.clock,
             account=account,
             pollers=[] if apart else [poller for poller, _ in made],
+            hatch=hatch,
             duties=found,
             stopping=stop.is_set,
             rest=crew.rest,
@@ -131,13 +134,14 @@ class Crew:
     def rest(self, delay_ms: int) -> None:
         self._stop.wait(delay_ms / 1000)
 
-    def start(self, made: Sequence[tuple[Poller, Queue]], account: Account) -> None:
+    def start(self, made: Sequence[tuple[Poller, Queue]], account: Account, hatch: Hatch | None) -> None:
         app = self._app
         common = {"stopping": self._stop.is_set, "rest": self.rest, "say": app.announce}
         far = {one.name for one in app.settings.ingest.queues if one.kind == "sqs"}
         for poller, queue in made:
             wait_ms = LONG_POLL_MS if queue.name in far else FOLDER_POLL_MS
-            self._add(f"kfm-poll-{queue.name}", poll_until, (poller, account), {"wait_ms": wait_ms, **common})
+            named = {"wait_ms": wait_ms, "hatch": hatch, **common}
+            self._add(f"kfm-poll-{queue.name}", poll_until, (poller, account), named)
         if app.settings.ingest.replicas:
             from kfm.wiring.replicas import Deliveries
 

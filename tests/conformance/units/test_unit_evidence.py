@@ -20,6 +20,11 @@ from kfm.core.unit_story import tries, versions
 from kfm.core.wal import Rejected, Wanted
 from kfm.lineage.prov_units import unit_document
 from kfm.lineage.units import UnitScribe
+from kfm.store.migrations import migrate
+from kfm.store.queries import migration_files
+from kfm.store.sqlite import SqliteDatabase
+from kfm.store.unit_lineage import of_trail
+from kfm.system import SystemClock
 from tests.conformance.units.scene import START_MS, Scene, done, gone, id_of, taken, undone
 
 SHAPES = Path(__file__).resolve().parents[3] / "src" / "kfm" / "contracts" / "shapes" / "prov.ttl"
@@ -76,6 +81,59 @@ def test_each_attempt_is_told_once(scene: Scene) -> None:
         over = "COMPLETE" if one.error_code is None else "FAIL"
         over = "ABORT" if one.error_code in ("LEASE_EXPIRED", "SUPERSEDED") else over
         assert kinds[lineage_id] == Counter({"START": 1, over: 1}), one
+
+
+@pytest.mark.req("WAL-17")
+def test_a_unit_finds_the_letters_about_it(scene: Scene) -> None:
+    """All of them, whatever else was posted in the same transaction or millisecond, and each once."""
+    busy(scene)
+    scribe = UnitScribe(namespace="kfm.test", producer_version="1")
+    for name in NAMES:
+        made = [unit_attempt_id(id_of(name), one.attempt) for one in tries(scene.history(name))]
+        wanted = [event for event in told(scene) if event["run"]["runId"] in made]
+        letters = scene.units.letters_of(id_of(name))
+        found = [one.body for letter in letters for one in scribe.of_unit(letter, id_of(name))]
+        assert list(map(json.loads, found)) == wanted != []
+    assert scene.units.letters_of(id_of("nobody")) == []
+
+
+@pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
+def test_an_end_writes_no_index_of_subjects(scene: Scene) -> None:
+    """A letter about units is found from the history, so a commit does not pay for a second way to it."""
+    scene.succeeded("a")
+    scene.failed("poison", "quarantine")
+    by_subject = scene.sql(
+        "SELECT COUNT(*) FROM outbox INDEXED BY outbox_by_subject WHERE topic <> 'unit-lineage'"
+    )
+    assert by_subject == [(scene.letters("incident"),)]
+    assert scene.letters("unit-lineage") == 2
+
+
+@pytest.mark.req("WAL-17")
+def test_letters_from_before_are_found(tmp_path: Path) -> None:
+    """Pages that do not say how far the outbox went are told it, also two of one millisecond."""
+    database = SqliteDatabase(str(tmp_path / "kfm.db"), SystemClock())
+    migrate(database, "sqlite", 1, migration_files()[:18])
+
+    def fill(_session: object) -> None:
+        execute = database._connection.execute
+        for number, (topic, at_ms) in enumerate(
+            [("openlineage", 1), ("unit-lineage", 5), ("unit-lineage", 5), ("unit-lineage", 7)], start=1
+        ):
+            execute(
+                "INSERT INTO outbox VALUES (?, ?, ?, ?, '[]', ?, 0, 0, NULL)",
+                (number, f"e{number}", topic, f"units/{at_ms}" if topic != "openlineage" else "run", at_ms),
+            )
+        for number, at_ms in enumerate((5, 5, 7, 9), start=1):
+            execute(
+                "INSERT INTO unit_pages VALUES (?, 'succeeded', 'succeeded', ?, NULL, '[]')", (number, at_ms)
+            )
+
+    database.write(fill)
+    migrate(database, "sqlite", 2)
+    found = [[one.number for one in of_trail(database.session, trail)] for trail in ("1", "2", "1 3", "4")]
+    assert found == [[2, 3], [2, 3], [2, 3, 4], []]
+    database.close()
 
 
 @pytest.mark.req("WAL-17")

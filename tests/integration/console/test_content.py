@@ -52,12 +52,12 @@ def test_coverage_is_drawn_from_what_was_expected(reader: Reader) -> None:
     text = reader.page("schedules/river-daily").text
     assert "1 unaccounted" in text
     assert "ahead" in text
-    assert "not watched" in text  # before a service knew the schedule
+    assert "not known yet" in text  # before a service knew the schedule
 
 
 def test_pages_of_many_things_are_paged_by_the_address(reader: Reader) -> None:
     """Older and newer entries are a link away, and nothing is shown twice."""
-    for path, words in (("requests", ("Older →", "← Newer")), ("audit", ("Older →", "← Newer"))):
+    for path, words in (("requests", ("Older →", "← Newest")), ("audit", ("Older →", "← Newer"))):
         first = reader.page(path)
         assert words[0] in first.text
         (older,) = [attrs["href"] for tag, attrs in first.tags if attrs.get("rel") == "next"]
@@ -158,6 +158,85 @@ def test_a_schedule_that_fires_too_often_is_cut_and_says_so(filled: Filled) -> N
 
     often = Schedule(id="minutely", source="river", every_ms=60_000)
     reader = Reader(ServedPlace(filled.loaded, [often]))
-    text = reader.page("schedules/minutely").text
+    text = reader.page("schedules/minutely?days=28").text
     assert "It fires too often for 28 days: 6 are shown." in text
     assert "8640 instants expected" in text
+
+
+@pytest.mark.req("RS-12")
+def test_what_fires_often_is_shown_around_now(reader: Reader) -> None:
+    """Some hundreds of instants up to now and a few ahead, not the first ones of a day."""
+    page = reader.page("schedules/well-each-second")
+    assert "360 instants expected" in page.text
+    assert ", 60 ahead." in page.text
+    assert "A cell is one second (UTC)" in page.text
+
+
+def test_instants_of_one_fate_share_a_row(reader: Reader) -> None:
+    """Many in a row that became the same without a request are one row, with how many there are."""
+    text = reader.page("schedules/well-each-second").text
+    table = text[text.index("Expected instants") :]
+    assert "60 instants · ahead" in table
+    assert "∅ not known yet" in table
+    assert table.count("–") < 10
+    assert "redefined" not in text
+
+
+def test_from_takes_a_day_or_a_time(reader: Reader) -> None:
+    """The links to earlier and later instants of what fires often say a time; of others, a day."""
+    page = reader.page("schedules/well-each-second")
+    earlier, later = [href for href in page.links() if "from=" in href][:2]
+    for href in (earlier, later):
+        assert "360 instants expected" in reader.page(f"http://127.0.0.1{href}").text
+    assert "T" in earlier.partition("from=")[2]
+    assert "28 instants expected" in reader.page("schedules/river-daily?from=2026-03-01").text
+    assert "28 instants expected" in reader.page("schedules/river-daily?from=2026-03-01T07:15Z").text
+
+
+def test_a_request_says_first_what_became_of_it(reader: Reader, filled: Filled) -> None:
+    """Not why its run was begun, which stands below."""
+    text = reader.page(f"requests/{filled.request_id}").text
+    assert f"Succeeded: run {filled.run_id[:13]} published version 1 of rivers." in text
+    assert text.index("Succeeded: run") < text.index("It was run because:")
+
+
+@pytest.mark.req("UPD-12")
+def test_what_a_webhook_was_checked_for_is_told(filled: Filled) -> None:
+    """The verdict on its signature and what else was noted stand under their names, unmasked."""
+    from kfm.core.redact import redact
+
+    text = Reader(filled.place, hide=redact).page(f"requests/{filled.request_id}").text
+    for told in (
+        "Signature Standard Webhooks signature, valid",
+        "Signed with secret 2 of the source",
+        "Checked signature, freshness",
+        "Told apart by its webhook-id",
+        "Event type river.corrected",
+        "Sent (UTC) 2026-11-16 10:04:28",
+    ):
+        assert told in text
+    assert "secret_index" not in text
+
+
+@pytest.mark.req("RS-12")
+def test_a_call_that_was_turned_away_is_something_blocked(reader: Reader) -> None:
+    """Datasets, figures and the table of blockers agree, and the table has the way out."""
+    page = reader.page("")
+    table = page.text[
+        page.text.index("What keeps work from beginning") : page.text.index("The newest run of")
+    ]
+    assert "no approval of this attempt is recorded (care.restricted-needs-approval)." in table
+    assert "somebody asks, somebody else approves kfm request --source mound --window" in table
+    assert "5 blocked" in page.text  # a switch, a freeze, two providers, and this
+    datasets = page.text[page.text.index("What readers see") :]
+    assert "burials – blocked" in datasets
+
+
+def test_runs_are_paged_from_the_last_one_that_was_shown(reader: Reader, filled: Filled) -> None:
+    """Older runs begin behind the run that the address names, however many have come since."""
+    with filled.place.reader() as ledger:
+        first, *rest = ledger.runs(limit=50)
+    page = reader.page(f"runs?before={first.start_time_ms}.{first.run_id}")
+    shown = [href for href in page.links() if href.startswith("/console/runs/")]
+    assert shown == [f"/console/runs/{each.run_id}" for each in rest]
+    assert "← Newest" in page.text

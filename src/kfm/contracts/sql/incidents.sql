@@ -110,4 +110,4 @@ WHERE o.topic = :topic AND o.delivered_at_ms IS NULL ORDER BY o.number
 -- name: hook_deliveries.of_subject
 SELECT o.event_id, o.recorded_at_ms, o.body, d.hook, d.tries, d.delivered_at_ms
 FROM outbox o LEFT JOIN hook_deliveries d ON d.number = o.number
-WHERE o.subject = :subject AND o.topic = :topic ORDER BY o.number, d.hook
+WHERE o.subject = :subject AND o.topic = :topic AND o.topic <> 'unit-lineage' ORDER BY o.number, d.hook

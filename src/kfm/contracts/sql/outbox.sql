@@ -31,7 +31,19 @@ WHERE topic = :topic AND delivered_at_ms IS NULL AND not_before_ms > :now_ms
 
 -- name: outbox.of_subject
 SELECT number, event_id, topic, subject, body, recorded_at_ms, tries, not_before_ms, delivered_at_ms
-FROM outbox WHERE subject = :subject ORDER BY number
+FROM outbox WHERE subject = :subject AND topic <> 'unit-lineage' ORDER BY number
+
+-- name: outbox.of_pages
+SELECT DISTINCT
+  o.number, o.event_id, o.topic, o.subject, o.body, o.recorded_at_ms, o.tries, o.not_before_ms, o.delivered_at_ms
+FROM unit_pages p CROSS JOIN outbox o
+WHERE p.number IN (SELECT value FROM json_each(:numbers)) AND p.status IN ('succeeded', 'failed')
+  AND o.topic = 'unit-lineage' AND o.number > p.letters_before AND o.number < COALESCE((
+    SELECT l.number FROM outbox l
+    WHERE l.number > p.letters_before AND l.topic = 'unit-lineage' AND l.subject <> 'units/' || p.at_ms
+    ORDER BY l.number LIMIT 1
+  ), 9223372036854775807)
+ORDER BY o.number
 
 -- name: outbox.backlog
 SELECT COUNT(*), MIN(recorded_at_ms) FROM outbox WHERE topic = :topic AND delivered_at_ms IS NULL

@@ -118,7 +118,7 @@ RETURNING request_id
 
 -- name: requests.reopen
 UPDATE requests SET state = 'open', not_before_ms = :not_before_ms, reason = :reason, claimed_by = NULL,
-  claim_until_ms = 0
+  claim_until_ms = 0, tries = tries - CAST(:untried AS BIGINT)
 WHERE request_id = :request_id AND state = 'running' AND claimed_by = :worker_id
 RETURNING request_id
 

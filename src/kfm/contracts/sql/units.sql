@@ -182,8 +182,10 @@ SELECT MIN(wal_id) FROM units WHERE dataset = :dataset AND status = 'pending'
 SELECT MAX(COALESCE((SELECT MAX(number) FROM unit_pages), 0), :given) + 1
 
 -- name: unit_pages.insert
-INSERT INTO unit_pages (number, event, status, at_ms, worker_id, members)
-VALUES (:number, :event, :status, :at_ms, :worker_id, :members)
+INSERT INTO unit_pages (number, event, status, at_ms, worker_id, members, letters_before)
+VALUES (
+  :number, :event, :status, :at_ms, :worker_id, :members, (SELECT COALESCE(MAX(o.number), 0) FROM outbox o)
+)
 
 -- name: unit_pages.of
 SELECT number, event, status, at_ms, worker_id, members FROM unit_pages

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from kfm.ingest.grammar import Place
 from kfm.ingest.patterns import Fields, need
-from kfm.ingest.spans import Span, day_parts
+from kfm.ingest.spans import HOUR_MS, Span, day_parts
 
 NUMBERS = ("16", "17", "18", "19")
 PLATFORMS = {f"G{number}": f"GOES-{number}" for number in NUMBERS}
@@ -27,5 +29,11 @@ KINDS = {"sat": r"G\d\d", "env": r"O[RT]|I[TPS]|RP"}  # operational, tests, repr
 
 def folders(fields: Fields, span: Span) -> Fields:
     """An object lies under its product and the hour in which its scan began."""
-    year, _, _, hour, doy = day_parts(span.start_ms or 0)
-    return {"folder": need(fields, "product"), "d_year": year, "d_doy": doy, "d_hour": hour}
+    return under(need(fields, "product"), (span.start_ms or 0) // HOUR_MS)
+
+
+@lru_cache(maxsize=1024)  # some dozens of products, and one hour after the other
+def under(product: str, hours: int) -> Fields:
+    """The folders of a product and an hour since the epoch. Shared: nobody changes them."""
+    year, _, _, hour, doy = day_parts(hours * HOUR_MS)
+    return {"folder": product, "d_year": year, "d_doy": doy, "d_hour": hour}

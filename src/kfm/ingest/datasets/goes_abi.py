@@ -6,15 +6,14 @@ from kfm.ingest.datasets import goes
 from kfm.ingest.geometry import Footprint, goes_sector
 from kfm.ingest.grammar import Dataset, Rule
 from kfm.ingest.patterns import Fields, Pattern, Template, need
-from kfm.ingest.spans import Span, scan
+from kfm.ingest.spans import HOUR_MS, Span, scan
 
 
 def _folders(fields: Fields, span: Span) -> Fields:
     """Mesoscale sectors 1 and 2 share a folder; their number stands in the file name only."""
     product = need(fields, "product")
-    if product.endswith(("M1", "M2")):
-        fields = fields | {"product": product[:-1]}
-    return goes.folders(fields, span)
+    folder = product[:-1] if product.endswith(("M1", "M2")) else product
+    return goes.under(folder, (span.start_ms or 0) // HOUR_MS)
 
 
 def _footprint(fields: Fields, platform: str | None, span: Span) -> Footprint | None:

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from kfm.core.masking import MASK_KEY, PREFIX, is_masked, mask
 from kfm.core.redact import within
+from kfm.core.schedules import Schedule
 from kfm.core.settings import Dataset
 
 _NEVER = re.compile(r"(?!)")
+_TELLING = ("source_id", "schedule_id", "pipeline_id")  # most often named after their dataset
 NOTHING = "-"  # no dataset and no source has this name
 
 
 class Names:
     """For one request. Who may operate knows the names of hidden datasets; others see their masks."""
 
-    def __init__(self, app: Any, *, may_know: bool) -> None:
+    def __init__(self, app: Any, *, may_know: bool, schedules: Sequence[Schedule] = ()) -> None:
         self._app = app
+        self._schedules = schedules
         self._masks = not may_know
         self._key = None if may_know else app.ledger.mark(MASK_KEY)
         self._known: dict[str, bool] = {}
@@ -36,7 +40,8 @@ class Names:
         hidden = {name for name in known if self.hides(name)}
         titles = {dataset.title for dataset in settings.datasets if dataset.id in hidden}
         sources = {source.id for source in settings.sources if source.dataset in hidden}
-        return frozenset(hidden | sources | {title for title in titles if title})
+        schedules = {schedule.id for schedule in self._schedules if schedule.source in sources}
+        return frozenset(hidden | sources | schedules | {title for title in titles if title})
 
     def hides(self, dataset_id: str) -> bool:
         """Is this a dataset whose name is not for whoever asks?"""
@@ -77,9 +82,12 @@ class Names:
         return self._pattern.sub(lambda found: mask(found[0], self._key), said)
 
     def _unnamed(self, field: str, value: Any) -> Any:
-        """A `dataset_id` is masked also where nobody declares that dataset any more."""
+        """A `dataset_id` is masked also where nobody declares it any more, and its source with it."""
         if isinstance(value, dict):
-            return {name: self._unnamed(name, each) for name, each in value.items()}
+            plain = {name: self._unnamed(name, each) for name, each in value.items()}
+            if isinstance(owner := value.get("dataset_id"), str) and self.hides(owner):
+                plain |= {name: mask(value[name], self._key) for name in _TELLING if value.get(name)}
+            return plain
         if isinstance(value, list | tuple):
             return [self._unnamed(field, each) for each in value]
         if field == "dataset_id" and isinstance(value, str) and self.hides(value):

@@ -125,7 +125,8 @@ class _Address(_Answering):
 def _work(place: Place, identity: Identity, operation: Operation, **said: Any) -> Response:
     """In a thread, with an application of its own: a store is nobody's to share."""
     with place.app(identity, read_only=operation.method == "GET") as app:
-        names = Names(app, may_know=bool({"operate", "approve"} & set(identity.roles)))
+        may_know = bool({"operate", "approve"} & set(identity.roles))
+        names = Names(app, may_know=may_know, schedules=place.schedules)
         asked = Asked(place, app, identity, names, **said)
         try:
             if asked.key is not None and operation.once == "answer":

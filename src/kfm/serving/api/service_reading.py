@@ -23,7 +23,7 @@ def requests(asked: Asked) -> Any:
             state=query["state"],
             kind=query["kind"],
             source_id=asked.names.meant(query["source"]),
-            schedule_id=query["schedule"],
+            schedule_id=asked.names.meant(query["schedule"]),
             before=place_of(query["cursor"]),
             limit=query["limit"] + 1,
         ),
@@ -69,8 +69,9 @@ def schedules(asked: Asked) -> Any:
 
 
 def schedule_of(asked: Asked) -> Schedule:
+    wanted = asked.names.meant(asked.path["schedule_id"])
     for schedule in asked.place.schedules:
-        if schedule.id == asked.path["schedule_id"]:
+        if schedule.id == wanted:
             return schedule
     raise missing("schedule")
 

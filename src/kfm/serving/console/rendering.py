@@ -29,6 +29,7 @@ def environment() -> Environment:
     )
     made.filters |= {
         "when": when,
+        "until": until,
         "ago": ago,
         "took": duration,
         "clip": clip,
@@ -57,6 +58,13 @@ def when(at_ms: int | None) -> Markup:
     except (ValueError, OverflowError):
         return escape(text)
     return Markup('<time datetime="{}">{}</time>').format(machine, text)
+
+
+def until(last_ms: int, first_ms: int) -> Markup:
+    """The end of a stretch, after its beginning: on the same day only the time."""
+    text = moment(last_ms).removesuffix(" UTC")
+    same = text[:10] == moment(first_ms)[:10]
+    return Markup('<time datetime="{}">{}</time>').format(rfc3339(last_ms), text[11:] if same else text)
 
 
 def clip(text: str, chars: int = CLIP_CHARS) -> str:

@@ -134,7 +134,13 @@ class _Console:
             query = read_query(request.query_params.multi_items(), page.filters)
             with self._place.reader() as reader:
                 names = "operate" in identity.roles
-                shown = Shown(self._place.settings, reader, names=names, hide=self._hide)
+                shown = Shown(
+                    self._place.settings,
+                    reader,
+                    names=names,
+                    hide=self._hide,
+                    schedules=self._place.schedules,
+                )
                 visit = Visit(
                     self._place,
                     reader,

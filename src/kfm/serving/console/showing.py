@@ -10,12 +10,14 @@ from typing import Any, TypeVar
 import msgspec
 
 from kfm.core.masking import MASK_KEY, is_masked, mask
+from kfm.core.schedules import Schedule
 from kfm.core.settings import Dataset, Settings
 from kfm.ports import LedgerReader
 
 TEXT_CHARS_MAX = 8192
 MARKS_MAX = 3  # combining marks on one letter; more would be drawn over the lines around it
 _NEVER = re.compile(r"(?!)")
+NOTHING = "-"  # no dataset, source or schedule has this name
 T = TypeVar("T")
 
 
@@ -42,25 +44,38 @@ class Shown:
     """For one visit: whoever may operate sees every name, others see masks as everything public has them."""
 
     def __init__(
-        self, settings: Settings, reader: LedgerReader, *, names: bool, hide: Callable[[str], str] = str
+        self,
+        settings: Settings,
+        reader: LedgerReader,
+        *,
+        names: bool,
+        hide: Callable[[str], str] = str,
+        schedules: Sequence[Schedule] = (),
     ) -> None:
         self._settings = settings
+        self._schedules = schedules
         self._reader = reader
         self._hide = hide
         self._masks = not names
         self._key = None if names else reader.mark(MASK_KEY)
         self._datasets = {dataset.id: dataset for dataset in settings.datasets}
         self._known: dict[str, bool] = {}
-        self._secret = _NEVER if names else self._pattern()
+        self._hidden = frozenset[str]() if names else self._all_hidden()
+        self._secret = self._pattern()
+
+    def _all_hidden(self) -> frozenset[str]:
+        """The names of hidden datasets, of the sources that feed them, and of these sources' schedules."""
+        names = [one.dataset_id for one in self._reader.heads()] + list(self._datasets)
+        datasets = {name for name in names if self.hides(name)}
+        sources = {source.id for source in self._settings.sources if source.dataset in datasets}
+        return frozenset(
+            datasets | sources | {schedule.id for schedule in self._schedules if schedule.source in sources}
+        )
 
     def _pattern(self) -> re.Pattern[str]:
-        """The names of hidden datasets, and of the sources that feed them."""
-        names = [one.dataset_id for one in self._reader.heads()] + list(self._datasets)
-        hidden = {name for name in names if self.hides(name)}
-        hidden |= {source.id for source in self._settings.sources if source.dataset in hidden}
-        if not hidden:
+        if not self._hidden:
             return _NEVER
-        longest = sorted(hidden, key=len, reverse=True)
+        longest = sorted(self._hidden, key=len, reverse=True)
         return re.compile(rf"(?<![\w-])(?:{'|'.join(map(re.escape, longest))})(?![\w-])")
 
     def hides(self, dataset_id: str) -> bool:
@@ -82,7 +97,9 @@ class Shown:
         return mask(dataset_id, self._key) if self.hides(dataset_id) else self.text(dataset_id)
 
     def real(self, shown: str, among: Sequence[str]) -> str:
-        """The name behind a mask: addresses of pages hold what was shown."""
+        """The name behind a mask: addresses of pages hold what was shown. A guess finds nothing."""
+        if shown in self._hidden:
+            return NOTHING
         if self._masks:
             return next((name for name in among if mask(name, self._key) == shown), shown)
         return shown

@@ -9,6 +9,7 @@ from urllib.parse import quote, urlencode
 from kfm.core.errors import UsageError
 from kfm.core.records import Record
 from kfm.core.roles import Identity
+from kfm.core.wording import counted
 from kfm.ports import LedgerReader
 from kfm.serving.console.showing import Shown
 from kfm.serving.place import Place
@@ -16,6 +17,7 @@ from kfm.serving.place import Place
 VALUE_CHARS_MAX = 200
 ROWS = 50  # of one page
 PAGES_MAX = 200
+PLACE_DIGITS_MAX = 15
 REFRESH_SECONDS = (10, 30, 60)
 REFRESH = "refresh"
 
@@ -57,6 +59,10 @@ class Visit(NamedTuple):
     def source(self) -> str | None:
         chosen = self.query.get("source")
         return self.shown.real(chosen, [one.id for one in self.place.settings.sources]) if chosen else None
+
+    def schedule(self, shown: str | None) -> str | None:
+        """The schedule that an address means, by its own name."""
+        return self.shown.real(shown, [one.id for one in self.place.schedules]) if shown else None
 
     def page(self) -> int:
         text = self.query.get("page", "1")
@@ -124,6 +130,7 @@ class Paging(Record, frozen=True):
     newer: str | None
     older: str | None
     said: str
+    newest: bool = False  # does `newer` lead to the newest, not to the page before?
 
 
 def chosen(name: str, label: str, among: Sequence[str], now: str | None, words: Sequence[str] = ()) -> Filter:
@@ -132,12 +139,32 @@ def chosen(name: str, label: str, among: Sequence[str], now: str | None, words: 
     return Filter(name=name, label=label, value=now or "", options=options)
 
 
-def paged(visit: Visit, found: int, word: str, rows: int = ROWS) -> Paging:
-    """`found`: how many there are from this page's first on, as far as was looked."""
+def place_in(text: str | None) -> tuple[int, str] | None:
+    """The row that the page before ended with: its time and its id, as the link to older ones says them."""
+    if text is None:
+        return None
+    at_ms, _, name = text.partition(".")
+    if not at_ms.isascii() or not at_ms.isdigit() or len(at_ms) > PLACE_DIGITS_MAX or not name:
+        raise UsageError("`before` is what the link to older ones says.")
+    return int(at_ms), name
+
+
+def paged_before(visit: Visit, shown: int, last: tuple[int, str] | None, word: str) -> Paging:
+    """`last`: the row that this page ends with, if there are more."""
+    return Paging(
+        newer=visit.with_query(before=None) if "before" in visit.query else None,
+        older=visit.with_query(before=f"{last[0]}.{last[1]}") if last else None,
+        said=f"{counted(shown, word)}, newest first" if shown else f"no {word}s",
+        newest=True,
+    )
+
+
+def paged(visit: Visit, found: int, words: str, rows: int = ROWS) -> Paging:
+    """`found`: how many there are from this page's first on, as far as was looked; `words`: of what."""
     number = visit.page()
     first = (number - 1) * rows + 1
     shown = min(found, rows)
-    said = f"no {word}s" if not shown else f"{word}s {first} to {first + shown - 1}"
+    said = f"no {words}" if not shown else f"{words} {first} to {first + shown - 1}"
     return Paging(
         newer=visit.with_query(page=number - 1 if number > 2 else None) if number > 1 else None,
         older=visit.with_query(page=number + 1) if found > rows and number < PAGES_MAX else None,

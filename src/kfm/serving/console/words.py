@@ -30,6 +30,7 @@ _WORDS: dict[str, Word] = {
         Word(text="skipped", tone="quiet", sign="»"),
         Word(text="blocked", tone="warn", sign="–"),
         Word(text="refused", tone="warn", sign="–"),
+        Word(text="turned away", tone="quiet", sign="–"),  # by what has gone since
         Word(text="failed", tone="bad", sign="!"),
         Word(text="partial", tone="warn", sign="~"),
         Word(text="running", tone="busy", sign="▸"),
@@ -49,7 +50,7 @@ _WORDS: dict[str, Word] = {
         Word(text="redefined", tone="quiet", sign="≈"),
         Word(text="backfilled", tone="good", sign="+"),
         Word(text="unaccounted", tone="bad", sign="?"),
-        Word(text="not watched", tone="faint", sign="∅"),
+        Word(text="not known yet", tone="faint", sign="∅"),
         Word(text="ahead", tone="faint", sign="·"),
         Word(text="paused", tone="warn", sign="‖"),
         Word(text="stopped", tone="bad", sign="■"),

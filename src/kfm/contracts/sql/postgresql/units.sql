@@ -34,6 +34,20 @@ RETURNING
 -- name: unit_pages.next
 SELECT nextval('unit_page_numbers')
 
+-- name: unit_pages.insert
+INSERT INTO unit_pages (number, event, status, at_ms, worker_id, members)
+VALUES (:number, :event, :status, :at_ms, :worker_id, :members)
+
+-- name: outbox.of_pages
+SELECT number, event_id, topic, subject, body, recorded_at_ms, tries, not_before_ms, delivered_at_ms
+FROM outbox
+WHERE topic = 'unit-lineage' AND subject IN (
+  SELECT 'units/' || p.at_ms FROM unit_pages p
+  WHERE p.number IN (SELECT value::bigint FROM jsonb_array_elements_text(:numbers::jsonb))
+    AND p.status IN ('succeeded', 'failed')
+)
+ORDER BY number
+
 -- name: unit_pages.of
 SELECT number, event, status, at_ms, worker_id, members FROM unit_pages
 WHERE number IN (SELECT value::bigint FROM jsonb_array_elements_text(:numbers::jsonb)) ORDER BY number

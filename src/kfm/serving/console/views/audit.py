@@ -8,7 +8,7 @@ import msgspec
 
 from kfm.core.errors import UsageError
 from kfm.core.records import GovernanceEntry, Record
-from kfm.serving.console.visits import ROWS, Filter, Paging, Visit, paged
+from kfm.serving.console.visits import ROWS, Filter, Paging, Visit, paged, short
 
 FILTERS = ("kind", "subject", "before", "page")
 DETAILS_CHARS_MAX = 600
@@ -77,7 +77,7 @@ def _chained(visit: Visit, last: int) -> tuple[list[Row], Paging]:
 def _filtered(visit: Visit, kind: str | None, subject: str | None) -> tuple[list[Row], Paging]:
     skipped = (visit.page() - 1) * ROWS
     found = visit.reader.governance(kind=kind, subject=subject, limit=skipped + ROWS + 1)[skipped:]
-    return [_row(visit, each, None) for each in found[:ROWS]], paged(visit, len(found), "entrie")
+    return [_row(visit, each, None) for each in found[:ROWS]], paged(visit, len(found), "entries")
 
 
 def _row(visit: Visit, entry: GovernanceEntry, number: int | None) -> Row:
@@ -85,13 +85,14 @@ def _row(visit: Visit, entry: GovernanceEntry, number: int | None) -> Row:
         {name: each for name, each in entry.details.items() if each is not None}
     ).decode()
     hidden = visit.shown.hides(entry.subject) if visit.place.settings.declared(entry.subject) else False
+    is_run = _RUN.fullmatch(entry.subject) is not None
     return Row(
         number=number,
         at_ms=entry.recorded_at_ms,
         kind=entry.kind,
         kind_href=visit.href("audit", kind=entry.kind),
-        subject=entry.subject,
-        subject_href=visit.run(entry.subject) if _RUN.fullmatch(entry.subject) else None,
+        subject=f"run {short(entry.subject)}" if is_run else entry.subject,
+        subject_href=visit.run(entry.subject) if is_run else None,
         actor=entry.actor,
         rationale="" if hidden else entry.rationale or "",
         ticket=entry.ticket or "",

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from itertools import islice
+from itertools import groupby, islice
 
 from kfm.core.records import Record
 from kfm.core.requests import UpdateRequest
-from kfm.core.schedule_coverage import Expected, coverage
+from kfm.core.schedule_coverage import Expected, coverage, is_unknown
 from kfm.core.schedule_states import ScheduleState
-from kfm.core.schedules import Schedule, instants
-from kfm.core.scheduling import FIRST_SEEN
+from kfm.core.schedules import Schedule, instants, latest_instants
+from kfm.core.wording import moment
 from kfm.serving.console import words
+from kfm.serving.console.views.requests import ended
 from kfm.serving.console.visits import Visit
 from kfm.serving.console.words import Word, word
 
 ROWS_MAX = 10_000
 SPOTS_MAX = 10_000
 SINGLY_MAX = 100  # requests that are asked for one by one
-HOUR_MS, DAY_MS = 3_600_000, 86_400_000
-LABEL, TOP, ROW = 92, 22, 28
-HOUR_WIDTH, DAY_WIDTH = 28, 52
+TOGETHER_MIN = 10  # so many of the same fate, one after the other, are told in one row
+RECENT, COMING = 300, 60  # instants that are shown of what fires often
+DAY_MS = 86_400_000
 _FATES = {"coming": "ahead", "pending": "waiting", "held": "paused"}
-_TONES = ("bad", "warn", "busy", "good", "quiet", "faint")  # of several in one cell the worst shows
+_WITHOUT = {
+    "unaccounted": "it is past, and nobody has left a word of it",
+    "pending": "it is due just now",
+    "held": "it waits until the schedule is resumed",
+}
 
 
 class Spot(Record, frozen=True):
@@ -37,31 +41,18 @@ class Spot(Record, frozen=True):
     title: str
 
 
-class Cell(Record, frozen=True):
-    x: int
-    y: int
-    width: int
+class Stretch(Record, frozen=True):
+    """A row of the table: one instant, or several in a row that became the same without a request."""
+
+    first_ms: int
+    last_ms: int
+    count: int
     word: Word
-    text: str
+    start_ms: int
+    end_ms: int
+    reason: str
+    href: str | None
     title: str
-    now: bool
-
-
-class Label(Record, frozen=True):
-    x: int
-    y: int
-    text: str
-
-
-class Calendar(Record, frozen=True):
-    width: int
-    height: int
-    cells: tuple[Cell, ...]
-    rows: tuple[Label, ...]
-    columns: tuple[Label, ...]
-    legend: tuple[Word, ...]
-    said: str
-    unit: str
 
 
 def spots(
@@ -103,13 +94,13 @@ def _requests(visit: Visit, schedule_id: str, wanted: list[str]) -> dict[str, Up
 def _spot(visit: Visit, each: Expected, watched_ms: int | None, asked: dict[str, UpdateRequest]) -> Spot:
     found = asked.get(each.request_id) if each.request_id else None
     if found is not None:
-        mark, reason = words.of_request(found.state, found.outcome), found.reason or each.reason or ""
-    elif each.fate == "redefined" and each.reason == FIRST_SEEN:
-        mark, reason = word("not watched"), FIRST_SEEN
-    elif each.fate == "unaccounted" and (watched_ms is None or each.instant_ms < watched_ms):
-        mark, reason = word("not watched"), "no service was there yet"
+        mark, reason = words.of_request(found.state, found.outcome), ended(found) or each.reason or ""
+    elif is_unknown(each) or (
+        each.fate == "unaccounted" and (watched_ms is None or each.instant_ms < watched_ms)
+    ):
+        mark, reason = word("not known yet"), "no service knew the schedule"
     else:
-        mark, reason = word(_FATES.get(each.fate, each.fate)), each.reason or ""
+        mark, reason = word(_FATES.get(each.fate, each.fate)), each.reason or _WITHOUT.get(each.fate, "")
     return Spot(
         at_ms=each.instant_ms,
         word=mark,
@@ -117,7 +108,7 @@ def _spot(visit: Visit, each: Expected, watched_ms: int | None, asked: dict[str,
         end_ms=each.window_end_ms,
         reason=reason,
         href=visit.at("requests", found.request_id) if found else None,
-        title=f"{_clock(each.instant_ms)} UTC: {mark.text}",
+        title=f"{moment(each.instant_ms)}: {mark.text}",
     )
 
 
@@ -127,70 +118,46 @@ def fitting_days(schedule: Schedule, start_ms: int, days: int) -> int:
     return days if beyond is None else max((beyond - start_ms) // DAY_MS, 1)
 
 
-def calendar(found: list[Spot], start_ms: int, end_ms: int, now_ms: int) -> Calendar:
-    """Days as cells in rows of a week; of what fires oftener, hours as cells in rows of a day."""
-    days = max((end_ms - start_ms) // DAY_MS, 1)
-    hourly = len(found) > 3 * days
-    unit_ms, across, wide = (HOUR_MS, 24, HOUR_WIDTH) if hourly else (DAY_MS, 7, DAY_WIDTH)
-    if not hourly:  # weeks begin on Mondays; 1970-01-01 was a Thursday
-        start_ms -= (start_ms // DAY_MS + 3) % 7 * DAY_MS
-    held: dict[int, list[Spot]] = {}
-    for spot in found:
-        held.setdefault((spot.at_ms - start_ms) // unit_ms, []).append(spot)
-    here = (now_ms - start_ms) // unit_ms
-    count = -(-(end_ms - start_ms) // (unit_ms * across))
-    names = (
-        [f"{hour:02d}" for hour in range(24)] if hourly else ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"]
+def recent(schedule: Schedule, now_ms: int) -> tuple[int, int]:
+    """A span around now for what fires too often for days: the last instants, and a few ahead."""
+    past = latest_instants(schedule, 0, now_ms + 1, RECENT)
+    coming = list(islice(instants(schedule, now_ms + 1), COMING))
+    ends = [*past, *coming] or [now_ms]
+    return ends[0], ends[-1] + 1
+
+
+def from_there(schedule: Schedule, start_ms: int) -> tuple[int, int]:
+    """As many of them from a moment on."""
+    found = list(islice(instants(schedule, start_ms), RECENT + COMING))
+    return start_ms, (found[-1] if found else start_ms) + 1
+
+
+def before(schedule: Schedule, start_ms: int) -> int:
+    """Where as many of them begin that end there."""
+    found = latest_instants(schedule, 0, start_ms, RECENT + COMING)
+    return found[0] if found else start_ms
+
+
+def stretches(listed: list[Spot]) -> list[Stretch]:
+    """Rows, in the same order. What became a request has a row of its own."""
+    rows: list[Stretch] = []
+    for _, same in groupby(listed, key=lambda spot: (spot.word.text, spot.reason, spot.href)):
+        many = list(same)
+        alone = many[0].href is not None or len(many) < TOGETHER_MIN
+        rows += [_stretch([spot]) for spot in many] if alone else [_stretch(many)]
+    return rows
+
+
+def _stretch(many: list[Spot]) -> Stretch:
+    times = [spot.at_ms for spot in many]
+    return Stretch(
+        first_ms=min(times),
+        last_ms=max(times),
+        count=len(many),
+        word=many[0].word,
+        start_ms=min(spot.start_ms for spot in many),
+        end_ms=max(spot.end_ms for spot in many),
+        reason=many[0].reason,
+        href=many[0].href,
+        title=many[0].title,
     )
-    seen = {spot.word.text: spot.word for spot in found}
-    return Calendar(
-        width=LABEL + across * wide + 4,
-        height=TOP + count * ROW + 4,
-        cells=tuple(
-            _cell(index, many, (across, wide), index == here) for index, many in sorted(held.items())
-        ),
-        rows=tuple(
-            Label(x=LABEL - 10, y=TOP + row * ROW + 18, text=_day(start_ms + row * across * unit_ms))
-            for row in range(count)
-        ),
-        columns=tuple(
-            Label(x=LABEL + index * wide + wide // 2, y=14, text=name)
-            for index, name in enumerate(names)
-            if not hourly or index % 3 == 0
-        ),
-        legend=tuple(sorted(seen.values(), key=lambda each: (_TONES.index(each.tone), each.text))),
-        said=_said(found),
-        unit="hour (UTC)" if hourly else "day (UTC)",
-    )
-
-
-def _cell(index: int, many: list[Spot], shape: tuple[int, int], now: bool) -> Cell:
-    across, wide = shape
-    worst = min(many, key=lambda spot: _TONES.index(spot.word.tone)).word
-    past = [spot.word.text for spot in many]
-    told = ", ".join(f"{past.count(text)} {text}" for text in dict.fromkeys(past))
-    return Cell(
-        x=LABEL + index % across * wide,
-        y=TOP + index // across * ROW,
-        width=wide,
-        word=worst,
-        text=worst.sign,
-        title=many[0].title
-        if len(many) == 1
-        else f"{_clock(many[0].at_ms)} … {_clock(many[-1].at_ms)[11:]} UTC: {told}",
-        now=now,
-    )
-
-
-def _said(found: list[Spot]) -> str:
-    texts = [spot.word.text for spot in found]
-    told = ", ".join(f"{texts.count(text)} {text}" for text in dict.fromkeys(texts))
-    return f"{len(found)} instants expected: {told}" if found else "no instants in this span"
-
-
-def _clock(at_ms: int) -> str:
-    return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M}"
-
-
-def _day(at_ms: int) -> str:
-    return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d}"

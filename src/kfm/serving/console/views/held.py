@@ -64,7 +64,7 @@ def view(visit: Visit) -> HeldView:
             chosen("dataset", "Dataset", [each.id for each in visit.place.settings.datasets], dataset),
         ),
         rows=tuple(row(visit, each) for each in found[:ROWS]),
-        paging=paged(visit, len(found), "entry" if len(found) == 1 else "entrie"),
+        paging=paged(visit, len(found), "entries"),
         clear=visit.href("held"),
         messages=tuple(
             Message(

@@ -46,10 +46,14 @@ def view(visit: Visit) -> HeldOne:
 
 
 def _facts(visit: Visit, held: Held) -> list[Fact]:
-    subject = visit.run(held.subject) if held.grain == "run" else None
     facts = [
         Fact(name="Held since (UTC)", text="", at_ms=held.held_at_ms),
-        Fact(name=held.grain.capitalize(), text=held.subject, href=subject, code=True),
+        Fact(
+            name=held.grain.capitalize(),
+            text=held.subject,
+            href=listed.row(visit, held).subject_href,
+            code=True,
+        ),
         Fact(name="Dataset", text=held.dataset_id, href=visit.href("held", dataset=held.dataset_id)),
         Fact(name="Source", text=held.source_id),
         Fact(name="Attempts", text=f"{held.attempts} ({', '.join(held.error_classes)})"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kfm.core.holding import Held
 from kfm.core.records import Invocation, Lock, Record, Run
+from kfm.documents.standing import OPERATOR, failures, last_calls, retry_command, stands
 from kfm.serving.console import words
 from kfm.serving.console.views import due as ahead
 from kfm.serving.console.views import standing
@@ -12,7 +13,6 @@ from kfm.serving.console.words import Word
 
 HELD_SHOWN_MAX = 10
 SHOWN_MAX = 20
-CALLS_SEEN_MAX = 500
 
 
 class Headline(Record, frozen=True):
@@ -106,14 +106,14 @@ def view(visit: Visit) -> Overview:
         _running(visit, run, locks.get(run.run_id)) for run in reader.runs(status="running", limit=100)
     ]
     blocked = standing.blockers(visit)
-    failed = standing.failures(visit)
+    failed = failures(visit.place.settings, reader)
     held = reader.held(state="held", limit=HELD_SHOWN_MAX)
     figures = reader.ahead()
     incidents = [standing.incident(each) for each in reader.incidents(state="open", limit=SHOWN_MAX)]
     asked = [standing.approval(each) for each in reader.approvals(state="requested", limit=SHOWN_MAX)]
     coming, coming_more = ahead.due(visit)
     shown = [_failed(visit, run) for run in failed[: standing.FAILED_SHOWN_MAX]]
-    open_breakers = sum(each.what.startswith("provider ") for each in blocked)
+    open_breakers = sum(each.kind == "breaker" for each in blocked)
     return Overview(
         headline=_headline(visit, blocked, shown, incidents),
         figures=(
@@ -157,19 +157,24 @@ def _headline(
     failed: list[Failed],
     incidents: list[standing.Trouble],
 ) -> Headline:
-    """The single thing that has to be seen to first."""
-    for each in blocked:
-        if not each.what.startswith("replays "):
-            sentence = f"{each.what[:1].upper()}{each.what[1:]}: {each.why}".rstrip(".") + "."
-            return Headline(word=words.word("blocked"), sentence=sentence, who=each.who, command=each.command)
+    """The single thing that has to be seen to first, in the order of `kfm status`.
+
+    Then what waits for a person's consent: it may well do so for long, and hides nothing else.
+    """
+    hard = [each for each in blocked if each.kind not in ("replays", "refusal")]
+    for each in hard:
+        return _blocked(each)
     for run in failed:
         what = (
             f"Run {short(run.run_id)} of {run.dataset_id} from {run.source_id} ended with {run.error_code}."
         )
-        return Headline(word=run.word, sentence=what, who=standing.OPERATOR, command=run.command)
+        return Headline(word=run.word, sentence=what, who=OPERATOR, command=run.command)
     for trouble in incidents:
         sentence = f"Incident about {trouble.name}: {trouble.text}."
-        return Headline(word=trouble.word, sentence=sentence, who=standing.OPERATOR, command=trouble.command)
+        return Headline(word=trouble.word, sentence=sentence, who=OPERATOR, command=trouble.command)
+    for each in blocked:
+        if each.kind == "refusal":
+            return _blocked(each)
     if not visit.reader.runs(limit=1) and not visit.reader.unit_figures():
         return Headline(
             word=words.word("ahead"),
@@ -178,6 +183,11 @@ def _headline(
             command="kfm run" if visit.place.settings.sources else "kfm init",
         )
     return Headline(word=words.word("clear"), sentence="Nothing is blocked, and nothing has failed.")
+
+
+def _blocked(each: standing.Blocker) -> Headline:
+    sentence = f"{each.what[:1].upper()}{each.what[1:]}: {each.why}".rstrip(".") + "."
+    return Headline(word=words.word("blocked"), sentence=sentence, who=each.who, command=each.command)
 
 
 def _running(visit: Visit, run: Run, lock: Lock | None) -> Running:
@@ -205,7 +215,7 @@ def _failed(visit: Visit, run: Run) -> Failed:
         error_code=run.error_code or "an error",
         attempts=run.attempts,
         ended_ms=run.end_time_ms,
-        command=standing.retry_command(visit, run),
+        command=retry_command(run, visit.reader, visit.now_ms),
     )
 
 
@@ -222,20 +232,17 @@ def _held(visit: Visit, held: Held) -> HeldRow:
 
 
 def _datasets(visit: Visit) -> list[DatasetRow]:
+    settings = visit.place.settings
     heads = {head.dataset_id: head for head in visit.reader.heads()}
-    last: dict[str, Invocation] = {}
-    for call in visit.reader.invocations(limit=CALLS_SEEN_MAX):
-        held = last.setdefault(call.dataset_id, call)
-        if call.requested_at_ms > held.requested_at_ms:
-            last[call.dataset_id] = call
+    last = last_calls(visit.reader)
     rows = []
-    for name in dict.fromkeys([*(each.id for each in visit.place.settings.datasets), *sorted(heads)]):
+    for name in dict.fromkeys([*(each.id for each in settings.datasets), *sorted(heads)]):
         head, call_of = heads.get(name), last.get(name)
         rows.append(
             DatasetRow(
                 dataset_id=name,
                 href=visit.href("runs", dataset=name),
-                word=words.of_call(call_of.outcome) if call_of else None,
+                word=_last_word(visit, call_of) if call_of else None,
                 version=head.sequence if head else None,
                 promoted_ms=head.promoted_at_ms if head else None,
                 asked_ms=call_of.requested_at_ms if call_of else None,
@@ -244,6 +251,14 @@ def _datasets(visit: Visit) -> list[DatasetRow]:
             )
         )
     return rows
+
+
+def _last_word(visit: Visit, call: Invocation) -> Word:
+    """Blocked is only what something still stands in the way of."""
+    if call.outcome == "refused" and call.run_id is None:
+        gate = stands(call, visit.place.settings, visit.reader.switches(), visit.now_ms)
+        return words.word("blocked" if gate else "turned away")
+    return words.of_call(call.outcome)
 
 
 def _last_href(visit: Visit, call: Invocation | None) -> str | None:

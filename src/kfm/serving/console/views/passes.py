@@ -75,7 +75,7 @@ def view(visit: Visit) -> Passes:
     with visit.place.app(visit.identity, read_only=True) as app:
         found = list_passes(app, skipped + ROWS + 1)[skipped:]
     rows = [_row(visit, each) for each in found[:ROWS] if not _is_hidden(visit, each.pipeline_id)]
-    return Passes(rows=tuple(rows), paging=paged(visit, len(found), "pass"))
+    return Passes(rows=tuple(rows), paging=paged(visit, len(found), "passes"))
 
 
 def view_one(visit: Visit) -> PassView:

@@ -2,27 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from kfm.core.errors import PlanError
 from kfm.core.records import Record
 from kfm.core.requests import UpdateRequest
-from kfm.core.wording import span
+from kfm.core.wording import moment, span
 from kfm.publish.plan import read, render_text
 from kfm.serving.console.views.facts import Fact, Next, allowed
 from kfm.serving.console.views.requests import Row, row
 from kfm.serving.console.visits import NotHere, Visit, short
 
 PREVIEW_LINES_MAX = 400
+PROMOTIONS_SEEN_MAX = 500
+_SCHEMES = {"standard": "Standard Webhooks", "github": "GitHub"}
+_NAMES = {
+    "reason": "Event type",
+    "checks": "Checked",
+    "known_by": "Told apart by",
+}  # `reason` is lineage's word
+_KNOWN_BY = {
+    "request_uuid": "its request_uuid",
+    "webhook-id": "its webhook-id",
+    "body": "the hash of its body",
+}
 
 
 class RequestView(Record, frozen=True):
     title: str
     row: Row
+    became: str
+    why: str
     facts: tuple[Fact, ...]
     preview: tuple[str, ...]
     preview_more: int
     digest: str
+    preview_first: bool
     commands: tuple[Next, ...]
 
 
@@ -37,10 +54,13 @@ def view(visit: Visit) -> RequestView:
     return RequestView(
         title=f"Request {short(found.request_id)}",
         row=row(visit, found),
+        became=_became(visit, found),
+        why="" if found.state == "awaiting-approval" else found.reason or "",  # there it is the command below
         facts=tuple(_facts(visit, found)),
         preview=tuple(lines[:PREVIEW_LINES_MAX]),
         preview_more=max(len(lines) - PREVIEW_LINES_MAX, 0),
         digest=found.plan_digest or "",
+        preview_first=found.state == "awaiting-approval",
         commands=tuple(_commands(visit, found)),
     )
 
@@ -53,6 +73,36 @@ def _lines(text: str | None) -> list[str]:
         return render_text(read(text.encode())).splitlines()
     except PlanError:
         return text.splitlines()
+
+
+def _became(visit: Visit, found: UpdateRequest) -> str:
+    """What there is to say of it first. Why that is so stands below."""
+    run = f"run {short(found.run_id)}" if found.run_id else ""
+    if found.state == "open":
+        later = found.not_before_ms > visit.now_ms
+        until = moment(found.not_before_ms) if later else "somebody is free to run it"
+        return f"Waits until {until}."
+    if found.state == "running":
+        heard = found.claim_until_ms > visit.now_ms
+        return "Is being run." if heard else "Nobody is heard of who runs it: it is taken up again."
+    if found.state == "awaiting-approval":
+        return "Waits until somebody else approves exactly this preview."
+    if found.state == "cancelled":
+        return f"Was cancelled{f' while {run} was under way' if run else ''}."
+    if found.outcome == "success":
+        return f"Succeeded: {run or 'its run'}{_published(visit, found)}."
+    ends = {
+        "noop": "There was nothing to do",
+        "failed": f"Failed: {run}" if run else "Failed",
+        "refused": "Was turned away",
+    }
+    return f"{ends.get(found.outcome or '', 'Has ended')}."
+
+
+def _published(visit: Visit, found: UpdateRequest) -> str:
+    promoted = visit.reader.promotions(found.dataset_id, PROMOTIONS_SEEN_MAX)
+    made = next((each.sequence for each in promoted if each.run_id == found.run_id), None)
+    return "" if made is None else f" published version {made} of {found.dataset_id}"
 
 
 def _facts(visit: Visit, found: UpdateRequest) -> list[Fact]:
@@ -86,27 +136,43 @@ def _facts(visit: Visit, found: UpdateRequest) -> list[Fact]:
     ):
         if text:
             facts.append(Fact(name=name, text=text, code=code))
-    facts += [_detail(name, value) for name, value in found.details.items()]
+    facts += _message(found.details)
     facts.append(Fact(name="Request", text=found.request_id, code=True))
     return facts
 
 
+def _message(details: Mapping[str, object]) -> list[Fact]:
+    """What was noted of a message: verdicts and names, nothing of what it said."""
+    said = dict(details)
+    facts = []
+    scheme, verdict = str(said.get("scheme", "")), str(said.get("signature", ""))
+    if scheme and verdict == f"{scheme} ok":
+        facts.append(Fact(name="Signature", text=f"{_SCHEMES.get(scheme, scheme)} signature, valid"))
+        del said["scheme"], said["signature"]
+    if isinstance(number := said.get("secret_index"), int):
+        del said["secret_index"]
+        facts.append(Fact(name="Signed with", text=f"secret {number + 1} of the source"))
+    return facts + [_detail(name, value) for name, value in said.items()]
+
+
 def _detail(name: str, value: object) -> Fact:
-    """What was noted of a message; `reason` is the type of its event."""
     if name == "sent_at_ms" and isinstance(value, int):
         return Fact(name="Sent (UTC)", text="", at_ms=value)
-    told = "Event" if name == "reason" else name.replace("_", " ").capitalize()
+    told = _NAMES.get(name) or name.replace("_", " ").capitalize()
     if isinstance(value, list):
         return Fact(name=told, text=", ".join(map(str, value)))
-    return Fact(name=told, text=value if isinstance(value, str) else msgspec.json.encode(value).decode())
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return Fact(name=told, text=_KNOWN_BY.get(text, text) if name == "known_by" else text)
 
 
 def _commands(visit: Visit, found: UpdateRequest) -> list[Next]:
+    name, commands = short(found.request_id), []
     if found.state == "awaiting-approval":
         asked = visit.reader.approvals(state="requested", subject=found.request_id, limit=1)
-        name = asked[0].request_id if asked else "ID"
-        command = f"kfm approve {name} --rationale TEXT"
-        return [Next(command=command, why="by somebody else, for exactly this preview")]
-    if found.run_id:
-        return [Next(command=f"kfm explain {short(found.run_id)}", why="tells why its run is as it is")]
-    return []
+        command = f"kfm approve {asked[0].request_id if asked else 'ID'} --rationale TEXT"
+        commands.append(Next(command=command, why="by somebody else, for exactly this preview"))
+    if not found.is_settled:
+        stops = "stops it at its next step" if found.state == "running" else "and it never begins"
+        commands.append(Next(command=f"kfm requests cancel {name} --rationale TEXT", why=stops))
+    commands.append(Next(command=f"kfm explain {name}", why="tells why it stands as it does"))
+    return commands

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from kfm.core.errors import UsageError
 from kfm.core.records import Record
 from kfm.core.requests import UpdateRequest
 from kfm.serving.console import words
-from kfm.serving.console.visits import ROWS, Filter, Paging, Visit, chosen, short
+from kfm.serving.console.visits import (
+    ROWS,
+    Filter,
+    Paging,
+    Visit,
+    chosen,
+    paged_before,
+    place_in,
+    short,
+)
 from kfm.serving.console.words import Word
 
 FILTERS = ("state", "kind", "source", "schedule", "before")
@@ -45,18 +53,17 @@ class RequestsView(Record, frozen=True):
 def view(visit: Visit) -> RequestsView:
     state: Any = visit.choice("state", STATES)
     kind: Any = visit.choice("kind", KINDS)
-    source, schedule = visit.source(), visit.query.get("schedule")
+    source, schedule = visit.source(), visit.schedule(visit.query.get("schedule"))
     found = visit.reader.request_reader().requests(
         state=state,
         kind=kind,
         source_id=source,
         schedule_id=schedule,
-        before=_before(visit.query.get("before")),
+        before=place_in(visit.query.get("before")),
         limit=ROWS + 1,
     )
     shown = found[:ROWS]
-    older = f"{shown[-1].accepted_at_ms}.{shown[-1].request_id}" if len(found) > ROWS else None
-    newer = visit.with_query(before=None) if "before" in visit.query else None
+    last = (shown[-1].accepted_at_ms, shown[-1].request_id) if len(found) > ROWS else None
     return RequestsView(
         filters=(
             chosen("state", "State", STATES, state, STATE_WORDS),
@@ -65,22 +72,9 @@ def view(visit: Visit) -> RequestsView:
             chosen("schedule", "Schedule", [each.id for each in visit.place.schedules], schedule),
         ),
         rows=tuple(row(visit, each) for each in shown),
-        paging=Paging(
-            newer=newer,
-            older=visit.with_query(before=older) if older else None,
-            said=f"{len(shown)} requests, newest first" if shown else "no requests",
-        ),
+        paging=paged_before(visit, len(shown), last, "request"),
         clear=visit.href("requests"),
     )
-
-
-def _before(text: str | None) -> tuple[int, str] | None:
-    if text is None:
-        return None
-    moment, _, name = text.partition(".")
-    if not moment.isascii() or not moment.isdigit() or not name:
-        raise UsageError("`before` is what the link to older requests says.")
-    return int(moment), name
 
 
 def row(visit: Visit, each: UpdateRequest) -> Row:
@@ -96,8 +90,14 @@ def row(visit: Visit, each: UpdateRequest) -> Row:
         start_ms=each.window_start_ms,
         end_ms=each.window_end_ms,
         actor=each.claimed_actor or each.actor,
-        reason=each.reason or "",
+        reason=ended(each),
         tries=each.tries,
         run_id=short(each.run_id) if each.run_id else "",
         run_href=visit.run(each.run_id) if each.run_id else None,
     )
+
+
+def ended(each: UpdateRequest) -> str:
+    """Why it waits, or how it ended. Of what succeeded the record keeps why it was begun."""
+    said = each.reason or ""
+    return f"Run because: {said[:1].lower()}{said[1:]}" if said and each.outcome == "success" else said

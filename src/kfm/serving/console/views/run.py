@@ -7,11 +7,11 @@ import re
 from kfm.core.errors import BackendUnavailable
 from kfm.core.evidence import Attempt
 from kfm.core.records import Record, Run
-from kfm.core.times import rfc3339
 from kfm.core.wording import duration, span
+from kfm.documents.standing import retry_command, work_command
 from kfm.explain.runs import READ_MAX, account_of_run
 from kfm.serving.console import words
-from kfm.serving.console.views import held_one, run_changes, standing, telling
+from kfm.serving.console.views import held_one, run_changes, telling
 from kfm.serving.console.views.facts import Fact, Next, allowed
 from kfm.serving.console.views.graphs import Graph, NodeSeen, graph
 from kfm.serving.console.views.passes import PassView, pass_view
@@ -144,6 +144,9 @@ def _facts(visit: Visit, run: Run) -> list[Fact]:
         facts.insert(3, Fact(name="Partition", text=run.partition))
     if run.error_code:
         facts.append(Fact(name="Error", text=run.error_code, code=True))
+    waiting = visit.reader.retry_state(run.run_id) if run.status == "failed" else None
+    if waiting is not None and waiting.not_before_ms is not None:
+        facts.append(Fact(name="Next attempt, not before (UTC)", text="", at_ms=waiting.not_before_ms))
     if run.correction:
         facts.append(Fact(name="Correction", text=run.correction))
     return facts
@@ -191,11 +194,11 @@ def _commands(visit: Visit, run: Run, word: Word) -> list[Next]:
     if held:
         found += held_one.commands(held[0], visit.reader.approvals(subject=held[0].held_id))
     elif run.status == "failed":
-        found.append(Next(command=standing.retry_command(visit, run), why="tries the same work again"))
+        found.append(
+            Next(command=retry_command(run, visit.reader, visit.now_ms), why="tries the same work again")
+        )
     elif run.status == "running":
-        window = f"{rfc3339(run.window_start_ms)}/{rfc3339(run.window_end_ms)}"
-        command = f"kfm run --source {run.source_id} --window {window}"
-        found.append(Next(command=command, why="takes it over, should its process be gone"))
+        found.append(Next(command=work_command(run), why="takes it over, should its process be gone"))
     if word.text == "blocked":
         found.append(Next(command=f"kfm explain {name}", why="names the rule, and what would let it pass"))
     elif run.status == "success":

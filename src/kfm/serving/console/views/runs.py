@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from kfm.core.records import Record, Run
 from kfm.serving.console import words
-from kfm.serving.console.visits import ROWS, Filter, Paging, Visit, chosen, paged, short
+from kfm.serving.console.visits import (
+    ROWS,
+    Filter,
+    Paging,
+    Visit,
+    chosen,
+    paged_before,
+    place_in,
+    short,
+)
 from kfm.serving.console.words import Word
 
-FILTERS = ("dataset", "source", "status", "page")
+FILTERS = ("dataset", "source", "status", "before")
 STATUSES = ("running", "success", "failed")
 
 
@@ -39,10 +48,15 @@ class Runs(Record, frozen=True):
 def view(visit: Visit) -> Runs:
     dataset, source = visit.dataset(), visit.source()
     status = visit.choice("status", STATUSES)
-    skipped = (visit.page() - 1) * ROWS
-    found = visit.reader.runs(dataset_id=dataset, source_id=source, status=status, limit=skipped + ROWS + 1)[
-        skipped:
-    ]
+    found = visit.reader.runs(
+        dataset_id=dataset,
+        source_id=source,
+        status=status,
+        before=place_in(visit.query.get("before")),
+        limit=ROWS + 1,
+    )
+    shown = found[:ROWS]
+    last = (shown[-1].start_time_ms, shown[-1].run_id) if len(found) > ROWS else None
     settings = visit.place.settings
     return Runs(
         filters=(
@@ -50,8 +64,8 @@ def view(visit: Visit) -> Runs:
             chosen("dataset", "Dataset", _known(dataset, [each.id for each in settings.datasets]), dataset),
             chosen("source", "Source", _known(source, [each.id for each in settings.sources]), source),
         ),
-        rows=tuple(row(visit, each) for each in found[:ROWS]),
-        paging=paged(visit, len(found), "run"),
+        rows=tuple(row(visit, each) for each in shown),
+        paging=paged_before(visit, len(shown), last, "run"),
         clear=visit.href("runs"),
     )
 

@@ -4,30 +4,37 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from kfm.core.errors import UsageError
 from kfm.core.records import Record
 from kfm.core.schedules import Schedule
-from kfm.core.wording import duration
+from kfm.core.wording import duration, moment
 from kfm.serving.console.rendering import day, roughly
 from kfm.serving.console.views import schedules
+from kfm.serving.console.views.calendars import Calendar, calendar
 from kfm.serving.console.views.coverage import (
+    COMING,
     DAY_MS,
+    RECENT,
     SPOTS_MAX,
-    Calendar,
-    Spot,
-    calendar,
+    Stretch,
+    before,
     fitting_days,
+    from_there,
+    recent,
     spots,
+    stretches,
 )
 from kfm.serving.console.views.facts import Fact, Next
-from kfm.serving.console.visits import Filter, NotHere, Paging, Visit, chosen
+from kfm.serving.console.visits import Filter, NotHere, Option, Paging, Visit, chosen
 
 FILTERS = ("from", "days", "page")
 DAYS = ("7", "14", "28", "91")
 DAYS_DEFAULT = 28
 AHEAD_DAYS = 7
 ROWS = 100
+WRITTEN = "`from` is a day such as 2026-03-08, or a time such as 2026-03-08T07:15Z."
 
 
 class ScheduleView(Record, frozen=True):
@@ -38,7 +45,7 @@ class ScheduleView(Record, frozen=True):
     clear: str
     cut: str
     calendar: Calendar
-    spots: tuple[Spot, ...]
+    rows: tuple[Stretch, ...]
     paging: Paging
     start: str
     end: str
@@ -48,36 +55,25 @@ class ScheduleView(Record, frozen=True):
 
 
 def view(visit: Visit) -> ScheduleView:
-    wanted = visit.params["schedule_id"]
+    wanted = visit.schedule(visit.params["schedule_id"])
     schedule = next((each for each in visit.place.schedules if each.id == wanted), None)
     if schedule is None:
         raise NotHere("No schedule has that name. `kfm schedule list` has them.")
-    wished = int(visit.choice("days", DAYS) or DAYS_DEFAULT)
-    days = fitting_days(schedule, _start(visit, wished), wished)
-    start_ms = _start(visit, days)
-    end_ms = start_ms + days * DAY_MS
+    span = _span(visit, schedule)
     state = visit.reader.schedule_reader().states().get(schedule.id)
-    found = spots(visit, schedule, state, start_ms, end_ms)
+    found = spots(visit, schedule, state, span.start_ms, span.end_ms)
     number = visit.page()
     came = [each for each in found if each.at_ms <= visit.now_ms]
-    listed = [*reversed(came), *found[len(came) :]][(number - 1) * ROWS :]
+    listed = stretches([*reversed(came), *found[len(came) :]])[(number - 1) * ROWS :]
     return ScheduleView(
         title=f"Schedule {schedule.id}",
         row=schedules.row(visit, schedule, state),
         facts=tuple(_facts(visit, schedule)),
-        filters=(
-            Filter(name="from", label="From (UTC)", value=day(start_ms)),
-            Filter(
-                name="days",
-                label="Days",
-                value=str(wished),
-                options=chosen("days", "Days", DAYS, str(wished)).options[1:],
-            ),
-        ),
+        filters=_filters(span),
         clear=visit.href(visit.path),
-        cut=_cut(wished, days, len(found)),
-        calendar=calendar(found, start_ms, end_ms, visit.now_ms),
-        spots=tuple(listed[:ROWS]),
+        cut=_cut(span, len(found)),
+        calendar=calendar(found, span.start_ms, span.end_ms, visit.now_ms),
+        rows=tuple(listed[:ROWS]),
         paging=Paging(
             newer=visit.with_query(page=number - 1) if number > 1 else None,
             older=visit.with_query(page=number + 1) if len(listed) > ROWS else None,
@@ -85,35 +81,95 @@ def view(visit: Visit) -> ScheduleView:
             if found
             else "no instants",
         ),
-        start=day(start_ms),
-        end=day(end_ms - 1),
-        earlier=visit.with_query(**{"from": day(start_ms - days * DAY_MS), "page": None}),
-        later=visit.with_query(**{"from": day(end_ms), "page": None}),
+        start=span.said(span.start_ms),
+        end=span.said(span.end_ms - 1),
+        earlier=visit.with_query(**{"from": span.written(span.earlier_ms), "page": None}),
+        later=visit.with_query(**{"from": span.written(span.end_ms), "page": None}),
         commands=tuple(_commands(schedule, state is not None and state.paused_at_ms is not None)),
     )
 
 
-def _cut(wished: int, days: int, found: int) -> str:
-    """What is said where it fires too often for all that was asked for."""
-    if found >= SPOTS_MAX:
-        return f"It fires too often: only its first {SPOTS_MAX:,} instants from there on are shown."
-    return f"It fires too often for {wished} days: {days} are shown." if days < wished else ""
+class _Span(NamedTuple):
+    """What is looked at: whole days, or as many instants as have room."""
+
+    start_ms: int
+    end_ms: int
+    earlier_ms: int
+    wished: int  # days; 0: it goes by instants
+    days: int
+    often: bool  # instants are what it is shown by, unless days are asked for
+
+    def said(self, at_ms: int) -> str:
+        return day(at_ms) if self.wished else moment(at_ms).removesuffix(" UTC")
+
+    def written(self, at_ms: int) -> str:
+        """As `from` takes it."""
+        return day(at_ms) if self.wished else f"{self.said(at_ms).replace(' ', 'T')}Z"
 
 
-def _start(visit: Visit, days: int) -> int:
+def _span(visit: Visit, schedule: Schedule) -> _Span:
+    chosen_days = visit.choice("days", DAYS)
+    start_ms = _from(visit)
+    often = fitting_days(schedule, visit.now_ms, DAYS_DEFAULT) < DAYS_DEFAULT
+    if often and chosen_days is None:
+        start_ms, end_ms = (
+            recent(schedule, visit.now_ms) if start_ms is None else from_there(schedule, start_ms)
+        )
+        return _Span(start_ms, end_ms, before(schedule, start_ms), 0, 0, often)
+    wished = int(chosen_days or DAYS_DEFAULT)
+    days = fitting_days(schedule, _first_day(visit, start_ms, wished), wished)
+    start_ms = _first_day(visit, start_ms, days)
+    return _Span(start_ms, start_ms + days * DAY_MS, start_ms - days * DAY_MS, wished, days, often)
+
+
+def _first_day(visit: Visit, start_ms: int | None, days: int) -> int:
     """The chosen day; without one, so that a quarter of the days, or a week, lies ahead."""
+    if start_ms is not None:
+        return start_ms // DAY_MS * DAY_MS
+    return (visit.now_ms // DAY_MS + 1 + min(AHEAD_DAYS, days // 4) - days) * DAY_MS
+
+
+def _from(visit: Visit) -> int | None:
     text = visit.query.get("from")
     if text is None:
-        return (visit.now_ms // DAY_MS + 1 + min(AHEAD_DAYS, days // 4) - days) * DAY_MS
-    if not re.fullmatch(r"\d{4}-\d{2}-\d{2}", text, re.ASCII):
-        raise UsageError("`from` is a day such as 2026-03-08.")
+        return None
+    if not re.fullmatch(r"\d{4}-\d{2}-\d{2}(T\d{2}:\d{2}(:\d{2})?Z?)?", text, re.ASCII):
+        raise UsageError(WRITTEN)
     try:
-        found = datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC)
+        found = datetime.fromisoformat(text.removesuffix("Z")).replace(tzinfo=UTC)
     except ValueError:
-        raise UsageError("`from` is a day such as 2026-03-08.") from None
+        raise UsageError(WRITTEN) from None
     if not 1970 <= found.year <= 2200:
         raise UsageError("`from` lies between 1970 and 2200.")
     return int(found.timestamp()) * 1000
+
+
+def _filters(span: _Span) -> tuple[Filter, ...]:
+    wished = str(span.wished) if span.wished else None
+    options = chosen("days", "Span", DAYS, wished, [f"{each} days" for each in DAYS]).options
+    instants = Option(value="", text=f"{RECENT + COMING} instants", chosen=wished is None)
+    return (
+        Filter(name="from", label="From (UTC)", value=span.written(span.start_ms)),
+        Filter(
+            name="days",
+            label="Span",
+            value=wished or "",
+            options=(instants, *options[1:]) if span.often else options[1:],
+        ),
+    )
+
+
+def _cut(span: _Span, found: int) -> str:
+    """What is said where it fires too often for all that was asked for."""
+    if found >= SPOTS_MAX:
+        return f"It fires too often: only its first {SPOTS_MAX:,} instants from there on are shown."
+    if not span.wished:
+        return f"It fires too often to show days: these are {found} instants."
+    return (
+        f"It fires too often for {span.wished} days: {span.days} are shown."
+        if span.days < span.wished
+        else ""
+    )
 
 
 def _facts(visit: Visit, schedule: Schedule) -> list[Fact]:

@@ -39,7 +39,7 @@ def view(visit: Visit) -> SchedulesView:
     found = visit.place.schedules[(visit.page() - 1) * ROWS :]
     return SchedulesView(
         rows=tuple(row(visit, each, states.get(each.id)) for each in found[:ROWS]),
-        paging=paged(visit, len(found), "schedule"),
+        paging=paged(visit, len(found), "schedules"),
     )
 
 
@@ -78,7 +78,7 @@ def standing(schedule: Schedule, state: ScheduleState | None) -> tuple[Word, str
         who = f"by {state.paused_by} since {moment(state.paused_at_ms)}"
         return word("paused"), f"{who}: {state.rationale or 'no reason was kept'}"
     if state is None:
-        return word("not watched"), "no service has seen it yet"
+        return word("not known yet"), "no service has seen it yet"
     return word("on"), f"accounted for up to {moment(state.cursor_ms)}"
 
 

@@ -70,7 +70,7 @@ def view(visit: Visit) -> UnitsView:
             Filter(name="error", label="Error code", value=visit.query.get("error", "")),
         ),
         rows=tuple(_row(visit, each) for each in found[:ROWS] if not _hidden(visit, each.dataset)),
-        paging=paged(visit, len(found), "unit"),
+        paging=paged(visit, len(found), "units"),
         clear=visit.href("units"),
         dead=dead,
         dead_href=f"{visit.href('held')}#messages",

@@ -1,0 +1,97 @@
+/** The ledger's promises: keys admitted once, locks exclude each other, fences grow, the stale lose. */
+
+import assert from "node:assert/strict";
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, test } from "node:test";
+import { Herald } from "../core/incidents.mjs";
+import { describe, newRun } from "../engine/subject.mjs";
+import { Ledger } from "../idempotency/ledger.mjs";
+import { circumstances } from "../store/evidence.mjs";
+import { migrate } from "../store/migrations.mjs";
+import { SqliteReader } from "../store/reader.mjs";
+import { SqliteDatabase } from "../store/sqlite.mjs";
+
+const folder = mkdtempSync(join(tmpdir(), "kfm-ledger-"));
+after(() => rmSync(folder, { recursive: true, force: true }));
+const clock = { now: 1_000_000, nowMs: () => clock.now, monotonicMs: () => clock.now, sleepMs() {} };
+const herald = new Herald({ environment: "t", masked: () => false, mask: (name) => name, hide: (text) => text });
+const nobody = () => false;
+
+/** @param {string} name */
+function open(name) {
+  const database = new SqliteDatabase(join(folder, name), clock);
+  migrate(database, clock.nowMs());
+  return new Ledger(database, null, herald);
+}
+
+const subject = describe(
+  { id: "s", partition: null },
+  { id: "d", lock: "dataset", domain: "general" },
+  { start_ms: 0, end_ms: 86_400_000, spec: "P1D" },
+  "v1",
+  { type: "manual", source_id: "s", dataset_id: "d", actor: "a", claimed_actor: null, rationale: null, ticket: null },
+  "t",
+);
+
+/** @param {Ledger} ledger @param {any} [more] */
+function admit(ledger, more = {}) {
+  const run = newRun(subject, 0, clock.nowMs());
+  const invocation = {
+    invocation_id: more.worker_id ?? "w1", run_id: run.run_id, source_id: "s", dataset_id: "d", trigger_type: "manual", idempotency_key: run.idempotency_key,
+    outcome: null, actor: "a", requested_at_ms: clock.now, claimed_actor: null, rationale: null, ticket: null, reason: "", gates: [],
+  };
+  return ledger.admit({ run, seen: null, scope: "dataset:d", worker_id: "w1", lease_ms: 60_000, invocation, policy_epoch: 1, entries: [], known: circumstances(), grant: null, approval: null, ...more }, nobody);
+}
+
+test("a key is admitted once, whoever asks again", () => {
+  const [one, other] = [open("once.db"), open("once.db")];
+  assert.equal(admit(one).answer, "admitted");
+  assert.equal(admit(other, { worker_id: "w2" }).answer, "locked");
+  clock.now += 120_000; // the lease has lapsed
+  const again = admit(other, { worker_id: "w2" });
+  assert.equal(again.answer, "moved", "the row is there: the decision has to be made anew");
+  one.close();
+  other.close();
+});
+
+test("a lapsed run is taken over with a higher fence, and the stale holder's promotion is lost", () => {
+  const ledger = open("fence.db");
+  const first = admit(ledger).run;
+  assert.ok(first);
+  clock.now += 120_000;
+  assert.deepEqual(ledger.reap(nobody).map((one) => one.lapsed), [true]);
+  const seen = ledger.run(first.run_id);
+  assert.equal(seen?.status, "failed");
+  const second = admit(ledger, { seen, run: { ...seen, status: "running", attempts: 2 }, worker_id: "w2" }).run;
+  assert.ok(second && second.fence > first.fence);
+  const stale = { run_id: first.run_id, dataset_id: "d", scope: "dataset:d", fence: first.fence, policy_epoch: 1, base_sequence: 0, fingerprint: "f", version_id: "v", manifest: null, invocation_id: "w1", reason: "", gates: [], entries: [], states: [], events: [], closes: [], retries: [] };
+  assert.equal(ledger.promote(stale).answer, "lost");
+  assert.equal(ledger.promote({ ...stale, fence: second.fence, invocation_id: "w2" }).answer, "unchanged");
+  assert.equal(ledger.run(first.run_id)?.status, "success");
+  ledger.close();
+});
+
+test("a policy epoch that moved is noticed inside the transaction", () => {
+  const ledger = open("epoch.db");
+  assert.equal(admit(ledger, { policy_epoch: 7 }).answer, "epoch-moved");
+  ledger.close();
+});
+
+test("a reader leaves no trace beside the database", async () => {
+  const { readdirSync } = await import("node:fs");
+  open("quiet.db").close();
+  const before = readdirSync(folder).filter((name) => name.startsWith("quiet"));
+  const reader = new SqliteReader(join(folder, "quiet.db"), clock);
+  assert.deepEqual(reader.one("policy.epoch"), [1]);
+  reader.close();
+  assert.deepEqual(readdirSync(folder).filter((name) => name.startsWith("quiet")), before);
+});
+
+test("a database of another text of a migration is refused", () => {
+  const ledger = open("edited.db");
+  ledger.database.connection.exec("UPDATE migrations SET checksum = 'sha256:00' WHERE version = 1");
+  ledger.close();
+  assert.throws(() => open("edited.db"), /applied with another text/);
+});

@@ -1,0 +1,117 @@
+"""What stands in a request's way is waited for, told with its way out, and not counted against it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kfm.config import Loaded, load
+from kfm.core.requests import UpdateRequest
+from kfm.engine.dispatching import PREVIEWS_MAX, Dispatcher
+from kfm.wiring.app import App
+from kfm.wiring.service import Held, ServedRuns, Service, ServiceWish
+from tests.integration.service.project import asked, eventually, make, opened
+
+
+@pytest.fixture
+def loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Loaded:
+    monkeypatch.setenv("RIVER_SECRET", "s" * 32)
+    return make(tmp_path / "project")
+
+
+@pytest.fixture
+def app(loaded: Loaded) -> Iterator[App]:
+    app = opened(loaded)
+    yield app
+    app.close()
+
+
+def step(app: App, later_ms: int = 0) -> None:
+    """What a runner does next, at a time of the test's choosing."""
+    app.liveness.claim(app.kernel.worker_id)
+    store = app.kernel.store
+    runs = ServedRuns(app, Held())
+    made = Dispatcher(
+        store.requests(),
+        runs,
+        app.kernel.worker_id,
+        now_ms=lambda: store.now_ms() + later_ms,
+        dead=app.liveness.is_dead,
+    )
+    assert made.step() is not None
+
+
+def now(app: App, request: UpdateRequest) -> UpdateRequest:
+    found = app.ledger.request_reader().request(request.request_id)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("scope", "option"), [("dataset:rivers", "--dataset rivers"), ("all", "--all")], ids=["one", "all"]
+)
+def test_a_pause_names_the_command_that_ends_it_and_uses_no_try_up(app: App, scope: str, option: str) -> None:
+    """However long a pause lasts, what waited for it has all its tries left; it says what lifts the pause."""
+    request = asked("one")
+    app.kernel.store.requests().accept([request])
+    app.set_switch(scope, "paused", rationale="maintenance", actor="ann")
+    for _ in range(3):
+        step(app, later_ms=-60_000)  # so that it is due again at once
+    waiting = now(app, request)
+    assert (waiting.state, waiting.tries) == ("open", 0)
+    assert f"`kfm switch set running {option} --rationale TEXT`" in (waiting.reason or "")
+    app.set_switch(scope, "running", rationale="done", actor="ann")
+    step(app)
+    assert (now(app, request).outcome, now(app, request).tries) == ("success", 1)
+
+
+def test_previews_that_take_their_runner_along_come_to_an_end(app: App) -> None:
+    """A request whose preview kills whoever makes it is given up, so that a service can go on without it."""
+    request = asked("one", needs_approval=True)
+    requests = app.kernel.store.requests()
+    requests.accept([request])
+    for number in range(PREVIEWS_MAX):
+        assert requests.claim(f"killed-{number}", -1, lambda _: False)
+    step(app)
+    ended = now(app, request)
+    assert (ended.state, ended.outcome) == ("done", "failed")
+    assert "previews" in (ended.reason or "")
+
+
+def test_a_source_that_only_another_service_knows(app: App) -> None:
+    """While services are exchanged one by one, those with the older file leave the new source to the others;
+    what nobody knows for minutes is refused."""
+    accepted_ms = app.kernel.store.now_ms()
+    request = asked("one", source_id="lake", accepted_at_ms=accepted_ms)
+    app.kernel.store.requests().accept([request])
+    step(app, later_ms=-60_000)
+    waiting = now(app, request)
+    assert (waiting.state, waiting.tries) == ("open", 0)
+    assert "lake" in (waiting.reason or "")
+    step(app, later_ms=600_000)
+    assert (now(app, request).state, now(app, request).outcome) == ("done", "refused")
+
+
+def test_a_ledger_that_was_replaced_is_opened_anew(loaded: Loaded) -> None:
+    """Every part notices that the file under its name is another, also if it had nothing to write."""
+    said: list[str] = []
+    opened(loaded).close()
+    service = Service(loaded, (), ServiceWish(worker=False), said.append)
+    service.start()
+    try:
+        eventually(lambda: len(service._places) >= 5, "all parts have the ledger open")
+        shutil.rmtree(loaded.resolve(loaded.settings.state))
+        app = opened(load(loaded.path))
+        try:
+            request = asked("one")
+            app.kernel.store.requests().accept([request])
+            eventually(lambda: now(app, request).state == "done", "\n".join(said))
+            assert now(app, request).outcome == "success"
+        finally:
+            app.close()
+    finally:
+        service.stop()
+        service.join()

@@ -1,0 +1,401 @@
+"""The Node.js twin: the same keys, the same ledger, the same bytes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kfm import __version__
+from kfm.core.signatures import sign_kfm, sign_standard
+from kfm.system import FlockLiveness
+from tests.twin.differential import compare
+from tests.twin.drawing import NOW_MS, draw_case
+from tests.twin.fleet import campaign
+from tests.twin.runtime import ROOT, TWIN
+from tests.twin.upstream import upstream
+from tools import make_tables
+from updater.scheduler.webhook_validator import validate
+
+CASES = 16  # `make differential` plays 500
+KILLS = 6  # `make fleet` kills 200
+MEMORY_MAX_BYTES = 150 * 1024 * 1024
+RIGHTS = {"license": "CC0-1.0", "care": {"label": "Public", "level": "public"}}
+DOUBLE = """export async function double({ inputs, publisher, log }) {
+  for (const input of inputs) {
+    const twice = Buffer.concat([input.read(), input.read()]);
+    await publisher.writeFile(`twice/${input.path}`, twice);
+  }
+  publisher.updateState("share", 0.5 * 2);
+  log("doubled");
+}
+"""
+HOLDING = """
+import time
+from kfm.system import FlockLiveness
+liveness = FlockLiveness("{folder}")
+liveness.claim("from-python")
+print("held", flush=True)
+time.sleep(600)
+"""
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+pytestmark = pytest.mark.req("UPD-14")
+
+
+@pytest.fixture
+def node(node_path: str) -> str:
+    return node_path
+
+
+@pytest.fixture
+def quick(tmp_path: Path) -> Iterator[Path]:
+    """A folder in memory, where the machine has one: cases are many, and each is synced to its disk."""
+    memory = Path("/dev/shm")
+    if not os.access(memory, os.W_OK):
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(prefix="kfm-twin-", dir=memory) as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def run(node: str, tmp_path: Path) -> Run:
+    """The twin's command line, in a project."""
+
+    def call(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:
+        kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+        return subprocess.run(
+            [node, str(TWIN / "runner.mjs"), *words],
+            cwd=tmp_path,
+            env={**kept, **environ},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    return call
+
+
+def project(folder: Path, **source: Any) -> dict[str, Any]:
+    """A configuration with one source, written down."""
+    document: dict[str, Any] = {
+        "version": 1,
+        "environment": "t",
+        "datasets": [{"id": "d1", "rights": RIGHTS}],
+        "sources": [{"id": "s1", "dataset": "d1", "kind": "files", "folder": "in", **source}],
+        "publish": [{"kind": "local", "path": "pub"}],
+    }
+    (folder / "in").mkdir(exist_ok=True)
+    (folder / "in" / "a.csv").write_text("id,v\n1,2\n", "utf-8")
+    (folder / "kfm.yml").write_text(json.dumps(document), "utf-8")
+    return document
+
+
+# --- its own tests -------------------------------------------------------------------
+
+
+def test_all_vectors_and_its_own_tests_pass(node: str) -> None:
+    """Every shared vector is answered as Python answers it, and the twin's own promises hold."""
+    files = sorted(str(path) for path in (TWIN / "test").glob("*.test.mjs"))
+    done = subprocess.run([node, "--test", *files], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    families = re.findall(r"the vectors of (\w+)", done.stdout)
+    assert {path.stem for path in (ROOT / "vectors").glob("*.json")} <= set(families)
+
+
+def test_types_are_checked(node: str) -> None:
+    """tsc --strict finds nothing in any module."""
+    compiler = TWIN / "node_modules" / "typescript" / "bin" / "tsc"
+    done = subprocess.run(
+        [node, str(compiler), "--project", str(TWIN)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout[-4000:]
+
+
+def test_what_it_reads_instead_of_saying_it_again_is_up_to_date(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Errors, flags and words in contracts/tables are those of the Python code."""
+    monkeypatch.setattr(sys, "argv", ["make_tables.py", "--check"])
+    assert make_tables.main() == 0
+
+
+def test_its_packages_are_pinned_without_addresses() -> None:
+    """Every package has one version and a hash, and no committed file names a registry."""
+    text = (TWIN / "package-lock.json").read_text("utf-8")
+    lock = json.loads(text)
+    packages = {name: told for name, told in lock["packages"].items() if name}
+    assert all(told["integrity"].startswith("sha512-") for told in packages.values())
+    assert "://" not in text
+    manifest = json.loads((TWIN / "package.json").read_text("utf-8"))
+    wanted = {**manifest["dependencies"], **manifest["devDependencies"]}
+    assert all(re.fullmatch(r"\d+\.\d+\.\d+", version) for version in wanted.values())
+
+
+# --- the command line ----------------------------------------------------------------
+
+
+def test_it_says_the_same_version(run: Run) -> None:
+    """`--version` is that of kfm."""
+    assert run("--version").stdout == f"kfm {__version__}\n"
+
+
+def test_help_is_the_same(run: Run) -> None:
+    """`run --help` teaches what Python's does."""
+    told = run("run", "--help")
+    wanted = subprocess.run(
+        [sys.executable, "-m", "updater.runner", "run", "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "COLUMNS": "102"},
+    ).stdout
+    assert told.returncode == 0
+    assert re.sub(r"\s+", " ", told.stdout).replace("runner.mjs", "P") == re.sub(r"\s+", " ", wanted).replace(
+        "python -m updater.runner", "P"
+    ).replace("updater.runner", "P")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"store": "postgresql://localhost/kfm"}, "PostgreSQL"),
+        ({"objects": "s3://bucket"}, "bucket"),
+        ({"telemetry": {"otlp": "http://127.0.0.1:4318"}}, "OpenTelemetry"),
+        ({"publish": [{"kind": "s3", "url": "s3://b/p"}]}, "bucket"),
+        ({"people": [{"subject": "ada", "roles": ["operate"], "accounts": ["ada"]}]}, "roles"),
+    ],
+)
+def test_what_it_does_not_do_is_refused_with_the_command_that_does(
+    run: Run, tmp_path: Path, change: dict[str, Any], said: str
+) -> None:
+    """Exit 2 before anything happens, naming the Python command."""
+    (tmp_path / "kfm.yml").write_text(json.dumps({**project(tmp_path), **change}), "utf-8")
+    told = run("run", "--window", "P1D")
+    assert told.returncode == 2, told.stderr
+    assert said in told.stderr
+    assert "fix: Run it with Python: `kfm run --window P1D`." in told.stderr
+    assert not (tmp_path / ".kfm").exists()
+
+
+# --- the same bytes ------------------------------------------------------------------
+
+
+def test_random_work_leaves_the_same_bytes_in_both_languages(node: str, quick: Path) -> None:
+    """Artifacts, plans, rows, letters, published trees, messages and exit codes are equal, byte by byte."""
+    cases = [draw_case(seed, str(quick / "work" / str(seed))) for seed in range(CASES)]
+    assert compare(cases, node, quick) == {}
+
+
+def test_work_over_http_leaves_the_same_bytes_in_both_languages(node: str, quick: Path) -> None:
+    """Validators, bodies without one, encodings, redirects, pages, secrets and refusals are met alike."""
+    with upstream() as address:
+        cases = [
+            _http_case(quick, number, address, **source)
+            for number, source in enumerate(
+                (
+                    {"url": "/etag.csv"},
+                    {"url": "/plain", "params": {"day": "{window.start:date}"}},
+                    {"url": "/zipped.csv"},
+                    {"url": "/moved"},
+                    {"url": "/gone"},
+                    {"url": "/missing.csv"},
+                    {"url": "/secret.csv", "headers": {"Authorization": "env:SECRET_HEADER"}},
+                    {"url": "/secret.csv"},
+                    {"url": "/pages", "pagination": {"style": "page-number"}},
+                    {"url": "/linked", "pagination": {"style": "link-header"}},
+                    {"url": "/busy"},
+                    {"url": "/pages", "pagination": {"style": "offset", "items_pointer": "/x"}},
+                )
+            )
+        ]
+        assert compare(cases, node, quick) == {}
+
+
+def _http_case(folder: Path, number: int, address: str, **source: Any) -> dict[str, Any]:
+    document = {
+        "version": 1,
+        "datasets": [{"id": "d1", "rights": RIGHTS}],
+        "sources": [{"id": "s1", "dataset": "d1", "kind": "http", **source, "url": address + source["url"]}],
+        "publish": [{"kind": "local", "path": "pub"}],
+    }
+    environ = {"SECRET_HEADER": "Bearer abcdefghijkl"}
+    steps = [
+        {"args": ["run", "--artifacts", "art"], "now_ms": NOW_MS + at, "environ": environ}
+        for at in (0, 10, 20)
+    ]
+    steps.insert(1, {"args": ["run", "--dry-run", "--json"], "now_ms": NOW_MS + 5, "environ": environ})
+    return {
+        "folder": str(folder / "work" / f"h{number}"),
+        "steps": [{"write": {"kfm.yml": json.dumps(document)}}, *steps],
+    }
+
+
+def test_both_validators_answer_alike(node: str) -> None:
+    """A webhook is accepted or refused by both, for the same reason."""
+    now_ms, secret = 1_790_000_000_000, "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+    good = {"source_id": "s", "trigger": "webhook", "event_type": "e", "sent_at": "2026-09-21T14:13:20Z"}
+    bodies = [
+        json.dumps(body).encode()
+        for body in (
+            good,
+            {**good, "dry_run": 1},
+            {**good, "sent_at": "yesterday"},
+            {**good, "sent_at": "2026-09-21T13:13:20Z"},
+            {**good, "source_id": ""},
+            {**good, "metadata": []},
+            [good],
+        )
+    ]
+    cases: list[tuple[dict[str, str], bytes]] = [
+        ({"X-KFM-Signature": sign_kfm(secret.encode(), body)}, body) for body in bodies
+    ]
+    signed = {"webhook-id": "m", "webhook-timestamp": str(now_ms // 1000)}
+    cases.append(
+        ({**signed, "webhook-signature": sign_standard(secret, "m", now_ms // 1000, bodies[0])}, bodies[0])
+    )
+    cases += [
+        ({"X-KFM-Signature": "sha256=" + "0" * 64}, bodies[0]),
+        ({}, bodies[0]),
+        (cases[0][0], b"x" * (1024 * 1024 + 1)),
+    ]
+    given = "\n".join(json.dumps([headers, body.hex(), ["other", secret], now_ms]) for headers, body in cases)
+    command = [node, str(TWIN / "testing" / "validating.mjs")]
+    done = subprocess.run(command, input=given, capture_output=True, text=True, check=True)
+    mine = [validate(headers, body, ["other", secret], now_ms) for headers, body in cases]
+    assert json.loads(done.stdout) == [[one.ok, one.status, one.reason, one.secret_index] for one in mine]
+    assert {one.status for one in mine} == {202, 400, 403, 413}
+
+
+# --- its own pipelines, large files, a fleet ------------------------------------------
+
+
+def test_an_es_module_is_a_pipeline_and_python_says_who_runs_it(run: Run, tmp_path: Path) -> None:
+    """A function that a module exports transforms what was fetched; Python names the command for it."""
+    project(tmp_path, pipeline="double.mjs:double")
+    (tmp_path / "double.mjs").write_text(DOUBLE, "utf-8")
+    told = run("run", "--window", "2026-01-01/P1D")
+    assert told.returncode == 0, told.stderr
+    written = next((tmp_path / "pub" / "d1" / "current" / "data").rglob("a.csv"))
+    assert written.read_text("utf-8") == "id,v\n1,2\n" * 2
+    python = subprocess.run(
+        [sys.executable, "-m", "updater.runner", "run", "--window", "2026-01-02/P1D"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert python.returncode == 2
+    assert "node node/runner.mjs run" in python.stderr
+
+
+def test_a_large_source_is_streamed(node: str, tmp_path: Path) -> None:
+    """Memory does not grow with the source: 192 MB pass through less than 150 MB (1 GB does, too)."""
+    project(tmp_path)
+    with (tmp_path / "in" / "large.bin").open("wb") as file:
+        file.truncate(192 * 1024 * 1024)
+    command = [node, str(TWIN / "testing" / "measuring.mjs"), "run", "--window", "2026-01-01/P1D"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (tmp_path / "pub" / "d1" / "current").exists(), done.stderr
+    assert int(done.stderr.strip().splitlines()[-1]) * 1024 < MEMORY_MAX_BYTES
+
+
+def test_either_knows_when_the_other_is_dead(node: str, tmp_path: Path) -> None:
+    """A worker's sign of life is seen by both languages, and so is its death, at once."""
+    module = TWIN / "engine" / "system.mjs"
+    asking = f"import {{ FlockLiveness }} from '{module}'; const all = new FlockLiveness('{tmp_path}');"
+    mine = FlockLiveness(str(tmp_path))
+    script = f"{asking} all.claim('from-node'); console.log(all.isDead('from-python'));"
+    script += "setInterval(() => {}, 1000);"
+    python = subprocess.Popen(
+        [sys.executable, "-c", HOLDING.format(folder=tmp_path)], stdout=subprocess.PIPE, text=True
+    )
+    assert python.stdout is not None
+    assert python.stdout.readline() == "held\n"
+    other = subprocess.Popen([node, "--input-type=module", "-e", script], stdout=subprocess.PIPE, text=True)
+    assert other.stdout is not None
+    try:
+        assert other.stdout.readline() == "false\n"
+        assert not mine.is_dead("from-node")
+    finally:
+        for process in (other, python):
+            process.kill()
+            process.wait()
+            process.stdout.close()
+    assert mine.is_dead("from-node")
+    script = f"{asking} console.log(all.isDead('from-python'), all.isDead('from-nowhere'));"
+    told = subprocess.run(
+        [node, "--input-type=module", "-e", script], capture_output=True, text=True, check=True
+    )
+    assert told.stdout == "true false\n"
+
+
+def test_python_reads_and_carries_on_what_node_has_done(run: Run, tmp_path: Path) -> None:
+    """The chain is sound, the run is explained, its events leave, and the work is not done again."""
+    project(tmp_path)
+    told = json.loads(run("run", "--json", "--window", "2026-01-01/P1D").stdout)
+    run_id = told["results"][0]["run_id"]
+
+    def kfm(*words: str) -> str:
+        command = [sys.executable, "-m", "kfm", *words]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+
+    assert kfm("audit", "verify").startswith("sound")
+    assert run_id[:13] in kfm("explain", run_id)
+    kfm("lineage", "deliver")
+    events = (tmp_path / ".kfm" / "lineage" / "openlineage.jsonl").read_text("utf-8").splitlines()
+    kinds = [json.loads(line)["eventType"] for line in events]
+    assert kinds.count("START") == kinds.count("COMPLETE") == 5
+    assert "unchanged" in kfm("run", "--window", "2026-01-01/P1D")
+    assert "all clear" in kfm("status")
+
+
+def test_a_wish_to_stop_is_an_end_on_record(node: str, tmp_path: Path) -> None:
+    """SIGTERM ends a run as cancelled, with exit 130, and nothing is published."""
+    project(tmp_path)
+    with (tmp_path / "in" / "large.bin").open("wb") as file:
+        file.truncate(400 * 1024 * 1024)
+    command = [node, str(TWIN / "runner.mjs"), "run", "-v", "--window", "2026-01-01/P1D"]
+    process = subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        if line.startswith("fetch: 2 objects"):
+            break
+    process.terminate()
+    out, _err = process.communicate()
+    assert process.returncode == 130, out
+    assert out.startswith("failed")
+    assert not (tmp_path / "pub").exists()
+
+
+def test_it_starts_quickly(node: str) -> None:
+    """`--version` takes less than twice as long as Node.js itself."""
+
+    def best(*words: str) -> float:
+        took = []
+        for _ in range(9):
+            begun = time.perf_counter()
+            subprocess.run([node, *words], capture_output=True, check=True)
+            took.append(time.perf_counter() - begun)
+        return min(took)
+
+    assert best(str(TWIN / "runner.mjs"), "--version") < 2 * best("-e", "0")
+
+
+def test_a_mixed_fleet_survives_being_killed(node: str) -> None:
+    """Python and Node.js on one ledger, killed at random: one run a key, one promotion a run, equal trees."""
+    assert node
+    figures = campaign(KILLS, each=1, count=6)
+    assert sum(figures["killed"].values()) >= KILLS
+    assert figures["runs"] == 6
+    assert figures["interrupted attempts"] > 0, "nobody was killed at work"
