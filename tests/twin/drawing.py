@@ -103,24 +103,28 @@ def arguments(random: Random) -> list[str]:
 
 
 def config(random: Random) -> str:
+    governed = random.random() < 0.3  # else nothing stands in the way of a run
+    levels = ("public",) * 3 + ("review", "restricted", "blocked") if governed else ("public",)
     rights: dict[str, Any] = {
-        "license": random.choice(LICENCES[:3]) if random.random() < 0.7 else random.choice(LICENCES),
-        "care": {
-            "label": random.choice(("Public", "Ours · Öffentlich")),
-            "level": random.choice(("public",) * 6 + ("review", "restricted", "blocked")),
-        },
+        "license": random.choice(LICENCES if governed else LICENCES[:3]),
+        "care": {"label": random.choice(("Public", "Ours · Öffentlich")), "level": random.choice(levels)},
     }
-    if random.random() < 0.2:
+    if random.random() < (0.3 if governed else 0.1):
         rights["sovereignty"] = {
             "authority": "Nation",
-            "consent": random.choice(("granted", "pending", "withdrawn")),
-            "agreement": random.choice((None, "https://example.org/a")),
+            "consent": random.choice(("granted", "pending", "withdrawn")) if governed else "granted",
+            "agreement": random.choice((None, "https://example.org/a"))
+            if governed
+            else "https://example.org/a",
         }
     if random.random() < 0.2:
         rights["attribution"] = random.choice(TEXTS)
     if random.random() < 0.2:
         rights["local_contexts"] = "https://localcontextshub.org/projects/1"
-    dataset: dict[str, Any] = {"id": "d1", "rights": rights if random.random() < 0.95 else None}
+    dataset: dict[str, Any] = {
+        "id": "d1",
+        "rights": rights if not governed or random.random() < 0.9 else None,
+    }
     for field, values in (("title", TEXTS), ("description", TEXTS), ("domain", ("general", "hydrology"))):
         if random.random() < 0.4:
             dataset[field] = random.choice(values)
@@ -205,7 +209,7 @@ def source(random: Random, name: str) -> dict[str, Any]:
         "id": name,
         "dataset": "d1",
         "kind": "files",
-        "folder": random.choice(("in",) * 9 + ("gone",)),
+        "folder": random.choice(("in",) * 19 + ("gone",)),
     }
     if random.random() < 0.4:
         drawn["pattern"] = random.choice(("*.csv", "**/*.csv", "*", "[ab].csv", "*.geojson", "nothing-*"))
@@ -230,13 +234,14 @@ def source(random: Random, name: str) -> dict[str, Any]:
     ):
         if random.random() < chance:
             drawn[field] = random.choice(values)
-    if random.random() < 0.5:
+    if random.random() < 0.35:
         drawn["contract"] = "contract.yaml"
     return drawn
 
 
 def inputs(random: Random) -> dict[str, str]:
-    drawn = {f"in/{name}": content(random, name) for name in random.sample(NAMES, random.randint(0, 4))}
+    drawn = {"in/.kept": ""}  # an empty folder is a folder
+    drawn |= {f"in/{name}": content(random, name) for name in random.sample(NAMES, random.randint(0, 4))}
     if random.random() < 0.2:
         drawn["in2/z.csv"] = "id,v\n1,1\n"
     return drawn
