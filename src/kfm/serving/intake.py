@@ -19,6 +19,7 @@ from kfm.service_ports import Requests
 
 WAITING_MAX = 4096  # more are told to come back: what waits costs memory, and its sender is waiting, too
 BATCH_MAX = 512  # one commit must not hold the ledger for long
+ACCEPTING_SECONDS_MAX = 20.0  # senders give up, too, and then nobody has told them anything
 CLOSING_SECONDS_MAX = 30.0
 
 Open = Callable[[], AbstractContextManager[Requests]]
@@ -48,12 +49,14 @@ class Intake:
         committed: Callable[[], None] = lambda: None,
         waiting_max: int = WAITING_MAX,
         batch_max: int = BATCH_MAX,
+        seconds_max: float = ACCEPTING_SECONDS_MAX,
     ) -> None:
         """`committed` is told, once for a commit, that there is something new to do."""
         self._committed = committed
         self._open = open_requests
         self._waiting_max = waiting_max
         self._batch_max = batch_max
+        self._seconds_max = seconds_max
         self._waiting: deque[_Waiting] = deque()
         self._lock = threading.Condition()
         self._closed = False
@@ -64,7 +67,8 @@ class Intake:
         self._thread.start()
 
     async def accept(self, request: UpdateRequest) -> Accepted:
-        """Waits until it is durable. Busy if too many wait, BackendUnavailable if the ledger is away."""
+        """Waits until it is durable. Busy if too many wait or it takes too long, BackendUnavailable if the
+        ledger is away. Who sends the same again is told whether it was accepted after all."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Accepted] = loop.create_future()
         with self._lock:
@@ -76,7 +80,11 @@ class Intake:
             if self._idle:
                 self._idle = False
                 self._lock.notify()
-        return await future
+        try:
+            async with asyncio.timeout(self._seconds_max):
+                return await future
+        except TimeoutError:
+            raise Busy("The ledger does not answer in time. Send the same again.") from None
 
     def close(self) -> None:
         """Whatever waits is committed and answered; whatever comes now is refused."""

@@ -189,3 +189,24 @@ def test_a_caller_who_left_disturbs_nobody() -> None:
     intake.close()
     assert answer.first is None
     assert len(ledger.kept) == 2
+
+
+def test_a_ledger_that_does_not_answer() -> None:
+    """Nobody waits for ever: he is told to send the same again, and then learns that it was accepted."""
+    ledger = Ledger()
+    intake = Intake(ledger.open, seconds_max=1.0)
+    intake.start()
+
+    async def talk() -> Accepted:
+        ledger.gate.clear()
+        with pytest.raises(Busy, match="again"):
+            await intake.accept(wish("slow"))
+        ledger.gate.set()
+        return await intake.accept(wish("slow"))
+
+    try:
+        accepted = asyncio.run(talk())
+    finally:
+        ledger.gate.set()
+        intake.close()
+    assert accepted.first is not None
