@@ -131,7 +131,8 @@ class Ours:
         """How many succeeded.
 
         The loop is that of `kfm worker --until-idle`: one commit ends a batch, takes in the next one and
-        claims it.
+        claims it. A worker that runs until it is stopped does the same with what its pollers' threads hand
+        over; a thread's change of turns is not measured here.
         """
         self._place.settings = replace(self._place.settings, batch=batch)
         kernel = self._place.kernel()

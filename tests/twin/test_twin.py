@@ -101,9 +101,6 @@ def project(folder: Path, **source: Any) -> dict[str, Any]:
     return document
 
 
-# --- its own tests -------------------------------------------------------------------
-
-
 def test_all_vectors_and_its_own_tests_pass(node: str) -> None:
     """Every shared vector is answered as Python answers it, and the twin's own promises hold."""
     files = sorted(str(path) for path in (TWIN / "test").glob("*.test.mjs"))
@@ -138,9 +135,6 @@ def test_its_packages_are_pinned_without_addresses() -> None:
     manifest = json.loads((TWIN / "package.json").read_text("utf-8"))
     wanted = {**manifest["dependencies"], **manifest["devDependencies"]}
     assert all(re.fullmatch(r"\d+\.\d+\.\d+", version) for version in wanted.values())
-
-
-# --- the command line ----------------------------------------------------------------
 
 
 def test_it_says_the_same_version(run: Run) -> None:
@@ -184,9 +178,6 @@ def test_what_it_does_not_do_is_refused_with_the_command_that_does(
     assert said in told.stderr
     assert "fix: Run it with Python: `kfm run --window P1D`." in told.stderr
     assert not (tmp_path / ".kfm").exists()
-
-
-# --- the same bytes ------------------------------------------------------------------
 
 
 def test_random_work_leaves_the_same_bytes_in_both_languages(node: str, quick: Path) -> None:
@@ -273,9 +264,6 @@ def test_both_validators_answer_alike(node: str) -> None:
     mine = [validate(headers, body, ["other", secret], now_ms) for headers, body in cases]
     assert json.loads(done.stdout) == [[one.ok, one.status, one.reason, one.secret_index] for one in mine]
     assert {one.status for one in mine} == {202, 400, 403, 413}
-
-
-# --- its own pipelines, large files, a fleet ------------------------------------------
 
 
 def test_an_es_module_is_a_pipeline_and_python_says_who_runs_it(run: Run, tmp_path: Path) -> None:
