@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 import msgspec
 from msgspec.structs import replace
@@ -225,9 +226,7 @@ class Worker:
         now_ms, lanes = kernel.clock.now_ms(), kernel.wal.lanes()
         blocked: dict[str, str] = {}
         ready = []
-        for lane in lanes:
-            if lane.due_ms > now_ms:
-                continue
+        for lane in (one for one in lanes if one.due_ms <= now_ms):
             reason = self._shut(lane, now_ms)
             if reason is None:
                 ready.append(lane)
@@ -246,8 +245,7 @@ class Worker:
         if self._levels_of(lane.dataset) is NOTHING_ASKED:
             return None
         until_ms = self._kernel.shut(lane.provider)
-        is_open = until_ms is not None and until_ms > now_ms
-        return f"The circuit of {lane.provider} is open." if is_open else None
+        return f"The circuit of {lane.provider} is open." if until_ms and until_ms > now_ms else None
 
     def _gate(self, dataset: str, *, in_flight: bool) -> GateResult:
         key = (dataset, in_flight)
@@ -398,7 +396,4 @@ MESSAGE_CHARS_MAX = 1_000
 UNABLE_MS = 60_000  # another worker may be able to
 HEAD_DECIDES = Levels(integrity="head")
 _UNREADABLE = Classification(retryable=False, error_class="schema")
-
-
-def _key(lane: Lane) -> tuple[str, str, int]:
-    return lane.dataset, lane.provider, lane.alone
+_key = attrgetter("dataset", "provider", "alone")  # of a lane

@@ -37,7 +37,9 @@ def account_of_request(ledger: LedgerReader, request: UpdateRequest, run: Accoun
     """Why a request stands as it does; then what led to it, and the story of its run."""
     name = f"Request {request.request_id}"
     how = _STANDS.get(request.state) or _ENDED.get(request.outcome or "", "has ended")
-    why = stopped(request.reason or "no reason is recorded")
+    why = f"{how}: {stopped(request.reason or 'no reason is recorded')}"
+    if request.outcome == "success" and request.run_id is not None:
+        why = f"{how}, by run {request.run_id}."  # the reason that is on record is why the run began
     chain = [_asked(request), *_agreed(ledger, request)]
     if request.tries > 1:
         chain.append(of_request(f"It was taken up {counted(request.tries, 'time')}.", request))
@@ -48,7 +50,7 @@ def account_of_request(ledger: LedgerReader, request: UpdateRequest, run: Accoun
     return Account(
         kind="request",
         id=request.request_id,
-        reason=of_request(f"{name} {how}: {why}", request),
+        reason=of_request(f"{name} {why}", request),
         chain=tuple(chain),
     )
 
