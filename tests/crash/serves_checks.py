@@ -14,13 +14,13 @@ from kfm.configuration.schedules import load_schedules
 from kfm.core.keys import request_id, schedule_instant_key
 from kfm.core.retry import policy_for
 from kfm.core.schedules import instants
+from kfm.core.watermarks import LEFT_TO
 from tests.crash.fleet import Book
 from tests.crash.project import Project
 from tests.crash.senders import Message
 
 Rows = list[dict[str, Any]]
 KINDS = ("request", "skipped", "missed", "redefined")
-LEFT_TO = "left_to"  # in the details of a request for a window that an earlier instant has left
 
 
 @dataclass

@@ -19,6 +19,7 @@ from kfm.core.settings import Source
 
 LEFT_TAG = "left/1"
 LEFT = ("missed", "skipped")
+LEFT_TO = "left_to"  # in a request's details: the request that it came with
 
 
 def left_windows(
@@ -75,5 +76,5 @@ def asking_for(request: UpdateRequest, window: Window) -> UpdateRequest:
         accepted_at_ms=request.accepted_at_ms,
         schedule_id=request.schedule_id,
         rationale="Left by an instant that was missed or skipped.",
-        details={BACKFILL: True, "left_to": request.request_id},
+        details={BACKFILL: True, LEFT_TO: request.request_id},
     )

@@ -15,7 +15,7 @@ from kfm.core.schedule_states import Accounting, ScheduleState
 from kfm.core.schedules import Schedule
 from kfm.core.scheduling import account, definition_of, is_held, next_due_ms
 from kfm.core.settings import Source
-from kfm.core.watermarks import asking_for, left_windows
+from kfm.core.watermarks import LEFT_TO, asking_for, left_windows
 from kfm.core.wording import moment
 from kfm.service_ports import RequestReader, ScheduleStates
 
@@ -93,7 +93,8 @@ class Scheduler:
                 )
                 if step is None:
                     break
-                step = self._with_left(schedule, source, step)
+                if not any(LEFT_TO in one.details for one in unsettled):  # no more than are worked off
+                    step = self._with_left(schedule, source, step)
                 if not self._states.account(step):
                     # Somebody else was faster: the next step sees what he decided.
                     self._due_ms.pop(schedule.id, None)

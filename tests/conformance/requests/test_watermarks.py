@@ -111,3 +111,13 @@ def test_instants_that_share_a_window(open_store: Open) -> None:
     world.at(0.3)
     assert world.at(0.9) == [-1]
     assert world.at(1.5) == [0]
+
+
+def test_no_more_than_are_worked_off(open_store: Open) -> None:
+    """While windows that were left still wait, no others are asked for: what is slow is not buried."""
+    world = World(open_store())
+    world.at(0.3)
+    assert world.at(4.3, settle=False) == [0, 1, 2, 3]
+    assert world.at(5.2502, settle=False) == []
+    world.at(5.3)
+    assert world.at(6.2502) == [4, 5]
