@@ -72,7 +72,7 @@ class Requests(RequestReader, Protocol):
     ) -> bool:
         """Keep the preview (digest, text) and ask for a second person; ours no more until he agrees."""
 
-    def keep_preview(self, request_id: str | None, plan: tuple[str, str]) -> None:
+    def keep_preview(self, request_id: str, plan: tuple[str, str]) -> None:
         """What is about to be changed, before it is."""
 
     def cancel(self, request_id: str, reason: str, entry: GovernanceEntry | None = None) -> bool:

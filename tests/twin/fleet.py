@@ -224,8 +224,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     wish = parser.parse_args(arguments)
-    print(json.dumps(campaign(wish.kills, seed=wish.seed)))
-    return 0
+    figures = campaign(wish.kills, seed=wish.seed)
+    print(json.dumps(figures))
+    return 0 if figures["interrupted attempts"] else 1  # otherwise nobody was killed at work
 
 
 if __name__ == "__main__":

@@ -7,13 +7,13 @@ import socket
 import sys
 import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
+from contextlib import asynccontextmanager, closing, contextmanager, nullcontext, suppress
 from secrets import token_urlsafe
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from kfm.cli.scraping import Scrape
 from kfm.cli.session import Session
+from kfm.cli.stopping import Stop
 from kfm.core.errors import Cancelled, ExtraMissing, UsageError
 from kfm.core.schedules import Schedule
 from kfm.core.wording import counted
@@ -57,7 +57,7 @@ def serve(session: Session, wish: ServiceWish, *, host: str | None, port: int | 
     _first_look(session)
     say = _Teller(session)
     service = Service(loaded, schedules, wish, say)
-    stop = _Stop()
+    stop = Stop()
     with listener(address, settings.port if port is None else port) as listening, stop.installed():
         shown = f"{shown_host(address)}:{listening.getsockname()[1]}{prefix}"
         web = Web(session, loaded, schedules, service)
@@ -77,13 +77,21 @@ def serve(session: Session, wish: ServiceWish, *, host: str | None, port: int | 
         say(f"serving http://{shown}/; stop with Ctrl-C")
         for line in _told(loaded, schedules, wish):
             say(line)
-        stop.run(uvicorn.Server(config), listening)
+        _run(uvicorn.Server(config), listening, stop)
         service.stop()
         left = service.join()
     if left:
         say(f"not waited for longer: {', '.join(left)}; whoever comes next takes over what is held")
     say("stopped")
     return Cancelled.exit_code if stop.by == signal.SIGINT else 0
+
+
+def _run(server: Any, listening: socket.socket, stop: Stop) -> None:
+    """Until somebody wants it to stop. Our handlers are installed, and stay until all threads have ended."""
+    server.capture_signals = nullcontext
+    stop.tell(lambda: setattr(server, "should_exit", True))
+    if not stop.event.is_set():
+        server.run([listening])
 
 
 def _require_people(loaded: Loaded, address: str) -> None:
@@ -125,10 +133,7 @@ class Web:
     def __init__(
         self, session: Session, loaded: Loaded, schedules: Sequence[Schedule], service: Service
     ) -> None:
-        self._session = session
         self._loaded = loaded
-        self._schedules = schedules
-        self._service = service
         self._place = ServedPlace(loaded, schedules, service.wake)
         self._scraping = threading.Lock()
         self._scrape = Scrape(session)
@@ -226,41 +231,8 @@ class Web:
 
     @contextmanager
     def _requests(self) -> Iterator[Requests]:
-        app = App(self._loaded, read_only=False, progress=None)
-        try:
+        with closing(App(self._loaded, read_only=False, progress=None)) as app:
             yield app.kernel.store.requests()
-        finally:
-            app.close()
-
-
-class _Stop:
-    """The wish to stop: the first is obeyed when what has begun has ended, the second at once."""
-
-    def __init__(self) -> None:
-        self.by: int | None = None
-        self._server: Any = None
-
-    def _heard(self, number: int, _frame: FrameType | None) -> None:
-        if self.by is not None:
-            raise KeyboardInterrupt
-        self.by = number
-        if self._server is not None:
-            self._server.should_exit = True
-
-    @contextmanager
-    def installed(self) -> Iterator[None]:
-        before = {one: signal.signal(one, self._heard) for one in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for one, handler in before.items():
-                signal.signal(one, handler)
-
-    def run(self, server: Any, listening: socket.socket) -> None:
-        server.capture_signals = nullcontext  # ours are installed, and stay until all threads have ended
-        self._server = server
-        if self.by is None:
-            server.run([listening])
 
 
 class _Teller:

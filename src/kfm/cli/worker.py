@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from math import isfinite
-from types import FrameType
 from typing import Any
 
 import click
@@ -16,6 +12,7 @@ import msgspec
 
 from kfm.cli.options import session_options
 from kfm.cli.session import Session
+from kfm.cli.stopping import Stop
 from kfm.core.errors import ExtraMissing, UsageError
 from kfm.core.settings import Ingest
 from kfm.core.wording import counted
@@ -119,29 +116,6 @@ def _require_reader(ingest: Ingest) -> None:
             "`objects`.",
             remedy="pip install 'kfm[objects]', or ask for integrity: announced and metadata: key.",
         )
-
-
-class Stop:
-    """The wish to stop: the first is obeyed when it suits, the second at once."""
-
-    def __init__(self) -> None:
-        self.event = threading.Event()
-        self.by: int | None = None
-
-    def _heard(self, number: int, _frame: FrameType | None) -> None:
-        if self.by is not None:
-            raise KeyboardInterrupt
-        self.by = number
-        self.event.set()
-
-    @contextmanager
-    def installed(self) -> Iterator[None]:
-        before = {one: signal.signal(one, self._heard) for one in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for one, handler in before.items():
-                signal.signal(one, handler)
 
 
 class Meter:

@@ -225,12 +225,11 @@ class Requests(RequestReader):
 
         return self._database.write(change)
 
-    def keep_preview(self, request_id: str | None, plan: tuple[str, str]) -> None:
+    def keep_preview(self, request_id: str, plan: tuple[str, str]) -> None:
         def change(session: Session) -> None:
             digest, text = plan
             session.all("previews.insert", digest=digest, plan=text, made_at_ms=session.now_ms())
-            if request_id is not None:
-                session.all("requests.previewed", request_id=request_id, plan_digest=digest)
+            session.all("requests.previewed", request_id=request_id, plan_digest=digest)
 
         self._database.write(change)
 

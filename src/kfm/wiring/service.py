@@ -8,11 +8,11 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import cached_property
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kfm.core.errors import BackendUnavailable, KfmError
 from kfm.core.records import Record, Run, Switch
@@ -372,20 +372,11 @@ class ServedPlace:
     @contextmanager
     def reader(self) -> Iterator[LedgerReader]:
         # Opened anew each time: a ledger may be made, moved or restarted while we serve.
-        app = App(self._loaded, read_only=True, progress=None)
-        try:
+        with closing(App(self._loaded, read_only=True, progress=None)) as app:
             yield app.ledger
-        finally:
-            app.close()
-
-    def app(self, identity: Identity, *, read_only: bool = False) -> AbstractContextManager[Any]:
-        return self._opened(identity, read_only)
 
     @contextmanager
-    def _opened(self, identity: Identity, read_only: bool) -> Iterator[App]:
-        app = App(self._loaded, read_only=read_only, progress=None)
-        app.__dict__["identity"] = identity  # who asks over HTTP, not whose process this is
-        try:
+    def app(self, identity: Identity, *, read_only: bool = False) -> Iterator[App]:
+        with closing(App(self._loaded, read_only=read_only, progress=None)) as app:
+            app.__dict__["identity"] = identity  # who asks over HTTP, not whose process this is
             yield app
-        finally:
-            app.close()
