@@ -450,7 +450,7 @@ class Visitor:
         elif isinstance(node, ast.Call):
             file.calls.append(node)
             self.expression(node.func, scope)
-            called = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
+            called = node.func.id if isinstance(node.func, ast.Name) else ""
             for number, each_arg in enumerate(node.args):
                 types = called == "cast" and number == 0
                 self.expression(each_arg, scope, quoted=types)
@@ -612,7 +612,7 @@ class Mover:
         self.new_files: dict[str, str] = {}
         self.removed: set[str] = set()
         self.edits: dict[str, list[Edit]] = defaultdict(list)
-        self.new_packages: set[str] = set()
+        self.variants: dict[tuple[str, str], list[Edit] | None] = {}
 
     def note(self, kind: str, text: str) -> None:
         if text not in self.notes[kind]:
@@ -733,6 +733,20 @@ class Mover:
                 if file.is_package and self.target[file.module or ""] == file.module:
                     self.packages_after.add(target)
 
+        self.living: set[str] = set()
+        for target, group in self.groups.items():
+            idle = all(file.is_package and self._only_says(file) and file.module == target for file in group)
+            if not idle:
+                parts = target.split(".")
+                self.living.update(".".join(parts[:count]) for count in range(1, len(parts)))
+                if any(file.is_package for file in group) and target in self.packages:
+                    self.living.add(target)
+
+    @staticmethod
+    def _only_says(file: File) -> bool:
+        """Is there nothing but a docstring in it?"""
+        return all(isinstance(node, ast.Expr) for node in file.tree.body)
+
     def path_after(self, target: str) -> str:
         group = self.groups[target]
         for file in group:
@@ -781,21 +795,24 @@ class Mover:
 
     def classify(self) -> None:
         for file in self.files.values():
-            for one in file.imports:
-                if one.source.startswith("."):
-                    self.note("relative imports are left alone", f"{file.path}:{one.statement.lineno}")
-                    continue
-                if not one.name:
-                    if self.is_module(one.source):
-                        one.module = one.source
-                elif self.is_module(one.source):
-                    below = f"{one.source}.{one.name}"
-                    package = self.modules.get(one.source)
-                    defined = package is not None and self._defines(package, one.name)
-                    if self.is_module(below) and not defined:
-                        one.module = below
-                    elif one.source in self.modules:
-                        one.home = one.source
+            self.classify_file(file)
+
+    def classify_file(self, file: File) -> None:
+        for one in file.imports:
+            if one.source.startswith("."):
+                self.note("relative imports are left alone", f"{file.path}:{one.statement.lineno}")
+                continue
+            if not one.name:
+                if self.is_module(one.source):
+                    one.module = one.source
+            elif self.is_module(one.source):
+                below = f"{one.source}.{one.name}"
+                package = self.modules.get(one.source)
+                defined = package is not None and self._defines(package, one.name)
+                if self.is_module(below) and not defined:
+                    one.module = below
+                elif one.source in self.modules:
+                    one.home = one.source
 
     @staticmethod
     def _defines(file: File, name: str) -> bool:
@@ -860,16 +877,18 @@ class Mover:
 
     def _mark_gone(self) -> None:
         for file in self.files.values():
-            by_name: dict[tuple[Scope, str], list[Imported]] = defaultdict(list)
-            for one in file.imports:
-                by_name[one.scope, one.local].append(one)
-            for (scope, name), ones in by_name.items():
-                only = len(scope.bindings[name]) == len(ones)
-                if all(self.vanishes(file, one) for one in ones):
-                    if only:
-                        scope.gone.add(name)
-                    else:
-                        self.note("UNRESOLVED", f"{file.path}:{ones[0].statement.lineno}: {name} is bound twice")
+            self._mark_gone_in(file)
+
+    def _mark_gone_in(self, file: File) -> None:
+        by_name: dict[tuple[Scope, str], list[Imported]] = defaultdict(list)
+        for one in file.imports:
+            by_name[one.scope, one.local].append(one)
+        for (scope, name), ones in by_name.items():
+            if all(self.vanishes(file, one) for one in ones):
+                if len(scope.bindings[name]) == len(ones):
+                    scope.gone.add(name)
+                else:
+                    self.note("UNRESOLVED", f"{file.path}:{ones[0].statement.lineno}: {name} is bound twice")
 
     def _definition(self, file: File, name: str) -> ast.stmt | None:
         """The one statement that binds a name and nothing else."""
@@ -1178,6 +1197,8 @@ class Mover:
         self._name_edits(file, edits)
         self._import_edits(file, edits, skip_top_imports)
         self._call_edits(file, edits)
+        if "Patch(" in file.text and file.path.startswith("tests/"):
+            self._patch_edits(file, edits)
         self._text_edits(file, edits)
         return self._without_overlaps(file, edits)
 
@@ -1518,7 +1539,7 @@ class Mover:
 
     def lives(self, package: str) -> bool:
         """Is something left in a package?"""
-        return package in self.packages_after
+        return package in self.living
 
     def path_mention(self, mention: str) -> str | None:
         folder = mention.endswith("/")
@@ -1885,7 +1906,6 @@ class Mover:
                 if text != file.text:
                     self.new_files[file.path] = text
         self._other_texts()
-        self._patches()
         self._inits()
         self._renamed_strings()
 
@@ -1930,8 +1950,7 @@ class Mover:
             if others or not before:
                 continue
             file = self.files.get(path)
-            only_doc = file is not None and all(isinstance(each, ast.Expr) for each in file.tree.body)
-            if file is None or not file.text.strip() or only_doc:
+            if file is None or self._only_says(file):
                 self.removed.add(path)
                 self.new_files.pop(path, None)
                 after.discard(path)
@@ -1967,8 +1986,117 @@ class Mover:
 
     # -- patches of the simulation: a module and pieces of its text
 
-    def _patches(self) -> None:
-        return
+    def _patch_edits(self, file: File, edits: list[Edit]) -> None:
+        for module, changes, last in patches_in(file):
+            if module not in self.modules:
+                continue
+            text = self.modules[module].text
+            for old, new in changes:
+                before, after = str(old.value), str(new.value)
+                where = f"{file.path}:{old.lineno}"
+                if before not in text:
+                    self.note("UNRESOLVED", f"{where}: {module} does not say {before!r}")
+                    break
+                at = text.rindex(before) if last else text.index(before)
+                changed = text[:at] + after + text[at + len(before) :]
+                there = self._piece(module, text, at, before, changed, after, where)
+                if not last:
+                    changed = text.replace(before, after)
+                text = changed
+                for node, was, now in ((old, before, there[0]), (new, after, there[1])):
+                    if was != now:
+                        start, end = file.span(node)
+                        edits.append((start, end, literal(now, start - file.lines[node.lineno - 1])))
+
+    def _piece(
+        self, module: str, text: str, at: int, before: str, changed: str, after: str, where: str
+    ) -> tuple[str, str]:
+        """A piece of a module and what takes its place, as both are after the move."""
+        edits, others = self._variant(module, text), self._variant(module, changed)
+        if edits is None:
+            self.note("UNRESOLVED", f"{where}: {module} cannot be read once it is patched")
+            return before, after
+        start, end, other_end = at, at + len(before), at + len(after)
+        if others is None:
+            words = {text[a:b]: new for a, b, new in edits if a < end and b > start}
+            made = after
+            for word, new in words.items():
+                made = re.sub(rf"(?<![\w.]){re.escape(word)}(?!\w)", lambda _, new=new: new, made)
+            return apply_edits(text, edits, start, end), made
+        while True:
+            left = min([start, *(a for a, b, _ in [*edits, *others] if a < start < b)])
+            right = max([end, *(b for a, b, _ in edits if a < end < b)])
+            right = max([right, *(b - other_end + end for a, b, _ in others if a < other_end < b)])
+            if (left, right) == (start, end):
+                break
+            start, other_end, end = left, other_end + right - end, right
+        return apply_edits(text, edits, start, end), apply_edits(changed, others, start, other_end)
+
+    def _variant(self, module: str, text: str) -> list[Edit] | None:
+        """The edits of a module if this were its text."""
+        original = self.modules[module]
+        key = (module, text)
+        if key in self.variants:
+            return self.variants[key]
+        notes, self.notes = self.notes, defaultdict(list)
+        try:
+            file = File(original.path, module, text)
+        except SyntaxError:
+            self.variants[key] = None
+            return None
+        finally:
+            self.notes = notes
+        notes, self.notes = self.notes, defaultdict(list)
+        self.classify_file(file)
+        self._mark_gone_in(file)
+        target = self.target[module]
+        file.top.rename = dict(original.top.rename)
+        by_name: dict[tuple[Scope, str], list[Imported]] = defaultdict(list)
+        for one in file.imports:
+            if one.scope is not file.top and one.source != "__future__":
+                by_name[one.scope, one.local].append(one)
+        self._own_shadows(target, file)
+        for (scope, name), ones in by_name.items():
+            if not (name in scope.gone and all(self.vanishes(file, one) for one in ones)):
+                self._import_name(target, [file], file, scope, name, ones, {})
+        for one in file.imports:
+            if self.vanishes(file, one):
+                self._vanish(target, file, one)
+        self.variants[key] = self.edit(file)
+        self.notes = notes
+        return self.variants[key]
+
+    def refit_patches(self) -> None:
+        """Pieces of text once more, after lines were wrapped."""
+        for path, text in list(self.new_files.items()):
+            if "Patch(" not in text or not path.startswith("tests/"):
+                continue
+            file = File(path, None, text)
+            edits: list[Edit] = []
+            for module, changes, last in patches_in(file):
+                home = next((self.path_after(target) for target in self.groups if target == module), None)
+                if home is None:
+                    self.note("UNRESOLVED", f"{path}: a patch of {module}, which is not there")
+                    continue
+                source = self.new_files.get(home) or self.files[home].text
+                for old, new in changes:
+                    piece = str(old.value)
+                    where = f"{path}:{old.lineno}"
+                    if piece not in source:
+                        found = list(loosely(piece).finditer(source))
+                        if not found:
+                            self.note("UNRESOLVED", f"{where}: {module} does not say {piece!r}")
+                            break
+                        piece = (found[-1] if last else found[0]).group()
+                        start, end = file.span(old)
+                        edits.append((start, end, literal(piece, start - file.lines[old.lineno - 1])))
+                    if source.count(piece) > 1 and not last:
+                        self.note("patches that change several places (look)", f"{where}: {module}: {piece!r}")
+                    source = source.replace(piece, str(new.value))
+            if edits:
+                self.new_files[path] = apply_edits(text, edits)
+                (self.root / path).write_text(self.new_files[path], "utf-8")
+                tidy(self.root, [path])
 
     # -- writing and checking
 
@@ -2008,7 +2136,76 @@ class Mover:
         return found
 
 
-def check(texts: dict[str, str], before: set[str]) -> dict[str, list[str]]:
+def patches_in(file: File) -> Iterator[tuple[str, list[tuple[ast.Constant, ast.Constant]], bool]]:
+    """Calls like `Patch("why", "module", (("old", "new"), …), also=(("module", "old", "new"), …))`."""
+    constants = {
+        node.targets[0].id: node.value.value
+        for node in file.tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and isinstance(node.value, ast.Constant)
+    }
+
+    def text(node: ast.expr) -> object:
+        if isinstance(node, ast.Name):
+            return constants.get(node.id)
+        return node.value if isinstance(node, ast.Constant) else None
+
+    def rows(node: ast.expr | None, length: int) -> list[list[ast.expr]]:
+        if not isinstance(node, ast.Tuple):
+            return []
+        return [each.elts for each in node.elts if isinstance(each, ast.Tuple) and len(each.elts) == length]
+
+    for call in file.calls:
+        if not (isinstance(call.func, ast.Name) and call.func.id == "Patch") or len(call.args) < 2:
+            continue
+        named = {each.arg: each.value for each in call.keywords}
+        last = isinstance(found := named.get("last"), ast.Constant) and bool(found.value)
+        module = text(call.args[1])
+        changes = call.args[2] if len(call.args) > 2 else named.get("changes")
+        pairs = [
+            (old, new) for old, new in rows(changes, 2) if isinstance(old, ast.Constant) and isinstance(new, ast.Constant)
+        ]
+        if isinstance(module, str) and pairs:
+            yield module, pairs, last
+        for name, old, new in rows(named.get("also"), 3):
+            where = text(name)
+            if isinstance(where, str) and isinstance(old, ast.Constant) and isinstance(new, ast.Constant):
+                yield where, [(old, new)], last
+
+
+def literal(text: str, indent: int) -> str:
+    """A text as it stands in code: a literal for each line."""
+    pieces: list[str] = []
+    for line in text.splitlines(keepends=True) or [""]:
+        while len(line) > 88 and " " in line[40:88]:
+            cut = line.rindex(" ", 40, 88) + 1
+            pieces.append(line[:cut])
+            line = line[cut:]
+        pieces.append(line)
+
+    def quoted(piece: str) -> str:
+        made = repr(piece)
+        if made.startswith("'") and '"' not in piece:
+            made = '"' + made[1:-1].replace("\\'", "'") + '"'
+        return made
+
+    return f"\n{' ' * indent}".join(quoted(piece) for piece in pieces)
+
+
+def loosely(piece: str) -> re.Pattern[str]:
+    """A piece of code, wherever its lines are broken."""
+    bare = piece.strip()
+    words = re.findall(r"\w+|[^\w\s]", bare)
+    parts = []
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        parts.append(re.escape(word) + (r"(?:\s*,)?" if following in (")", "]", "}") and word != "," else ""))
+        if word == "," and following in (")", "]", "}"):
+            parts[-1] = ",?"
+    start = piece[: len(piece) - len(piece.lstrip())]
+    end = piece[len(piece.rstrip()) :]
+    return re.compile(re.escape(start) + r"\s*".join(parts) + re.escape(end))
+
+
+def check(texts: dict[str, str]) -> dict[str, list[str]]:
     """Does everything compile, is every imported name there, does no module import itself?"""
     problems: dict[str, list[str]] = defaultdict(list)
     files: dict[str, File] = {}
@@ -2168,8 +2365,9 @@ def main(arguments: list[str] | None = None) -> int:
         tidy(root, written)
         for path in written:
             mover.new_files[path] = (root / path).read_text("utf-8")
+        mover.refit_patches()
     texts = mover.texts_after()
-    problems = check(texts, set(mover.files))
+    problems = check(texts)
     for kind, notes in sorted(mover.notes.items()):
         print(f"\n== {kind} ({len(notes)})")
         for each in notes:
