@@ -1,0 +1,1 @@
+"""Retried calls (`kfm.call`): attempts, deadlines and circuit breakers around a function."""

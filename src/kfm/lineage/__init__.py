@@ -1,0 +1,1 @@
+"""Lineage events (OpenLineage) and provenance (PROV-O)."""

@@ -1,0 +1,1 @@
+"""Object stores: content-addressed bytes in a folder or a bucket."""

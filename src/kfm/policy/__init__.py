@@ -1,0 +1,1 @@
+"""The policy engine: Cedar rules and their fixtures."""

@@ -1,0 +1,1 @@
+"""Publication: manifests, data contracts, targets and catalogue records."""

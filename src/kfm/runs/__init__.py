@@ -1,0 +1,1 @@
+"""The work of a run: fetch, pipelines of functions, event logs."""

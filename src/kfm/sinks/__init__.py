@@ -1,0 +1,1 @@
+"""Collectors of lineage, telemetry and notifications."""

@@ -1,0 +1,1 @@
+"""Data sources: files, HTTP APIs and buckets."""

@@ -1,0 +1,1 @@
+"""Metrics, spans, energy and compliance figures."""
