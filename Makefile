@@ -21,6 +21,7 @@ TESTS ?= tests
 BASE := .venv/.kfm-base
 DEMO := .venv/.kfm-demo
 TEST := .venv/.kfm-test
+PROJECTS := pyproject.toml src/kfm_lint/pyproject.toml
 PINS := requirements/uv.txt requirements/build.txt requirements/base.txt requirements/progress.txt
 
 .PHONY: help
@@ -31,13 +32,13 @@ help: ## explain the targets
 	@echo
 	@echo "New here?  make install && make demo"
 
-$(BASE): pyproject.toml requirements/install.sh $(PINS)
+$(BASE): $(PROJECTS) requirements/install.sh $(PINS)
 	@requirements/install.sh base
 
-$(DEMO): pyproject.toml requirements/install.sh $(PINS) requirements/demo.txt
+$(DEMO): $(PROJECTS) requirements/install.sh $(PINS) requirements/demo.txt
 	@requirements/install.sh demo
 
-$(TEST): pyproject.toml requirements/install.sh $(PINS) requirements/test.txt
+$(TEST): $(PROJECTS) requirements/install.sh $(PINS) requirements/test.txt
 	@requirements/install.sh test
 
 .PHONY: install
@@ -92,6 +93,14 @@ lint: $(TEST) ## style, formatting and the layering of imports
 	@$(PY) -m ruff format --check .
 	@.venv/bin/lint-imports --no-cache
 
+.PHONY: words
+words: $(TEST) ## words that docs/reference/glossary.md refuses, and what to write instead
+	@$(PY) tools/check_words.py
+
+.PHONY: house
+house: $(TEST) ## a mirror of the code's shape: figures and their targets; never fails
+	@$(PY) tools/house.py
+
 .PHONY: types
 types: $(TEST) ## mypy --strict
 	@$(PY) -m mypy --strict
@@ -127,21 +136,24 @@ fuzz: $(TEST) ## hostile input for the readers (SECONDS=n), forged webhooks (WEB
 	@$(PY) -m tests.fuzz --seconds $(SECONDS) --webhooks $(WEBHOOKS)
 
 .PHONY: docs
-docs: $(TEST) ## write the generated reference pages and schemas again
+docs: $(TEST) ## write the generated reference pages, schemas and the contributors' map again
 	@$(PY) tools/reference.py
+	@$(PY) tools/map.py
 	@$(PY) tools/make_schemas.py
 	@$(PY) tools/make_tables.py
 
 .PHONY: check-docs
-check-docs: $(TEST) ## are reference pages, schemas and vectors up to date?
+check-docs: $(TEST) ## are reference pages, schemas, vectors and the contributors' map up to date?
 	@$(PY) tools/reference.py --check
+	@$(PY) tools/map.py --check
 	@$(PY) tools/make_schemas.py --check
 	@$(PY) tools/make_tables.py --check
 	@$(PY) tools/make_vectors.py --check
 
 .PHONY: dist
-dist: $(TEST) ## build the wheel and the source archive into dist/
+dist: $(TEST) ## build wheels and source archives of kfm-kernel and kfm-lint into dist/
 	@rm -rf dist
+	@.venv/bin/uv build --quiet --python $(PY) --no-build-isolation --out-dir dist src/kfm_lint
 	@.venv/bin/uv build --quiet --python $(PY) --no-build-isolation --out-dir dist
 
 .PHONY: pins

@@ -35,7 +35,7 @@ def _corpus(stack: ExitStack) -> list[bytes]:
 
 
 def _lint(corpus: list[bytes]) -> None:
-    from kfm.lint.checking import check
+    from kfm_lint.checker import check
 
     for data in corpus:
         check(data)

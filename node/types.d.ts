@@ -30,6 +30,7 @@ export type Run = {
 export type GateResult = {
   gate: string; allowed: boolean; reason: string; policy_ids: string[];
   overridable: boolean; overridden: boolean; halts: boolean;
+  code?: string; cause?: string; remedy?: string; command?: string; until_ms?: number;
 };
 export type GateDecision = {
   allowed: boolean; results: GateResult[]; first_blocker: GateResult | null; halts: boolean;
@@ -39,7 +40,7 @@ export type Invocation = {
   invocation_id: string; run_id: string | null; source_id: string; dataset_id: string; trigger_type: string;
   idempotency_key: string; outcome: string | null; actor: string; requested_at_ms: number;
   claimed_actor: string | null; rationale: string | null; ticket: string | null; reason: string | null;
-  gates: GateResult[];
+  reason_code: string | null; gates: GateResult[];
 };
 export type Lock = {
   scope: string; fence: number; holder: { worker_id: string; run_id: string } | null;

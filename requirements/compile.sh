@@ -6,7 +6,7 @@ uv="${UV:-.venv/bin/uv}"
 pin() {
     out=$1; shift
     "$uv" pip compile --quiet --universal --python-version 3.11 --generate-hashes \
-        --no-header --no-annotate --no-emit-index-url --no-emit-find-links \
+        --no-header --no-annotate --no-emit-index-url --no-emit-find-links --no-emit-package kfm-lint \
         --output-file "requirements/$out.txt" "$@" >/dev/null
 }
 pin uv requirements/uv.in

@@ -11,7 +11,7 @@ pins=requirements/$name.txt
 [ -f "$pins" ] || { printf 'There is no %s.\n' "$pins" >&2; exit 2; }
 unset PYTHONPATH PYTHONHOME VIRTUAL_ENV CONDA_PREFIX UV_PROJECT_ENVIRONMENT UV_PYTHON
 
-points=$(sed -n '/entry-points/,/^$/p' pyproject.toml)
+points=$(sed -n -e '/^name = /p' -e '/entry-points/,/^$/p' pyproject.toml src/kfm_lint/pyproject.toml)
 key=$({ printf '%s\n' "$PWD" "$points"; cat "$pins" requirements/build.txt; } | sha256sum | cut -c1-12)
 folder=${KFM_ENVIRONMENTS:-${XDG_CACHE_HOME:-$HOME/.cache}/kfm-environments}/$name-$key
 [ "$what" = make ] || { printf '%s\n' "$folder"; exit 0; }
@@ -22,7 +22,7 @@ if [ ! -f "$folder/.kfm-made" ]; then
     .venv/bin/uv venv --quiet --python .venv/bin/python "$folder"
     install() { .venv/bin/uv pip install --quiet --python "$folder/bin/python" "$@"; }
     install --require-hashes --compile-bytecode -r "$pins" -r requirements/build.txt
-    install --no-build-isolation --no-deps --editable .
+    install --no-build-isolation --no-deps --editable src/kfm_lint --editable .
     touch "$folder/.kfm-made"
 fi
 printf '%s\n' "$folder"

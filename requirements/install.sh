@@ -1,6 +1,6 @@
 #!/bin/sh
 # Makes .venv from the pinned, hashed requirement files.
-#   requirements/install.sh base   kfm (editable), what it needs, and progress bars
+#   requirements/install.sh base   kfm-kernel and kfm-lint (editable), what they need, and progress bars
 #   requirements/install.sh demo   also what `make demo` needs: the catalogue's server, and a client of it
 #   requirements/install.sh test   also what `make test` needs
 # PYTHON=… chooses the interpreter; else the newest of 3.11 and later on PATH.
@@ -54,11 +54,15 @@ install() {
     .venv/bin/uv pip install --quiet --python .venv/bin/python "$@"
 }
 
+# Until it was called kfm-kernel, the project was installed here as kfm: both would own the command.
+if [ -n "$(find .venv/lib -maxdepth 3 -name 'kfm-[0-9]*.dist-info' -print -quit)" ]; then
+    .venv/bin/uv pip uninstall --quiet --python .venv/bin/python kfm
+fi
 install --require-hashes --compile-bytecode -r requirements/build.txt -r requirements/progress.txt
 if [ "$what" != base ]; then
     install --require-hashes --compile-bytecode -r "requirements/$what.txt"
 fi
-install --no-build-isolation --no-deps --editable .
+install --no-build-isolation --no-deps --editable src/kfm_lint --editable .
 # Start-up is promised to be quick, also where PYTHONDONTWRITEBYTECODE is set.
 .venv/bin/python -m compileall -q src
 touch ".venv/.kfm-base"

@@ -108,8 +108,8 @@ def excerpt(path: str, line: int, code: str, message: str) -> str:
 
 
 def run(folder: Path, packages: list[str], seed: int) -> None:
-    from kfm.lint.checking import check
-    from kfm.lint.files import python_files
+    from kfm_lint.checker import check
+    from kfm_lint.source import python_files
 
     every = []
     for package in packages:

@@ -12,12 +12,12 @@ import msgspec
 from kfm.audit import export_documents
 from kfm.cli.logs import LogLine
 from kfm.config.schedules import ScheduleFile
-from kfm.lint.report import LintReport
 from kfm.model import attempts, audit, incidents, records, replays
 from kfm.model.run_state import RunStateDocument
 from kfm.model.settings import Settings
 from kfm.model.webhooks import Payload
 from kfm.release.attestation import Statement
+from kfm.reports.lint import LintReport
 from kfm.runs.artifacts import LogEvent, RunEvent
 from kfm.telemetry import documents
 

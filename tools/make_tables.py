@@ -13,6 +13,7 @@ from kfm.cli.main import SETTINGS
 from kfm.cli.run import WORST_FIRST, command
 from kfm.lineage.facets import PUBLIC_SCHEMAS
 from kfm.model.errors import all_errors
+from kfm.model.reasons import GATE_CODES, REASON_CODES
 from kfm.publish.contract import formats, vocabulary
 from kfm.sources import media_types as media
 from updater.runner import runner
@@ -46,7 +47,7 @@ def run_command() -> dict[str, Any]:
             {
                 "name": option.name,
                 "flags": list(option.opts),
-                "is_flag": bool(option.is_flag),
+                "is_flag": bool(option.is_flag or option.count),
                 "multiple": bool(option.multiple),
                 "choices": list(option.type.choices) if isinstance(option.type, click.Choice) else None,
                 "default": option.default if isinstance(option.default, str) else None,
@@ -94,8 +95,14 @@ def facets() -> dict[str, str]:
     return dict(PUBLIC_SCHEMAS)
 
 
+def reasons() -> dict[str, Any]:
+    """The codes of what gates and invocations say, with their meaning."""
+    return {"gates": GATE_CODES, "invocations": REASON_CODES}
+
+
 TABLES = {
     "errors": errors,
+    "reasons": reasons,
     "run-command": run_command,
     "odcs": odcs,
     "media": media_types,

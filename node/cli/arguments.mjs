@@ -51,7 +51,8 @@ function parseRun(argv, table) {
     const option = flags.get(flag);
     if (!option) throw unknown(flag, [...flags.keys()]);
     if (option.is_flag) {
-      if (value !== null) throw usage(`Option '${flag}' does not take a value.`);
+      if (value !== null && word.startsWith("--")) throw usage(`Option '${flag}' does not take a value.`);
+      if (value !== null) argv.splice(at + 1, 0, `-${value}`); // -vv is -v -v
       options[option.name] = true;
       continue;
     }
@@ -73,6 +74,7 @@ function parseRun(argv, table) {
     if (chars > limit)
       throw new UsageError(`--${name} has ${thousands(chars)} characters; ${thousands(limit)} are kept.`, { remedy: "Say it in short, and name the place where the rest is." });
   }
+  if (options.verbose && options.quiet) throw new UsageError("--verbose and --quiet exclude each other.");
   return { options };
 }
 

@@ -35,7 +35,7 @@ export async function main(argv, { version, system, write = written, environ = p
     if (output !== "text") around.out(`${JSON.stringify(error.asDocument(), null, output === "json" ? 2 : 0)}\n`);
     for (const line of errorLines(error)) around.note(line);
     annotate(error, error.code, around);
-    if ((argv.includes("-v") || argv.includes("--verbose")) && !(problem instanceof Cancelled)) around.note(String(/** @type {Error} */ (problem).stack ?? problem));
+    if (argv.some((word) => ["-v", "-vv", "--verbose"].includes(word)) && !(problem instanceof Cancelled)) around.note(String(/** @type {Error} */ (problem).stack ?? problem));
     return error.exitCode;
   }
 }

@@ -1,9 +1,10 @@
 /** How the results of `run` are told: lines for people, documents for programs. */
 
 import { join, relative } from "node:path";
-import { codeOf } from "../core/errors.mjs";
-import { FIRST_CHECK, checkText } from "../core/gates.mjs";
+import { codeOf, isA } from "../core/errors.mjs";
+import { checkText, checksFailed } from "../core/gates.mjs";
 import { contract } from "../core/contracts.mjs";
+import { stepLine } from "../core/next_steps.mjs";
 import { duration, instant, oneLine, shortId, span } from "../core/wording.mjs";
 import { isUnchanged, planLines } from "../publisher/plan.mjs";
 
@@ -67,11 +68,11 @@ export function colouredPlan(report) {
   return planLines(report.plan).map((line) => styled(line, line.startsWith("  ") ? SIGN_COLOURS[line.trim().slice(0, 1)] : undefined));
 }
 
-/** Why it ended like this, and the way out. @param {any} report @param {boolean} verbose @returns {string[]} */
-export function remarks(report, verbose) {
+/** Why it ended like this, and the way out. @param {any} report @param {Record<string, any>} options @returns {string[]} */
+export function remarks(report, { verbose, quiet }) {
   const lines = [];
   if (report.error) lines.push(...failureLines(report));
-  else if (saysMore(report) || verbose) lines.push(`  ${oneLine(report.reason)}`);
+  else if (!quiet && (saysMore(report) || verbose)) lines.push(`  ${oneLine(report.reason)}`);
   for (const one of report.projections ?? []) {
     if (!one.error) continue;
     if (isPutOff(one.error)) lines.push(`put off: ${one.target} is shown later, with \`kfm project\`: ${oneLine(one.error.message)}`);
@@ -98,11 +99,12 @@ function failureLines(report) {
   const [told, fix] = errorLines(report.error);
   const checks = (report.failedChecks ?? []).map(checkText);
   const lines = [];
-  if (checks.length > 1 && told.includes(FIRST_CHECK)) {
-    lines.push(`${told.slice(0, told.indexOf(FIRST_CHECK))}:`, ...checks.slice(0, CHECKS_SHOWN_MAX).map((/** @type {string} */ check) => `  ${oneLine(check)}`));
+  if (checks.length > 1 && isA(report.error, "ContractViolated")) {
+    lines.push(`error ${report.error.code}: ${report.error.page.headline} ${checksFailed(checks.length, report.checksMade)}:`, ...checks.slice(0, CHECKS_SHOWN_MAX).map((/** @type {string} */ check) => `  ${oneLine(check)}`));
     if (checks.length > CHECKS_SHOWN_MAX) lines.push(`  … and ${checks.length - CHECKS_SHOWN_MAX} more in the event log`);
     lines.push(fix);
   } else lines.push(told, fix);
+  if (report.nextStep) lines.push(`next: ${oneLine(stepLine(report.nextStep))}`);
   if (report.advice) lines.push(`note: ${oneLine(report.advice)}`);
   if (report.artifactsDir) {
     const path = join(report.artifactsDir, "event_log.jsonl");
@@ -134,8 +136,9 @@ export function reportDocument(report) {
     invocation_id: report.invocationId ?? null,
     reason: report.reason,
     error: report.error?.asDocument() ?? null,
+    next_step: report.nextStep ?? null,
     advice: report.advice ?? null,
-    gates: (report.gates ?? []).map((/** @type {any} */ one) => ({ gate: one.gate, allowed: one.allowed, reason: one.reason, policy_ids: one.policy_ids, overridable: one.overridable, overridden: one.overridden, halts: one.halts })),
+    gates: (report.gates ?? []).map((/** @type {any} */ one) => ({ gate: one.gate, allowed: one.allowed, reason: one.reason, policy_ids: one.policy_ids, overridable: one.overridable, overridden: one.overridden, halts: one.halts, ...facts(one) })),
     failed_checks: (report.failedChecks ?? []).map((/** @type {any} */ check) => ({ name: check.name, path: check.path, detail: check.detail })),
     version: report.sequence ?? null,
     version_id: report.versionId ?? null,
@@ -144,6 +147,11 @@ export function reportDocument(report) {
     plan: report.plan ? planDocument(report.plan) : null,
     duration_ms: report.durationMs,
   };
+}
+
+/** What a gate's refusal is told by. @param {import("../types.js").GateResult} gate */
+function facts({ code, cause, remedy, command, until_ms }) {
+  return Object.fromEntries(Object.entries({ code, cause, remedy, command, until_ms }).filter(([, value]) => value !== undefined));
 }
 
 /** @param {import("../publisher/plan.mjs").Plan} plan */

@@ -44,8 +44,8 @@ export async function run(options, around) {
   const { App } = await import("../engine/app.mjs");
   const named = options.sources.filter((/** @type {string} */ id) => loaded.source(id));
   requireInScope(loaded, options.sources.length ? named : loaded.settings.sources.map((/** @type {any} */ one) => one.id));
-  const progress = output === "text" || options.verbose ? phases(say) : undefined;
-  const app = new App(loaded, { readOnly: options.dry_run, version: around.version, progress, announce: options.verbose ? say : () => {}, system: around.system });
+  const progress = !options.quiet && (output === "text" || options.verbose) ? phases(say) : undefined;
+  const app = new App(loaded, { readOnly: options.dry_run, version: around.version, progress, announce: options.verbose ? say : () => {}, warn: say, system: around.system });
   around.onCancel?.(() => {
     app.isCancelled = true;
   });
@@ -66,7 +66,7 @@ export async function run(options, around) {
         const text = [lineup.line(report), ...colouredPlan(report)].map((line) => `${line}\n`).join("");
         around.out(clean(colour ? text : text.replace(/\x1b\[[0-9;]*m/g, "")));
       }
-      for (const line of remarks(report, options.verbose)) say(line);
+      for (const line of remarks(report, options)) say(line);
       if (report.error) annotate(report.error, `${report.sourceId}: ${report.word}`, around);
       if (report.error instanceof Cancelled) break;
     }
@@ -206,8 +206,8 @@ function wantsColour(choice, isTerminal, environ) {
 /** An annotation in the job's log. It is read from stderr too, so stdout stays data. @param {KfmError} error @param {string} title @param {any} around */
 export function annotate(error, title, around) {
   if (!github(around.environ)) return;
-  const place = /^([^\s:]+):(\d+): /.exec(error.detail);
-  const facts = { title, ...(place ? { file: place[1], line: place[2] } : {}) };
+  const { file, line } = error.facts;
+  const facts = { title, ...(line === undefined ? {} : { file, line }) };
   const properties = Object.entries(facts).map(([name, value]) => `${name}=${escaped(String(value), ":,")}`).join(",");
   around.note(`::error ${properties}::${escaped(`${error.message} ${error.wayOut}`)}`);
 }

@@ -24,7 +24,7 @@ export class Document {
 
   /** @param {string} path @param {string} sentence */
   error(path, sentence) {
-    return new ConfigError(`${this.name}:${this.line(path)}: ${sentence}`);
+    return ConfigError.at(this.name, this.line(path), sentence);
   }
 }
 
@@ -40,7 +40,12 @@ export class Collector {
 
   /** @param {number} line @param {string} sentence */
   fail(line, sentence) {
-    return new ConfigError(`${this.name}:${line}: ${sentence}`);
+    return ConfigError.at(this.name, line, sentence);
+  }
+
+  /** What a YAML reader said, kept apart for files that are told of otherwise. @param {number} line @param {string} problem */
+  notYaml(line, problem) {
+    return new ConfigError(`${this.name}:${line}: not YAML: ${problem}`, { file: this.name, line, problem });
   }
 
   /** @param {string} path @param {number} line @param {number} depth */
@@ -66,7 +71,7 @@ export async function readDocument(name, data) {
   try {
     text = new TextDecoder("utf-8", { fatal: true }).decode(data);
   } catch {
-    throw new ConfigError(`${name}:1: the file is not UTF-8 text`);
+    throw ConfigError.at(name, 1, "the file is not UTF-8 text");
   }
   if (!text.trim()) throw new ConfigError(`${name}: the file is empty`);
   const document = name.endsWith(".json") ? parseJson(name, text) : await parseYaml(name, text);
@@ -310,7 +315,7 @@ export async function parseYaml(name, text) {
     const problem = document.errors[0];
     if (problem) {
       const said = problem.message.split(" at line ")[0]?.split("\n")[0] ?? "";
-      throw collect.fail(problem.linePos?.[0].line ?? 1, `not YAML: ${said.charAt(0).toLowerCase()}${said.slice(1)}`);
+      throw collect.notYaml(problem.linePos?.[0].line ?? 1, `${said.charAt(0).toLowerCase()}${said.slice(1)}`);
     }
   }
   const [first, second] = documents;

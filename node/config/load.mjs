@@ -10,7 +10,7 @@ import { head, rpartition, sortedByPoints, thousands } from "../core/wording.mjs
 import { check, valueProblem } from "./checks.mjs";
 import { readDocument } from "./document.mjs";
 import { environmentSecrets, resolveSecret, resolvedSecrets } from "./secrets.mjs";
-import { nearest, toSettings } from "./shape.mjs";
+import { gathered, nearest, toSettings } from "./shape.mjs";
 
 const NAMES = ["kfm.yml", "kfm.yaml", "kfm.json"];
 const CONFIG_BYTES_MAX = 1024 * 1024;
@@ -171,11 +171,11 @@ function requireFiles(loaded, lines) {
     if (source.contract !== null) named.push([`sources[${index}].contract`, source.contract]);
     if (source.pipeline !== null) named.push([`sources[${index}].pipeline`, rpartition(source.pipeline, ":")[0]]);
   });
-  const where = (/** @type {string} */ field) => `${loaded.name}:${lines.get(field) ?? 1}`;
-  const missing = named.filter(([, path]) => !reaches(loaded.resolve(path), constants.R_OK)).map(([field, path]) => `${where(field)}: there is no file \`${path}\``);
+  const wrong = (/** @type {string} */ field, /** @type {string} */ sentence) => ConfigError.at(loaded.name, lines.get(field) ?? 1, sentence);
+  const missing = named.filter(([, path]) => !reaches(loaded.resolve(path), constants.R_OK)).map(([field, path]) => wrong(field, `there is no file \`${path}\``));
   for (const [field, path] of named)
-    if (field.startsWith("sources") && isFolder(loaded.resolve(path))) missing.push(`${where(field)}: \`${path}\` is a folder, not a file`);
-  if (missing.length) throw new ConfigError(missing.join("\n"), { problems: missing });
+    if (field.startsWith("sources") && isFolder(loaded.resolve(path))) missing.push(wrong(field, `\`${path}\` is a folder, not a file`));
+  if (missing.length) throw gathered(missing);
 }
 
 /** @param {string} path */

@@ -25,7 +25,8 @@ export function toSettings(document) {
 export function gathered(problems) {
   const details = problems.slice(0, PROBLEMS_MAX).map((problem) => problem.detail);
   if (problems.length > details.length) details.push(`… and ${problems.length - details.length} more`);
-  return new ConfigError(details.join("\n"), { problems: details });
+  const { file, line } = problems[0]?.facts ?? {};
+  return new ConfigError(details.join("\n"), { problems: details, file, line });
 }
 
 /** @param {string} url */

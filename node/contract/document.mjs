@@ -34,7 +34,7 @@ export class Part {
 
   /** @param {string} problem @param {number} [line] @returns {never} */
   fail(problem, line = this.line) {
-    throw new ContractError(`${this.document.name}:${line}:${this.path ? ` ${this.path}` : ""} ${problem}`);
+    throw ContractError.at(this.document.name, line, `${this.path ? `${this.path} ` : ""}${problem}`);
   }
 
   /** Every key has to be a known word. @param {string[]} words */
@@ -142,8 +142,8 @@ export async function readDocument(data, name) {
   try {
     document = await parseYaml(name, new TextDecoder("utf-8", { fatal: true }).decode(data));
   } catch (error) {
-    if (error instanceof ConfigError) throw new ContractError(error.detail.replace(": not YAML:", ":"));
-    throw new ContractError(`${name}:1: it is not UTF-8 text`);
+    if (error instanceof ConfigError) throw error.facts.problem ? ContractError.at(name, error.facts.line, error.facts.problem) : new ContractError(error.detail, error.facts);
+    throw ContractError.at(name, 1, "it is not UTF-8 text");
   }
   const root = new Part(document.values, document, 1, "");
   root.fields(Object.keys(document.values ?? {}));

@@ -51,12 +51,19 @@ export class KfmError extends Error {
     return error;
   }
 
+  /** A mistake in one line of a file. @param {string} file @param {number} line @param {string} sentence */
+  static at(file, line, sentence) {
+    return new this(`${file}:${line}: ${sentence}`, { file, line });
+  }
+
   asDocument() {
+    const { file, line } = this.facts;
     return {
       code: this.code,
       message: this.message,
       remedy: this.wayOut,
       docs: `docs/reference/errors.md#${this.code.toLowerCase()}`,
+      ...(line === undefined ? {} : { file, line }),
     };
   }
 }
@@ -87,6 +94,9 @@ export function isA(error, kind) {
 export function codeOf(kind) {
   return /** @type {Page} */ (PAGES[kind]).code;
 }
+
+/** The codes of all refusals. @returns {Set<string>} */
+export const refusingCodes = () => new Set(Object.keys(PAGES).filter((kind) => lineOf(kind).includes("Refused")).map(codeOf));
 
 /** @param {string} kind @returns {string} */
 export function remedyOf(kind) {

@@ -1,5 +1,6 @@
 /** Gate decisions: who may stop work, and what a force can pass. Pure. */
 
+import { contract } from "./contracts.mjs";
 import { BudgetSpent, ConfigError, ContractViolated, GateDenied, Halted, RationaleRequired, RightsMissing, SwitchThrown, codeOf, remedyOf } from "./errors.mjs";
 import { matchesName } from "./matching.mjs";
 import { calendarMs } from "./times.mjs";
@@ -14,19 +15,23 @@ const OVERRIDABLE_GATES = new Set(["duplicate-key", "budget", "freeze"]);
 export const HALTING_GATES = new Set(["care", "sovereignty"]);
 const STRICTNESS = { running: 0, paused: 1, stopped: 2 };
 const TEXT_MAX = 200;
-const ASKING = /`kfm (?:request|quarantine release) [^`]*`/;
-export const FIRST_CHECK = ", the first is ";
-
-const LIFTS = {
-  switch: "An operator lifts it with ",
-  freeze: "It ends by itself; an operator passes it with ",
-  rights: "Whoever keeps the configuration adds it; ",
-  contract: "Whoever keeps the data or its contract corrects it, ",
-};
+/** @type {Record<string, string>} */
+const CODES = contract("tables/reasons.json").gates;
+const FORCE_COMMAND = "kfm run … --force --rationale TEXT --ticket ID";
+const ORIGIN_COMMAND = "kfm config show --origin";
 
 /** @param {string} gate @param {boolean} allowed @param {string} reason @param {Partial<GateResult>} [more] @returns {GateResult} */
 export function gateResult(gate, allowed, reason, more = {}) {
   return { gate, allowed, reason, policy_ids: [], overridable: false, overridden: false, halts: false, ...more };
+}
+
+/** A refusal in words, for readers only. @param {string} cause @param {string | undefined} remedy */
+const gateSentence = (cause, remedy) => (remedy ? `${cause} ${remedy}` : cause);
+
+/** A gate's refusal: its facts, and the sentence that is made of them. @param {string} gate @param {string} code @param {string} cause @param {Partial<GateResult>} [more] */
+export function denied(gate, code, cause, more = {}) {
+  if (!(code in CODES)) throw new Error(`there is no code ${code} for a gate`);
+  return gateResult(gate, false, gateSentence(cause, more.remedy), { halts: HALTING_GATES.has(gate), code, cause, ...more });
 }
 
 /** @param {Switch[]} switches @param {string} datasetId @param {string} domain @param {boolean} inFlight */
@@ -43,13 +48,11 @@ export function switchGate(switches, datasetId, domain, inFlight) {
   const worst = thrown[0];
   if (!worst) return gateResult("switch", true, "No kill switch stands in the way.");
   const goesOn = inFlight && worst.position === "paused";
-  let reason = `${scopeWords(worst.scope)} ${worst.position} since ${utcText(worst.set_at_ms)} by ${oneLine(worst.actor)}: ${sentence(worst.rationale)}`;
-  if (goesOn) reason += " Work in flight goes on.";
-  else {
-    if (thrown.length > 1) reason += ` Also in the way: ${thrown.slice(1).map((one) => `${one.scope} ${one.position}`).join(", ")}.`;
-    reason += ` ${LIFTS.switch}\`${switchCommand(worst.scope)}\`.`;
-  }
-  return gateResult("switch", goesOn, reason);
+  let cause = `${scopeWords(worst.scope)} ${worst.position} since ${utcText(worst.set_at_ms)} by ${oneLine(worst.actor)}: ${sentence(worst.rationale)}`;
+  if (goesOn) return gateResult("switch", true, `${cause} Work in flight goes on.`);
+  if (thrown.length > 1) cause += ` Also in the way: ${thrown.slice(1).map((one) => `${one.scope} ${one.position}`).join(", ")}.`;
+  const command = switchCommand(worst.scope);
+  return denied("switch", "switch-thrown", cause, { remedy: `An operator lifts it with \`${command}\`.`, command });
 }
 
 /** @param {Switch} one @param {Switch} other */
@@ -79,10 +82,12 @@ export function freezeGate(freezes, datasetId, domain, nowMs) {
       (freeze.datasets ?? ["*"]).some((/** @type {string} */ p) => matchesName(datasetId, p)) &&
       (freeze.domains ?? ["*"]).some((/** @type {string} */ p) => matchesName(domain, p));
     if (covers && start <= nowMs && nowMs < end) {
-      const reason =
-        `Frozen from ${utcText(start)} to ${utcText(end)}: ${sentence(freeze.reason)} ` +
-        `${LIFTS.freeze}\`kfm run … --force --rationale TEXT --ticket ID\`.`;
-      return gateResult("freeze", false, reason, { overridable: true });
+      return denied("freeze", "frozen", `Frozen from ${utcText(start)} to ${utcText(end)}: ${sentence(freeze.reason)}`, {
+        remedy: `It ends by itself; an operator passes it with \`${FORCE_COMMAND}\`.`,
+        command: FORCE_COMMAND,
+        until_ms: end,
+        overridable: true,
+      });
     }
   }
   return gateResult("freeze", true, "No freeze window covers this moment.");
@@ -120,21 +125,27 @@ export function rightsGate(dataset) {
   if (!(rights?.license ?? "").trim()) missing.push("rights.license");
   if (!(rights?.care?.label ?? "").trim()) missing.push("rights.care.label");
   if (!missing.length) return gateResult("rights", true, "A licence and a CARE label are declared.");
-  const reason = `The dataset ${dataset.id} declares no ${missing.join(" and no ")}. ${LIFTS.rights}\`kfm config show --origin\` names the file.`;
-  return gateResult("rights", false, reason);
+  return denied("rights", "rights-missing", `The dataset ${dataset.id} declares no ${missing.join(" and no ")}.`, {
+    remedy: `Whoever keeps the configuration adds it; \`${ORIGIN_COMMAND}\` names the file.`,
+    command: ORIGIN_COMMAND,
+  });
 }
 
 /** @param {import("../types.js").Report | null} report */
 export function contractGate(report) {
   if (report === null) return gateResult("contract", true, "The source declares no contract.");
-  if (!report.checks.length) return gateResult("contract", false, "The contract made no check, so nothing is proven.");
+  if (!report.checks.length) return denied("contract", "contract-empty", "The contract made no check, so nothing is proven.");
   const failed = report.checks.filter((check) => !check.passed);
   const first = failed[0];
   if (!first) return gateResult("contract", true, `All ${report.checks.length} checks passed.`);
-  const beginning = `${failed.length} of ${counted(report.checks.length, "check")} failed`;
-  const told = `${beginning}${failed.length > 1 ? FIRST_CHECK : ": "}${checkText(first)}`;
-  return gateResult("contract", false, `${told} ${LIFTS.contract}then the same command runs.`);
+  const many = checksFailed(failed.length, report.checks.length);
+  return denied("contract", "contract-violated", `${many}${failed.length > 1 ? ", the first is " : ": "}${checkText(first)}`, {
+    remedy: "Whoever keeps the data or its contract corrects it, then the same command runs.",
+  });
 }
+
+/** How many checks of a contract failed, as the beginning of a sentence. @param {number} failed @param {number} made */
+export const checksFailed = (failed, made) => `${failed} of ${counted(made, "check")} failed`;
 
 /** @param {import("../types.js").Check} check */
 export function checkText(check) {
@@ -189,20 +200,12 @@ export function refusal(decision, inFlight = false) {
 
 /** @param {GateResult} blocker @returns {[string, string | null]} */
 function causeAndRemedy(blocker) {
+  const cause = blocker.cause ?? blocker.reason;
   if (blocker.policy_ids.length) {
     const rules = `${blocker.policy_ids.length === 1 ? "Rule" : "Rules"} ${blocker.policy_ids.join(", ")}`;
-    return [`${rules}: ${blocker.reason}`, `${asked(blocker)} \`kfm explain ${codeOf("GateDenied")}\` says more.`];
+    return [`${rules}: ${cause}`, `${blocker.remedy ?? remedyOf("GateDenied")} \`kfm explain ${codeOf("GateDenied")}\` says more.`];
   }
-  const lift = /** @type {Record<string, string>} */ (LIFTS)[blocker.gate];
-  const at = lift ? blocker.reason.lastIndexOf(lift) : -1;
-  const cause = at < 0 ? "" : blocker.reason.slice(0, at);
-  return at >= 0 && cause ? [cause.trimEnd(), blocker.reason.slice(at)] : [blocker.reason, null];
-}
-
-/** @param {GateResult} blocker */
-function asked(blocker) {
-  const found = ASKING.exec(blocker.reason);
-  return found ? `Ask a second person with ${found[0]}; once it is approved, run the same command.` : remedyOf("GateDenied");
+  return [cause, blocker.remedy ?? null];
 }
 
 /** @param {string} text */

@@ -122,7 +122,7 @@ const WHY_NOT = /** @type {Record<string, string>} */ ({
     "Its source is declared `idempotent: false`, so nothing tries it again by itself: see what the attempt has done on the outside, then use the same command. " +
     "Where doing it twice does no more harm than doing it once, say `idempotent: true`",
   "needs-approval":
-    "It was approved for this attempt only, so nothing tries it again by itself: ask for another approval with `kfm request --run RUN --rationale TEXT`, then use the same command",
+    "It was approved for this attempt only, so nothing tries it again by itself: ask for another approval with `kfm approvals request --run RUN --rationale TEXT`, then use the same command",
   "retry-after-exceeds-budget": "Upstream asks for more time than the budget has, so it is held as a dead letter; the same command tries again",
   "": "Nothing tries it again by itself, and it is held as a dead letter; the same command tries again",
 });

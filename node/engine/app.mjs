@@ -40,8 +40,8 @@ const QUIET = { phase() {}, advance() {}, done() {} };
 
 /** What the command talks to. */
 export class App {
-  /** @param {Loaded} loaded @param {{readOnly: boolean, version: string, progress?: any, announce?: (line: string) => void, system?: any}} about */
-  constructor(loaded, { readOnly, version, progress = QUIET, announce = () => {}, system = {} }) {
+  /** @param {Loaded} loaded @param {{readOnly: boolean, version: string, progress?: any, announce?: (line: string) => void, warn?: (line: string) => void, system?: any}} about */
+  constructor(loaded, { readOnly, version, progress = QUIET, announce = () => {}, warn = () => {}, system = {} }) {
     this.loaded = loaded;
     this.settings = loaded.settings;
     this.readOnly = readOnly;
@@ -54,6 +54,7 @@ export class App {
     this.state = loaded.resolve(this.settings.state).replace(/\/+$/, "");
     this.progress = progress;
     this.announceTo = announce;
+    this.warnTo = warn;
     this.liveness = new FlockLiveness(`${this.state}/workers`);
     /** @type {((retrying: any) => void) | null} */
     this.hearer = null;
@@ -180,6 +181,7 @@ export class App {
       redact: (/** @type {string} */ text) => loaded.discretion.redact(text),
       leaks: (/** @type {any} */ value) => loaded.discretion.leaks(value),
       announce: (/** @type {string} */ line) => this.announceTo(loaded.discretion.redact(line)),
+      warn: (/** @type {string} */ line) => this.warnTo(loaded.discretion.redact(line)),
       meter: this.meter,
       unitRandom: this.unitRandom,
       readProject: (/** @type {string} */ path) => fs.readFileSync(loaded.resolve(path)),

@@ -46,7 +46,7 @@ export class RunLog {
       writer.write(line);
     } catch (error) {
       if (!isSystemError(error)) throw error;
-      this.kernel.announce(`artifacts: ${name} ends here: ${strerror(error)}`);
+      this.kernel.warn(`artifacts: ${name} ends here: ${strerror(error)}`);
       this.open.delete(name);
     }
   }

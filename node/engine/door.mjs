@@ -10,8 +10,12 @@ import { again, forced, newRun } from "./subject.mjs";
 
 /** @typedef {import("./subject.mjs").Subject} Subject */
 /** @typedef {import("../types.js").Run} Run */
-/** @typedef {{kind: "start" | "restart" | "compare" | "done" | "busy" | "stop", reason: string, revision: number, run: Run | null, governed?: boolean}} Verdict */
+/** @typedef {{kind: "start" | "restart" | "compare" | "done" | "busy" | "stop", code: string, reason: string, revision: number, run: Run | null, governed?: boolean}} Verdict */
 
+/** Why work is opened again or was left: a code for programs, a sentence for readers. @typedef {{code: string, text: string}} Reason */
+
+/** @type {Reason} */
+export const UPSTREAM_CHANGED = { code: "upstream-changed", text: "Upstream has changed." };
 const ROUNDS_MAX = 10;
 
 /** The call was refused, found somebody at work, or could not be decided; the invocation is on record. */
@@ -34,7 +38,7 @@ export function look(ledger, liveness, subject) {
   if (correction !== null && correction !== undefined) {
     const corrected = ledger.runOfCorrection(subject.workBase, correction);
     if (corrected?.status === "success" && !force)
-      return { kind: "done", run: corrected, revision: corrected.revision, reason: `Correction ${correction} was applied as revision ${corrected.revision}.` };
+      return { kind: "done", code: "correction-applied", run: corrected, revision: corrected.revision, reason: `Correction ${correction} was applied as revision ${corrected.revision}.` };
   }
   const nowMs = ledger.nowMs();
   const live =
@@ -46,35 +50,36 @@ export function look(ledger, liveness, subject) {
 
 /** @param {Run | null} run @param {import("../types.js").Trigger} trigger @param {boolean} live @param {number} nowMs @param {any} state @returns {Verdict} */
 export function decide(run, trigger, live, nowMs, state) {
-  if (!run) return { kind: "start", reason: "This work has not been done yet.", revision: 0, run: null };
-  if (run.status === "running" && live) return { kind: "busy", reason: "The same work is running.", revision: 0, run };
-  const next = (/** @type {string} */ why) => /** @type {Verdict} */ ({ kind: "start", run, revision: run.revision + 1, reason: `${why}: revision ${run.revision + 1} opens.` });
-  if (trigger.force) return next("Forced");
-  if (run.dataset_id !== trigger.dataset_id) return next(`The source feeds ${trigger.dataset_id} now, not ${run.dataset_id}`);
-  if (trigger.correction !== null && trigger.correction !== undefined && run.correction !== trigger.correction) return next(`Correction ${trigger.correction}`);
-  if (run.status === "success") return { kind: "compare", run, revision: run.revision, reason: `Done as revision ${run.revision}.` };
+  if (!run) return { kind: "start", code: "first-time", reason: "This work has not been done yet.", revision: 0, run: null };
+  if (run.status === "running" && live) return { kind: "busy", code: "running", reason: "The same work is running.", revision: 0, run };
+  const next = (/** @type {string} */ code, /** @type {string} */ why) => /** @type {Verdict} */ ({ kind: "start", code, run, revision: run.revision + 1, reason: `${why}: revision ${run.revision + 1} opens.` });
+  if (trigger.force) return next("forced", "Forced");
+  if (run.dataset_id !== trigger.dataset_id) return next("dataset-changed", `The source feeds ${trigger.dataset_id} now, not ${run.dataset_id}`);
+  if (trigger.correction !== null && trigger.correction !== undefined && run.correction !== trigger.correction) return next("correction", `Correction ${trigger.correction}`);
+  if (run.status === "success") return { kind: "compare", code: "compared", run, revision: run.revision, reason: `Done as revision ${run.revision}.` };
   return afterFailure(run, trigger, nowMs, state);
 }
 
 /** Within budget freely, past it answered for. @param {Run} run @param {import("../types.js").Trigger} trigger @param {number} nowMs @param {any} state @returns {Verdict} */
 function afterFailure(run, trigger, nowMs, state) {
+  const code = run.status === "failed" ? "attempt-failed" : "attempt-interrupted";
   const why = run.status === "failed" ? `Attempt ${run.attempts} failed with ${run.error_code}.` : `Attempt ${run.attempts} was interrupted.`;
-  if (!isSpent(run, state, nowMs)) return { kind: "restart", run, revision: run.revision, reason: why };
+  if (!isSpent(run, state, nowMs)) return { kind: "restart", code, run, revision: run.revision, reason: why };
   if (trigger.rationale && trigger.ticket && mayBeGranted(run, state))
-    return { kind: "restart", run, revision: run.revision, governed: true, reason: `${why} Retried past its budget by ${trigger.actor} (${trigger.ticket}).` };
+    return { kind: "restart", code: "budget-spent", run, revision: run.revision, governed: true, reason: `${why} Retried past its budget by ${trigger.actor} (${trigger.ticket}).` };
   const used = standing(run, state);
   let spent = `${why} ${used.attempts} attempts since ${rfc3339(used.since_ms)} have used up its budget.`;
   if (!mayBeGranted(run, state)) spent += ` It was granted ${used.grants} times; only a new revision (--force) goes on.`;
-  return { kind: "stop", run, revision: run.revision, reason: spent };
+  return { kind: "stop", code: "budget-spent", run, revision: run.revision, reason: spent };
 }
 
-/** The next revision of work that was done. @param {Run} run @param {string} why @returns {Verdict} */
+/** The next revision of work that was done. @param {Run} run @param {Reason} why @returns {Verdict} */
 export function reopened(run, why) {
-  return { kind: "start", run: null, revision: run.revision + 1, reason: `${why.replace(/\.+$/, "")}: revision ${run.revision + 1} opens.` };
+  return { kind: "start", code: why.code, run: null, revision: run.revision + 1, reason: `${why.text.replace(/\.+$/, "")}: revision ${run.revision + 1} opens.` };
 }
 
-/** @param {Run} run */
-export const unchanged = (run) => `Upstream is unchanged since revision ${run.revision}.`;
+/** @param {Run} run @returns {Reason} */
+export const unchanged = (run) => ({ code: "unchanged", text: `Upstream is unchanged since revision ${run.revision}.` });
 
 /** @param {import("../types.js").Lock} lock */
 function heldBy(lock) {
@@ -87,7 +92,7 @@ function heldBy(lock) {
 // --- one call's way in ---------------------------------------------------------------
 
 export class Door {
-  /** @param {any} kernel @param {{force: boolean, gates: (subject: Subject) => any, fingerprint: () => Promise<string>, unsettled: (run: Run) => string | null, ask: (subject: Subject) => void}} ways */
+  /** @param {any} kernel @param {{force: boolean, gates: (subject: Subject) => any, fingerprint: () => Promise<string>, unsettled: (run: Run) => Reason | null, ask: (subject: Subject) => void}} ways */
   constructor(kernel, ways) {
     this.kernel = kernel;
     this.store = kernel.store;
@@ -122,11 +127,11 @@ export class Door {
     const decision = ways.gates(subject);
     if (!decision.allowed) this.#away(subject, "refused", refusal(decision), { gates: decision.results, halts: decision.halts });
     if (verdict.kind === "stop") this.#away(subject, "refused", new BudgetSpent(verdict.reason), { run: verdict.run });
-    if (verdict.kind === "done") return this.#answered(subject, /** @type {Run} */ (verdict.run), decision, verdict.reason);
+    if (verdict.kind === "done") return this.#answered(subject, /** @type {Run} */ (verdict.run), decision, { code: verdict.code, text: verdict.reason });
     this.#requireProviders(subject, verdict);
     if (verdict.kind === "compare") {
       const run = /** @type {Run} */ (verdict.run);
-      let why = /** @type {string | null} */ ("Upstream has changed.");
+      let why = /** @type {Reason | null} */ (UPSTREAM_CHANGED);
       if ((await this.#compared(subject, run)) === run.fingerprint) why = ways.unsettled(run);
       if (why === null) return this.#answered(subject, run, decision, unchanged(run));
       verdict = reopened(run, why);
@@ -160,7 +165,7 @@ export class Door {
     const nowMs = store.nowMs();
     const seen = verdict.kind === "restart" ? verdict.run : null;
     const run = seen ? again(seen) : newRun(subject, verdict.revision, nowMs);
-    const invocation = this.#invocation(subject, null, run, verdict.reason, decision.results);
+    const invocation = this.#invocation(subject, null, run, verdict.reason, verdict.code, decision.results);
     const known = this.#known(subject, decision.results, run.revision);
     const admitted = store.admit(
       {
@@ -185,17 +190,17 @@ export class Door {
 
   // --- leaving without a run -------------------------------------------------------
 
-  /** @param {Subject} subject @param {Run} run @param {any} decision @param {string} reason */
-  #answered(subject, run, decision, reason) {
-    const invocation = this.#invocation(subject, "noop", run, reason, decision.results);
+  /** @param {Subject} subject @param {Run} run @param {any} decision @param {Reason} why */
+  #answered(subject, run, decision, why) {
+    const invocation = this.#invocation(subject, "noop", run, why.text, why.code, decision.results);
     this.store.recordInvocation(invocation);
-    return { entered: false, subject, run, invocation, reason };
+    return { entered: false, subject, run, invocation, reason: why.text };
   }
 
   /** @param {Subject} subject @param {string} outcome @param {KfmError} error @param {{run?: Run | null, gates?: any[], halts?: boolean}} [more] @returns {never} */
   #away(subject, outcome, error, { run = null, gates = [], halts = false } = {}) {
     const reason = this.kernel.redact(error.message);
-    const invocation = this.#invocation(subject, outcome, run, reason, gates);
+    const invocation = this.#invocation(subject, outcome, run, reason, error.code, gates);
     const kinds = outcome !== "refused" ? [] : halts ? ["gate-refused", "review"] : ["gate-refused"];
     const entries = kinds.map((kind) => this.#entry(kind, subject.dataset.id, subject, { reason, policies: this.kernel.policies.bundleId }));
     // Somebody who found another at work did nothing that needs a witness.
@@ -206,8 +211,8 @@ export class Door {
 
   // --- records ---------------------------------------------------------------------
 
-  /** @param {Subject} subject @param {string | null} outcome @param {Run | null} run @param {string} reason @param {any[]} gates */
-  #invocation(subject, outcome, run, reason, gates) {
+  /** @param {Subject} subject @param {string | null} outcome @param {Run | null} run @param {string} reason @param {string} code @param {any[]} gates */
+  #invocation(subject, outcome, run, reason, code, gates) {
     const { trigger } = subject;
     return {
       invocation_id: this.invocationId,
@@ -223,6 +228,7 @@ export class Door {
       rationale: trigger.rationale,
       ticket: trigger.ticket,
       reason,
+      reason_code: code,
       gates,
     };
   }

@@ -35,18 +35,14 @@ const still = (approval, dataset, workBase) => (approval && approval.digest === 
 function policies(kernel, subject, action, approval, dryRun) {
   const { dataset, trigger } = subject;
   const halted = kernel.ledger.halted(dataset.id);
-  const context = facts(trigger.type, trigger.rationale, trigger.ticket, approval, halted !== null, dryRun);
-  const results = kernel.policies.decide(action, dataset, trigger.actor, context).map((/** @type {any} */ one) => naming(one, subject, halted));
+  const named = {
+    source: subject.source.id,
+    window: `${rfc3339(subject.window.start_ms)}/${rfc3339(subject.window.end_ms)}`,
+    ...(halted ? { held: halted.held_id } : {}),
+  };
+  const context = { ...facts(trigger.type, trigger.rationale, trigger.ticket, approval, halted !== null, dryRun), named };
+  const results = kernel.policies.decide(action, dataset, trigger.actor, context);
   return approval ? [...results, approvalSeen(approval)] : results;
-}
-
-/** A rule speaks of any work; whoever reads a refusal wants the command for this one. @param {any} result @param {Subject} subject @param {any} halted */
-function naming(result, subject, halted) {
-  if (result.allowed || !result.reason.includes("`kfm ")) return result;
-  const window = `${rfc3339(subject.window.start_ms)}/${rfc3339(subject.window.end_ms)}`;
-  let reason = result.reason.replaceAll("`kfm request --source ID --window W ", `\`kfm request --source ${subject.source.id} --window ${window} `);
-  if (halted) reason = reason.replaceAll("`kfm quarantine release ID ", `\`kfm quarantine release ${halted.held_id} `);
-  return { ...result, reason };
 }
 
 /** @param {any} kernel @param {any} dataset @param {boolean} inFlight */

@@ -8,7 +8,7 @@ import { NoopPublisher } from "../publisher/noop.mjs";
 import { makePlan, planText } from "../publisher/plan.mjs";
 import { Trace } from "../publisher/trace.mjs";
 import { RunLog } from "./artifacts.mjs";
-import { look, reopened, unchanged } from "./door.mjs";
+import { UPSTREAM_CHANGED, look, reopened, unchanged } from "./door.mjs";
 import * as gating from "./gating.mjs";
 import { Unrecorded } from "./nodes.mjs";
 import { unsettled } from "./settling.mjs";
@@ -56,8 +56,8 @@ export async function preview(kernel, given, { force, artifactsDir }) {
     const discovered = await work.discover(upstream, subject);
     if (verdict.kind === "compare" && verdict.run) {
       const same = discovered.fingerprint === verdict.run.fingerprint;
-      const why = same ? unsettled(kernel.ledger, subject, verdict.run) : "Upstream has changed.";
-      if (why === null) return report("noop", "unchanged", unchanged(verdict.run), { gates: admission.results });
+      const why = same ? unsettled(kernel.ledger, subject, verdict.run) : UPSTREAM_CHANGED;
+      if (why === null) return report("noop", "unchanged", unchanged(verdict.run).text, { gates: admission.results });
       verdict = reopened(verdict.run, why);
     }
     const { plan, decision, prepared } = await planned(kernel, subject, upstream, discovered, run, log, admission, verdict.revision);
@@ -70,7 +70,7 @@ export async function preview(kernel, given, { force, artifactsDir }) {
     if (decision.allowed) return report("planned", "planned", verdict.reason, facts);
     const error = refusal(decision, true);
     const failedChecks = (prepared.report?.checks ?? []).filter((check) => !check.passed);
-    return report("refused", "blocked", error.message, { error, failedChecks, ...facts });
+    return report("refused", "blocked", error.message, { error, failedChecks, checksMade: prepared.report?.checks.length ?? 0, ...facts });
   } finally {
     log.close();
   }

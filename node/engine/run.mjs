@@ -1,8 +1,9 @@
 /** One call of the updater, from the front door to the last projection. All control flow is here. */
 
-import { BackendUnavailable, Busy, KfmError, LostLease, PlanDrifted, WorkFailed, isA } from "../core/errors.mjs";
-import { refusal } from "../core/gates.mjs";
+import { BackendUnavailable, Busy, KfmError, LostLease, PlanDrifted, WorkFailed, isA, refusingCodes } from "../core/errors.mjs";
+import { combine, refusal } from "../core/gates.mjs";
 import { advise, attended, budgetEndsMs, factsOf, hasOpened, heldRun, judged, kindOf } from "../core/grants.mjs";
+import { runStep } from "../core/next_steps.mjs";
 import { providersOf } from "../core/providers.mjs";
 import { isSystemError, strerror } from "../core/system_errors.mjs";
 import { head as firstChars } from "../core/wording.mjs";
@@ -31,6 +32,7 @@ class Denied extends Error {
     super();
     this.decision = decision;
     this.failedChecks = failedChecks(report);
+    this.checksMade = report?.checks.length ?? 0;
   }
 }
 
@@ -81,7 +83,13 @@ export class Updating {
     } catch (error) {
       if (!(error instanceof TurnedAway)) throw error;
       const [outcome, word] = ending(error.error);
-      return this.#report(outcome, word, kernel.redact(error.error.message), { invocation: error.invocation, run: error.run, error: error.error, gates: error.invocation.gates });
+      return this.#report(outcome, word, kernel.redact(error.error.message), {
+        invocation: error.invocation,
+        run: error.run,
+        error: error.error,
+        nextStep: error.run?.status === "failed" ? this.#nextStep(error.run.run_id, error.invocation.gates) : null,
+        gates: error.invocation.gates,
+      });
     }
     if (!answer.entered) {
       const { invocation, run } = answer;
@@ -153,7 +161,7 @@ export class Updating {
       if (!(isA(report.error, "LostLease"))) log.ledgerRecord(kernel.store.run(run.run_id) ?? run, this.subject, report.outcome);
     } catch (error) {
       if (!isSystemError(error)) throw error;
-      kernel.announce(`artifacts: ${strerror(error)}`); // the ledger has it
+      kernel.warn(`artifacts: ${strerror(error)}`); // the ledger has it
     } finally {
       log.close();
     }
@@ -219,6 +227,7 @@ export class Updating {
         manifest,
         invocation_id: invocation.invocation_id,
         reason: entered.reason,
+        reason_code: invocation.reason_code,
         gates,
         entries: manifest ? [this.#entry("promotion", run.run_id, facts)] : [],
         states: prepared.staged.states,
@@ -277,10 +286,22 @@ export class Updating {
       invocation,
       run: kernel.store.run(run.run_id),
       error,
+      nextStep: isA(error, "LostLease") ? null : this.#nextStep(run.run_id, gates),
       advice: isA(error, "LostLease") ? null : advice,
       gates,
       failedChecks: problem instanceof Denied ? problem.failedChecks : [],
+      checksMade: problem instanceof Denied ? problem.checksMade : 0,
     });
+  }
+
+  /** What a person does next about a run of this call, whose gates these were. @param {string} runId @param {any[]} gates */
+  #nextStep(runId, gates) {
+    const { store } = this.kernel;
+    const run = store.run(runId);
+    if (!run || run.status === "success") return null;
+    const held = store.heldOf(runId);
+    const blocker = refusingCodes().has(run.error_code) ? combine(gates.filter((one) => !one.allowed && !one.overridden)).first_blocker : null;
+    return runStep(run, { state: store.retryState(runId), held, approval: held && store.waitingRelease(held.held_id), blocker, nowMs: store.nowMs() });
   }
 
   /** @param {any} entered @param {KfmError} error @param {any[]} gates @param {RecordedNodes} nodes @param {any} state */

@@ -116,6 +116,16 @@ export class LedgerReader {
     return this.#one("held.halted", { dataset_id }, rows.heldFrom);
   }
 
+  /** What of this run is held, if it is. @param {string} run_id */
+  heldOf(run_id) {
+    return this.#one("held.list", { state: "held", kind: "", dataset_id: "", subject: run_id, row_limit: 1 }, rows.heldFrom);
+  }
+
+  /** The request for a release that waits for an approval. @param {string} held_id */
+  waitingRelease(held_id) {
+    return this.#one("approvals.list", { state: "requested", subject: held_id, row_limit: 1 }, rows.approvalFrom);
+  }
+
   /** Approved wishes about one piece of work. @param {string} subject */
   approvals(subject) {
     return this.session.all("approvals.list", { state: "approved", subject, row_limit: 1000 }).map(rows.approvalFrom);
@@ -238,7 +248,7 @@ export class Ledger extends LedgerReader {
       // Somebody with a lock of another scope promoted between our look and our row.
       if (landed === null) throw new Undo({ answer: "head-moved", sequence: 0 });
     }
-    session.all("invocations.finish", { run_id, invocation_id: request.invocation_id, outcome: "success", reason: rows.storable(request.reason), gates: rows.proseOf(request.gates) });
+    session.all("invocations.finish", { run_id, invocation_id: request.invocation_id, outcome: "success", reason: rows.storable(request.reason), reason_code: request.reason_code, gates: rows.proseOf(request.gates) });
     for (const [state_key, value] of request.states) session.all("states.set", { dataset_id, state_key, value: rows.textOf(value), run_id });
     for (const [event_type, payload] of request.events) session.all("events.append", { run_id, dataset_id, event_type, payload: rows.textOf(payload), emitted_at_ms: nowMs });
     session.all("locks.release", { scope, fence });
@@ -259,7 +269,7 @@ export class Ledger extends LedgerReader {
       session.one("locks.get_for_update", { scope });
       const error_message = rows.storable(request.error_message);
       const landed = session.one("runs.fail", { run_id, fence, end_time_ms: nowMs, error_code: request.error_code, error_message });
-      session.all("invocations.finish", { run_id, invocation_id: request.invocation_id, outcome: request.outcome, reason: error_message, gates: rows.proseOf(request.gates) });
+      session.all("invocations.finish", { run_id, invocation_id: request.invocation_id, outcome: request.outcome, reason: error_message, reason_code: request.error_code, gates: rows.proseOf(request.gates) });
       if (landed === null) return false;
       const run = rows.runFrom(/** @type {any[]} */ (session.one("runs.by_id", { run_id })));
       this.journal.discovered(session, request.fingerprint, request.inputs);

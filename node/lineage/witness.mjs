@@ -274,4 +274,4 @@ function veiled(known, mask) {
 }
 
 /** @param {import("../types.js").GateResult[]} gates @param {Mask} mask */
-const veiledGates = (gates, mask) => gates.map((one) => ({ ...one, reason: "", policy_ids: one.policy_ids.map(mask) }));
+const veiledGates = (gates, mask) => gates.map(({ gate, allowed, policy_ids, overridable, overridden, halts }) => ({ gate, allowed, reason: "", policy_ids: policy_ids.map(mask), overridable, overridden, halts }));

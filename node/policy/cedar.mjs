@@ -6,13 +6,13 @@ import * as fs from "node:fs";
 import { isAbsolute, join } from "node:path";
 import { contract, contractNames, contractText } from "../core/contracts.mjs";
 import { PolicyError } from "../core/errors.mjs";
-import { HALTING_GATES, gateResult } from "../core/gates.mjs";
+import { denied, gateResult } from "../core/gates.mjs";
 import { closest } from "../core/matching.mjs";
 import { strerror } from "../core/system_errors.mjs";
 import { repr, sortedByPoints, words } from "../core/wording.mjs";
 
 /** @typedef {import("../types.js").GateResult} GateResult */
-/** @typedef {{id: string, gate: string, message: string, lift: string, text: string}} Policy */
+/** @typedef {{id: string, gate: string, message: string, lift: string, lift_command: string, text: string}} Policy */
 
 const GATES = ["care", "sovereignty", "licence", "policy"];
 const FILE_BYTES_MAX = 1024 * 1024;
@@ -39,16 +39,16 @@ export class CedarPolicies {
     this.policies = new Map();
     /** @type {Record<string, string>} */
     const set = {};
-    /** @type {Map<string, string>} */
+    /** @type {Map<string, {name: string, line: number}>} */
     const places = new Map();
     for (const [name, text] of [...shipped, ...users])
       for (const [line, statement] of statements(text)) {
         const policy = policyOf(name, line, statement);
-        places.set(policy.id, `${name}:${line}`);
-        if (this.policies.has(policy.id)) throw new PolicyError(`${name}:${line}: there is already a policy ${repr(policy.id)}`);
+        places.set(policy.id, { name, line });
+        if (this.policies.has(policy.id)) throw PolicyError.at(name, line, `there is already a policy ${repr(policy.id)}`);
         this.policies.set(policy.id, policy);
         set[policy.id] = policy.text;
-        if (this.policies.size > POLICIES_MAX) throw new PolicyError(`${name}:${line}: more than ${POLICIES_MAX} policies`);
+        if (this.policies.size > POLICIES_MAX) throw PolicyError.at(name, line, `more than ${POLICIES_MAX} policies`);
       }
     requireValid(schema, set, places);
     this.bundleId = digest([schema, ...shipped.map(([, text]) => text), ...users.map(([, text]) => text)]);
@@ -81,14 +81,14 @@ export class CedarPolicies {
     if (faults.length || (!allowed && !reasons.length)) return unevaluated(faults);
     const decisive = reasons.map((id) => /** @type {Policy} */ (this.policies.get(id)));
     if (allowed) return GATES.map((gate) => allowedBy(gate, decisive));
-    return GATES.map((gate) => forGate(gate, decisive.filter((policy) => policy.gate === gate), dataset));
+    return GATES.map((gate) => forGate(gate, decisive.filter((policy) => policy.gate === gate), dataset, context.named ?? {}));
   }
 }
 
 /** @param {string[]} faults */
 function unevaluated(faults) {
   const detail = faults.join("; ").slice(0, 300) || "no policy permits it";
-  return GATES.map((gate) => denied(gate, [], `The policies could not be evaluated: ${detail}.`));
+  return GATES.map((gate) => denied(gate, "policies-failed", `The policies could not be evaluated: ${detail}.`));
 }
 
 /** @param {any} answer @param {string} name */
@@ -143,7 +143,7 @@ function textOf(path) {
   try {
     return new TextDecoder("utf-8", { fatal: true }).decode(data);
   } catch {
-    throw new PolicyError(`${path}:${data.toString("latin1").split("\n").length}: not UTF-8 text`);
+    throw PolicyError.at(path, data.toString("latin1").split("\n").length, "not UTF-8 text");
   }
 }
 
@@ -175,20 +175,20 @@ function placed(text, start, end) {
 /** @param {string} name @param {number} line @param {string} statement @returns {Policy} */
 function policyOf(name, line, statement) {
   const parts = cedar().policySetTextToParts(statement);
-  if (parts.type !== "success") throw new PolicyError(`${name}:${line + faultLine(statement, parts.errors[0])}: ${parts.errors[0].message}`);
-  if (parts.policy_templates.length) throw new PolicyError(`${name}:${line}: templates (?principal, ?resource) are not supported`);
-  if (parts.policies.length !== 1) throw new PolicyError(`${name}:${line}: a policy is expected`);
+  if (parts.type !== "success") throw PolicyError.at(name, line + faultLine(statement, parts.errors[0]), parts.errors[0].message);
+  if (parts.policy_templates.length) throw PolicyError.at(name, line, "templates (?principal, ?resource) are not supported");
+  if (parts.policies.length !== 1) throw PolicyError.at(name, line, "a policy is expected");
   const body = cedar().policyToJson(statement);
   return described(name, line, body.json.annotations ?? {}, statement.trim());
 }
 
-/** Every policy keeps to the schema. @param {string} schema @param {Record<string, string>} set @param {Map<string, string>} places */
+/** Every policy keeps to the schema. @param {string} schema @param {Record<string, string>} set @param {Map<string, {name: string, line: number}>} places */
 function requireValid(schema, set, places) {
   const verdict = cedar().validate({ schema, policies: { staticPolicies: set }, validationSettings: { mode: "strict" } });
   if (verdict.type !== "success") throw new PolicyError(verdict.errors[0]?.message);
   for (const [id, place] of places) {
     const found = verdict.validationErrors.find((/** @type {any} */ one) => one.policyId === id);
-    if (found) throw new PolicyError(`${place}: ${id}: ${found.error.message.replace(`for policy \`${id}\`, `, "")}`);
+    if (found) throw PolicyError.at(place.name, place.line, `${id}: ${found.error.message.replace(`for policy \`${id}\`, `, "")}`);
   }
 }
 
@@ -201,18 +201,18 @@ function faultLine(statement, problem) {
 /** @param {string} name @param {number} line @param {Record<string, string>} notes @param {string} text @returns {Policy} */
 function described(name, line, notes, text) {
   const id = (notes.id ?? "").trim();
-  if (!id) throw new PolicyError(`${name}:${line}: the policy has no name; write @id("team.rule") before it`);
-  const known = ["id", "gate", "message", "lift"];
+  if (!id) throw PolicyError.at(name, line, `the policy has no name; write @id("team.rule") before it`);
+  const known = ["id", "gate", "message", "lift", "lift_command"];
   for (const word of Object.keys(notes)) {
     const close = known.includes(word) ? null : closest(word, known, 0.7);
-    if (close) throw new PolicyError(`${name}:${line}: ${id}: @${word} is unknown; did you mean @${close}?`);
+    if (close) throw PolicyError.at(name, line, `${id}: @${word} is unknown; did you mean @${close}?`);
   }
   const gate = notes.gate || "policy";
   if (!GATES.includes(gate)) {
     const close = closest(gate, GATES);
-    throw new PolicyError(`${name}:${line}: ${id}: there is no gate ${repr(gate)}${close ? `; did you mean ${repr(close)}?` : `; there are ${GATES.join(", ")}`}`);
+    throw PolicyError.at(name, line, `${id}: there is no gate ${repr(gate)}${close ? `; did you mean ${repr(close)}?` : `; there are ${GATES.join(", ")}`}`);
   }
-  return { id, gate, message: notes.message || `The policy ${id} forbids it.`, lift: notes.lift || "Whoever keeps the policies can change it.", text };
+  return { id, gate, message: notes.message || `The policy ${id} forbids it.`, lift: notes.lift || "Whoever keeps the policies can change it.", lift_command: notes.lift_command || "", text };
 }
 
 // --- deciding ------------------------------------------------------------------------
@@ -258,22 +258,23 @@ function allowedBy(gate, permits) {
   return gateResult(gate, true, `No ${gate} rule stands in the way.`, { policy_ids: gate === "policy" ? permits.map((one) => one.id) : [] });
 }
 
-/** @param {string} gate @param {string[]} policy_ids @param {string} reason */
-function denied(gate, policy_ids, reason) {
-  return gateResult(gate, false, reason, { policy_ids, halts: HALTING_GATES.has(gate) });
-}
-
-/** @param {string} gate @param {Policy[]} forbids @param {any} dataset */
-function forGate(gate, forbids, dataset) {
+/** @param {string} gate @param {Policy[]} forbids @param {any} dataset @param {Record<string, string>} named */
+function forGate(gate, forbids, dataset, named) {
   const first = forbids[0];
   if (!first) return allowedBy(gate, []);
-  let reason = `${dataset.id}: ${stop(first.message)} ${stop(first.lift)}`;
+  let cause = stop(first.message);
   if (gate === "licence" && dataset.rights) {
     const found = licence(dataset.rights.license);
-    if (found.nearest) reason += ` It says ${repr(found.id)}; did you mean ${repr(found.nearest)}?`;
+    if (found.nearest) cause += ` It says ${repr(found.id)}; did you mean ${repr(found.nearest)}?`;
   }
-  if (forbids.length > 1) reason += ` Also forbidden by ${forbids.slice(1).map((one) => one.id).join(", ")}.`;
-  return denied(gate, forbids.map((one) => one.id), reason);
+  if (forbids.length > 1) cause += ` Also forbidden by ${forbids.slice(1).map((one) => one.id).join(", ")}.`;
+  const command = filled(first.lift_command, { source: "ID", window: "W", held: "ID", ...named });
+  return denied(gate, "rule", cause, { policy_ids: forbids.map((one) => one.id), remedy: stop(filled(first.lift, { command })), ...(command ? { command } : {}) });
+}
+
+/** Only what is known by name is filled in: a policy's text may hold any other brace. @param {string} template @param {Record<string, string>} values */
+function filled(template, values) {
+  return Object.entries(values).reduce((text, [name, value]) => text.replaceAll(`{${name}}`, () => value), template);
 }
 
 /** @param {string} text */

@@ -118,13 +118,19 @@ const FAMILIES = {
     return { content, hash: audit.linkHash(given.previous, given.number, content) };
   },
   gates: (given) => {
-    if (given.call === "switch") return gates.switchGate(given.switches, given.dataset_id, given.domain, given.in_flight);
-    if (given.call === "freeze") return gates.freezeGate(given.freezes, given.dataset_id, given.domain, given.now_ms);
-    if (given.call === "rights") return gates.rightsGate(given.dataset);
-    if (given.call === "contract") return gates.contractGate(given.report);
-    return gates.combine(given.results.map((/** @type {any} */ one) => gates.gateResult(one.gate, one.allowed, one.reason, one)), given.force);
+    const { code, cause, remedy, command, until_ms, ...rest } = /** @type {any} */ (gateAnswer(given));
+    return rest;
   },
 };
+
+/** @param {any} given */
+function gateAnswer(given) {
+  if (given.call === "switch") return gates.switchGate(given.switches, given.dataset_id, given.domain, given.in_flight);
+  if (given.call === "freeze") return gates.freezeGate(given.freezes, given.dataset_id, given.domain, given.now_ms);
+  if (given.call === "rights") return gates.rightsGate(given.dataset);
+  if (given.call === "contract") return gates.contractGate(given.report);
+  return gates.combine(given.results.map((/** @type {any} */ one) => gates.gateResult(one.gate, one.allowed, one.reason, one)), given.force);
+}
 
 /** UTF-8 of a text whose half surrogate pairs are kept, as Python's surrogatepass does. @param {string} text */
 function surrogatepass(text) {

@@ -14,15 +14,7 @@ from kfm.model.records import Window
 from kfm.model.roles import Identity, Role, decide, refusal_entry, who_could
 from kfm.model.settings import SourceSettings, Target
 from kfm.runs.kernel import ProjectionReport, RunReport, RunRequest
-from kfm.system import (
-    FlockLiveness,
-    LeaseHeartbeat,
-    PosixFiles,
-    ProcessMeter,
-    SystemClock,
-    SystemIds,
-    SystemRng,
-)
+from kfm.system import FlockLiveness, PosixFiles, ProcessMeter, SystemClock, SystemIds, SystemRng
 
 if TYPE_CHECKING:
     from kfm.calls.shared_breakers import SharedBreakers
@@ -85,7 +77,6 @@ class Adapters:
         self.files = PosixFiles()
         self.state = loaded.resolve(self.settings.state).rstrip("/")
         self.progress = progress or Quiet()
-        self.announce: Callable[[str], None] = lambda _line: None
         self._hearer: Callable[[Retrying], None] | None = None
         self._leave_calls: Callable[[], None] = lambda: None
         self._herald: IncidentRenderer | None = None
@@ -171,9 +162,6 @@ class Adapters:
 
         return WatchedObjects(objects, needles(secrets))
 
-    def _tell(self, line: str) -> None:
-        self.announce(self.loaded.discretion(line))
-
     def _discreet(self, text: str | None) -> str | None:
         """What a person gave us to keep, without secrets."""
         return text and self.loaded.discretion.said(text)
@@ -221,10 +209,14 @@ class Adapters:
 
     @cached_property
     def _guard(self) -> Guard:
-        from kfm.calls.guard import guarded, retry_text
+        import logging
+
+        from kfm.calls.guard import guarded, retry_fields, retry_text
+
+        logger = logging.getLogger(__name__)
 
         def told(retrying: Retrying) -> None:
-            self._tell(retry_text(retrying))
+            logger.info("%s", retry_text(retrying), extra=retry_fields(retrying))
             if self._hearer is not None:
                 self._hearer(retrying)
 
@@ -288,7 +280,6 @@ class Adapters:
             service=named.service,
             environment=self.settings.environment,
             instance=self.ids.new(),
-            announce=lambda line: self.announce(line),
         )
 
     @cached_property
@@ -300,7 +291,10 @@ class Adapters:
     @cached_property
     def kernel(self) -> Kernel:
         from kfm.runs.kernel import Kernel
+        from kfm.system import LeaseHeartbeat
+        from kfm.telemetry.log_records import install
 
+        install(self.loaded.discretion)
         return Kernel(
             settings=self.settings,
             ledger=self.ledger,
@@ -320,8 +314,7 @@ class Adapters:
             read_project=self._read,
             load_pipeline=self._pipeline,
             runs_folder=f"{self.state}/runs",
-            heart=None if self.read_only else LeaseHeartbeat(self._own_store, self._tell),
-            announce=self._tell,
+            heart=None if self.read_only else LeaseHeartbeat(self._own_store),
             redact=self.loaded.discretion,
             meter=ProcessMeter(),
             telemetry=self.telemetry,
@@ -338,7 +331,7 @@ class Adapters:
     def _timetable(self) -> Timetable:
         from kfm.service.scheduler import Timetable
 
-        return Timetable(self.loaded, self.ledger, self.clock, self._tell)
+        return Timetable(self.loaded, self.ledger, self.clock)
 
     def signs(self) -> FarSigns:
         """Asks about what is far away as sources do, with the same patience and the same credentials."""
@@ -486,7 +479,7 @@ class App(Adapters):
         from kfm.runs.failures import sweep
         from kfm.runs.target_updates import project
 
-        sweep(self.kernel.store, self.liveness, self._tell)
+        sweep(self.kernel.store, self.liveness)
         return project(self.kernel, everything=everything)
 
     def export_runs(self, runs: Sequence[Run], path: str) -> None:
@@ -608,6 +601,12 @@ class App(Adapters):
             leave_provenance(self, report.run.run_id, report.artifacts_dir)
 
 
+def require_access(loaded: Loaded, role: Role, what: str) -> None:
+    """RoleMissing, where people have roles and this one is needed; a refusal is recorded in the ledger."""
+    if loaded.settings.people and (role != "read" or shown_token() is not None):
+        require(loaded, role, what, lambda: App(loaded, read_only=False, progress=None))
+
+
 @contextmanager
 def open_app(
     loaded: Loaded,
@@ -618,9 +617,7 @@ def open_app(
     what: str = "This",
 ) -> Iterator[App]:
     """The application, for somebody who may: whatever can change something needs a role that says so."""
-    needed: Role = role or ("read" if read_only else "operate")
-    if loaded.settings.people and (needed != "read" or shown_token() is not None):
-        require(loaded, needed, what, lambda: App(loaded, read_only=False, progress=None))
+    require_access(loaded, role or ("read" if read_only else "operate"), what)
     app = App(loaded, read_only=read_only, progress=progress)
     try:
         yield app

@@ -55,6 +55,7 @@ from kfm.model.transactions import (
     Promote,
     Promoted,
     Reaped,
+    Reject,
     Step,
 )
 from kfm.model.units import (
@@ -669,6 +670,9 @@ class Store(LedgerReader, Protocol):
     def request_approval(self, approval: Approval, entry: GovernanceEntry) -> None: ...
     def approve(self, request: Approve) -> Approved:
         """Approve and carry out; not if it is not as it was asked for, or somebody is at work on it."""
+
+    def reject(self, request: Reject) -> bool:
+        """Reject what was asked for; False if it was decided on meanwhile, or is the asker's own."""
 
     def branch_store(self) -> BranchStore: ...
     def units(self) -> Wal: ...

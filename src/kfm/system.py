@@ -6,6 +6,7 @@ import contextlib
 import contextvars
 import errno
 import fcntl
+import logging
 import os
 import re
 import resource
@@ -347,12 +348,14 @@ class FlockLiveness:
         self._held = {}
 
 
+logger = logging.getLogger(__name__)
+
+
 class LeaseHeartbeat:
     """Renews a lease from a thread with a connection of its own."""
 
-    def __init__(self, open_own_store: Callable[[], Store], announce: Callable[[str], None]) -> None:
+    def __init__(self, open_own_store: Callable[[], Store]) -> None:
         self._open = open_own_store
-        self._announce = announce
 
     def start(self, beat: Callable[[Store], None], interval_ms: int) -> Callable[[], None]:
         stop = threading.Event()
@@ -364,8 +367,9 @@ class LeaseHeartbeat:
                 try:
                     store = store or self._open()
                     beat(store)
+                    logger.debug("heartbeat: the lease is renewed")
                 except Exception as error:  # noqa: BLE001
-                    self._announce(f"heartbeat: {error}")
+                    logger.warning("heartbeat: %s", error)
                     store = None
             if store is not None:
                 store.close()

@@ -1,1 +1,5 @@
-"""The updater under its documented names. Everything here is a thin way into `kfm`."""
+"""The updater under its documented names: thin modules over `kfm`.
+
+It is a module of the distribution kfm-kernel. The distribution called `updater` on the public package index
+is another project; `kfm doctor` says so if it is installed here and shadows this one.
+"""

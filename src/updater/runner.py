@@ -11,6 +11,7 @@ from kfm.cli.main import COMMANDS, SETTINGS, LazyGroup, run_command_line
 
 class RunnerGroup(LazyGroup):
     table = {"run": COMMANDS["run"]}
+    older: dict[str, str] = {}
 
 
 @click.group(cls=RunnerGroup, context_settings=SETTINGS, no_args_is_help=True)

@@ -151,10 +151,19 @@ def test_commands_of_the_image_are_shell() -> None:
 def test_the_image_installs_pinned_wheels_only() -> None:
     """Whatever is fetched while the image is built has its hash in this repository; none of it is built."""
     installs = [part for command in _all("RUN") for part in command.split("&&") if " pip" in part]
-    assert len(installs) == 3
+    assert len(installs) == 4
     for install in installs:
         pinned = "--require-hashes" in install and "--only-binary :all:" in install
         assert pinned or "--no-index --no-deps" in install, install
+
+
+def test_the_image_has_both_distributions() -> None:
+    """kfm-kernel needs kfm-lint of the same commit: both are built, and all that was built is installed."""
+    parts = [part.strip() for command in _all("RUN") for part in command.split("&&")]
+    (build,) = [part for part in parts if " pip wheel " in part]
+    assert build.split()[-2:] == ["./src/kfm_lint", "."]
+    assert "--no-build-isolation --wheel-dir dist " in build
+    assert any(part.endswith("--no-index --no-deps dist/*.whl") for part in parts)
 
 
 def test_the_service_is_pinned_with_what_it_may_need() -> None:

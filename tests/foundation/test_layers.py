@@ -20,6 +20,7 @@ BREACHES = {
     "sources/breach.py": ("import kfm.engine\n", "Adapters know ports and core only"),
     "policy/breach.py": ("import kfm.objects\n", "Adapters do not know each other"),
     "calls/breach.py": ("import updater\n", "kfm does not know its façade"),
+    "../kfm_lint/breach.py": ("import kfm.core\n", "The linter is a distribution of its own"),
 }
 
 

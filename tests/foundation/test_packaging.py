@@ -7,8 +7,11 @@ import os
 import re
 import subprocess
 import sys
+import sysconfig
 import tomllib
+import venv
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +19,14 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[2]
 BASE_BYTES_MAX = 60_000_000
+UNBOUNDED = """\
+while True:
+    try:
+        save()
+        break
+    except Exception:
+        pass
+"""
 
 
 def _pinned(name: str) -> list[Requirement]:
@@ -71,17 +82,36 @@ def test_every_direct_dependency_is_pinned() -> None:
     """A dependency added to pyproject.toml is in the compiled file, too."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     direct = {Requirement(text).name.replace(".", "-") for text in project["dependencies"]}
+    direct.remove("kfm-lint")  # ours, installed from this repository
     assert direct <= {requirement.name for requirement in _pinned("base")}
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
-    out = tmp_path_factory.mktemp("dist")
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(out)]
-    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+def _built(folder: Path, out: Path) -> Path:
+    command = [sys.executable, "-P", "-m", "hatchling", "build", "-t", "wheel", "-d", str(out)]
+    built = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
     assert built.returncode == 0, built.stderr
-    (path,) = out.glob("kfm-*.whl")
-    return zipfile.ZipFile(path)
+    (path,) = out.glob("*.whl")
+    return path
+
+
+@pytest.fixture(scope="module")
+def kernel_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return _built(ROOT, tmp_path_factory.mktemp("kernel"))
+
+
+@pytest.fixture(scope="module")
+def lint_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return _built(ROOT / "src" / "kfm_lint", tmp_path_factory.mktemp("lint"))
+
+
+@pytest.fixture(scope="module")
+def wheel(kernel_wheel: Path) -> zipfile.ZipFile:
+    return zipfile.ZipFile(kernel_wheel)
+
+
+def _metadata(wheel: zipfile.ZipFile) -> str:
+    (info,) = {name.split("/")[0] for name in wheel.namelist() if ".dist-info/" in name}
+    return wheel.read(f"{info}/METADATA").decode()
 
 
 def test_wheel_ships_types_contracts_and_facade(wheel: zipfile.ZipFile) -> None:
@@ -94,6 +124,7 @@ def test_wheel_ships_types_contracts_and_facade(wheel: zipfile.ZipFile) -> None:
         assert expected <= names
     assert "kfm/py.typed" in names
     assert any(name.startswith("kfm/contracts/") for name in names)
+    assert not any(name.startswith("kfm_lint/") for name in names)
     assert not any(name.endswith((".pyc", ".db")) or "/.kfm/" in name for name in names)
 
 
@@ -107,6 +138,169 @@ def test_wheel_metadata_names_command_and_licence(wheel: zipfile.ZipFile) -> Non
     assert "Requires-Dist: psycopg[binary]" in metadata
 
 
+def test_the_distribution_has_a_name_of_its_own(kernel_wheel: Path, wheel: zipfile.ZipFile) -> None:
+    """`kfm` on the public index is another project: ours is kfm-kernel, and its page says so."""
+    assert kernel_wheel.name.startswith("kfm_kernel-")
+    metadata = _metadata(wheel)
+    assert "\nName: kfm-kernel\n" in metadata
+    described = " ".join(metadata.partition("\n\n")[2].split())
+    for sentence in (
+        "The distribution is called `kfm-kernel`",
+        "`kfm` on the public package index is another project",
+        "`updater` there is another project, too",
+    ):
+        assert sentence in described
+
+
+def test_the_linter_is_a_wheel_of_its_own(lint_wheel: Path, wheel: zipfile.ZipFile) -> None:
+    """kfm-lint has its package, a licence, its command and the flake8 plugin, and needs nothing."""
+    archive = zipfile.ZipFile(lint_wheel)
+    assert lint_wheel.name.startswith("kfm_lint-")
+    names = archive.namelist()
+    (info,) = {name.split("/")[0] for name in names if ".dist-info/" in name}
+    folder = ROOT / "src" / "kfm_lint"
+    modules = {f"kfm_lint/{path.name}" for path in [*folder.glob("*.py"), folder / "py.typed"]}
+    assert {name for name in names if not name.startswith(info)} == modules
+    metadata = _metadata(archive)
+    assert "Requires-Dist" not in metadata
+    assert "License-Expression: MIT" in metadata
+    points = archive.read(f"{info}/entry_points.txt").decode()
+    assert "kfm-lint = kfm_lint.command:main" in points
+    assert "KFM = kfm_lint.flake8:Plugin" in points
+    assert (folder / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
+    assert "flake8" not in wheel.read(f"{_info(wheel)}/entry_points.txt").decode()
+
+
+def _info(wheel: zipfile.ZipFile) -> str:
+    (info,) = {name.split("/")[0] for name in wheel.namelist() if ".dist-info/" in name}
+    return info
+
+
+def test_both_wheels_have_one_version(lint_wheel: Path, wheel: zipfile.ZipFile) -> None:
+    """They are built together, and kfm-kernel asks for exactly its own kfm-lint."""
+    import kfm
+    import kfm_lint
+
+    assert kfm.__version__ == kfm_lint.__version__
+    assert f"\nRequires-Dist: kfm-lint=={kfm_lint.__version__}\n" in _metadata(wheel)
+    assert lint_wheel.name.split("-")[1] == kfm.__version__
+
+
+FOREIGN = re.compile(
+    r"pip install [^\n`|&;]*?(?<![\w./-])kfm(?=[\s'\"\[=<>`,.)]|$)"
+    r"|(?<![\w-])kfm\\?\[(?:aws|delta|dev|lakefs|lineage|objects|otel|parquet|postgres|progress|serve|\{)"
+    r"|metadata\.version\(.kfm.\)",
+    re.MULTILINE,
+)
+
+
+def _texts() -> Iterator[Path]:
+    for name in ("README.md", "CONTRIBUTING.md", "Makefile", "pyproject.toml"):
+        yield ROOT / name
+    for folder in (
+        "src",
+        "docs",
+        "deploy",
+        "examples",
+        "requirements",
+        "tools",
+        "tests",
+        "bench",
+        "node",
+        ".ci",
+    ):
+        for path in (ROOT / folder).rglob("*"):
+            if path.is_file() and not {"node_modules", "__pycache__"} & set(path.parts):
+                yield path
+
+
+def test_no_install_line_names_another_project() -> None:
+    """Whatever is printed, exported or documented installs kfm-kernel or kfm-lint, never a stranger's kfm."""
+    found = {}
+    seen = 0
+    for path in _texts():
+        text = path.read_bytes().decode("utf-8", "replace")
+        seen += "pip install" in text
+        if path != Path(__file__) and (match := FOREIGN.search(text)):
+            found[str(path.relative_to(ROOT))] = match.group()
+    assert found == {}
+    assert seen > 20
+
+
+@pytest.mark.parametrize(
+    ("line", "is_foreign"),
+    [
+        ("      - run: pip install kfm", True),
+        ("remedy=\"pip install 'kfm[serve]'\"", True),
+        ("needs boto3: install kfm[aws].", True),
+        ("pip install --upgrade kfm==1.0", True),
+        ("importlib.metadata.version('kfm')", True),
+        ("      - run: pip install kfm-kernel", False),
+        ("pip install 'kfm-kernel[serve]', or leave it", False),
+        ("pip uninstall kfm, then pip install --force-reinstall --no-deps kfm-kernel", False),
+        ("sudo /opt/kfm/bin/pip install --no-index --no-deps dist/kfm_*.whl", False),
+    ],
+)
+def test_foreign_install_lines_are_recognised(line: str, is_foreign: bool) -> None:
+    """The search above finds what it should, and nothing else."""
+    assert bool(FOREIGN.search(line)) is is_foreign
+
+
+def _environment(folder: Path, *wheels: Path) -> Path:
+    """A clean environment with these wheels and nothing else; its folder of commands."""
+    venv.create(folder, with_pip=False)
+    uv = Path(sys.executable).with_name("uv")
+    command = [str(uv), "pip", "install", "--quiet", "--offline", "--no-index", "--no-deps"]
+    command += ["--python", str(folder / "bin" / "python"), *map(str, wheels)]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 0, ran.stderr
+    return folder / "bin"
+
+
+def _run(*command: str | Path, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    return subprocess.run(
+        [str(part) for part in command],
+        cwd=cwd,
+        env=clean | variables,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def test_the_linter_runs_alone(tmp_path: Path, lint_wheel: Path) -> None:
+    """In an environment that has nothing else, the command finds what it should."""
+    commands = _environment(tmp_path / "venv", lint_wheel)
+    (tmp_path / "bad.py").write_text(
+        "while True:\n    try:\n        save()\n        break\n    except Exception:\n        pass\n"
+    )
+    ran = _run(commands / "kfm-lint", "--format", "concise", "--all", "bad.py", cwd=tmp_path)
+    assert (ran.returncode, ran.stderr) == (1, f"{ran.stdout.count(chr(10))} findings in 1 file\n")
+    assert "bad.py:1:7: KFM101 " in ran.stdout
+    assert not (commands / "kfm").exists()
+
+
+def test_both_wheels_run_together(tmp_path: Path, kernel_wheel: Path, lint_wheel: Path) -> None:
+    """Installed side by side, `kfm` runs and `kfm lint` finds the linter."""
+    commands = _environment(tmp_path / "venv", kernel_wheel, lint_wheel)
+    (packages,) = (tmp_path / "venv" / "lib").glob("python3*/site-packages")
+    # What kfm needs is taken from here; files of paths in that folder are not read, so kfm itself is not.
+    (packages / "needed.pth").write_text(
+        f"{sysconfig.get_path('purelib')}\n{sysconfig.get_path('platlib')}\n"
+    )
+    ran = _run(
+        commands / "python",
+        "-c",
+        "import kfm, kfm_lint; print(kfm.__file__, kfm_lint.__file__)",
+        cwd=tmp_path,
+    )
+    assert ran.stdout.split() == [str(packages / name / "__init__.py") for name in ("kfm", "kfm_lint")]
+    (tmp_path / "good.py").write_text("x = 1\n")
+    ran = _run(commands / "kfm", "lint", "good.py", cwd=tmp_path, HOME=str(tmp_path))
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "0 findings in 1 file\n")
+
+
 @pytest.mark.req("CLI-1")
 def test_module_and_command_are_the_same() -> None:
     """`python -m kfm` answers as `kfm` does."""
@@ -116,7 +310,7 @@ def test_module_and_command_are_the_same() -> None:
     by_command = subprocess.run(
         [str(Path(sys.executable).with_name("kfm")), "--version"], capture_output=True, text=True, timeout=30
     )
-    assert by_module.stdout == by_command.stdout == f"kfm {importlib.metadata.version('kfm')}\n"
+    assert by_module.stdout == by_command.stdout == f"kfm {importlib.metadata.version('kfm-kernel')}\n"
 
 
 def test_asking_for_the_version_imports_nothing_heavy() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from typing import Any
+from urllib.parse import quote_plus
 
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
@@ -15,7 +16,7 @@ from kfm.nodd.dataset_registry import built_in, load_registry
 from kfm.nodd.grammar import Dataset, escaped, item_id, read
 from kfm.nodd.messages.records import Arrival, line, parse, parse_key
 from kfm.nodd.messages.refusals import IGNORED, REFUSED, SUSPECT, RecordRefusal
-from kfm.nodd.object_keys import decode_key, encode_key
+from kfm.nodd.object_keys import decode_key
 from tests.nodd_keys import alike, fields_of
 
 NOW_MS = 1_790_000_000_000
@@ -88,7 +89,7 @@ def test_escaped_keys_do_not_collide(one: str, other: str) -> None:
 @settings(deadline=None)
 def test_keys_survive_their_encoding(key: str) -> None:
     """What S3 encodes is decoded to the same key."""
-    assert decode_key(encode_key(key)) == key
+    assert decode_key(quote_plus(key, safe="/")) == key
 
 
 @given(st.text("%+0aFg ", max_size=12))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import tempfile
 from pathlib import Path
 
@@ -36,13 +37,25 @@ VALUE = st.recursive(
 )
 
 
+class Told(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__()
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.append(record.getMessage())
+
+
 @given(
     steps=st.lists(st.tuples(TEXT, TEXT, st.dictionaries(TEXT, VALUE, max_size=3)), min_size=1, max_size=4)
 )
 @settings(max_examples=150, deadline=None)
 def test_each_line_is_one_object_and_tells_no_secret(steps):
     """Every step gives exactly one line, every line is one JSON object, and no secret is in it."""
-    said: list[str] = []
+    told = Told()
+    logger = logging.getLogger(RunLog.__module__)
+    logger.addHandler(told)
+    logger.setLevel(logging.INFO)
     with tempfile.TemporaryDirectory() as folder:
         log = RunLog(
             PosixFiles(),
@@ -51,7 +64,6 @@ def test_each_line_is_one_object_and_tells_no_secret(steps):
             "0a1b2c3d-0000-8000-8000-000000000001",
             1,
             dry_run=False,
-            announce=said.append,
             redact=Discretion(lambda: [SECRET]),
         )
         for phase, message, facts in steps:
@@ -66,5 +78,7 @@ def test_each_line_is_one_object_and_tells_no_secret(steps):
             assert all(isinstance(json.loads(line.decode("utf-8")), dict) for line in lines)
             assert SECRET.encode() not in data
             assert SECRET.encode().hex().encode() not in data
-    assert len(said) == len(steps)
-    assert not any(SECRET in line for line in said)
+    logger.removeHandler(told)
+    logger.setLevel(logging.NOTSET)
+    assert len(told.messages) == len(steps)
+    assert not any(SECRET in line for line in told.messages)

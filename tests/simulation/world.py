@@ -26,8 +26,8 @@ from kfm.runs import gc
 from kfm.runs.kernel import Kernel
 from kfm.runs.target_updates import project
 from kfm.sources.joint import SyncSource
-from kfm.telemetry.recording import Recording
 from tests.power import FolderNode
+from tests.recording import Recording
 from tests.simulation.actions import SCOPES, Actions
 from tests.simulation.adapters import (
     SimBucket,

@@ -15,8 +15,8 @@ from kfm.model.retry import (
     decide_retry,
     policy_for,
     run_delay_ms,
-    unit_fate,
 )
+from kfm.model.retry_budgets import fate_of
 from tools.vector_cases.shape import Case, Family
 
 HAND = "by hand"
@@ -100,7 +100,15 @@ def _decision(given: dict[str, Any]) -> Any:
         return budget_state(given["attempts"], given["first_attempt_ms"], given["now_ms"], policy)
     assert kind is not None
     if given["ask"] == "unit":
-        return unit_fate(kind, given["grant_attempts"], given["grants"], policy_for("upstream-event"))
+        outlook = fate_of(
+            kind,
+            grants=given["grants"],
+            grant_attempts=given["grant_attempts"],
+            granted_at_ms=0,
+            now_ms=0,
+            unit_random=0.5,
+        )
+        return "dead-letter" if outlook.fate == "spent" else outlook.fate
     after_ms = given.get("retry_after_ms")
     if given["ask"] == "call":
         decided = decide_call_retry(

@@ -339,7 +339,7 @@ NAMES = (*TEXTS, "recorded_at", *COUNTS, *EXTRAS, "reverted")
 
 def extra_missing() -> ExtraMissing:
     return ExtraMissing(
-        "Run-state in a Delta table needs the extra `delta`.", remedy="pip install 'kfm[delta]'"
+        "Run-state in a Delta table needs the extra `delta`.", remedy="pip install 'kfm-kernel[delta]'"
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import importlib
+import logging
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -66,7 +67,7 @@ class Client:
                 self._sdk = importlib.import_module("lakefs_sdk")
             except ModuleNotFoundError:
                 raise ExtraMissing(
-                    "lakeFS needs the package lakefs-sdk.", remedy="pip install 'kfm[lakefs]'"
+                    "lakeFS needs the package lakefs-sdk.", remedy="pip install 'kfm-kernel[lakefs]'"
                 ) from None
             settings = self._sdk.Configuration(
                 host=self._base, username=self._keys[0], password=self._keys[1]
@@ -207,6 +208,9 @@ def _reason(error: Exception) -> str:
     return " ".join((text.rpartition(": ")[2] or type(error).__name__).split())[:SAID_CHARS_MAX]
 
 
+logger = logging.getLogger(__name__)
+
+
 def open_branches(
     loaded: Loaded,
     objects: Objects,
@@ -215,12 +219,11 @@ def open_branches(
     clock: Clock,
     ids: Ids,
     rng: Rng,
-    announce: Callable[[str], None] = lambda _line: None,
 ) -> LakefsBranches:
     """`store` is the ledger: who changed which ref, and why, is told there."""
     from kfm.branches_remote.lakefs_branches import LakefsBranches
 
-    client = _client(loaded, _guard(loaded, clock, rng, announce))
+    client = _client(loaded, _guard(loaded, clock, rng))
     return LakefsBranches(
         client,
         objects,
@@ -258,11 +261,11 @@ def _client(loaded: Loaded, guard: Guard) -> Client:
     )
 
 
-def _guard(loaded: Loaded, clock: Clock, rng: Rng, announce: Callable[[str], None]) -> Guard:
-    from kfm.calls.guard import guarded, retry_text
+def _guard(loaded: Loaded, clock: Clock, rng: Rng) -> Guard:
+    from kfm.calls.guard import guarded, retry_fields, retry_text
 
     def told(retrying: Retrying) -> None:
-        announce(loaded.discretion.hide(retry_text(retrying)))
+        logger.info("%s", retry_text(retrying), extra=retry_fields(retrying))
 
     timeout_ms = loaded.settings.limits.call_timeout_ms
     return partial(guarded, clock=clock, rng=rng, timeout_ms=timeout_ms, on_retry=told)

@@ -104,6 +104,19 @@ def retry_text(retrying: ports.Retrying) -> str:
     return f"{said} Attempt {retrying.attempt} failed; the next in {retrying.delay_ms / 1000:.1f} s."
 
 
+def retry_fields(retrying: ports.Retrying) -> dict[str, object]:
+    """What a log record of a retry can be found by."""
+    error = retrying.error
+    code, facts = (error.code, error.facts) if isinstance(error, KfmError) else (None, {})
+    return {
+        "provider": facts.get("provider"),
+        "call_attempt": retrying.attempt,
+        "delay_ms": retrying.delay_ms,
+        "error_class": retrying.error_class,
+        "code": code,
+    }
+
+
 def _left_ms(timeout_ms: int, clock: Clock, deadline_ms: int | None) -> int:
     return timeout_ms if deadline_ms is None else max(1, min(timeout_ms, deadline_ms - clock.monotonic_ms()))
 

@@ -1,4 +1,4 @@
-"""`kfm approve`: the second person's yes."""
+"""`kfm approvals approve`, also as `kfm approve`: the second person's yes."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from kfm.model.errors import RationaleRequired, UsageError
 from kfm.model.quarantine import Approval
 from kfm.model.wording import moment
 from kfm.ports import LedgerReader
+from kfm.reports.lookup import SHOWN_CHARS_MAX, Sought, only
 from kfm.reports.quarantine import approval_document, held_document, is_open
 
 OPEN_MAX = 1000
+REMEDY = "`kfm approvals list` lists those that are open."
 BEGINNING_MIN = 8  # characters: nobody agrees by a slip of the finger
 
 
@@ -23,22 +25,17 @@ BEGINNING_MIN = 8  # characters: nobody agrees by a slip of the finger
 @click.option("--rationale", metavar="TEXT", help="Why you agree. Required.")
 @session_options
 def command(session: CommandSession, request_id: str | None, actor: str | None, rationale: str | None) -> int:
-    """Approve what somebody else has asked for, and carry it out.
+    """The older spelling of `kfm approvals approve`; without REQUEST, of `kfm approvals list`."""
+    return list_open(session) if request_id is None else agree(session, request_id, actor, rationale)
 
-    Without REQUEST: list what waits for an approval. The approver is whoever `kfm whoami` shows, and never
-    the person that asked, under whatever name; --actor does not change that. Where people have roles, the
-    approver needs the role approve. An approval is for what was asked for as it was then: if that has
-    changed, or was approved already, it is refused. REQUEST is the id in that list, or of what waits for it
-    (`kfm requests list --state awaiting-approval`); the beginning of one will do.
-    """
-    if request_id is None:
-        return _list(session)
+
+def agree(session: CommandSession, request_id: str, actor: str | None, rationale: str | None) -> int:
     if not (rationale or "").strip():
         raise RationaleRequired("An approval is given with --rationale TEXT.")
     from kfm.service.approvals import approve
 
     with session.app(role="approve") as app:
-        approval = _meant(app.ledger, request_id)
+        approval = meant(app.ledger, request_id)
         held = approve(
             app,
             approval,
@@ -66,7 +63,7 @@ def command(session: CommandSession, request_id: str | None, actor: str | None, 
     return 0
 
 
-def _meant(ledger: LedgerReader, wanted: str) -> Approval:
+def meant(ledger: LedgerReader, wanted: str) -> Approval:
     """The one that has this id, or is about a request that has it; of open ones a beginning is enough."""
     exact = ledger.approval(wanted)
     if exact is not None:
@@ -75,23 +72,31 @@ def _meant(ledger: LedgerReader, wanted: str) -> Approval:
     if len(start) < BEGINNING_MIN:
         raise UsageError(
             f"`{wanted}` is too short: give at least {BEGINNING_MIN} characters of the id.",
-            remedy="`kfm approve` lists those that are open.",
+            remedy=REMEDY,
         )
-    found = [
-        one
-        for one in ledger.approvals(state="requested", limit=OPEN_MAX)
-        if one.request_id.startswith(start) or (one.kind == "update" and one.subject.startswith(start))
-    ]
-    if len(found) == 1:
-        return found[0]
-    why = "Several open requests begin" if found else "No open request begins"
-    raise UsageError(f"{why} with `{wanted[:40]}`.", remedy="`kfm approve` lists those that are open.")
+    waiting = ledger.approvals(state="requested", limit=OPEN_MAX)
+    requests = [one for one in waiting if one.kind == "update"]
+    found: Approval = only(
+        wanted,
+        [
+            Sought("open request", "open requests", lambda _start: waiting, lambda one: one.request_id),
+            Sought("open request", "open requests", lambda _start: requests, lambda one: one.subject),
+        ],
+        REMEDY,
+        none=f"No open request begins with `{wanted[:SHOWN_CHARS_MAX]}`.",
+    )
+    return found
 
 
-def _list(session: CommandSession) -> int:
+def list_open(session: CommandSession, state: str = "requested") -> int:
+    """Of requests that wait only those that can still be approved."""
     with session.app(read_only=True) as app:
         ledger = app.ledger
-        found = [one for one in ledger.approvals(state="requested", limit=OPEN_MAX) if is_open(ledger, one)]
+        found = [
+            one
+            for one in ledger.approvals(state=state, limit=OPEN_MAX)
+            if state != "requested" or is_open(ledger, one)
+        ]
     rows = [
         (
             moment(one.requested_at_ms).removesuffix(" UTC"),
@@ -105,6 +110,10 @@ def _list(session: CommandSession) -> int:
     ]
     header = ("ASKED (UTC)", "FOR", "OF", "BY", "WHY", "REQUEST")
     documents = [approval_document(one) for one in found]
-    lines = table(header, rows) if rows else ["nothing waits for an approval"]
+    lines = (
+        table(header, rows)
+        if rows
+        else ["nothing waits for an approval" if state == "requested" else f"nothing was {state}"]
+    )
     session.emit({"requests": documents}, lines, rows=documents)
     return 0

@@ -272,8 +272,7 @@ def _tell(session: CommandSession, done: Any, what: str, word: str) -> int:
     session.emit(merged_document(done), lines)
     if error is None:
         return 0
-    for line in error_lines(error):
-        session.note(line)
+    session.fail(*error_lines(error))
     return error.exit_code
 
 

@@ -45,11 +45,13 @@ def run_server(
         from kfm.web.stac import stac_app
     except ImportError:
         raise ExtraMissing(
-            "The catalogue is served with the extra `serve`.", remedy="pip install 'kfm[serve]'"
+            "The catalogue is served with the extra `serve`.", remedy="pip install 'kfm-kernel[serve]'"
         ) from None
     from kfm.app import open_app
+    from kfm.decoders import prepare_decoders
 
     loaded = session.load()
+    prepare_decoders()
 
     @contextmanager
     def opened() -> Iterator[CatalogueReader]:
@@ -104,7 +106,7 @@ def reconcile(session: CommandSession, replicas: tuple[str, ...], repair: bool) 
 
     progress = watched(session)
     with session.app(role=None if repair else "read") as app:
-        app.announce = session.note
+        session.inform()
         progress.phase("comparing")
         results = compare_all(app, replicas, repair=repair, progress=progress.advance)
         progress.done()

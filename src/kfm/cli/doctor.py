@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
+import sysconfig
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from typing import Any, NamedTuple
@@ -86,6 +88,7 @@ def examine(loaded: Any, *, offline: bool) -> list[DoctorFinding]:
     """Every check, in the order in which a run would meet them."""
     groups: tuple[Callable[[Any], Iterator[DoctorFinding]], ...] = (
         _clock,
+        _installation,
         _environment,
         _secrets,
         _state,
@@ -136,6 +139,84 @@ def _clock(_loaded: Any) -> Iterator[DoctorFinding]:
         )
     else:
         yield DoctorFinding("clock", "ok", "wall and monotonic time agree")
+
+
+# --- names that are another project's on the public package index ---------------------
+
+OURS = "kfm.cli"  # what our command imports, in its script and in its entry point
+SCRIPT_BYTES_MAX = 4_096
+
+
+def _installation(_loaded: Any) -> Iterator[DoctorFinding]:
+    """`kfm` and `updater` are other projects' names on the public index; ours is kfm-kernel."""
+    found = [*_foreign_kfm(), *_other_command(), *_foreign_updater()]
+    yield from found
+    if not found:
+        from kfm import __version__
+
+        yield DoctorFinding("installation", "ok", f"kfm-kernel {__version__}; nothing else claims its names")
+
+
+def _foreign_kfm() -> Iterator[DoctorFinding]:
+    from importlib.metadata import distributions
+
+    for dist in distributions(name="kfm"):
+        commands = [point.value for point in dist.entry_points if point.group == "console_scripts"]
+        ours = any(value.startswith(OURS) for value in commands)
+        what = "an older kfm, from before it was called kfm-kernel" if ours else "another project"
+        yield DoctorFinding(
+            "installation",
+            "warn",
+            f"the distribution kfm {dist.version} is installed, too: {what}, with a command of the same name",
+            "pip uninstall kfm, then pip install --force-reinstall --no-deps kfm-kernel",
+        )
+
+
+def _other_command() -> Iterator[DoctorFinding]:
+    own = os.path.join(sysconfig.get_path("scripts"), "kfm")
+    first = shutil.which("kfm")
+    if first is None or not os.path.exists(own) or os.path.samefile(first, own):
+        return
+    try:
+        with open(first, "rb") as file:
+            text = file.read(SCRIPT_BYTES_MAX)
+    except OSError:
+        text = b""
+    if os.fsencode(own) in text:
+        return  # a wrapper around ours
+    what = "another installation of kfm" if OURS.encode() in text else "another program"
+    yield DoctorFinding(
+        "installation",
+        "warn",
+        f"the command kfm on PATH is {first}: {what}, not {own}",
+        f"Put {os.path.dirname(own)} first on PATH, or call {own}.",
+    )
+
+
+def _foreign_updater() -> Iterator[DoctorFinding]:
+    from importlib.metadata import distributions
+
+    import kfm
+
+    spec = find_spec("updater")
+    own = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(kfm.__file__))), "updater")
+    seen = os.path.dirname(os.path.abspath(spec.origin)) if spec and spec.origin else None
+    if seen is not None and os.path.realpath(seen) != os.path.realpath(own):
+        yield DoctorFinding(
+            "installation",
+            "warn",
+            f"`import updater` is {seen}, not kfm's module at {own}",
+            "pip uninstall updater, or take what shadows it off Python's path; commands do not need it.",
+        )
+        return
+    for dist in distributions(name="updater"):
+        yield DoctorFinding(
+            "installation",
+            "warn",
+            f"the distribution updater {dist.version} is installed, too: another project, with a module"
+            " of the same name",
+            "pip uninstall updater, then pip install --force-reinstall --no-deps kfm-kernel",
+        )
 
 
 def _environment(_loaded: Any) -> Iterator[DoctorFinding]:
@@ -279,7 +360,7 @@ def _targets(loaded: Any) -> Iterator[DoctorFinding]:
                 )
         elif target.kind == "s3" and find_spec("obstore") is None:
             yield DoctorFinding(
-                "targets", "fail", f"{name} needs the extra `objects`", "pip install 'kfm[objects]'"
+                "targets", "fail", f"{name} needs the extra `objects`", "pip install 'kfm-kernel[objects]'"
             )
         else:
             yield DoctorFinding("targets", "ok", f"{name}: nothing to check before it is used")
@@ -303,7 +384,7 @@ def _extras(loaded: Any) -> Iterator[DoctorFinding]:
             yield DoctorFinding("extras", "ok", f"{extra} is installed ({purpose})")
         elif needed.get(extra):
             yield DoctorFinding(
-                "extras", "fail", f"{extra} is needed for {purpose}", f"pip install 'kfm[{extra}]'"
+                "extras", "fail", f"{extra} is needed for {purpose}", f"pip install 'kfm-kernel[{extra}]'"
             )
 
 

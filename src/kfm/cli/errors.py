@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
 
 import click
 
-from kfm.model.errors import BackendUnavailable, Cancelled, KfmError, UsageError
+from kfm.model.errors import BackendUnavailable, Cancelled, ConfigError, KfmError, UsageError
 
 
 def as_error(problem: BaseException) -> KfmError:
@@ -47,19 +46,21 @@ def show_error(error: KfmError, *, output: str, verbose: bool, cause: BaseExcept
 
     With JSON output the error document is the result, on stdout; people read it on stderr in any case.
     """
+    from kfm.cli.output import encode, message
+
     if output != "text":
-        from kfm.cli.output import encode
         from kfm.cli.streams import cleaned
 
         sys.stdout.write(encode(cleaned(error.as_document()), output))
         sys.stdout.flush()
-    for line in error_lines(error):
-        click.echo(line, err=True)
+    what, way_out = error_lines(error)
+    message(what, "error")
+    message(way_out)
     annotate(error)
     if verbose and cause is not None and not isinstance(cause, KeyboardInterrupt):
         import traceback
 
-        click.echo("".join(traceback.format_exception(cause)), err=True, nl=False)
+        message("".join(traceback.format_exception(cause)).rstrip("\n"), "error")
     return error.exit_code
 
 
@@ -77,17 +78,14 @@ def annotate(error: KfmError, title: str | None = None) -> None:
 
     if github() is None or getattr(sys.stderr, "is_json", False):  # an annotation is no JSON
         return
-    facts = {"title": title or error.code, **_place(error)}
+    place = (
+        {}
+        if not isinstance(error, ConfigError) or error.line is None
+        else {"file": error.file, "line": error.line}
+    )
+    facts = {"title": title or error.code, **place}
     properties = ",".join(f"{name}={_escape(str(value), ':,')}" for name, value in facts.items())
     click.echo(f"::error {properties}::{_escape(f'{error.message} {error.way_out}')}", err=True)
-
-
-def _place(error: KfmError) -> dict[str, Any]:
-    """File and line, where the message of a configuration error begins with them."""
-    import re
-
-    match = re.match(r"(?P<file>[^\s:]+):(?P<line>\d+): ", error.detail)
-    return {} if match is None else {"file": match["file"], "line": match["line"]}
 
 
 def _escape(text: str, more: str = "") -> str:

@@ -12,11 +12,10 @@ from kfm.cli.output import one_line, short_id
 from kfm.cli.pipeline_project import directory_option, opened
 from kfm.cli.session import CommandSession
 from kfm.reports.error_pages import error_page
-from kfm.reports.explain import subjects
-from kfm.reports.lookup import is_wal_id
+from kfm.reports.explain.subjects import explained, is_code
 
 _DIGEST = re.compile(r"([0-9a-f]{12})[0-9a-f]{52}")
-REASON_TELLING_CHARS = 40
+OF_PIPELINES = ("pass", "run-state")  # whose sentences name digests
 
 
 @click.command()
@@ -32,24 +31,17 @@ def command(session: CommandSession, directory: str | None, what: str) -> None:
     person; a unit (wal_id); a dataset or a source. The first line is the reason, the others what led to it;
     each ends with the record that it was read from. Nothing is changed.
     """
-    if subjects.is_code(what):
+    if is_code(what):
         page = error_page(what.upper())
         session.emit(page, page_lines(page))
         return
-    if is_wal_id(what):
-        with session.app(read_only=True) as app:
-            account = subjects.account_of_unit(app.ledger, app.settings, what)
-        session.emit(account, [_line(sentence) for sentence in (account.reason, *account.chain)])
-        return
     with opened(session, directory) as place:
-        governed = place.loaded is not None
-        told = subjects.account_of_pipeline(place.store, place.tables, what, governed=governed)
-    if told is not None:
-        session.emit(told, [_DIGEST.sub(r"\1", _line(each)) for each in (told.reason, *told.chain)])
-        return
-    with session.app(read_only=True) as app:
-        account = subjects.account_of_records(app.ledger, app.settings, what, app.clock.now_ms())
-    session.emit(account, [_line(sentence) for sentence in (account.reason, *account.chain)])
+        settings = place.loaded.settings if place.loaded is not None else None
+        account = explained(place.store, place.tables, settings, what, place.clock.now_ms())
+    lines = [_line(sentence) for sentence in (account.reason, *account.chain)]
+    if account.reason.record.type in OF_PIPELINES:
+        lines = [_DIGEST.sub(r"\1", line) for line in lines]
+    session.emit(account, lines)
 
 
 def _line(sentence: Any) -> str:
@@ -75,12 +67,3 @@ def page_lines(page: dict[str, Any]) -> list[str]:
     if page["page"]:
         lines += ["", *page["page"].splitlines()]
     return [*lines, "", f"fix: {page['remedy']}"]
-
-
-def untold_refusals(gates: Any, reason: str) -> list[Any]:
-    """The gates that refused, without the one that the reason already tells about."""
-    return [
-        gate
-        for gate in gates
-        if not gate.allowed and not gate.overridden and gate.reason[:REASON_TELLING_CHARS] not in reason
-    ]

@@ -135,7 +135,7 @@ def deliver(session: CommandSession) -> int:
     session.emit({"hooks": documents, "exit_code": code}, [_pass_line(each) for each in documents])
     for each in documents:
         if each["trouble"]:
-            session.note(f"error: hook {each['hook']}: {one_line(each['trouble'])}")
+            session.fail(f"error: hook {each['hook']}: {one_line(each['trouble'])}")
     return code
 
 

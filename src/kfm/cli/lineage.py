@@ -201,9 +201,8 @@ def deliver(session: CommandSession, wait: bool, timeout_seconds: int) -> int:
     }
     session.emit(document, _summary(sent, last.waiting, units_sent, units.waiting, where))
     if trouble is not None:
-        session.note(f"error{f' {error.code}' if error else ''}: {one_line(trouble)}")
-        if error is not None:
-            session.note(f"fix: {error.way_out}")
+        what = f"error{f' {error.code}' if error else ''}: {one_line(trouble)}"
+        session.fail(what, *([f"fix: {error.way_out}"] if error is not None else []))
     elif waiting:
         why = (
             "time is up"

@@ -1,27 +1,22 @@
-"""`kfm lint`: forbidden retry behaviour in Python code. Needs no project and no configuration."""
+"""`kfm lint`: forbidden retry behaviour in Python code. Needs no project and no configuration.
+
+The linter is a distribution of its own, `kfm-lint`, of the same version; this is its way into kfm's commands.
+"""
 
 from __future__ import annotations
 
-import os
 import sys
-from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import click
 
 from kfm.cli.options import log_option
 from kfm.cli.output import FORMATS as OUTPUTS
-from kfm.lint.formats import FORMATS
-from kfm.lint.rules import BY_CODE, CODES
 from kfm.model.errors import UsageError
-
-if TYPE_CHECKING:
-    from kfm.lint.findings import Finding
-
-_RULES = "\n".join(f"{rule.code}  {rule.message}" for rule in BY_CODE.values())
+from kfm_lint.command import UsageProblem, check_paths, choose_codes, render, rule_lines
+from kfm_lint.report import FORMATS
 
 
-@click.command(epilog=f"\b\nRules (`kfm explain CODE` tells more):\n{_RULES}")
+@click.command(epilog=f"\b\nRules (`kfm explain CODE` tells more):\n{rule_lines()}")
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @click.option("--format", "form", type=click.Choice(FORMATS), help="Form of the result.  [default: full]")
 @click.option("-o", "--output", type=click.Choice(OUTPUTS), help="As in other commands; text is full.")
@@ -56,96 +51,19 @@ def command(
     reported, 2 if a path is not there.
     """
     chosen = _form(form, output, as_json)
-    codes = _codes(select, "--select", CODES) - _codes(ignore, "--ignore", frozenset())
-    for path in paths:
-        if not os.path.exists(path):
-            raise UsageError(f"There is no file or folder {path}.", remedy="Name what is to be checked.")
-    findings, waived, files = _checked(paths, codes, exclude, every)
-    _tell(chosen, findings, waived, files)
-    return 1 if findings else 0
+    try:
+        result = check_paths(paths, choose_codes(select, ignore), exclude, every)
+    except UsageProblem as problem:
+        raise UsageError(problem.message, remedy=problem.remedy) from None
+    for line in render(result, chosen):
+        sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+    click.echo(result.summary, err=True)
+    return result.exit_code
 
 
 def _form(form: str | None, output: str | None, as_json: bool) -> str:
-    wishes = {form, "json" if as_json else None, {"text": "full"}.get(output or "", output)} - {None}
-    if len(wishes) > 1:
+    forms = {form, "json" if as_json else None, {"text": "full"}.get(output or "", output)} - {None}
+    if len(forms) > 1:
         raise UsageError("--format, --output and --json ask for different forms.", remedy="Give one of them.")
-    return wishes.pop() or "full" if wishes else "full"
-
-
-def _codes(text: str | None, option: str, default: frozenset[str]) -> frozenset[str]:
-    if text is None:
-        return default
-    chosen: set[str] = set()
-    for wish in text.upper().replace(",", " ").split():
-        matching = {code for code in CODES if code.startswith(wish)}
-        if not matching or not wish.startswith("KFM"):
-            raise UsageError(
-                f"{option}: there is no rule {wish}.", remedy=f"Known: {', '.join(sorted(CODES))}."
-            )
-        chosen |= matching
-    if not chosen:  # an empty variable of a CI job would let everything pass
-        raise UsageError(f"{option} names no rule.", remedy="Name rules, or leave the option out.")
-    return frozenset(chosen)
-
-
-def _checked(
-    paths: tuple[str, ...], codes: frozenset[str], exclude: tuple[str, ...], every: bool
-) -> tuple[list[Finding], list[Finding], int]:
-    from kfm.lint.checking import check, unreadable
-    from kfm.lint.files import python_files, read_bounded
-
-    findings: list[Finding] = []
-    waived: list[Finding] = []
-    files = 0
-    for path in python_files(paths, exclude):
-        files += 1
-        try:
-            data = read_bounded(path)
-        except OSError as error:
-            checked = unreadable(path, error.strerror or str(error), codes=codes)
-        else:
-            checked = check(data, path, codes, every)
-        findings += checked.findings
-        waived += checked.waived
-    return findings, waived, files
-
-
-def _tell(form: str, findings: list[Finding], waived: list[Finding], files: int) -> None:
-    from kfm.cli.output import encode
-    from kfm.lint import formats
-
-    _lines.cache_clear()  # files change between calls in one process
-    if form == "sarif":
-        sys.stdout.write(encode(formats.sarif(findings, waived, _line_of), "json"))
-    elif form in ("json", "jsonl"):
-        document = formats.document(findings, files, len(waived))
-        for each in [document] if form == "json" else document["findings"]:
-            sys.stdout.write(encode(each, form))
-    else:
-        lines = {
-            "full": lambda: formats.full(findings, _line_of),
-            "concise": lambda: formats.concise(findings),
-            "github": lambda: formats.github(findings),
-        }[form]()
-        sys.stdout.write("".join(f"{line}\n" for line in lines))
-    noun = "finding" if len(findings) == 1 else "findings"
-    lifted = f", {len(waived)} waived" if waived else ""
-    checked = f"{files} file{'' if files == 1 else 's'}"
-    sys.stdout.flush()
-    click.echo(f"{len(findings)} {noun}{lifted} in {checked}", err=True)
-
-
-def _line_of(path: str, line: int) -> str:
-    lines = _lines(path)
-    return lines[line - 1] if line <= len(lines) else ""
-
-
-@lru_cache(maxsize=8)
-def _lines(path: str) -> list[str]:
-    from kfm.lint.files import read_bounded
-    from kfm.lint.reading import decode, lines_of
-
-    try:
-        return lines_of(decode(read_bounded(path)))
-    except OSError:
-        return []
+    return forms.pop() or "full" if forms else "full"

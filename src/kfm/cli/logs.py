@@ -1,29 +1,36 @@
-"""Messages as JSON: one object a line, whatever a message holds, with the ids of the run under way."""
+"""Log records on stderr: their levels, and their two forms. JSON is one object a line, whatever it holds."""
 
 from __future__ import annotations
 
 import json
+import logging
+import sys
 import threading
-from collections.abc import Callable, Sequence
-from typing import Literal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from math import isfinite
+from typing import Any, Literal
 
 import msgspec
 
-from kfm.cli.output import instant
-from kfm.cli.streams import clean
+from kfm.cli import streams
+from kfm.cli.output import Level, instant
 from kfm.model.records import Record
 from kfm.telemetry import correlation
+from kfm.telemetry.log_records import ROOT, CorrelationFilter, RedactionFilter, extra_of
 
 FORMATS = ("text", "json")
 MESSAGE_CHARS_MAX = 16_384
 PENDING_CHARS_MAX = 4 * MESSAGE_CHARS_MAX
+STEPS = "kfm.runs.artifacts.steps"  # of every run; its artifacts have them in any case
+NEVER = logging.CRITICAL + 1
 
 
 class LogLine(Record, frozen=True, omit_defaults=True):
     """One line of stderr with `--log-format json`."""
 
     time: str  # RFC 3339, UTC
-    level: Literal["info", "warning", "error"]
+    level: Literal["debug", "info", "warning", "error"]
     message: str
     run_id: str | None = None
     attempt: int | None = None
@@ -31,6 +38,16 @@ class LogLine(Record, frozen=True, omit_defaults=True):
     dataset: str | None = None
     source: str | None = None
     phase: str | None = None
+    node: str | None = None
+    provider: str | None = None
+    request_id: str | None = None
+    schedule: str | None = None
+    code: str | None = None  # of the error that it is about
+    logger: str | None = None  # the module that logged it; none: a message of the command itself
+    fields: dict[str, Any] = {}  # whatever else is known
+
+
+_NAMED = frozenset(LogLine.__struct_fields__) - {"time", "level", "message", "logger", "fields"}
 
 
 def wanted_log_format(arguments: Sequence[str], environment: str | None) -> str:
@@ -46,8 +63,103 @@ def wanted_log_format(arguments: Sequence[str], environment: str | None) -> str:
     return found if found in FORMATS else "text"
 
 
+# --- levels ----------------------------------------------------------------------------
+
+
+def choose_levels(*, verbose: int, quiet: bool, service: bool = False) -> None:
+    """Warnings; with -v information, with -vv everything. Services inform without being asked."""
+    level = logging.INFO if verbose or service else logging.WARNING
+    level = logging.WARNING if quiet else logging.DEBUG if verbose > 1 else level
+    logging.getLogger(ROOT).setLevel(level)
+    logging.getLogger(STEPS).setLevel(logging.NOTSET if verbose and not quiet else NEVER)
+
+
+@contextmanager
+def stderr_logging(log_format: str) -> Iterator[None]:
+    """While a command runs, one handler on `kfm` writes to stderr. The root logger is not touched."""
+    loggers = [logging.getLogger(name) for name in (ROOT, STEPS)]
+    before = [each.level for each in loggers]
+    handler = StderrHandler()
+    if log_format == "json":
+        from kfm.db.connection import system_clock
+
+        handler.setFormatter(JsonFormatter(system_clock().now_ms))
+    else:
+        handler.setFormatter(TextFormatter())
+    loggers[0].addHandler(handler)
+    choose_levels(verbose=0, quiet=False)
+    try:
+        yield
+    finally:
+        loggers[0].removeHandler(handler)
+        for each, level in zip(loggers, before, strict=True):
+            each.setLevel(level)
+
+
+# --- handler and formatters --------------------------------------------------------------
+
+
+class StderrHandler(logging.Handler):
+    """Writes to what is stderr now, after what went to stdout. That nobody reads it ends no work."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.addFilter(CorrelationFilter())
+        self.addFilter(RedactionFilter(streams.redacted))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            line = f"{self.format(record)}\n"
+            sys.stdout.flush()
+            getattr(sys.stderr, "write_line", sys.stderr.write)(line)
+            sys.stderr.flush()
+        except (OSError, ValueError):  # closed, or full
+            pass
+        except Exception:  # noqa: BLE001 - a defect of ours, and no reason to stop
+            self.handleError(record)
+
+
+class TextFormatter(logging.Formatter):
+    """The message as it is, for people; below it a traceback, where there is one."""
+
+    def __init__(self) -> None:
+        super().__init__("%(message)s")
+
+
+class JsonFormatter(logging.Formatter):
+    """One object: level, message, time by the clock that is given, ids and other fields."""
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        super().__init__("%(message)s")
+        self._now_ms = now_ms
+
+    def format(self, record: logging.LogRecord) -> str:
+        names = {logging.DEBUG: "debug", logging.INFO: "info", logging.WARNING: "warning"}
+        level = names.get(record.levelno, "error")
+        return line_of(self._now_ms(), level, super().format(record), extra_of(record), record.name)
+
+
+def line_of(
+    now_ms: int, level: str, message: str, about: Mapping[str, Any], logger: str | None = None
+) -> str:
+    known = {name: value for name, value in about.items() if value is not None}
+    line = LogLine(
+        time=instant(now_ms) or "",
+        level=level,  # type: ignore[arg-type]
+        message=_bounded(message).strip(),
+        logger=logger,
+        fields={_text(name): _plain(value) for name, value in known.items() if name not in _NAMED},
+        **{name: _plain(known[name]) for name in _NAMED & known.keys()},
+    )
+    # ASCII: no terminal's encoding can fail it, and no reader sees a line break that is none.
+    return json.dumps(msgspec.to_builtins(line))
+
+
 class JsonLog:
-    """Turns what is written to a stream into lines. A message ends where a write ends with a line feed."""
+    """Makes lines of what is written to stderr beside logging: by commands, nodes and libraries.
+
+    A message ends where a write ends with a line feed.
+    """
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
@@ -61,48 +173,39 @@ class JsonLog:
             if not whole.endswith("\n") and len(whole) < PENDING_CHARS_MAX:
                 self._pending[me] = whole
                 return ""
-        return self._line(whole)
+        return self.message(whole)
 
     def rest(self) -> str:
         """What was begun and never ended."""
         with self._lock:
             left = list(self._pending.values())
             self._pending.clear()
-        return "".join(self._line(text) for text in left)
+        return "".join(self.message(text) for text in left)
 
-    def _line(self, text: str) -> str:
-        message = _bounded(clean(text)).strip()
+    def message(self, text: str, level: Level = "info") -> str:
+        message = _bounded(streams.clean(text)).strip()
         if not message:
             return ""
-        about = correlation.current()
-        level = about.level if about.level in ("info", "warning", "error") else level_of(message)
-        line = LogLine(
-            time=instant(self._now_ms()) or "",
-            level=level,  # type: ignore[arg-type]
-            message=message,
-            run_id=about.run_id,
-            attempt=about.attempt,
-            trace_id=about.trace_id,
-            dataset=_text(about.dataset),
-            source=_text(about.source),
-            phase=about.phase,
-        )
-        # ASCII: no terminal's encoding can fail it, and no reader sees a line break that is none.
-        return json.dumps(msgspec.to_builtins(line)) + "\n"
-
-
-def level_of(message: str) -> str:
-    """By the words with which our messages begin."""
-    first = message.partition(" ")[0].rstrip(":").lower()
-    return first if first in ("error", "warning") else "error" if first == "traceback" else "info"
+        return line_of(self._now_ms(), level, message, correlation.current()._asdict()) + "\n"
 
 
 def _bounded(text: str) -> str:
-    text = _text(text) or ""
+    text = _text(text)
     left = len(text) - MESSAGE_CHARS_MAX
     return f"{text[:MESSAGE_CHARS_MAX]}… and {left} characters more" if left > 0 else text
 
 
-def _text(text: str | None) -> str | None:
+def _plain(value: Any) -> Any:
+    """A value of JSON. Records hold what they were given; redaction has made text of all but these."""
+    if isinstance(value, dict):
+        return {_text(str(name)): _plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if value is None or isinstance(value, bool | int) or (isinstance(value, float) and isfinite(value)):
+        return value
+    return _bounded(str(value))
+
+
+def _text(text: str) -> str:
     """Half a surrogate pair is no text, and no strict reader would take it."""
-    return None if text is None else text.encode("utf-8", "replace").decode()
+    return text.encode("utf-8", "replace").decode()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from types import FrameType
 from typing import Any
 
@@ -33,9 +33,8 @@ COMMANDS = {
     "switch": ("kfm.cli.switch", "Set and list kill switches."),
     "breaker": ("kfm.cli.breaker", "List and reset circuit breakers of providers."),
     "incident": ("kfm.cli.incident", "List, show and close incidents; tell the hooks of them."),
-    "quarantine": ("kfm.cli.quarantine", "List, show and release what was given up."),
-    "approve": ("kfm.cli.approve", "Approve what somebody else has asked for."),
-    "request": ("kfm.cli.request", "Ask for an approval of one attempt at restricted work."),
+    "quarantine": ("kfm.cli.quarantine", "List, show and resume what was given up."),
+    "approvals": ("kfm.cli.approvals", "Ask for approvals; list, show, approve and reject them."),
     "whoami": ("kfm.cli.whoami", "Show who you are here, and what you may do."),
     "project": ("kfm.cli.project", "Make every target show what is promoted."),
     "branch": ("kfm.cli.branch", "List, compare, merge and revert branches of data."),
@@ -62,27 +61,33 @@ COMMANDS = {
 }
 
 
+# Older spellings, which no help shows: command → where it is.
+OLDER = {"approve": "kfm.cli.approve", "request": "kfm.cli.request"}
+
+
 class LazyGroup(click.Group):
     """A group whose commands are imported when they are used."""
 
     table: dict[str, tuple[str, str]] = COMMANDS
+    older: dict[str, str] = OLDER
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return list(self.table)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        if cmd_name not in self.table:
+        module = self.table[cmd_name][0] if cmd_name in self.table else self.older.get(cmd_name)
+        if module is None:
             return None
         from importlib import import_module
 
         with held():
-            command: click.Command = import_module(self.table[cmd_name][0]).command
+            command: click.Command = import_module(module).command
         return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and not args[0].startswith("-") and args[0] not in self.table:
+        if args and not args[0].startswith("-") and args[0] not in (*self.table, *self.older):
             from difflib import get_close_matches
 
             close = get_close_matches(args[0], self.table, n=1)
@@ -150,9 +155,11 @@ def _on_terminate(handler: Any) -> Any:
         return None
 
 
-def guarded(run: Callable[[], int], arguments: Sequence[str]) -> int:
+def guarded(run: Callable[[], int], arguments: Sequence[str], *, logs: bool = True) -> int:
+    """`logs`: does anything log? Importing `logging` is a part of starting up that is felt."""
     streams.begin()
-    with forgiving(_log_format(arguments)) as out:
+    log_format = _log_format(arguments)
+    with forgiving(log_format) as out, _logging(log_format) if logs else nullcontext():
         code = _ended(run, arguments)
         out.flush()
         # Nobody reads a closed pipe, and that is their choice; a full disk has lost what somebody wanted.
@@ -170,6 +177,12 @@ def _log_format(arguments: Sequence[str]) -> str:
     from kfm.cli.logs import wanted_log_format
 
     return wanted_log_format(arguments, wish)
+
+
+def _logging(log_format: str) -> AbstractContextManager[None]:
+    from kfm.cli.logs import stderr_logging
+
+    return stderr_logging(log_format)
 
 
 def _ended(run: Callable[[], int], arguments: Sequence[str]) -> int:
@@ -191,7 +204,7 @@ def _told(problem: BaseException, arguments: Sequence[str]) -> int:
     from kfm.cli.errors import as_error, show_error
     from kfm.cli.output import wanted_format
 
-    verbose = "-v" in arguments or "--verbose" in arguments
+    verbose = any(argument in ("-v", "-vv", "--verbose") for argument in arguments)
     return show_error(as_error(problem), output=wanted_format(arguments), verbose=verbose, cause=problem)
 
 

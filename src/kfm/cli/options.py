@@ -33,7 +33,8 @@ _OPTIONS = (
         show_default=True,
     ),
     click.option("--json", "as_json", is_flag=True, help="Short for --output json."),
-    click.option("-v", "--verbose", is_flag=True, help="Say more, on stderr."),
+    click.option("-v", "--verbose", count=True, help="Say more, on stderr; -vv: say everything."),
+    click.option("-q", "--quiet", is_flag=True, help="Only warnings and errors, on stderr."),
     log_option,
     click.option("--yes", is_flag=True, help="Answer every question with yes."),
     click.option("--no-input", is_flag=True, help="Never ask; fail instead."),
@@ -53,11 +54,20 @@ def session_options(function: Callable[..., Any]) -> Callable[..., Any]:
         output = "json" if options.pop("as_json") else options.pop("output", "text")
         options.pop("output", None)
         common = {name: options.pop(name) for name in CommandSession._fields if name in options}
+        _choose_levels(common["verbose"], common["quiet"])
         return function(session=CommandSession(output=output, **common), **options)
 
     for option in reversed(_OPTIONS):
         wrapper = option(wrapper)
     return wrapper
+
+
+def _choose_levels(verbose: int, quiet: bool) -> None:
+    if verbose and quiet:
+        raise UsageError("--verbose and --quiet exclude each other.")
+    from kfm.cli.logs import choose_levels
+
+    choose_levels(verbose=verbose, quiet=quiet)
 
 
 def _require_brief(options: dict[str, Any]) -> None:

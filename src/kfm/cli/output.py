@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -11,10 +12,21 @@ from kfm.model import wording
 
 duration = wording.duration
 FORMATS = ("text", "json", "jsonl")
+Level = Literal["info", "warning", "error"]
 instant = wording.instant
 one_line = wording.one_line
 short_id = wording.short_id
 utc = wording.utc
+
+
+def message(text: str, level: Level = "info") -> None:
+    """A command's message to the person who called it, on stderr; its level is shown in JSON only."""
+    sys.stdout.flush()
+    write = getattr(sys.stderr, "write_message", None)
+    if write is None:
+        sys.stderr.write(f"{text}\n")
+    else:
+        write(text, level)
 
 
 def wanted_format(arguments: Sequence[str]) -> str:

@@ -15,7 +15,7 @@ import click
 
 from kfm.cli.errors import annotate
 from kfm.cli.options import session_options
-from kfm.cli.output import clipped, duration, one_line, short_id
+from kfm.cli.output import Level, clipped, duration, message, one_line, short_id
 from kfm.cli.pipeline_project import directory_option, opened
 from kfm.cli.session import CommandSession
 from kfm.cli.signals import held
@@ -84,8 +84,8 @@ def run(
         made = make_wish(pipeline, place, **wish)
         # What nodes print is theirs to say, but it is not the result.
         with data_apart():
-            kernel = place.kernel(live.node, live.say)
-            kernel = with_workers(kernel, place, pipeline, "processes" if processes else None, live.say)
+            kernel = place.kernel(live.node, live.log)
+            kernel = with_workers(kernel, place, pipeline, "processes" if processes else None, live.log)
             report = PipelineExecutor(kernel, pipeline, made).run()
         live.clear()
         took_ms = place.clock.monotonic_ms() - began_ms
@@ -100,8 +100,8 @@ def run(
         session.emit(document, (), rows=document["nodes"])
     if code:
         again = _again(file, report.run_id, directory, session)
-        for line in failure_lines(report, again, verbose=session.verbose):
-            session.note(line)
+        for level, line in failure_lines(report, again, verbose=bool(session.verbose)):
+            message(line, level)
         for each in failures(report):
             annotate(each.error, title=f"{each.id}: failed")
     return code
@@ -291,31 +291,32 @@ def summary_line(report: Any, words: Counter[str], took_ms: int) -> str:
     return f"{state}{counted_words(words)}; {place}, {duration(took_ms)}"
 
 
-def failure_lines(report: Any, again: str, *, verbose: bool) -> Iterable[str]:
+def failure_lines(report: Any, again: str, *, verbose: bool) -> Iterable[tuple[Level, str]]:
     """Every failed node's error and the way out; then how to go on."""
     failed = [each for each in report.nodes.values() if each.outcome == "failed" and each.error is not None]
     for each in failures(report):
-        yield f"error {each.error.code}: {_said(each.error)}"
+        yield "error", f"error {each.error.code}: {_said(each.error)}"
         cause = each.error.__cause__
         if cause is None or isinstance(each.error, Cancelled):
-            yield f"  fix: {each.error.way_out}"
+            yield "info", f"  fix: {each.error.way_out}"
             continue
-        yield f"  at: {_where(cause)}"
+        yield "info", f"  at: {_where(cause)}"
         if verbose:
             import traceback
 
             elsewhere: str | None = getattr(cause, "trace", None)
-            yield from (elsewhere or "".join(traceback.format_exception(cause))).rstrip().splitlines()
+            trace = elsewhere or "".join(traceback.format_exception(cause))
+            yield from (("info", line) for line in trace.rstrip().splitlines())
         else:
-            yield "  fix: Mend the function; with --verbose the traceback is printed."
+            yield "info", "  fix: Mend the function; with --verbose the traceback is printed."
     if len(failed) > FAILURES_SHOWN_MAX:
-        yield f"… and {len(failed) - FAILURES_SHOWN_MAX} more: kfm graph {short_id(report.run_id)}"
+        yield "info", f"… and {len(failed) - FAILURES_SHOWN_MAX} more: kfm graph {short_id(report.run_id)}"
     if report.state == "cancelled":
-        yield "cancelled: what was finished is kept"
+        yield "info", "cancelled: what was finished is kept"
     elif not failed and report.error is not None:
-        yield f"error {report.error.code}: {_said(report.error)}"
-        yield f"fix: {report.error.way_out}"
-    yield f"go on with: {again}"
+        yield "error", f"error {report.error.code}: {_said(report.error)}"
+        yield "info", f"fix: {report.error.way_out}"
+    yield "info", f"go on with: {again}"
 
 
 def failures(report: Any) -> list[Any]:
@@ -368,7 +369,7 @@ class Live:
             sys.stderr.flush()
             self._drawn = True
 
-    def say(self, node: str, line: str) -> None:
+    def log(self, node: str, line: str) -> None:
         self.clear()
         sys.stderr.write(f"{one_line(node)}: {one_line(line)}\n")
 

@@ -40,9 +40,8 @@ def opened(
         from kfm.pipelines.project import require_role
 
         require_role(loaded, read_only=read_only, what=click.get_current_context().command_path)
-    with open_place(
-        directory, None, session.note, loaded=loaded, read_only=read_only, moving=moving
-    ) as place:
+    session.inform()
+    with open_place(directory, None, loaded=loaded, read_only=read_only, moving=moving) as place:
         yield place
 
 

@@ -88,7 +88,7 @@ class ProgressBar:
 
 def watched(session: CommandSession) -> Progress:
     """People watch; whoever asked for JSON does not, unless with --verbose."""
-    told = session.output == "text" or session.verbose
+    told = not session.quiet and (session.output == "text" or session.verbose)
     return watcher(is_tty=sys.stderr.isatty()) if told else Silent()
 
 

@@ -27,8 +27,8 @@ def command(session: CommandSession) -> int:
     for row in rows:
         if row["error"]:
             lines.append(f"failed    {row['dataset_id']}  {row['target']}")
-            session.note(f"error {row['error']['code']}: {row['error']['message']}")
-            session.note(f"fix: {row['error']['remedy']}")
+            error = row["error"]
+            session.fail(f"error {error['code']}: {error['message']}", f"fix: {error['remedy']}")
         else:
             shown = f"version {row['version']}" if row["version"] is not None else "nothing promoted yet"
             lines.append(f"shown     {row['dataset_id']}  {row['target']}  {shown}")

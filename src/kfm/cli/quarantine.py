@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 import click
@@ -11,6 +12,7 @@ from kfm.cli.output import one_line, short_id, table
 from kfm.cli.session import CommandSession
 from kfm.model.errors import RationaleRequired, UsageError
 from kfm.model.wording import moment
+from kfm.reports.next_steps import step_of_held
 from kfm.reports.quarantine import approval_document, find_held, held_document
 
 LIMIT_MAX = 10_000
@@ -19,7 +21,7 @@ NEEDS_APPROVAL = 3
 
 @click.group(name="quarantine")
 def command() -> None:
-    """List, show and release what was given up."""
+    """List, show and resume what was given up."""
 
 
 @command.command(name="list")
@@ -37,12 +39,13 @@ def list_held(
 
     A dead letter has run out of attempts or time; it may well succeed later. What is in quarantine has met
     an error that trying again can't cure. Nothing of either is tried again by itself. Runs get another chance
-    with `kfm quarantine release`, units (announced objects) with `kfm replay`.
+    with `kfm quarantine resume`, units (announced objects) with `kfm replay`.
     """
     with session.app(read_only=True) as app:
         found = app.ledger.held(
             state=None if everything else "held", kind=kind, dataset_id=dataset, limit=limit + 1
         )
+        steps = [step_of_held(app.ledger, one, app.clock.now_ms()) for one in found[:limit]]
     more = len(found) > limit
     shown = found[:limit]
     rows = [
@@ -55,11 +58,12 @@ def list_held(
             one.error_code,
             one.reason,
             short_id(one.held_id),
+            step.command if step else "",
         )
-        for one in shown
+        for one, step in zip(shown, steps, strict=True)
     ]
-    header = ("SINCE (UTC)", "KIND", "DATASET", "SOURCE", "TRIED", "ERROR", "GIVEN UP", "ID")
-    documents = [held_document(one) for one in shown]
+    header = ("SINCE (UTC)", "KIND", "DATASET", "SOURCE", "TRIED", "ERROR", "GIVEN UP", "ID", "NEXT")
+    documents = [held_document(one, step) for one, step in zip(shown, steps, strict=True)]
     lines = table(header, rows) if rows else ["nothing is held"]
     session.emit({"held": documents, "more": more}, lines, rows=documents)
     if more and session.output == "text":
@@ -77,23 +81,24 @@ def show_held(session: CommandSession, wanted: str) -> None:
     with session.app(read_only=True) as app:
         held = find_held(app.ledger, wanted)
         requests = app.ledger.approvals(subject=held.held_id)
-    document = {"held": held_document(held), "requests": [approval_document(one) for one in requests]}
-    session.emit(document, _lines(held, requests))
+        step = step_of_held(app.ledger, held, app.clock.now_ms())
+    document = {"held": held_document(held, step), "requests": [approval_document(one) for one in requests]}
+    session.emit(document, _lines(held, requests, step))
 
 
-@command.command(name="release")
+@command.command(name="resume")
 @click.argument("wanted", metavar="ID")
 @click.option("--actor", metavar="NAME", help="On whose behalf; recorded beside the account that runs this.")
 @click.option("--rationale", metavar="TEXT", help="Why it should be tried again. Required.")
 @click.option("--ticket", metavar="ID", help="The ticket that this belongs to.")
 @session_options
-def release(
+def resume(
     session: CommandSession, wanted: str, rationale: str | None, ticket: str | None, **wish: Any
 ) -> int:
-    """Ask for the release of one entry; somebody else has to approve it.
+    """Ask to resume one entry; somebody else has to approve it.
 
-    The request is for exactly what is held now. Once another account has approved it with `kfm approve`,
-    the run has a new budget and is due at once: `kfm retry --due` tries it.
+    The request is for exactly what is held now. Once another account has approved it with `kfm approvals
+    approve`, the run has a new budget and is due at once: `kfm retry --due` tries it.
 
     Exit code 3: it needs an approval.
     """
@@ -118,14 +123,19 @@ def release(
         )
     document = {"held": held_document(held), "request": approval_document(approval)}
     session.emit(document, [f"requested  {approval.request_id}  release of {short_id(held.held_id)}"])
-    session.note(f"somebody else has to agree: kfm approve {approval.request_id} --rationale TEXT")
+    session.note(f"somebody else has to agree: kfm approvals approve {approval.request_id} --rationale TEXT")
     return NEEDS_APPROVAL
+
+
+_older = copy(resume)  # the older spelling, which no help shows
+_older.hidden = True
+command.add_command(_older, "release")
 
 
 # --- finding and telling -----------------------------------------------------------------
 
 
-def _lines(held: Any, requests: list[Any]) -> list[str]:
+def _lines(held: Any, requests: list[Any], step: Any) -> list[str]:
     since = moment(held.held_at_ms)
     state = f"held since {since}"
     if held.state != "held":
@@ -148,13 +158,11 @@ def _lines(held: Any, requests: list[Any]) -> list[str]:
         *(("request", _request_line(one, held.state)) for one in requests),
     ]
     lines = [f"{name.ljust(13)} {one_line(value)}" for name, value in facts]
-    if held.state == "held" and held.grain == "unit":
-        lines.append(f"bring back    {_replay(held)}")
-        if held.kind == "quarantine":
-            allowed = f"a policy of {held.dataset_id} with `replay_quarantined: [{held.error_code}]`"
-            lines.append(f"needs         {one_line(allowed)}, and somebody else's approval")
-    elif held.state == "held" and not any(one.state == "requested" for one in requests):
-        lines.append(f"release       kfm quarantine release {short_id(held.held_id)} --rationale TEXT")
+    if step is not None:
+        lines.append(f"next          {one_line(step.line)}")
+    if held.state == "held" and held.grain == "unit" and held.kind == "quarantine":
+        allowed = f"a policy of {held.dataset_id} with `replay_quarantined: [{held.error_code}]`"
+        lines.append(f"needs         {one_line(allowed)}, and somebody else's approval")
     return lines
 
 
@@ -167,8 +175,11 @@ def _replay(held: Any) -> str:
 
 def _request_line(approval: Any, state: str) -> str:
     asked = f"{approval.request_id} by {approval.requested_by}: {approval.rationale}"
+    if approval.standing == "rejected":
+        return f"{asked} (rejected by {approval.rejected_by}: {approval.rejection_rationale})"
     if approval.state == "requested" and state != "held":
         return f"{asked} (nobody agreed before it was {state})"
     if approval.state == "requested":
-        return f"{asked} (open: another account runs kfm approve {approval.request_id} --rationale TEXT)"
+        way = f"kfm approvals approve {approval.request_id} --rationale TEXT"
+        return f"{asked} (open: another account runs {way})"
     return f"{asked} (approved by {approval.approved_by}: {approval.approval_rationale})"

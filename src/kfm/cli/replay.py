@@ -22,9 +22,9 @@ from kfm.cli.replay_options import (
 from kfm.cli.session import CommandSession
 from kfm.model.errors import RationaleRequired, UsageError
 from kfm.model.wording import counted, moment
+from kfm.reports.lookup import Sought, only
 
 RECEIPTS_SHOWN = 50
-PREFIX_CHARS_MIN = 4
 
 
 @click.command(name="inspect")
@@ -78,10 +78,11 @@ def inspect(session: CommandSession, replay_id: str | None, limit: int) -> None:
 
 
 def _agreement(request: Any) -> str:
-    if request.state == "requested":
-        return (
-            f"open, asked for by {request.requested_by}; another person runs kfm approve {request.request_id}"
-        )
+    if request.standing == "rejected":
+        return f"rejected by {request.rejected_by}: {request.rejection_rationale}"
+    if request.standing == "requested":
+        way = f"kfm approvals approve {request.request_id}"
+        return f"open, asked for by {request.requested_by}; another person runs {way}"
     return f"approved by {request.approved_by}: {request.approval_rationale}"
 
 
@@ -114,12 +115,8 @@ def _list(session: CommandSession, reader: Any, limit: int) -> None:
 
 def find_replay(reader: Any, wanted: str) -> Any:
     """By its id, or by the beginning of it if that is enough to tell."""
-    found = reader.find(wanted.lower()) if len(wanted) >= PREFIX_CHARS_MIN else []
-    if len(found) == 1:
-        return reader.replay(found[0])
-    if found:
-        raise UsageError(f"Several replays begin with `{wanted[:80]}`.", remedy="Give more of the id.")
-    raise UsageError(f"There is no replay `{wanted[:80]}`.", remedy="`kfm replay inspect` lists them.")
+    sought = Sought("replay", "replays", reader.find, str)
+    return reader.replay(only(wanted, [sought], "`kfm replay inspect` lists them."))
 
 
 def all_receipts(reader: Any, replay_id: str) -> Iterator[Any]:
@@ -235,7 +232,7 @@ def run(
     between batches: kfm switch set paused --replays DATASET|all.
 
     Units that had succeeded or are in quarantine, and everything in the mode repair-and-replace, need a
-    second person: the request is recorded, and `kfm approve` agrees to exactly this plan.
+    second person: the request is recorded, and `kfm approvals approve` agrees to exactly this plan.
 
     Exit codes: 0 done, or paused by --max-batches · 1 units changed meanwhile and were left alone ·
     2 usage · 3 the plan has drifted, an approval is needed, a switch stands in the way, too many units.
@@ -299,7 +296,9 @@ def _run(session: CommandSession, app: Any, plan: Any, wish: dict[str, Any]) -> 
     if plan.needs_approval and not has_approval(app, plan):
         request = ask(app, plan, by)
         _emit_run(session, app, plan, None, request, REFUSED)
-        session.note(f"somebody else has to agree: kfm approve {request.request_id} --rationale TEXT")
+        session.note(
+            f"somebody else has to agree: kfm approvals approve {request.request_id} --rationale TEXT"
+        )
         session.note(f"what it is about: kfm replay inspect {plan.replay_id}")
         session.note(f"then: kfm replay run {plan.replay_id} --confirm --rationale TEXT")
         return REFUSED

@@ -1,4 +1,4 @@
-"""`kfm request`: ask a second person to let one attempt be made."""
+"""`kfm approvals request`: ask a second person to let one attempt be made."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ def command(
     """Ask a second person to approve one attempt at work that needs it.
 
     Data whose CARE level is restricted is fetched and published only after somebody else has agreed with
-    `kfm approve`. The approval is for one attempt at exactly this work: this source and window, with the
-    rights and the pipeline as they are now. It holds for seven days. A retry needs another one. What is
-    blocked, or lacks consent, can't be asked for.
+    `kfm approvals approve`. The approval is for one attempt at exactly this work: this source and window,
+    with the rights and the pipeline as they are now. It holds for seven days. A retry needs another one.
+    What is blocked, or lacks consent, can't be asked for.
 
     Exit code 3: it needs an approval.
 
     \b
     Examples:
-      kfm request --source burials --window 2026-01-01/P1D --rationale "yearly review"
-      kfm request --run 0b7f --rationale "the provider is back"
+      kfm approvals request --source burials --window 2026-01-01/P1D --rationale "yearly review"
+      kfm approvals request --run 0b7f --rationale "the provider is back"
     """
     if (source is None) == (run_id is None):
         raise UsageError("Say what to ask for: --source ID, with --window W, or --run RUN.")
@@ -54,7 +54,7 @@ def command(
     session.emit(
         {"request": approval_document(approval)}, [f"requested  {approval.request_id}  {approval.about}"]
     )
-    session.note(f"somebody else has to agree: kfm approve {approval.request_id} --rationale TEXT")
+    session.note(f"somebody else has to agree: kfm approvals approve {approval.request_id} --rationale TEXT")
     return NEEDS_APPROVAL
 
 

@@ -9,8 +9,9 @@ import click
 from kfm.cli.options import session_options
 from kfm.cli.output import between, instant, one_line, short_id, table, utc
 from kfm.cli.session import CommandSession
-from kfm.model.errors import RationaleRequired, UsageError
+from kfm.model.errors import RationaleRequired
 from kfm.model.requests import RequestKind, RequestState, UpdateRequest
+from kfm.reports.lookup import only, requests_in
 from kfm.reports.requests import request_document
 
 LIMIT_MAX = 10_000
@@ -139,10 +140,5 @@ def cancel(session: CommandSession, wanted: str, rationale: str | None, actor: s
 
 def find_request(reader: Any, wanted: str) -> UpdateRequest:
     """The one request whose id begins so."""
-    found: list[UpdateRequest] = reader.find(wanted.strip().lower(), 2)
-    if len(found) == 1:
-        return found[0]
-    raise UsageError(
-        f"{'Several requests begin' if found else 'No request begins'} with `{wanted[:40]}`.",
-        remedy="`kfm requests list` names them.",
-    )
+    found: UpdateRequest = only(wanted, [requests_in(reader)], "`kfm requests list` names them.")
+    return found

@@ -49,8 +49,6 @@ def command(
         return _list(session)
     progress = watched(session)
     with session.app(progress=progress) as app:
-        if session.verbose:
-            app.announce = session.note
         if run_id is not None:
             return _one(session, app, run_id, progress, wish)
         return _watch(session, app, progress) if watch else _due(session, app, progress)
@@ -141,7 +139,7 @@ def _turn(session: CommandSession, app: Any, progress: Any, *, is_first: bool) -
     except BackendUnavailable as error:
         if isinstance(error, StoreCorrupt | StoreUnsafe):  # which does not pass
             raise
-        session.note(f"{error.message} Watching goes on in {PAUSE_MAX_MS // 1000} s")
+        session.note(f"{error.message} Watching goes on in {PAUSE_MAX_MS // 1000} s", "warning")
         return PAUSE_MAX_MS
 
 

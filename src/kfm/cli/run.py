@@ -13,12 +13,13 @@ import click
 
 from kfm.cli.errors import annotate, as_error, error_lines
 from kfm.cli.options import session_options
-from kfm.cli.output import duration, instant, one_line, short_id
+from kfm.cli.output import duration, instant, message, one_line, short_id
 from kfm.cli.progress import watched
 from kfm.cli.session import CommandSession
 from kfm.model.errors import (
     Cancelled,
     CircuitOpen,
+    ContractViolated,
     KfmError,
     PlanError,
     RationaleRequired,
@@ -179,8 +180,6 @@ def command(session: CommandSession, force: bool, **wish: Any) -> int:
         require_reasons(wish)
     progress = watched(session)
     with session.app(read_only=wish["dry_run"], progress=progress) as app:
-        if session.verbose:
-            app.announce = session.note
         requests = make_requests(app, force=force, **wish)
         lineup = Lineup(app.settings, [request.source_id for request in requests])
         reports, code = attempt_all(
@@ -209,17 +208,18 @@ def hand_over(session: CommandSession, app: Any, reports: Sequence[Any]) -> bool
         delivered = app.deliver()
         app.seal(actor="kfm", minimum=SEAL_EVENTS_MIN)
     except OSError as error:
-        session.note(f"artifacts: {as_error(error).message}")
+        session.note(f"artifacts: {as_error(error).message}", "warning")
         return True
     except KfmError as error:
         session.note(
-            f"evidence: {error.message} The work is done; the next run, or `kfm audit seal`, goes on."
+            f"evidence: {error.message} The work is done; the next run, or `kfm audit seal`, goes on.",
+            "warning",
         )
         return True
     except KeyboardInterrupt:
         return False  # nothing is lost, and the work has its own exit code
     if delivered.trouble:
-        session.note(f"lineage: {delivered.trouble}; `kfm lineage deliver` sends what waits")
+        session.note(f"lineage: {delivered.trouble}; `kfm lineage deliver` sends what waits", "warning")
     return True
 
 
@@ -228,14 +228,15 @@ def tell_hooks(session: CommandSession, app: Any) -> bool:
     try:
         passes = app.tell_incidents()
     except KfmError as error:
-        session.note(f"incidents: {error.message} `kfm incident deliver` tells what waits")
+        session.note(f"incidents: {error.message} `kfm incident deliver` tells what waits", "warning")
         return True
     except KeyboardInterrupt:
         return False
     for each in passes:
         if each.delivered.trouble:
             session.note(
-                f"incidents: hook {each.hook}: {each.delivered.trouble}; `kfm incident deliver` tries again"
+                f"incidents: hook {each.hook}: {each.delivered.trouble}; `kfm incident deliver` tries again",
+                "warning",
             )
     return True
 
@@ -268,7 +269,7 @@ def attempt_all(
         codes.append(Cancelled.exit_code)
     left = [request.source_id for request in requests[len(reports) :]]
     if left and Cancelled.exit_code in codes:
-        session.note(f"cancelled; not run: {', '.join(left)}")
+        session.note(f"cancelled; not run: {', '.join(left)}", "warning")
     return reports, worst(codes)
 
 
@@ -281,7 +282,7 @@ def attempt(session: CommandSession, app: Any, request: Any) -> Any:
     except (Exception, KeyboardInterrupt) as problem:  # noqa: BLE001 - told as this source's failure
         error = as_error(problem)
         if session.verbose and not isinstance(problem, KfmError | KeyboardInterrupt):
-            session.note("".join(traceback.format_exception(problem)).rstrip())
+            session.note("".join(traceback.format_exception(problem)).rstrip(), "error")
     outcomes = {3: ("refused", "blocked"), 5: ("busy", "busy")}
     outcome, word = outcomes.get(error.exit_code, ("failed", "failed"))
     return RunReport(
@@ -322,7 +323,7 @@ def _append(path: str, text: str) -> None:
         with open(path, "a", encoding="utf-8") as file:
             file.write(text)
     except OSError as error:
-        click.echo(f"warning: {as_error(error).message}", err=True)
+        message(f"warning: {as_error(error).message}", "warning")
 
 
 # With several sources the worst ending decides, in this order: something is wrong with us, with a
@@ -397,9 +398,9 @@ def tell(session: CommandSession, lineup: Lineup, report: Any) -> None:
 
 def remark(session: CommandSession, report: Any) -> None:
     """Why it ended like this, and the way out: on stderr."""
-    from kfm.telemetry.correlation import saying
+    from kfm.telemetry.correlation import correlated
 
-    with saying(**_ids(report)):
+    with correlated(**_ids(report)):
         _remark(session, report)
 
 
@@ -420,18 +421,18 @@ def _ids(report: Any) -> dict[str, Any]:
 
 def _remark(session: CommandSession, report: Any) -> None:
     if report.error is not None:
-        for line in failure_lines(report):
-            session.note(line)
+        session.fail(*failure_lines(report))
         annotate(report.error, title=f"{report.source_id}: {report.word}")
     elif says_more(report) or session.verbose:
         session.note(f"  {one_line(report.reason)}")
     for projection in report.projections:
         if projection.error and is_put_off(projection.error):
             said = one_line(projection.error["message"])
-            session.note(f"put off: {projection.target} is shown later, with `kfm project`: {said}")
+            told = f"put off: {projection.target} is shown later, with `kfm project`: {said}"
+            session.note(told, "warning")
         elif projection.error:
-            session.note(f"error {projection.error['code']}: {projection.error['message']}")
-            session.note(f"fix: {projection.error['remedy']}")
+            error = projection.error
+            session.fail(f"error {error['code']}: {error['message']}", f"fix: {error['remedy']}")
     if session.verbose:
         for line in details(report):
             session.note(line)
@@ -452,17 +453,20 @@ def says_more(report: Any) -> bool:
 
 def failure_lines(report: Any) -> list[str]:
     """The error, each failed check on a line of its own, the way out, and where to read on."""
-    from kfm.model.gates import FIRST_CHECK, check_text
+    from kfm.model.gates import check_text, checks_failed
 
     told, fix = error_lines(report.error)
     checks = [check_text(check) for check in report.failed_checks]
-    if len(checks) > 1 and FIRST_CHECK in told:
+    if len(checks) > 1 and isinstance(report.error, ContractViolated):
         more = len(checks) - CHECKS_SHOWN_MAX
         shown = [f"  {one_line(check)}" for check in checks[:CHECKS_SHOWN_MAX]]
         rest = [f"  … and {more} more in the event log"] if more > 0 else []
-        lines = [f"{told.partition(FIRST_CHECK)[0]}:", *shown, *rest, fix]
+        many = checks_failed(len(checks), report.checks_made)
+        lines = [f"error {report.error.code}: {report.error.headline} {many}:", *shown, *rest, fix]
     else:
         lines = [told, fix]
+    if report.next_step:
+        lines.append(f"next: {one_line(report.next_step.line)}")
     if report.advice:
         lines.append(f"note: {one_line(report.advice)}")
     if report.artifacts_dir:
@@ -517,6 +521,7 @@ def report_document(report: Any) -> dict[str, Any]:
         "invocation_id": report.invocation_id,
         "reason": report.reason,
         "error": report.error.as_document() if report.error else None,
+        "next_step": report.next_step,
         "advice": report.advice,
         "gates": list(report.gates),
         "failed_checks": [

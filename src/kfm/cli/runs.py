@@ -6,11 +6,11 @@ from typing import Any
 
 import click
 
-from kfm.cli.explain import untold_refusals
 from kfm.cli.options import session_options
 from kfm.cli.output import between, duration, one_line, short_id, table, utc
 from kfm.cli.session import CommandSession
 from kfm.model.wording import counted, moment, span
+from kfm.reports.explain.invocations import refused
 from kfm.reports.lookup import is_wal_id
 from kfm.reports.runs import run_document, shown_run
 
@@ -134,7 +134,7 @@ def render(document: dict[str, Any]) -> list[str]:
         lines.append(f"  {asked}  {outcome}  by {one_line(call['actor'])}{claimed}{why}")
         lines += [
             f"    gate {gate.gate} refused: {one_line(gate.reason)}"
-            for gate in untold_refusals(call["gates"], call["reason"] or "")
+            for gate in refused(call["gates"])[1:]  # the first is told by the call's reason
         ]
     return lines
 

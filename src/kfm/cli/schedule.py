@@ -324,7 +324,8 @@ def run_due(session: CommandSession) -> int:
 
     _, known = load_schedules(session)
     with session.app() as app:
-        work_off(app, list(known.values()), session.note, told)
+        session.inform()
+        work_off(app, list(known.values()), told)
     if session.output == "json":
         session.emit({"requests": documents}, ())
     elif not documents:
@@ -344,9 +345,7 @@ def when(document: dict[str, Any]) -> str:
 
 def fate_word(document: dict[str, Any]) -> str:
     """What became of an instant, in one word: how its request ended, where it had one."""
-    from kfm.model.schedule_accounting import FIRST_SEEN
-
-    if document["fate"] == "redefined" and document["reason"] == FIRST_SEEN:
+    if document["before_first_seen"]:
         return "not known yet"
     return str(document["outcome"] or document["state"] or document["fate"])
 
@@ -552,8 +551,10 @@ def export_schedules(session: CommandSession, target: str, checked: str | None) 
         document["drift"] = "\n".join(drift)
         session.emit(document, drift or [f"unchanged  {checked}"])
         if drift:
-            session.note(f"error: {checked} and {loaded.settings.schedules or FILE} differ")
-            session.note(f"fix: kfm schedule export {target} > {checked}")
+            session.fail(
+                f"error: {checked} and {loaded.settings.schedules or FILE} differ",
+                f"fix: kfm schedule export {target} > {checked}",
+            )
         return 1 if drift else 0
     session.emit(document, made.text.splitlines())
     for note in made.notes:

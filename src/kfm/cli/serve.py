@@ -8,7 +8,7 @@ import socket
 import sys
 import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, closing, contextmanager, nullcontext, suppress
+from contextlib import asynccontextmanager, closing, contextmanager, nullcontext
 from secrets import token_urlsafe
 from typing import TYPE_CHECKING, Any
 
@@ -80,9 +80,7 @@ def command(
         )
     from kfm.service.runner import ServiceOptions
 
-    wish = ServiceOptions(
-        schedules=not no_schedules, runs=not no_runs, worker=not no_worker, verbose=session.verbose
-    )
+    wish = ServiceOptions(schedules=not no_schedules, runs=not no_runs, worker=not no_worker)
     return serve(session, wish, host=host, port=port, prefix=prefix)
 
 
@@ -104,9 +102,13 @@ def serve(
         from kfm.web.server import Bounded, address_of, listener, shown_host
     except ImportError:
         raise ExtraMissing(
-            "The service needs the extra `serve`.", remedy="pip install 'kfm[serve]'"
+            "The service needs the extra `serve`.", remedy="pip install 'kfm-kernel[serve]'"
         ) from None
     from kfm.config.schedules import load_schedules
+    from kfm.config.webhooks import webhook_warnings
+    from kfm.decoders import prepare_decoders
+    from kfm.web.api.operation_table import request_bodies
+    from kfm.web.console.sign_in import SignedIn
 
     sys.setswitchinterval(SWITCH_SECONDS)
     loaded = session.load()
@@ -115,11 +117,12 @@ def serve(
     schedules = load_schedules(loaded)
     _require_people(loaded, address)
     _first_look(session)
-    say = _Teller(session)
-    service = Service(loaded, schedules, wish, say)
+    session.inform()
+    service = Service(loaded, schedules, wish)
     stop = Stop()
     with listener(address, settings.port if port is None else port) as listening, stop.installed():
         shown = f"{shown_host(address)}:{listening.getsockname()[1]}{prefix}"
+        prepare_decoders((*request_bodies(), SignedIn))
         web = Web(session, loaded, schedules, service)
         config = uvicorn.Config(
             web.app((*settings.hosts, shown_host(address)), prefix),
@@ -134,15 +137,18 @@ def serve(
             timeout_graceful_shutdown=CLOSING_SECONDS_MAX,
         )
         service.start()
-        say(f"serving http://{shown}/; stop with Ctrl-C")
+        session.note(f"serving http://{shown}/; stop with Ctrl-C")
         for line in _told(loaded, schedules, wish):
-            say(line)
+            session.note(line)
+        for line in webhook_warnings(loaded.settings):
+            session.note(line, "warning")
         _run(uvicorn.Server(config), listening, stop)
         service.stop()
         left = service.join()
     if left:
-        say(f"not waited for longer: {', '.join(left)}; whoever comes next takes over what is held")
-    say("stopped")
+        left_text = f"not waited for longer: {', '.join(left)}; whoever comes next takes over what is held"
+        session.note(left_text, "warning")
+    session.note("stopped")
     return Cancelled.exit_code if stop.by == signal.SIGINT else 0
 
 
@@ -172,8 +178,6 @@ def _first_look(session: CommandSession) -> None:
 
 
 def _told(loaded: Loaded, schedules: Sequence[Schedule], wish: ServiceOptions) -> list[str]:
-    from kfm.config.webhooks import webhook_warnings
-
     settings = loaded.settings
     hooked = [source for source in settings.sources if source.webhook is not None]
     enabled = sum(schedule.enabled for schedule in schedules)
@@ -184,7 +188,7 @@ def _told(loaded: Loaded, schedules: Sequence[Schedule], wish: ServiceOptions) -
     ]
     if not settings.people:
         lines.append("nobody has a token: reading is open to this machine, changes over HTTP are refused")
-    return [*lines, *webhook_warnings(settings)]
+    return lines
 
 
 class Web:
@@ -292,16 +296,3 @@ class Web:
     def _requests(self) -> Iterator[Requests]:
         with closing(App(self._loaded, read_only=False, progress=None)) as app:
             yield app.kernel.store.requests()
-
-
-class _Teller:
-    """Lines on stderr, from many threads. That nobody reads them, or a full disk, ends none of these."""
-
-    def __init__(self, session: CommandSession) -> None:
-        self._session = session
-        self._lock = threading.Lock()
-
-    def __call__(self, line: str) -> None:
-        with self._lock, suppress(OSError, ValueError):
-            self._session.note(line)
-            sys.stderr.flush()

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kfm.cli import streams
-from kfm.cli.output import encode
+from kfm.cli.output import Level, encode, message
 from kfm.cli.signals import held
 from kfm.model.errors import UsageError
 
@@ -25,7 +25,8 @@ class CommandSession(NamedTuple):
 
     config: str | None = None
     output: str = "text"
-    verbose: bool = False
+    verbose: int = 0  # how often -v was given
+    quiet: bool = False
     yes: bool = False
     no_input: bool = False
     color: str = "auto"
@@ -65,10 +66,22 @@ class CommandSession(NamedTuple):
             for row in rows:
                 sys.stdout.write(encode(streams.cleaned(row), "jsonl"))
 
-    def note(self, text: str) -> None:
+    def note(self, text: str, level: Level = "info") -> None:
         """A message beside the result."""
-        sys.stdout.flush()
-        sys.stderr.write(f"{text}\n")
+        if level != "info" or not self.quiet:
+            message(text, level)
+
+    def fail(self, *lines: str) -> None:
+        """An error beside the result: what went wrong, then all that helps with it. --quiet shows it, too."""
+        message(lines[0], "error")
+        for line in lines[1:]:
+            message(line)
+
+    def inform(self) -> None:
+        """This command works for long, or for others: what it logs as information is shown, too."""
+        from kfm.cli.logs import choose_levels
+
+        choose_levels(verbose=self.verbose, quiet=self.quiet, service=True)
 
     @property
     def colour(self) -> bool:

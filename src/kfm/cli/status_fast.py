@@ -34,7 +34,7 @@ def quick_status(arguments: Sequence[str]) -> int | None:
         return None
     from kfm.cli.main import guarded
 
-    return guarded(lambda: show_status(session), arguments)
+    return guarded(lambda: show_status(session), arguments, logs=False)
 
 
 def show_status(session: CommandSession) -> int:
@@ -105,7 +105,7 @@ def _attention_rows(document: dict[str, Any]) -> list[str]:
             f"  {short_id(run['run_id'])}  {run['dataset_id']} from {run['source_id']}, "
             f"{between(run['window_start'], run['window_end'])}: {run['error_code'] or 'an error'}{tries}"
         )
-        rows.append(f"                 `{run['command']}`")
+        rows.append(f"                 {one_line(run['next_step'].line)}")
     if document["needs_attention_more"]:
         rows.append(f"  … and {document['needs_attention_more']} more: kfm runs --status failed")
     return rows
@@ -173,7 +173,7 @@ def _request_rows(document: dict[str, Any]) -> list[str]:
         for state, word in (
             ("running", "running"),
             ("open", "waiting"),
-            ("awaiting_approval", "waiting for an approval (`kfm approve`)"),
+            ("awaiting_approval", "waiting for an approval (`kfm approvals list`)"),
         )
         if counts[state]
     ]

@@ -9,6 +9,8 @@ from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from kfm.cli.logs import JsonLog
+    from kfm.cli.output import Level
     from kfm.config.loader import Loaded
 
 
@@ -23,6 +25,13 @@ def begin(loaded: Loaded | None = None) -> None:
 
 def clean(text: str) -> str:
     return _loaded.discretion.hide(text) if _loaded is not None and _loaded.known_secrets() else text
+
+
+def redacted(text: str) -> str:
+    """A log record's text: also what only looks like a secret is masked, and the length is bounded."""
+    from kfm.model.redaction import redact
+
+    return redact(text) if _loaded is None else _loaded.discretion(text)
 
 
 def cleaned(document: Any) -> Any:
@@ -43,11 +52,12 @@ class Stream:
     """A stream to which writing always succeeds; `lost` says why nothing arrives any more."""
 
     def __init__(
-        self, stream: Any, clean: Callable[[str], str] | None = None, *, is_json: bool = False
+        self, stream: Any, clean: Callable[[str], str] | None = None, *, json_log: JsonLog | None = None
     ) -> None:
         self._stream = stream
-        self._clean = clean
-        self.is_json = is_json  # then it is for programs: no bars, no colours, no questions
+        self._clean = json_log or clean
+        self._json = json_log
+        self.is_json = json_log is not None  # then it is for programs: no bars, no colours, no questions
         self.lost: Exception | None = None
 
     def __getattr__(self, name: str) -> Any:
@@ -62,6 +72,20 @@ class Stream:
         except (OSError, ValueError) as error:
             self._lose(error)
         return len(text)
+
+    def write_line(self, line: str) -> None:
+        """A whole line that has its form, and no secret in it."""
+        try:
+            self._stream.write(line)
+        except (OSError, ValueError) as error:
+            self._lose(error)
+
+    def write_message(self, text: str, level: Level) -> None:
+        """A message of a command, which knows its level."""
+        if self._json is not None:
+            self.write_line(self._json.message(text, level))
+        else:
+            self.write(f"{text}\n")
 
     def flush(self) -> None:
         try:
@@ -108,7 +132,7 @@ def forgiving(log_format: str = "text") -> Iterator[Stream]:
         from kfm.db.connection import system_clock
 
         log = JsonLog(system_clock().now_ms)
-        err, rest = Stream(plain, log, is_json=True), log.rest
+        err, rest = Stream(plain, json_log=log), log.rest
     else:
         err, rest = Stream(plain, clean_line), str
     sys.stdout, sys.stderr = out, err

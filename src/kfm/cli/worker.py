@@ -75,7 +75,7 @@ def command(
                 "No queue is configured, so there is nothing to take in.",
                 remedy="Name one under `ingest.queues`, or give --stdin, or --no-intake.",
             )
-        app.announce = session.note
+        session.inform()
         wish = WorkerWish(
             mode="once" if once else "until-idle" if until_idle else "until-stopped",
             stream=sys.stdin.buffer if from_stdin else None,
@@ -114,7 +114,7 @@ def _require_reader(ingest: Ingest) -> None:
         raise ExtraMissing(
             "A policy under `ingest.policies` has objects looked at, and buckets are read with the extra "
             "`objects`.",
-            remedy="pip install 'kfm[objects]', or ask for integrity: announced and metadata: key.",
+            remedy="pip install 'kfm-kernel[objects]', or ask for integrity: announced and metadata: key.",
         )
 
 
@@ -122,7 +122,7 @@ class WorkerProgress:
     """Live progress on stderr: one line that changes on a terminal, a line now and then elsewhere."""
 
     def __init__(self, session: CommandSession) -> None:
-        self._quiet = session.output != "text" and not session.verbose
+        self._quiet = session.quiet or (session.output != "text" and not session.verbose)
         self._tty = sys.stderr is not None and sys.stderr.isatty()
         self._last_s = 0.0
         self._shown = False

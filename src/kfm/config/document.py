@@ -32,7 +32,7 @@ class Document:
         return self.lines.get(path, 1)
 
     def error(self, path: str, sentence: str) -> ConfigError:
-        return ConfigError(f"{self.name}:{self.line(path)}: {sentence}")
+        return ConfigError.at(self.name, self.line(path), sentence)
 
 
 class DocumentBuilder:
@@ -44,7 +44,7 @@ class DocumentBuilder:
         self._count = 0
 
     def fail(self, line: int, sentence: str) -> ConfigError:
-        return ConfigError(f"{self.name}:{line}: {sentence}")
+        return ConfigError.at(self.name, line, sentence)
 
     def note(self, path: str, line: int, depth: int) -> None:
         self._count += 1
@@ -70,7 +70,7 @@ def read_document(name: str, data: bytes) -> Document:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
-        raise ConfigError(f"{name}:{line}: the file is not UTF-8 text") from None
+        raise ConfigError.at(name, line, "the file is not UTF-8 text") from None
     if not text.strip():
         raise ConfigError(f"{name}: the file is empty")
     document = parse_json(name, text) if name.endswith(".json") else parse_yaml(name, text)

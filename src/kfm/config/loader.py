@@ -251,16 +251,18 @@ def _require_files(loaded: Loaded, lines: dict[str, int]) -> None:
         if source.pipeline is not None:
             named.append((f"sources[{index}].pipeline", source.pipeline.rpartition(":")[0]))
     missing = [
-        f"{loaded.name}:{lines.get(field, 1)}: there is no file `{path}`"
+        ConfigError.at(loaded.name, lines.get(field, 1), f"there is no file `{path}`")
         for field, path in named
         if not os.access(loaded.resolve(path), os.R_OK)
     ] + [
-        f"{loaded.name}:{lines.get(field, 1)}: `{path}` is a folder, not a file"
+        ConfigError.at(loaded.name, lines.get(field, 1), f"`{path}` is a folder, not a file")
         for field, path in named
         if field.startswith("sources") and os.path.isdir(loaded.resolve(path))  # of policies it means all
     ]
     if missing:
-        raise ConfigError("\n".join(missing), problems=tuple(missing))
+        from kfm.config.shape import gathered
+
+        raise gathered(missing)
 
 
 # --- secrets -------------------------------------------------------------------------

@@ -70,7 +70,7 @@ def load_schedules(loaded: Loaded) -> tuple[Schedule, ...]:
         if named is None:
             return ()
         line = loaded.lines.get("schedules", 1)
-        raise ConfigError(f"{loaded.name}:{line}: there is no file `{named}`") from None
+        raise ConfigError.at(loaded.name, line, f"there is no file `{named}`") from None
     except OSError as error:
         why = (error.strerror or str(error)).lower()
         raise ConfigError(f"{named or FILE}: the file can't be read: {why}") from None

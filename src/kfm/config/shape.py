@@ -39,7 +39,8 @@ def gathered(problems: list[ConfigError]) -> ConfigError:
     left_off = len(problems) - len(details)
     if left_off:
         details.append(f"… and {left_off} more")
-    return ConfigError("\n".join(details), problems=tuple(details))
+    first = problems[0]
+    return ConfigError("\n".join(details), problems=tuple(details), file=first.file, line=first.line)
 
 
 def is_web_address(url: str) -> bool:

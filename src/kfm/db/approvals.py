@@ -11,7 +11,7 @@ from kfm.db.session import Row, Session
 from kfm.model.errors import NotApproved
 from kfm.model.quarantine import Approval
 from kfm.model.records import Lock
-from kfm.model.transactions import Approve, Approved
+from kfm.model.transactions import Approve, Approved, Reject
 
 _FIELDS = Approval.__struct_fields__
 _FREE = (
@@ -21,6 +21,8 @@ _FREE = (
     "approved_by",
     "approval_rationale",
     "about",
+    "rejected_by",
+    "rejection_rationale",
 )
 
 
@@ -70,6 +72,39 @@ def approve(session: Session, request: Approve) -> Approved:
 
     governance.append(session, request.entries)
     return Approved(answer="approved")
+
+
+def reject(session: Session, request: Reject) -> bool:
+    """Reject what was asked for; False: it was approved or rejected meanwhile, or is the asker's own."""
+    from kfm.model.roles import is_same_person  # late: those who only read need it not
+
+    now_ms, by = session.now_ms(), rows.storable(request.rejected_by)
+    row = session.one("approvals.get_for_update", request_id=request.request_id)
+    asked = approval_from(row) if row else None
+    rejects = (by, *(rows.storable(name) for name in request.names))
+    if asked is None or is_same_person(asked.requested_by, asked.requested_names, rejects):
+        return False
+    landed = session.one(
+        "approvals.reject",
+        request_id=request.request_id,
+        rejected_by=by,
+        rejected_at_ms=now_ms,
+        rejection_rationale=rows.storable(request.rationale),
+    )
+    if landed is None:
+        return False
+    if request.update is not None:
+        # One that was cancelled meanwhile stays as it is.
+        session.one(
+            "requests.cancel_waiting",
+            request_id=request.update,
+            reason=f"Rejected by {by}.",
+            ended_at_ms=now_ms,
+        )
+    from kfm.db import governance  # late: those who only read need it not
+
+    governance.append(session, request.entries)
+    return True
 
 
 def _let_run(session: Session, request_id: str, digest: str, by: str) -> None:

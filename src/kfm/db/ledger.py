@@ -35,6 +35,7 @@ from kfm.model.transactions import (
     Promote,
     Promoted,
     Reaped,
+    Reject,
     Step,
 )
 
@@ -123,6 +124,7 @@ class Ledger(LedgerReader):
                 invocation_id=request.invocation_id,
                 outcome=request.outcome,
                 reason=rows.storable(request.error_message),
+                reason_code=request.error_code,
                 gates=rows.gates_text(request.gates),
             )
             if landed:  # else somebody else has the run: what a stale one says of it does not count
@@ -170,6 +172,10 @@ class Ledger(LedgerReader):
     def approve(self, request: Approve) -> Approved:
         """Approve and carry out; not if it is not as it was asked for, or somebody is at work on it."""
         return self._database.write(lambda session: approvals.approve(session, request))
+
+    def reject(self, request: Reject) -> bool:
+        """Reject what was asked for; False if it was decided on meanwhile, or is the asker's own."""
+        return self._database.write(lambda session: approvals.reject(session, request))
 
     # --- breakers --------------------------------------------------------------------
 

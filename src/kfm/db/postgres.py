@@ -54,7 +54,7 @@ def _driver() -> Any:
     try:
         import psycopg
     except ImportError as error:
-        raise ExtraMissing("PostgreSQL: install kfm[postgres].") from error
+        raise ExtraMissing("PostgreSQL: install kfm-kernel[postgres].") from error
     return psycopg
 
 

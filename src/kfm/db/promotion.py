@@ -54,6 +54,7 @@ def promote(session: Session, request: Promote, journal: Journal) -> Promoted:
         invocation_id=request.invocation_id,
         outcome="success",
         reason=rows.storable(request.reason),
+        reason_code=request.reason_code,
         gates=rows.gates_text(request.gates),
     )
     _keep_what_it_learned(session, request, now_ms)

@@ -69,7 +69,8 @@ def queries(dialect: Dialect) -> dict[str, str]:
 @cache
 def parameters_of(name: str) -> tuple[str, ...]:
     """What a statement asks for, in the order in which it first names each."""
-    return tuple(dict.fromkeys(_PARAMETER.findall(portable()[name])))
+    sql = portable().get(name) or overrides("sqlite")[name]
+    return tuple(dict.fromkeys(_PARAMETER.findall(sql)))
 
 
 def in_dialect(migration: str, dialect: Dialect) -> str:

@@ -223,7 +223,8 @@ class Requests(RequestReader):
                 request_id=request.request_id,
                 worker_id=request.claimed_by,
                 plan_digest=digest,
-                reason=f"Waits for somebody else to approve its preview: kfm approve {approval.request_id}",
+                reason="Waits for somebody else to approve its preview: "
+                f"kfm approvals approve {approval.request_id}",
             )
             if row is None:
                 return False

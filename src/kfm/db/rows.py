@@ -120,7 +120,7 @@ def run_parameters(run: Run) -> dict[str, Any]:
 
 def invocation_from(row: Row) -> Invocation:
     (invocation_id, run_id, source_id, dataset_id, trigger_type, key, outcome, actor, requested_at_ms,
-     claimed_actor, rationale, ticket, reason, gates) = row  # fmt: skip
+     claimed_actor, rationale, ticket, reason, gates, reason_code) = row  # fmt: skip
     return Invocation(
         invocation_id=invocation_id,
         run_id=run_id,
@@ -136,6 +136,7 @@ def invocation_from(row: Row) -> Invocation:
         ticket=ticket,
         reason=reason,
         gates=_decoded(_GATES, gates),
+        reason_code=reason_code,
     )
 
 

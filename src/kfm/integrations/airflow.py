@@ -17,7 +17,7 @@ __all__ = ["NodeOperator", "dag_of", "get_provider_info"]
 def get_provider_info() -> dict[str, Any]:
     """What Airflow's entry point `apache_airflow_provider` asks for."""
     return {
-        "package-name": "kfm",
+        "package-name": "kfm-kernel",
         "name": "kfm",
         "description": "Pipelines of kfm as DAGs: nodes that are unchanged are left alone.",
     }

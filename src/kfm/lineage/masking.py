@@ -60,6 +60,14 @@ def veiled(known: Circumstances, mask: Mask) -> Circumstances:
 
 def _veiled_gates(gates: tuple[GateResult, ...], mask: Mask) -> tuple[GateResult, ...]:
     return tuple(
-        replace(result, reason="", policy_ids=tuple(mask(policy) for policy in result.policy_ids))
+        GateResult(
+            gate=result.gate,
+            allowed=result.allowed,
+            reason="",
+            policy_ids=tuple(mask(policy) for policy in result.policy_ids),
+            overridable=result.overridable,
+            overridden=result.overridden,
+            halts=result.halts,
+        )
         for result in gates
     )

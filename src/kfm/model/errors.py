@@ -7,7 +7,7 @@ the command (1 and 6 are both "the work failed": 1xx is kept for lint rules).
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 
 class KfmError(Exception):
@@ -27,9 +27,12 @@ class KfmError(Exception):
         super().__init__(self.message)
 
     @property
+    def headline(self) -> str:
+        return (type(self).__doc__ or "").strip().splitlines()[0]
+
+    @property
     def message(self) -> str:
-        headline = (type(self).__doc__ or "").strip().splitlines()[0]
-        return f"{headline} {self.detail}".strip() if self.detail else headline
+        return f"{self.headline} {self.detail}".strip() if self.detail else self.headline
 
     @property
     def way_out(self) -> str:
@@ -66,6 +69,28 @@ class ConfigError(KfmError):
     code = "KFM201"
     exit_code = 2
     remedy = "Correct the named line; `kfm config show --origin` prints what was read."
+
+    def __init__(
+        self,
+        detail: str = "",
+        *,
+        remedy: str | None = None,
+        file: str | None = None,
+        line: int | None = None,
+        **facts: Any,
+    ) -> None:
+        super().__init__(detail, remedy=remedy, **facts)
+        self.file = file
+        self.line = line
+
+    @classmethod
+    def at(cls, file: object, line: int, sentence: str) -> Self:
+        """A mistake in one line of a file."""
+        return cls(f"{file}:{line}: {sentence}", file=str(file), line=line)
+
+    def as_document(self) -> dict[str, Any]:
+        place = {} if self.line is None else {"file": self.file, "line": self.line}
+        return {**super().as_document(), **place}
 
 
 class ConfigNotFound(ConfigError):
@@ -245,8 +270,9 @@ class Halted(Refused):
 
     code = "KFM302"
     remedy = (
-        "Review it; a second person approves its release (`kfm quarantine release RUN --rationale TEXT`, "
-        "`kfm approve`), then lift the pause with `kfm switch set running --dataset ID --rationale TEXT`."
+        "Review it; a second person approves its release (`kfm quarantine resume RUN --rationale TEXT`, "
+        "`kfm approvals approve`), then lift the pause with "
+        "`kfm switch set running --dataset ID --rationale TEXT`."
     )
 
 

@@ -1,13 +1,12 @@
 """Gate decisions: who may stop work, and what a force can pass. Pure.
 
 A gate answers with a `GateResult`; `combine` turns the answers into one
-`GateDecision`. Its first blocker is a sentence that names the cause, who can
-lift it and the command that does.
+`GateDecision`. Its first blocker has the cause, who can lift it and the command
+that does as fields; the sentence is made of them by `gate_sentence`.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, tzinfo
 from fnmatch import fnmatchcase
@@ -25,6 +24,7 @@ from kfm.model.errors import (
     RightsMissing,
     SwitchThrown,
 )
+from kfm.model.reasons import GateCode
 from kfm.model.records import Check, GateResult, Record, Switch, ValidationReport
 from kfm.model.settings import DatasetSettings, Freeze
 from kfm.model.wording import counted
@@ -39,17 +39,8 @@ HALTING_GATES = frozenset({"care", "sovereignty"})
 _STRICTNESS = {"running": 0, "paused": 1, "stopped": 2}
 _TEXT_MAX = 200
 
-_ASKING = re.compile(r"`kfm (?:request|quarantine release) [^`]*`")
-
-FIRST_CHECK = ", the first is "  # before it: how many checks of a contract failed
-
-# A reason ends with who can lift it, and how. Where that begins, by gate; a refusal tells it apart.
-_LIFTS = {
-    "switch": "An operator lifts it with ",
-    "freeze": "It ends by itself; an operator passes it with ",
-    "rights": "Whoever keeps the configuration adds it; ",
-    "contract": "Whoever keeps the data or its contract corrects it, ",
-}
+FORCE_COMMAND = "kfm run … --force --rationale TEXT --ticket ID"
+ORIGIN_COMMAND = "kfm config show --origin"
 
 
 class ForceRequest(Record, frozen=True, kw_only=True):
@@ -73,6 +64,38 @@ class GateDecision(Record, frozen=True, kw_only=True):
     def overridden(self) -> tuple[str, ...]:
         """The gates that a force passed."""
         return tuple(result.gate for result in self.results if result.overridden)
+
+
+def gate_sentence(cause: str, remedy: str | None) -> str:
+    """A refusal in words, for readers only."""
+    return f"{cause} {remedy}" if remedy else cause
+
+
+def denied(
+    gate: str,
+    code: GateCode,
+    cause: str,
+    *,
+    remedy: str | None = None,
+    command: str | None = None,
+    until_ms: int | None = None,
+    policy_ids: tuple[str, ...] = (),
+    overridable: bool = False,
+) -> GateResult:
+    """A gate's refusal: its facts, and the sentence that is made of them."""
+    return GateResult(
+        gate=gate,
+        allowed=False,
+        reason=gate_sentence(cause, remedy),
+        policy_ids=policy_ids,
+        overridable=overridable,
+        halts=gate in HALTING_GATES,
+        code=code,
+        cause=cause,
+        remedy=msgspec.UNSET if remedy is None else remedy,
+        command=msgspec.UNSET if command is None else command,
+        until_ms=msgspec.UNSET if until_ms is None else until_ms,
+    )
 
 
 def switch_gate(switches: Sequence[Switch], dataset_id: str, domain: str, in_flight: bool) -> GateResult:
@@ -115,18 +138,18 @@ def _recency(switch: Switch) -> tuple[int, int]:
 def _thrown(thrown: list[Switch], in_flight: bool) -> GateResult:
     worst = thrown[0]
     goes_on = in_flight and worst.position == "paused"
-    reason = (
+    cause = (
         f"{_scope_words(worst.scope)} {worst.position} since {utc_text(worst.set_at_ms)} "
         f"by {_one_line(worst.actor)}: {_sentence(worst.rationale)}"
     )
     if goes_on:
-        reason += " Work in flight goes on."
-    else:
-        if len(thrown) > 1:
-            others = ", ".join(f"{switch.scope} {switch.position}" for switch in thrown[1:])
-            reason += f" Also in the way: {others}."
-        reason += f" {_LIFTS['switch']}`{switch_command(worst.scope)}`."
-    return GateResult(gate="switch", allowed=goes_on, reason=reason)
+        return GateResult(gate="switch", allowed=True, reason=f"{cause} Work in flight goes on.")
+    if len(thrown) > 1:
+        others = ", ".join(f"{switch.scope} {switch.position}" for switch in thrown[1:])
+        cause += f" Also in the way: {others}."
+    command = switch_command(worst.scope)
+    remedy = f"An operator lifts it with `{command}`."
+    return denied("switch", "switch-thrown", cause, remedy=remedy, command=command)
 
 
 def switch_command(scope: str) -> str:
@@ -156,11 +179,15 @@ def freeze_gate(
         start_ms, end_ms = freeze_span_ms(freeze, zone)
         covers = _matches(freeze.datasets, dataset_id) and _matches(freeze.domains, domain)
         if covers and start_ms <= now_ms < end_ms:
-            reason = (
-                f"Frozen from {utc_text(start_ms)} to {utc_text(end_ms)}: {_sentence(freeze.reason)} "
-                f"{_LIFTS['freeze']}`kfm run … --force --rationale TEXT --ticket ID`."
+            return denied(
+                "freeze",
+                "frozen",
+                f"Frozen from {utc_text(start_ms)} to {utc_text(end_ms)}: {_sentence(freeze.reason)}",
+                remedy=f"It ends by itself; an operator passes it with `{FORCE_COMMAND}`.",
+                command=FORCE_COMMAND,
+                until_ms=end_ms,
+                overridable=True,
             )
-            return GateResult(gate="freeze", allowed=False, reason=reason, overridable=True)
     return GateResult(gate="freeze", allowed=True, reason="No freeze window covers this moment.")
 
 
@@ -202,11 +229,13 @@ def rights_gate(dataset: DatasetSettings) -> GateResult:
     ]
     if not missing:
         return GateResult(gate="rights", allowed=True, reason="A licence and a CARE label are declared.")
-    reason = (
-        f"The dataset {dataset.id} declares no {' and no '.join(missing)}. "
-        f"{_LIFTS['rights']}`kfm config show --origin` names the file."
+    return denied(
+        "rights",
+        "rights-missing",
+        f"The dataset {dataset.id} declares no {' and no '.join(missing)}.",
+        remedy=f"Whoever keeps the configuration adds it; `{ORIGIN_COMMAND}` names the file.",
+        command=ORIGIN_COMMAND,
     )
-    return GateResult(gate="rights", allowed=False, reason=reason)
 
 
 def contract_gate(report: ValidationReport | None) -> GateResult:
@@ -215,15 +244,22 @@ def contract_gate(report: ValidationReport | None) -> GateResult:
         return GateResult(gate="contract", allowed=True, reason="The source declares no contract.")
     if not report.checks:
         # A contract that checked nothing proves nothing.
-        nothing = "The contract made no check, so nothing is proven."
-        return GateResult(gate="contract", allowed=False, reason=nothing)
+        return denied("contract", "contract-empty", "The contract made no check, so nothing is proven.")
     failed = [check for check in report.checks if not check.passed]
     if not failed:
         return GateResult(gate="contract", allowed=True, reason=f"All {len(report.checks)} checks passed.")
-    beginning = f"{len(failed)} of {counted(len(report.checks), 'check')} failed"
-    first = f"{beginning}{FIRST_CHECK if len(failed) > 1 else ': '}{check_text(failed[0])}"
-    reason = f"{first} {_LIFTS['contract']}then the same command runs."
-    return GateResult(gate="contract", allowed=False, reason=reason)
+    many, first = checks_failed(len(failed), len(report.checks)), check_text(failed[0])
+    return denied(
+        "contract",
+        "contract-violated",
+        f"{many}, the first is {first}" if len(failed) > 1 else f"{many}: {first}",
+        remedy="Whoever keeps the data or its contract corrects it, then the same command runs.",
+    )
+
+
+def checks_failed(failed: int, made: int) -> str:
+    """How many checks of a contract failed, as the beginning of a sentence."""
+    return f"{failed} of {counted(made, 'check')} failed"
 
 
 def check_text(check: Check) -> str:
@@ -241,8 +277,8 @@ def combine(results: Iterable[GateResult], force: ForceRequest | None = None) ->
     if force is not None:
         _require_answerable(force)
     answers = tuple(results)
-    denied = [result for result in answers if not result.allowed]
-    if force is not None and all(may_override(result) for result in denied):
+    against = [result for result in answers if not result.allowed]
+    if force is not None and all(may_override(result) for result in against):
         passed = tuple(
             result if result.allowed else msgspec.structs.replace(result, overridden=True)
             for result in answers
@@ -251,13 +287,13 @@ def combine(results: Iterable[GateResult], force: ForceRequest | None = None) ->
     # Name what is hardest to lift first: lifting the others would not help. Rights that are not
     # declared come before everything: the other gates can't judge what is not there.
     ranked = sorted(
-        denied, key=lambda result: (result.gate != "rights", not result.halts, may_override(result))
+        against, key=lambda result: (result.gate != "rights", not result.halts, may_override(result))
     )
     return GateDecision(
-        allowed=not denied,
+        allowed=not against,
         results=answers,
         first_blocker=ranked[0] if ranked else None,
-        halts=any(result.halts for result in denied),
+        halts=any(result.halts for result in against),
     )
 
 
@@ -300,21 +336,13 @@ def refusal(decision: GateDecision, *, in_flight: bool = False) -> Refused:
 
 
 def cause_and_remedy(blocker: GateResult) -> tuple[str, str | None]:
-    """A reason in two: what stands in the way, and how it is lifted. Each is told once."""
+    """What refuses it, and how that is lifted. An old row has a sentence only: that is its cause."""
+    cause = blocker.cause or blocker.reason
     if blocker.policy_ids:
         rules = f"{'Rule' if len(blocker.policy_ids) == 1 else 'Rules'} {', '.join(blocker.policy_ids)}"
-        return f"{rules}: {blocker.reason}", f"{_asked(blocker)} `kfm explain {GateDenied.code}` says more."
-    lift = _LIFTS.get(blocker.gate)
-    cause, found, rest = blocker.reason.rpartition(lift) if lift else ("", "", "")
-    return (cause.rstrip(), found + rest) if found and cause else (blocker.reason, None)
-
-
-def _asked(blocker: GateResult) -> str:
-    """Where a second person can agree, the command that asks for it."""
-    found = _ASKING.search(blocker.reason)
-    if found is None:
-        return GateDenied.remedy
-    return f"Ask a second person with {found[0]}; once it is approved, run the same command."
+        remedy = blocker.remedy or GateDenied.remedy
+        return f"{rules}: {cause}", f"{remedy} `kfm explain {GateDenied.code}` says more."
+    return cause, blocker.remedy or None
 
 
 def utc_text(instant_ms: int) -> str:

@@ -124,20 +124,8 @@ def schedule_instant_document(schedule_id: str, utc_instant_ms: int) -> dict[str
     return {"kfm": SCHEDULE_TAG, "schedule_id": schedule_id, "utc_instant": rfc3339(utc_instant_ms)}
 
 
-def manual_key(trigger: Trigger, work: Work) -> str:
-    return key_of(manual_document(trigger, work))
-
-
-def cron_key(trigger: Trigger, work: Work) -> str:
-    return key_of(cron_document(trigger, work))
-
-
 def webhook_key(trigger: Trigger) -> str:
     return key_of(webhook_document(trigger))
-
-
-def upstream_event_key(trigger: Trigger, code_sha: str | None = None) -> str:
-    return key_of(upstream_event_document(trigger, code_sha))
 
 
 def schedule_instant_key(schedule_id: str, utc_instant_ms: int) -> str:

@@ -96,6 +96,14 @@ class Approval(Record, frozen=True):
     used_by: str | None = None  # the run
     used_attempt: int | None = None
     used_at_ms: int | None = None
+    rejected_by: str | None = None
+    rejected_at_ms: int | None = None
+    rejection_rationale: str | None = None
+
+    @property
+    def standing(self) -> Literal["requested", "approved", "rejected"]:
+        """What people are shown; stored is only what was approved."""
+        return self.state if self.rejected_at_ms is None else "rejected"
 
 
 SOURCE_IDS_MAX = 100  # the payload's hash stands for all of them

@@ -102,8 +102,9 @@ class Invocation(Record, frozen=True):
     claimed_actor: str | None = None
     rationale: str | None = None
     ticket: str | None = None
-    reason: str | None = None  # why noop, refused or busy
+    reason: str | None = None  # why noop, refused or busy: a sentence
     gates: tuple[GateResult, ...] = ()
+    reason_code: str | None = None  # for programs: of core.reasons.REASON_CODES, or an error's code
 
 
 class Output(Record, frozen=True):
@@ -291,7 +292,11 @@ class Switch(Record, frozen=True):
 
 
 class GateResult(Record, frozen=True):
-    """What one gate said, and which policies decided."""
+    """What one gate said, and which policies decided.
+
+    A refusal is told by its fields; `reason` is the sentence made of them, for readers. Rows of earlier
+    versions have the sentence only.
+    """
 
     gate: str  # switch | freeze | policy | rights | contract | plan
     allowed: bool
@@ -300,6 +305,11 @@ class GateResult(Record, frozen=True):
     overridable: bool = False  # may --force pass it?
     overridden: bool = False
     halts: bool = False  # a CARE or sovereignty violation: halt, pause, review
+    code: str | msgspec.UnsetType = msgspec.UNSET  # of core.reasons.GATE_CODES
+    cause: str | msgspec.UnsetType = msgspec.UNSET  # what refuses it, and why
+    remedy: str | msgspec.UnsetType = msgspec.UNSET  # who can lift it, and how
+    command: str | msgspec.UnsetType = msgspec.UNSET  # that lifts it, or asks for that
+    until_ms: int | msgspec.UnsetType = msgspec.UNSET  # when it ends by itself
 
 
 class GovernanceEntry(Record, frozen=True):

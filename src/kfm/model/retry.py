@@ -18,7 +18,6 @@ CALL_WAIT_MAX_MS = 30_000  # a longer Retry-After is the run tier's business
 RETRY_AFTER_MAX_S = 999_999_999  # about 30 years; whoever asks for more is asking to be left alone
 
 BudgetState = Literal["free", "needs-rationale"]
-UnitFate = Literal["retry", "dead-letter", "quarantine"]
 
 
 class RetryDecision(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,22 +153,6 @@ def budget_state(attempts: int, first_attempt_ms: int, now_ms: int, policy: Retr
     """May a person run failed work again just so, or is a rationale due?"""
     spent = attempts >= policy.attempts_max or now_ms - first_attempt_ms >= policy.budget_ms
     return "needs-rationale" if spent else "free"
-
-
-def unit_fate(
-    failure: Failure | Classification,
-    grant_attempts: int,
-    grants: int,
-    policy: RetryPolicy,
-    grants_max: int | None = None,
-) -> UnitFate:
-    """After a unit failed. `grant_attempts` counts within the present grant, `grants` those given so far."""
-    kind = classify(failure) if isinstance(failure, Failure) else failure
-    if not kind.retryable:
-        return "quarantine"
-    if grant_attempts < policy.attempts_max:
-        return "retry"
-    return "dead-letter" if grants < (grants_max or retry_rules().grants_max) else "quarantine"
 
 
 # --- Retry-After ---------------------------------------------------------------------

@@ -136,6 +136,11 @@ def _first_sight(schedule: Schedule, now_ms: int) -> Accounting:
     return Accounting(seen=None, state=state, instants=(before,))
 
 
+def is_before_first_seen(row: Instant) -> bool:
+    """Is this the row for all that came before the schedule was known? Only that one begins at the epoch."""
+    return row.became == "redefined" and row.instant_ms <= 0
+
+
 def _late_until_ms(schedule: Schedule, after_ms: int, edge_ms: int) -> int:
     """Up to here, instants were due before the edge. Only the last before it can be due after it."""
     if schedule.jitter_ms and schedule.enabled and edge_ms > after_ms + 1:
@@ -307,6 +312,7 @@ class Expected(Record, frozen=True):
     fate: Fate
     request_id: str | None = None
     reason: str | None = None
+    before_first_seen: bool = False  # no process knew the schedule yet; its row is a redefinition, too
 
 
 class BackfillTime(Record, frozen=True):
@@ -347,14 +353,10 @@ def coverage(
                 fate=row.became if row else _without(schedule, state, instant_ms, now_ms, late_ms),
                 request_id=row.request_id if row else None,
                 reason=row.reason if row else None,
+                before_first_seen=row is not None and is_before_first_seen(row),
             )
         )
     return found
-
-
-def is_unknown(expected: Expected) -> bool:
-    """Did it come before anybody knew the schedule? On record that is a redefinition, too."""
-    return expected.fate == "redefined" and expected.reason == FIRST_SEEN
 
 
 def _without(

@@ -120,11 +120,6 @@ def next_instant(schedule: Schedule, after_ms: int) -> int | None:
     return next(instants(schedule, after_ms + 1), None)
 
 
-def previous_instant(schedule: Schedule, before_ms: int) -> int | None:
-    """The last instant before a moment, within sixty years."""
-    return next(iter(latest_instants(schedule, MS_MIN, before_ms, 1)), None)
-
-
 def latest_instants(schedule: Schedule, start_ms: int, end_ms: int, count: int) -> tuple[int, ...]:
     """The last so many instants of a span, in order; no more of it is looked at than needed."""
     if schedule.every_ms is not None:

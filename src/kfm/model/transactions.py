@@ -67,6 +67,7 @@ class Promote(Record, frozen=True):
     manifest: Manifest | None  # None: the head already shows exactly this
     invocation_id: str
     reason: str
+    reason_code: str | None = None
     gates: tuple[GateResult, ...] = ()
     entries: tuple[GovernanceEntry, ...] = ()
     states: tuple[tuple[str, Any], ...] = ()
@@ -132,6 +133,17 @@ class Approve(Record, frozen=True):
 class Approved(Record, frozen=True):
     answer: Literal["approved", "moved", "busy"]
     lock: Lock | None = None  # busy: who works on it
+
+
+class Reject(Record, frozen=True):
+    """An approver's no: what was asked for can't be approved any more."""
+
+    request_id: str
+    rejected_by: str
+    rationale: str
+    names: tuple[str, ...] = ()  # every name of whoever rejects
+    update: str | None = None  # the request that never runs
+    entries: tuple[GovernanceEntry, ...] = ()
 
 
 class Reaped(Record, frozen=True):

@@ -433,7 +433,6 @@ def compare(known: Content, said: Content, *, removed: bool = False) -> Verdict:
 
 LEASE_EXPIRED = "LEASE_EXPIRED"
 _FIELDS = frozenset(Unit.__struct_fields__)
-CATALOGUED = ("created", "updated", "no-op")
 
 
 def created(
@@ -476,30 +475,6 @@ def created(
     )
 
 
-def claimed(unit: Unit, *, worker_id: str, ingest_run_id: str | None, now_ms: int) -> Unit:
-    """The claim's fence is the version of the record that this returns."""
-    return _moved(
-        unit,
-        "in_progress",
-        "claimed",
-        now_ms,
-        attempts=max(unit.attempts, 1),
-        worker_id=worker_id,
-        ingest_run_id=ingest_run_id,
-        last_attempt_at_ms=now_ms,
-    )
-
-
-def unit_succeeded(unit: Unit, *, now_ms: int, partial_provenance_allowed: bool = False) -> Unit:
-    provenance = ("ok", "partial") if partial_provenance_allowed else ("ok",)
-    if unit.stac_status not in CATALOGUED or unit.provenance_status not in provenance:
-        raise IllegalTransition(
-            f"unit {unit.wal_id}: stac is {unit.stac_status} and provenance {unit.provenance_status}, "
-            "so it has not succeeded."
-        )
-    return _moved(unit, "succeeded", "succeeded", now_ms, last_error_code=None, last_error_message=None)
-
-
 def unit_failed(unit: Unit, *, error_code: str, error_message: str, now_ms: int) -> Unit:
     """The message is stored as given: redact it first."""
     return _moved(
@@ -529,7 +504,7 @@ def migrated(unit: Unit, *, reason: str, approval: str, now_ms: int) -> Unit:
 
 
 def quarantined(unit: Unit, *, error_code: str, error_message: str, now_ms: int) -> Unit:
-    """From pending or failed. In progress, use `failed_then_quarantined`."""
+    """From pending or failed: in progress it fails first."""
     return _moved(
         unit,
         "quarantined",
@@ -539,19 +514,6 @@ def quarantined(unit: Unit, *, error_code: str, error_message: str, now_ms: int)
         last_error_message=error_message,
         worker_id=None,
     )
-
-
-def failed_then_quarantined(
-    unit: Unit, *, error_code: str, error_message: str, now_ms: int
-) -> tuple[Unit, Unit]:
-    """A decision taken in progress: both records, for one transaction."""
-    first = unit_failed(unit, error_code=error_code, error_message=error_message, now_ms=now_ms)
-    return first, quarantined(first, error_code=error_code, error_message=error_message, now_ms=now_ms)
-
-
-def lease_until_ms(claimed_at_ms: int, visibility_ms: int, safety_ms: int) -> int:
-    """When a claim lapses."""
-    return claimed_at_ms + visibility_ms + safety_ms
 
 
 def _reopened(unit: Unit, event: str, now_ms: int, *, replay_reason: str | None) -> Unit:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 from kfm.model.errors import KfmError
@@ -18,6 +19,7 @@ CLAIM_MS = 10 * 60_000
 BUSY_MS = 15_000  # another run of the dataset is under way
 TROUBLE_MS_MAX = 15 * 60_000
 BATCH = 10
+logger = logging.getLogger(__name__)
 
 
 class FanOut:
@@ -32,7 +34,6 @@ class FanOut:
         *,
         window_ms: int,
         actor: str,
-        say: Callable[[str], None] = lambda _line: None,
         before_run: Callable[[], object] = lambda: None,
     ) -> None:
         self._bursts = bursts
@@ -41,7 +42,6 @@ class FanOut:
         self._now_ms = now_ms
         self._window_ms = window_ms
         self._actor = actor
-        self._say = say
         self._before_run = before_run  # a run may take long: whoever holds something ends it first
 
     def step(self) -> int:
@@ -71,7 +71,9 @@ class FanOut:
         try:
             report = self._run(request)
         except KfmError as error:
-            self._say(f"{burst.source_id}: {error}")
+            logger.warning(
+                "%s: %s", burst.source_id, error, extra={"source": burst.source_id, "code": error.code}
+            )
             later_ms = min(TROUBLE_MS_MAX, BUSY_MS << min(max(burst.tries - 1, 0), 10))
             self._bursts.settle(burst, "open", None, self._now_ms() + later_ms)
             return 0
@@ -81,5 +83,12 @@ class FanOut:
         run_id = report.run.run_id if report.run is not None else None
         self._bursts.settle(burst, "refused" if report.outcome == "refused" else "done", run_id)
         told = f": {report.reason}" if report.outcome == "refused" else ""
-        self._say(f"{burst.source_id}: {report.word} after {counted(burst.members, 'arrival')}{told}")
+        logger.info(
+            "%s: %s after %s%s",
+            burst.source_id,
+            report.word,
+            counted(burst.members, "arrival"),
+            told,
+            extra={"source": burst.source_id, "run_id": run_id},
+        )
         return 1

@@ -194,13 +194,13 @@ class NoddIngest:
 
     def _gate(self, ledger: Store, dataset: str, in_flight: bool) -> GateResult:
         """Switches and freezes for everybody; the policies for datasets whose rights are declared here."""
-        from kfm.model.gates import combine, freeze_gate, rights_gate, switch_gate
+        from kfm.model.gates import combine, denied, freeze_gate, rights_gate, switch_gate
         from kfm.runs.admission import facts
 
         if not in_flight and dataset not in self._known:
             # Whoever took it in knows more than we do: it must not be given up because of that.
-            sentence = f"This worker knows no dataset {dataset}: its bucket is not under `ingest.generic`."
-            return GateResult(gate="policy", allowed=False, reason=sentence)
+            cause = f"This worker knows no dataset {dataset}: its bucket is not under `ingest.generic`."
+            return denied("policy", "dataset-unknown", cause)
         app = self._app
         declared, domain = app.settings.declared(dataset), app.settings.domain_of(dataset)
         results = [switch_gate(ledger.switches(), dataset, domain, in_flight=in_flight)]

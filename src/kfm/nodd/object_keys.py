@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from functools import lru_cache
-from urllib.parse import quote, quote_plus, unquote_to_bytes
+from urllib.parse import quote, unquote_to_bytes
 
 from kfm.model.units import SCHEMES
 from kfm.nodd.messages.refusals import RecordRefusal
@@ -30,11 +30,6 @@ def decode_key(text: str) -> str:
         return unquote_to_bytes(text.replace("+", " ")).decode("utf-8")
     except UnicodeError:
         raise RecordRefusal("KEY_ENCODING", "They are no UTF-8.") from None
-
-
-def encode_key(key: str) -> str:
-    """As S3 writes a key into a notification."""
-    return quote_plus(key, safe="/")
 
 
 def check_key(key: str) -> str:

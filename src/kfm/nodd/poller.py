@@ -39,6 +39,7 @@ class Poller:
     def __init__(self, kernel: WorkerContext, queue: Queue, check: Check | None = None) -> None:
         self._kernel = kernel
         self._queue = queue
+        self.queue_name = queue.name
         self._check = check
 
     def step(self, wait_ms: int = 0, limit: int = MESSAGES_MAX) -> Polled:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
@@ -254,6 +255,7 @@ def _difference(item: CatalogueItem, shown: dict[str, int | None]) -> str:
 
 BATCHES_MAX = 20
 ALL_BATCHES = 1_000_000
+logger = logging.getLogger(__name__)
 
 
 class Deliveries:
@@ -262,7 +264,6 @@ class Deliveries:
     def __init__(self, app: App, store: Store | None = None) -> None:
         from kfm.nodd.ingest import registry_of
 
-        self._say = app.announce
         self._told: dict[str, str | None] = {}
         registry, ledger = registry_of(app), store or app.kernel.store
         self._made = {
@@ -278,7 +279,7 @@ class Deliveries:
         for name, made in self._made.items():
             result = made.step(batches_max, stopping)
             if result.trouble is not None and result.trouble != self._told.get(name):
-                self._say(f"replica {name}: {result.trouble}")
+                logger.warning("replica %s: %s", name, result.trouble, extra={"replica": name})
             self._told[name] = result.trouble
             results.append(result)
         return results
@@ -320,7 +321,7 @@ def compare_all(
             compared = made.compare(repair=repair, progress=progress)
             delivered = made.step(batches_max=ALL_BATCHES) if repair else None
             if delivered is not None and delivered.trouble is not None:
-                app.announce(f"replica {name}: {delivered.trouble}")
+                logger.warning("replica %s: %s", name, delivered.trouble, extra={"replica": name})
             results.append((compared, delivered))
         finally:
             api.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ TOGETHER_MS = 20  # how long an end waits for something to be heard that goes wi
 ALERT_MS = 200  # whoever waits for pollers looks this often whether to stop
 TROUBLE_MS_MAX = 30_000
 LASTING = (StoreCorrupt, StoreTooNew, StoreUnsafe)  # waiting does not help
+logger = logging.getLogger(__name__)
 
 
 class Tasks(Record, frozen=True):
@@ -89,7 +91,6 @@ class WorkerLoop:
         stopping: Callable[[], bool] = lambda: False,
         rest: Callable[[int], object],
         rate: float | None = None,
-        say: Callable[[str], None] = lambda _line: None,
         progress: Callable[[Tasks], None] = lambda _tasks: None,
         next_due_ms: Callable[[], int | None] = lambda: None,
         more: Callable[[], bool] = lambda: False,
@@ -103,7 +104,6 @@ class WorkerLoop:
         self._stopping = stopping
         self._rest = rest  # waits, unless somebody wants us to stop
         self._rate = rate
-        self._say = say
         self._progress = progress
         self._next_due_ms = next_due_ms
         self._more = more  # an input that has not ended is not idle, however long it is silent
@@ -145,7 +145,9 @@ class WorkerLoop:
                 if isinstance(error, LASTING):
                     raise
                 idle_ms = trouble_ms = min(TROUBLE_MS_MAX, max(1_000, trouble_ms * 2))
-                self._say(f"{error} The worker goes on in {idle_ms // 1000} s")
+                logger.warning(
+                    "%s The worker goes on in %d s", error, idle_ms // 1000, extra={"code": error.code}
+                )
             if idle_ms:
                 self._rest_alert(idle_ms, troubled=trouble_ms > 0)
         if self._hatch is not None:
@@ -258,7 +260,7 @@ class WorkerLoop:
                 try:
                     duty.do()
                 except KfmError as error:
-                    self._say(f"{duty.name}: {error}")
+                    logger.warning("%s: %s", duty.name, error, extra={"duty": duty.name, "code": error.code})
 
 
 def poll_until(
@@ -268,7 +270,6 @@ def poll_until(
     wait_ms: int,
     stopping: Callable[[], bool],
     rest: Callable[[int], object],
-    say: Callable[[str], None],
     hatch: IntakeExchange | None = None,
 ) -> None:
     """One queue's thread. A queue in trouble is asked again, at growing distances."""
@@ -278,7 +279,7 @@ def poll_until(
             polled = poller.step(wait_ms) if hatch is None else _handed_over(poller, hatch, wait_ms)
         except Exception as error:  # noqa: BLE001 - a thread that ends would end the intake unseen
             trouble_ms = min(TROUBLE_MS_MAX, max(1_000, trouble_ms * 2))
-            say(f"a queue can't be read: {_told(error)}")
+            logger.warning("a queue can't be read: %s", _told(error), extra={"queue": poller.queue_name})
             rest(trouble_ms)
             continue
         trouble_ms = 0
@@ -297,15 +298,13 @@ def _handed_over(poller: Poller, hatch: IntakeExchange, wait_ms: int) -> Polled:
     return poller.take_in(heard) if report is None else poller.acknowledge(heard, report)
 
 
-def see_to_until(
-    duty: Duty, *, stopping: Callable[[], bool], rest: Callable[[int], object], say: Callable[[str], None]
-) -> None:
+def see_to_until(duty: Duty, *, stopping: Callable[[], bool], rest: Callable[[int], object]) -> None:
     """The thread of a duty that may take long, with a ledger of its own."""
     while not stopping():
         try:
             duty.do()
         except Exception as error:  # noqa: BLE001 - it is tried again, and nothing else waits for it
-            say(f"{duty.name}: {_told(error)}")
+            logger.warning("%s: %s", duty.name, _told(error), extra={"duty": duty.name})
         rest(duty.every_ms)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 from msgspec.structs import replace
 
+from kfm.decoders import prepare_decoders
 from kfm.lineage.collectors import RUN_DELIVERY_MS, lineage_export
 from kfm.model.audit import UNITS
 from kfm.model.errors import KfmError
@@ -69,6 +70,7 @@ def run_worker(
     place = NoddIngest(app, concurrency=wish.concurrency)
     place.settings = replace(place.settings, batch=batch_of(wish, place.settings.batch))
     app.liveness.claim(place.worker_id)
+    prepare_decoders()
     crew = Crew(app, place, stop)
     try:
         kernel = place.kernel()
@@ -90,7 +92,6 @@ def run_worker(
             stopping=stop.is_set,
             rest=crew.rest,
             rate=wish.rate,
-            say=app.announce,
             progress=lambda tasks: show(tasks, (app.clock.monotonic_ms() - began_ms) / 1000),
             more=lambda: any(not queue.ended for _, queue in made),
             next_due_ms=lambda: min((lane.due_ms for lane in kernel.wal.lanes()), default=None),
@@ -138,7 +139,7 @@ class Crew:
         self, made: Sequence[tuple[Poller, Queue]], account: WorkerTotals, hatch: IntakeExchange | None
     ) -> None:
         app = self._app
-        common = {"stopping": self._stop.is_set, "rest": self.rest, "say": app.announce}
+        common = {"stopping": self._stop.is_set, "rest": self.rest}
         far = {one.name for one in app.settings.ingest.queues if one.kind == "sqs"}
         for poller, queue in made:
             wait_ms = LONG_POLL_MS if queue.name in far else FOLDER_POLL_MS
@@ -229,6 +230,5 @@ def fan_out(app: App, drain: Callable[[], None]) -> FanOut:
         store.now_ms,
         window_ms=round(app.settings.ingest.coalesce_seconds * 1000),
         actor=app.actor,
-        say=app.announce,
         before_run=drain,
     )

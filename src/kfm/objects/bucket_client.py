@@ -39,7 +39,7 @@ def open_bucket(
     try:
         from obstore import store as stores
     except ImportError:
-        raise ExtraMissing("Buckets need obstore: install kfm[objects].") from None
+        raise ExtraMissing("Buckets need obstore: install kfm-kernel[objects].") from None
     scheme = url.partition("://")[0]
     given = dict(options or {})
     connect: Any = stores.from_url  # its overloads want literal keys

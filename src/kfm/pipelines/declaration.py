@@ -100,6 +100,12 @@ class Pipeline:
         must be done before without handing over anything. `outputs`: files that the function itself writes.
         `version` replaces the hash of the function's code.
         """
+        if callable(id):  # else a bare `@pipeline.node` would declare nothing
+            name = getattr(id, "__name__", "name")
+            raise PipelineError(
+                f"@pipeline.node stands before {name} without the node's name.",
+                remedy=f'Give it one: @pipeline.node("{name}").',
+            )
 
         def declare(function: F) -> F:
             self.add(NodeSpec(id, function, inputs, params, needs, after, outputs, version))
@@ -125,6 +131,11 @@ class Pipeline:
         return self._wired
 
     def _wire(self) -> Wired:
+        if not self.nodes:
+            raise PipelineError(
+                f"The pipeline {self.id} has no nodes.",
+                remedy='Declare functions as nodes: @pipeline.node("NAME").',
+            )
         # Many nodes, few functions.
         known: dict[Any, tuple[frozenset[str], Sequence[str], Iterable[str]]] = {}
         by_name: dict[str, str | None] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 OF_NOBODY = "kfm.yml"  # what the configuration would be called, if there were one
 
+logger = logging.getLogger(__name__)
+
 
 class PlaceEvidence:
     """What the passes of one place leave behind, and how it is handed over once they are done."""
@@ -32,7 +35,6 @@ class PlaceEvidence:
         store: Store,
         clock: Clock,
         ids: Ids,
-        announce: Callable[[str], None],
     ) -> None:
         from kfm.lineage.collectors import MaskKey
 
@@ -43,7 +45,6 @@ class PlaceEvidence:
         self.store: Store | None = store
         self.ledger: LedgerReader = store
         self._ids = ids
-        self._announce = announce
         self._key = MaskKey()
         self._key.take(store, self.settings, lambda: ids.new() + ids.new())
         self.witness = pass_witness(self.loaded, self._key)
@@ -63,7 +64,6 @@ class PlaceEvidence:
             service=named.service,
             environment=self.settings.environment,
             instance=self._ids.new(),
-            announce=self._announce,
         )
 
     def fields(self) -> dict[str, Any]:
@@ -82,7 +82,7 @@ class PlaceEvidence:
         except (KfmError, OSError) as error:
             trouble = str(error)
         if trouble:
-            self._announce(f"lineage: {trouble}; `kfm lineage deliver` sends what waits")
+            logger.warning("lineage: %s; `kfm lineage deliver` sends what waits", trouble)
 
 
 def governed_evidence(app: Adapters) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -340,6 +341,7 @@ def uncollected() -> Iterator[None]:
 
 
 DOCUMENT_BYTES_MAX = 256 * 1024  # what a hash was made of is kept up to this size
+logger = logging.getLogger(__name__)
 
 
 class PipelineExecutor(Deciding):
@@ -429,7 +431,7 @@ class PipelineExecutor(Deciding):
                         raise
                     self.cancel()
                     if workers.busy:
-                        self._kernel.announce("stopping: nodes at work are waited for, and recorded")
+                        logger.info("stopping: nodes at work are waited for, and recorded")
 
     def _stopping(self) -> bool:
         return self._cancel.is_set() or (self._failures > 0 and not self._wish.keep_going)

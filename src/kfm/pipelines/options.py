@@ -49,7 +49,6 @@ class PassKernel(msgspec.Struct, frozen=True, eq=False):
     actor: str
     lease_ms: int = 60_000
     heart: Heart | None = None
-    announce: Callable[[str], None] = lambda _line: None
     redact: Callable[[str], str] = lambda text: text
     on_node: Callable[[NodeReport], None] = lambda _report: None
     witness: PassWitness | None = None

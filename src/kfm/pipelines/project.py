@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import linecache
+import logging
 import os
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from kfm.db.connection import make_folder, open_ledger, open_store
+from kfm.decoders import prepare_decoders
 from kfm.model.errors import ConfigNotFound, PipelineError, UsageError
 from kfm.model.run_state import Pass
 from kfm.pipelines.declaration import Pipeline, WorkersKind
@@ -110,6 +112,7 @@ def _line(error: BaseException, path: str) -> str:
 
 
 JOBS_MAX = 256
+logger = logging.getLogger(__name__)
 
 
 class LateSigns:
@@ -136,7 +139,6 @@ class PipelineProject:
         root: str,
         state: str,
         store: str | None,
-        announce: Callable[[str], None],
         *,
         read_only: bool = False,
         redact: Callable[[str], str] = lambda text: text,
@@ -165,7 +167,6 @@ class PipelineProject:
             raise
         self.files = DiskProject(root)
         self.liveness = FlockLiveness(f"{state}/workers")
-        self.announce = announce
         self._redact = redact
         self.worker_id = self.ids.new()
         self._store_name = store
@@ -200,10 +201,9 @@ class PipelineProject:
             clock=self.clock,
             liveness=self.liveness,
             worker_id=self.worker_id,
-            workers=lambda jobs: Threads(bench, jobs) if jobs > 1 else Alone(bench),
+            workers=lambda jobs: Threads(bench, jobs, prepare_decoders) if jobs > 1 else Alone(bench),
             actor=_who(self.loaded),
-            heart=LeaseHeartbeat(self._own_store, self.announce),
-            announce=self.announce,
+            heart=LeaseHeartbeat(self._own_store),
             redact=self._redact,
             on_node=on_node,
             **({} if told is None else told.fields()),
@@ -218,9 +218,7 @@ class PipelineProject:
             return None
         from kfm.pipelines.evidence import PlaceEvidence
 
-        return PlaceEvidence(
-            self.loaded, self.root, self.state, self.store, self.clock, self.ids, self.announce
-        )
+        return PlaceEvidence(self.loaded, self.root, self.state, self.store, self.clock, self.ids)
 
     def _own_store(self) -> Any:
         return open_store(self._store_name, self.state, SystemClock())
@@ -242,7 +240,7 @@ def governed_kernel(app: Adapters, objects: Objects, *, dry_run: bool) -> PassKe
     from kfm.pipelines.evidence import governed_evidence
 
     files = DiskProject(app.loaded.folder)
-    bench = Bench(objects, files, app.clock, lambda node, line: app.announce(f"{node}: {line}"))
+    bench = Bench(objects, files, app.clock, _log_node)
     kept: RunStateTables | Forgetful = Forgetful()
     if not dry_run:
         from kfm.pipelines.run_state_store import StoreParts, open_run_states
@@ -260,12 +258,15 @@ def governed_kernel(app: Adapters, objects: Objects, *, dry_run: bool) -> PassKe
         clock=app.clock,
         liveness=app.liveness,
         worker_id=kernel.worker_id,
-        workers=lambda jobs: Threads(bench, jobs) if jobs > 1 else Alone(bench),
+        workers=lambda jobs: Threads(bench, jobs, prepare_decoders) if jobs > 1 else Alone(bench),
         actor=_who(app.loaded),
-        announce=app.announce,
         redact=app.loaded.discretion,
         **({} if dry_run else governed_evidence(app)),
     )
+
+
+def _log_node(node: str, line: str) -> None:
+    logger.info("%s: %s", node, line, extra={"node": node})
 
 
 def _who(loaded: Loaded | None) -> str:
@@ -291,13 +292,14 @@ def _sizes(folder: str) -> Callable[[str], int | None]:
 def open_place(
     directory: str | None = None,
     config: str | None = None,
-    announce: Callable[[str], None] = lambda _line: None,
     *,
     loaded: Loaded | None = None,
     read_only: bool = False,
     moving: bool = False,
 ) -> Iterator[PipelineProject]:
     """By the configuration, where there is one; else the folder itself, with its state in `.kfm`."""
+    from kfm.telemetry.log_records import install
+
     if loaded is None and directory is None:
         from kfm.config.loader import load
 
@@ -309,11 +311,11 @@ def open_place(
     if loaded is not None:
         state = loaded.resolve(loaded.settings.state).rstrip("/")
         hide = loaded.discretion.hide
+        install(loaded.discretion)
         place = PipelineProject(
             loaded.folder,
             state,
             loaded.store,
-            announce,
             read_only=read_only,
             redact=hide,
             loaded=loaded,
@@ -321,9 +323,8 @@ def open_place(
         )
     else:
         root = os.path.abspath(directory or ".")
-        place = PipelineProject(
-            root, os.path.join(root, ".kfm"), None, announce, read_only=read_only, moving=moving
-        )
+        install()
+        place = PipelineProject(root, os.path.join(root, ".kfm"), None, read_only=read_only, moving=moving)
     try:
         yield place
     finally:
@@ -332,11 +333,9 @@ def open_place(
 
 def require_role(loaded: Loaded, *, read_only: bool, what: str) -> None:
     """As for every other command: RoleMissing, where people have roles and whoever asks has not this one."""
-    from kfm.app import open_app
+    from kfm.app import require_access
 
-    if loaded.settings.people:
-        with open_app(loaded, read_only=True, role="read" if read_only else "operate", what=what):
-            pass
+    require_access(loaded, "read" if read_only else "operate", what)
 
 
 def run_pipeline(

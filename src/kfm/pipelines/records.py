@@ -119,8 +119,8 @@ def _write_table(rows: Iterable[Row], columns: Mapping[str, type], file: Any, *,
         from arro3.io import write_ipc, write_parquet
     except ImportError:
         raise ExtraMissing(
-            "Parquet and Feather need the extra `parquet`: install kfm[parquet].",
-            remedy="pip install 'kfm[parquet]', or export as .jsonl.",
+            "Parquet and Feather need the extra `parquet`: install kfm-kernel[parquet].",
+            remedy="pip install 'kfm-kernel[parquet]', or export as .jsonl.",
         ) from None
     kinds = {name: DataType.int64() if kind is int else DataType.utf8() for name, kind in columns.items()}
     schema = Schema([Field(name, kind, nullable=True) for name, kind in kinds.items()])

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from msgspec.structs import replace
 
+from kfm.decoders import prepare_decoders
 from kfm.model.errors import Busy, Cancelled, LostLease, PipelineFailed, UsageError
 from kfm.model.run_state import MAIN, SkipScope, node_scope, outputs_of
 from kfm.pipelines.code_hash import enclosing_code
@@ -88,6 +89,12 @@ def run_state(
     else each call is a run of its own. `pipeline` names the whole that the node is a part of. `wait_s`:
     how long to wait for another process that is at the same node of the same branch.
     """
+    if callable(dataset_id):
+        name = getattr(dataset_id, "__name__", "name")
+        raise UsageError(
+            f"@kfm.run_state stands before {name} without the name of what it makes.",
+            remedy=f'Give it one: @kfm.run_state("{name}").',
+        )
     return RunStateWrapper(
         dataset_id,
         inputs,
@@ -295,11 +302,12 @@ def _settle(request: WrappedCall) -> Settled:
 
 POLL_MS_FIRST = 10
 POLL_MS_MAX = 500
-LOG = logging.getLogger("kfm.run_state")
+logger = logging.getLogger(__name__)
 
 
 def settle(request: WrappedCall) -> Settled:
     options = request.options
+    prepare_decoders()  # nodes of one graph settle in threads of their own
     with open_place(options.directory, options.config) as place:
         run_id = options.run_id() if callable(options.run_id) else options.run_id
         wish = PipelineOptions(
@@ -356,4 +364,4 @@ def _kernel(place: PipelineProject) -> PassKernel:
 
 
 def _log(node: str, line: str) -> None:
-    LOG.info("%s: %s", node, line)
+    logger.info("%s: %s", node, line, extra={"node": node})

@@ -34,7 +34,7 @@ def main() -> None:
     _die_with(first["parent"])
     turn = threading.Lock()
 
-    def say(message: dict[str, Any]) -> None:
+    def send(message: dict[str, Any]) -> None:
         with turn:
             view = memoryview(framed(message))
             while view:
@@ -42,9 +42,9 @@ def main() -> None:
 
     try:
         pipeline = _pipeline(first)
-        bench = _bench(first, lambda node, line: say({"node": node, "log": line}))
+        bench = _bench(first, lambda node, line: send({"node": node, "log": line}))
     except KfmError as error:
-        say({"unusable": _told(error)})
+        send({"unusable": _told(error)})
         return
     hashes = CodeHashes()
     codes = {node: hashes.of_spec(spec) for node, spec in pipeline.nodes.items()}  # before any of them runs
@@ -54,9 +54,9 @@ def main() -> None:
         try:
             outcome = perform(_job(order, pipeline, codes), bench, cancelled.is_set)
         except KfmError as error:
-            say({"unusable": _told(error)})
+            send({"unusable": _told(error)})
             return
-        say({"done": _answer(outcome)})
+        send({"done": _answer(outcome)})
 
 
 def _listen(orders: queue.SimpleQueue[dict[str, Any]], cancelled: threading.Event) -> None:

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from kfm.ports import Clock, Objects, ProjectFiles
 
 
+FUNCTIONS_MAX = 4096  # whose arguments' types are kept
 GLANCE_S = 0.1  # how often a wait looks whether somebody wants to stop
 
 
@@ -119,9 +121,11 @@ class Alone:
 class Threads:
     """Implements `Workers` with threads."""
 
-    def __init__(self, bench: Bench, jobs: int) -> None:
+    def __init__(self, bench: Bench, jobs: int, prepare: Callable[[], object] = lambda: None) -> None:
+        """`prepare` is called before the first thread starts."""
         self._bench = bench
         self._jobs = jobs
+        self._prepare = prepare
         self._pool: ThreadPoolExecutor | None = None
         self._running: dict[Future[Outcome], NodeJob] = {}
         self._cancelled = threading.Event()
@@ -129,6 +133,7 @@ class Threads:
     def __enter__(self) -> Threads:
         from concurrent.futures import ThreadPoolExecutor  # late: where nothing runs, nobody needs it
 
+        self._prepare()
         self._pool = ThreadPoolExecutor(self._jobs, thread_name_prefix="kfm-node")
         return self
 
@@ -147,6 +152,7 @@ class Threads:
 
     def start(self, job: NodeJob) -> None:
         assert self._pool is not None
+        _records_of(job.spec.function)  # in this thread: two that make a type's decoder at once crash
         own = contextvars.copy_context()
         self._running[self._pool.submit(own.run, perform, job, self._bench, self._cancelled.is_set)] = job
 
@@ -235,22 +241,34 @@ def _takes(spec: NodeSpec, name: str) -> bool:
 
 def _typed(spec: NodeSpec, arguments: dict[str, Any]) -> dict[str, Any]:
     """Values as the records that a function says it takes."""
+    for name, kind in _records_of(spec.function).items():
+        if name in arguments:
+            try:
+                arguments[name] = msgspec.convert(arguments[name], kind)
+            except msgspec.ValidationError as error:
+                raise PipelineFailed(f"{spec.id}: {name} is no {kind.__name__}: {error}.") from None
+    return arguments
+
+
+@lru_cache(maxsize=FUNCTIONS_MAX)
+def _records_of(function: Callable[..., Any]) -> dict[str, Any]:
+    """The arguments that are records, with their types; each type's decoder is made on the way."""
     import typing
 
     try:
-        hints = typing.get_type_hints(spec.function)
+        hints = typing.get_type_hints(function)
     except Exception:  # noqa: BLE001 - a hint that can't be resolved is no reason not to run
-        return arguments
-    for name, hint in hints.items():
-        if name in arguments and (
-            (isinstance(hint, type) and issubclass(hint, msgspec.Struct))
-            or hasattr(hint, "__dataclass_fields__")
-        ):
-            try:
-                arguments[name] = msgspec.convert(arguments[name], hint)
-            except msgspec.ValidationError as error:
-                raise PipelineFailed(f"{spec.id}: {name} is no {hint.__name__}: {error}.") from None
-    return arguments
+        return {}
+    found = {
+        name: hint
+        for name, hint in hints.items()
+        if (isinstance(hint, type) and issubclass(hint, msgspec.Struct))
+        or hasattr(hint, "__dataclass_fields__")
+    }
+    for kind in found.values():
+        with suppress(TypeError):  # a type that can't be decoded is told where a value is converted to it
+            msgspec.json.Decoder(kind)
+    return found
 
 
 def _run_of(job: NodeJob) -> Any:

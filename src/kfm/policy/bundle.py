@@ -32,6 +32,7 @@ class Policy(msgspec.Struct, frozen=True):
     effect: str
     message: str
     lift: str
+    lift_command: str  # a template: {source}, {window} and {held} are filled in where they are known
     body: dict[str, Any]
     text: str = ""  # as it was written
 
@@ -86,7 +87,7 @@ def _text(path: Path) -> str:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
         line = data.count(b"\n", 0, len(data)) + 1
-        raise PolicyError(f"{path}:{line}: not UTF-8 text") from None
+        raise PolicyError.at(path, line, "not UTF-8 text") from None
 
 
 def shipped_files() -> list[tuple[str, str]]:
@@ -105,10 +106,10 @@ def build(user_files: Sequence[tuple[str, str]]) -> PolicyBundle:
         for line, statement in statements(text):
             policy = _policy(name, line, statement, schema)
             if policy.id in policies:
-                raise PolicyError(f"{name}:{line}: there is already a policy {policy.id!r}")
+                raise PolicyError.at(name, line, f"there is already a policy {policy.id!r}")
             policies[policy.id] = policy
             if len(policies) > _POLICIES_MAX:
-                raise PolicyError(f"{name}:{line}: more than {_POLICIES_MAX} policies")
+                raise PolicyError.at(name, line, f"more than {_POLICIES_MAX} policies")
     document = {
         "templates": {},
         "staticPolicies": {policy.id: policy.body for policy in policies.values()},
@@ -177,17 +178,17 @@ def _policy(name: str, line: int, statement: str, schema: Any) -> Policy:
     try:
         document = json.loads(cedarpy.policies_to_json_str(statement))
     except ValueError as error:
-        raise PolicyError(f"{name}:{line + _fault_offset(statement, str(error))}: {error}") from None
+        raise PolicyError.at(name, line + _fault_offset(statement, str(error)), str(error)) from None
     if document["templates"]:
-        raise PolicyError(f"{name}:{line}: templates (?principal, ?resource) are not supported")
+        raise PolicyError.at(name, line, "templates (?principal, ?resource) are not supported")
     bodies = list(document["staticPolicies"].values())
     if len(bodies) != 1:
-        raise PolicyError(f"{name}:{line}: a policy is expected")
+        raise PolicyError.at(name, line, "a policy is expected")
     policy = _described(name, line, bodies[0])
     verdict = cedarpy.validate_policies(statement, schema)
     if not verdict.validation_passed:
         problem = str(verdict.errors[0].error).replace("for policy `policy0`, ", "")
-        raise PolicyError(f"{name}:{line}: {policy.id}: {problem}")
+        raise PolicyError.at(name, line, f"{policy.id}: {problem}")
     return msgspec.structs.replace(policy, text=statement.strip())
 
 
@@ -195,23 +196,24 @@ def _described(name: str, line: int, body: dict[str, Any]) -> Policy:
     notes: dict[str, str] = body.get("annotations") or {}
     policy_id = (notes.get("id") or "").strip()
     if not policy_id:
-        raise PolicyError(f'{name}:{line}: the policy has no name; write @id("team.rule") before it')
-    known = ("id", "gate", "message", "lift")
+        raise PolicyError.at(name, line, 'the policy has no name; write @id("team.rule") before it')
+    known = ("id", "gate", "message", "lift", "lift_command")
     for word in notes:
         close = difflib.get_close_matches(word, known, n=1, cutoff=0.7)
         if word not in known and close:
-            raise PolicyError(f"{name}:{line}: {policy_id}: @{word} is unknown; did you mean @{close[0]}?")
+            raise PolicyError.at(name, line, f"{policy_id}: @{word} is unknown; did you mean @{close[0]}?")
     gate = notes.get("gate") or "policy"
     if gate not in GATES:
         close = difflib.get_close_matches(gate, GATES, n=1)
         hint = f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(GATES)}"
-        raise PolicyError(f"{name}:{line}: {policy_id}: there is no gate {gate!r}{hint}")
+        raise PolicyError.at(name, line, f"{policy_id}: there is no gate {gate!r}{hint}")
     return Policy(
         id=policy_id,
         gate=gate,
         effect=body["effect"],
         message=notes.get("message") or f"The policy {policy_id} forbids it.",
         lift=notes.get("lift") or "Whoever keeps the policies can change it.",
+        lift_command=notes.get("lift_command") or "",
         body=body,
     )
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from kfm.model.errors import PolicyError
-from kfm.model.gates import HALTING_GATES
+from kfm.model.gates import denied
 from kfm.model.records import GateResult
 from kfm.model.settings import DatasetSettings
 from kfm.policy.bundle import GATES, Policy, PolicySource, build, read_files
@@ -52,7 +52,8 @@ class CedarPolicies:
         """One result per gate: care, sovereignty, licence, policy.
 
         Context: `trigger`, `rationale`, `ticket`, `approvals` (ids of datasets
-        whose release is approved), `halted`, `is_dry_run`. Anything else is a mistake.
+        whose release is approved), `halted`, `is_dry_run`; `named`: the source, window and held run
+        that a rule's command is filled with. Anything else is a mistake.
         """
         if action not in ACTIONS:
             raise PolicyError(f"there is no action {action!r}; there are {', '.join(ACTIONS)}")
@@ -60,8 +61,7 @@ class CedarPolicies:
             return self._decide(action, dataset, principal, context)
         except UnicodeEncodeError:
             # Half a character can't be handed to Cedar: a fact that can't be told forbids.
-            detail = "a name or a text is not Unicode"
-            return [_denied(gate, (), f"The policies could not be evaluated: {detail}.") for gate in GATES]
+            return _unevaluated("a name or a text is not Unicode")
 
     def _decide(
         self, action: str, dataset: DatasetSettings, principal: str, context: Mapping[str, Any]
@@ -80,13 +80,14 @@ class CedarPolicies:
         faults = [str(fault) for fault in answer.diagnostics.errors]
         if faults or (not answer.allowed and not reasons):
             # Cedar skips a policy that fails; here a rule that can't be evaluated forbids.
-            detail = "; ".join(faults)[:300] or "no policy permits it"
-            return [_denied(gate, (), f"The policies could not be evaluated: {detail}.") for gate in GATES]
+            return _unevaluated("; ".join(faults)[:300] or "no policy permits it")
         decisive = [bundle.policies[name] for name in reasons]
         if answer.allowed:
             return [_allowed(gate, decisive) for gate in GATES]
+        named = context.get("named") or {}
         return [
-            _for_gate(gate, [policy for policy in decisive if policy.gate == gate], dataset) for gate in GATES
+            _for_gate(gate, [policy for policy in decisive if policy.gate == gate], dataset, named)
+            for gate in GATES
         ]
 
     def evaluate_fixtures(self, path: str | Path) -> list[FixtureResult]:
@@ -110,7 +111,7 @@ class CedarPolicies:
 
 
 def _context(context: Mapping[str, Any]) -> dict[str, Any]:
-    unknown = set(context) - {"trigger", "approvals", "halted", "is_dry_run", *_TEXT_CONTEXT}
+    unknown = set(context) - {"trigger", "approvals", "halted", "is_dry_run", "named", *_TEXT_CONTEXT}
     if unknown:
         raise PolicyError(f"the context has no {', '.join(sorted(map(str, unknown)))}")
     approvals = context.get("approvals") or []
@@ -164,24 +165,40 @@ def _allowed(gate: str, permits: Sequence[Policy]) -> GateResult:
     return GateResult(gate=gate, allowed=True, reason=f"No {gate} rule stands in the way.", policy_ids=ids)
 
 
-def _denied(gate: str, policy_ids: tuple[str, ...], reason: str) -> GateResult:
-    return GateResult(
-        gate=gate, allowed=False, reason=reason, policy_ids=policy_ids, halts=gate in HALTING_GATES
-    )
+def _unevaluated(detail: str) -> list[GateResult]:
+    cause = f"The policies could not be evaluated: {detail}."
+    return [denied(gate, "policies-failed", cause) for gate in GATES]
 
 
-def _for_gate(gate: str, forbids: Sequence[Policy], dataset: DatasetSettings) -> GateResult:
+def _for_gate(
+    gate: str, forbids: Sequence[Policy], dataset: DatasetSettings, named: Mapping[str, str]
+) -> GateResult:
     if not forbids:
         return _allowed(gate, ())
     first = forbids[0]
-    reason = f"{dataset.id}: {_stop(first.message)} {_stop(first.lift)}"
+    cause = _stop(first.message)
     if gate == "licence" and dataset.rights is not None:
         found = licence(dataset.rights.license)
         if found.nearest is not None:
-            reason += f" It says {found.id!r}; did you mean {found.nearest!r}?"
+            cause += f" It says {found.id!r}; did you mean {found.nearest!r}?"
     if len(forbids) > 1:
-        reason += f" Also forbidden by {', '.join(policy.id for policy in forbids[1:])}."
-    return _denied(gate, tuple(policy.id for policy in forbids), reason)
+        cause += f" Also forbidden by {', '.join(policy.id for policy in forbids[1:])}."
+    command = _filled(first.lift_command, {"source": "ID", "window": "W", "held": "ID", **named})
+    return denied(
+        gate,
+        "rule",
+        cause,
+        remedy=_stop(_filled(first.lift, {"command": command})),
+        command=command or None,
+        policy_ids=tuple(policy.id for policy in forbids),
+    )
+
+
+def _filled(template: str, values: Mapping[str, str]) -> str:
+    """Only what is known by name is filled in: a policy's text may hold any other brace."""
+    for name, value in values.items():
+        template = template.replace(f"{{{name}}}", value)
+    return template
 
 
 def _stop(text: str) -> str:

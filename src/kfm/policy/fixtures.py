@@ -48,7 +48,7 @@ def _evaluate(policies: CedarPolicies, path: Path, line: int, fixture: Mapping[s
             fixture["action"], dataset, fixture.get("principal") or "tester", fixture.get("context") or {}
         )
     except PolicyError as error:
-        raise PolicyError(f"{path}:{line}: {error.detail}") from None
+        raise PolicyError.at(path, line, error.detail) from None
     denials = [result for result in results if not result.allowed]
     got = "deny" if denials else "allow"
     got_by = tuple(sorted(name for result in denials for name in result.policy_ids))
@@ -81,7 +81,7 @@ def _dataset(value: Any, path: Path, line: int) -> DatasetSettings:
             words = ("id", "title", "domain", "rights", "license", "care", "label", "level", "sovereignty")
             close = difflib.get_close_matches(unknown["word"], words, n=1)
             hint = f"; did you mean {close[0]!r}?" if close else ""
-        raise PolicyError(f"{path}:{line}: dataset: {error}{hint}") from None
+        raise PolicyError.at(path, line, f"dataset: {error}{hint}") from None
 
 
 def _read(path: Path) -> list[tuple[int, Mapping[str, Any]]]:
@@ -99,7 +99,7 @@ def _read(path: Path) -> list[tuple[int, Mapping[str, Any]]]:
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark is not None else 1
-        raise PolicyError(f"{path}:{line}: {' '.join((error.problem or 'is not YAML').split())}") from None
+        raise PolicyError.at(path, line, f"{' '.join((error.problem or 'is not YAML').split())}") from None
     except (YAMLError, RecursionError, ValueError) as error:
         raise PolicyError(f"{path}:1: {' '.join(str(error).split())[:200]}") from None
     if not isinstance(entries, list) or len(entries) > _FIXTURES_MAX:
@@ -128,22 +128,22 @@ def _plain(value: Any, path: Path, budget: list[int]) -> Any:
 
 def _checked(entry: Any, path: Path, line: int) -> Mapping[str, Any]:
     if not isinstance(entry, dict):
-        raise PolicyError(f"{path}:{line}: a fixture is a mapping of {', '.join(_FIELDS)}")
+        raise PolicyError.at(path, line, f"a fixture is a mapping of {', '.join(_FIELDS)}")
     for key in entry:
         if key not in _FIELDS:
             close = difflib.get_close_matches(str(key), _FIELDS, n=1)
             hint = f"; did you mean {close[0]!r}?" if close else ""
-            raise PolicyError(f"{path}:{line}: {key!r} is not a word of a fixture{hint}")
+            raise PolicyError.at(path, line, f"{key!r} is not a word of a fixture{hint}")
     for key, allowed in (("name", None), ("action", ACTIONS), ("expect", ("allow", "deny"))):
         value = entry.get(key)
         if not isinstance(value, str) or (allowed is not None and value not in allowed):
             choice = f"one of {', '.join(allowed)}" if allowed else "text"
-            raise PolicyError(f"{path}:{line}: {key} must be {choice}")
+            raise PolicyError.at(path, line, f"{key} must be {choice}")
     if not isinstance(entry.get("principal") or "", str):
-        raise PolicyError(f"{path}:{line}: principal must be text")
+        raise PolicyError.at(path, line, "principal must be text")
     by = entry.get("by") or []
     if not isinstance(by, list) or not all(isinstance(item, str) for item in by):
-        raise PolicyError(f"{path}:{line}: by must be a list of policy ids")
+        raise PolicyError.at(path, line, "by must be a list of policy ids")
     if not isinstance(entry.get("dataset"), dict) or not isinstance(entry.get("context") or {}, dict):
-        raise PolicyError(f"{path}:{line}: dataset and context must be mappings")
+        raise PolicyError.at(path, line, "dataset and context must be mappings")
     return entry

@@ -13,7 +13,7 @@ from importlib.metadata import Distribution, PackageNotFoundError, distribution
 
 from kfm.model.records import Record
 
-ROOT = "kfm"
+ROOT = "kfm-kernel"  # the distribution; `kfm` on the public index is another project
 # An extra for people who work on kfm itself says nothing about what a release was made with.
 EXTRAS_LEFT_OUT = frozenset({"dev"})
 DISTRIBUTIONS_MAX = 5_000

@@ -6,12 +6,11 @@ is not looked up: the parts are made one after the other.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from kfm.model.records import Record
-from kfm.model.wording import counted, instant, moment, short_id
+from kfm.model.wording import counted, moment, short_id
 
 if TYPE_CHECKING:
     from kfm.model.breaker import Breaker
@@ -24,7 +23,6 @@ RUNS_SEEN_MAX = 500
 CALLS_SEEN_MAX = 500
 APPROVALS_SEEN_MAX = 20
 OPERATOR = "an operator"
-_COMMAND = re.compile(r"`(kfm [^`]+)`")
 _LIFTERS = {
     "care": "somebody asks, somebody else approves",
     "sovereignty": "the authority that its rights name",
@@ -109,7 +107,7 @@ def halted(settings: Settings, ledger: LedgerReader) -> Iterator[Blocker]:
                 why=f"Halted for review after run {short_id(held.subject)}: {held.error_code}",
                 since_ms=held.held_at_ms,
                 who="an operator asks, somebody else approves",
-                command=f"kfm quarantine release {short_id(held.held_id)} --rationale TEXT",
+                command=f"kfm quarantine resume {short_id(held.held_id)} --rationale TEXT",
             )
 
 
@@ -200,32 +198,23 @@ def stands(
 
 
 def _refusal(call: Invocation, gate: GateResult, waiting: Approval | None) -> Blocker:
-    from kfm.model.gates import cause_and_remedy
-
-    cause, remedy = cause_and_remedy(gate)
-    asked = _COMMAND.search(cause) or _COMMAND.search(remedy or "")
-    command = asked[1] if asked else f"kfm explain {short_id(call.invocation_id)}"
+    said = gate.cause or gate.reason
+    command = gate.command or f"kfm explain {short_id(call.invocation_id)}"
     who = _LIFTERS.get(gate.gate, "whoever can do what the rule asks for")
     if waiting is not None:
-        command, who = f"kfm approve {waiting.request_id} --rationale TEXT", "somebody else than who asked"
+        command, who = (
+            f"kfm approvals approve {waiting.request_id} --rationale TEXT",
+            "somebody else than who asked",
+        )
     return Blocker(
         kind="refusal",
         how="blocked",
         what=f"dataset {call.dataset_id}",
-        why=_without_the_way_out(gate, cause, call.dataset_id),
+        why=f"{said.rstrip('.')} ({', '.join(gate.policy_ids)})." if gate.policy_ids else said,
         since_ms=call.requested_at_ms,
         who=who,
         command=command,
     )
-
-
-def _without_the_way_out(gate: GateResult, cause: str, dataset_id: str) -> str:
-    """What stands in the way and by which rule; the sentence with the command is told apart."""
-    text = gate.reason.removeprefix(f"{dataset_id}: ") if gate.policy_ids else cause
-    found = _COMMAND.search(text)
-    end = text.rfind(". ", 0, found.start()) if found else -1
-    said = text if end < 0 else text[: end + 1]
-    return f"{said.rstrip('.')} ({', '.join(gate.policy_ids)})." if gate.policy_ids else said
 
 
 # --- runs that failed ----------------------------------------------------------------
@@ -251,19 +240,3 @@ def failures(settings: Settings, ledger: LedgerReader) -> list[Run]:
 
 def _work(run: Run) -> tuple[Any, ...]:
     return (run.source_id, run.window_start_ms, run.window_end_ms, run.partition)
-
-
-def retry_command(run: Run, ledger: LedgerReader, now_ms: int) -> str:
-    """Asks for exactly this run's work again, with a reason where its budget is spent."""
-    from kfm.model.retry_budgets import is_spent
-
-    spent = is_spent(run, ledger.retry_state(run.run_id), now_ms)
-    return work_command(run) + (" --rationale TEXT --ticket ID" if spent else "")
-
-
-def work_command(run: Run) -> str:
-    """The command that asks for exactly this run's work."""
-    start, end = (
-        (instant(at_ms) or "").replace(".000Z", "Z") for at_ms in (run.window_start_ms, run.window_end_ms)
-    )
-    return f"kfm run --source {run.source_id} --window {start}/{end}"

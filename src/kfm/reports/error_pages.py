@@ -9,7 +9,7 @@ from kfm.model.errors import UsageError, all_errors
 
 
 def error_page(code: str) -> dict[str, Any]:
-    from kfm.lint.rules import page as rule_page
+    from kfm_lint.rules import page as rule_page
 
     if (rule := rule_page(code)) is not None:
         return rule

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kfm.model.errors import UsageError
 from kfm.model.wording import instant, one_line, short_id, utc
-
-PREFIX_CHARS_MIN = 4
+from kfm.reports.lookup import SHOWN_CHARS_MAX, Sought, only
 
 
 def incident_document(incident: Any) -> dict[str, Any]:
@@ -65,18 +63,18 @@ def told_document(told: Any) -> dict[str, Any]:
 
 def find_incident(ledger: Any, wanted: str) -> Any:
     """By its id or its cause's, or by the beginning of either, if that is enough to tell."""
-    start = wanted.lower()
-    if len(start) < PREFIX_CHARS_MIN or not start.replace("-", "").isalnum() or not start.isascii():
-        raise UsageError(
-            f"`{wanted}` is no beginning of an id: give at least {PREFIX_CHARS_MIN} of its characters.",
-            remedy="`kfm incident list` has them.",
-        )
-    found = ledger.find_incidents(start)
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise UsageError(f"Several incidents begin with `{wanted}`.", remedy="Give more of the id.")
-    raise UsageError(
-        f"There is no incident `{wanted}`; of one cause the latest is kept.",
-        remedy="`kfm incident list --all` has all.",
+
+    def find(start: str) -> list[Any]:
+        plain = start.isascii() and start.replace("-", "").isalnum()  # no id has other characters
+        return ledger.find_incidents(start) if plain else []
+
+    def known_by(one: Any) -> str:
+        by_id = one.incident_id.startswith(wanted.strip().lower())
+        return str(one.incident_id if by_id else one.cause)
+
+    return only(
+        wanted,
+        [Sought("incident", "incidents", find, known_by)],
+        "`kfm incident list --all` has all.",
+        none=f"There is no incident `{wanted[:SHOWN_CHARS_MAX]}`; of one cause the latest is kept.",
     )

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from kfm.model.errors import UsageError
 
-PREFIX_CHARS_MIN = 4
 WAL_ID = re.compile(r"[0-9a-f]{13}-[0-9a-f]{20}")
-SEARCHED_MAX = 10_000
-NAMED_MAX = 3
 
 
 def is_wal_id(text: str) -> bool:
@@ -28,46 +26,76 @@ def find_unit(reader: Any, wanted: str) -> Any:
 
 def find_run(ledger: Any, wanted: str) -> Any:
     """A run by its id, or by the beginning of it if that is enough to tell."""
-    run = ledger.run(wanted)
-    if run is not None:
-        return run
-    _require_telling(wanted)
-    found = [run for run in ledger.runs(limit=SEARCHED_MAX) if run.run_id.startswith(wanted.lower())]
-    if found:
-        return _only(wanted, "runs", found, [run.run_id for run in found])
-    raise UsageError(f"There is no run `{wanted}`.", remedy="`kfm runs` lists them.")
+    return ledger.run(wanted) or only(wanted, [runs_in(ledger)], "`kfm runs` lists them.")
 
 
 def find_run_or_call(ledger: Any, wanted: str) -> Any:
-    """A run or a call, by its id or by the beginning of it: a call that was turned away became no run."""
+    """A run or a call, by its id or by the beginning of it: a call that was refused became no run."""
     known = ledger.run(wanted) or ledger.invocation(wanted)
-    if known is not None:
-        return known
-    _require_telling(wanted)
-    start = wanted.lower()
-    runs = [run for run in ledger.runs(limit=SEARCHED_MAX) if run.run_id.startswith(start)]
-    calls = [call for call in ledger.invocations(limit=SEARCHED_MAX) if call.invocation_id.startswith(start)]
-    if runs or calls:
-        what = "runs" if not calls else "calls" if not runs else "runs and calls"
-        ids = [run.run_id for run in runs] + [call.invocation_id for call in calls]
-        return _only(wanted, what, [*runs, *calls], ids)
-    raise UsageError(
-        f"There is no run and no call `{wanted}`.",
-        remedy="`kfm runs` lists runs; `kfm explain DATASET` names its newest call.",
+    remedy = "`kfm runs` lists runs; `kfm explain DATASET` names its newest call."
+    return known or only(wanted, [runs_in(ledger), calls_in(ledger)], remedy)
+
+
+PREFIX_CHARS_MIN = 4
+NAMED_MAX = 3
+SEARCHED_MAX = 10_000
+SHOWN_CHARS_MAX = 80
+
+
+class Sought(NamedTuple):
+    """One kind of record that may be meant."""
+
+    word: str
+    words: str  # of several
+    find: Callable[[str], Sequence[Any]]  # those whose id begins so, and perhaps others
+    id_of: Callable[[Any], str]
+
+
+def only(wanted: str, sought: Sequence[Sought], remedy: str, *, short: str = "", none: str = "") -> Any:
+    """The one record whose id is `wanted`, or begins so; UsageError if there is none, or several.
+
+    `short` is another way out if `wanted` is too short; `none` another message if there is no such record.
+    """
+    start = wanted.strip().lower()
+    shown = wanted[:SHOWN_CHARS_MAX]
+    if len(start) < PREFIX_CHARS_MIN:
+        raise UsageError(
+            f"`{shown}` is too short for a {sought[0].word}: give at least {PREFIX_CHARS_MIN} characters "
+            "of its id.",
+            remedy=short or remedy,
+        )
+    found = [
+        (kind, each)
+        for kind in sought
+        for each in kind.find(start)
+        if kind.id_of(each).lower().startswith(start)
+    ]
+    found = [(kind, each) for kind, each in found if kind.id_of(each).lower() == start] or found
+    if len({id(each) for _, each in found}) == 1:  # one record may be known by two ids
+        return found[0][1]
+    if not found:
+        words = " and no ".join(kind.word for kind in sought)
+        raise UsageError(none or f"There is no {words} `{shown}`.", remedy=remedy)
+    kinds = " and ".join(dict.fromkeys(kind.words for kind, _ in found))
+    names = ", ".join(kind.id_of(each) for kind, each in found[:NAMED_MAX])
+    more = f" and {len(found) - NAMED_MAX} more" if len(found) > NAMED_MAX else ""
+    raise UsageError(f"Several {kinds} begin with `{shown}`: {names}{more}.", remedy="Give more of the id.")
+
+
+def runs_in(ledger: Any) -> Sought:
+    return Sought("run", "runs", lambda _start: ledger.runs(limit=SEARCHED_MAX), lambda run: run.run_id)
+
+
+def calls_in(ledger: Any) -> Sought:
+    return Sought(
+        "call",
+        "calls",
+        lambda _start: ledger.invocations(limit=SEARCHED_MAX),
+        lambda call: call.invocation_id,
     )
 
 
-def _require_telling(wanted: str) -> None:
-    if len(wanted) < PREFIX_CHARS_MIN:
-        raise UsageError(
-            f"`{wanted}` is too short for a run: give at least {PREFIX_CHARS_MIN} characters of its id.",
-            remedy="`kfm runs` lists them.",
-        )
-
-
-def _only(wanted: str, what: str, found: list[Any], ids: list[str]) -> Any:
-    if len(found) == 1:
-        return found[0]
-    more = f" and {len(ids) - NAMED_MAX} more" if len(ids) > NAMED_MAX else ""
-    names = ", ".join(ids[:NAMED_MAX]) + more
-    raise UsageError(f"Several {what} begin with `{wanted}`: {names}.", remedy="Give more of the id.")
+def requests_in(reader: Any) -> Sought:
+    return Sought(
+        "request", "requests", lambda start: reader.find(start, NAMED_MAX + 1), lambda one: one.request_id
+    )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kfm.model.errors import UsageError
 from kfm.model.wording import instant
+from kfm.reports.lookup import SEARCHED_MAX, Sought, only
 
 if TYPE_CHECKING:
     from kfm.app import App
@@ -50,9 +50,6 @@ def read_pass(app: App, run_id: str) -> PassSeen | None:
     return PassSeen(found, nodes, account_of_pass(tables, found))
 
 
-PREFIX_CHARS_MIN = 4
-SEARCHED_MAX = 10_000
-NAMED_MAX = 3
 # What a record says, and the word that people read for it.
 WORDS = {"success": "ran", "skipped": "unchanged", "failed": "failed", "partial": "partial"}
 
@@ -128,25 +125,12 @@ def find_pass(tables: Any, wanted: str) -> Pass:
     found: Pass | None = tables.get(wanted)
     if found is not None:
         return found
-    remedy = "`kfm run-state list` shows them."
     listed = tables.passes(limit=SEARCHED_MAX)
     if wanted == "last" and listed:
-        fitting = listed[:1]
-    elif len(wanted) < PREFIX_CHARS_MIN:
-        raise UsageError(
-            f"`{wanted}` is too short for a run: give at least {PREFIX_CHARS_MIN} characters of its id.",
-            remedy=remedy,
-        )
+        run_id = listed[0].run_id
     else:
-        fitting = [each for each in listed if each.run_id.startswith(wanted)]
-    if not fitting:
-        raise UsageError(f"There is no pass `{wanted}`.", remedy=remedy)
-    if len(fitting) > 1:
-        names = ", ".join(each.run_id for each in fitting[:NAMED_MAX])
-        more = f" and {len(fitting) - NAMED_MAX} more" if len(fitting) > NAMED_MAX else ""
-        raise UsageError(
-            f"Several passes begin with `{wanted}`: {names}{more}.", remedy="Give more of the id."
-        )
-    whole: Pass | None = tables.get(fitting[0].run_id)
+        sought = Sought("pass", "passes", lambda _start: listed, lambda each: each.run_id)
+        run_id = only(wanted, [sought], "`kfm run-state list` shows them.").run_id
+    whole: Pass | None = tables.get(run_id)
     assert whole is not None
     return whole

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kfm.model.errors import UsageError
 from kfm.model.wording import instant
+from kfm.reports.lookup import SEARCHED_MAX, SHOWN_CHARS_MAX, Sought, only
 
 if TYPE_CHECKING:
+    from kfm.model.next_steps import NextStep
     from kfm.model.quarantine import Approval
     from kfm.ports import LedgerReader
 
-SEARCHED_MAX = 10_000
-PREFIX_CHARS_MIN = 4
 
-
-def held_document(held: Any) -> dict[str, Any]:
+def held_document(held: Any, step: NextStep | None = None) -> dict[str, Any]:
+    """One entry; with what a person does next about it, where that was asked."""
     return {
         "held_id": held.held_id,
         "kind": held.kind,
@@ -36,6 +35,7 @@ def held_document(held: Any) -> dict[str, Any]:
         "state": held.state,
         "released_at": instant(held.released_at_ms),
         "released_by": held.released_by,
+        "next_step": step,
     }
 
 
@@ -49,7 +49,7 @@ def approval_document(approval: Any) -> dict[str, Any]:
         "requested_at": instant(approval.requested_at_ms),
         "rationale": approval.rationale,
         "ticket": approval.ticket,
-        "state": approval.state,
+        "state": approval.standing,
         "approved_by": approval.approved_by,
         "approved_at": instant(approval.approved_at_ms),
         "approval_rationale": approval.approval_rationale,
@@ -58,6 +58,9 @@ def approval_document(approval: Any) -> dict[str, Any]:
         "expires_at": instant(approval.expires_at_ms),
         "used_by": approval.used_by,
         "used_at": instant(approval.used_at_ms),
+        "rejected_by": approval.rejected_by,
+        "rejected_at": instant(approval.rejected_at_ms),
+        "rejection_rationale": approval.rejection_rationale,
     }
 
 
@@ -81,25 +84,16 @@ def find_held(ledger: Any, wanted: str) -> Any:
     exact = ledger.held_one(wanted)
     if exact is not None:
         return exact
-    if len(wanted) < PREFIX_CHARS_MIN:
-        raise UsageError(
-            f"`{wanted}` is too short: give at least {PREFIX_CHARS_MIN} characters of the id.",
-            remedy="`kfm quarantine list` has them.",
-        )
-    start = wanted.lower()
     every = ledger.held(limit=SEARCHED_MAX)
-    found = [one for one in every if one.held_id.startswith(start)]
-    if not found:
-        of_run = [one for one in every if one.subject.lower().startswith(start)]
-        # Of one run only the last entry can still be held.
-        newest = {one.subject: one for one in reversed(of_run)}
-        found = list(newest.values())
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise UsageError(f"Several entries begin with `{wanted}`.", remedy="Give more of the id.")
-    raise UsageError(
-        f"Nothing of the id `{wanted}` is or was held.", remedy="`kfm quarantine list --all` has all."
+    # Of one run only the last entry can still be held.
+    newest = {one.subject: one for one in reversed(every)}
+    entries = Sought("entry", "entries", lambda _start: every, lambda one: one.held_id)
+    runs = Sought("run", "runs", lambda _start: list(newest.values()), lambda one: one.subject)
+    return only(
+        wanted,
+        [entries, runs],
+        "`kfm quarantine list --all` has all.",
+        none=f"Nothing of the id `{wanted[:SHOWN_CHARS_MAX]}` is or was held.",
     )
 
 

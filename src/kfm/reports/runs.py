@@ -71,6 +71,7 @@ def invocation_document(call: Any) -> dict[str, Any]:
         "rationale": call.rationale,
         "ticket": call.ticket,
         "reason": call.reason,
+        "reason_code": call.reason_code,
         "gates": list(call.gates),
     }
 

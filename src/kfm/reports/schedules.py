@@ -91,6 +91,7 @@ def expected_document(expected: Expected) -> dict[str, Any]:
         "window_start": instant(expected.window_start_ms),
         "window_end": instant(expected.window_end_ms),
         "fate": expected.fate,
+        "before_first_seen": expected.before_first_seen,
         "request_id": expected.request_id,
         "reason": expected.reason,
     }

@@ -6,7 +6,7 @@ from itertools import chain
 from typing import Any
 
 from kfm.model.wording import instant, one_line, short_id
-from kfm.reports.blockers import OPERATOR, failures, frozen, retry_command, switched
+from kfm.reports.blockers import OPERATOR, failures, frozen, switched
 
 ATTENTION_MAX = 20  # works named; more are counted
 FORCED = "kfm run --force --rationale TEXT --ticket ID"
@@ -171,11 +171,15 @@ def _brief(run: Any) -> dict[str, Any]:
 
 
 def _needing(run: Any, ledger: Any, now_ms: int) -> dict[str, Any]:
+    from kfm.reports.next_steps import step_of_run
+
+    step = step_of_run(ledger, run, now_ms)
     return {
         "dataset_id": run.dataset_id,
         **_brief(run),
         "attempts": run.attempts,
-        "command": retry_command(run, ledger, now_ms),
+        "command": step.command if step else None,
+        "next_step": step,
     }
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from kfm.model.errors import UsageError
 from kfm.model.records import UNIT_STATUSES
 from kfm.model.wording import instant
+from kfm.reports.lookup import SEARCHED_MAX, Sought, only
 
 _TIMES = (
     "event_time_ms",
@@ -83,8 +83,6 @@ def unit_documents(figures: Iterable[tuple[str, str, int, int | None]]) -> dict[
     return {"datasets": [datasets[name] for name in sorted(datasets)], "dead_messages": dead}
 
 
-SEARCHED_MAX = 10_000
-PREFIX_CHARS_MIN = 6
 HASH_PREFIX = "sha256:"
 
 
@@ -105,23 +103,13 @@ def dead_document(one: Any) -> dict[str, Any]:
 
 def find_dead(reader: Any, wanted: str) -> list[Any]:
     """By its hash, or the beginning of it, if that is enough to tell."""
-    start = wanted.lower().partition("/")[0]
-    start = start if start.startswith(HASH_PREFIX) else f"{HASH_PREFIX}{start}"
-    exact: list[Any] = reader.dead_message(start)
+    start = wanted.lower().partition("/")[0].removeprefix(HASH_PREFIX)
+    exact: list[Any] = reader.dead_message(f"{HASH_PREFIX}{start}")
     if exact:
         return exact
-    if len(start) < len(HASH_PREFIX) + PREFIX_CHARS_MIN:
-        raise UsageError(
-            f"`{wanted[:80]}` is too short: give at least {PREFIX_CHARS_MIN} characters of the hash.",
-            remedy="`kfm nodd dead list` has them.",
-        )
     every = reader.dead_messages("", "", SEARCHED_MAX)
-    found = sorted({one.envelope_hash for one in every if one.envelope_hash.startswith(start)})
-    if len(found) == 1:
-        whole: list[Any] = reader.dead_message(found[0])
-        return whole
-    if found:
-        raise UsageError(f"Several messages begin with `{wanted[:80]}`.", remedy="Give more of the hash.")
-    raise UsageError(
-        f"There is no dead message `{wanted[:80]}`.", remedy="`kfm nodd dead list --all` has all."
-    )
+    hashes = sorted({one.envelope_hash.removeprefix(HASH_PREFIX) for one in every})
+    sought = Sought("dead message", "dead messages", lambda _start: hashes, str)
+    found = only(start, [sought], "`kfm nodd dead list --all` has all.")
+    whole: list[Any] = reader.dead_message(f"{HASH_PREFIX}{found}")
+    return whole

@@ -22,6 +22,7 @@ from kfm.model.gates import (
     switch_gate,
 )
 from kfm.model.quarantine import Approval, QuarantineEntry, RetryState, Waiting
+from kfm.model.reasons import Reason, ReasonCode
 from kfm.model.records import (
     GateResult,
     GovernanceEntry,
@@ -105,6 +106,7 @@ class AdmissionVerdict(Record, frozen=True):
     done: nothing to ask · busy: somebody is at it · stop: a person has to answer for it."""
 
     kind: Literal["start", "restart", "compare", "done", "busy", "stop"]
+    code: ReasonCode
     reason: str
     revision: int = 0
     run: Run | None = None
@@ -126,39 +128,45 @@ def decide(
     run: Run | None, trigger: Trigger, *, live: bool, now_ms: int, state: RetryState | None = None
 ) -> AdmissionVerdict:
     if run is None:
-        return AdmissionVerdict(kind="start", reason="This work has not been done yet.")
+        return AdmissionVerdict(kind="start", code="first-time", reason="This work has not been done yet.")
     if run.status == "running" and live:
-        return AdmissionVerdict(kind="busy", run=run, reason="The same work is running.")
+        return AdmissionVerdict(kind="busy", code="running", run=run, reason="The same work is running.")
     if trigger.force:
-        return _next(run, "Forced")
+        return _next(run, "forced", "Forced")
     if run.dataset_id != trigger.dataset_id:
-        return _next(run, f"The source feeds {trigger.dataset_id} now, not {run.dataset_id}")
+        text = f"The source feeds {trigger.dataset_id} now, not {run.dataset_id}"
+        return _next(run, "dataset-changed", text)
     if trigger.correction is not None and run.correction != trigger.correction:
-        return _next(run, f"Correction {trigger.correction}")
+        return _next(run, "correction", f"Correction {trigger.correction}")
     if run.status == "success":
         reason = f"Done as revision {run.revision}."
-        return AdmissionVerdict(kind="compare", run=run, revision=run.revision, reason=reason)
+        return AdmissionVerdict(
+            kind="compare", code="compared", run=run, revision=run.revision, reason=reason
+        )
     return _again(run, trigger, now_ms, state)
 
 
-def _next(run: Run, why: str) -> AdmissionVerdict:
+def _next(run: Run, code: ReasonCode, why: str) -> AdmissionVerdict:
     """A new revision of the same work."""
     number = run.revision + 1
-    return AdmissionVerdict(kind="start", run=run, revision=number, reason=f"{why}: revision {number} opens.")
+    reason = f"{why}: revision {number} opens."
+    return AdmissionVerdict(kind="start", code=code, run=run, revision=number, reason=reason)
 
 
 def _again(run: Run, trigger: Trigger, now_ms: int, state: RetryState | None) -> AdmissionVerdict:
     """A failed run, or one whose worker is gone: within budget freely, past it answered for."""
+    code: ReasonCode = "attempt-failed" if run.status == "failed" else "attempt-interrupted"
     why = (
         f"Attempt {run.attempts} failed with {run.error_code}."
         if run.status == "failed"
         else f"Attempt {run.attempts} was interrupted."
     )
     if not is_spent(run, state, now_ms):
-        return AdmissionVerdict(kind="restart", run=run, revision=run.revision, reason=why)
+        return AdmissionVerdict(kind="restart", code=code, run=run, revision=run.revision, reason=why)
     if trigger.rationale and trigger.ticket and may_be_granted(run, state):
         return AdmissionVerdict(
             kind="restart",
+            code="budget-spent",
             run=run,
             revision=run.revision,
             governed=True,
@@ -168,7 +176,7 @@ def _again(run: Run, trigger: Trigger, now_ms: int, state: RetryState | None) ->
     spent = f"{why} {used.attempts} attempts since {rfc3339(used.since_ms)} have used up its budget."
     if not may_be_granted(run, state):
         spent += f" It was granted {used.grants} times; only a new revision (--force) goes on."
-    return AdmissionVerdict(kind="stop", run=run, revision=run.revision, reason=spent)
+    return AdmissionVerdict(kind="stop", code="budget-spent", run=run, revision=run.revision, reason=spent)
 
 
 APPROVALS_MAX = 1000  # of one piece of work
@@ -181,9 +189,18 @@ def force_request(subject: RunSubject) -> ForceRequest | None:
     return ForceRequest(actor=trigger.actor, rationale=trigger.rationale, ticket=trigger.ticket)
 
 
-def _context(subject: RunSubject, approval: Approval | None, halted: bool, dry_run: bool) -> dict[str, Any]:
-    trigger = subject.trigger
-    return facts(trigger.type, trigger.rationale, trigger.ticket, approval, halted, dry_run)
+def _context(
+    subject: RunSubject, approval: Approval | None, halted: QuarantineEntry | None, dry_run: bool
+) -> dict[str, Any]:
+    """What the rules are asked about, and the names that make a rule's command one for this work."""
+    trigger, window = subject.trigger, subject.window
+    named = {
+        "source": subject.source.id,
+        "window": f"{rfc3339(window.start_ms)}/{rfc3339(window.end_ms)}",
+        **({"held": halted.held_id} if halted is not None else {}),
+    }
+    known = facts(trigger.type, trigger.rationale, trigger.ticket, approval, halted is not None, dry_run)
+    return {**known, "named": named}
 
 
 def facts(
@@ -229,22 +246,9 @@ def _policies(
 ) -> list[GateResult]:
     dataset = subject.dataset
     halted = kernel.ledger.halted(dataset.id)
-    context = _context(subject, approval, halted is not None, dry_run)
+    context = _context(subject, approval, halted, dry_run)
     results = kernel.policies.decide(action, dataset, subject.trigger.actor, context)
-    named = [_naming(result, subject, halted) for result in results]
-    return [*named, seen(approval)] if approval is not None else named
-
-
-def _naming(result: GateResult, subject: RunSubject, halted: QuarantineEntry | None) -> GateResult:
-    """A rule speaks of any work; whoever reads a refusal wants the command for this one."""
-    if result.allowed or "`kfm " not in result.reason:
-        return result
-    window = f"{rfc3339(subject.window.start_ms)}/{rfc3339(subject.window.end_ms)}"
-    asked = f"`kfm request --source {subject.source.id} --window {window} "
-    reason = result.reason.replace("`kfm request --source ID --window W ", asked)
-    if halted is not None:
-        reason = reason.replace("`kfm quarantine release ID ", f"`kfm quarantine release {halted.held_id} ")
-    return replace(result, reason=reason)
+    return [*results, seen(approval)] if approval is not None else results
 
 
 def beyond_approval(policies: PolicyEngine, dataset: DatasetSettings, actor: str) -> GateResult | None:
@@ -326,20 +330,23 @@ def in_flight(kernel: Kernel, subject: RunSubject) -> GateDecision:
     return combine([switch_gate(kernel.ledger.switches(), dataset.id, dataset.domain, in_flight=True)])
 
 
-def unsettled(ledger: LedgerReader, subject: RunSubject, run: Run) -> str | None:
+def unsettled(ledger: LedgerReader, subject: RunSubject, run: Run) -> Reason | None:
     """Why an unchanged upstream is not enough to leave things as they are; None if it is."""
     newest = ledger.latest_success(subject.work)
     if newest is not None and newest.run_id != run.run_id:
-        return f"Pipeline version {newest.pipeline_version} has published this window since."
+        text = f"Pipeline version {newest.pipeline_version} has published this window since."
+        return Reason(code="other-pipeline-published", text=text)
     head = ledger.head(subject.dataset.id)
     if head is None:
-        return "Nothing of this dataset is published." if run.version_id else None
+        missing = Reason(code="not-published", text="Nothing of this dataset is published.")
+        return missing if run.version_id else None
     described = merge_items(head[1], subject.dataset, (), "merge")
     if described != head[1]:
-        return "The dataset's description or rights have changed."
+        return Reason(code="description-changed", text="The dataset's description or rights have changed.")
     return None
 
 
+UPSTREAM_CHANGED = Reason(code="upstream-changed", text="Upstream has changed.")
 ROUNDS_MAX = 10  # how often the world may move between a look and a commit
 
 
@@ -387,7 +394,7 @@ class Admission:
         gates: Callable[[RunSubject], GateDecision],
         refusal: Callable[[GateDecision], KfmError],
         fingerprint: Callable[[], str],
-        unsettled: Callable[[Run], str | None],
+        unsettled: Callable[[Run], Reason | None],
         force: bool,
         policies: str,
         redact: Callable[[str], str],
@@ -441,16 +448,17 @@ class Admission:
             self._away(subject, "refused", BudgetSpent(verdict.reason), run=verdict.run)
         if verdict.kind == "done":
             assert verdict.run is not None
-            return self._answered(subject, verdict.run, decision, verdict.reason)
+            why = Reason(code=verdict.code, text=verdict.reason)
+            return self._answered(subject, verdict.run, decision, why)
         self._require_providers(subject, verdict)
         if verdict.kind == "compare":
             assert verdict.run is not None
-            why: str | None = "Upstream has changed."
+            changed: Reason | None = UPSTREAM_CHANGED
             if self._compared(subject, verdict.run) == verdict.run.fingerprint:
-                why = self._unsettled(verdict.run)
-            if why is None:
+                changed = self._unsettled(verdict.run)
+            if changed is None:
                 return self._answered(subject, verdict.run, decision, unchanged(verdict.run))
-            verdict = reopened(verdict.run, why)
+            verdict = reopened(verdict.run, changed)
         return self._admit(subject, verdict, decision, epoch)
 
     def _refuse_overtaken(self, subject: RunSubject, verdict: AdmissionVerdict) -> None:
@@ -489,7 +497,8 @@ class Admission:
             run = again(verdict.run, fence=verdict.run.fence + 1)  # at least; the lock decides
         else:
             seen, run = None, subject.new_run(verdict.revision, now_ms)
-        invocation = self._invocation(subject, None, run, verdict.reason, decision.results)
+        why = Reason(code=verdict.code, text=verdict.reason)
+        invocation = self._invocation(subject, None, run, why.text, why.code, decision.results)
         entries = self._entries(subject, run, verdict, decision)
         grant = None
         if verdict.governed and seen is not None:
@@ -531,10 +540,10 @@ class Admission:
 
     # --- leaving without a run -------------------------------------------------------
 
-    def _answered(self, subject: RunSubject, run: Run, decision: GateDecision, reason: str) -> AlreadyDone:
-        invocation = self._invocation(subject, "noop", run, reason, decision.results)
+    def _answered(self, subject: RunSubject, run: Run, decision: GateDecision, why: Reason) -> AlreadyDone:
+        invocation = self._invocation(subject, "noop", run, why.text, why.code, decision.results)
         self._store.record_invocation(invocation)
-        return AlreadyDone(subject=subject, run=run, invocation=invocation, reason=reason)
+        return AlreadyDone(subject=subject, run=run, invocation=invocation, reason=why.text)
 
     def _away(
         self,
@@ -547,7 +556,7 @@ class Admission:
         halts: bool = False,
     ) -> NoReturn:
         reason = self._redact(error.message)
-        invocation = self._invocation(subject, outcome, run, reason, gates)
+        invocation = self._invocation(subject, outcome, run, reason, error.code, gates)
         entries = []
         if outcome == "refused":
             kinds = ["gate-refused", "review"] if halts else ["gate-refused"]
@@ -572,6 +581,7 @@ class Admission:
         outcome: InvocationOutcome | None,
         run: Run | None,
         reason: str,
+        code: str,
         gates: tuple[GateResult, ...],
     ) -> Invocation:
         trigger = subject.trigger
@@ -589,6 +599,7 @@ class Admission:
             rationale=trigger.rationale,
             ticket=trigger.ticket,
             reason=reason,
+            reason_code=code,
             gates=gates,
         )
 
@@ -636,7 +647,13 @@ def look(store: LedgerReader, liveness: Liveness, subject: RunSubject) -> Admiss
         corrected = store.run_of_correction(subject.work_base, correction)
         if corrected is not None and corrected.status == "success" and not subject.trigger.force:
             reason = f"Correction {correction} was applied as revision {corrected.revision}."
-            return AdmissionVerdict(kind="done", run=corrected, revision=corrected.revision, reason=reason)
+            return AdmissionVerdict(
+                kind="done",
+                code="correction-applied",
+                run=corrected,
+                revision=corrected.revision,
+                reason=reason,
+            )
     now_ms = store.now_ms()
     live = run is not None and any(
         is_live(lock, run, now_ms, liveness.is_dead(lock.holder.worker_id))
@@ -647,14 +664,14 @@ def look(store: LedgerReader, liveness: Liveness, subject: RunSubject) -> Admiss
     return decide(run, subject.trigger, live=live, now_ms=now_ms, state=state)
 
 
-def reopened(run: Run, why: str) -> AdmissionVerdict:
+def reopened(run: Run, why: Reason) -> AdmissionVerdict:
     """The next revision of work that was done."""
-    reason = f"{why.rstrip('.')}: revision {run.revision + 1} opens."
-    return AdmissionVerdict(kind="start", revision=run.revision + 1, reason=reason)
+    reason = f"{why.text.rstrip('.')}: revision {run.revision + 1} opens."
+    return AdmissionVerdict(kind="start", code=why.code, revision=run.revision + 1, reason=reason)
 
 
-def unchanged(run: Run) -> str:
-    return f"Upstream is unchanged since revision {run.revision}."
+def unchanged(run: Run) -> Reason:
+    return Reason(code="unchanged", text=f"Upstream is unchanged since revision {run.revision}.")
 
 
 def held_by(lock: Lock) -> str:

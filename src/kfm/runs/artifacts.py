@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+import logging
 from typing import Any, Literal
 
 import msgspec
@@ -20,6 +20,9 @@ from kfm.telemetry import correlation
 
 RunEventName = Literal["run.start", "run.metrics", "run.end"]
 Level = Literal["info", "warning", "error"]
+LEVELS: dict[Level, int] = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+logger = logging.getLogger(__name__)
+steps = logging.getLogger(f"{__name__}.steps")  # of every run: commands show them with --verbose
 
 
 class RunEvent(Record, frozen=True):
@@ -58,7 +61,6 @@ class RunLog:
         attempt: int,
         *,
         dry_run: bool,
-        announce: Callable[[str], None],
         redact: Discretion,
         dataset_id: str | None = None,
         source_id: str | None = None,
@@ -71,7 +73,6 @@ class RunLog:
         self._attempt = attempt
         self._trace_id = attempt_id(run_id, attempt).replace("-", "")
         self._dry_run = dry_run
-        self._announce = announce
         self._open: dict[str, Writer] = {}
         self.phase = "admit"
         correlation.begin(
@@ -97,7 +98,7 @@ class RunLog:
         try:
             writer.write(line)
         except OSError as error:
-            self._announce(f"artifacts: {name} ends here: {error.strerror or error}")
+            logger.warning("artifacts: %s ends here: %s", name, error.strerror or error)
             del self._open[name]
             with contextlib.suppress(OSError):
                 writer.close()
@@ -121,8 +122,7 @@ class RunLog:
         self.phase = phase
         phase, message = self._redact(_text(phase)), self._redact(_text(message))
         correlation.begin(correlation.current()._replace(phase=phase))
-        with correlation.saying(level=level):
-            self._announce(f"{phase}: {message}")
+        steps.log(LEVELS[level], "%s: %s", phase, message)
         self._line(
             "event_log.jsonl",
             "event-log",

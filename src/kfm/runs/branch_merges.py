@@ -132,7 +132,6 @@ def _on_lakefs(app: App) -> Branches:
         clock=app.clock,
         ids=app.ids,
         rng=app.rng,
-        announce=app.announce,
     )
 
 

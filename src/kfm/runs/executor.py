@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from msgspec.structs import replace
 
 from kfm.model.breaker import providers_of
@@ -28,6 +30,7 @@ from kfm.runs.plan import RunPlan, compare
 from kfm.runs.preview import make_plan, trace_of
 
 ROUNDS_MAX = 10
+logger = logging.getLogger(__name__)
 
 
 class RunExecutor:
@@ -68,7 +71,7 @@ class RunExecutor:
     def _answer(self) -> RunReport:
         kernel = self._kernel
         kernel.liveness.claim(kernel.worker_id)
-        sweep(kernel.store, kernel.liveness, kernel.announce)
+        sweep(kernel.store, kernel.liveness)
         if kernel.ledger.policy_texts(kernel.policies.bundle_id) is None:
             kernel.store.keep_policies(kernel.policies.bundle_id, kernel.policies.texts)
         door = Admission(
@@ -98,6 +101,7 @@ class RunExecutor:
                 invocation_id=away.invocation.invocation_id,
                 run=away.run,
                 error=away.error,
+                next_step=self._end.next_step(away.run),
                 gates=away.invocation.gates,
             )
         if isinstance(answer, AlreadyDone):
@@ -182,7 +186,7 @@ class RunExecutor:
                 log.ledger_record(kernel.store.run(run.run_id) or run, self._subject, report.outcome)
         except OSError as error:
             # The ledger has it; that the copy beside it can't be written changes nothing.
-            kernel.announce(f"artifacts: {error}")
+            logger.warning("artifacts: %s", error)
         finally:
             log.close()
         return replace(report, artifacts_dir=log.folder)
@@ -196,7 +200,6 @@ class RunExecutor:
             run.run_id,
             run.attempts,
             dry_run=False,
-            announce=kernel.announce,
             redact=kernel.redact,
             dataset_id=run.dataset_id,
             source_id=run.source_id,
@@ -283,6 +286,7 @@ class RunExecutor:
                     manifest=manifest,
                     invocation_id=entered.invocation.invocation_id,
                     reason=entered.reason,
+                    reason_code=entered.invocation.reason_code,
                     gates=gates,
                     entries=(self._promoted(entered, version),) if manifest is not None else (),
                     states=tuple((state.state_key, state.value) for state in prepared.staged.states),

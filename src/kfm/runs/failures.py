@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
 
 from kfm.calls.guard import classify_call
 from kfm.calls.runtime import handed_up
@@ -145,7 +145,7 @@ _WHY_NOT = {
     ),
     "needs-approval": (
         "It was approved for this attempt only, so nothing tries it again by itself: ask for another "
-        "approval with `kfm request --run RUN --rationale TEXT`, then use the same command"
+        "approval with `kfm approvals request --run RUN --rationale TEXT`, then use the same command"
     ),
     "retry-after-exceeds-budget": (
         "Upstream asks for more time than the budget has, so it is held as a dead letter; the same command "
@@ -177,12 +177,21 @@ def _causes(error: BaseException) -> list[BaseException]:
     return found
 
 
-def sweep(store: Store, liveness: Liveness, announce: Callable[[str], None]) -> list[Reaped]:
+logger = logging.getLogger(__name__)
+
+
+def sweep(store: Store, liveness: Liveness) -> list[Reaped]:
     """End the runs whose process is gone, so that their locks are free and their work can be resumed."""
     reaped = store.reap(liveness.is_dead)
     for each in reaped:
         why = "its lease has lapsed" if each.lapsed else "its process is gone"
-        announce(f"recover: run {each.run_id} was interrupted ({why}); {each.scope} is free again")
+        logger.info(
+            "recover: run %s was interrupted (%s); %s is free again",
+            each.run_id,
+            why,
+            each.scope,
+            extra={"run_id": each.run_id, "scope": each.scope},
+        )
     return reaped
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import msgspec
 
 from kfm.model.errors import KfmError
+from kfm.model.next_steps import NextStep
 from kfm.model.records import Check, GateResult, Run, TriggerType, Window
 from kfm.model.redaction import Discretion
 from kfm.model.settings import Settings, SourceSettings
@@ -94,7 +95,6 @@ class Kernel:
     runs_folder: str  # where the artifacts of runs go by default
     writer: Store | None = None  # None in a dry-run: there is nothing to write with
     heart: Heart | None = None
-    announce: Callable[[str], None] = lambda _line: None
     redact: Discretion = field(default_factory=Discretion)  # what is kept or said passes it first
     meter: Meter = field(default_factory=Unmetered)
     telemetry: Telemetry = field(default_factory=Off)
@@ -182,9 +182,11 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     run: Run | None = None
     error: KfmError | None = None
+    next_step: NextStep | None = None  # what a person does next about the run
     advice: str | None = None  # after a failure: what trying again means
     gates: tuple[GateResult, ...] = ()
     failed_checks: tuple[Check, ...] = ()  # of the contract, where the contract's gate refused
+    checks_made: int = 0  # by the contract, then
     changes: tuple[Any, ...] = ()  # kfm.publish.manifest.VersionChange
     version_id: str | None = None
     sequence: int | None = None

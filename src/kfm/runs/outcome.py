@@ -21,11 +21,13 @@ from kfm.model.errors import (
     WorkFailed,
 )
 from kfm.model.gates import GateDecision, refusal
+from kfm.model.next_steps import NextStep
 from kfm.model.quarantine import QuarantineEntry, RetryState, facts_of, held_run
 from kfm.model.records import Check, GateResult, GovernanceEntry, Run, Switch, ValidationReport
 from kfm.model.redaction import Discretion
 from kfm.model.retry_budgets import attended
 from kfm.model.transactions import Fail
+from kfm.reports.next_steps import step_of_run
 from kfm.runs.admission import Admitted, RunSubject, approval_of
 from kfm.runs.artifacts import RunLog
 from kfm.runs.failures import advise, has_opened, judged, kind_of, next_run_ms
@@ -41,6 +43,7 @@ class Denied(Exception):
         super().__init__()
         self.decision = decision
         self.failed_checks = failed_checks(report)
+        self.checks_made = len(report.checks) if report else 0
 
 
 class RunOutcomes:
@@ -66,6 +69,12 @@ class RunOutcomes:
             duration_ms=self._kernel.clock.monotonic_ms() - self._started_ms,
             **more,  # type: ignore[arg-type]
         )
+
+    def next_step(self, run: Run | None) -> NextStep | None:
+        """What a person does next about a run that has ended without success."""
+        store = self._kernel.store
+        failed = run is not None and run.status == "failed"
+        return step_of_run(store, run, store.now_ms()) if run is not None and failed else None
 
     def projected(self, report: RunReport) -> RunReport:
         """The report of a call whose dataset's targets were brought up to date."""
@@ -125,16 +134,19 @@ class RunOutcomes:
                     )
                 )
         outcome, word = ending(error)
+        stored = kernel.store.run(run.run_id)
         return self.report(
             outcome,
             word,
             kernel.redact(error.message),
             invocation_id=entered.invocation.invocation_id,
-            run=kernel.store.run(run.run_id),
+            run=stored,
             error=error,
+            next_step=None if isinstance(error, LostLease) else self.next_step(stored),
             advice=None if isinstance(error, LostLease) else advice.sentence,
             gates=gates,
             failed_checks=problem.failed_checks if isinstance(problem, Denied) else (),
+            checks_made=problem.checks_made if isinstance(problem, Denied) else 0,
         )
 
     def _judged(self, entered: Admitted, error: KfmError, nodes: RecordedNodes) -> RetryState:

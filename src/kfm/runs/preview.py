@@ -5,7 +5,7 @@ from __future__ import annotations
 from kfm import __version__
 from kfm.model.errors import BudgetSpent, KfmError
 from kfm.model.gates import GateDecision, refusal
-from kfm.model.records import Check, GateResult, Manifest, Promotion, Run
+from kfm.model.records import GateResult, Manifest, Promotion, Run, ValidationReport
 from kfm.ports import Source as Upstream
 from kfm.publish.manifest import merge
 from kfm.publish.publisher import NoopPublisher
@@ -13,7 +13,7 @@ from kfm.publish.publisher_trace import Trace
 from kfm.runs import admission as gating
 from kfm.runs import plan as plans
 from kfm.runs import preparation
-from kfm.runs.admission import RunSubject, forced, look, reopened, unchanged, unsettled
+from kfm.runs.admission import UPSTREAM_CHANGED, RunSubject, forced, look, reopened, unchanged, unsettled
 from kfm.runs.artifacts import RunLog, fresh_file
 from kfm.runs.kernel import Kernel, RunReport
 from kfm.runs.nodes import Unrecorded
@@ -36,7 +36,6 @@ def preview(kernel: Kernel, subject: RunSubject, *, force: bool, artifacts_dir: 
         run.run_id,
         run.attempts,
         dry_run=True,
-        announce=kernel.announce,
         redact=kernel.redact,
         dataset_id=run.dataset_id,
         source_id=run.source_id,
@@ -77,11 +76,11 @@ def preview(kernel: Kernel, subject: RunSubject, *, force: bool, artifacts_dir: 
         discovered = preparation.discover(upstream, subject)
         if verdict.kind == "compare" and verdict.run is not None:
             same = discovered.fingerprint == verdict.run.fingerprint
-            why = unsettled(kernel.ledger, subject, verdict.run) if same else "Upstream has changed."
+            why = unsettled(kernel.ledger, subject, verdict.run) if same else UPSTREAM_CHANGED
             if why is None:
-                return report("noop", "unchanged", unchanged(verdict.run), gates=admission.results)
+                return report("noop", "unchanged", unchanged(verdict.run).text, gates=admission.results)
             verdict = reopened(verdict.run, why)
-        plan, decision, failed = _plan(
+        plan, decision, checked = _plan(
             kernel, subject, upstream, discovered, run, log, admission, revision=verdict.revision
         )
         _write_plan(kernel, artifacts_dir, plan)
@@ -93,7 +92,15 @@ def preview(kernel: Kernel, subject: RunSubject, *, force: bool, artifacts_dir: 
         }
         if not decision.allowed:
             error = refusal(decision, in_flight=True)
-            return report("refused", "blocked", error.message, error=error, failed_checks=failed, **facts)
+            return report(
+                "refused",
+                "blocked",
+                error.message,
+                error=error,
+                failed_checks=failed_checks(checked),
+                checks_made=len(checked.checks) if checked else 0,
+                **facts,
+            )
         return report("planned", "planned", verdict.reason, **facts)
     finally:
         log.close()
@@ -109,7 +116,7 @@ def _plan(
     admission: GateDecision,
     *,
     revision: int,
-) -> tuple[plans.RunPlan, GateDecision, tuple[Check, ...]]:
+) -> tuple[plans.RunPlan, GateDecision, ValidationReport | None]:
     objects = kernel.scratch()
     publisher = NoopPublisher(
         trace_of(kernel, subject, log, run, dry_run=True),
@@ -137,7 +144,7 @@ def _plan(
     decision = gating.at_promotion(kernel, subject, prepared.report, dry_run=True)
     head = kernel.ledger.head(subject.dataset.id)
     plan = make_plan(kernel, subject, prepared, head, (*admission.results, *decision.results))
-    return plan, decision, failed_checks(prepared.report)
+    return plan, decision, prepared.report
 
 
 def make_plan(

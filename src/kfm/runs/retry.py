@@ -51,7 +51,7 @@ class AutomaticRetries:
         """Decide about the runs whose process died: nobody was left to do it then."""
         kernel = self._kernel
         kernel.liveness.claim(kernel.worker_id)
-        sweep(kernel.store, kernel.liveness, kernel.announce)
+        sweep(kernel.store, kernel.liveness)
         for run in kernel.store.unjudged(BATCH_MAX):
             seen = kernel.store.retry_state(run.run_id)
             source = next((one for one in kernel.settings.sources if one.id == run.source_id), None)

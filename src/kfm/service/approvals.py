@@ -176,17 +176,12 @@ def approve(
     from kfm.runs.admission import held_by
     from kfm.runs.failures import sweep
 
-    if approval.state != "requested":
-        raise NotApproved(f"{approval.approved_by} has approved it already; one approval is for one thing.")
-    if is_same_person(approval.requested_by, approval.requested_names, (actor, *names)):
-        raise NotApproved(
-            f"{actor} has asked for it, so somebody else has to approve it; --actor is only a claim.",
-            remedy=f"Let another person run: kfm approve {approval.request_id} --rationale TEXT",
-        )
+    _require_undecided(approval)
+    _require_another(approval, (actor, *names), "approve")
     if approval.dataset_id is not None:
         _require_approvable(app, approval.dataset_id, actor)
     kernel = app.kernel
-    sweep(kernel.store, kernel.liveness, kernel.announce)  # a process that died works on nothing
+    sweep(kernel.store, kernel.liveness)  # a process that died works on nothing
     wish = {"release": _release, "attempt": _attempt, "replay": _replay, "update": _update}[approval.kind]
     answer = kernel.store.approve(wish(app, approval, (actor, *names), rationale, claimed_actor))
     if answer.lock is not None:
@@ -194,6 +189,60 @@ def approve(
     if answer.answer != "approved":
         raise NotApproved("Somebody was faster, or what it was asked for has changed.")
     return kernel.store.held_one(approval.subject) if approval.kind == "release" else None
+
+
+def reject(
+    app: App,
+    approval: Approval,
+    *,
+    actor: str,
+    rationale: str,
+    claimed_actor: str | None = None,
+    names: Sequence[str] = (),
+) -> None:
+    """Say no to what somebody else has asked for: it can't be approved any more, only asked for anew.
+
+    `names`: everything the approver may be recorded as.
+    """
+    from kfm.model.transactions import Reject
+
+    _require_undecided(approval)
+    _require_another(approval, (actor, *names), "reject")
+    store, said = app.kernel.store, app.loaded.discretion.said(rationale)
+    facts = {"about": approval.about}
+    entry = _entry(
+        app, "rejection", approval.subject, approval, store.now_ms(), facts, claimed_actor, actor, said
+    )
+    landed = store.reject(
+        Reject(
+            request_id=approval.request_id,
+            rejected_by=actor,
+            names=(actor, *names),
+            rationale=said,
+            update=approval.subject if approval.kind == "update" else None,
+            entries=(entry,),
+        )
+    )
+    if not landed:
+        raise NotApproved("It was approved or rejected meanwhile.")
+
+
+def _require_undecided(approval: Approval) -> None:
+    if approval.rejected_at_ms is not None:
+        raise NotApproved(
+            f"{approval.rejected_by} has rejected it: {approval.rejection_rationale}",
+            remedy="Ask for it anew, if that has changed.",
+        )
+    if approval.state != "requested":
+        raise NotApproved(f"{approval.approved_by} has approved it already; one approval is for one thing.")
+
+
+def _require_another(approval: Approval, names: tuple[str, ...], verb: str) -> None:
+    if is_same_person(approval.requested_by, approval.requested_names, names):
+        raise NotApproved(
+            f"{names[0]} has asked for it, so somebody else has to {verb} it; --actor is only a claim.",
+            remedy=f"Let another person run: kfm approvals {verb} {approval.request_id} --rationale TEXT",
+        )
 
 
 def _release(

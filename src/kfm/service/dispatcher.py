@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
@@ -25,6 +26,7 @@ TROUBLE_MS_MAX = 15 * 60_000
 ENVELOPE = ("signature", "reason")
 PREVIEWS_MAX = 20  # of one request; what has no run yet has no budget of attempts either
 TRIES_MAX = 100  # of a request that could not even be decided: more than a day
+logger = logging.getLogger(__name__)
 
 
 class DispatchedRuns(Protocol):
@@ -55,14 +57,12 @@ class Dispatcher:
         *,
         now_ms: Callable[[], int],
         dead: Callable[[str], bool],
-        say: Callable[[str], None] = lambda _line: None,
     ) -> None:
         self._requests = requests
         self._runs = runs
         self._worker_id = worker_id
         self._now_ms = now_ms
         self._dead = dead
-        self._say = say
 
     def step(self) -> UpdateRequest | None:
         """One request that is due, worked off; None: there is none."""
@@ -70,6 +70,9 @@ class Dispatcher:
         if not claimed:
             return None
         request = claimed[0]
+        logger.debug(
+            "%s: request %s is claimed", request.source_id, request.request_id, extra=_about(request)
+        )
         try:
             self._work_off(request)
         except KfmError as error:
@@ -143,7 +146,12 @@ class Dispatcher:
             self._settle(request, report)
             return
         if self._runs.ask_approval(request, report.plan):
-            self._say(f"{request.source_id}: request {request.request_id} waits for an approval")
+            logger.info(
+                "%s: request %s waits for an approval",
+                request.source_id,
+                request.request_id,
+                extra=_about(request),
+            )
 
     # --- endings -----------------------------------------------------------------------
 
@@ -162,7 +170,14 @@ class Dispatcher:
             self._end(request, "refused", f"Not what was approved: {report.reason}", run_id)
         else:
             self._end(request, report.outcome, report.reason, run_id)
-            self._say(f"{request.source_id}: {report.word}, asked for by {request.kind}{_named(run_id)}")
+            logger.info(
+                "%s: %s, asked for by %s%s",
+                request.source_id,
+                report.word,
+                request.kind,
+                _named(run_id),
+                extra={**_about(request), "run_id": run_id},
+            )
 
     def _end(self, request: UpdateRequest, outcome: str, reason: str, run_id: str | None = None) -> None:
         self._requests.settle(
@@ -175,12 +190,19 @@ class Dispatcher:
 
     def _trouble(self, request: UpdateRequest, message: str) -> None:
         """It could not be decided: later, and not for ever."""
-        self._say(f"{request.source_id}: {message}")
+        logger.warning(
+            "%s: %s", request.source_id, message, extra={**_about(request), "tries": request.tries}
+        )
         if request.tries >= TRIES_MAX:
             self._end(request, "failed", f"Given up after {request.tries} tries: {message}")
             return
         later_ms = min(TROUBLE_MS_MAX, TROUBLE_MS << min(request.tries - 1, 10))
         self._requests.reopen(request, self._now_ms() + later_ms, message)
+
+
+def _about(request: UpdateRequest) -> dict[str, object]:
+    """What log records about a request can be found by."""
+    return {"request_id": request.request_id, "source": request.source_id, "dataset": request.dataset_id}
 
 
 def _named(run_id: str | None) -> str:

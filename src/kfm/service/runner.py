@@ -6,6 +6,7 @@ Each thread has an application of its own: a store is nobody's to share. A ledge
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from kfm.app import App, open_app
 from kfm.db.connection import place_of
+from kfm.decoders import prepare_decoders
 from kfm.model.errors import BackendUnavailable, KfmError
 from kfm.model.records import Record, Run, Switch
 from kfm.model.requests import UpdateRequest
@@ -41,7 +43,7 @@ DELIVER_MS = 5_000
 SEAL_MS = 60_000
 SEAL_MIN = 100
 JOINED_S = 30.0  # how long runs that are under way are waited for, all together
-Say = Callable[[str], None]
+logger = logging.getLogger(__name__)
 
 
 class ServiceOptions(Record, frozen=True):
@@ -50,7 +52,6 @@ class ServiceOptions(Record, frozen=True):
     schedules: bool = True
     runs: bool = True
     worker: bool = True
-    verbose: bool = False  # tell each step of each run, too
 
 
 class ClaimedRequest:
@@ -150,13 +151,12 @@ def previewed(loaded: Loaded, wish: RunRequest) -> RunReport:
 class Service:
     """Started once, stopped once."""
 
-    def __init__(self, loaded: Loaded, schedules: Sequence[Schedule], wish: ServiceOptions, say: Say) -> None:
+    def __init__(self, loaded: Loaded, schedules: Sequence[Schedule], wish: ServiceOptions) -> None:
         self._loaded = loaded
         self._schedules = tuple(schedules)
         self._wish = wish
         self._troubles: dict[str, tuple[str, int]] = {}  # of which part, and how long it is left alone
         self._places: dict[str, tuple[int, int] | None] = {}  # of which part, and which ledger it has open
-        self._say = say
         self._stop = threading.Event()
         self._woken = threading.Condition()
         self._wakes = 0
@@ -166,6 +166,7 @@ class Service:
     # --- from outside ------------------------------------------------------------------
 
     def start(self) -> None:
+        prepare_decoders()
         if self._wish.runs:
             for number in range(self._loaded.settings.serve.runners):
                 self._held.append(ClaimedRequest())
@@ -206,8 +207,6 @@ class Service:
                 try:
                     with open_app(self._loaded, what="kfm serve") as app:
                         self._places[name] = self._place()
-                        if self._wish.verbose:
-                            app.announce = self._say
                         work(app)
                 except Exception as error:  # noqa: BLE001 - no trouble of one part ends the others
                     self._stop.wait(self._trouble(error) / 1000)
@@ -221,7 +220,7 @@ class Service:
         last, delay_ms = self._troubles.get(name, (None, 0))
         self._troubles[name] = (text, min(TROUBLE_MS_MAX, max(TROUBLE_MS, delay_ms * 2)))
         if last != text:
-            self._say(f"{name}: {self._loaded.discretion(text)}")
+            logger.warning("%s: %s", name, text, extra={"part": name})
         return self._troubles[name][1]
 
     def _place(self) -> tuple[int, int] | None:
@@ -233,7 +232,7 @@ class Service:
         if self._places.get(name) != self._place():
             raise BackendUnavailable("The ledger was removed or replaced; it is opened anew.")
         if self._troubles.pop(name, None) is not None:
-            self._say(f"{name}: goes on")
+            logger.info("%s: goes on", name, extra={"part": name})
 
     def _wait(self, wakes: int, delay_ms: int) -> int:
         """Until somebody has something new, or so long; what the next wait counts from."""
@@ -252,7 +251,6 @@ class Service:
                 kernel.worker_id,
                 now_ms=kernel.store.now_ms,
                 dead=app.liveness.is_dead,
-                say=self._say,
             )
             wakes = self._wakes
             while not self._stop.is_set():
@@ -277,7 +275,7 @@ class Service:
     def _scheduler(self, app: App) -> None:
         from kfm.service.scheduler import make_scheduler
 
-        scheduler = make_scheduler(app, self._schedules, self._say)
+        scheduler = make_scheduler(app, self._schedules)
         while not self._stop.is_set():
             if scheduler.step():
                 self.wake()
@@ -319,7 +317,6 @@ class Service:
         """Takes in what queues announce: the same as `kfm worker`."""
         from kfm.nodd.worker_process import WorkerWish, run_worker
 
-        app.announce = self._say
         self._well()
         run_worker(app, WorkerWish(mode="until-stopped"), _Stop(self._stop))
 

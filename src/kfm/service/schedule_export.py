@@ -203,7 +203,7 @@ def _github_job(job: ExportedJob, config: str) -> list[str]:
         "        with: {persist-credentials: false}",
         f"      - uses: {SETUP_PYTHON}",
         '        with: {python-version: "3.12"}',
-        "      - run: pip install kfm",
+        "      - run: pip install kfm-kernel",
         f"      - run: {job.command} --output json --artifacts artifacts",
         "        env:",
         f'          KFM_CONFIG: "{config}"',

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -35,6 +36,7 @@ SLICES_MAX = 20  # of one schedule in one step
 TROUBLE_MS = 5_000
 ROWS_MAX = 200  # of earlier instants that are looked at for what they have left
 EVER_MS = 2**53 - 1
+logger = logging.getLogger(__name__)
 
 
 class Scheduler:
@@ -50,7 +52,6 @@ class Scheduler:
         now_ms: Callable[[], int],
         late_ms: int,
         actor: str,
-        say: Callable[[str], None] = lambda _line: None,
         is_touched: Callable[[str, int, int], bool] | None = None,
     ) -> None:
         """`is_touched`: has any run looked at this window of a source? None: windows are left as they are."""
@@ -62,7 +63,6 @@ class Scheduler:
         self._now_ms = now_ms
         self._late_ms = late_ms
         self._actor = actor
-        self._say = say
         self._definitions = {one.id: definition_of(one) for one in schedules}
         self._adopted: set[str] = set()  # whose definition we have put in place once
         self._due_ms: dict[str, tuple[int, int]] = {}  # schedule → version of its state, when it is due
@@ -80,7 +80,7 @@ class Scheduler:
                 raise  # the ledger's, not this schedule's: whoever looks after us opens it anew
             except Exception as error:  # noqa: BLE001 - a defect in one schedule is no reason to lose others
                 text = error.message if isinstance(error, KfmError) else f"{type(error).__name__}: {error}"
-                self._tell(schedule.id, text)
+                self._warn(schedule.id, text)
                 self._due_ms[schedule.id] = (-1, now_ms + TROUBLE_MS)
         return opened
 
@@ -148,7 +148,11 @@ class Scheduler:
                 return True
             if schedule.id not in self._disagreed:
                 self._disagreed.add(schedule.id)
-                self._say(f"schedule {schedule.id}: another process has another definition of it")
+                logger.warning(
+                    "schedule %s: another process has another definition of it",
+                    schedule.id,
+                    extra={"schedule": schedule.id},
+                )
         else:
             self._adopted.add(schedule.id)
         due_ms = next_due_ms(schedule, state)
@@ -162,22 +166,22 @@ class Scheduler:
         due_ms = next_due_ms(schedule, state)
         self._due_ms[schedule.id] = (state.version, EVER_MS if due_ms is None else due_ms)
         if state.cursor_ms > now_ms + self._late_ms:
-            self._tell(
+            self._warn(
                 schedule.id,
                 f"It is accounted for until {moment(state.cursor_ms)}, when the clock was ahead: nothing of "
                 "it is due before.",
             )
         elif self._said.pop(schedule.id, None):
-            self._say(f"schedule {schedule.id}: goes on")
+            logger.info("schedule %s: goes on", schedule.id, extra={"schedule": schedule.id})
 
-    def _tell(self, schedule_id: str, text: str) -> None:
+    def _warn(self, schedule_id: str, text: str) -> None:
         """Once, however long it lasts."""
         if self._said.get(schedule_id) != text:
             self._said[schedule_id] = text
-            self._say(f"schedule {schedule_id}: {text}")
+            logger.warning("schedule %s: %s", schedule_id, text, extra={"schedule": schedule_id})
 
 
-def make_scheduler(app: App, schedules: Sequence[Schedule], say: Callable[[str], None]) -> Scheduler:
+def make_scheduler(app: App, schedules: Sequence[Schedule]) -> Scheduler:
 
     store = app.kernel.store
     return Scheduler(
@@ -188,7 +192,6 @@ def make_scheduler(app: App, schedules: Sequence[Schedule], say: Callable[[str],
         now_ms=store.now_ms,
         late_ms=app.settings.serve.late_ms,
         actor=app.actor,
-        say=say,
         is_touched=store.is_touched,
     )
 
@@ -196,13 +199,10 @@ def make_scheduler(app: App, schedules: Sequence[Schedule], say: Callable[[str],
 class Timetable:
     """When schedules begin their next runs. Their file is read when somebody first asks."""
 
-    def __init__(
-        self, loaded: Loaded, ledger: LedgerReader, clock: Clock, tell: Callable[[str], None]
-    ) -> None:
+    def __init__(self, loaded: Loaded, ledger: LedgerReader, clock: Clock) -> None:
         self._loaded = loaded
         self._ledger = ledger
         self._clock = clock
-        self._tell = tell
 
     @cached_property
     def _schedules(self) -> tuple[Schedule, ...]:
@@ -211,7 +211,7 @@ class Timetable:
         try:
             return load_schedules(self._loaded)
         except KfmError as error:  # a run's end must not depend on it
-            self._tell(f"schedules: {error.message}")
+            logger.warning("schedules: %s", error.message, extra={"code": error.code})
             return ()
 
     def next_run_ms(self, run: Run) -> int | None:
@@ -256,17 +256,16 @@ def _asks_for(schedule: Schedule, source: SourceSettings, run: Run) -> bool:
 POLL_MS = 50
 PATIENCE_MS = 5_000
 PAGE = 500
-Say = Callable[[str], None]
 
 
 def run_due(
-    app: App, schedules: Sequence[Schedule], say: Say, told: Callable[[UpdateRequest], None]
+    app: App, schedules: Sequence[Schedule], told: Callable[[UpdateRequest], None]
 ) -> list[UpdateRequest]:
     """Account for the instants that have come, run the requests that are due, and return when each of these
     has its end or was put off. As it ends, each is told."""
-    make_scheduler(app, schedules, say).step()
+    make_scheduler(app, schedules).step()
     due = _due(app)
-    return _worked_off(app, due, say, told) if due else []
+    return _worked_off(app, due, told) if due else []
 
 
 def _due(app: App) -> list[UpdateRequest]:
@@ -280,11 +279,11 @@ def _due(app: App) -> list[UpdateRequest]:
 
 
 def _worked_off(
-    app: App, due: list[UpdateRequest], say: Say, told: Callable[[UpdateRequest], None]
+    app: App, due: list[UpdateRequest], told: Callable[[UpdateRequest], None]
 ) -> list[UpdateRequest]:
     from kfm.service.runner import Service, ServiceOptions
 
-    service = Service(app.loaded, (), ServiceOptions(schedules=False, worker=False), say)
+    service = Service(app.loaded, (), ServiceOptions(schedules=False, worker=False))
     reader, ended = app.ledger.request_reader(), []
     waiting = {one.request_id: one for one in due}
     service.start()

@@ -153,7 +153,7 @@ def _transport(given: Mapping[str, Any], timeout_ms: int) -> Any:
         from openlineage.client.transport.http import HttpConfig, HttpTransport
     except ImportError:
         raise ExtraMissing(
-            "Sending lineage over HTTP needs openlineage-python: install kfm[lineage]."
+            "Sending lineage over HTTP needs openlineage-python: install kfm-kernel[lineage]."
         ) from None
     try:
         wanted = {"timeout": timeout_ms / 1000, **given, "retry": NO_RETRIES}

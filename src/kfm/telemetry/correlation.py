@@ -1,4 +1,4 @@
-"""Which run this thread is about, so that whatever is logged meanwhile can be found by its ids."""
+"""Correlation: a context variable with the ids of the run under way, for whatever is logged meanwhile."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ class Correlation(NamedTuple):
     dataset: str | None = None
     source: str | None = None
     phase: str | None = None
-    level: str | None = None  # of the message that is being said, where its author knows
 
 
 NOTHING = Correlation()
@@ -36,8 +35,8 @@ def end() -> None:
 
 
 @contextmanager
-def saying(**more: str | int | None) -> Iterator[None]:
-    """For one message, or a few: these ids beside those that are known."""
+def correlated(**more: str | int | None) -> Iterator[None]:
+    """These ids beside those that are known, for what is logged inside."""
     token = _current.set(_current.get()._replace(**more))  # type: ignore[arg-type]
     try:
         yield

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,9 @@ if TYPE_CHECKING:
     from kfm.ports import Span, Telemetry
 
 
-MISSING = "telemetry: a collector is configured, but the extra is not installed: pip install 'kfm[otel]'"
+MISSING = (
+    "telemetry: a collector is configured, but the extra is not installed: pip install 'kfm-kernel[otel]'"
+)
 
 
 def choose(
@@ -20,7 +22,6 @@ def choose(
     service: str = "kfm",
     environment: str | None = None,
     instance: str | None = None,
-    announce: Callable[[str], None] = lambda _line: None,
 ) -> Telemetry:
     """OpenTelemetry where an endpoint is given and the extra is there; watching never stops the work."""
     if endpoint is None:
@@ -32,10 +33,16 @@ def choose(
             endpoint, headers=headers, service=service, environment=environment, instance=instance
         )
     except ImportError:
-        announce(MISSING)
+        _warn(MISSING)
     except Exception as error:  # noqa: BLE001 - an SDK that can't be set up is no reason to stop
-        announce(f"telemetry: {type(error).__name__}: off for now")
+        _warn(f"telemetry: {type(error).__name__}: off for now")
     return Off()
+
+
+def _warn(text: str) -> None:
+    import logging  # late: nothing is logged where no collector is named
+
+    logging.getLogger(__name__).warning("%s", text)
 
 
 class _Unwatched:

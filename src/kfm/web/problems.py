@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import logging
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
@@ -29,6 +29,7 @@ from kfm.model.errors import (
 
 PROBLEM = "application/problem+json"
 RETRY_SECONDS = 5
+logger = logging.getLogger(__name__)
 _TITLES = {
     400: "The request can't be understood",
     401: "This is not signed, or nobody's",
@@ -99,8 +100,7 @@ def note(error: Exception) -> None:
         if isinstance(error, KfmError)
         else (KfmError.code, f"{type(error).__name__}: {error}")
     )
-    sys.stderr.write(f"error {code}: {' '.join(text.split())}\n")
-    sys.stderr.flush()
+    logger.error("error %s: %s", code, " ".join(text.split()), extra={"code": code})
 
 
 HEADERS = {

@@ -66,6 +66,7 @@ def app(monkeypatch: pytest.MonkeyPatch) -> FakeApp:
     """What the commands talk to, instead of the kernel."""
     fake = FakeApp()
     monkeypatch.setattr("kfm.app.open_app", fake.open)
+    monkeypatch.setattr("kfm.cli.explain.opened", fake.place)
     return fake
 
 

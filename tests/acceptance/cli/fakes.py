@@ -204,6 +204,10 @@ class FakeLedger:
     def retry_state(self, run_id: str) -> RetryState | None:
         return next((row for row in self._all("retry_states") if row.run_id == run_id), None)
 
+    def held(self, *, state: str | None = None, subject: str | None = None, **_: Any) -> list[Any]:
+        found = [one for one in self._all("held") if one.state == (state or one.state)]
+        return [one for one in found if one.subject == (subject or one.subject)]
+
     def request_reader(self) -> Any:
         """Nothing came by a service."""
         return SimpleNamespace(of_run=lambda *_: [], find=lambda *_: [])
@@ -284,9 +288,15 @@ class FakeApp:
         self.opened: list[bool] = []
         self.answers: dict[str, Any] = {}
         self.projection_reports: list[ProjectionReport] = []
-        self.announce: Any = None
         self.settings: Any = None
         self.loaded: Any = None
+
+    @contextmanager
+    def place(self, session: Any, _directory: str | None) -> Iterator[Any]:
+        """As `kfm.cli.pipeline_project.opened`: no pipeline has run here."""
+        with self.open(session.load(), read_only=True):
+            tables = SimpleNamespace(get=lambda _run: None, passes=lambda limit: [])
+            yield SimpleNamespace(store=self.ledger, tables=tables, loaded=self.loaded, clock=self.clock)
 
     @contextmanager
     def open(

@@ -80,7 +80,7 @@ def test_a_missing_extra_is_told_before_anything_is_claimed(
     (spool / "one.json").write_text(json.dumps({"Records": [RECORD]}))
     answer = kfm("worker", "--until-idle")
     assert answer.code == 2
-    assert "pip install 'kfm[objects]'" in answer.err
+    assert "pip install 'kfm-kernel[objects]'" in answer.err
     assert (spool / "one.json").exists()
     assert "fail  extras: objects is needed" in kfm("doctor").out
 

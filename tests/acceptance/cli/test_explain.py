@@ -147,7 +147,7 @@ def test_the_first_line_is_the_reason(kfm: Kfm, begun: Path) -> None:
     config.write_text(config.read_text().replace("level: public", "level: blocked"))
     kfm("run")
     refused, *chain = kfm("explain", "example-readings").out.splitlines()
-    assert "was refused: Rule care.blocked: example-readings: " in refused
+    assert "was refused: Rule care.blocked: The dataset" in refused
     assert "What would let it pass: Nobody can lift it by a command" in refused
     assert any(
         line.startswith('Policy care.blocked says: @id("care.blocked")') and "[policy:" in line
@@ -162,3 +162,51 @@ def test_records_are_dimmed_on_a_terminal(kfm: Kfm, begun: Path) -> None:
     line = kfm("explain", "readings", "--color", "always").out.splitlines()[0]
     assert line.endswith("\x1b[2m[promotion:example-readings/1]\x1b[0m")
     assert "\x1b" not in kfm("explain", "readings").out
+
+
+@pytest.mark.parametrize("what", ["example-readings", "readings", "RUN"])
+def test_the_ledger_is_opened_once(kfm: Kfm, lived: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    """Whatever is explained, one connection reads all of it."""
+    from kfm import app
+    from kfm.pipelines import project
+
+    with opened() as ledger:
+        run_id = ledger.runs(limit=1)[0].run_id
+    count: list[str] = []
+    for module in (app, project):
+        for name in ("open_ledger", "open_store"):
+            real = getattr(module, name)
+
+            def counted(*given: Any, _real: Any = real, **named: Any) -> Any:
+                count.append(_real.__name__)
+                return _real(*given, **named)
+
+            monkeypatch.setattr(module, name, counted)
+    assert kfm("explain", run_id if what == "RUN" else what).code == 0
+    assert count == ["open_ledger"]
+
+
+def test_a_dataset_of_another_folder_is_explained_there(
+    kfm: Kfm, lived: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`--directory` names the ledger that is asked, also for a dataset."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    here = kfm("explain", "example-readings").out
+    monkeypatch.chdir(elsewhere)
+    assert kfm("explain", "example-readings", "--directory", str(lived)).out == here
+
+
+@pytest.mark.req("RS-12")
+def test_every_call_has_the_code_of_its_reason(kfm: Kfm, lived: Path) -> None:
+    """Programs read why from a code: of the table that both languages have, or of the error."""
+    from kfm.model.errors import all_errors
+    from kfm.model.reasons import REASON_CODES
+
+    with opened() as ledger:
+        calls = ledger.invocations(limit=100)
+    codes = {call.reason_code for call in calls}
+    assert codes <= REASON_CODES.keys() | {error.code for error in all_errors()}
+    assert codes >= {"first-time", "upstream-changed", "unchanged", "forced", "KFM301", "KFM303"}
+    refused = {gate.code for call in calls for gate in call.gates if not gate.allowed}
+    assert refused == {"rule", "contract-violated", "switch-thrown"}

@@ -98,7 +98,7 @@ def test_failed_runs_are_told_with_their_ids(kfm: Kfm, app: FakeApp, project: Pa
         window_end_ms=1, invocation_id=None, reason="because", run=run,
     )  # fmt: skip
     said = io.StringIO()
-    before, sys.stderr = sys.stderr, Stream(said, JsonLog(lambda: NOW_MS), is_json=True)
+    before, sys.stderr = sys.stderr, Stream(said, json_log=JsonLog(lambda: NOW_MS))
     try:
         remark(CommandSession(), report)
     finally:
@@ -212,10 +212,11 @@ def test_form_is_known_before_the_arguments_are(
     assert wanted_log_format(arguments, environment) == wanted
 
 
-def test_levels() -> None:
-    """Our messages say by their first word how bad they are; the engine says it outright."""
-    said = ("error KFM400: x", "warning: x", "Traceback (most", "fix: x")
-    assert [logs.level_of(text) for text in said] == ["error", "warning", "error", "info"]
-    with correlation.saying(level="warning", run_id="r"):
-        (line,) = lines_of(JsonLog(lambda: NOW_MS)("no contract is declared\n"))
+def test_a_level_is_given_and_never_read_from_a_text() -> None:
+    """Whatever word a message begins with, its level is the one that its author named."""
+    log = JsonLog(lambda: NOW_MS)
+    for text in ("error KFM400: x", "warning: x", "Traceback (most"):
+        assert [line["level"] for line in lines_of(log(f"{text}\n"))] == ["info"]
+    with correlation.correlated(run_id="r"):
+        (line,) = lines_of(log.message("no contract is declared", "warning"))
     assert (line["level"], line["run_id"], line["time"]) == ("warning", "r", "2026-01-01T00:00:00.125Z")

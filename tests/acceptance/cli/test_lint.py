@@ -14,8 +14,8 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from kfm.lint.formats import FORMATS, sarif
-from kfm.lint.rules import CODES
+from kfm_lint.report import FORMATS, sarif
+from kfm_lint.rules import CODES
 from tests.acceptance.cli.conftest import Called
 
 pytestmark = pytest.mark.req("RET-10")
@@ -360,7 +360,7 @@ def test_start_is_light(project: Path) -> None:
 
 def test_the_same_line_twice_is_told_apart() -> None:
     """Two findings of one rule on equal lines have two fingerprints."""
-    from kfm.lint.findings import Finding
+    from kfm_lint.findings import Finding
 
     twice = [Finding("a.py", line, 1, line, 2, "KFM108", "dropped") for line in (3, 9)]
     results = sarif(twice, [], lambda _path, _line: "except Exception:")["runs"][0]["results"]

@@ -90,12 +90,16 @@ def test_show(kfm: Kfm, app: FakeApp, valid: Valid) -> None:
         outcome="refused",
         claimed_actor="ben",
         reason="frozen",
-        gates=(GateResult(gate="freeze", allowed=False, reason="Frozen."),),
+        gates=(
+            GateResult(gate="switch", allowed=False, reason="Paused."),
+            GateResult(gate="freeze", allowed=False, reason="Frozen.", overridable=True),
+        ),
     )
     app.ledger.lists = {"runs": [make_run()], "invocations": [make_call(), refused], "heads": [PROMOTION]}
     called = kfm("show", RUN_ID[:6])
     assert "refused  by ana for ben: frozen" in called.out
     assert "gate freeze refused: Frozen." in called.out
+    assert "gate switch" not in called.out  # the call's reason tells of the first
     assert "version 3 at 2026-01-02 00:00:01 UTC" in called.out
     assert "window            2026-01-01 00:00 … 2026-01-02 00:00 UTC" in called.out
     assert VERSION_ID not in called.out
@@ -152,7 +156,7 @@ def test_a_run_is_explained_from_the_records(kfm: Kfm, app: FakeApp, valid: Vali
     sentences = kfm("explain", RUN_ID).out.splitlines()
     command = "kfm run --source daily --window 2026-01-01T00:00:00Z/2026-01-02T00:00:00Z"
     assert sentences[0] == (
-        f"Run {RUN_ID} failed: KFM404: no route. Whoever runs kfm retries it with `{command}`. "
+        f"Run {RUN_ID} failed: KFM404: no route. Next: Run the same work again: `{command}`. "
         f"[run:{RUN_ID[:13]}]"
     )
     assert any("its row counts 2 attempts" in line for line in sentences)

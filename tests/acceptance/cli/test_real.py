@@ -112,8 +112,9 @@ def test_data_that_breaks_its_contract_is_not_published(kfm: Kfm, begun: Path, v
         assert called.document["results"][0]["failed_checks"][0]["name"] == "schema.column.type:observed_at"
     assert kfm("status").out.startswith("failing: dataset example-readings")
     told = kfm("run").err.splitlines()
-    assert told[-3:-1] == [
+    assert told[-4:-1] == [
         "fix: Whoever keeps the data or its contract corrects it, then the same command runs.",
+        next(line for line in told if line.startswith("next: Correct the cause, then run the same work ")),
         next(line for line in told if line.startswith("note: Trying again will not help before ")),
     ]
     assert Path(told[-1].removeprefix("log: ")).is_file()
@@ -388,7 +389,7 @@ def test_doctor_asks_addresses(kfm: Kfm, begun: Path, valid: Valid, monkeypatch:
     assert others == ["HEAD /gone", "HEAD /closed", "HEAD /broken"]
     assert last in [f"HEAD /ok?day={each}&key=k1" for each in (year - 1, year)]
     assert "k1" not in called.out
-    assert "secret: not asked, because a run would be refused: secret: " in called.out
+    assert "secret: not asked, because a run would be refused: The dataset" in called.out
 
 
 def test_output_is_clean_on_a_pipe(begun: Path, process: Kfm) -> None:

@@ -173,7 +173,7 @@ def test_what_had_ended_needs_a_second_person(
     valid("replay-run", asked.document)
     assert asked.code == 3
     request, replay = asked.document["request"]["request_id"], asked.document["replay"]["replay_id"]
-    assert f"kfm approve {request}" in asked.err
+    assert f"kfm approvals approve {request}" in asked.err
     again = kfm("replay", "run", replay, *DO, "--json")
     assert (again.code, again.document["request"]["request_id"]) == (3, request)
     assert kfm("approve", request, "--rationale", "me too", "--actor", "bob").code == 3

@@ -191,6 +191,7 @@ def test_a_failed_run_is_told_whole(kfm: Kfm, app: FakeApp, valid: Valid, projec
             "error": refusal(combine([gate])),
             "advice": "Trying again will not help.",
             "failed_checks": checks,
+            "checks_made": len(checks),
             "artifacts_dir": str(project / ".kfm" / "runs" / "r" / "attempt-1"),
             "projections": (),
         }

@@ -15,6 +15,7 @@ def instant(second: int, fate: str = "redefined", **more: Any) -> dict[str, Any]
         "window_end": "2026-11-16T06:00:00.000Z",
         "fate": fate,
         "reason": FIRST_SEEN if fate == "redefined" else None,
+        "before_first_seen": fate == "redefined",
         "request_id": None,
         "state": None,
         "outcome": None,
@@ -26,7 +27,7 @@ def instant(second: int, fate: str = "redefined", **more: Any) -> dict[str, Any]
 def test_what_came_before_anybody_knew_the_schedule_is_called_so() -> None:
     """It was not redefined: there was nothing to redefine."""
     assert [row[1] for row in history_rows([instant(1)])] == ["not known yet"]
-    assert history_rows([instant(1, reason="It was off.")])[0][1] == "redefined"
+    assert history_rows([instant(1, before_first_seen=False)])[0][1] == "redefined"
 
 
 def test_many_of_one_fate_share_a_row() -> None:

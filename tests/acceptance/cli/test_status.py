@@ -217,7 +217,8 @@ def test_an_older_window_that_failed_is_not_forgotten(kfm: Kfm, app: FakeApp, va
     assert first(called).endswith(f"try `{retry}`")
     assert called.out.partition("needs attention:\n")[2].splitlines() == [
         "  aaaa-1  levels from daily, 1970-01-01 00:00 … 1970-01-02 00:00 UTC: KFM303, 99 attempts",
-        f"                 `{retry}`",
+        "                 Its retry budget is used up; run it again with a rationale and a ticket: "
+        f"`{retry}`.",
     ]
     document = kfm("status", "--json").document
     valid("status", document)

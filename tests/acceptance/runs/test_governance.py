@@ -90,7 +90,7 @@ def test_a_care_violation_in_flight_halts_and_pauses(
     project.configure()
     unreviewed = project.run()
     refused(unreviewed, "KFM301")
-    assert "kfm quarantine release" in unreviewed.result["error"]["remedy"]
+    assert "kfm quarantine resume" in unreviewed.result["error"]["remedy"]
     lifted = project.kfm("switch", "set", "running", "--dataset", "levels", "--rationale", "reviewed")
     assert lifted.code == 0, lifted
     refused(project.run(), "KFM301")

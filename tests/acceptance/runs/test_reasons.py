@@ -90,12 +90,12 @@ def test_nobody_is_sent_to_approve_what_is_over(project: Inside) -> None:
     with_pipeline(project, BROKEN)
     run = project.kfm("run", *WINDOW, "--json").result["run_id"]
     project.kfm("quarantine", "release", run, "--rationale", "look again")
-    assert "(open: another account runs kfm approve" in project.kfm("quarantine", "show", run).out
+    assert "(open: another account runs kfm approvals approve" in project.kfm("quarantine", "show", run).out
     project.configure()
     assert project.kfm("run", *WINDOW).code == 0
     shown = project.kfm("quarantine", "show", run).out
     assert "look again (nobody agreed before it was resolved)" in shown
-    assert "kfm approve" not in shown
+    assert "kfm approvals approve" not in shown
 
 
 @pytest.mark.parametrize(

@@ -310,7 +310,8 @@ def test_quarantine_has_what_a_replay_needs(quarantined: Inside, valid: Callable
     shown = quarantined.kfm("quarantine", "show", run_id(quarantined)[:8], "--json")
     valid("cli-quarantine-show", shown.document)
     assert shown.document["held"] == held
-    assert "kfm quarantine release" in quarantined.kfm("quarantine", "show", held["held_id"]).out
+    assert held["next_step"]["code"] == "correct"
+    assert held["next_step"]["command"] in quarantined.kfm("quarantine", "show", held["held_id"]).out
     assert quarantined.kfm("retry", "--due", "--json").document["results"] == []
 
 

@@ -201,7 +201,7 @@ def test_restricted_data_takes_two_for_each_attempt(
     office.configure(more=PEOPLE, rights=RESTRICTED)
     first = office.as_(ANN, "run", "--window", "2026-01-01/P1D", "--json")
     refused_by_gate(first)
-    (command,) = re.findall(r"`kfm (request [^`]*)`", first.result["error"]["remedy"])
+    (command,) = re.findall(r"`kfm (approvals request [^`]*)`", first.result["error"]["remedy"])
     words = [word if word != "TEXT" else "yearly review" for word in command.split()]
     asked = office.as_(ANN, *words, "--json")
     assert asked.code == 3, asked
@@ -271,7 +271,7 @@ def test_restricted_data_is_not_retried_by_itself(office: Office) -> None:
     allow()
     failed = office.as_(ANN, "run", *window, "--json")
     assert failed.code == 1, failed
-    assert "kfm request --run" in failed.result["advice"]
+    assert "kfm approvals request --run" in failed.result["advice"]
     assert office.rows("SELECT fate, reason FROM retry_states") == [("spent", "needs-approval")]
     office.write("pipeline.py", FINE)
     assert office.as_(ANN, "retry", "--due", "--json").document["results"] == []
@@ -328,3 +328,97 @@ def test_a_token_is_written_nowhere(office: Office) -> None:
         for path in office.folder.rglob("*"):
             if path.is_file():
                 assert token.encode() not in path.read_bytes(), path
+
+
+def _asked_for(office: Office) -> str:
+    office.configure(more=PEOPLE, rights=RESTRICTED)
+    words = (
+        "approvals",
+        "request",
+        "--source",
+        "notes",
+        "--window",
+        "2026-01-01/P1D",
+        "--rationale",
+        "please",
+    )
+    asked = office.as_(ANN, *words, "--json")
+    assert asked.code == 3, asked
+    return str(asked.document["request"]["request_id"])
+
+
+@pytest.mark.req("GOV-3")
+def test_what_was_rejected_cant_be_approved(office: Office, valid: Callable[[str, Any], None]) -> None:
+    """An approver's no is durable, has a reason in the governance ledger, and only a new request helps."""
+    request = _asked_for(office)
+    no = office.as_(BOB, "approvals", "reject", request[:8], "--rationale", "not this year", "--json")
+    assert no.code == 0, no
+    valid("cli-request", no.document)
+    told = no.document["request"]
+    assert (told["state"], told["rejected_by"], told["rejection_rationale"]) == (
+        "rejected",
+        "bob",
+        "not this year",
+    )
+    for word in ("approve", "reject"):
+        late = office.as_(BOB, "approvals", word, request, "--rationale", "after all", "--json")
+        refused(late, "KFM311")
+        assert "bob has rejected it: not this year" in late.document["message"]
+    refused_by_gate(office.as_(ANN, "run", "--window", "2026-01-01/P1D", "--json"))
+    assert office.as_("cy-os", "approvals", "list", "--json").document["requests"] == []
+    listed = office.as_("cy-os", "approvals", "list", "--state", "rejected", "--json")
+    valid("cli-approve-list", listed.document)
+    assert [one["request_id"] for one in listed.document["requests"]] == [request]
+    shown = office.as_("cy-os", "approvals", "show", request[:6])
+    assert "rejected" in shown.out
+    assert "by bob: not this year" in shown.out
+    entries = office.as_("cy-os", "audit", "list", "--kind", "rejection", "--json").document["entries"]
+    assert [(one["actor"], one["rationale"]) for one in entries] == [("bob", "not this year")]
+    again = _asked_for(office)
+    assert again != request
+    assert office.as_(BOB, "approvals", "approve", again, "--rationale", "now", "--json").code == 0
+
+
+@pytest.mark.req("GOV-3")
+def test_who_may_reject(office: Office) -> None:
+    """As for an approval: the role approve, a reason, and never whoever asked; what was approved stays so."""
+    request = _asked_for(office)
+    refused(office.as_("ann-os", "approvals", "reject", request, "--rationale", "x", "--json"))
+    assert office.as_(BOB, "approvals", "reject", request).code == 3  # a reason is missing
+    own = office.as_(
+        "dee",
+        "approvals",
+        "request",
+        "--source",
+        "notes",
+        "--window",
+        "2026-01-02/P1D",
+        "--rationale",
+        "x",
+        "--json",
+    ).document["request"]["request_id"]
+    refused(office.as_("dee-adm", "approvals", "reject", own, "--rationale", "x", "--json"), "KFM311")
+    assert office.as_(BOB, "approvals", "approve", request, "--rationale", "yes").code == 0
+    late = office.as_("dee", "approvals", "reject", request, "--rationale", "no", "--json")
+    refused(late, "KFM311")
+    assert (
+        office.as_("cy-os", "approvals", "show", request, "--json").document["request"]["state"] == "approved"
+    )
+
+
+@pytest.mark.req("CLI-1")
+def test_older_spellings_go_on_working(office: Office) -> None:
+    """`kfm request`, `kfm approve` and `kfm quarantine release` do what they did, and no help shows them."""
+    office.configure(more=PEOPLE, rights=RESTRICTED)
+    asked = office.as_(ANN, "request", "--source", "notes", "--rationale", "please", "--json")
+    assert asked.code == 3, asked
+    request = asked.document["request"]["request_id"]
+    old, new = office.as_("cy-os", "approve", "--json"), office.as_("cy-os", "approvals", "list", "--json")
+    assert old.document == new.document
+    assert office.as_(BOB, "approve", request, "--rationale", "yes").code == 0
+    assert office.as_(ANN, "quarantine", "release", "abcd", "--rationale", "x").code == 2  # there is none
+    shown = office.as_("cy-os", "--help").out
+    assert "  approvals " in shown
+    assert "  approve " not in shown
+    assert "  request " not in shown
+    assert "release" not in office.as_("cy-os", "quarantine", "--help").out

@@ -40,7 +40,7 @@ def test_from_the_list_of_requests_to_the_approval(tmp_path: Path, monkeypatch: 
         eventually(lambda: served.get(state).json()["request"]["state"] == "awaiting-approval", served.said)
         shown = kfm(folder, "requests", "show", request[:13])
         facts = dict(re.split(r" {2,}", line, maxsplit=1) for line in shown.stdout.splitlines()[:15])
-        assert "kfm approve" in facts["reason"]
+        assert "kfm approvals approve" in facts["reason"]
         assert facts["accepted at"].endswith(" UTC")
         assert re.search(r"^event +river\.rose$", shown.stdout, re.MULTILINE)
         assert re.search(r"^  \+ .*a\.csv", shown.stdout, re.MULTILINE)
@@ -60,3 +60,26 @@ def test_from_the_list_of_requests_to_the_approval(tmp_path: Path, monkeypatch: 
         assert f"request {request}" in of_run
         again = kfm(folder, "approve", request[:13], "--rationale", "once more")
         assert (again.returncode, "No open request" in again.stderr) == (2, True)
+
+
+@pytest.mark.req("TRG-4", "GOV-3")
+def test_a_request_whose_preview_is_rejected_never_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An approver's no cancels the request that waited for it; the explanation says who, and why."""
+    monkeypatch.setenv("RIVER_SECRET", SECRET)
+    folder = tmp_path / "project"
+    make(folder, webhook=", approval: required")
+    with serving(folder) as served:
+        request = served.hook(body("one", event_type="river.rose")).json()["request_id"]
+        state = f"/api/v1/requests/{request}"
+        eventually(lambda: served.get(state).json()["request"]["state"] == "awaiting-approval", served.said)
+        no = kfm(folder, "approvals", "reject", request[:13], "--rationale", "not this one", "--json")
+        assert no.returncode == 0, no.stderr
+        assert json.loads(no.stdout)["request"]["state"] == "rejected"
+        assert served.get(state).json()["request"]["state"] == "cancelled"
+        late = kfm(folder, "approvals", "approve", request[:13], "--rationale", "after all")
+        assert (late.returncode, "No open request" in late.stderr) == (2, True)
+        told = kfm(folder, "explain", request[:13]).stdout
+        assert "rejected its preview" in told
+        assert "not this one" in told

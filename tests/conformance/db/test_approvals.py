@@ -14,7 +14,7 @@ from kfm.model.quarantine import Approval, QuarantineEntry, release_digest
 from kfm.model.records import Run
 from kfm.model.retry_budgets import granted
 from kfm.model.roles import KnownPerson, hash_of, identify
-from kfm.model.transactions import Approve, Judge
+from kfm.model.transactions import Approve, Judge, Reject
 from tests.conformance.db.ledgers import START_MS, Desk, digest, entry, new_run
 from tests.conformance.db.test_quarantine import failed, held_of, state_of
 
@@ -100,6 +100,38 @@ def test_an_approval_lapses(desk: Desk) -> None:
     desk.store.request_approval(asked, entry("approval-requested"))
     assert desk.store.approve(yes(asked, valid_ms=0)).answer == "approved"
     assert desk.admit(new_run("one"), approval=(asked.request_id, asked.digest)).answer == "moved"
+
+
+@pytest.mark.req("GOV-3")
+def test_a_rejection_is_final(desk: Desk) -> None:
+    """What was rejected is neither approved nor rejected again; whoever asked can't reject it."""
+    asked = wish()
+    desk.store.request_approval(asked, entry("approval-requested"))
+    no = Reject(
+        request_id=asked.request_id, rejected_by="bob", rationale="Not now.", entries=(entry("rejection"),)
+    )
+    for names in (("ada",), ("cy", "ada-adm")):
+        assert not desk.store.reject(replace(no, rejected_by=names[0], names=names))
+    assert desk.store.reject(no)
+    assert not desk.store.reject(replace(no, rejected_by="cy"))
+    assert desk.store.approve(yes(asked)).answer == "moved"
+    stored = desk.store.approval(asked.request_id)
+    assert stored is not None
+    assert (stored.standing, stored.rejected_by, stored.rejection_rationale) == (
+        "rejected",
+        "bob",
+        "Not now.",
+    )
+    assert desk.store.approvals(state="requested") == []
+    assert desk.store.approvals(state="rejected") == [stored]
+
+
+@pytest.mark.req("GOV-3")
+def test_what_was_approved_is_not_rejected(desk: Desk, approved: Approval) -> None:
+    """A no that comes too late changes nothing."""
+    late = Reject(request_id=approved.request_id, rejected_by="cy", rationale="No.")
+    assert not desk.store.reject(late)
+    assert desk.store.approval(approved.request_id) == approved
 
 
 @pytest.mark.req("GOV-3")

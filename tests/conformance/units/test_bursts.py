@@ -37,7 +37,6 @@ class Runs:
 
     def __init__(self, scene: Scene, *answers: str | Exception, window_ms: int = 0) -> None:
         self.asked: list[Any] = []
-        self.said: list[str] = []
         self.drained = 0
         self._answers = list(answers)
         self._now_ms = scene.store.now_ms()
@@ -49,7 +48,6 @@ class Runs:
             scene.store.now_ms,
             window_ms=window_ms,
             actor="kfm",
-            say=self.said.append,
             before_run=self._drain,
         )
 
@@ -151,19 +149,22 @@ def test_a_busy_dataset_is_tried_later(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize(("outcome", "state"), [("refused", "refused"), ("failed", "done"), ("noop", "done")])
-def test_an_outcome_is_told_and_ends_the_burst(scene: Scene, outcome: str, state: str) -> None:
+def test_an_outcome_is_told_and_ends_the_burst(
+    scene: Scene, outcome: str, state: str, caplog: pytest.LogCaptureFixture
+) -> None:
     """A refusal is said with its reason; a failed run is tried again by its own budget, not by the burst."""
+    caplog.set_level("INFO", "kfm.nodd.downstream")
     arrive(scene, "one")
     runs = Runs(scene, outcome)
     runs.fan.step()
     due(scene)
     assert runs.fan.step() == 0
     assert [burst.state for burst in scene.store.bursts().recent()] == [state]
-    assert runs.said[0].startswith(f"daily: {outcome} after 1 arrival")
-    assert ("Because." in runs.said[0]) == (outcome == "refused")
+    assert caplog.messages[0].startswith(f"daily: {outcome} after 1 arrival")
+    assert ("Because." in caplog.messages[0]) == (outcome == "refused")
 
 
-def test_trouble_is_told_and_tried_ever_less(scene: Scene) -> None:
+def test_trouble_is_told_and_tried_ever_less(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
     """A ledger that is away, or a source that can't be run: later, at growing distances."""
     arrive(scene, "one")
     away = [BackendUnavailable("away") for _ in range(3)]
@@ -175,7 +176,7 @@ def test_trouble_is_told_and_tried_ever_less(scene: Scene) -> None:
         ((not_before_ms,),) = scene.sql("SELECT not_before_ms FROM bursts")
         distances.append(round((not_before_ms - scene.store.now_ms()) / 15_000))
     assert distances == [1, 2, 4]
-    assert "away" in runs.said[0]
+    assert "away" in caplog.messages[0]
     due(scene)
     assert runs.fan.step() == 1
 

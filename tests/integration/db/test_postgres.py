@@ -126,7 +126,7 @@ def test_a_malformed_address_is_said() -> None:
 def test_without_the_driver_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """The remedy is one installation."""
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(ExtraMissing, match=r"kfm\[postgres\]"):
+    with pytest.raises(ExtraMissing, match=r"kfm-kernel\[postgres\]"):
         PostgresDatabase("postgresql://localhost/kfm")
 
 

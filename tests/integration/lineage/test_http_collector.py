@@ -251,7 +251,7 @@ def test_without_the_extra_it_says_what_to_install(clock: FakeClock, monkeypatch
         if name.startswith("openlineage"):
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "openlineage", None)
-    with pytest.raises(ExtraMissing, match=r"kfm\[lineage\]"):
+    with pytest.raises(ExtraMissing, match=r"kfm-kernel\[lineage\]"):
         client("http://127.0.0.1:9", clock)
 
 

@@ -51,35 +51,36 @@ def message(second: int, day: int = 1) -> bytes:
     return json.dumps({"Records": [record]}).encode() + b"\n"
 
 
-def work(folder: Path, *messages: bytes) -> tuple[list[Any], list[str]]:
-    """What a worker left: runs, the oldest first, and what it said."""
-    said: list[str] = []
+def work(folder: Path, *messages: bytes) -> list[Any]:
+    """What a worker left: runs, the oldest first."""
     with open_app(load(str(folder / "kfm.yml"))) as app:
-        app.announce = said.append
         wish = WorkerWish(mode="until-idle", stream=io.BytesIO(b"".join(messages)))
         run_worker(app, wish, threading.Event())
         rows: Any = app.kernel.store.database  # type: ignore[attr-defined]
         runs = rows._connection.execute(
             "SELECT window_start_ms, revision, status FROM runs ORDER BY start_time_ms, revision"
         ).fetchall()
-    return runs, said
+    return list(runs)
 
 
 @pytest.mark.req("TRG-6", "TRG-2")
-def test_arrivals_start_what_follows_them(tmp_path: Path) -> None:
+def test_arrivals_start_what_follows_them(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """One run for each period; repeats start none; late data open their period's next revision."""
     (tmp_path / "kfm.yml").write_text(CONFIG)
     incoming = tmp_path / "incoming"
     incoming.mkdir()
     (incoming / "a.csv").write_text("a,b\n1,2\n")
-    runs, said = work(tmp_path, message(1), message(2), message(3), message(4, day=2))
-    assert len(runs) == 2, said
+    caplog.set_level("INFO", "kfm.nodd.downstream")
+    runs = work(tmp_path, message(1), message(2), message(3), message(4, day=2))
+    assert len(runs) == 2, caplog.messages
     assert {status for *_, status in runs} == {"success"}
-    assert min(said).startswith("daily: published after ")
-    same, _ = work(tmp_path, message(1), message(2))
+    told = [record for record in caplog.records if record.name == "kfm.nodd.downstream"]
+    assert told[0].getMessage().startswith("daily: published after ")
+    assert vars(told[0])["source"] == "daily"
+    same = work(tmp_path, message(1), message(2))
     assert same == runs
     (incoming / "a.csv").write_text("a,b\n1,3\n")
-    late, _ = work(tmp_path, message(9))
+    late = work(tmp_path, message(9))
     assert len(late) == 3
     assert late[-1][0] == runs[0][0]
     assert late[-1][1] > runs[0][1]

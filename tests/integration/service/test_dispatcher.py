@@ -195,10 +195,10 @@ def test_what_was_not_approved_does_not_happen(app: App, loaded: Loaded) -> None
         approve(app, app.ledger.approvals(subject=request.request_id)[0], actor="eve", rationale="again")
 
 
-def test_the_service_works_off_what_comes(loaded: Loaded) -> None:
+def test_the_service_works_off_what_comes(loaded: Loaded, caplog: pytest.LogCaptureFixture) -> None:
     """Threads take up what is accepted, and end when they are asked to."""
-    said: list[str] = []
-    service = Service(loaded, (), ServiceOptions(), said.append)
+    caplog.set_level("INFO", "kfm")
+    service = Service(loaded, (), ServiceOptions())
     app = opened(loaded)
     try:
         service.start()
@@ -206,7 +206,8 @@ def test_the_service_works_off_what_comes(loaded: Loaded) -> None:
         app.kernel.store.requests().accept(requests)
         service.wake()
         eventually(
-            lambda: all(now(app, one).is_settled for one in requests), f"not all requests have an end: {said}"
+            lambda: all(now(app, one).is_settled for one in requests),
+            f"not all requests have an end: {caplog.text}",
         )
         service.stop()
         assert service.join() == []

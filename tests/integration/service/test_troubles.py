@@ -95,11 +95,10 @@ def test_a_source_that_only_another_service_knows(app: App) -> None:
     assert (now(app, request).state, now(app, request).outcome) == ("done", "refused")
 
 
-def test_a_ledger_that_was_replaced_is_opened_anew(loaded: Loaded) -> None:
+def test_a_ledger_that_was_replaced_is_opened_anew(loaded: Loaded, caplog: pytest.LogCaptureFixture) -> None:
     """Every part notices that the file under its name is another, also if it had nothing to write."""
-    said: list[str] = []
     opened(loaded).close()
-    service = Service(loaded, (), ServiceOptions(worker=False), said.append)
+    service = Service(loaded, (), ServiceOptions(worker=False))
     service.start()
     try:
         eventually(lambda: len(service._places) >= 5, "all parts have the ledger open")
@@ -108,7 +107,7 @@ def test_a_ledger_that_was_replaced_is_opened_anew(loaded: Loaded) -> None:
         try:
             request = asked("one")
             app.kernel.store.requests().accept([request])
-            eventually(lambda: now(app, request).state == "done", "\n".join(said))
+            eventually(lambda: now(app, request).state == "done", caplog.text)
             assert now(app, request).outcome == "success"
         finally:
             app.close()

@@ -123,5 +123,5 @@ def test_configuration_errors(monkeypatch):
     with pytest.raises(ConfigError, match="bogus"):
         open_bucket("s3://b", {"bogus": "1"})
     monkeypatch.setitem(__import__("sys").modules, "obstore", None)
-    with pytest.raises(ExtraMissing, match=r"kfm\[objects\]"):
+    with pytest.raises(ExtraMissing, match=r"kfm-kernel\[objects\]"):
         open_bucket("s3://b")

@@ -189,11 +189,13 @@ def test_choice() -> None:
     chosen.close()
 
 
-def test_missing_extra_is_told_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_extra_is_told_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """Without the extra the work goes on unwatched, and one line says why."""
     monkeypatch.setitem(__import__("sys").modules, "kfm.telemetry.otel", None)
-    told: list[str] = []
-    assert isinstance(choose("http://127.0.0.1:1", announce=told.append), Off)
-    assert told == [
-        "telemetry: a collector is configured, but the extra is not installed: pip install 'kfm[otel]'"
+    assert isinstance(choose("http://127.0.0.1:1"), Off)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert caplog.messages == [
+        "telemetry: a collector is configured, but the extra is not installed: pip install 'kfm-kernel[otel]'"
     ]

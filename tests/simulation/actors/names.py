@@ -225,14 +225,16 @@ def _fingerprints(scene: Scene) -> None:
 # --- triggers ------------------------------------------------------------------------
 
 
+def _event_key(trigger: Trigger, code_sha: str | None = None) -> str:
+    return keys.key_of(keys.upstream_event_document(trigger, code_sha))
+
+
 def _triggers(scene: Scene) -> None:
     rng = scene.rng
     window = Window(start_ms=scene.now_ms - 1000, end_ms=scene.now_ms, spec="P1D")
     work = Work(source_id="s", window=window, partition=rng.choice((None, "east")), output_version="1")
     events = [
-        keys.upstream_event_key(
-            Trigger(type="upstream-event", source_id="s", dataset_id="d", message_id=f"m{i}")
-        )
+        _event_key(Trigger(type="upstream-event", source_id="s", dataset_id="d", message_id=f"m{i}"))
         for i in range(3)
     ]
     shuffled = [*rng.sample(events, 3), events[0]]
@@ -248,8 +250,8 @@ def _triggers(scene: Scene) -> None:
     announced = Trigger(
         type="upstream-event", source_id="s", dataset_id="d", source_uri="s3://b/k", content_tag="e1"
     )
-    other_code = keys.upstream_event_key(announced, "abc")
-    require(keys.upstream_event_key(announced) != other_code, "other code is other work")
+    other_code = _event_key(announced, "abc")
+    require(_event_key(announced) != other_code, "other code is other work")
     kinds: list[Any] = ["cron", "manual"]
     found = {}
     for kind in kinds:
@@ -258,7 +260,8 @@ def _triggers(scene: Scene) -> None:
             for revision in (0, 1):
                 found[kind, force, correction, revision] = keys.trigger_key(trigger, work, revision)
         plain = Trigger(type=kind, source_id="s", dataset_id="d")
-        named = keys.cron_key(plain, work) if kind == "cron" else keys.manual_key(plain, work)
+        document = keys.cron_document if kind == "cron" else keys.manual_document
+        named = keys.key_of(document(plain, work))
         require(named == found[kind, 0, None, 0], "a key is made one way")
     require(len(set(found.values())) == len(found), "every wish has its own key", keys=found)
     fired = {keys.schedule_instant_key("nightly", scene.now_ms // 60_000 * 60_000 + i) for i in (0, 0, 1)}
@@ -272,6 +275,6 @@ def _triggers(scene: Scene) -> None:
         lambda: keys.trigger_key(retry, work),
         lambda: keys.work_key(work, -1),
         lambda: keys.uuid5("no uuid", "1"),
-        lambda: keys.upstream_event_key(Trigger(type="upstream-event", source_id="s", dataset_id="d")),
+        lambda: _event_key(Trigger(type="upstream-event", source_id="s", dataset_id="d")),
     ):
         refused(UsageError, wrong, "no key without what it is made of")

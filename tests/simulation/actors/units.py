@@ -1,191 +1,180 @@
-"""Units of the write-ahead ledger: workers claim them, die, retry, replay; a small model keeps count."""
+"""Units of the ledger: workers claim them, die, retry; the store's answers are those of a small model."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from msgspec.structs import replace
 
 from kfm.model.errors import IllegalTransition, RationaleRequired, SchemaViolation
 from kfm.model.records import Node, Unit
-from kfm.model.retry import Classification, policy_for, unit_fate
+from kfm.model.retry import Classification, retry_rules
+from kfm.model.retry_budgets import fate_of
 from kfm.model.runs import recorded
-from kfm.model.units import (
-    LEASE_EXPIRED,
-    claimed,
-    created,
-    failed_then_quarantined,
-    lease_lapsed,
-    lease_until_ms,
-    migrated,
-    quarantined,
-    replayed,
-    retry_scheduled,
-    unit_failed,
-    unit_succeeded,
-    wal_id,
-)
+from kfm.model.units import Claimed, created, migrated, replayed
+from tests.conformance.db.ledgers import memory_store
+from tests.conformance.units.scene import Scene as Ledger
+from tests.conformance.units.scene import done, gone, id_of, taken, undone
+from tests.conformance.units.unit_model import Oracle
 from tests.simulation.actors.scene import Scene, refused
 from tests.simulation.judging import require
 
 WORKERS = 2
 STEPS = 14
-VISIBILITY_MS, SAFETY_MS = 30_000, 5_000
-# What leads where. Everything else is illegal.
-PATHS = {
-    ("pending", "claim"): "in_progress",
-    ("in_progress", "succeed"): "succeeded",
-    ("in_progress", "fail"): "failed",
-    ("in_progress", "lapse"): "failed",
-    ("in_progress", "give up"): "quarantined",
-    ("failed", "retry"): "pending",
-    ("failed", "replay"): "pending",
-    ("failed", "quarantine"): "quarantined",
-    ("pending", "quarantine"): "quarantined",
-    ("succeeded", "migrate"): "pending",
-    ("quarantined", "migrate"): "pending",
-}
-OPERATIONS = sorted({operation for _, operation in PATHS})
+LEASE_MS = 30_000
+NAMES = "ab"
+IDS = {id_of(name): name for name in NAMES}
+PASSING = Classification(retryable=True, error_class="x")
+LASTING = Classification(retryable=False, error_class="x")
+
+
+class Now:
+    """The world's clock, as the store reads it."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._scene = scene
+
+    def now_ms(self) -> int:
+        return self._scene.now_ms
+
+    def monotonic_ms(self) -> int:
+        return self._scene.now_ms
+
+    def sleep_ms(self, delay_ms: int) -> None:
+        self._scene.sleep(delay_ms)
 
 
 @dataclass
-class Row:
-    """The stored unit, with what an onlooker counted."""
+class Play:
+    """The store as production has it, and what it should say."""
 
-    unit: Unit
-    opened: int = 0  # attempts
-    writes: int = 1
-    lease_until_ms: int = 0
-    grant_attempts: int = 0
-    grants: int = 1
+    ledger: Ledger
+    oracle: Oracle = field(default_factory=Oracle)
+    versions: dict[str, int] = field(default_factory=dict)
 
 
 def work_through(scene: Scene) -> None:
-    rows = [Row(_announced(scene, number)) for number in range(2)]
+    play = Play(Ledger(memory_store(Now(scene))))
+    for name in NAMES:
+        _announce(scene, play, name, "e1", "1")
     for index in range(WORKERS):
-        scene.beside(f"worker{index}", lambda each: _worker(each, rows))
-    _worker(scene, rows)
+        scene.beside(f"worker{index}", lambda each: _worker(each, play))
+    _worker(scene, play)
     refused(
         IllegalTransition,
-        lambda: _announced(scene, 9, extra={"status": "x"}),
+        lambda: created(**_facts(scene), extra={"status": "x"}),
         "an extra field does not shadow the record",
     )
     _journal(scene)
 
 
-def _announced(scene: Scene, number: int, extra: dict[str, str] | None = None) -> Unit:
-    uri = f"s3://bucket/tile-{number}.tif"
-    start_ms = scene.now_ms - number * 1000
-    return created(
-        wal_id=wal_id("tiles", uri, start_ms),
-        dataset="tiles",
-        object_uri=uri,
-        provider="p",
-        queue="q",
-        event_time_ms=start_ms,
-        time_range_start_ms=start_ms,
-        time_range_end_ms=start_ms + 1000,
-        now_ms=scene.now_ms,
-        extra=extra,
-    )
+def _facts(scene: Scene) -> dict[str, Any]:
+    named = ("wal_id", "dataset", "object_uri", "provider", "queue")
+    timed = ("event_time_ms", "time_range_start_ms", "time_range_end_ms", "now_ms")
+    return {**dict.fromkeys(named, "x"), **dict.fromkeys(timed, scene.now_ms)}
 
 
-def _worker(scene: Scene, rows: list[Row]) -> None:
-    rng = scene.rng
+def _worker(scene: Scene, play: Play) -> None:
+    """Claims, and ends what it claimed; now and then too late, or not at all."""
+    rng, held = scene.rng, list[Claimed]()
     for _ in range(STEPS):
-        row = rng.choice(rows)
-        legal = [operation for state, operation in PATHS if state == row.unit.status]
-        operation = rng.choice(legal) if rng.random() < 0.8 else rng.choice(OPERATIONS)
-        seen = row.unit
+        operation = rng.choice(("claim", "claim", "end", "end", "end", "reap", "announce", "remove"))
         scene.pause("unit.read")
-        _attempt(scene, row, seen, operation)
-        scene.sleep(rng.choice((10, 1_000, VISIBILITY_MS)))
+        if operation == "claim":
+            held += _claim(scene, play)
+        elif operation == "end" and held:
+            _end(scene, play, rng.choice(held))
+        elif operation == "reap":
+            found = play.ledger.units.reap_units(0.5)
+            require(found == play.oracle.reap(scene.now_ms), "what lapsed is taken back, and nothing else")
+        elif operation == "announce":
+            name, etag = rng.choice(NAMES), rng.choice(("e1", "e2"))
+            _announce(scene, play, name, etag, rng.choice((None, "1", "2", "3")))
+        elif operation == "remove" and rng.random() < 0.3:
+            name, policy = rng.choice(NAMES), rng.choice(("keep", "remove"))
+            report = play.ledger.take(gone(name, None, policy))
+            require(report.removed == play.oracle.remove(name, None, policy), "a removal is told once")
+        _agree(play)
+        scene.sleep(rng.choice((10, 1_000, LEASE_MS)))
 
 
-def _attempt(scene: Scene, row: Row, seen: Unit, operation: str) -> None:
-    """One worker's try, on what it had read: the store takes it only if nobody was quicker."""
-    now_ms = scene.now_ms
-    if operation == "lapse" and now_ms < row.lease_until_ms:
-        return  # not yet
-    ready = seen.stac_status in ("created", "updated", "no-op") and seen.provenance_status == "ok"
-    target = PATHS.get((seen.status, operation))
-    step = _step(scene, seen, operation, now_ms)
-    if target is None or (operation == "succeed" and not ready):
-        refused(IllegalTransition, step, "only what the table allows", status=seen.status, asked=operation)
-        if operation == "succeed" and seen.status == "in_progress" and row.unit is seen:
-            done = replace(seen, stac_status=scene.rng.choice(("created", "no-op")), provenance_status="ok")
-            row.unit = done  # the catalogue's part is written; the next try may succeed
-        return
-    after = step()
-    steps = after if isinstance(after, tuple) else (after,)
-    require(steps[-1].status == target, "a step leads where the table says", asked=operation)
-    for index, each in enumerate(steps, 1):
-        require(each.version == seen.version + index, "every step raises the version", asked=operation)
-    if row.unit is not seen:
-        return  # somebody was quicker
-    _landed(scene, row, steps, operation)
+def _announce(scene: Scene, play: Play, name: str, etag: str, sequencer: str | None) -> None:
+    report = play.ledger.take(taken(name, etag, sequencer))
+    expected = play.oracle.announce(name, etag, sequencer, "update", scene.now_ms)
+    require(getattr(report, expected) == 1, "an announcement is what the model says", said=expected)
 
 
-def _landed(scene: Scene, row: Row, steps: tuple[Unit, ...], operation: str) -> None:
-    last = row.unit = steps[-1]
-    row.writes += len(steps)
-    if operation == "claim":
-        row.opened = max(row.opened, 1)
-        row.lease_until_ms = lease_until_ms(scene.now_ms, VISIBILITY_MS, SAFETY_MS)
-        require(row.lease_until_ms > scene.now_ms, "a claim has time")
-    if operation in ("retry", "replay", "migrate"):
-        row.opened += 1
-        require(last.worker_id is None, "what is open again belongs to nobody")
-    if operation in ("replay", "migrate"):
-        require(bool(last.replay_reason), "a replay says why")
-    if operation == "lapse":
-        require(last.last_error_code == LEASE_EXPIRED, "a lapsed lease is told apart")
-    if operation == "succeed":
-        require(last.last_error_code is None, "a success carries no error")
-        row.unit = replace(last, stac_status="unknown", provenance_status="unknown")
-    if last.status == "failed":
-        _fate(scene, row)
-    require(last.attempts == row.opened, "attempts count what was opened", unit=last, opened=row.opened)
-    require(last.version == row.writes, "the version counts the writes", unit=last, writes=row.writes)
+def _claim(scene: Scene, play: Play) -> list[Claimed]:
+    alone = scene.rng.choice((0, 0, 1))
+    due = play.oracle.due(alone, scene.now_ms)
+    worker = scene.process.name
+    batch = play.ledger.claim(limit=2, alone=alone, worker=worker, lease_ms=LEASE_MS)
+    require(len(batch) == min(1 if alone else 2, len(due)), "what is due is claimed, once", due=sorted(due))
+    for one in batch:
+        require(IDS[one.wal_id] in due, "only what is due is claimed", unit=one.wal_id)
+        play.oracle.claim(IDS[one.wal_id], scene.now_ms, LEASE_MS)
+    return batch
 
 
-def _fate(scene: Scene, row: Row) -> None:
-    policy = policy_for("upstream-event")
-    passing = scene.rng.random() < 0.8
-    row.grant_attempts += 1
-    fate = unit_fate(
-        Classification(retryable=passing, error_class="x"), row.grant_attempts, row.grants, policy, 2
-    )
-    if not passing:
-        require(fate == "quarantine", "what can't pass is put aside")
-    elif row.grant_attempts < policy.attempts_max:
-        require(fate == "retry", "within its grant a unit is tried again", attempts=row.grant_attempts)
+def _end(scene: Scene, play: Play, held: Claimed) -> None:
+    """As the worker of production does: success, or the fate that the failure has."""
+    now_ms, name = scene.now_ms, IDS[held.wal_id]
+    outcome: Any = "success"
+    at_ms = now_ms
+    if scene.rng.random() < 0.5:
+        told = play.ledger.end(done(held, entry=None) if held.removed == 2 else done(held))
     else:
-        require(fate == ("dead-letter" if row.grants < 2 else "quarantine"), "grants are limited")
-        row.grants, row.grant_attempts = row.grants + 1, 0
+        kind = PASSING if scene.rng.random() < 0.8 else LASTING
+        outlook = fate_of(
+            kind,
+            grants=held.grants,
+            grant_attempts=held.grant_attempts,
+            granted_at_ms=held.granted_at_ms,
+            now_ms=now_ms,
+            unit_random=scene.rng.random(),
+        )
+        outcome, at_ms = outlook.fate, outlook.not_before_ms or now_ms
+        if kind is LASTING:
+            require(outcome == "quarantine", "what can't pass is put aside")
+        elif held.grants >= retry_rules().grants_max:
+            require(outcome != "spent", "grants are limited")
+        else:
+            require(outcome != "quarantine", "within its grants a unit is not put aside")
+        told = play.ledger.end(undone(held, outcome, reason=outlook.reason, not_before_ms=at_ms))
+    expected = play.oracle.end(name, held, outcome, at_ms, now_ms)
+    require(getattr(told, expected) == (held.wal_id,), "an end lands where the model says", said=expected)
 
 
-def _step(scene: Scene, unit: Unit, operation: str, now_ms: int) -> Callable[[], Unit | tuple[Unit, Unit]]:
-    error = {"error_code": "E", "error_message": "it broke"}
+def _agree(play: Play) -> None:
+    """What is stored is what the model keeps."""
+    for name, known in play.oracle.units.items():
+        stored = play.ledger.stored(name)
+        one = stored.unit
+        facts = (
+            one.status,
+            one.version,
+            one.attempts,
+            stored.etag,
+            stored.sequencer,
+            stored.content_version,
+            stored.done_version,
+            stored.grant_attempts,
+            stored.alone,
+            stored.removed,
+        )
+        require(facts == known.facts(), "a unit is as the model has it", stored=facts, model=known.facts())
+        require(one.version >= play.versions.get(name, 0), "a version never goes back", unit=name)
+        play.versions[name] = one.version
+        _answered_for(one)
+
+
+def _answered_for(one: Unit) -> None:
     for empty in (
-        lambda: replayed(unit, reason="", now_ms=now_ms),
-        lambda: migrated(unit, reason="x", approval="", now_ms=now_ms),
+        lambda: replayed(one, reason="", now_ms=0),
+        lambda: migrated(one, reason="x", approval="", now_ms=0),
     ):
-        if scene.rng.random() < 0.1:
-            refused(RationaleRequired, empty, "a person answers for it")
-    steps: dict[str, Callable[[], Unit | tuple[Unit, Unit]]] = {
-        "claim": lambda: claimed(unit, worker_id=scene.process.name, ingest_run_id=None, now_ms=now_ms),
-        "succeed": lambda: unit_succeeded(unit, now_ms=now_ms),
-        "fail": lambda: unit_failed(unit, now_ms=now_ms, **error),
-        "lapse": lambda: lease_lapsed(unit, now_ms=now_ms),
-        "give up": lambda: failed_then_quarantined(unit, now_ms=now_ms, **error),
-        "retry": lambda: retry_scheduled(unit, now_ms=now_ms),
-        "replay": lambda: replayed(unit, reason="LATE", now_ms=now_ms),
-        "quarantine": lambda: quarantined(unit, now_ms=now_ms, **error),
-        "migrate": lambda: migrated(unit, reason="M", approval="A-1", now_ms=now_ms),
-    }
-    return steps[operation]
+        refused(RationaleRequired, empty, "a person answers for it")
 
 
 def _journal(scene: Scene) -> None:

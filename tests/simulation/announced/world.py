@@ -239,7 +239,6 @@ class AnnouncedWorld:
             wait_ms=0,
             stopping=lambda: self.scheduler.now_ms >= until_ms,
             rest=lambda delay_ms: self.rest(process, delay_ms),
-            say=lambda _line: None,
         )
 
     def rest(self, process: Process, delay_ms: int) -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from kfm.calls.runtime import FailedTry
 from kfm.runs.observers import OwnCalls, RunObserver
-from kfm.telemetry.recording import Recording
 from tests.acceptance.cli.fakes import make_run
+from tests.recording import Recording
 
 RUN = make_run(run_id="00000000-0000-4000-8000-000000000001")
 

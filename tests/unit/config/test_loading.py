@@ -275,3 +275,18 @@ def test_the_actor_is_the_account_not_a_claim(monkeypatch: pytest.MonkeyPatch) -
 def test_misspelt_variables_are_found() -> None:
     """A variable that begins with KFM_ and means nothing is reported."""
     assert loader.unknown_variables({"KFM_STROE": "x", "KFM_STORE": "y", "HOME": "/"}) == ["KFM_STROE"]
+
+
+@pytest.mark.req("CLI-1")
+def test_an_error_has_its_file_and_line_as_fields() -> None:
+    """A program reads where the mistake is from fields; the first of several is named."""
+    from kfm.config.document import read_document
+    from kfm.config.shape import gathered
+
+    with pytest.raises(ConfigError) as raised:
+        read_document("kfm.yml", b"version: 1\nversion: 2\n")
+    assert (raised.value.file, raised.value.line) == ("kfm.yml", 2)
+    assert raised.value.as_document()["line"] == 2
+    both = gathered([ConfigError.at("a.yml", 3, "no"), ConfigError.at("a.yml", 9, "neither")])
+    assert (both.file, both.line) == ("a.yml", 3)
+    assert "line" not in ConfigError("There are two.").as_document()

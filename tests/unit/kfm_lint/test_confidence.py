@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kfm.lint.checking import check
-from kfm.lint.evidence import is_test
+from kfm_lint.checker import check
+from kfm_lint.confidence import is_test
 from tests.unit.kfm_lint.test_rules import SEEDED
 
 pytestmark = pytest.mark.req("RET-10")

@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from kfm.lint.rules import CODES
+from kfm_lint.rules import CODES
 
 pytestmark = pytest.mark.req("RET-10")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from kfm.lint.flake8 import Plugin
+from kfm_lint.flake8 import Plugin
 
 pytestmark = pytest.mark.req("RET-10")
 
@@ -38,12 +38,12 @@ def test_the_plugin_reports_in_flake8s_terms() -> None:
 
 
 def test_the_entry_point_is_declared() -> None:
-    """Installing kfm is all that it takes; flake8 wants codes to begin with the name."""
+    """Installing kfm-lint is all that it takes; flake8 wants codes to begin with the name."""
     import tomllib
 
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    project = tomllib.loads((ROOT / "src" / "kfm_lint" / "pyproject.toml").read_text())["project"]
     declared = project["entry-points"]["flake8.extension"]
-    assert declared == {"KFM": "kfm.lint.flake8:Plugin"}
+    assert declared == {"KFM": "kfm_lint.flake8:Plugin"}
     found = importlib.metadata.EntryPoint("KFM", declared["KFM"], "flake8.extension").load()
     assert found is Plugin
 
@@ -56,7 +56,7 @@ def test_real_flake8_runs_it(tmp_path: Path) -> None:
         CODE.replace("(1)", "(1)  # kfm: allow KFM103 it answers once a second")
     )
     (tmp_path / ".flake8").write_text(
-        "[flake8]\nselect = KFM\n[flake8:local-plugins]\nextension =\n    KFM = kfm.lint.flake8:Plugin\n"
+        "[flake8]\nselect = KFM\n[flake8:local-plugins]\nextension =\n    KFM = kfm_lint.flake8:Plugin\n"
     )
     command = [sys.executable, "-m", "flake8", "--jobs", "1", "read.py", "waived.py"]
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
@@ -71,7 +71,7 @@ def test_a_setting_asks_for_what_is_likely(tmp_path: Path) -> None:
     likely = "try:\n    configure_everything()\nexcept Exception:\n    pass\n"
     (tmp_path / "top.py").write_text(likely)
     command = [sys.executable, "-m", "flake8", "--jobs", "1", "top.py"]
-    plugin = "[flake8:local-plugins]\nextension =\n    KFM = kfm.lint.flake8:Plugin\n"
+    plugin = "[flake8:local-plugins]\nextension =\n    KFM = kfm_lint.flake8:Plugin\n"
     for setting, said in (("", ""), ("kfm-all = true\n", "top.py:3:1: KFM108 [likely] ")):
         (tmp_path / ".flake8").write_text(f"[flake8]\nselect = KFM\n{setting}{plugin}")
         ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
@@ -82,13 +82,15 @@ def test_a_setting_asks_for_what_is_likely(tmp_path: Path) -> None:
 
 def test_the_hook_can_be_used() -> None:
     """The hook file has what pre-commit requires, and calls a command that exists."""
-    from kfm.cli.main import COMMANDS
+    import tomllib
 
     (hook,) = YAML(typ="safe", pure=True).load((ROOT / ".pre-commit-hooks.yaml").read_text())
     assert {"id", "name", "entry", "language"} <= hook.keys()
     assert hook["id"] == "kfm-lint"
     assert hook["language"] == "python"
     assert hook["types_or"] == ["python", "pyi"]
-    program, command = hook["entry"].split()
-    assert program == "kfm"
-    assert command in COMMANDS
+    # pre-commit installs the root; the linter that this needs comes from the same commit, not from an index.
+    (folder,) = hook["additional_dependencies"]
+    assert (ROOT / folder).resolve() == ROOT / "src" / "kfm_lint"
+    project = tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"]
+    assert hook["entry"] in project["scripts"]

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kfm.lint import reading
-from kfm.lint.checking import check
+from kfm_lint import source
+from kfm_lint.checker import check
 from tests.unit.kfm_lint.test_rules import EVERY
 
 pytestmark = pytest.mark.req("RET-10")
@@ -24,7 +24,7 @@ ODD = {
     "deep operators": b"x = " + b"-" * 100_000 + b"1\n",
     "deep attributes": b"x = a" + b".b" * 50_000 + b"\n",
     "only an indent": b"    \n  x\n",
-    "large": b"#" * (reading.FILE_BYTES_MAX + 1),
+    "large": b"#" * (source.FILE_BYTES_MAX + 1),
     "utf-16": "x = 1\n".encode("utf-16"),
 }
 STRANGE = {

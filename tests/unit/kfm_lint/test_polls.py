@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kfm.lint.checking import check
-from kfm.lint.files import python_files
+from kfm_lint.checker import check
+from kfm_lint.source import python_files
 
 pytestmark = pytest.mark.req("RET-10")
 

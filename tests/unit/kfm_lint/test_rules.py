@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import pytest
 
-from kfm.lint.checking import check
-from kfm.lint.rules import CODES
+from kfm_lint.checker import check
+from kfm_lint.rules import CODES
 
 pytestmark = pytest.mark.req("RET-10")
 

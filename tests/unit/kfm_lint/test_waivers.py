@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kfm.lint.checking import check
+from kfm_lint.checker import check
 
 pytestmark = pytest.mark.req("RET-10")
 

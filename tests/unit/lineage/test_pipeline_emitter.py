@@ -11,7 +11,7 @@ from kfm.lineage.pipeline_emitter import PassTestimony
 from kfm.model.records import Node, Output
 from kfm.model.run_state import Left, NodeDone, Parent, PassEnd, PassTry, pass_id, pass_node_id, run_uuid
 from kfm.pipelines.declaration import Pipeline
-from kfm.telemetry.recording import Recording
+from tests.recording import Recording
 from tests.unit.lineage.samples import validator
 from tests.workshop import Workshop, chain
 

@@ -117,26 +117,24 @@ def test_run_transitions_refuse_other_states() -> None:
 
 @pytest.mark.req("WAL-6")
 def test_attempts_are_counted_when_opened() -> None:
-    """0 at creation, 1 at the first claim; a retry counts when it sets pending, and its claim does not."""
-    unit = _unit()
+    """A retry counts when it sets pending; its claim, which the store writes, does not count again."""
+    unit = _unit(status="in_progress", attempts=1)
     counts = [unit.attempts]
     for _ in range(3):
-        unit = units.claimed(unit, worker_id="w", ingest_run_id=None, now_ms=2)
-        counts.append(unit.attempts)
         unit = units.unit_failed(unit, error_code="E", error_message="m", now_ms=3)
         unit = units.retry_scheduled(unit, now_ms=4)
         counts.append(unit.attempts)
-    assert counts == [0, 1, 2, 2, 3, 3, 4]
+        unit = replace(unit, status="in_progress")
+    assert counts == [1, 2, 3, 4]
 
 
 @pytest.mark.req("WAL-3", "WAL-5")
 def test_every_change_of_a_unit_raises_its_version() -> None:
     """The version that a claim writes is its fence; whatever follows has another."""
-    unit = _unit()
-    claimed = units.claimed(unit, worker_id="w", ingest_run_id="r", now_ms=2)
+    claimed = _unit(status="in_progress", worker_id="w", version=2)
     lapsed = units.lease_lapsed(claimed, now_ms=3)
     pending = units.retry_scheduled(lapsed, now_ms=4)
-    assert [one.version for one in (unit, claimed, lapsed, pending)] == [1, 2, 3, 4]
+    assert [one.version for one in (claimed, lapsed, pending)] == [2, 3, 4]
     assert lapsed.last_error_code == "LEASE_EXPIRED"
     assert (pending.worker_id, pending.updated_at_ms) == (None, 4)
 
@@ -144,41 +142,13 @@ def test_every_change_of_a_unit_raises_its_version() -> None:
 @pytest.mark.req("WAL-4")
 def test_quarantine_in_progress_passes_failed() -> None:
     """A decision taken in progress writes two records; going there directly is refused."""
-    claimed = units.claimed(_unit(), worker_id="w", ingest_run_id=None, now_ms=2)
-    failed, quarantined = units.failed_then_quarantined(
-        claimed, error_code="SCHEMA", error_message="m", now_ms=3
-    )
+    claimed = _unit(status="in_progress", worker_id="w", version=2)
+    error = {"error_code": "SCHEMA", "error_message": "m"}
+    failed = units.unit_failed(claimed, now_ms=3, **error)
+    quarantined = units.quarantined(failed, now_ms=3, **error)
     assert (failed.status, quarantined.status, quarantined.version) == ("failed", "quarantined", 4)
     with pytest.raises(IllegalTransition):
         units.quarantined(claimed, error_code="SCHEMA", error_message="m", now_ms=3)
-
-
-@pytest.mark.req("WAL-9")
-@pytest.mark.parametrize(
-    ("stac", "provenance", "partial", "allowed"),
-    [
-        ("created", "ok", False, True),
-        ("updated", "ok", False, True),
-        ("no-op", "ok", False, True),
-        ("unknown", "ok", False, False),
-        ("failed", "ok", False, False),
-        ("created", "unknown", True, False),
-        ("created", "partial", False, False),
-        ("created", "partial", True, True),
-        ("created", "failed", True, False),
-    ],
-)
-def test_success_needs_catalogue_and_provenance(
-    stac: Any, provenance: Any, partial: bool, allowed: bool
-) -> None:
-    """A unit succeeds only with its catalogue entry and its provenance in place."""
-    unit = _unit(status="in_progress", stac_status=stac, provenance_status=provenance)
-    if allowed:
-        done = units.unit_succeeded(unit, now_ms=2, partial_provenance_allowed=partial)
-        assert done.status == "succeeded"
-    else:
-        with pytest.raises(IllegalTransition):
-            units.unit_succeeded(unit, now_ms=2, partial_provenance_allowed=partial)
 
 
 @pytest.mark.req("WAL-18")
@@ -213,11 +183,6 @@ def test_extra_fields_shadow_nothing() -> None:
             now_ms=1,
             extra={"status": "succeeded"},
         )
-
-
-def test_lease_is_visibility_and_safety() -> None:
-    """A claim lapses after the visibility time and the safety window."""
-    assert units.lease_until_ms(1000, 300, 30) == 1330
 
 
 def _node(**changes: Any) -> Node:

@@ -99,7 +99,6 @@ def poll(poller: Poller, account: WorkerTotals, hatch: IntakeExchange, times: in
         wait_ms=1,
         stopping=lambda: poller.asked >= times,
         rest=lambda _ms: None,
-        say=lambda _line: None,
         hatch=hatch,
     )
 

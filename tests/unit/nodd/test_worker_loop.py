@@ -57,6 +57,8 @@ class FakeWorker:
 
 
 class FakePoller:
+    queue_name = "q"
+
     def __init__(self, *answers: int | Exception) -> None:
         self.answers = list(answers)
         self.asked = 0
@@ -85,7 +87,6 @@ class Scene:
         self.clock = FakeClock()
         cost_ms = wishes.pop("cost_ms", 0)
         self.worker = FakeWorker(self.clock, units, batch, cost_ms)
-        self.said: list[str] = []
         self.account = WorkerTotals()
         self.service = WorkerLoop(
             self.worker,  # type: ignore[arg-type]
@@ -93,7 +94,6 @@ class Scene:
             account=self.account,
             stopping=lambda: self.clock.monotonic_ms() >= lasts_ms,
             rest=self.clock.sleep_ms,
-            say=self.said.append,
             **wishes,
         )
 
@@ -141,7 +141,7 @@ def test_a_stop_leaves_nothing_half_done() -> None:
     assert tasks.succeeded < 100
 
 
-def test_a_ledger_that_is_away_is_waited_for() -> None:
+def test_a_ledger_that_is_away_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
     """At growing distances; then work goes on as if nothing had been."""
     scene = Scene(lasts_ms=60_000, units=3)
     away: list[Exception | None] = [BackendUnavailable("gone"), StoreBusy("held"), BackendUnavailable("gone")]
@@ -149,8 +149,8 @@ def test_a_ledger_that_is_away_is_waited_for() -> None:
     tasks = scene.service.until_stopped()
     assert tasks.succeeded == 3
     assert [one for one in scene.clock.slept if one][:3] == [1_000, 2_000, 4_000]
-    assert len(scene.said) == 3
-    assert scene.said[0].endswith("The worker goes on in 1 s")
+    assert len(caplog.messages) == 3
+    assert caplog.messages[0].endswith("The worker goes on in 1 s")
 
 
 def test_a_broken_ledger_is_not_waited_for() -> None:
@@ -170,7 +170,7 @@ def test_a_timer_is_told_that_the_ledger_is_away(mode: str) -> None:
         getattr(scene.service, mode)()
 
 
-def test_a_duty_in_trouble_stops_nothing() -> None:
+def test_a_duty_in_trouble_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
     """Neither the others nor the work."""
     seen: list[str] = []
 
@@ -182,7 +182,7 @@ def test_a_duty_in_trouble_stops_nothing() -> None:
     scene = Scene(units=3, duties=duties)
     assert scene.service.until_idle().succeeded == 3
     assert seen[:2] == ["tried", "done"]
-    assert "lineage: " in scene.said[0]
+    assert "lineage: " in caplog.messages[0]
 
 
 def test_what_is_blocked_is_not_asked_for_all_the_time() -> None:
@@ -242,35 +242,33 @@ def stop_after(calls: int) -> Callable[[], bool]:
     return stopping
 
 
-def test_a_queue_in_trouble_is_asked_ever_less() -> None:
+def test_a_queue_in_trouble_is_asked_ever_less(caplog: pytest.LogCaptureFixture) -> None:
     """Also if the trouble is nothing that anybody thought of; its thread goes on, and begins anew after."""
     troubles = [*(BackendUnavailable("away") for _ in range(8)), 1, ValueError("odd"), 2]
     poller, account = FakePoller(*troubles), WorkerTotals()
     rested: list[int] = []
-    said: list[str] = []
     poll_until(
         poller,  # type: ignore[arg-type]
         account,
         wait_ms=10,
         stopping=stop_after(11),
         rest=rested.append,
-        say=said.append,
     )
     assert rested == [1_000, 2_000, 4_000, 8_000, 16_000, *[TROUBLE_MS_MAX] * 3, 1_000]
-    assert said[-1] == "a queue can't be read: ValueError: odd"
+    assert caplog.messages[-1] == "a queue can't be read: ValueError: odd"
+    assert {vars(record)["queue"] for record in caplog.records} == {"q"}
     assert account.tasks.messages == 3
 
 
-def test_a_duty_of_its_own_thread_goes_on_after_trouble() -> None:
+def test_a_duty_of_its_own_thread_goes_on_after_trouble(caplog: pytest.LogCaptureFixture) -> None:
     """A replica that is away is nobody else's matter."""
     answers: list[Exception | None] = [UpstreamUnavailable("away"), ValueError("odd"), None]
     rested: list[int] = []
-    said: list[str] = []
 
     def do() -> None:
         if (answer := answers.pop(0)) is not None:
             raise answer
 
-    see_to_until(Duty("replicas", 5_000, do), stopping=stop_after(3), rest=rested.append, say=said.append)
+    see_to_until(Duty("replicas", 5_000, do), stopping=stop_after(3), rest=rested.append)
     assert rested == [5_000] * 3
-    assert said[1] == "replicas: ValueError: odd"
+    assert caplog.messages[1] == "replicas: ValueError: odd"

@@ -79,8 +79,22 @@ def test_an_own_policy_may_forbid_more() -> None:
     policies = CedarPolicies([("own.cedar", own)])
     denied = policies.decide("run", _dataset(), "ann", {"trigger": "cron"})[3]
     assert (denied.gate, denied.allowed, denied.policy_ids) == ("policy", False, ("team.no-cron",))
-    assert denied.reason == "ks: Not by the clock. Ask Bo."
+    assert (denied.code, denied.cause, denied.remedy) == ("rule", "Not by the clock.", "Ask Bo.")
+    assert denied.reason == "Not by the clock. Ask Bo."
     assert all(result.allowed for result in policies.decide("run", _dataset(), "ann", {"trigger": "manual"}))
+
+
+@pytest.mark.req("UPD-9", "CLI-1")
+def test_the_command_of_a_rule_is_for_this_work() -> None:
+    """What is known by name is filled in; without names the command shows what to fill in."""
+    named = {"source": "wells", "window": "2026-01-01/2026-01-02"}
+    policies = CedarPolicies()
+    (care, *_) = policies.decide("run", _dataset("restricted"), "ann", {"named": named})
+    command = "kfm approvals request --source wells --window 2026-01-01/2026-01-02 --rationale TEXT"
+    assert care.command == command
+    assert f"`{command}`" in str(care.remedy)
+    (care, *_) = policies.decide("run", _dataset("restricted"), "ann", {})
+    assert care.command == "kfm approvals request --source ID --window W --rationale TEXT"
 
 
 @pytest.mark.req("UPD-9", "RET-9")

@@ -81,7 +81,7 @@ def test_extras() -> None:
 def test_what_kfm_needs_is_listed() -> None:
     """kfm, its requirements and theirs; nothing that only its developers need."""
     found = {package.name: package for package in installed()}
-    assert {"kfm", "apsw", "click", "httpx", "httpcore", "ruamel-yaml"} <= set(found)
+    assert {"kfm-kernel", "kfm-lint", "apsw", "click", "httpx", "httpcore", "ruamel-yaml"} <= set(found)
     assert not {"pytest", "mypy", "ruff", "hypothesis"} & set(found)
     assert "httpcore" in found["httpx"].needs
     assert found["click"].files > 5
@@ -106,7 +106,7 @@ def test_the_document_is_valid_spdx(tmp_path: Path) -> None:
 
 def _package(**changes: object) -> Installed:
     values: dict[str, object] = {
-        "name": "kfm",
+        "name": "kfm-kernel",
         "version": "1",
         "license": None,
         "expression": None,

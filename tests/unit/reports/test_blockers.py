@@ -19,9 +19,13 @@ CARE = GateResult(
     allowed=False,
     halts=True,
     policy_ids=("care.restricted-needs-approval",),
-    reason="burials: The dataset's CARE level is restricted, and no approval of this attempt is recorded. "
-    "Ask with `kfm request --source mound --window W --rationale TEXT`.",
+    reason="Words for readers.",
+    code="rule",
+    cause="The dataset's CARE level is restricted, and no approval of this attempt is recorded.",
+    remedy="Ask with `kfm approvals request --source mound --window W --rationale TEXT`.",
+    command="kfm approvals request --source mound --window W --rationale TEXT",
 )
+OLD = GateResult(gate="care", allowed=False, policy_ids=("care.x",), reason="Not so. Ask with `kfm request`.")
 THROWN = GateResult(gate="switch", allowed=False, reason="Everything is paused.")
 CALL = Invocation(
     invocation_id="01a1e3d0-8e4c-7a07-ae85-1da94118b91a",
@@ -79,7 +83,14 @@ def test_a_refusal_that_nobody_has_lifted_stands() -> None:
     )
     assert only.since_ms == CALL.requested_at_ms
     assert only.who == "somebody asks, somebody else approves"
-    assert only.command == "kfm request --source mound --window W --rationale TEXT"
+    assert only.command == "kfm approvals request --source mound --window W --rationale TEXT"
+
+
+def test_a_refusal_of_an_old_row() -> None:
+    """It has a sentence only: that is why, and the explanation has the rest."""
+    (only,) = found(Ledger(replace(CALL, gates=(OLD,))))
+    assert only.why == "Not so. Ask with `kfm request` (care.x)."
+    assert only.command == "kfm explain 01a1e3d0-8e4c"
 
 
 def test_once_it_was_asked_for_the_command_approves() -> None:
@@ -95,9 +106,9 @@ def test_once_it_was_asked_for_the_command_approves() -> None:
         dataset_id="burials",
     )
     (only,) = found(Ledger(CALL, asked=(asked,)))
-    assert only.command == "kfm approve 01a1 --rationale TEXT"
+    assert only.command == "kfm approvals approve 01a1 --rationale TEXT"
     (other,) = found(Ledger(CALL, asked=(replace(asked, dataset_id="wells"),)))
-    assert other.command.startswith("kfm request")
+    assert other.command.startswith("kfm approvals request")
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from kfm.app import App
 from kfm.config.loader import load
 from kfm.model.transactions import Promoted
 from kfm.runs.kernel import RunRequest
-from kfm.telemetry.recording import Recording
+from tests.recording import Recording
 
 pytestmark = pytest.mark.req("UPD-15")
 

@@ -8,7 +8,7 @@ import pytest
 
 from kfm.telemetry.exporter import Off
 from kfm.telemetry.metric_catalogue import UnknownMetric, metrics, require_attributes, require_metric, spans
-from kfm.telemetry.recording import Recording
+from tests.recording import Recording
 
 
 @pytest.mark.req("WAL-16")

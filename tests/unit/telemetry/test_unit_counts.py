@@ -15,7 +15,7 @@ from kfm.nodd.key_cache import KeyCache
 from kfm.nodd.messages.records import Arrival, parse_key
 from kfm.nodd.unit_observer import UnitObserver
 from kfm.nodd.worker import Worker, WorkerContext
-from kfm.telemetry.recording import Recording
+from tests.recording import Recording
 from tests.stand_ins import FakeClock
 from tests.unit.lineage.outbox import make_store
 

@@ -12,7 +12,7 @@ from kfm.nodd.unit_observer import NAMED_MAX, UnitObserver
 from kfm.telemetry.aggregates import Aggregates, TimeBounds
 from kfm.telemetry.exposition import Tallies, exposition
 from kfm.telemetry.ledger_metrics import Figure, fold_units
-from kfm.telemetry.recording import Recording
+from tests.recording import Recording
 
 FIGURES: list[Figure] = [
     ("hrrr", "pending", 4, None),

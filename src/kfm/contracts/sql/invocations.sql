@@ -1,24 +1,25 @@
 -- name: invocations.insert
 INSERT INTO invocations (
   invocation_id, run_id, source_id, dataset_id, trigger_type, idempotency_key, outcome, actor,
-  requested_at_ms, claimed_actor, rationale, ticket, reason, gates
+  requested_at_ms, claimed_actor, rationale, ticket, reason, gates, reason_code
 ) VALUES (
   :invocation_id, :run_id, :source_id, :dataset_id, :trigger_type, :idempotency_key, :outcome,
-  :actor, :requested_at_ms, :claimed_actor, :rationale, :ticket, :reason, :gates
+  :actor, :requested_at_ms, :claimed_actor, :rationale, :ticket, :reason, :gates,
+  :reason_code
 )
 
 -- name: invocations.finish
-UPDATE invocations SET outcome = :outcome, reason = :reason, gates = :gates
+UPDATE invocations SET outcome = :outcome, reason = :reason, reason_code = :reason_code, gates = :gates
 WHERE run_id = :run_id AND invocation_id = :invocation_id AND outcome IS NULL
 
 -- name: invocations.interrupt
-UPDATE invocations SET outcome = 'failed', reason = :reason
+UPDATE invocations SET outcome = 'failed', reason = :reason, reason_code = :reason
 WHERE run_id = :run_id AND outcome IS NULL
 
 -- name: invocations.list
 SELECT
   invocation_id, run_id, source_id, dataset_id, trigger_type, idempotency_key, outcome, actor,
-  requested_at_ms, claimed_actor, rationale, ticket, reason, gates
+  requested_at_ms, claimed_actor, rationale, ticket, reason, gates, reason_code
 FROM invocations
 WHERE (:run_id = '' OR run_id = :run_id)
 ORDER BY number DESC
@@ -27,7 +28,7 @@ LIMIT :row_limit
 -- name: invocations.by_id
 SELECT
   invocation_id, run_id, source_id, dataset_id, trigger_type, idempotency_key, outcome, actor,
-  requested_at_ms, claimed_actor, rationale, ticket, reason, gates
+  requested_at_ms, claimed_actor, rationale, ticket, reason, gates, reason_code
 FROM invocations WHERE invocation_id = :invocation_id
 ORDER BY number DESC LIMIT 1
 
@@ -35,5 +36,5 @@ ORDER BY number DESC LIMIT 1
 SELECT
   number,
   invocation_id, run_id, source_id, dataset_id, trigger_type, idempotency_key, outcome, actor,
-  requested_at_ms, claimed_actor, rationale, ticket, reason, gates
+  requested_at_ms, claimed_actor, rationale, ticket, reason, gates, reason_code
 FROM invocations WHERE number > :after_number ORDER BY number LIMIT :row_limit

@@ -32,7 +32,7 @@ class ItemTable:
         except ImportError:
             raise ExtraMissing(
                 "stac-geoparquet is written with the extra `parquet`.",
-                remedy="pip install 'kfm[parquet]', or export with --format static.",
+                remedy="pip install 'kfm-kernel[parquet]', or export with --format static.",
             ) from None
         self._spool = spool
         self._file = open(spool, "xb")  # noqa: SIM115 - closed by `close`

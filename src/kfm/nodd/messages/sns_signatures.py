@@ -153,7 +153,7 @@ def _require() -> None:
     try:
         import cryptography  # noqa: F401
     except ImportError:
-        raise ExtraMissing("Checking signatures needs cryptography: install kfm[aws].") from None
+        raise ExtraMissing("Checking signatures needs cryptography: install kfm-kernel[aws].") from None
 
 
 def _read(pem: bytes) -> KnownCertificate | None:

@@ -52,7 +52,7 @@ def open_sqs(
         from botocore.config import Config
         from botocore.exceptions import BotoCoreError
     except ImportError:
-        raise ExtraMissing("SQS needs boto3: install kfm[aws].") from None
+        raise ExtraMissing("SQS needs boto3: install kfm-kernel[aws].") from None
     if visibility_ms is not None and not 1_000 <= visibility_ms <= VISIBILITY_MS_MAX:
         raise ConfigError(f"The queue {name} would hide messages for a time that SQS does not know.")
     found = _REGION.match(url)

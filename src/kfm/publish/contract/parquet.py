@@ -22,7 +22,7 @@ def batches(reader: Reader, columns: Sequence[str]) -> Iterator[tuple[list[str],
         from arro3.io import read_parquet
     except ImportError:
         raise ExtraMissing(
-            "Parquet files are checked with the extra `parquet`.", remedy="pip install 'kfm[parquet]'"
+            "Parquet files are checked with the extra `parquet`.", remedy="pip install 'kfm-kernel[parquet]'"
         ) from None
     # Parquet is read from its end, so it has to be seekable; the file vanishes with the process.
     with tempfile.TemporaryFile() as spool:

@@ -20,8 +20,7 @@ class DocumentPart:
         self.path = path
 
     def fail(self, problem: str) -> NoReturn:
-        where = f" {self.path}" if self.path else ""
-        raise ContractError(f"{self.file}:{self.line}:{where} {problem}")
+        raise ContractError.at(self.file, self.line, f"{self.path} {problem}" if self.path else problem)
 
     def fields(self, known: Iterable[str]) -> None:
         """Every key has to be a known word."""
@@ -148,7 +147,7 @@ def read_document(text: bytes, name: str, *, bytes_max: int, nodes_max: int) -> 
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark is not None else 1
         problem = " ".join((error.problem or "is not YAML").split())
-        raise ContractError(f"{name}:{line}: {problem}") from None
+        raise ContractError.at(name, line, problem) from None
     except YAMLError as error:
         raise ContractError(f"{name}:1: {' '.join(str(error).split())}") from None
     except RecursionError:

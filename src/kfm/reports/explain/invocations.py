@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from itertools import groupby
 
 from kfm.model.attempts import ChainLink
-from kfm.model.gates import cause_and_remedy, combine
+from kfm.model.gates import cause_and_remedy, combine, utc_text
 from kfm.model.records import GateResult, Invocation, Run
 from kfm.model.wording import counted, moment
 from kfm.ports import LedgerReader
@@ -44,22 +43,18 @@ def account_of_call(ledger: LedgerReader, call: Invocation) -> Explanation:
     return Explanation(
         kind="invocation",
         id=call.invocation_id,
-        reason=call_reason(ledger, call, run, links),
+        reason=call_reason(call, run),
         chain=(*call_chain(ledger, call, run, links),),
     )
 
 
-def call_reason(
-    ledger: LedgerReader, call: Invocation, run: Run | None, links: Sequence[ChainLink]
-) -> Sentence:
+def call_reason(call: Invocation, run: Run | None) -> Sentence:
     name = f"Call {call.invocation_id}"
     said = stopped(call.reason or "no reason is recorded")
     blockers = refused(call.gates)
     if call.outcome == "refused" and blockers:
-        bundle = bundle_of(call, links)
-        texts = ledger.policy_texts(bundle) if bundle else None
-        return of_call(f"{name} was refused: {blocker_text(blockers[0], texts)}", call)
-    if call.outcome == "noop" and run is not None and run.fingerprint and is_unchanged(call, run):
+        return of_call(f"{name} was refused: {blocker_text(blockers[0])}", call)
+    if call.outcome == "noop" and run is not None and run.fingerprint and is_unchanged(call):
         text = f"{name} did nothing: its inputs equal those of run {run.run_id}, both are {run.fingerprint}."
         return of_inputs(text, run.fingerprint)
     words = {
@@ -74,9 +69,9 @@ def call_reason(
     return of_call(f"{name} {words[call.outcome]}: {said}{ways.get(call.outcome or '', '')}", call)
 
 
-def is_unchanged(call: Invocation, run: Run) -> bool:
-    """Was upstream compared, and found as it was when this run was done?"""
-    return call.reason == f"Upstream is unchanged since revision {run.revision}."
+def is_unchanged(call: Invocation) -> bool:
+    """Was upstream compared, and found as it was when its run was done? Not recorded in old rows."""
+    return call.reason_code == "unchanged"
 
 
 def call_chain(
@@ -165,10 +160,12 @@ def governed(links: Sequence[ChainLink]) -> list[Sentence]:
 
 
 POLICY_CHARS_MAX = 2000
-_LIFT = re.compile(r'@lift\("((?:[^"\\]|\\.)*)"\)')
-_FROZEN = re.compile(r"^Frozen from \S+ to (\S+): ")
 # Where neither the gate nor a rule says who can lift it, and how.
 _LIFTED = {
+    "switch": "the kill switch was set to running: `kfm switch list` shows it",
+    "freeze": "the freeze window was over, or with a force: `kfm run … --force --rationale TEXT --ticket ID`",
+    "rights": "the configuration declared what is missing: `kfm config show --origin` names the file",
+    "contract": "the data kept its contract",
     "care": "the community decides otherwise or a reviewer approves the release, and whoever keeps the "
     "configuration then changes rights.care",
     "sovereignty": "the authority that the rights name grants its consent, and whoever keeps the "
@@ -187,31 +184,20 @@ def refused(gates: Sequence[GateResult]) -> list[GateResult]:
     return [] if first is None else [first, *(gate for gate in denied if gate is not first)]
 
 
-def blocker_text(gate: GateResult, texts: dict[str, str] | None) -> str:
-    """The top line: what stands in the way, who can lift it, and the command."""
+def blocker_text(gate: GateResult) -> str:
+    """The top line: what refuses it, who can lift it, and the command."""
     cause, _ = cause_and_remedy(gate)
-    for lift in _lifts(gate, texts):
-        cause = cause.replace(stopped(lift), "").rstrip()
-    return f"{stopped(cause)} {would_pass(gate, texts)}"
+    return f"{stopped(cause)} {would_pass(gate)}"
 
 
-def _lifts(gate: GateResult, texts: dict[str, str] | None) -> list[str]:
-    """What the rules themselves say about how they are lifted."""
-    return [found[1] for name in gate.policy_ids if (found := _LIFT.search((texts or {}).get(name, "")))]
-
-
-def would_pass(gate: GateResult, texts: dict[str, str] | None) -> str:
+def would_pass(gate: GateResult) -> str:
     """Of one refusal: what would have to be otherwise, and who sees to it."""
-    _, remedy = cause_and_remedy(gate)
-    if gate.policy_ids:
-        lifts = [stopped(lift) for lift in _lifts(gate, texts)]
-        if lifts:
-            return f"What would let it pass: {' '.join(lifts)}"
-    elif gate.gate == "freeze" and remedy:
-        end = _FROZEN.match(gate.reason)
-        after = f"after {end[1]}" if end else "once the freeze is over"
-        return f"Would pass {after}, or with a force: {stopped(remedy)}"
-    elif remedy:
+    remedy = gate.remedy or None
+    if remedy and gate.policy_ids:
+        return f"What would let it pass: {stopped(remedy)}"
+    if remedy and gate.until_ms:
+        return f"Would pass after {utc_text(gate.until_ms)}, or with a force: {stopped(remedy)}"
+    if remedy:
         what = {
             "switch": "the kill switch was set to running",
             "rights": "the configuration declared what is missing",
@@ -233,7 +219,7 @@ def refusals(
     for index, gate in enumerate(refused(call.gates)):
         if index or not told_first:
             sentences.append(of_call(f"Gate {gate.gate} refused it: {stopped(gate.reason)}", call))
-            sentences.append(of_call(would_pass(gate, texts), call))
+            sentences.append(of_call(would_pass(gate), call))
         sentences += [_rule(name, bundle, texts, call) for name in gate.policy_ids]
     passed = [gate for gate in call.gates if gate.overridden]
     sentences += [

@@ -76,6 +76,11 @@ def _agreed(ledger: LedgerReader, request: UpdateRequest) -> list[Sentence]:
     if not request.needs_approval:
         return []
     asked = ledger.approvals(subject=request.request_id, limit=1)
+    if asked and asked[0].rejected_at_ms is not None:
+        one = asked[0]
+        when = f"at {moment(one.rejected_at_ms or 0)} ({one.rejection_rationale})"
+        text = f"{one.rejected_by} rejected its preview {one.digest} {when}: approval {one.request_id}."
+        return [of_request(text, request)]
     if not asked or asked[0].approved_by is None:
         return [of_request("No evidence of an approval of its preview.", request)]
     one = asked[0]

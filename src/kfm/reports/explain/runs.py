@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from kfm.model.attempts import Attempt, ChainLink, Letter
 from kfm.model.errors import UsageError
+from kfm.model.next_steps import NextStep, work_command
+from kfm.model.reasons import half
 from kfm.model.records import Invocation, Promotion, Record, Run
-from kfm.model.times import rfc3339
 from kfm.model.wording import counted, duration, moment, span
 from kfm.ports import LedgerReader
 from kfm.reports.explain import attempts, invocations
@@ -27,6 +28,7 @@ from kfm.reports.explain.sentences import (
     of_run,
     stopped,
 )
+from kfm.reports.next_steps import step_of_run
 
 INPUTS_SHOWN_MAX = 10
 LETTERS_SHOWN_MAX = 20
@@ -155,9 +157,10 @@ class RunFacts(Record, frozen=True):
     attempts: tuple[Attempt, ...]
     links: tuple[ChainLink, ...]
     promotions: tuple[Promotion, ...]
+    step: NextStep | None = None  # what a person does next about it
 
 
-def gather(ledger: LedgerReader, run: Run) -> RunFacts:
+def gather(ledger: LedgerReader, run: Run, now_ms: int) -> RunFacts:
     calls = ledger.invocations(run_id=run.run_id, limit=READ_MAX)
     return RunFacts(
         run=run,
@@ -165,11 +168,12 @@ def gather(ledger: LedgerReader, run: Run) -> RunFacts:
         attempts=tuple(ledger.attempts(run.run_id)),
         links=tuple(ledger.links(run.run_id, limit=READ_MAX)),
         promotions=tuple(p for p in ledger.promotions(run.dataset_id, READ_MAX) if p.run_id == run.run_id),
+        step=step_of_run(ledger, run, now_ms),
     )
 
 
 def account_of_run(ledger: LedgerReader, run: Run, now_ms: int) -> Explanation:
-    known = gather(ledger, run)
+    known = gather(ledger, run, now_ms)
     because, why = why_it_ran(ledger, known)
     return Explanation(
         kind="run",
@@ -194,12 +198,6 @@ def account_of_run(ledger: LedgerReader, run: Run, now_ms: int) -> Explanation:
     )
 
 
-def work_command(run: Run) -> str:
-    """Asks for exactly this run's work again."""
-    window = f"{rfc3339(run.window_start_ms)}/{rfc3339(run.window_end_ms)}"
-    return f"kfm run --source {run.source_id} --window {window}"
-
-
 # --- the one reason ------------------------------------------------------------------
 
 
@@ -215,17 +213,16 @@ def run_reason(ledger: LedgerReader, known: RunFacts, because: str | None) -> Se
         text = f"{name} succeeded and changed nothing for readers; it ran {why}"
         return of_run(stopped(text.replace("it ran ; ", "")), run)
     if run.status == "running":
-        return _running(ledger, run, name)
+        return _running(ledger, known, name)
     call = _last_refusal(known)
     if call is not None:
         blocker = invocations.refused(call.gates)[0]
-        bundle = invocations.bundle_of(call, known.links)
-        texts = ledger.policy_texts(bundle) if bundle else None
-        return of_call(f"{name} was refused: {invocations.blocker_text(blocker, texts)}", call)
+        return of_call(f"{name} was refused: {invocations.blocker_text(blocker)}", call)
     return _failed(known, name)
 
 
-def _running(ledger: LedgerReader, run: Run, name: str) -> Sentence:
+def _running(ledger: LedgerReader, known: RunFacts, name: str) -> Sentence:
+    run = known.run
     held = [lock for lock in ledger.locks() if lock.holder and lock.holder.run_id == run.run_id]
     if held:
         until = moment(held[0].lease_until_ms)
@@ -233,28 +230,26 @@ def _running(ledger: LedgerReader, run: Run, name: str) -> Sentence:
             f"{name} is running since {moment(run.start_time_ms)}; its lease on {held[0].scope} ends {until}."
         )
         return of_run(f"{text} `kfm status` shows who holds it.", run)
-    return of_run(
-        f"{name} is recorded as running, and nobody holds its lock. "
-        f"Whoever runs kfm takes it over with `{work_command(run)}`.",
-        run,
-    )
+    return of_run(f"{name} is recorded as running, and its lock is not held. {_step(known)}".rstrip(), run)
 
 
 def _failed(known: RunFacts, name: str) -> Sentence:
     run = known.run
-    command = f"`{work_command(run)}`"
+    way = _step(known)
     if run.error_code in attempts.REAPED:
         cause = "its process was gone" if run.error_code == "WORKER_DIED" else "its lease had run out"
-        way = f"Whoever runs kfm has it go on with {command}."
         text = f"{name} was interrupted: {cause} ({run.error_code}). {way}"
     elif run.error_code == "CANCELLED":
-        text = f"{name} was cancelled. Whoever runs kfm starts it again with {command}."
+        text = f"{name} was cancelled. {way}"
     else:
         said = stopped(run.error_message or "No message was kept.")
-        way = f"Whoever runs kfm retries it with {command}."
         text = f"{name} failed: {run.error_code or 'no code'}: {said} {way}"
     whole = [row for row in known.attempts if row.node == "" and row.attempt == run.attempts]
     return of_row(text, whole[-1]) if whole else of_run(text, run)
+
+
+def _step(known: RunFacts) -> str:
+    return f"Next: {known.step.line}" if known.step else ""
 
 
 def _last_refusal(known: RunFacts) -> Invocation | None:
@@ -311,15 +306,9 @@ def why_it_ran(ledger: LedgerReader, known: RunFacts) -> tuple[str | None, list[
     if because is None:
         recorded = next((call for call in known.calls if call.outcome == "success" and call.reason), None)
         if recorded is not None and recorded.reason:
-            because = _half(recorded.reason, run.revision)
+            because = half(recorded.reason_code) or f"its record says: {recorded.reason}"
             told.append(of_call(f"The call's record says why it ran: {recorded.reason}", recorded))
     return because, told
-
-
-def _half(reason: str, revision: int) -> str:
-    """A recorded reason as the second half of a sentence."""
-    text = reason.removesuffix(f": revision {revision} opens.").rstrip(".")
-    return text[:1].lower() + text[1:]
 
 
 def _first(ledger: LedgerReader, run: Run) -> tuple[str, list[Sentence]]:
@@ -382,9 +371,10 @@ def _next(known: RunFacts) -> list[Sentence]:
     if run.status == "success":
         text = f"`{work_command(run)}` asks for the same again; while upstream is unchanged it does nothing."
         return [of_run(text, run)]
+    told = [of_run(_step(known), run)] if known.step and _last_refusal(known) else []  # else with the reason
     if run.error_code and run.error_code.startswith("KFM"):
-        return [of_run(f"`kfm explain {run.error_code}` says more about the error.", run)]
-    return []
+        told.append(of_run(f"`kfm explain {run.error_code}` says more about the error.", run))
+    return told
 
 
 def newest(rows: Sequence[Run]) -> Run | None:

@@ -15,7 +15,7 @@ from kfm.reports.explain.invocations import account_of_call
 from kfm.reports.explain.requests import account_of_request
 from kfm.reports.explain.runs import READ_MAX, account_of_attempt, account_of_run, newest
 from kfm.reports.explain.sentences import Explanation, Ref, Sentence, of_link, of_promotion, stopped
-from kfm.reports.lookup import find_unit, is_wal_id
+from kfm.reports.lookup import SHOWN_CHARS_MAX, calls_in, find_unit, is_wal_id, only, requests_in, runs_in
 from kfm.reports.pipeline_runs import find_pass
 
 if TYPE_CHECKING:
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from kfm.reports.explain.sentences import Explanation
 
 
-PREFIX_CHARS_MIN = 4
-NAMED_MAX = 3
 _PLACE = re.compile(r"(?P<run>[0-9A-Za-z-]+)(?:#(?P<attempt>[0-9]{1,6}))?(?:/(?P<node>[a-z_-]+))?")
 
 
@@ -149,54 +147,29 @@ def _switched(ledger: LedgerReader, dataset_id: str) -> list[Sentence]:
 
 
 def _beginning_with(ledger: LedgerReader, wanted: str) -> Run | Invocation | UpdateRequest:
-    _require_telling(wanted)
-    start = wanted.lower()
-    runs = [run for run in ledger.runs(limit=READ_MAX) if run.run_id.startswith(start)]
-    calls = [call for call in ledger.invocations(limit=READ_MAX) if call.invocation_id.startswith(start)]
-    requests = ledger.request_reader().find(start, NAMED_MAX + 1)
-    found: list[Run | Invocation | UpdateRequest] = [*runs, *calls, *requests]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        names = [_id_of(each) for each in found[:NAMED_MAX]]
-        more = f" and {len(found) - NAMED_MAX} more" if len(found) > NAMED_MAX else ""
-        kinds = {"runs": runs, "calls": calls, "requests": requests}
-        what = " and ".join(name for name, some in kinds.items() if some)
-        raise UsageError(
-            f"Several {what} begin with `{wanted}`: {', '.join(names)}{more}.", remedy="Give more of the id."
-        )
-    raise UsageError(
-        f"There is no run, call, request, dataset or source `{wanted}`.",
-        remedy="`kfm runs` lists runs, `kfm requests list` requests, `kfm status` datasets; "
+    found: Run | Invocation | UpdateRequest = only(
+        wanted,
+        [runs_in(ledger), calls_in(ledger), requests_in(ledger.request_reader())],
+        "`kfm runs` lists runs, `kfm requests list` requests, `kfm status` datasets; "
         "`kfm show RUN --json` has the ids of calls.",
+        short=_short(wanted),
+        none=f"There is no run, call, request, dataset or source `{wanted[:SHOWN_CHARS_MAX]}`.",
     )
-
-
-def _id_of(one: Run | Invocation | UpdateRequest) -> str:
-    if isinstance(one, UpdateRequest):
-        return one.request_id
-    return one.run_id if isinstance(one, Run) else one.invocation_id
+    return found
 
 
 def _one_run(ledger: LedgerReader, wanted: str) -> Run:
-    run = ledger.run(wanted)
-    if run is None:
-        _require_telling(wanted)
-        found = [each for each in ledger.runs(limit=READ_MAX) if each.run_id.startswith(wanted.lower())]
-        if len(found) != 1:
-            why = "Several runs begin" if found else "No run begins"
-            raise UsageError(f"{why} with `{wanted}`.", remedy="`kfm runs` lists them.")
-        run = found[0]
+    run: Run = ledger.run(wanted) or only(
+        wanted, [runs_in(ledger)], "`kfm runs` lists them.", short=_short(wanted)
+    )
     return run
 
 
-def _require_telling(wanted: str) -> None:
-    if len(wanted) < PREFIX_CHARS_MIN:
-        code = f" For the error code: `kfm explain KFM{wanted}`." if re.fullmatch(r"\d{3}", wanted) else ""
-        raise UsageError(
-            f"`{wanted}` is too short for a run: give at least {PREFIX_CHARS_MIN} characters of its id.",
-            remedy=code.strip() or "`kfm runs` lists them.",
-        )
+def _short(wanted: str) -> str:
+    """Three digits are most likely those of an error code."""
+    if re.fullmatch(r"\d{3}", wanted):
+        return f"For the error code: `kfm explain KFM{wanted}`."
+    return "`kfm runs` lists them."
 
 
 _CODE = re.compile(r"(?i)kfm\d{3}", re.ASCII)
@@ -204,16 +177,16 @@ _PASS = re.compile(r"last|[0-9a-fA-F-]{4,36}")  # the newest; an id, or the begi
 
 
 def explained(
-    ledger: LedgerReader, tables: Any, settings: Settings, what: str, now_ms: int
-) -> Explanation | dict[str, Any]:
-    """The account of a run, a node, a pass, a call, a request, a unit, a dataset, a source; or a code's page.
+    ledger: LedgerReader, tables: Any, settings: Settings | None, what: str, now_ms: int
+) -> Explanation:
+    """The account of a run, a node, a pass, a call, a request, a unit, a dataset or a source.
 
-    `tables` hold the passes of this environment.
+    `tables` hold the passes of this environment; without settings it has nothing else.
     """
-    if is_code(what):
-        from kfm.reports.error_pages import error_page
-
-        return error_page(what.upper())
+    if settings is None:
+        account = account_of_pipeline(ledger, tables, what, governed=False)
+        assert account is not None
+        return account
     if is_wal_id(what):
         return account_of_unit(ledger, settings, what)
     told = account_of_pipeline(ledger, tables, what)

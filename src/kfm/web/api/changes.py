@@ -251,6 +251,24 @@ def approve(asked: ApiCall) -> Any:
     }
 
 
+def reject(asked: ApiCall) -> Any:
+    from kfm.service.approvals import reject as refuse
+
+    app, body, request_id = asked.app, asked.body, asked.path["request_id"]
+    approval = app.ledger.approval(request_id)
+    if approval is None:
+        raise missing("request")
+    refuse(
+        app,
+        approval,
+        actor=asked.identity.subject,
+        names=asked.identity.names,
+        rationale=body.rationale,
+        claimed_actor=body.actor,
+    )
+    return {"request": approval_document(app.ledger.approval(request_id))}
+
+
 def set_switch(asked: ApiCall) -> Any:
     app, body, scope = asked.app, asked.body, asked.path["scope"]
     if not _is_known(app, scope):

@@ -9,7 +9,8 @@ import msgspec
 
 from kfm.model.records import UNIT_STATUSES
 from kfm.model.roles import Role
-from kfm.web.api import changes, reads, request_bodies
+from kfm.web.api import changes, reads
+from kfm.web.api import request_bodies as bodies
 from kfm.web.api.operations import (
     AFTER,
     AFTER_NUMBER,
@@ -52,7 +53,7 @@ def _post(
     about: str,
     work: Work,
     answer: str,
-    body: type[msgspec.Struct] = request_bodies.Reason,
+    body: type[msgspec.Struct] = bodies.Reason,
     *,
     role: Role = "operate",
     status: int = 200,
@@ -190,7 +191,7 @@ _ALL: dict[str, tuple[Operation, ...]] = {
             "Ask for an update of a source",
             changes.start,
             "cli-requests-show",
-            request_bodies.Start,
+            bodies.Start,
             status=202,
             once="request",
         ),
@@ -254,7 +255,7 @@ _ALL: dict[str, tuple[Operation, ...]] = {
             "Ask for updates that a schedule has not made",
             changes.backfill,
             "cli-schedule-backfill",
-            request_bodies.BackfillBody,
+            bodies.BackfillBody,
             status=202,
         ),
     ),
@@ -328,7 +329,7 @@ _ALL: dict[str, tuple[Operation, ...]] = {
             "Stop work, or let it go on",
             changes.set_switch,
             "cli-switch-set",
-            request_bodies.SetSwitch,
+            bodies.SetSwitch,
         ),
     ),
     "people": (
@@ -338,7 +339,7 @@ _ALL: dict[str, tuple[Operation, ...]] = {
             "What waits for a second person, or had one",
             reads.approvals,
             "cli-approve-list",
-            choice("state", ("requested", "approved"), "In this state.", "requested"),
+            choice("state", ("requested", "approved", "rejected"), "In this state.", "requested"),
             LIMIT,
         ),
         _get(
@@ -354,6 +355,14 @@ _ALL: dict[str, tuple[Operation, ...]] = {
             "Approve what somebody else has asked for, and carry it out",
             changes.approve,
             "cli-approve",
+            role="approve",
+        ),
+        _post(
+            "/approvals/{request_id}/reject",
+            "reject",
+            "Reject what somebody else has asked for: it can't be approved any more",
+            changes.reject,
+            "cli-request",
             role="approve",
         ),
         _get(
@@ -374,3 +383,8 @@ _ALL: dict[str, tuple[Operation, ...]] = {
 OPERATIONS: tuple[Operation, ...] = tuple(
     operation._replace(tag=tag) for tag, operations in _ALL.items() for operation in operations
 )
+
+
+def request_bodies() -> frozenset[type[msgspec.Struct]]:
+    """The types of the bodies that requests have."""
+    return frozenset(operation.body for operation in OPERATIONS if operation.body is not None)

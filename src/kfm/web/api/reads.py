@@ -12,6 +12,7 @@ from kfm.model.wording import instant
 from kfm.reports.audit import entry_document, page_of_entries
 from kfm.reports.breakers import breaker_document
 from kfm.reports.incidents import incident_document, told_document
+from kfm.reports.next_steps import step_of_held
 from kfm.reports.quarantine import approval_document, held_document, is_open
 from kfm.reports.requests import request_document
 from kfm.reports.runs import run_document, shown_run
@@ -208,7 +209,9 @@ def quarantine(asked: ApiCall) -> Any:
         ),
         query["limit"],
     )
-    return {"held": [held_document(one) for one in found], "more": more}
+    ledger, now_ms = asked.app.ledger, asked.app.clock.now_ms()
+    held = [held_document(one, step_of_held(ledger, one, now_ms)) for one in found]
+    return {"held": held, "more": more}
 
 
 def one_held(asked: ApiCall) -> Any:
@@ -217,7 +220,8 @@ def one_held(asked: ApiCall) -> Any:
     if held is None:
         raise missing("entry")
     requests = ledger.approvals(subject=held.held_id)
-    return {"held": held_document(held), "requests": [approval_document(one) for one in requests]}
+    step = step_of_held(ledger, held, asked.app.clock.now_ms())
+    return {"held": held_document(held, step), "requests": [approval_document(one) for one in requests]}
 
 
 def incidents(asked: ApiCall) -> Any:
@@ -254,7 +258,7 @@ def approvals(asked: ApiCall) -> Any:
             if is_open(ledger, one)
         ]
     else:
-        found = ledger.approvals(state="approved", limit=asked.query["limit"])
+        found = ledger.approvals(state=asked.query["state"], limit=asked.query["limit"])
     return {"requests": [approval_document(one) for one in found]}
 
 
@@ -283,10 +287,13 @@ def audit(asked: ApiCall) -> Any:
 
 
 def explain(asked: ApiCall) -> Any:
-    from kfm.reports.explain.subjects import explained
+    from kfm.reports.error_pages import error_page
+    from kfm.reports.explain.subjects import explained, is_code
 
     app, what = asked.app, asked.names.meant(asked.path["what"]) or ""
     try:
+        if is_code(what):
+            return error_page(what.upper())
         return explained(app.ledger, _passes(app), app.settings, what, app.clock.now_ms())
     except UsageError as error:
         raise Problem(404, error.detail, error) from None

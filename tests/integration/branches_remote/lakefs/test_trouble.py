@@ -133,7 +133,7 @@ def test_without_the_sdk(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib, "import_module", missing)
     with pytest.raises(ExtraMissing) as caught:
         site.branches.branches()
-    assert "kfm[lakefs]" in caught.value.way_out
+    assert "kfm-kernel[lakefs]" in caught.value.way_out
 
 
 def test_no_error_tells_the_secret(site: Site) -> None:

@@ -56,7 +56,7 @@ def test_each_role_and_no_other(tmp_path: Path) -> None:
     entries = world.entries("role-refused")
     assert len(entries) == min(refused, 50)
     assert {one["actor"] for one in entries} <= {"ann", "bob", "cy"}
-    assert entries[0]["subject"] == "POST /approvals/{request_id}/approve"
+    assert entries[0]["subject"] == "POST /approvals/{request_id}/reject"
     assert entries[0]["details"]["role"] == "approve"
 
 
@@ -198,6 +198,24 @@ def test_a_release_needs_two(world: World) -> None:
         assert [one["actor"] for one in world.entries(kind)] == [who]
     assert world.change("/approvals/nobody/approve", "bob").status_code == 404
     assert world.change("/quarantine/nobody/release").status_code == 404
+
+
+@pytest.mark.req("GOV-3")
+def test_a_rejection_is_final(world: World) -> None:
+    """An approver's no over HTTP: recorded with his reason, listed as rejected, and never approved."""
+    held = world.get("/quarantine")["held"][0]
+    asked = world.change(f"/quarantine/{held['held_id']}/release", rationale="mended").json()["request"]
+    path = f"/approvals/{asked['request_id']}"
+    assert world.change(f"{path}/reject", "ann").status_code == 403
+    no = world.change(f"{path}/reject", "bob", rationale="not mended")
+    assert (no.status_code, no.json()["request"]["state"]) == (200, "rejected"), no.text
+    late = world.change(f"{path}/approve", "bob", rationale="after all")
+    assert (late.status_code, late.json()["code"]) == (409, "KFM311")
+    assert world.get("/approvals")["requests"] == []
+    listed = world.get("/approvals?state=rejected")["requests"]
+    assert [one["rejection_rationale"] for one in listed] == ["not mended"]
+    assert [one["actor"] for one in world.entries("rejection")] == ["bob"]
+    assert world.change("/approvals/nobody/reject", "bob").status_code == 404
 
 
 @pytest.mark.req("GOV-3")

@@ -44,7 +44,7 @@ def test_a_run_is_explained_from_its_records(reader: Reader, filled: Filled) -> 
     text = reader.page(f"runs/{filled.failed_id}").text.replace(" .", ".")
     for sentence in account.chain[:4]:
         assert sentence.text.replace("`", "")[:60] in text
-    assert "kfm approve" in text  # its release was asked for, and needs somebody else
+    assert "kfm approvals approve" in text  # its release was asked for, and needs somebody else
 
 
 def test_coverage_is_drawn_from_what_was_expected(reader: Reader) -> None:
@@ -144,7 +144,7 @@ def test_nothing_yet_is_told_so_that_it_teaches(tmp_path_factory: pytest.TempPat
         ("pipelines", "kfm pipeline run"),
         ("schedules", "cron.yml"),
         ("requests", "kfm serve"),
-        ("held", "kfm quarantine release"),
+        ("held", "kfm quarantine resume"),
         ("units", "kfm worker"),
         ("audit", "nothing is ever changed"),
     ):
@@ -226,7 +226,7 @@ def test_a_call_that_was_turned_away_is_something_blocked(reader: Reader) -> Non
         page.text.index("What keeps work from beginning") : page.text.index("The newest run of")
     ]
     assert "no approval of this attempt is recorded (care.restricted-needs-approval)." in table
-    assert "somebody asks, somebody else approves kfm request --source mound --window" in table
+    assert "somebody asks, somebody else approves kfm approvals request --source mound --window" in table
     assert "5 blocked" in page.text  # a switch, a freeze, two providers, and this
     datasets = page.text[page.text.index("What readers see") :]
     assert "burials – blocked" in datasets

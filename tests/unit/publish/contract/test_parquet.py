@@ -52,7 +52,7 @@ def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "arro3.io", None)
     with pytest.raises(ExtraMissing) as raised:
         check_files(TEXT, {"x.parquet": b""})
-    assert "kfm[parquet]" in raised.value.way_out
+    assert "kfm-kernel[parquet]" in raised.value.way_out
 
 
 @settings(max_examples=40, deadline=None)

@@ -69,7 +69,10 @@ def test_killed_and_reaped():
     reason, _ = told(
         FakeLedger(runs=[make_run(status="failed", error_code="WORKER_DIED")], attempts=rows[:2])
     )
-    assert "was interrupted: its process was gone (WORKER_DIED). Whoever runs kfm has it go on with" in reason
+    assert (
+        "was interrupted: its process was gone (WORKER_DIED). Next: Run the same work again: `kfm run"
+        in reason
+    )
 
 
 def test_retries_with_their_errors_and_delays():
@@ -140,7 +143,7 @@ def test_a_changed_pipeline():
 
 def test_an_unchanged_call_names_the_run_that_it_equals():
     """Nothing was done because the inputs were those of a run: both fingerprints, one name."""
-    call = make_call(invocation_id="call-2", outcome="noop", reason="Upstream is unchanged since revision 0.")
+    call = make_call(invocation_id="call-2", outcome="noop", reason="Any words.", reason_code="unchanged")
     ledger = FakeLedger(runs=[make_run(fingerprint="sha256:same")], invocations=[call])
     account = explain(ledger, "call-2", NOW_MS)
     assert account.kind == "invocation"
@@ -148,6 +151,14 @@ def test_an_unchanged_call_names_the_run_that_it_equals():
         f"Call call-2 did nothing: its inputs equal those of run {RUN_ID}, both are sha256:same."
     )
     assert (account.reason.record.type, account.reason.record.id) == ("inputs", "sha256:same")
+
+
+def test_an_unchanged_call_of_an_old_row():
+    """Without a code the sentence that was recorded is shown as it is."""
+    call = make_call(invocation_id="call-2", outcome="noop", reason="Upstream is unchanged since revision 0.")
+    ledger = FakeLedger(runs=[make_run(fingerprint="sha256:same")], invocations=[call])
+    said = explain(ledger, "call-2", NOW_MS).reason.text
+    assert said == "Call call-2 did nothing: Upstream is unchanged since revision 0."
 
 
 def test_a_node_and_an_attempt():

@@ -59,5 +59,5 @@ FOR UPDATE
 SELECT
   request_id, kind, subject, digest, requested_by, requested_at_ms, rationale, ticket, state, approved_by,
   approved_at_ms, approval_rationale, about, dataset_id, requested_names, expires_at_ms, used_by,
-  used_attempt, used_at_ms
+  used_attempt, used_at_ms, rejected_by, rejected_at_ms, rejection_rationale
 FROM approvals WHERE request_id = :request_id FOR UPDATE

@@ -83,5 +83,5 @@ def approval(each: Approval) -> ShownTrouble:
         name=about,
         text=f"asked for by {each.requested_by}: {each.rationale}",
         since_ms=each.requested_at_ms,
-        command=f"kfm approve {each.request_id} --rationale TEXT",
+        command=f"kfm approvals approve {each.request_id} --rationale TEXT",
     )

@@ -7,7 +7,7 @@ from itertools import groupby, islice
 
 from kfm.model.records import Record
 from kfm.model.requests import UpdateRequest
-from kfm.model.schedule_accounting import Expected, coverage, is_unknown
+from kfm.model.schedule_accounting import Expected, coverage
 from kfm.model.schedules import Schedule, ScheduleState, instants, latest_instants
 from kfm.model.wording import moment
 from kfm.web.console import state_words
@@ -95,7 +95,7 @@ def _spot(visit: Visit, each: Expected, watched_ms: int | None, asked: dict[str,
     found = asked.get(each.request_id) if each.request_id else None
     if found is not None:
         mark, reason = state_words.of_request(found.state, found.outcome), ended(found) or each.reason or ""
-    elif is_unknown(each) or (
+    elif each.before_first_seen or (
         each.fate == "unaccounted" and (watched_ms is None or each.instant_ms < watched_ms)
     ):
         mark, reason = word("not known yet"), "no service knew the schedule"

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from kfm.model.quarantine import QuarantineEntry
 from kfm.model.records import Invocation, Lock, Record, Run
 from kfm.model.schedules import due_ms, next_instant
-from kfm.reports.blockers import OPERATOR, failures, last_calls, retry_command, stands
+from kfm.reports.blockers import OPERATOR, failures, last_calls, stands
+from kfm.reports.next_steps import step_of_held, step_of_run
 from kfm.web.console import state_words
 from kfm.web.console.state_words import Word, word
 from kfm.web.console.views import blockers
@@ -207,6 +208,7 @@ def _running(visit: Visit, run: Run, lock: Lock | None) -> Running:
 
 
 def _failed(visit: Visit, run: Run) -> Failed:
+    step = step_of_run(visit.reader, run, visit.now_ms)
     return Failed(
         word=state_words.of_run(run.status, run.error_code),
         run_id=short(run.run_id),
@@ -218,11 +220,12 @@ def _failed(visit: Visit, run: Run) -> Failed:
         error_code=run.error_code or "an error",
         attempts=run.attempts,
         ended_ms=run.end_time_ms,
-        command=retry_command(run, visit.reader, visit.now_ms),
+        command=step.command if step else "",
     )
 
 
 def _held(visit: Visit, held: QuarantineEntry) -> HeldRow:
+    step = step_of_held(visit.reader, held, visit.now_ms)
     return HeldRow(
         href=visit.at("held", held.held_id),
         id=short(held.held_id),
@@ -230,7 +233,7 @@ def _held(visit: Visit, held: QuarantineEntry) -> HeldRow:
         dataset_id=held.dataset_id,
         error_code=held.error_code,
         since_ms=held.held_at_ms,
-        command=f"kfm quarantine show {short(held.held_id)}",
+        command=step.command if step else f"kfm quarantine show {short(held.held_id)}",
     )
 
 

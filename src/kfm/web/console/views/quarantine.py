@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kfm.model.quarantine import Approval, QuarantineEntry
 from kfm.model.records import Record
-from kfm.model.units import replay_command
+from kfm.reports.next_steps import step_of_held
 from kfm.web.console import state_words
 from kfm.web.console.state_words import Word, word
 from kfm.web.console.views.explanation import Fact, Next, allowed
@@ -128,13 +128,14 @@ def view_one(visit: Visit) -> HeldOne:
         raise NotHere("Nothing of that id is or was held. `kfm quarantine list --all` has all.")
     allowed(visit, held.dataset_id)
     asked = visit.reader.approvals(subject=held.held_id)
+    step = step_of_held(visit.reader, held, visit.now_ms)
     return HeldOne(
         title=f"{'Dead letter' if held.kind == 'dead-letter' else 'Quarantine'} {short(held.held_id)}",
         row=row(visit, held),
         message=held.error_message,
         facts=tuple(_facts(visit, held)),
         asked=tuple(map(_asked, asked)),
-        commands=tuple(commands(held, asked)),
+        commands=() if step is None else (Next(command=step.command, why=step.sentence),),
     )
 
 
@@ -161,33 +162,18 @@ def _facts(visit: Visit, held: QuarantineEntry) -> list[Fact]:
     return [fact for fact in facts if fact.text or fact.at_ms is not None]
 
 
+_WORDS = {"requested": "approval needed", "approved": "passed", "rejected": "refused"}
+
+
 def _asked(approval: Approval) -> ApprovalAsked:
     approved = f"{approval.approved_by}: {approval.approval_rationale}" if approval.approved_by else ""
+    if approval.rejected_by:
+        approved = f"rejected by {approval.rejected_by}: {approval.rejection_rationale}"
     return ApprovalAsked(
-        word=word("passed" if approval.state == "approved" else "approval needed"),
+        word=word(_WORDS[approval.standing]),
         request_id=approval.request_id,
         by=approval.requested_by,
         at_ms=approval.requested_at_ms,
         rationale=approval.rationale,
         approved=approved,
     )
-
-
-def commands(held: QuarantineEntry, asked: list[Approval]) -> list[Next]:
-    if held.state != "held":
-        return []
-    waiting = [each for each in asked if each.state == "requested"]
-    if waiting:
-        command = f"kfm approve {waiting[0].request_id} --rationale TEXT"
-        return [Next(command=command, why="by somebody else than who asked")]
-    if held.grain == "unit":
-        return [
-            Next(
-                command=replay_command(
-                    held.subject, "quarantined" if held.kind == "quarantine" else "failed"
-                ),
-                why="brings the unit back",
-            )
-        ]
-    command = f"kfm quarantine release {short(held.held_id)} --rationale TEXT"
-    return [Next(command=command, why="asks for its release; somebody else approves")]

@@ -255,7 +255,7 @@ def _commands(visit: Visit, found: UpdateRequest) -> list[Next]:
     name, commands = short(found.request_id), []
     if found.state == "awaiting-approval":
         asked = visit.reader.approvals(state="requested", subject=found.request_id, limit=1)
-        command = f"kfm approve {asked[0].request_id if asked else 'ID'} --rationale TEXT"
+        command = f"kfm approvals approve {asked[0].request_id if asked else 'ID'} --rationale TEXT"
         commands.append(Next(command=command, why="by somebody else, for exactly this preview"))
     if not found.is_settled:
         stops = "stops it at its next step" if found.state == "running" else "and it never begins"

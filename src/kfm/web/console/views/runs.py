@@ -5,17 +5,18 @@ from __future__ import annotations
 import re
 
 from kfm.model.attempts import Attempt
-from kfm.model.errors import BackendUnavailable
+from kfm.model.errors import BackendUnavailable, UsageError
 from kfm.model.records import Found, Manifest, Promotion, Record, Run
 from kfm.model.wording import counted, duration, span
 from kfm.publish.manifest import VersionChange, diff, tally
-from kfm.reports.blockers import retry_command, work_command
 from kfm.reports.explain.inputs import seen
 from kfm.reports.explain.runs import READ_MAX, account_of_run
 from kfm.reports.explain.subjects import explain
+from kfm.reports.lookup import only, runs_in
+from kfm.reports.next_steps import step_of_run
 from kfm.web.console import state_words
 from kfm.web.console.state_words import Word
-from kfm.web.console.views import explanation, quarantine
+from kfm.web.console.views import explanation
 from kfm.web.console.views.explanation import Fact, Next, allowed
 from kfm.web.console.views.pipeline_runs import Graph, NodeSeen, PassView, graph, pass_view
 from kfm.web.console.views.timeline import Timeline, timeline, word_of
@@ -113,7 +114,6 @@ def row(visit: Visit, run: Run) -> RunRow:
 
 
 _PREFIX = re.compile(r"[0-9a-f-]{4,36}", re.ASCII | re.IGNORECASE)
-SEARCHED_MAX = 10_000
 RETRIES_SHOWN_MAX = 200
 
 
@@ -200,8 +200,11 @@ def find(visit: Visit, wanted: str) -> Run | None:
     run = visit.reader.run(wanted)
     if run is not None or not _PREFIX.fullmatch(wanted):
         return run
-    found = [each for each in visit.reader.runs(limit=SEARCHED_MAX) if each.run_id.startswith(wanted.lower())]
-    return found[0] if len(found) == 1 else None
+    try:
+        found: Run = only(wanted, [runs_in(visit.reader)], "")
+    except UsageError:
+        return None
+    return found
 
 
 def _pipeline(visit: Visit, run_id: str) -> PassView | None:
@@ -282,15 +285,9 @@ def _commands(visit: Visit, run: Run, word: Word) -> list[Next]:
     """What somebody who looks at this will want to type."""
     name = short(run.run_id)
     found = []
-    held = visit.reader.held(state="held", subject=run.run_id, limit=1)
-    if held:
-        found += quarantine.commands(held[0], visit.reader.approvals(subject=held[0].held_id))
-    elif run.status == "failed":
-        found.append(
-            Next(command=retry_command(run, visit.reader, visit.now_ms), why="tries the same work again")
-        )
-    elif run.status == "running":
-        found.append(Next(command=work_command(run), why="takes it over, should its process be gone"))
+    step = step_of_run(visit.reader, run, visit.now_ms)
+    if step is not None:
+        found.append(Next(command=step.command, why=step.sentence))
     if word.text == "blocked":
         found.append(Next(command=f"kfm explain {name}", why="names the rule, and what would let it pass"))
     elif run.status == "success":

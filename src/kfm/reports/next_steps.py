@@ -1,0 +1,57 @@
+"""The next step about a run or an entry in quarantine, from what the ledger has of it."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from kfm.model.errors import Refused, all_errors
+from kfm.model.next_steps import NextStep, held_step, run_step
+from kfm.model.quarantine import Approval, QuarantineEntry
+from kfm.model.records import GateResult, Run
+from kfm.ports import LedgerReader
+from kfm.reports.explain.invocations import refused
+
+CALLS_MAX = 20
+
+
+def step_of_run(ledger: LedgerReader, run: Run, now_ms: int) -> NextStep | None:
+    """What a person does next about this run; None: nothing."""
+    if run.status == "success":
+        return None
+    held = next(iter(ledger.held(state="held", subject=run.run_id, limit=1)), None)
+    return run_step(
+        run,
+        state=ledger.retry_state(run.run_id),
+        held=held,
+        approval=waiting(ledger, held) if held else None,
+        blocker=_blocker(ledger, run),
+        now_ms=now_ms,
+    )
+
+
+def step_of_held(ledger: LedgerReader, held: QuarantineEntry, now_ms: int) -> NextStep | None:
+    """What a person does next about an entry in quarantine: the step of its run, where it has one."""
+    run = ledger.run(held.subject) if held.grain == "run" and held.state == "held" else None
+    if run is not None and run.status == "failed":
+        return step_of_run(ledger, run, now_ms)
+    return held_step(held, waiting(ledger, held))
+
+
+def waiting(ledger: LedgerReader, held: QuarantineEntry) -> Approval | None:
+    """The request for its release that waits for an approval."""
+    asked = ledger.approvals(state="requested", subject=held.held_id, limit=1)
+    return next(iter(asked), None)
+
+
+def _blocker(ledger: LedgerReader, run: Run) -> GateResult | None:
+    """The gate that refused its last attempt, if that is what ended it."""
+    if run.error_code not in _refusing():
+        return None
+    calls = ledger.invocations(run_id=run.run_id, limit=CALLS_MAX)  # the newest first
+    ended = next((call for call in calls if call.outcome in ("refused", "failed")), None)
+    return next(iter(refused(ended.gates)), None) if ended else None
+
+
+@cache
+def _refusing() -> frozenset[str]:
+    return frozenset(error.code for error in all_errors() if issubclass(error, Refused))

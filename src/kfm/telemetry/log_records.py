@@ -1,0 +1,123 @@
+"""Filters for log records: redaction of secrets, correlation with the run that is under way.
+
+kfm logs with the standard library, each module to the logger of its own name below `kfm`. It configures
+neither the root logger nor, outside of its commands, any output: `install` gives `kfm` a handler that writes
+nothing, and masks secrets before records reach the handlers of the application that uses kfm.
+"""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from kfm.model.redaction import MASK, Discretion, is_secret_name, redact
+from kfm.telemetry import correlation
+
+ROOT = "kfm"
+_NO_RECORD = logging.LogRecord("", 0, "", 0, "", None, None)
+STANDARD = frozenset({*vars(_NO_RECORD), "message", "asctime", "taskName"})  # all others are `extra`
+_TRACES = logging.Formatter()
+
+
+def extra_of(record: logging.LogRecord) -> dict[str, Any]:
+    """The fields that were given as `extra`, or added by a filter."""
+    return {name: value for name, value in vars(record).items() if name not in STANDARD}
+
+
+class RedactionFilter(logging.Filter):
+    """Masks secrets in whatever a record can show: message, arguments, extra fields, exception, stack.
+
+    Arguments and exception become text here: a handler that looks at the objects would show their secrets.
+    """
+
+    def __init__(self, clean: Callable[[str], str] = redact) -> None:
+        super().__init__()
+        self._clean = clean
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.msg = self._clean(_message(record))
+        record.args = None
+        if record.exc_info:
+            record.exc_text = record.exc_text or _TRACES.formatException(record.exc_info)
+            record.exc_info = None
+        if record.exc_text:
+            record.exc_text = self._clean(record.exc_text)
+        if record.stack_info:
+            record.stack_info = self._clean(record.stack_info)
+        for name, value in extra_of(record).items():
+            setattr(record, name, MASK if _is_hidden(name, value) else self._value(value))
+        return True
+
+    def _value(self, value: Any) -> Any:
+        if value is None or isinstance(value, bool | int | float):
+            return value
+        if isinstance(value, dict):
+            return {
+                self._clean(str(name)): MASK if _is_hidden(str(name), each) else self._value(each)
+                for name, each in value.items()
+            }
+        if isinstance(value, list | tuple | set | frozenset):
+            return [self._value(each) for each in value]
+        return self._clean(str(value))
+
+
+class CorrelationFilter(logging.Filter):
+    """Adds the ids of the run under way to a record, unless the record names its own."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        for name, value in correlation.current()._asdict().items():
+            if value is not None and getattr(record, name, None) is None:
+                setattr(record, name, value)
+        return True
+
+
+class LibraryHandler(logging.NullHandler):
+    """Writes nothing. Being the first that a record reaches, it masks secrets for all that come after it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._known: tuple[weakref.ref[Discretion], ...] = ()
+        self.addFilter(CorrelationFilter())
+        self.addFilter(RedactionFilter(self._clean))
+
+    def know(self, discretion: Discretion) -> None:
+        """The secrets of one configuration, as long as it is in use."""
+        alive = [each for each in self._known if each() is not None]
+        if not any(each() is discretion for each in alive):
+            self._known = (*alive, weakref.ref(discretion))
+
+    def handle(self, record: logging.LogRecord) -> bool:
+        return bool(self.filter(record))
+
+    def _clean(self, text: str) -> str:
+        for each in self._known:
+            discretion = each()
+            if discretion is not None:
+                text = discretion.hide(text)
+        return redact(text)
+
+
+LIBRARY = LibraryHandler()
+
+
+def install(discretion: Discretion | None = None) -> None:
+    """Where kfm is opened, before anything is logged. Again and again is the same as once."""
+    handlers = logging.getLogger(ROOT).handlers
+    if LIBRARY not in handlers:
+        handlers.insert(0, LIBRARY)  # before any that the application has added already
+    if discretion is not None:
+        LIBRARY.know(discretion)
+
+
+def _is_hidden(name: str, value: Any) -> bool:
+    return isinstance(value, str | bytes) and is_secret_name(name)
+
+
+def _message(record: logging.LogRecord) -> str:
+    """A record whose arguments do not fit is shown without them, rather than lost."""
+    try:
+        return record.getMessage()
+    except Exception:  # noqa: BLE001 - whatever an argument's `__str__` raises
+        return f"{record.msg} (its arguments do not fit)"

@@ -1,0 +1,2 @@
+def publish(context):
+    raise ValueError("the pipeline is broken")

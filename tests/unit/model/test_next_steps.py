@@ -1,0 +1,96 @@
+"""The next step follows from the facts, and from nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from kfm.model.gates import switch_gate
+from kfm.model.next_steps import held_step, run_step
+from kfm.model.quarantine import Approval, QuarantineEntry, RetryState
+from kfm.model.records import GateResult
+from tests.acceptance.cli.fakes import NOW_MS, RUN_ID, make_run, make_switch
+
+FAILED = make_run(status="failed", attempts=1, error_code="KFM600", start_time_ms=NOW_MS - 1000)
+SPENT = replace(FAILED, attempts=99)
+HELD = QuarantineEntry(
+    held_id="01a1e3d0-8e4c-7a07-ae85-1da94118b91a",
+    kind="quarantine",
+    grain="run",
+    subject=RUN_ID,
+    dataset_id="levels",
+    source_id="daily",
+    payload_hash=None,
+    source_ids=(),
+    code_sha="",
+    idempotency_key="sha256:1",
+    attempts=1,
+    error_classes=("work",),
+    error_code="KFM600",
+    error_message="no",
+    reason="non-retryable",
+    held_at_ms=NOW_MS,
+)
+ASKED = Approval(
+    request_id="01a1",
+    kind="release",
+    subject=HELD.held_id,
+    digest="sha256:2",
+    requested_by="ann",
+    requested_at_ms=NOW_MS,
+    rationale="repaired",
+)
+LAST_GRANT = RetryState(
+    run_id=RUN_ID,
+    attempt=99,
+    grants=99,
+    grant_attempts=99,
+    granted_at_ms=NOW_MS - 1000,
+    not_before_ms=None,
+    fate="quarantine",
+    error_class="work",
+    reason="attempts-spent",
+    updated_at_ms=NOW_MS,
+)
+THROWN = switch_gate([make_switch()], "levels", "hydrology", in_flight=False)
+OLD = GateResult(gate="switch", allowed=False, reason="Paused. Lift it with `kfm switch set running --all`.")
+
+
+@pytest.mark.req("CLI-1")
+@pytest.mark.parametrize(
+    ("facts", "code", "beginning"),
+    [
+        ({"run": replace(FAILED, status="running")}, "take-over", "kfm run --source daily --window "),
+        ({}, "retry", "kfm run --source daily --window "),
+        ({"held": HELD}, "correct", "kfm run --source daily --window "),
+        ({"held": HELD, "approval": ASKED}, "approve", "kfm approvals approve 01a1 --rationale TEXT"),
+        ({"held": replace(HELD, error_code="KFM302")}, "release", "kfm quarantine resume 01a1e3d0-8e4c "),
+        ({"run": SPENT}, "answer", "kfm run --source daily --window "),
+        ({"run": SPENT, "held": HELD}, "release", "kfm quarantine resume 01a1e3d0-8e4c "),
+        ({"run": SPENT, "state": LAST_GRANT}, "force", "kfm run --source daily --window "),
+        ({"blocker": THROWN}, "lift", "kfm switch set running --dataset levels --rationale TEXT"),
+        ({"blocker": OLD}, "retry", "kfm run --source daily --window "),  # its sentence is not read
+    ],
+)
+def test_the_step_of_a_run(facts: dict[str, Any], code: str, beginning: str) -> None:
+    """Each state has one step with its command."""
+    step = run_step(**{"run": FAILED, "now_ms": NOW_MS, **facts})
+    assert step is not None
+    assert step.code == code
+    assert step.command.startswith(beginning)
+    assert step.line == f"{step.sentence}: `{step.command}`."
+
+
+def test_what_is_done_needs_no_step() -> None:
+    """Neither does a run that succeeded, nor an entry that was released."""
+    assert run_step(make_run(), now_ms=NOW_MS) is None
+    assert held_step(replace(HELD, state="released")) is None
+
+
+def test_a_unit_comes_back_by_a_replay() -> None:
+    """It is not released."""
+    step = held_step(replace(HELD, grain="unit", subject="w-1"))
+    assert step is not None
+    assert (step.code, "kfm replay run --unit w-1" in step.command) == ("replay", True)

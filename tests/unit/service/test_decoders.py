@@ -1,0 +1,176 @@
+"""Types that threads decode are known to msgspec before there are threads."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any, get_args
+
+import msgspec
+import pytest
+
+import kfm
+from kfm import decoders
+from kfm.decoders import prepare_decoders
+from kfm.pipelines.workers import Threads
+from kfm.service.runner import Service, ServiceOptions
+from kfm.web.api.operation_table import request_bodies
+from kfm.web.console.sign_in import SignedIn
+
+SOURCE = Path(kfm.__file__).parent
+# Functions that decode a type which they are given; whoever calls them is looked at instead.
+GIVEN = {"converted", "shaped", "_converted"}
+# Types that are known only when it runs: what functions of a pipeline take; in `config` plain numbers and
+# texts; a plan or its choice for `kfm replay`, which has no threads by then.
+DYNAMIC = {
+    ("cli/replay_options.py", "kind"),
+    ("engine/working.py", "kind"),
+    ("wiring/decoders.py", "kind"),
+    ("config.py", "_TYPES[str(kind)]"),
+}
+# Decoded by commands that have no threads.
+ALONE = {"kfm.policy.fixtures"}
+
+
+def _decoded(tree: ast.Module) -> Iterator[ast.expr]:
+    """The types that a module decodes, as they are written there."""
+    inside = {
+        id(node)
+        for function in ast.walk(tree)
+        if isinstance(function, ast.FunctionDef) and function.name in GIVEN
+        for node in ast.walk(function)
+    }
+    for call in ast.walk(tree):
+        if not isinstance(call, ast.Call) or id(call) in inside:
+            continue
+        name = ast.unparse(call.func)
+        keywords = {each.arg: each.value for each in call.keywords}
+        if name in ("msgspec.convert", "msgspec.json.decode") and "type" in keywords:
+            yield keywords["type"]
+        elif name == "msgspec.convert" or (name == "shaped" and len(call.args) > 1):
+            yield call.args[1]
+        elif name.rpartition(".")[2] == "converted" and len(call.args) > 2:
+            yield call.args[2]
+        elif name == "msgspec.json.Decoder" and call.args:
+            yield call.args[0]
+
+
+def _structs(kind: Any) -> Iterator[type]:
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        yield kind
+    for inner in get_args(kind):
+        yield from _structs(inner)
+
+
+def test_every_type_that_is_decoded_is_prepared() -> None:
+    """Whatever record kfm decodes anywhere is among those that are prepared before threads start."""
+    prepared = prepare_decoders((*request_bodies(), SignedIn))
+    forgotten, seen = [], 0
+    for path in sorted(SOURCE.rglob("*.py")):
+        name = path.relative_to(SOURCE).as_posix()
+        module = "kfm." + name.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
+        for kind in _decoded(ast.parse(path.read_text())):
+            written = ast.unparse(kind)
+            if (name, written) in DYNAMIC or module in ALONE:
+                continue
+            known = eval(written, vars(import_module(module)))
+            seen += 1
+            forgotten += [f"{module}: {one.__name__}" for one in _structs(known) if one not in prepared]
+    assert seen > 40
+    assert forgotten == []
+
+
+def _nothing_started(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """For each thread that is started: whether decoders were prepared by then."""
+    monkeypatch.setattr(decoders, "_prepared", set())
+    started: list[bool] = []
+    monkeypatch.setattr(threading.Thread, "start", lambda _self: started.append(bool(decoders._prepared)))
+    return started
+
+
+def test_a_service_prepares_decoders_before_its_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No thread of `kfm serve` starts before the decoders are made."""
+    started = _nothing_started(monkeypatch)
+
+    class Serve:
+        runners = 2
+
+    class Settings:
+        serve = Serve
+
+    class Loaded:
+        settings = Settings
+
+    loaded: Any = Loaded
+    Service(loaded, (), ServiceOptions(schedules=False, worker=False), lambda _line: None).start()
+    assert started
+    assert all(started)
+
+
+def test_threads_of_a_pipeline_prepare_decoders_first() -> None:
+    """The pool of a pipeline's threads is made after what it was told to prepare."""
+    order: list[str] = []
+    bench: Any = None
+    with Threads(bench, 2, lambda: order.append("prepared")) as workers:
+        order.append("entered" if not workers.busy else "busy")
+    assert order == ["prepared", "entered"]
+
+
+@pytest.mark.parametrize(
+    ("module", "function"),
+    [
+        ("kfm.nodd.worker_process", "run_worker"),
+        ("kfm.pipelines.run_state", "settle"),
+        ("kfm.pipelines.project", "Threads"),
+        ("kfm.cli.serve", "serve"),
+        ("kfm.cli.catalogue", "serve"),
+    ],
+)
+def test_whatever_starts_threads_prepares_decoders(module: str, function: str) -> None:
+    """Each way into work with threads calls the one step that prepares decoders, before any thread."""
+    source = Path(str(import_module(module).__file__)).read_text()
+    if function == "Threads":
+        assert source.count("Threads(bench, jobs)") == 0
+        assert source.count("Threads(bench, jobs, prepare_decoders)") == 2
+        return
+    tree = ast.parse(source)
+    body = next(each for each in tree.body if isinstance(each, ast.FunctionDef) and each.name == function)
+    calls = [
+        (each.lineno, ast.unparse(each.func))
+        for each in ast.walk(body)
+        if isinstance(each, ast.Call)
+        and ast.unparse(each.func).rpartition(".")[2]
+        in ("prepare_decoders", "start", "run", "_run", "Web", "open_place")
+    ]
+    assert min(calls)[1] == "prepare_decoders"
+
+
+def test_records_of_nodes_are_prepared_by_the_thread_that_hands_out_work() -> None:
+    """A function's record types are decoded for the first time outside its thread."""
+    script = """
+import sys, threading, msgspec
+from kfm.pipelines import workers as working
+
+class Given(msgspec.Struct):
+    number: int
+
+def node(given: Given) -> int: return given.number
+
+made = []
+real = msgspec.json.Decoder
+class Counted:
+    def __new__(cls, kind): made.append((kind.__name__, threading.current_thread().name)); return real(kind)
+working.msgspec.json.Decoder = Counted
+spec = type("Spec", (), {"function": staticmethod(node)})
+job = type("Job", (), {"spec": spec})
+working.perform = lambda job, bench, cancelled: None
+with working.Threads(None, 2) as threads:
+    threads.start(job); threads.start(job)
+assert made == [("Given", "MainThread")], made
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
