@@ -18,7 +18,7 @@ import { LocalObjects, ScratchObjects, watched } from "../objects/objects.mjs";
 import { CedarPolicies } from "../policy/cedar.mjs";
 import { GithubActions } from "../publisher/github_actions.mjs";
 import { LocalTree } from "../publisher/local.mjs";
-import { Noop } from "../publisher/noop.mjs";
+import { Noop } from "../publisher/noop_target.mjs";
 import { PLAN_BYTES_MAX, readPlan } from "../publisher/plan.mjs";
 import { discreet, lazyHttp, syncOf } from "../sources/composed.mjs";
 import { FilesSource } from "../sources/files.mjs";

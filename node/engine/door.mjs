@@ -5,7 +5,7 @@ import { overridden, refusal } from "../core/gates.mjs";
 import { granted, isSpent, mayBeGranted, standing } from "../core/grants.mjs";
 import { rfc3339 } from "../core/times.mjs";
 import { namesItself, triggerDocument, triggerKey, workDocument } from "../idempotency/keygen.mjs";
-import { circumstances } from "../store/evidence.mjs";
+import { circumstances } from "../core/evidence.mjs";
 import { again, forced, newRun } from "./subject.mjs";
 
 /** @typedef {import("./subject.mjs").Subject} Subject */

@@ -1,33 +1,10 @@
 /** Bring what was found into the object store: bounded, verified, resumable. */
 
 import { ChecksumMismatch, LimitExceeded, UpstreamUnavailable } from "../core/errors.mjs";
+import { StallDetector } from "./stall_detector.mjs";
 
 /** @typedef {import("../types.js").Found} Found */
 /** @typedef {import("../types.js").Fetched} Fetched */
-
-const SLOWEST_BYTES_PER_SECOND = 1024;
-
-/** A body that trickles would hold a run for ever: each span of the timeout must bring something. */
-export class Pace {
-  /** @param {() => number} monotonicMs @param {number} timeoutMs */
-  constructor(monotonicMs, timeoutMs) {
-    this.monotonicMs = monotonicMs;
-    this.timeoutMs = timeoutMs;
-    this.sinceMs = monotonicMs();
-    this.bytes = 0;
-  }
-
-  /** @param {number} amount */
-  keepsUp(amount) {
-    this.bytes += amount;
-    const passed = this.monotonicMs() - this.sinceMs;
-    if (passed < this.timeoutMs) return true;
-    const enough = this.bytes * 1000 >= SLOWEST_BYTES_PER_SECOND * passed;
-    this.sinceMs += passed;
-    this.bytes = 0;
-    return enough;
-  }
-}
 
 /** Everything that was found, staged, in the same order. @param {any} kernel @param {any} source @param {Found[]} found @param {any} objects @param {any} nodes @param {() => void} check @param {(retrying: any) => void} onRetry @returns {Promise<Fetched[]>} */
 export async function fetchAll(kernel, source, found, objects, nodes, check, onRetry) {
@@ -107,7 +84,7 @@ class Fetch {
   /** @param {any} download @param {number} timeoutMs */
   async #copy(download, timeoutMs) {
     let size = download.offset;
-    const pace = new Pace(() => this.kernel.clock.monotonicMs(), timeoutMs);
+    const pace = new StallDetector(() => this.kernel.clock.monotonicMs(), timeoutMs);
     for await (const chunk of download.chunks) {
       this.check();
       size += chunk.length;

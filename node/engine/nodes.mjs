@@ -4,7 +4,7 @@ import { energyOf } from "../core/energy.mjs";
 import { KfmError, LostLease } from "../core/errors.mjs";
 import { classifyCall } from "../core/grants.mjs";
 import { attemptId, nodeAttemptId } from "../idempotency/keygen.mjs";
-import { circumstances, newAttempt } from "../store/evidence.mjs";
+import { circumstances, newAttempt } from "../core/evidence.mjs";
 
 /** @typedef {import("../types.js").Run} Run */
 

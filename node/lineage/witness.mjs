@@ -6,7 +6,7 @@ import { within } from "../core/redact.mjs";
 import { requireValid } from "../core/schemas.mjs";
 import { whole } from "../core/wording.mjs";
 import { attemptId, turnedAwayId, uuid5 } from "../idempotency/keygen.mjs";
-import { circumstances } from "../store/evidence.mjs";
+import { circumstances } from "../core/evidence.mjs";
 import { Facets, NAMED_MAX, instant } from "./facets.mjs";
 import { below, datasetName, sourceUri } from "./naming.mjs";
 

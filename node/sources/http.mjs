@@ -7,8 +7,8 @@ import { ChecksumMismatch, LimitExceeded, UpstreamUnavailable } from "../core/er
 import { parseHttpDate } from "../core/http_dates.mjs";
 import { splitUrl, unquote } from "../core/urls.mjs";
 import { repr, rpartition } from "../core/wording.mjs";
-import { shielded, shieldedDownload } from "../engine/circuits.mjs";
-import { Pace } from "../engine/fetch.mjs";
+import { shielded, shieldedDownload } from "../engine/circuit_guard.mjs";
+import { StallDetector } from "../engine/stall_detector.mjs";
 import { Reader, Writer } from "../objects/files.mjs";
 import { namelessFile } from "../objects/objects.mjs";
 import { Address } from "./address.mjs";
@@ -177,7 +177,7 @@ export class HttpSource {
   async *#body(response, url) {
     const shown = this.address.shown(url);
     const encoding = encodingOf(response);
-    const raw = whole(response, shown, new Pace(() => this.kernel.clock.monotonicMs(), this.limits.call_timeout_ms));
+    const raw = whole(response, shown, new StallDetector(() => this.kernel.clock.monotonicMs(), this.limits.call_timeout_ms));
     if (encoding === "identity") return yield* raw;
     if (!["gzip", "x-gzip", "deflate"].includes(encoding)) throw new UpstreamUnavailable(`The answer is encoded as ${repr(encoding.slice(0, 40))}.`, { transient: false });
     const inflating = encoding === "deflate" ? createInflate() : createGunzip();
@@ -225,7 +225,7 @@ export class HttpSource {
 /** @param {Response} response */
 const encodingOf = (response) => (response.headers["content-encoding"] ?? "").trim().toLowerCase() || "identity";
 
-/** The raw bytes; an error where fewer or more came than were announced, or where they trickle. @param {Response} response @param {string} shown @param {Pace} pace @returns {AsyncGenerator<Buffer>} */
+/** The raw bytes; an error where fewer or more came than were announced, or where they trickle. @param {Response} response @param {string} shown @param {StallDetector} pace @returns {AsyncGenerator<Buffer>} */
 async function* whole(response, shown, pace) {
   const announced = response.headers["content-length"] ?? "";
   const broken = (/** @type {number} */ got) => new UpstreamUnavailable(`${shown} announced ${announced} bytes and sent ${got}.`, { transient: true, cause: "truncated" });

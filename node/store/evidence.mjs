@@ -1,24 +1,12 @@
 /** Attempts and the events about them, written in the transaction that they report. */
 
+import { circumstances, newAttempt } from "../core/evidence.mjs";
 import { attemptId } from "../idempotency/keygen.mjs";
 import { Watch } from "./incidents.mjs";
 import * as rows from "./rows.mjs";
 
 /** @typedef {import("./sqlite.mjs").Session} Session */
 /** @typedef {import("../types.js").Run} Run */
-
-/** @param {any} more */
-export function circumstances(more = {}) {
-  return { invocation: null, gates: [], policies: null, key_documents: {}, inputs: [], outputs: [], version_id: null, report: null, columns: [], code: null, ...more };
-}
-
-/** @param {any} more */
-export function newAttempt(more) {
-  return {
-    delay_ms: 0, ended_at_ms: null, ending: null, outcome: null, error_code: null, error_class: null, error_message: null,
-    retryable: null, inputs_hash: null, validation: null, code_sha: null, energy: null, ...more,
-  };
-}
 
 export class Journal {
   /** @param {any} witness @param {any} herald */

@@ -8,7 +8,7 @@ import { after, test } from "node:test";
 import { Herald } from "../core/incidents.mjs";
 import { describe, newRun } from "../engine/subject.mjs";
 import { Ledger } from "../idempotency/ledger.mjs";
-import { circumstances } from "../store/evidence.mjs";
+import { circumstances } from "../core/evidence.mjs";
 import { migrate } from "../store/migrations.mjs";
 import { SqliteReader } from "../store/reader.mjs";
 import { SqliteDatabase } from "../store/sqlite.mjs";
