@@ -1,8 +1,8 @@
 /** From arguments to an exit code: run the command, say what went wrong. */
 
 import { writeSync } from "node:fs";
-import { Cancelled, UsageError } from "../core/errors.mjs";
-import { remember } from "../engine/scope.mjs";
+import { remember } from "../config/scope.mjs";
+import { Cancelled, UsageError } from "../model/errors.mjs";
 import { parse, wantedFormat } from "./arguments.mjs";
 import { errorLines } from "./results.mjs";
 import { annotate, asError, run } from "./run.mjs";

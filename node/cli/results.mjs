@@ -1,11 +1,11 @@
 /** How the results of `run` are told: lines for people, documents for programs. */
 
 import { join, relative } from "node:path";
-import { codeOf } from "../core/errors.mjs";
-import { FIRST_CHECK, checkText } from "../core/gates.mjs";
-import { contract } from "../core/contracts.mjs";
-import { duration, instant, oneLine, shortId, span } from "../core/wording.mjs";
-import { isUnchanged, planLines } from "../publisher/plan.mjs";
+import { contract } from "../model/contracts.mjs";
+import { codeOf } from "../model/errors.mjs";
+import { FIRST_CHECK, checkText } from "../model/gates.mjs";
+import { duration, instant, oneLine, shortId, span } from "../model/wording.mjs";
+import { isUnchanged, planLines } from "../runs/plan.mjs";
 
 const CHECKS_SHOWN_MAX = 10;
 const COLOURS = /** @type {Record<string, number>} */ ({ published: 32, unchanged: 32, planned: 36, blocked: 33, busy: 33, failed: 31 });
@@ -33,7 +33,7 @@ const isPutOff = (error) => error.code === codeOf("CircuitOpen");
 
 /** Result lines of one call. They are printed one by one, and still stand in columns. */
 export class Lineup {
-  /** @param {import("../config/load.mjs").Loaded} loaded @param {string[]} sourceIds */
+  /** @param {import("../config/loader.mjs").Loaded} loaded @param {string[]} sourceIds */
   constructor(loaded, sourceIds) {
     const datasets = sourceIds.map((id) => loaded.source(id).dataset);
     this.names = new Map(sourceIds.map((id, at) => [id, datasets.filter((one) => one === datasets[at]).length > 1 ? `${datasets[at]} from ${id}` : datasets[at]]));
@@ -146,7 +146,7 @@ export function reportDocument(report) {
   };
 }
 
-/** @param {import("../publisher/plan.mjs").Plan} plan */
+/** @param {import("../runs/plan.mjs").Plan} plan */
 function planDocument(plan) {
   const { digest, base_sequence, version_id, fingerprint, made_at, tally } = plan.header;
   return { digest, base_version: base_sequence, version_id, fingerprint, made_at, unchanged: isUnchanged(plan), tally, changes: plan.changes };

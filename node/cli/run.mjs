@@ -1,17 +1,16 @@
 /** `run`: bring sources up to date, and tell what became of each. */
 
 import { appendFileSync } from "node:fs";
-import { github, load } from "../config/load.mjs";
-import { BackendUnavailable, Cancelled, KfmError, RationaleRequired, UsageError, WindowError } from "../core/errors.mjs";
-import { isSystemError, strerror } from "../core/system_errors.mjs";
-import { rfc3339 } from "../core/times.mjs";
-import { resolveWindow } from "../core/windows.mjs";
-import { counted, moment, readableSize, oneLine } from "../core/wording.mjs";
+import { github, load } from "../config/loader.mjs";
+import { requireInScope } from "../config/scope.mjs";
 import { nearest } from "../config/shape.mjs";
-import { requireInScope } from "../engine/scope.mjs";
+import { BackendUnavailable, Cancelled, KfmError, RationaleRequired, UsageError, WindowError, isSystemError, strerror } from "../model/errors.mjs";
+import { rfc3339 } from "../model/times.mjs";
+import { resolveWindow } from "../model/windows.mjs";
+import { counted, moment, readableSize, oneLine } from "../model/wording.mjs";
 import { Lineup, colouredPlan, exitCode, remarks, reportDocument, worst } from "./results.mjs";
 
-/** @typedef {import("../config/load.mjs").Loaded} Loaded */
+/** @typedef {import("../config/loader.mjs").Loaded} Loaded */
 
 /** One line when a phase is over: logs stay readable, however many objects there are. @param {(line: string) => void} say */
 export function phases(say) {
@@ -41,7 +40,7 @@ export async function run(options, around) {
   const loaded = await load(options.config, overrides(options.overrides), around.environ);
   const clean = (/** @type {string} */ text) => loaded.hide(text);
   const say = (/** @type {string} */ line) => note(clean(line));
-  const { App } = await import("../engine/app.mjs");
+  const { App } = await import("../app.mjs");
   const named = options.sources.filter((/** @type {string} */ id) => loaded.source(id));
   requireInScope(loaded, options.sources.length ? named : loaded.settings.sources.map((/** @type {any} */ one) => one.id));
   const progress = output === "text" || options.verbose ? phases(say) : undefined;
@@ -237,5 +236,3 @@ function summarise(reports, around) {
     append(job.output, `changed=${reports.some((report) => report.word === "published")}\nrun_ids=${ids}\n`);
   }
 }
-
-

@@ -1,15 +1,15 @@
 /** What a well-shaped configuration must also be: its names agree and its values make sense. */
 
 import { dirname, join, normalize, resolve } from "node:path";
-import { ConfigError, WindowError } from "../core/errors.mjs";
-import { freezeSpanMs } from "../core/gates.mjs";
-import { ownPlaces, takesIn } from "../core/own_output.mjs";
-import { PROVIDER_CHARS_MAX, isProviderName } from "../core/providers.mjs";
-import { PATH_FIELDS, PLACE_FIELDS, templateProblem } from "../core/templates.mjs";
-import { splitUrl } from "../core/urls.mjs";
-import { resolveWindow } from "../core/windows.mjs";
-import { head, rpartition, sortedByPoints } from "../core/wording.mjs";
-import { zoneExists, zoneNames } from "../core/zones.mjs";
+import { PROVIDER_CHARS_MAX, isProviderName } from "../model/breaker.mjs";
+import { ConfigError, WindowError } from "../model/errors.mjs";
+import { freezeSpanMs } from "../model/gates.mjs";
+import { PATH_FIELDS, PLACE_FIELDS, templateProblem } from "../model/templates.mjs";
+import { zoneExists, zoneNames } from "../model/times.mjs";
+import { splitUrl } from "../model/urls.mjs";
+import { resolveWindow } from "../model/windows.mjs";
+import { head, rpartition, sortedByPoints } from "../model/wording.mjs";
+import { ownPlaces, takesIn } from "./overlap_check.mjs";
 import { WAY_OUT, inlineSecrets, isReference } from "./secrets.mjs";
 import { gathered, nearest } from "./shape.mjs";
 

@@ -1,8 +1,8 @@
 /** A configuration file as plain values that remember their lines: JSON, or YAML 1.2. */
 
-import { ConfigError } from "../core/errors.mjs";
-import { Float, JsonProblem, Reader } from "../core/json.mjs";
-import { head, thousands } from "../core/wording.mjs";
+import { ConfigError } from "../model/errors.mjs";
+import { Float, JsonProblem, Reader } from "../model/json.mjs";
+import { head, thousands } from "../model/wording.mjs";
 
 const VALUES_MAX = 100_000;
 const DEPTH_MAX = 64;

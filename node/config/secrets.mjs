@@ -1,11 +1,10 @@
 /** Secrets: where a configuration refers to them, what they stand for, and those that were written into it. */
 
 import { existsSync, readFileSync } from "node:fs";
-import { SecretNotFound } from "../core/errors.mjs";
-import { isSecretName } from "../core/secret_names.mjs";
-import { splitUrl, unquotePlus } from "../core/urls.mjs";
-import { partition, rpartition } from "../core/wording.mjs";
-import { why } from "../core/system_errors.mjs";
+import { SecretNotFound, why } from "../model/errors.mjs";
+import { isSecretName } from "../model/redaction.mjs";
+import { splitUrl, unquotePlus } from "../model/urls.mjs";
+import { partition, rpartition } from "../model/wording.mjs";
 
 export const WAY_OUT = "write `env:NAME` or `file:PATH` and keep the secret there";
 const SECRET_BYTES_MAX = 64 * 1024;

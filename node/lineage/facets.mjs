@@ -1,10 +1,10 @@
 /** The facets of an event: small documents that say which schema they follow. */
 
-import { contract } from "../core/contracts.mjs";
-import { redact, redactUrl } from "../core/redact.mjs";
-import { MS_MAX, MS_MIN, rfc3339 } from "../core/times.mjs";
-import { quote } from "../core/urls.mjs";
-import { head, length, partition, rpartition, withoutPrefix } from "../core/wording.mjs";
+import { contract } from "../model/contracts.mjs";
+import { redact, redactUrl } from "../model/redaction.mjs";
+import { MS_MAX, MS_MIN, rfc3339 } from "../model/times.mjs";
+import { quote } from "../model/urls.mjs";
+import { head, length, partition, rpartition, withoutPrefix } from "../model/wording.mjs";
 
 /** @typedef {Record<string, any>} Facet */
 

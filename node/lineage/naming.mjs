@@ -1,9 +1,9 @@
 /** What a dataset is called in lineage: the names that OpenLineage's readers already use. */
 
-import { sha256Hex } from "../core/canonical.mjs";
-import { redact } from "../core/redact.mjs";
-import { quote, splitUrl, unquote } from "../core/urls.mjs";
-import { head, length, partition, rpartition } from "../core/wording.mjs";
+import { sha256Hex } from "../model/canonical.mjs";
+import { redact } from "../model/redaction.mjs";
+import { quote, splitUrl, unquote } from "../model/urls.mjs";
+import { head, length, partition, rpartition } from "../model/wording.mjs";
 
 /** @typedef {[string, string]} Name namespace, name */
 

@@ -2,8 +2,8 @@
 
 import * as fs from "node:fs";
 import { dirname, resolve } from "node:path";
-import { isCode } from "../core/system_errors.mjs";
-import { byPoints } from "../core/wording.mjs";
+import { isCode } from "../model/errors.mjs";
+import { byPoints } from "../model/wording.mjs";
 
 const FILE_MODE = 0o644;
 const FOLDER_MODE = 0o755;

@@ -4,9 +4,8 @@ import { createHash } from "node:crypto";
 import * as fs from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { SecretInData, StoreCorrupt } from "../core/errors.mjs";
-import { Redactor, partsOf } from "../core/spellings.mjs";
-import { isCode, isSystemError } from "../core/system_errors.mjs";
+import { SecretInData, StoreCorrupt, isCode, isSystemError } from "../model/errors.mjs";
+import { Redactor, partsOf } from "../model/redaction.mjs";
 import * as files from "./files.mjs";
 
 const CHUNK_BYTES = 1024 * 1024;

@@ -1,15 +1,14 @@
 /** The policy engine: Cedar, on the shipped policies and those of the configuration. */
 
 import { createHash } from "node:crypto";
-import { createRequire } from "node:module";
 import * as fs from "node:fs";
+import { createRequire } from "node:module";
 import { isAbsolute, join } from "node:path";
-import { contract, contractNames, contractText } from "../core/contracts.mjs";
-import { PolicyError } from "../core/errors.mjs";
-import { HALTING_GATES, gateResult } from "../core/gates.mjs";
-import { closest } from "../core/matching.mjs";
-import { strerror } from "../core/system_errors.mjs";
-import { repr, sortedByPoints, words } from "../core/wording.mjs";
+import { contract, contractNames, contractText } from "../model/contracts.mjs";
+import { PolicyError, strerror } from "../model/errors.mjs";
+import { HALTING_GATES, gateResult } from "../model/gates.mjs";
+import { closest } from "../model/patterns.mjs";
+import { repr, sortedByPoints, words } from "../model/wording.mjs";
 
 /** @typedef {import("../types.js").GateResult} GateResult */
 /** @typedef {{id: string, gate: string, message: string, lift: string, text: string}} Policy */

@@ -2,12 +2,11 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { signKfm } from "../core/signatures.mjs";
+import { signKfm } from "../model/webhook_signatures.mjs";
+import { validate } from "../model/webhooks.mjs";
 import { ScratchObjects } from "../objects/objects.mjs";
-import { outputs, summary } from "../publisher/github_actions.mjs";
-import { NoopPublisher } from "../publisher/noop.mjs";
-import { Trace } from "../publisher/trace.mjs";
-import { validate } from "../scheduler/webhook_validator.mjs";
+import { NoopPublisher, Trace } from "../publish/publisher.mjs";
+import { outputs, summary } from "../publish/targets/github_actions.mjs";
 
 const limits = { objects_per_run_max: 2, object_bytes_max: 10, run_bytes_max: 15 };
 const RUN = "00000000-0000-8000-8000-000000000000";

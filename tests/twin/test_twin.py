@@ -259,7 +259,7 @@ def test_both_validators_answer_alike(node: str) -> None:
         (cases[0][0], b"x" * (1024 * 1024 + 1)),
     ]
     given = "\n".join(json.dumps([headers, body.hex(), ["other", secret], now_ms]) for headers, body in cases)
-    command = [node, str(TWIN / "testing" / "validating.mjs")]
+    command = [node, str(TWIN / "testing" / "webhook_answers.mjs")]
     done = subprocess.run(command, input=given, capture_output=True, text=True, check=True)
     mine = [validate(headers, body, ["other", secret], now_ms) for headers, body in cases]
     assert json.loads(done.stdout) == [[one.ok, one.status, one.reason, one.secret_index] for one in mine]
@@ -290,7 +290,7 @@ def test_a_large_source_is_streamed(node: str, tmp_path: Path) -> None:
     project(tmp_path)
     with (tmp_path / "in" / "large.bin").open("wb") as file:
         file.truncate(192 * 1024 * 1024)
-    command = [node, str(TWIN / "testing" / "measuring.mjs"), "run", "--window", "2026-01-01/P1D"]
+    command = [node, str(TWIN / "testing" / "peak_memory.mjs"), "run", "--window", "2026-01-01/P1D"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (tmp_path / "pub" / "d1" / "current").exists(), done.stderr
     assert int(done.stderr.strip().splitlines()[-1]) * 1024 < MEMORY_MAX_BYTES
@@ -298,7 +298,7 @@ def test_a_large_source_is_streamed(node: str, tmp_path: Path) -> None:
 
 def test_either_knows_when_the_other_is_dead(node: str, tmp_path: Path) -> None:
     """A worker's sign of life is seen by both languages, and so is its death, at once."""
-    module = TWIN / "engine" / "system.mjs"
+    module = TWIN / "system.mjs"
     asking = f"import {{ FlockLiveness }} from '{module}'; const all = new FlockLiveness('{tmp_path}');"
     mine = FlockLiveness(str(tmp_path))
     script = f"{asking} all.claim('from-node'); console.log(all.isDead('from-python'));"

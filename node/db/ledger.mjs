@@ -1,0 +1,347 @@
+/**
+ * The idempotency ledger: the file that Python's runners use, with the same statements in the same transactions.
+ *
+ * Each method that changes something is one transaction; its answer says whether it landed.
+ */
+
+import { closedBreaker } from "../model/breaker.mjs";
+import { checkTransition } from "../model/states.mjs";
+import * as governance from "./governance.mjs";
+import * as leases from "./leases.mjs";
+import { Journal } from "./outbox.mjs";
+import * as rows from "./rows.mjs";
+
+/** @typedef {import("../types.js").Run} Run */
+/** @typedef {import("./sqlite.mjs").Session} Session */
+
+/** Questions to the ledger. Nothing here writes. */
+export class LedgerReader {
+  /** @param {any} database */
+  constructor(database) {
+    this.database = database;
+    /** @type {Session} */
+    this.session = database.session;
+  }
+
+  /** @template T @param {string} name @param {Record<string, any>} parameters @param {(row: any[]) => T} from @returns {T | null} */
+  #one(name, parameters, from) {
+    const row = this.session.one(name, parameters);
+    return row ? from(row) : null;
+  }
+
+  /** @param {string} work_base */
+  latestRun(work_base) {
+    return this.#one("runs.latest_of_work", { work_base }, rows.runFrom);
+  }
+
+  /** @param {import("../types.js").Work} work */
+  latestSuccess(work) {
+    const { source_id, window, partition } = work;
+    return this.#one("runs.latest_success", { source_id, window_start_ms: window.start_ms, window_end_ms: window.end_ms, partition_key: partition ?? "" }, rows.runFrom);
+  }
+
+  /** @param {string} work_base @param {string} correction */
+  runOfCorrection(work_base, correction) {
+    return this.#one("runs.of_correction", { work_base, correction }, rows.runFrom);
+  }
+
+  /** @param {string} run_id */
+  run(run_id) {
+    return this.#one("runs.by_id", { run_id }, rows.runFrom);
+  }
+
+  /** @param {string} dataset_id @returns {import("../types.js").Head} */
+  head(dataset_id) {
+    return this.#one("promotions.head_with_manifest", { dataset_id }, (row) => [rows.promotionFrom(row.slice(0, -1)), rows.valueOf(row.at(-1))]);
+  }
+
+  heads() {
+    return this.session.all("promotions.heads").map(rows.promotionFrom);
+  }
+
+  /** @param {string} dataset_id @param {number} sequence */
+  promotion(dataset_id, sequence) {
+    return this.#one("promotions.at", { dataset_id, sequence }, rows.promotionFrom);
+  }
+
+  /** @param {string} scope */
+  lock(scope) {
+    return this.#one("locks.get", { scope }, rows.lockFrom);
+  }
+
+  locks() {
+    return this.session.all("locks.list").map(rows.lockFrom);
+  }
+
+  switches() {
+    return this.session.all("switches.list").map(rows.switchFrom);
+  }
+
+  policyEpoch() {
+    return Number(/** @type {any[]} */ (this.session.one("policy.epoch"))[0]);
+  }
+
+  /** @param {string} work_base */
+  forces(work_base) {
+    return Number(/** @type {any[]} */ (this.session.one("runs.forces", { work_base }))[0]);
+  }
+
+  /** @param {string} kind @param {string} subject */
+  newestEntry(kind, subject) {
+    return this.#one("governance.list", { kind, subject, row_limit: 1 }, rows.entryFrom);
+  }
+
+  /** What each target shows, by dataset and target. @returns {Map<string, number>} */
+  projected() {
+    return new Map(this.session.all("projections.list").map(([dataset, target, sequence]) => [`${dataset}\n${target}`, sequence]));
+  }
+
+  /** @param {string} run_id */
+  attempts(run_id) {
+    return this.session.all("attempts.of_run", { run_id }).map(rows.attemptFrom);
+  }
+
+  /** @param {string} bundle_id */
+  hasPolicies(bundle_id) {
+    return this.session.one("policies.get", { bundle_id }) !== null;
+  }
+
+  /** @param {string} run_id */
+  retryState(run_id) {
+    return this.#one("retry_states.get", { run_id }, rows.retryStateFrom);
+  }
+
+  /** @param {string} dataset_id */
+  halted(dataset_id) {
+    return this.#one("held.halted", { dataset_id }, rows.heldFrom);
+  }
+
+  /** Approved wishes about one piece of work. @param {string} subject */
+  approvals(subject) {
+    return this.session.all("approvals.list", { state: "approved", subject, row_limit: 1000 }).map(rows.approvalFrom);
+  }
+
+  /** @param {string} provider */
+  breaker(provider) {
+    return this.#one("breakers.get", { provider: rows.storable(provider) }, rows.breakerFrom) ?? closedBreaker(provider);
+  }
+
+  /** @param {string} name @returns {string | null} */
+  mark(name) {
+    return this.#one("marks.get", { name }, (row) => row[0]);
+  }
+
+  nowMs() {
+    return this.session.nowMs();
+  }
+
+  close() {
+    this.database.close();
+  }
+}
+
+/** Roll back, and answer this. */
+class Undo extends Error {
+  /** @param {any} answer */
+  constructor(answer) {
+    super(answer.answer);
+    this.answer = answer;
+  }
+}
+
+/** Changes to the ledger. */
+export class Ledger extends LedgerReader {
+  /** @param {import("./sqlite.mjs").SqliteDatabase} database @param {any} witness @param {any} herald */
+  constructor(database, witness, herald) {
+    super(database);
+    this.journal = new Journal(witness, herald);
+  }
+
+  /** Key, gate decision and lock, together or not at all. @param {any} request @param {leases.Dead} dead @returns {{answer: string, run?: Run | null, lock?: import("../types.js").Lock}} */
+  admit(request, dead) {
+    return this.database.write((/** @type {Session} */ session) => this.#admit(session, request, dead));
+  }
+
+  /** @param {Session} session @param {any} request @param {leases.Dead} dead */
+  #admit(session, request, dead) {
+    const nowMs = session.nowMs();
+    const collecting = rows.lockFrom(/** @type {any[]} */ (session.one("locks.get_for_share", { scope: leases.COLLECTOR })));
+    const lock = leases.lockForUpdate(session, request.scope);
+    if (governance.heldEpoch(session) !== request.policy_epoch) return { answer: "epoch-moved" };
+    for (const held of [lock, collecting]) if (held.holder !== null && !leases.isGone(held, nowMs, dead)) return { answer: "locked", lock: held };
+    if (collecting.holder !== null) leases.free(session, collecting, nowMs);
+    if (!isUsable(session, request.approval, nowMs)) return { answer: "moved" };
+    // Above the run's own fence, too: its scope may have been another one last time.
+    const fence = Math.max(lock.fence, request.seen?.fence ?? 0) + 1;
+    const stored = storeRun(session, { ...request.run, fence }, request.seen);
+    if (stored === null) return { answer: "moved" };
+    if (lock.holder !== null) leases.evict(session, lock, nowMs, this.journal);
+    leases.take(session, lock, fence, request.worker_id, request.run.run_id, nowMs, nowMs + request.lease_ms);
+    session.all("invocations.insert", rows.invocationParameters(request.invocation));
+    if (request.seen) this.journal.abandon(session, stored.run_id, leases.LEASE_EXPIRED, leases.GONE, nowMs);
+    this.journal.admitted(session, request, stored, nowMs);
+    if (request.grant) session.all("retry_states.put", request.grant);
+    if (request.approval) session.one("approvals.use", { request_id: request.approval[0], used_by: stored.run_id, used_attempt: stored.attempts, used_at_ms: nowMs });
+    governance.append(session, request.entries);
+    return { answer: "admitted", run: stored };
+  }
+
+  /** A call that started nothing: a no-op, a refusal, a busy answer. @param {import("../types.js").Invocation} invocation @param {any[]} [entries] @param {any} [known] */
+  recordInvocation(invocation, entries = [], known = null) {
+    this.database.write((/** @type {Session} */ session) => {
+      session.all("invocations.insert", rows.invocationParameters(invocation));
+      if (known) this.journal.turnedAway(session, invocation, known, session.nowMs());
+      governance.append(session, entries);
+    });
+  }
+
+  /** The policy epoch if the lease still is ours, else null. @param {string} scope @param {number} fence @param {number} leaseMs @returns {number | null} */
+  renew(scope, fence, leaseMs) {
+    return this.database.write((/** @type {Session} */ session) => {
+      if (session.one("locks.renew", { scope, fence, lease_until_ms: session.nowMs() + leaseMs }) === null) return null;
+      return Number(/** @type {any[]} */ (session.one("policy.epoch"))[0]);
+    });
+  }
+
+  /** @param {any} request @returns {boolean} */
+  step(request) {
+    return this.database.write((/** @type {Session} */ session) => this.journal.step(session, request));
+  }
+
+  /** The version, the pointer, the run's success and the lock's release in one transaction. @param {any} request @returns {{answer: string, sequence: number}} */
+  promote(request) {
+    try {
+      return this.database.write((/** @type {Session} */ session) => this.#promote(session, request));
+    } catch (error) {
+      if (error instanceof Undo) return error.answer;
+      throw error;
+    }
+  }
+
+  /** @param {Session} session @param {any} request */
+  #promote(session, request) {
+    const { run_id, dataset_id, scope, fence, version_id } = request;
+    const row = session.one("locks.get_for_update", { scope });
+    const lock = row ? rows.lockFrom(row) : null;
+    if (!(lock && lock.fence === fence && lock.holder?.run_id === run_id)) return { answer: "lost", sequence: 0 };
+    if (governance.heldEpoch(session) !== request.policy_epoch) return { answer: "epoch-moved", sequence: 0 };
+    const head = session.one("promotions.head", { dataset_id });
+    let sequence = head ? rows.promotionFrom(head).sequence : 0;
+    if (sequence !== request.base_sequence) return { answer: "head-moved", sequence };
+    const nowMs = session.nowMs();
+    const succeeded = session.one("runs.succeed", { run_id, fence, end_time_ms: nowMs, fingerprint: request.fingerprint, version_id });
+    if (succeeded === null) return { answer: "lost", sequence: 0 }; // taken over under another scope
+    if (request.manifest) {
+      sequence += 1;
+      session.all("versions.insert", { version_id, dataset_id, manifest: rows.textOf(request.manifest) });
+      const landed = session.one("promotions.insert", { dataset_id, sequence, version_id, run_id, fence, policy_epoch: request.policy_epoch, promoted_at_ms: nowMs });
+      // Somebody with a lock of another scope promoted between our look and our row.
+      if (landed === null) throw new Undo({ answer: "head-moved", sequence: 0 });
+    }
+    session.all("invocations.finish", { run_id, invocation_id: request.invocation_id, outcome: "success", reason: rows.storable(request.reason), gates: rows.proseOf(request.gates) });
+    for (const [state_key, value] of request.states) session.all("states.set", { dataset_id, state_key, value: rows.textOf(value), run_id });
+    for (const [event_type, payload] of request.events) session.all("events.append", { run_id, dataset_id, event_type, payload: rows.textOf(payload), emitted_at_ms: nowMs });
+    session.all("locks.release", { scope, fence });
+    const run = rows.runFrom(/** @type {any[]} */ (session.one("runs.by_id", { run_id })));
+    this.journal.end(session, request.closes, request.retries, run, nowMs);
+    session.all("retry_states.remove", { run_id });
+    session.all("held.resolve_work", { run_id, released_at_ms: nowMs });
+    this.journal.watch.succeeded(session, run, nowMs);
+    governance.append(session, request.entries);
+    return { answer: request.manifest ? "promoted" : "unchanged", sequence };
+  }
+
+  /** The end of an attempt without a promotion; false if somebody else has the run. @param {any} request @returns {boolean} */
+  fail(request) {
+    return this.database.write((/** @type {Session} */ session) => {
+      const { run_id, scope, fence } = request;
+      const nowMs = session.nowMs();
+      session.one("locks.get_for_update", { scope });
+      const error_message = rows.storable(request.error_message);
+      const landed = session.one("runs.fail", { run_id, fence, end_time_ms: nowMs, error_code: request.error_code, error_message });
+      session.all("invocations.finish", { run_id, invocation_id: request.invocation_id, outcome: request.outcome, reason: error_message, gates: rows.proseOf(request.gates) });
+      if (landed === null) return false;
+      const run = rows.runFrom(/** @type {any[]} */ (session.one("runs.by_id", { run_id })));
+      this.journal.discovered(session, request.fingerprint, request.inputs);
+      this.journal.end(session, request.closes, request.retries, run, nowMs);
+      this.#ended(session, request.retry, request.held, nowMs);
+      if (request.pause) governance.setSwitch(session, request.pause);
+      this.journal.watch.gaveUp(session, request.held, request.retry, nowMs, Boolean(request.pause));
+      session.all("locks.release", { scope, fence });
+      governance.append(session, request.entries);
+      return true;
+    });
+  }
+
+  /** @param {Session} session @param {any} state @param {any} held @param {number} nowMs */
+  #ended(session, state, held, nowMs) {
+    session.all("retry_states.put", state);
+    if (held) session.all("held.put", rows.heldParameters(held));
+    else session.all("held.resolve", { subject: state.run_id, released_at_ms: nowMs, released_by: `attempt ${state.attempt}` });
+  }
+
+  /** End the runs whose holder is gone, and free their locks. @param {leases.Dead} dead @returns {any[]} */
+  reap(dead) {
+    const nowMs = this.nowMs();
+    if (!this.locks().some((lock) => leases.isOurs(lock) && leases.isGone(lock, nowMs, dead))) return [];
+    return this.database.write((/** @type {Session} */ session) => leases.sweep(session, session.nowMs(), dead, this.journal));
+  }
+
+  /** What was found, and what stands now. What changes nothing takes no transaction. @param {string} given @param {(breaker: import("../types.js").Breaker, nowMs: number) => import("../types.js").Breaker} decide */
+  changeBreaker(given, decide) {
+    const provider = rows.storable(given);
+    const now = this.breaker(provider);
+    if (sameBreaker(decide(now, this.nowMs()), now)) return [now, now];
+    return this.database.write((/** @type {Session} */ session) => {
+      session.all("breakers.ensure", { provider });
+      const seen = rows.breakerFrom(/** @type {any[]} */ (session.one("breakers.get_for_update", { provider })));
+      const decided = decide(seen, session.nowMs());
+      const kept = sameBreaker(decided, seen) ? seen : decided;
+      if (kept !== seen) {
+        const before = Object.fromEntries(Object.entries(seen).map(([name, value]) => [`seen_${name}`, value]));
+        session.one("breakers.change", { ...kept, ...before });
+      }
+      this.journal.watch.circuit(session, seen, kept, session.nowMs());
+      return [seen, kept];
+    });
+  }
+
+  /** @param {string} dataset_id @param {string} target @param {number} sequence */
+  raiseProjected(dataset_id, target, sequence) {
+    this.database.write((/** @type {Session} */ session) => session.all("projections.raise", { dataset_id, target, sequence }));
+  }
+
+  /** @param {string} bundle_id @param {Record<string, string>} texts */
+  keepPolicies(bundle_id, texts) {
+    this.database.write((/** @type {Session} */ session) => session.all("policies.keep", { bundle_id, texts: rows.textOf(texts) }));
+  }
+
+  /** @param {string} name @param {string} value @returns {string} */
+  ensureMark(name, value) {
+    return this.database.write((/** @type {Session} */ session) => {
+      session.all("marks.ensure", { name, value });
+      return /** @type {any[]} */ (session.one("marks.get", { name }))[0];
+    });
+  }
+}
+
+/** @param {import("../types.js").Breaker} one @param {import("../types.js").Breaker} other */
+function sameBreaker(one, other) {
+  return Object.keys(one).every((name) => /** @type {any} */ (one)[name] === /** @type {any} */ (other)[name]);
+}
+
+/** May an attempt begin with this approval? @param {Session} session @param {[string, string] | null} approval @param {number} now_ms */
+function isUsable(session, approval, now_ms) {
+  return !approval || session.one("approvals.usable", { request_id: approval[0], digest: approval[1], now_ms }) !== null;
+}
+
+/** Insert a new run, or restart the one that was seen; null if the world has moved. @param {Session} session @param {Run} run @param {Run | null} seen */
+function storeRun(session, run, seen) {
+  if (seen === null) {
+    checkTransition("run", null, run.status, "started");
+    return session.one("runs.insert", rows.runParameters(run)) ? run : null;
+  }
+  checkTransition("run", seen.status, run.status, seen.status === "failed" ? "retried" : "taken_over");
+  const { run_id, attempts, fence } = run;
+  return session.one("runs.restart", { run_id, attempts, fence, seen_fence: seen.fence, seen_attempts: seen.attempts }) ? run : null;
+}

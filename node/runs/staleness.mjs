@@ -1,0 +1,14 @@
+/** Is work that was done still what stands there? Reads only. */
+
+import { canonicalText } from "../model/canonical.mjs";
+import { mergeItems } from "../publish/manifest.mjs";
+
+/** Why an unchanged upstream is not enough to leave things as they are; null if it is. @param {any} ledger @param {import("./subject.mjs").Subject} subject @param {import("../types.js").Run} run @returns {string | null} */
+export function unsettled(ledger, subject, run) {
+  const newest = ledger.latestSuccess(subject.work);
+  if (newest && newest.run_id !== run.run_id) return `Pipeline version ${newest.pipeline_version} has published this window since.`;
+  const head = ledger.head(subject.dataset.id);
+  if (!head) return run.version_id ? "Nothing of this dataset is published." : null;
+  const described = mergeItems(head[1], subject.dataset, [], "merge");
+  return canonicalText(described) === canonicalText(head[1]) ? null : "The dataset's description or rights have changed.";
+}

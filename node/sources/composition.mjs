@@ -1,0 +1,61 @@
+/** Sources made of others: loaded late, several together, or with their names cleaned. */
+
+import { ConfigError } from "../model/errors.mjs";
+import { settled } from "./object_paths.mjs";
+
+/** The HTTP source is loaded when it is first used. @param {any} source @param {any} kernel @param {any} circuit */
+export function lazyHttp(source, kernel, circuit) {
+  /** @type {any} */
+  let made = null;
+  const get = async () => {
+    made ??= new (await import("./http.mjs")).HttpSource(source, kernel, circuit);
+    return made;
+  };
+  return {
+    discover: async (/** @type {any} */ window) => (await get()).discover(window),
+    open: async (/** @type {any} */ found, /** @type {number} */ offset) => (await get()).open(found, offset),
+  };
+}
+
+/** Several sources, one promotion: each member's objects stand in a folder of its own. @param {string} sourceId @param {Map<string, any>} members @param {any} limits */
+export function syncOf(sourceId, members, limits) {
+  return {
+    discover: async (/** @type {any} */ window) => {
+      const all = [];
+      for (const [id, member] of members) for (const found of await member.discover(window)) all.push({ ...found, path: `${id}/${found.path}` });
+      return settled(sourceId, all, limits);
+    },
+    open: async (/** @type {any} */ found, /** @type {number} */ offset) => {
+      const id = found.path.slice(0, found.path.indexOf("/"));
+      const member = members.get(id);
+      if (!member) throw new ConfigError(`Sync \`${sourceId}\` has no member \`${id}\`.`);
+      const download = await member.open({ ...found, path: found.path.slice(id.length + 1) }, offset);
+      return { ...download, found: { ...download.found, path: found.path } };
+    },
+  };
+}
+
+/** A source whose names and validators tell no secret of ours, whatever upstream calls its objects. @param {any} inner @param {(text: string) => string} hide */
+export function discreet(inner, hide) {
+  const own = new Map();
+  const cleaned = (/** @type {any} */ found) => ({
+    ...found,
+    uri: hide(found.uri),
+    path: hide(found.path).replaceAll("***", "redacted"),
+    media_type: hide(found.media_type),
+    etag: found.etag ? hide(found.etag) : found.etag,
+    version: found.version ? hide(found.version) : found.version,
+  });
+  return {
+    discover: async (/** @type {any} */ window) =>
+      (await inner.discover(window)).map((/** @type {any} */ found) => {
+        const shown = cleaned(found);
+        own.set(JSON.stringify(shown), found);
+        return shown;
+      }),
+    open: async (/** @type {any} */ found, /** @type {number} */ offset) => {
+      const download = await inner.open(own.get(JSON.stringify(found)) ?? found, offset);
+      return { ...download, found: cleaned(download.found) };
+    },
+  };
+}
