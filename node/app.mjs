@@ -9,25 +9,25 @@ import { Ledger, LedgerReader } from "./db/ledger.mjs";
 import { MemoryDatabase, SqliteReader } from "./db/ledger_reader.mjs";
 import { applied, check, migrate } from "./db/migrations.mjs";
 import { SqliteDatabase } from "./db/sqlite.mjs";
-import { LineageWitness } from "./lineage/emitter.mjs";
+import { LineageEmitter } from "./lineage/emitter.mjs";
 import { below, datasetName } from "./lineage/naming.mjs";
 import { providerOf, providersOf } from "./model/breaker.mjs";
 import { BackendUnavailable, ConfigError, PlanError, isCode, strerror, why } from "./model/errors.mjs";
-import { Herald } from "./model/incidents.mjs";
+import { IncidentRenderer } from "./model/incidents.mjs";
 import { MASK_KEY, isMasked, mask } from "./model/redaction.mjs";
 import { resolveWindow } from "./model/windows.mjs";
 import { repr, sortedByPoints } from "./model/wording.mjs";
 import { LocalObjects, ScratchObjects, watched } from "./objects/objects.mjs";
 import { CedarPolicies } from "./policy/cedar.mjs";
-import { LocalTree } from "./publish/targets/folder.mjs";
+import { FolderTarget } from "./publish/targets/folder.mjs";
 import { GithubActions } from "./publish/targets/github_actions.mjs";
 import { Noop } from "./publish/targets/noop.mjs";
 import { Circuits } from "./runs/circuits.mjs";
-import { Updating } from "./runs/executor.mjs";
+import { RunExecutor } from "./runs/executor.mjs";
 import { PLAN_BYTES_MAX, readPlan } from "./runs/plan.mjs";
 import { preview } from "./runs/preview.mjs";
 import { describe, outputVersion } from "./runs/subject.mjs";
-import { discreet, lazyHttp, syncOf } from "./sources/composition.mjs";
+import { redactedSource, lazyHttp, syncOf } from "./sources/composition.mjs";
 import { FilesSource } from "./sources/files.mjs";
 import { FlockLiveness, SystemIds, processMeter, systemClock, unitRandom } from "./system.mjs";
 
@@ -37,10 +37,10 @@ const LINKINGS = ["versions", "objects", "never"];
 
 const QUIET = { phase() {}, advance() {}, done() {} };
 
-/** What the command talks to. */
+/** The application that a command opens. */
 export class App {
-  /** @param {Loaded} loaded @param {{readOnly: boolean, version: string, progress?: any, announce?: (line: string) => void, system?: any}} about */
-  constructor(loaded, { readOnly, version, progress = QUIET, announce = () => {}, system = {} }) {
+  /** @param {Loaded} loaded @param {{readOnly: boolean, version: string, progress?: any, log?: (line: string) => void, system?: any}} about */
+  constructor(loaded, { readOnly, version, progress = QUIET, log = () => {}, system = {} }) {
     this.loaded = loaded;
     this.settings = loaded.settings;
     this.readOnly = readOnly;
@@ -52,10 +52,10 @@ export class App {
     this.actor = system.actor ?? account();
     this.state = loaded.resolve(this.settings.state).replace(/\/+$/, "");
     this.progress = progress;
-    this.announceTo = announce;
+    this.logTo = log;
     this.liveness = new FlockLiveness(`${this.state}/workers`);
     /** @type {((retrying: any) => void) | null} */
-    this.hearer = null;
+    this.retryObserver = null;
     /** @type {any} */
     this.kernelMade = null;
     this.isCancelled = false;
@@ -76,7 +76,7 @@ export class App {
     const masking = (/** @type {string} */ name) => mask(name, key.value);
     const database = new SqliteDatabase(path, this.clock);
     migrate(database, this.clock.nowMs());
-    const store = new Ledger(database, this.#witness(masking), this.#herald(masking));
+    const store = new Ledger(database, this.#lineageEmitter(masking), this.#incidentRenderer(masking));
     if (this.settings.incidents.length || this.settings.datasets.some(isMasked)) key.value = store.mark(MASK_KEY) ?? store.ensureMark(MASK_KEY, this.ids.new() + this.ids.new());
     return store;
   }
@@ -101,16 +101,16 @@ export class App {
     return new LedgerReader(nothing);
   }
 
-  /** Posts an event for whatever the ledger changes. @param {(name: string) => string} masking */
-  #witness(masking) {
+  /** The lineage emitter: an event for each change of the ledger; null where lineage is off. @param {(name: string) => string} masking */
+  #lineageEmitter(masking) {
     const { settings, loaded } = this;
     if (exportOf(settings, loaded.environ) === "none") return null;
     const datasets = new Map(settings.datasets.map((/** @type {any} */ one) => [one.id, isMasked(one)]));
-    return new LineageWitness({
+    return new LineageEmitter({
       namespace: settings.lineage.namespace || `kfm.${settings.environment}`,
       version: this.version,
       outputs: (id) => this.#homes(id),
-      masked: (id) => datasets.get(id) ?? true, // of what is not configured we know no rights
+      masked: (id) => datasets.get(id) ?? true, // the rights of an unconfigured dataset are unknown
       mask: masking,
       folder: loaded.folder,
       hide: (text) => loaded.hide(text),
@@ -131,7 +131,7 @@ export class App {
   }
 
   /** @param {(name: string) => string} masking */
-  #herald(masking) {
+  #incidentRenderer(masking) {
     const { settings, loaded } = this;
     const hidden = new Set(settings.datasets.filter(isMasked).map((/** @type {any} */ one) => one.id));
     const masked = (/** @type {string} */ about, /** @type {string} */ name) => {
@@ -140,7 +140,7 @@ export class App {
       const users = settings.sources.filter((/** @type {any} */ source) => providersOf(source, (id) => loaded.source(id)).includes(name));
       return !users.length || users.some((/** @type {any} */ source) => hidden.has(source.dataset));
     };
-    return new Herald({ environment: settings.environment, masked, mask: masking, hide: (text) => loaded.hide(text) });
+    return new IncidentRenderer({ environment: settings.environment, masked, mask: masking, hide: (text) => loaded.hide(text) });
   }
 
   // --- the kernel ----------------------------------------------------------------------
@@ -176,19 +176,19 @@ export class App {
       runsFolder: `${this.state}/runs`,
       leaseMs,
       heartbeatMs: lease.heartbeat_seconds === null ? Math.max(1, Math.floor(leaseMs / 3)) : Math.round(lease.heartbeat_seconds * 1000),
-      redact: (/** @type {string} */ text) => loaded.discretion.redact(text),
-      leaks: (/** @type {any} */ value) => loaded.discretion.leaks(value),
-      announce: (/** @type {string} */ line) => this.announceTo(loaded.discretion.redact(line)),
+      redact: (/** @type {string} */ text) => loaded.redaction.redact(text),
+      leaks: (/** @type {any} */ value) => loaded.redaction.leaks(value),
+      log: (/** @type {string} */ line) => this.logTo(loaded.redaction.redact(line)),
       meter: this.meter,
       unitRandom: this.unitRandom,
       readProject: (/** @type {string} */ path) => fs.readFileSync(loaded.resolve(path)),
-      listen: (/** @type {any} */ hearer) => {
-        this.hearer = hearer;
+      observeRetries: (/** @type {any} */ observer) => {
+        this.retryObserver = observer;
       },
       guard: (/** @type {any} */ call, /** @type {any} */ more = {}) => this.#guard(call, more),
       cancelled: () => this.isCancelled,
       tick: () => {},
-      projections: this.#projections(objects),
+      targets: this.#targets(objects),
     };
     kernel.upstream = (/** @type {any} */ source) => this.#upstream(source, kernel);
     kernel.workerId = ids.new();
@@ -200,8 +200,8 @@ export class App {
     const onRetry =
       more.onRetry ??
       ((/** @type {any} */ retrying) => {
-        this.kernel.announce(retryText(retrying));
-        this.hearer?.(retrying);
+        this.kernel.log(retryText(retrying));
+        this.retryObserver?.(retrying);
       });
     return guarded(call, { clock: this.clock, unitRandom: this.unitRandom, timeoutMs: this.settings.limits.call_timeout_ms, ...more, onRetry });
   }
@@ -209,8 +209,8 @@ export class App {
   /** @param {any} source @param {any} kernel @returns {any} */
   #upstream(source, kernel) {
     const made = this.#made(source, kernel);
-    const { redactor } = this.loaded.discretion;
-    return redactor.secrets.length ? discreet(made, (text) => redactor.hide(text)) : made;
+    const { redactor } = this.loaded.redaction;
+    return redactor.secrets.length ? redactedSource(made, (text) => redactor.hide(text)) : made;
   }
 
   /** @param {any} source @param {any} kernel @returns {any} */
@@ -240,7 +240,7 @@ export class App {
   }
 
   /** @param {LocalObjects} objects */
-  #projections(objects) {
+  #targets(objects) {
     return this.settings.publish.map((/** @type {any} */ target) => {
       const name = target.name || target.kind;
       if (target.kind === "noop") return new Noop(name);
@@ -249,30 +249,30 @@ export class App {
       if (target.kind === "local" && !LINKINGS.includes(linking)) throw new ConfigError(`Target ${name}: link is one of ${LINKINGS.join(", ")}, not ${repr(linking)}.`);
       const unknown = sortedByPoints(Object.keys(target.options)).find((option) => !known.includes(option));
       if (unknown) throw new ConfigError(`Target ${name}: there is no option ${repr(unknown)} for the kind ${target.kind}.`);
-      if (target.kind === "local") return new LocalTree(name, objects, this.ids, this.loaded.resolve(target.path), linking);
+      if (target.kind === "local") return new FolderTarget(name, objects, this.ids, this.loaded.resolve(target.path), linking);
       return new GithubActions(name, objects, this.ids, this.loaded.resolve(target.path || "artifacts/published"), github(this.loaded.environ) ?? { output: null, summary: null });
     });
   }
 
   // --- requests ------------------------------------------------------------------------
 
-  /** What a request is about, by the configuration of now. @param {any} request */
+  /** The subject of a request, by the present configuration. @param {any} request */
   subject(request) {
     const { loaded } = this;
     const source = loaded.source(request.sourceId);
     const window = resolveWindow(request.windowSpec ?? source.window, source.time_zone, this.clock.nowMs());
     const members = source.members.map((/** @type {string} */ id) => loaded.source(id));
-    const discreetly = (/** @type {string | null} */ text) => (text ? loaded.discretion.said(text) : text);
+    const redacted = (/** @type {string | null} */ text) => (text ? loaded.redaction.redactReason(text) : text);
     /** @type {import("./types.js").Trigger} */
     const trigger = {
       type: "manual",
       source_id: source.id,
       dataset_id: source.dataset,
-      correction: discreetly(request.correction),
+      correction: redacted(request.correction),
       actor: this.actor,
-      claimed_actor: discreetly(request.claimedActor),
-      rationale: discreetly(request.rationale),
-      ticket: discreetly(request.ticket),
+      claimed_actor: redacted(request.claimedActor),
+      rationale: redacted(request.rationale),
+      ticket: redacted(request.ticket),
     };
     const version = outputVersion(source, members, (path) => fs.readFileSync(loaded.resolve(path)));
     return describe(source, loaded.dataset(source.dataset), window, version, trigger, this.settings.environment);
@@ -286,7 +286,7 @@ export class App {
   /** @param {any} request */
   run(request) {
     const plan = request.planPath === null ? null : openPlan(request.planPath);
-    return new Updating(this.kernel, this.subject(request), { force: request.force, artifactsDir: request.artifactsDir, plan }).run();
+    return new RunExecutor(this.kernel, this.subject(request), { force: request.force, artifactsDir: request.artifactsDir, plan }).run();
   }
 
   /** @param {any} request */
@@ -297,7 +297,7 @@ export class App {
   close() {
     const mine = this.kernelMade?.workerId;
     const holds = this.store?.locks().some((lock) => lock.holder?.worker_id === mine) ?? false;
-    // Otherwise the sign of life stays until the process ends: then everybody sees that it is dead.
+    // Otherwise the liveness file stays until the process ends: then every process sees that it is dead.
     if (!holds) this.liveness.close();
     this.ledger.close();
   }

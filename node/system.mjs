@@ -53,7 +53,7 @@ export const processMeter = {
 /** Let signals and timers in, between two pieces of synchronous work. @returns {Promise<void>} */
 export const breathe = () => new Promise((done) => setImmediate(done));
 
-/** Which start of which machine this is; empty where the system does not tell. */
+/** The boot id of this machine; empty where the system has none. */
 function bootId() {
   try {
     return fs.readFileSync("/proc/sys/kernel/random/boot_id", "ascii").trim();
@@ -62,7 +62,7 @@ function bootId() {
   }
 }
 
-/** @param {number} descriptor @param {"--exclusive" | "--shared"} kind @returns {boolean | null} null where nobody can tell */
+/** @param {number} descriptor @param {"--exclusive" | "--shared"} kind @returns {boolean | null} null where it can't be known */
 function lockFile(descriptor, kind) {
   const done = spawnSync("flock", [kind, "--nonblock", "3"], { stdio: ["ignore", "ignore", "ignore", descriptor] });
   if (done.error || done.status === null || ![0, 1].includes(done.status)) return null;
@@ -70,11 +70,11 @@ function lockFile(descriptor, kind) {
 }
 
 /**
- * A file per worker, locked for as long as its process exists: the very files and locks of Python's workers.
+ * Process liveness: a file per worker, locked for as long as its process exists; the same files and locks as Python's.
  *
  * Node.js has no flock(2). The lock belongs to the open file, not to the process that asked for it: so the program
  * `flock` takes it on a descriptor that it inherits, ends, and the lock stays with us until the kernel closes the file
- * at our death. Where there is no such program the lease alone decides, and nobody is called dead before it lapses.
+ * at our death. Where there is no such program the lease alone decides, and no process is taken for dead before it lapses.
  */
 export class FlockLiveness {
   /** @param {string} folder */
@@ -84,7 +84,7 @@ export class FlockLiveness {
     this.held = new Map();
   }
 
-  /** Show that this process is alive for as long as it is. @param {string} workerId */
+  /** Hold a liveness file for as long as this process exists. @param {string} workerId */
   claim(workerId) {
     if (this.held.has(workerId)) return;
     fs.mkdirSync(this.folder, { recursive: true, mode: 0o700 });
@@ -116,7 +116,7 @@ export class FlockLiveness {
       return false;
     }
     try {
-      // A file of another machine or another boot tells nothing.
+      // A file of another machine or another boot proves nothing.
       if (fs.readFileSync(descriptor, "ascii").slice(0, 100) !== bootId()) return false;
       return lockFile(descriptor, "--shared") === true;
     } finally {
@@ -124,7 +124,7 @@ export class FlockLiveness {
     }
   }
 
-  /** A tidy goodbye: the files go too. Only for a worker that holds nothing any more. */
+  /** Remove the liveness files. Only for a worker that holds nothing any more. */
   close() {
     for (const [workerId, descriptor] of this.held) {
       fs.rmSync(this.#path(workerId), { force: true });

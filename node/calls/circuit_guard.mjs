@@ -8,8 +8,8 @@ import { classifyCall } from "../model/retry_budgets.mjs";
 
 const OURS = ["contention", "circuit-open"];
 
-/** A body that comes behind a provider's circuit: the request is judged where its last byte is. @param {Circuit | null} circuit @param {import("../types.js").Clock} clock @param {() => Promise<any>} request @returns {Promise<any>} */
-export async function shieldedDownload(circuit, clock, request) {
+/** A download behind a provider's circuit breaker: judged where its last byte is. @param {Circuit | null} circuit @param {import("../types.js").Clock} clock @param {() => Promise<any>} request @returns {Promise<any>} */
+export async function downloadBehindCircuit(circuit, clock, request) {
   if (!circuit) return request();
   const fence = circuit.before();
   const blame = (/** @type {unknown} */ error) => {
@@ -34,8 +34,8 @@ export async function shieldedDownload(circuit, clock, request) {
   return { ...download, chunks: chunks() };
 }
 
-/** One request behind a provider's circuit: asked for before it, judged after it. @template T @param {Circuit | null} circuit @param {import("../types.js").Clock} clock @param {() => Promise<T>} request @returns {Promise<T>} */
-export async function shielded(circuit, clock, request) {
+/** One request behind a provider's circuit breaker: permitted before it, judged after it. @template T @param {Circuit | null} circuit @param {import("../types.js").Clock} clock @param {() => Promise<T>} request @returns {Promise<T>} */
+export async function callBehindCircuit(circuit, clock, request) {
   if (!circuit) return request();
   const fence = circuit.before();
   let answer;
@@ -58,7 +58,7 @@ function judge(circuit, clock, fence, error) {
   if (!(error instanceof KfmError) || !(isA(error, "UpstreamUnavailable") || isA(error, "ChecksumMismatch")) || OURS.includes(kind.error_class)) return undecided();
   const differs = isA(error, "ChecksumMismatch");
   if (differs || !kind.retryable) {
-    // Somebody answered, if there is a status; a bad address, say, tells nothing of who lives there.
+    // A status is an answer of the provider; without one, as for a bad address, nothing is known about it.
     if (error.facts.status !== undefined || differs) circuit.after(true, fence);
     else undecided();
     return undefined;

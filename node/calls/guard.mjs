@@ -41,7 +41,7 @@ function askedMs(error, nowMs) {
   return typeof header === "string" ? parseRetryAfter(header, nowMs) : null;
 }
 
-/** Tell the run tier when to come back. @param {unknown} error @param {any} decision @param {number} nowMs */
+/** When the run tier may try again. @param {unknown} error @param {any} decision @param {number} nowMs */
 function handUp(error, decision, nowMs) {
   if (decision.reason === "non-retryable" || !(error instanceof KfmError)) return;
   const asked = askedMs(error, nowMs);

@@ -7,7 +7,7 @@ import { length, repr, thousands } from "../model/wording.mjs";
 
 export const PROGRAM = "runner.mjs";
 const FORMATS = ["text", "json", "jsonl"];
-// What people say is kept for good: a reason is not the place for a log.
+// A reason is kept for good, so its length is limited.
 const SAID_CHARS_MAX = /** @type {Record<string, number>} */ ({ rationale: 4000, ticket: 200, actor: 200 });
 
 /** @param {string} message @param {string} [command] */

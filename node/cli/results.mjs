@@ -1,4 +1,4 @@
-/** How the results of `run` are told: lines for people, documents for programs. */
+/** The results of `run`: lines for people, documents for programs. */
 
 import { join, relative } from "node:path";
 import { contract } from "../model/contracts.mjs";
@@ -28,7 +28,7 @@ export function worst(codes) {
   return codes.length ? /** @type {number} */ (codes.toSorted((a, b) => order.indexOf(a) - order.indexOf(b))[0]) : 0;
 }
 
-/** Nobody was called, because the target's provider is left alone. @param {any} error */
+/** The target was not called, because the circuit of its provider is open. @param {any} error */
 const isPutOff = (error) => error.code === codeOf("CircuitOpen");
 
 /** Result lines of one call. They are printed one by one, and still stand in columns. */

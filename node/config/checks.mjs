@@ -163,7 +163,7 @@ function* time(source, path) {
   }
 }
 
-/** Fields in braces that nobody fills in. @param {any} source @param {string} path @returns {Generator<Problem>} */
+/** Fields in braces that are never filled in. @param {any} source @param {string} path @returns {Generator<Problem>} */
 function* templates(source, path) {
   /** @type {[string, string | null, string[]][]} */
   const written = [["url", source.url, PLACE_FIELDS], ["prefix", source.prefix, PLACE_FIELDS], ["pattern", source.pattern, PLACE_FIELDS]];

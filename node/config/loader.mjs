@@ -4,7 +4,7 @@ import { accessSync, closeSync, constants, openSync, readSync, statSync } from "
 import { userInfo } from "node:os";
 import { dirname, resolve } from "node:path";
 import { ConfigError, ConfigNotFound, UsageError, isCode, why } from "../model/errors.mjs";
-import { Discretion } from "../model/redaction.mjs";
+import { SecretRedaction } from "../model/redaction.mjs";
 import { head, rpartition, sortedByPoints, thousands } from "../model/wording.mjs";
 import { check, valueProblem } from "./checks.mjs";
 import { readDocument } from "./document.mjs";
@@ -39,7 +39,7 @@ export class Loaded {
     this.name = name;
     this.environ = environ;
     this.folder = dirname(path);
-    this.discretion = new Discretion(() => [...this.referencedSecrets(), ...environmentSecrets(environ)]);
+    this.redaction = new SecretRedaction(() => [...this.referencedSecrets(), ...environmentSecrets(environ)]);
   }
 
   referencedSecrets() {
@@ -48,7 +48,7 @@ export class Loaded {
 
   /** @param {string} text */
   hide(text) {
-    return this.discretion.hide(text);
+    return this.redaction.hide(text);
   }
 
   /** A path of the configuration, seen from the folder that the file stands in. @param {string} path */
@@ -195,7 +195,7 @@ export function account() {
   }
 }
 
-/** The files through which a GitHub Actions job is told results. @param {Environ} environ */
+/** The files through which a GitHub Actions job gets its results. @param {Environ} environ */
 export function github(environ) {
   if (environ.GITHUB_ACTIONS !== "true") return null;
   return { output: environ.GITHUB_OUTPUT || null, summary: environ.GITHUB_STEP_SUMMARY || null };

@@ -1,4 +1,4 @@
-/** Which folders hold what kfm itself writes: a source that reads them would feed on its own output. */
+/** The overlap check: a source must not read the folders that kfm itself writes. */
 
 const STATE = "state folder";
 

@@ -1,4 +1,4 @@
-/** What the twin does not do is refused at the start, with the command that does it. */
+/** The twin's scope: what it does not support is refused at the start, with the Python command. */
 
 import { UsageError } from "../model/errors.mjs";
 import { rpartition } from "../model/wording.mjs";
@@ -6,7 +6,7 @@ import { rpartition } from "../model/wording.mjs";
 /** @type {string[]} */
 let asked = [];
 
-/** How this process was called, for the way out. @param {string[]} argv */
+/** The arguments of this process, for the remedy. @param {string[]} argv */
 export function remember(argv) {
   asked = argv;
 }

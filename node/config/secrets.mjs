@@ -52,7 +52,7 @@ export function resolveSecret(value, folder, environ) {
   return text;
 }
 
-/** What the references stand for; one that leads nowhere is told when it is used. @param {any} settings @param {(reference: string) => string} resolve */
+/** What the references stand for; one that leads nowhere is an error when it is used. @param {any} settings @param {(reference: string) => string} resolve */
 export function resolvedSecrets(settings, resolve) {
   const found = [];
   for (const reference of references(settings)) {
@@ -91,7 +91,7 @@ function* references(settings) {
   yield* all({ token: settings.lineage.token ?? "", store: settings.store ?? "" });
 }
 
-/** Values of variables whose name tells that they are secrets. @param {Record<string, string | undefined>} environ */
+/** Values of variables whose names say that they are secrets. @param {Record<string, string | undefined>} environ */
 export function environmentSecrets(environ) {
   const found = [];
   for (const [name, value = ""] of Object.entries(environ)) {

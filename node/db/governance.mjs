@@ -19,7 +19,7 @@ export function setSwitch(session, change) {
   return Number(row[0]);
 }
 
-/** The next rows of the chain; whoever appends does it last of all. @param {Session} session @param {Entry[]} entries */
+/** The next rows of the chain; appended last in a transaction. @param {Session} session @param {Entry[]} entries */
 export function append(session, entries) {
   if (!entries.length) return;
   const [seenNumber, seenHash] = /** @type {any[]} */ (session.one("chain_heads.get_for_update"));

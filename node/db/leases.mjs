@@ -1,4 +1,4 @@
-/** Leases on datasets and domains: who holds them, whether he is gone, and what follows from that. */
+/** Leases on datasets and domains: their holders, expiry, takeover. */
 
 import * as rows from "./rows.mjs";
 
@@ -57,7 +57,7 @@ export function evict(session, lock, nowMs, journal) {
   return { run_id: holder.run_id, scope: lock.scope, worker_id: holder.worker_id, lapsed: isLapsed };
 }
 
-/** Locks whose runs the twin knows how to end; those of passes are left to who begins the next one. @param {Lock} lock */
+/** Locks whose runs the twin knows how to end; those of pipeline runs are ended where the next one begins. @param {Lock} lock */
 export function isOurs(lock) {
   return lock.scope === COLLECTOR || lock.scope.startsWith("dataset:") || lock.scope.startsWith("domain:");
 }

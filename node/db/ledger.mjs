@@ -14,7 +14,7 @@ import * as rows from "./rows.mjs";
 /** @typedef {import("../types.js").Run} Run */
 /** @typedef {import("./sqlite.mjs").Session} Session */
 
-/** Questions to the ledger. Nothing here writes. */
+/** The ledger's reads. Nothing here writes. */
 export class LedgerReader {
   /** @param {any} database */
   constructor(database) {
@@ -116,7 +116,7 @@ export class LedgerReader {
     return this.#one("held.halted", { dataset_id }, rows.heldFrom);
   }
 
-  /** Approved wishes about one piece of work. @param {string} subject */
+  /** Approved requests about one piece of work. @param {string} subject */
   approvals(subject) {
     return this.session.all("approvals.list", { state: "approved", subject, row_limit: 1000 }).map(rows.approvalFrom);
   }
@@ -149,12 +149,12 @@ class Undo extends Error {
   }
 }
 
-/** Changes to the ledger. */
+/** The ledger's writes. */
 export class Ledger extends LedgerReader {
-  /** @param {import("./sqlite.mjs").SqliteDatabase} database @param {any} witness @param {any} herald */
-  constructor(database, witness, herald) {
+  /** @param {import("./sqlite.mjs").SqliteDatabase} database @param {any} emitter @param {any} renderer */
+  constructor(database, emitter, renderer) {
     super(database);
-    this.journal = new Journal(witness, herald);
+    this.journal = new Journal(emitter, renderer);
   }
 
   /** Key, gate decision and lock, together or not at all. @param {any} request @param {leases.Dead} dead @returns {{answer: string, run?: Run | null, lock?: import("../types.js").Lock}} */
@@ -186,11 +186,11 @@ export class Ledger extends LedgerReader {
     return { answer: "admitted", run: stored };
   }
 
-  /** A call that started nothing: a no-op, a refusal, a busy answer. @param {import("../types.js").Invocation} invocation @param {any[]} [entries] @param {any} [known] */
+  /** Record an invocation that started no run: a no-op, a refusal, a busy answer. @param {import("../types.js").Invocation} invocation @param {any[]} [entries] @param {any} [known] */
   recordInvocation(invocation, entries = [], known = null) {
     this.database.write((/** @type {Session} */ session) => {
       session.all("invocations.insert", rows.invocationParameters(invocation));
-      if (known) this.journal.turnedAway(session, invocation, known, session.nowMs());
+      if (known) this.journal.notAdmitted(session, invocation, known, session.nowMs());
       governance.append(session, entries);
     });
   }
@@ -235,7 +235,7 @@ export class Ledger extends LedgerReader {
       sequence += 1;
       session.all("versions.insert", { version_id, dataset_id, manifest: rows.textOf(request.manifest) });
       const landed = session.one("promotions.insert", { dataset_id, sequence, version_id, run_id, fence, policy_epoch: request.policy_epoch, promoted_at_ms: nowMs });
-      // Somebody with a lock of another scope promoted between our look and our row.
+      // A run with a lock of another scope promoted between our look and our row.
       if (landed === null) throw new Undo({ answer: "head-moved", sequence: 0 });
     }
     session.all("invocations.finish", { run_id, invocation_id: request.invocation_id, outcome: "success", reason: rows.storable(request.reason), gates: rows.proseOf(request.gates) });
@@ -246,12 +246,12 @@ export class Ledger extends LedgerReader {
     this.journal.end(session, request.closes, request.retries, run, nowMs);
     session.all("retry_states.remove", { run_id });
     session.all("held.resolve_work", { run_id, released_at_ms: nowMs });
-    this.journal.watch.succeeded(session, run, nowMs);
+    this.journal.incidents.succeeded(session, run, nowMs);
     governance.append(session, request.entries);
     return { answer: request.manifest ? "promoted" : "unchanged", sequence };
   }
 
-  /** The end of an attempt without a promotion; false if somebody else has the run. @param {any} request @returns {boolean} */
+  /** The end of an attempt without a promotion; false if the run has passed to another process. @param {any} request @returns {boolean} */
   fail(request) {
     return this.database.write((/** @type {Session} */ session) => {
       const { run_id, scope, fence } = request;
@@ -266,7 +266,7 @@ export class Ledger extends LedgerReader {
       this.journal.end(session, request.closes, request.retries, run, nowMs);
       this.#ended(session, request.retry, request.held, nowMs);
       if (request.pause) governance.setSwitch(session, request.pause);
-      this.journal.watch.gaveUp(session, request.held, request.retry, nowMs, Boolean(request.pause));
+      this.journal.incidents.gaveUp(session, request.held, request.retry, nowMs, Boolean(request.pause));
       session.all("locks.release", { scope, fence });
       governance.append(session, request.entries);
       return true;
@@ -287,7 +287,7 @@ export class Ledger extends LedgerReader {
     return this.database.write((/** @type {Session} */ session) => leases.sweep(session, session.nowMs(), dead, this.journal));
   }
 
-  /** What was found, and what stands now. What changes nothing takes no transaction. @param {string} given @param {(breaker: import("../types.js").Breaker, nowMs: number) => import("../types.js").Breaker} decide */
+  /** The circuit breaker before and after. What changes nothing takes no transaction. @param {string} given @param {(breaker: import("../types.js").Breaker, nowMs: number) => import("../types.js").Breaker} decide */
   changeBreaker(given, decide) {
     const provider = rows.storable(given);
     const now = this.breaker(provider);
@@ -301,7 +301,7 @@ export class Ledger extends LedgerReader {
         const before = Object.fromEntries(Object.entries(seen).map(([name, value]) => [`seen_${name}`, value]));
         session.one("breakers.change", { ...kept, ...before });
       }
-      this.journal.watch.circuit(session, seen, kept, session.nowMs());
+      this.journal.incidents.circuit(session, seen, kept, session.nowMs());
       return [seen, kept];
     });
   }
@@ -335,7 +335,7 @@ function isUsable(session, approval, now_ms) {
   return !approval || session.one("approvals.usable", { request_id: approval[0], digest: approval[1], now_ms }) !== null;
 }
 
-/** Insert a new run, or restart the one that was seen; null if the world has moved. @param {Session} session @param {Run} run @param {Run | null} seen */
+/** Insert a new run, or restart the one that was seen; null if its row has changed since. @param {Session} session @param {Run} run @param {Run | null} seen */
 function storeRun(session, run, seen) {
   if (seen === null) {
     checkTransition("run", null, run.status, "started");

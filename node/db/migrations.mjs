@@ -42,7 +42,7 @@ export function migrate(database, nowMs) {
       session.all("migrations.create");
       const now = applied(session);
       check(now);
-      if (now.has(version)) return; // somebody else was faster
+      if (now.has(version)) return; // another process was faster
       database.script(inSqlite(text));
       session.all("migrations.insert", { version, name, checksum: sha256Text(text), applied_at_ms: nowMs });
     });

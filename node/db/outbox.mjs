@@ -1,18 +1,18 @@
-/** Attempts and the events about them, written in the transaction that they report. */
+/** The outbox: attempts and their lineage events, written in the transaction that they report. */
 
 import { circumstances, newAttempt } from "../model/evidence.mjs";
 import { attemptId } from "../model/keys.mjs";
-import { Watch } from "./incidents.mjs";
+import { IncidentTracker } from "./incidents.mjs";
 import * as rows from "./rows.mjs";
 
 /** @typedef {import("./sqlite.mjs").Session} Session */
 /** @typedef {import("../types.js").Run} Run */
 
 export class Journal {
-  /** @param {any} witness @param {any} herald */
-  constructor(witness, herald) {
-    this.witness = witness;
-    this.watch = new Watch(herald);
+  /** @param {any} emitter @param {any} renderer */
+  constructor(emitter, renderer) {
+    this.emitter = emitter;
+    this.incidents = new IncidentTracker(renderer);
   }
 
   /** The first row of an attempt at a run. @param {Session} session @param {any} request @param {Run} run @param {number} nowMs */
@@ -55,7 +55,7 @@ export class Journal {
   close(session, account, run) {
     const attempt = account.attempt;
     if (session.one("attempts.close", rows.closingParameters(attempt)) === null) return;
-    this.#post(session, this.witness?.ended(attempt, run, account.known), attempt.ended_at_ms ?? 0);
+    this.#post(session, this.emitter?.ended(attempt, run, account.known), attempt.ended_at_ms ?? 0);
   }
 
   /** The end of a run: of the node that is under way, if any, and then of the run itself. @param {Session} session @param {any[]} accounts @param {any[]} retries @param {Run} run @param {number} nowMs */
@@ -75,7 +75,7 @@ export class Journal {
     }
   }
 
-  /** Close whatever a process that is gone has left open, nodes before their run. @param {Session} session @param {string} run_id @param {string} code @param {string} message @param {number} nowMs */
+  /** Close what a dead process has left open, nodes before their run. @param {Session} session @param {string} run_id @param {string} code @param {string} message @param {number} nowMs */
   abandon(session, run_id, code, message, nowMs) {
     const found = session.all("attempts.under_way", { run_id }).map(rows.attemptFrom);
     if (!found.length) return;
@@ -103,14 +103,14 @@ export class Journal {
   /** @param {Session} session @param {any} attempt @param {any} known @param {Run} run */
   #open(session, attempt, known, run) {
     session.all("attempts.open", attempt);
-    this.#post(session, this.witness?.started(attempt, run, known), attempt.started_at_ms);
+    this.#post(session, this.emitter?.started(attempt, run, known), attempt.started_at_ms);
   }
 
   /** @param {Session} session @param {import("../types.js").Invocation} invocation @param {any} known @param {number} nowMs */
-  turnedAway(session, invocation, known, nowMs) {
-    if (!this.witness) return;
+  notAdmitted(session, invocation, known, nowMs) {
+    if (!this.emitter) return;
     const told = { ...known, invocation, gates: known.gates.length ? known.gates : invocation.gates };
-    for (const said of this.witness.turnedAway(invocation, told, nowMs)) this.#post(session, said, nowMs);
+    for (const said of this.emitter.notAdmitted(invocation, told, nowMs)) this.#post(session, said, nowMs);
   }
 
   /** @param {Session} session @param {any} said @param {number} nowMs */

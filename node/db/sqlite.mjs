@@ -5,7 +5,7 @@ import { dirname, resolve } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { BackendUnavailable, KfmError, SchemaViolation, StoreBusy, StoreCorrupt, StoreUnsafe } from "../model/errors.mjs";
 import { queries } from "./queries.mjs";
-import { WAIT_MAX_MS, Turnstile, isBusy, patiently } from "./write_lock.mjs";
+import { WAIT_MAX_MS, WriteLock, isBusy, retryWhileBusy } from "./write_lock.mjs";
 
 // --- what is refused ---------------------------------------------------------------------
 
@@ -84,7 +84,7 @@ export class Session {
     const work = () => this.#run(name, parameters);
     try {
       if (this.inTransaction) return work();
-      return patiently(work, performance.now() + WAIT_MAX_MS, () => new StoreBusy(`${this.path}: another process holds it.`));
+      return retryWhileBusy(work, performance.now() + WAIT_MAX_MS, () => new StoreBusy(`${this.path}: another process holds it.`));
     } catch (error) {
       throw translated(error, this.path);
     }
@@ -128,9 +128,9 @@ export class SqliteDatabase {
     this.checkpointAt = CHECKPOINT_PAGES;
     const isNew = !existsSync(path);
     try {
-      this.turnstile = new Turnstile(path);
+      this.writeLock = new WriteLock(path);
       this.connection = new DatabaseSync(path, { timeout: 0, enableForeignKeyConstraints: true });
-      this.turnstile.pass(() => this.#prepare());
+      this.writeLock.acquire(() => this.#prepare());
     } catch (error) {
       throw translated(error, path);
     }
@@ -141,13 +141,13 @@ export class SqliteDatabase {
   }
 
   #prepare() {
-    const pragma = (/** @type {string} */ text) => Object.values(/** @type {any} */ (this.#patient(() => this.connection.prepare(`PRAGMA ${text}`).get())) ?? {})[0];
+    const pragma = (/** @type {string} */ text) => Object.values(/** @type {any} */ (this.#whileBusy(() => this.connection.prepare(`PRAGMA ${text}`).get())) ?? {})[0];
     const mark = pragma("application_id");
     if (mark !== APPLICATION_ID && (mark !== 0 || pragma("schema_version") !== 0))
       throw new StoreUnsafe(`${this.path} belongs to another program.`, { remedy: "Name another file or folder for the state." });
     if (pragma("journal_mode") !== "wal") pragma("journal_mode = wal");
     pragma("synchronous = FULL");
-    pragma("wal_autocheckpoint = 0"); // checkpoints happen inside the turnstile only
+    pragma("wal_autocheckpoint = 0"); // checkpoints happen inside the write lock only
     this.pageBytes = Number(pragma("page_size"));
     const [mode, sync] = [pragma("journal_mode"), pragma("synchronous")];
     if (mode !== "wal" || sync !== FULL) throw new StoreUnsafe(`${this.path}: journal mode ${mode}, synchronous ${sync}; WAL and FULL are needed.`);
@@ -155,9 +155,9 @@ export class SqliteDatabase {
   }
 
   /** @template T @param {() => T} work @param {number} [waitMs] */
-  #patient(work, waitMs = WAIT_MAX_MS) {
-    const turnstile = /** @type {Turnstile} */ (this.turnstile);
-    return patiently(work, performance.now() + waitMs, () => turnstile.tooLate());
+  #whileBusy(work, waitMs = WAIT_MAX_MS) {
+    const writeLock = /** @type {WriteLock} */ (this.writeLock);
+    return retryWhileBusy(work, performance.now() + waitMs, () => writeLock.tooLate());
   }
 
   /** Run `change` in one durable transaction. @template T @param {(session: Session) => T} change @returns {T} */
@@ -167,7 +167,7 @@ export class SqliteDatabase {
     const { connection, session } = this;
     let result;
     try {
-      this.turnstile.pass(() => this.#patient(() => connection.exec("BEGIN IMMEDIATE")));
+      this.writeLock.acquire(() => this.#whileBusy(() => connection.exec("BEGIN IMMEDIATE")));
       session.inTransaction = true;
       try {
         result = change(session);
@@ -179,7 +179,7 @@ export class SqliteDatabase {
         session.inTransaction = false;
       }
     } catch (error) {
-      throw isBusy(error) ? this.turnstile.tooLate() : translated(error, this.path);
+      throw isBusy(error) ? this.writeLock.tooLate() : translated(error, this.path);
     }
     if (this.#walPages() >= this.checkpointAt) this.#checkpoint();
     return result;
@@ -193,12 +193,12 @@ export class SqliteDatabase {
     }
   }
 
-  /** Copy the write-ahead file into the database while nobody adds to it. The commit stands whatever happens here. */
+  /** Copy the write-ahead file into the database while no process adds to it. The commit is durable whatever happens here. */
   #checkpoint() {
     this.checkpointAt = this.#walPages() + CHECKPOINT_PAGES;
     try {
-      this.turnstile.pass(() => {
-        const row = /** @type {any} */ (this.#patient(() => this.connection.prepare("PRAGMA wal_checkpoint(FULL)").get(), CHECKPOINT_WAIT_MS));
+      this.writeLock.acquire(() => {
+        const row = /** @type {any} */ (this.#whileBusy(() => this.connection.prepare("PRAGMA wal_checkpoint(FULL)").get(), CHECKPOINT_WAIT_MS));
         if (!row.busy) this.checkpointAt = CHECKPOINT_PAGES;
       });
     } catch (error) {
@@ -214,7 +214,7 @@ export class SqliteDatabase {
   close() {
     this.session.prepared.clear();
     this.connection.close();
-    this.turnstile.close();
+    this.writeLock.close();
   }
 }
 
@@ -238,7 +238,7 @@ function syncFolder(path) {
       closeSync(descriptor);
     }
   } catch {
-    // somebody else's folder: then it has long been there
+    // another user's folder: then it has long been there
   }
 }
 

@@ -1,5 +1,5 @@
 /**
- * A fair queue for the writers of one SQLite file, in whichever language they are.
+ * The write lock: a fair queue for the writers of one SQLite file, in either language.
  *
  * A writer passes the gate, an empty database held by BEGIN EXCLUSIVE, before it asks for the write lock, and opens
  * the gate again only once it has it. The kernel drops the lock when a process dies.
@@ -14,11 +14,11 @@ const LATER_WAIT_MS = 5;
 const SQLITE_BUSY = 5;
 const SQLITE_LOCKED = 6;
 
-const nobody = new Int32Array(new SharedArrayBuffer(4));
+const SLEEPER = new Int32Array(new SharedArrayBuffer(4));
 
-/** Nothing else happens meanwhile: a transaction is not a place to wait for other things. @param {number} ms */
-export function pause(ms) {
-  Atomics.wait(nobody, 0, 0, ms);
+/** Block this thread: nothing else happens during a transaction. @param {number} ms */
+export function sleep(ms) {
+  Atomics.wait(SLEEPER, 0, 0, ms);
 }
 
 /** @param {unknown} error */
@@ -28,22 +28,22 @@ export function isBusy(error) {
 }
 
 /**
- * Again while somebody else has the database, until the deadline.
+ * Retry while another process has the database, until the deadline.
  * @template T @param {() => T} work @param {number} deadlineMs on the monotonic clock @param {() => Error} tooLate @returns {T}
  */
-export function patiently(work, deadlineMs, tooLate) {
+export function retryWhileBusy(work, deadlineMs, tooLate) {
   for (let tries = 0; ; tries += 1) {
     try {
       return work();
     } catch (error) {
       if (!isBusy(error)) throw error;
       if (performance.now() >= deadlineMs) throw tooLate();
-      pause(FIRST_WAITS_MS[tries] ?? LATER_WAIT_MS);
+      sleep(FIRST_WAITS_MS[tries] ?? LATER_WAIT_MS);
     }
   }
 }
 
-export class Turnstile {
+export class WriteLock {
   /** @param {string} path @param {number} [waitMaxMs] */
   constructor(path, waitMaxMs = WAIT_MAX_MS) {
     this.path = path;
@@ -52,10 +52,10 @@ export class Turnstile {
     this.gate = new DatabaseSync(`${path}-gate`, { timeout: 0 });
   }
 
-  /** Get the write lock in here. @template T @param {() => T} work @returns {T} */
-  pass(work) {
+  /** Run `work`, which takes the database's write lock, when it is our turn. @template T @param {() => T} work @returns {T} */
+  acquire(work) {
     this.deadlineMs = performance.now() + this.waitMaxMs;
-    patiently(() => this.gate.exec("BEGIN EXCLUSIVE"), this.deadlineMs, () => this.tooLate());
+    retryWhileBusy(() => this.gate.exec("BEGIN EXCLUSIVE"), this.deadlineMs, () => this.tooLate());
     try {
       return work();
     } finally {

@@ -1,9 +1,9 @@
-/** The witness that the ledger asks inside its transactions: OpenLineage events, ready to be sent. Pure. */
+/** The lineage emitter: OpenLineage events, made inside the ledger's transactions, ready to be sent. Pure. */
 
 import { INT_MAX, canonicalText } from "../model/canonical.mjs";
 import { UnhashableInput } from "../model/errors.mjs";
 import { circumstances } from "../model/evidence.mjs";
-import { attemptId, turnedAwayId, uuid5 } from "../model/keys.mjs";
+import { attemptId, notAdmittedId, uuid5 } from "../model/keys.mjs";
 import { within } from "../model/redaction.mjs";
 import { requireValid } from "../model/schemas.mjs";
 import { whole } from "../model/wording.mjs";
@@ -20,7 +20,7 @@ const EVENT_SCHEMA = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/
 const ENDINGS = /** @type {Record<string, string>} */ ({ complete: "COMPLETE", fail: "FAIL", abort: "ABORT" });
 const MASKED_NAMESPACE = "masked";
 
-export class LineageWitness {
+export class LineageEmitter {
   /** @param {{namespace: string, version: string, outputs: (id: string) => Name[], masked: (id: string) => boolean, mask: Mask, folder: string, hide: (text: string) => string}} around */
   constructor({ namespace, version, outputs, masked, mask, folder, hide }) {
     this.namespace = namespace;
@@ -44,18 +44,18 @@ export class LineageWitness {
   }
 
   /** @param {Invocation} given @param {any} told @param {number} atMs */
-  turnedAway(given, told, atMs) {
+  notAdmitted(given, told, atMs) {
     if (!["refused", "failed"].includes(given.outcome ?? "")) return [];
-    const lineageId = turnedAwayId(given.invocation_id);
+    const lineageId = notAdmittedId(given.invocation_id);
     const subject = given.run_id ?? given.invocation_id;
     const hidden = this.masked(given.dataset_id);
-    const known = hidden ? veiled(told, this.mask) : told;
-    const invocation = hidden ? veiledCall(given, this.mask) : given;
+    const known = hidden ? maskedCircumstances(told, this.mask) : told;
+    const invocation = hidden ? maskedInvocation(given, this.mask) : given;
     const end = given.outcome === "refused" ? "ABORT" : "FAIL";
     const askedMs = Math.min(invocation.requested_at_ms, atMs);
     return [
-      this.#sealed("START", lineageId, subject, this.#call("START", lineageId, invocation, circumstances(), askedMs)),
-      this.#sealed(end, lineageId, subject, this.#call(end, lineageId, invocation, known, atMs)),
+      this.#sealed("START", lineageId, subject, this.#invocation("START", lineageId, invocation, circumstances(), askedMs)),
+      this.#sealed(end, lineageId, subject, this.#invocation(end, lineageId, invocation, known, atMs)),
     ];
   }
 
@@ -64,8 +64,8 @@ export class LineageWitness {
     const mask = this.masked(run.dataset_id) ? this.mask : null;
     if (mask) {
       attempt = { ...attempt, error_message: null, code_sha: null };
-      run = veiledRun(run, mask);
-      known = veiled(known, mask);
+      run = maskedRun(run, mask);
+      known = maskedCircumstances(known, mask);
     }
     const event = this.#event(kind, attempt, run, known, mask);
     if (kind === "START") requireValid("openlineage-event", event);
@@ -110,8 +110,8 @@ export class LineageWitness {
     return this.#document(kind, at, attempt.lineage_id, runFacets, name, jobFacets, datasets);
   }
 
-  /** A call that never became an attempt. @param {string} kind @param {string} lineageId @param {Invocation} invocation @param {any} known @param {number} atMs */
-  #call(kind, lineageId, invocation, known, atMs) {
+  /** An invocation that was not admitted. @param {string} kind @param {string} lineageId @param {Invocation} invocation @param {any} known @param {number} atMs */
+  #invocation(kind, lineageId, invocation, known, atMs) {
     const { facets } = this;
     const over = kind !== "START";
     const at = instant(atMs);
@@ -240,7 +240,7 @@ function writable(value) {
 // --- what is left of a masked dataset's evidence ----------------------------------------
 
 /** @param {Run} run @param {Mask} mask @returns {Run} */
-function veiledRun(run, mask) {
+function maskedRun(run, mask) {
   return {
     ...run,
     source_id: mask(run.source_id),
@@ -254,7 +254,7 @@ function veiledRun(run, mask) {
 }
 
 /** @param {Invocation} invocation @param {Mask} mask @returns {Invocation} */
-function veiledCall(invocation, mask) {
+function maskedInvocation(invocation, mask) {
   return {
     ...invocation,
     source_id: mask(invocation.source_id),
@@ -263,15 +263,15 @@ function veiledCall(invocation, mask) {
     actor: mask(invocation.actor),
     ticket: null,
     reason: "Withheld: the dataset is masked.",
-    gates: veiledGates(invocation.gates, mask),
+    gates: maskedGates(invocation.gates, mask),
   };
 }
 
 /** @param {any} known @param {Mask} mask */
-function veiled(known, mask) {
+function maskedCircumstances(known, mask) {
   const { policies, inputs, outputs, version_id } = known;
-  return circumstances({ invocation: known.invocation ? veiledCall(known.invocation, mask) : null, gates: veiledGates(known.gates, mask), policies, inputs, outputs, version_id });
+  return circumstances({ invocation: known.invocation ? maskedInvocation(known.invocation, mask) : null, gates: maskedGates(known.gates, mask), policies, inputs, outputs, version_id });
 }
 
 /** @param {import("../types.js").GateResult[]} gates @param {Mask} mask */
-const veiledGates = (gates, mask) => gates.map((one) => ({ ...one, reason: "", policy_ids: one.policy_ids.map(mask) }));
+const maskedGates = (gates, mask) => gates.map((one) => ({ ...one, reason: "", policy_ids: one.policy_ids.map(mask) }));

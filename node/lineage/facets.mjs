@@ -105,7 +105,7 @@ export class Facets {
     });
   }
 
-  /** Of a call that never became an attempt. @param {import("../types.js").Invocation} invocation @param {string} at @param {boolean} over */
+  /** Of an invocation that was not admitted. @param {import("../types.js").Invocation} invocation @param {string} at @param {boolean} over */
   callState(invocation, at, over) {
     const { invocation_id, run_id, dataset_id, source_id, trigger_type } = invocation;
     return this.#own("kfmRunState", { kind: "call", invocation_id, run_id, dataset_id, source_id, trigger_type, attempt: 0, outcome: over ? invocation.outcome : null, recorded_at: at });
@@ -184,7 +184,7 @@ export class Facets {
     return this.#public("version", { datasetVersion: versionId });
   }
 
-  /** Which checks held. What they found stays at home. @param {import("../types.js").Check[]} checks */
+  /** Which checks passed. What they found is not published. @param {import("../types.js").Check[]} checks */
   assertions(checks) {
     const told = checks.slice(0, NAMED_MAX).map((check) => ({
       assertion: partition(check.name, ":")[0],

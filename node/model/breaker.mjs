@@ -91,7 +91,7 @@ export const PROVIDER_CHARS_MAX = 200;
 /** @param {string} text */
 export const isProviderName = (text) => text.length <= PROVIDER_CHARS_MAX && /^[!-~]+$/.test(text);
 
-/** Its own `provider`, else the host of its URL; null where nobody outside is called. @param {any} source @returns {string | null} */
+/** Its own `provider`, else the host of its URL; null where no other host is called. @param {any} source @returns {string | null} */
 export function providerOf(source) {
   if (source.provider !== null) return source.provider;
   if (!source.url) return null;
@@ -102,7 +102,7 @@ export function providerOf(source) {
   return parts.port === null || parts.port === usual ? host : `${host}:${parts.port}`;
 }
 
-/** Everybody who is called for a source: of a sync, those of its members, each once. @param {any} source @param {(id: string) => any} find @returns {string[]} */
+/** The providers that a source calls: of a sync, those of its members, each once. @param {any} source @param {(id: string) => any} find @returns {string[]} */
 export function providersOf(source, find) {
   const members = source.members.length ? source.members.map(find) : [source];
   const named = members.map(providerOf).filter((/** @type {string | null} */ one) => one !== null);

@@ -1,4 +1,4 @@
-/** Incidents: one for each cause, however many runs it stops, and what is told of them. Pure. */
+/** Incidents: one for each cause, however many runs it stops, and their notifications. Pure. */
 
 import { canonicalText, sha256Text } from "./canonical.mjs";
 import { codeOf } from "./errors.mjs";
@@ -20,7 +20,7 @@ export function causeOf(trouble) {
   return sha256Text(canonicalText({ kfm: "incident/1", about, name, error_class, error_code }));
 }
 
-/** Something was given up. @param {any} held @param {any} state @param {boolean} halted */
+/** A run was quarantined or became a dead letter. @param {any} held @param {any} state @param {boolean} halted */
 export function heldTrouble(held, state, halted) {
   return {
     about: "dataset",
@@ -46,8 +46,8 @@ export function providerTrouble(provider) {
   return { about: "provider", name: provider, kind: "circuit-open", error_class: "circuit-open", error_code: codeOf("CircuitOpen"), message: "", subject: provider, source_id: "", count: null };
 }
 
-/** The incident after this trouble, and what is to be told. @param {any} seen @param {any} trouble @param {number} affected @param {string} incident_id @param {number} nowMs @returns {[any, string | null]} */
-export function struck(seen, trouble, affected, incident_id, nowMs) {
+/** The incident after this trouble, and its change; null where nothing is to be notified. @param {any} seen @param {any} trouble @param {number} affected @param {string} incident_id @param {number} nowMs @returns {[any, string | null]} */
+export function raised(seen, trouble, affected, incident_id, nowMs) {
   if (seen === null || seen.state === "resolved") {
     const { about, name, kind, error_class, error_code, message, subject } = trouble;
     const opened = {
@@ -65,7 +65,7 @@ export function struck(seen, trouble, affected, incident_id, nowMs) {
 }
 
 /** The cause is gone. @param {any} seen @param {number} nowMs @returns {[any, string | null]} */
-export function ended(seen, nowMs) {
+export function resolved(seen, nowMs) {
   if (seen.state === "resolved") return [seen, null];
   return [{ ...seen, state: "resolved", changes: seen.changes + 1, resolved_at_ms: nowMs }, "resolved"];
 }
@@ -77,8 +77,8 @@ function stepOf(affected) {
   return steps;
 }
 
-/** Turns changes of incidents into what is told of them, by names that may be told. */
-export class Herald {
+/** Renders changes of incidents as notifications: masked names, redacted text. */
+export class IncidentRenderer {
   /** @param {{environment: string, masked: (about: string, name: string) => boolean, mask: (name: string) => string, hide: (text: string) => string}} around */
   constructor({ environment, masked, mask: masking, hide }) {
     this.environment = environment;

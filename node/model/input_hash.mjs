@@ -1,4 +1,4 @@
-/** The hash of what a step reads: equal hashes mean that there is nothing new to do. */
+/** The inputs hash of a step: equal hashes mean that there is nothing new to do. */
 
 import { canonicalText, sha256Text, tagFloats } from "./canonical.mjs";
 import { LimitExceeded, UnhashableInput } from "./errors.mjs";
@@ -15,7 +15,7 @@ export function inputsText(inputs, params) {
   return canonicalText({ inputs: rows(inputs), kfm: INPUTS_TAG, ...document });
 }
 
-/** What discovery saw, as one hash. @param {import("../types.js").Found[]} found */
+/** The fingerprint of what discovery found, as one hash. @param {import("../types.js").Found[]} found */
 export function fingerprint(found) {
   return sha256Text(inputsText(found.map(sign)));
 }

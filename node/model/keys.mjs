@@ -1,5 +1,5 @@
 /**
- * Who asked for what: trigger keys, work keys and the ids that follow from them.
+ * Idempotency keys: trigger keys, work keys and the ids that follow from them.
  *
  * A key is `sha256:<hex>` over a canonical document. The same keys as `updater.idempotency.keygen` makes.
  */
@@ -124,7 +124,7 @@ export function triggerDocument(trigger, work, revision = 0) {
   return revision ? { ...document, revision: whole(revision, "revision") } : document;
 }
 
-/** Does it say what its key is made of? @param {Trigger} trigger */
+/** Does the trigger contain everything that its key is made of? @param {Trigger} trigger */
 export function namesItself(trigger) {
   if (trigger.type === "webhook") return trigger.request_uuid !== null && trigger.request_uuid !== undefined;
   if (trigger.type === "upstream-event") return Boolean(trigger.member_keys?.length || trigger.message_id || trigger.source_uri);
@@ -144,7 +144,7 @@ export const attemptId = (run, attempt) => uuid5(run, String(whole(attempt, "att
 /** @param {string} run @param {number} attempt @param {string} node */
 export const nodeAttemptId = (run, attempt, node) => uuid5(attemptId(run, attempt), node);
 /** @param {string} invocationId */
-export const turnedAwayId = (invocationId) => uuid5(invocationId, "0");
+export const notAdmittedId = (invocationId) => uuid5(invocationId, "0");
 
 /** RFC 9562 UUIDv5. @param {string} namespace @param {string} name */
 export function uuid5(namespace, name) {

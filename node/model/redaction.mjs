@@ -9,7 +9,7 @@ import { byPoints, head, length, partition, repr, rpartition } from "./wording.m
 export const SECRET_WORDS =
   "(?:token|secret|signature|password|passwd|passphrase|pwd|credentials?|authorization" +
   "|(?:api|access|account|subscription|private|shared|signing|storage|client|auth)[_-]?key(?:[_-]?id)?)";
-// `.*[a-z](?=[A-Z])` ignores case in Python, too: any two letters.
+// `.*[a-z](?=[A-Z])` ignores case in Python, too: any two alphabetic characters.
 const SECRET_NAME = new RegExp(`^(?:(?:|.*[^a-z]|.*[a-z](?=[A-Z]))${SECRET_WORDS}s?|(?:key|sig|sas|auth|pass))$`, "i");
 
 /** @param {string} name */
@@ -278,8 +278,8 @@ export function within(value, clean) {
   return value;
 }
 
-/** `redact` for the secrets of one process. */
-export class Discretion {
+/** Redaction with the secrets of one process. */
+export class SecretRedaction {
   /** @param {() => string[]} gather asked when first needed */
   constructor(gather) {
     this.gather = gather;
@@ -302,12 +302,12 @@ export class Discretion {
     return kept(text, this.redactor);
   }
 
-  /** What a person gives as a reason. @param {string} text */
-  said(text) {
+  /** A reason that a person gave: known secrets and everything of a secret's shape masked, nothing cut. @param {string} text */
+  redactReason(text) {
     return shapeless(this.redactor.hide(text));
   }
 
-  /** Does a document tell a known secret? @param {any} value @returns {boolean} */
+  /** Does a document contain a known secret? @param {any} value @returns {boolean} */
   leaks(value) {
     if (typeof value === "string") return this.redactor.hide(value) !== value;
     if (Array.isArray(value)) return value.some((each) => this.leaks(each));

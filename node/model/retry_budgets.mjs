@@ -1,4 +1,4 @@
-/** How often a run may still be tried, what becomes of it after a failure, and what is kept of one that is given up. Pure. */
+/** Retry budgets: attempts and time that a grant allows, the state of a run after a failure, and its quarantine record. Pure. */
 
 import { canonicalText, sha256Text } from "./canonical.mjs";
 import { KfmError, isA } from "./errors.mjs";
@@ -25,7 +25,7 @@ export function standing(run, state) {
 /** @param {Run} run @param {RetryState | null} state */
 export const budgetEndsMs = (run, state) => standing(run, state).since_ms + policyFor(run.trigger_type).budget_ms;
 
-/** Does the next attempt need somebody who answers for it? @param {Run} run @param {RetryState | null} state @param {number} nowMs */
+/** Is the budget spent, so that the next attempt needs a rationale? @param {Run} run @param {RetryState | null} state @param {number} nowMs */
 export function isSpent(run, state, nowMs) {
   const now = standing(run, state);
   return budgetState(now.attempts, now.since_ms, nowMs, policyFor(run.trigger_type)) !== "free";
@@ -75,7 +75,7 @@ export function hasOpened(error) {
   return causesOf(error).some((each) => isA(each, "CircuitOpen") || (each instanceof KfmError && Boolean(each.facts.circuit_open)));
 }
 
-/** What becomes of a run whose attempt has just ended with this error. @param {Run} run @param {KfmError} error @param {RetryState | null} prior @param {{idempotent: boolean, nowMs: number, unitRandom: number}} about @returns {RetryState} */
+/** The retry state of a run whose attempt has just ended with this error. @param {Run} run @param {KfmError} error @param {RetryState | null} prior @param {{idempotent: boolean, nowMs: number, unitRandom: number}} about @returns {RetryState} */
 export function judged(run, error, prior, { idempotent, nowMs, unitRandom }) {
   const kind = kindOf(error);
   const now = standing(run, prior);
@@ -105,7 +105,7 @@ export function judged(run, error, prior, { idempotent, nowMs, unitRandom }) {
   };
 }
 
-/** How long upstream, or its breaker, wants us to stay away. @param {unknown} error @param {number} nowMs */
+/** How long upstream, or its circuit breaker, asks to wait. @param {unknown} error @param {number} nowMs */
 function asked(error, nowMs) {
   for (const each of causesOf(error).slice(0, CAUSES_MAX)) {
     const at = each instanceof KfmError ? each.facts.not_before_ms : undefined;
@@ -146,9 +146,9 @@ export function attended(state, approved, nowMs) {
   return approved && state.fate === "retry" ? { ...state, fate: "spent", reason: "needs-approval", updated_at_ms: nowMs } : state;
 }
 
-// --- what is held ----------------------------------------------------------------------
+// --- quarantine ------------------------------------------------------------------------
 
-/** The row for a run that is given up; null if it is not. @param {Run} run @param {RetryState} state @param {any} about */
+/** The quarantine row of a run; null if it is tried again. @param {Run} run @param {RetryState} state @param {any} about */
 export function heldRun(run, state, { payload_hash, inputs, error_classes, error_code, error_message }) {
   if (state.fate === "retry" || NOT_HELD.includes(state.reason)) return null;
   const names = inputs.map((/** @type {any} */ found) => found.uri).slice(0, SOURCE_IDS_MAX);
@@ -175,7 +175,7 @@ export function heldRun(run, state, { payload_hash, inputs, error_classes, error
   };
 }
 
-/** What the governance ledger says of it. @param {any} held @param {string | null} careLabel */
+/** The facts of its governance entry. @param {any} held @param {string | null} careLabel */
 export function factsOf(held, careLabel) {
   const { held_id, dataset_id, attempts, error_classes, error_code, reason, payload_hash, code_sha } = held;
   return { held_id, dataset_id, care_label: careLabel, attempts, error_classes, code: error_code, reason, payload_hash, code_sha };
@@ -183,7 +183,7 @@ export function factsOf(held, careLabel) {
 
 // --- approvals ---------------------------------------------------------------------------
 
-/** What an attempt is asked for. @param {any} dataset @param {string} workBase */
+/** The digest that an approval of one attempt is about. @param {any} dataset @param {string} workBase */
 export function attemptDigest(dataset, workBase) {
   return sha256Text(canonicalText({ kfm: "approval/1", kind: "attempt", dataset_id: dataset.id, rights: dataset.rights, work_base: workBase }));
 }

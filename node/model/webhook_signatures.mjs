@@ -81,7 +81,7 @@ function verifyHex(digests, header, secretsCount) {
   return found ? match(digests, [Buffer.from(/** @type {string} */ (found[1]), "hex")], secretsCount) : said("malformed");
 }
 
-/** Everything with everything, so that time tells nothing about which one matched. @param {Uint8Array[]} digests @param {Uint8Array[]} candidates @param {number} secretsCount */
+/** Compares each digest with each candidate, so that timing does not reveal which one matched. @param {Uint8Array[]} digests @param {Uint8Array[]} candidates @param {number} secretsCount */
 function match(digests, candidates, secretsCount) {
   if (!digests.length) return said("no-secret");
   /** @type {number | null} */

@@ -1,5 +1,5 @@
 /**
- * Is a webhook genuine, fresh and whole? Nothing of it is used before that is known.
+ * Webhook validation: signature, shape and freshness. Nothing of a webhook is used before all of them hold.
  *
  * Three ways of signing are understood, by the header that is there: Standard Webhooks (`webhook-id`,
  * `webhook-timestamp`, `webhook-signature`), `X-KFM-Signature` and GitHub's `X-Hub-Signature-256`. All are checked over
@@ -58,7 +58,7 @@ function signatureOf(headers, body, secrets, nowMs, legacyConcat) {
   return { ok: false, reason: "missing", secret_index: null };
 }
 
-/** What it has to say; fields beside these are ignored. @param {Uint8Array} body @returns {Payload | null} */
+/** The payload; fields beside these are ignored. @param {Uint8Array} body @returns {Payload | null} */
 function payloadOf(body) {
   let plain;
   try {

@@ -112,7 +112,7 @@ export function makeDirs(path) {
   let folder = resolve(path);
   for (; !isFolder(folder); folder = dirname(folder)) missing.push(folder);
   try {
-    fsyncDir(dirname(folder)); // whoever made it may have died before its entry was durable
+    fsyncDir(dirname(folder)); // the process that made it may have died before its entry was durable
   } catch (error) {
     if (!isCode(error, "EACCES", "EPERM")) throw error;
   }

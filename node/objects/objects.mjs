@@ -19,7 +19,7 @@ export function objectKey(sha256) {
   return `sha256/${sha256.slice(0, 2)}/${sha256.slice(2)}`;
 }
 
-/** Hashes what it reads; whoever reads to the end learns if the bytes are still the right ones. */
+/** Hashes what it reads; at the end the hash is checked. */
 class CheckedReader {
   /** @param {files.Reader} inner @param {string} sha256 */
   constructor(inner, sha256) {

@@ -165,7 +165,7 @@ function* statements(text) {
   if (rest[1]) yield rest;
 }
 
-/** Leading blanks and comments belong to nobody. @param {string} text @param {number} start @param {number} end @returns {[number, string]} */
+/** Leading blanks and comments belong to no policy. @param {string} text @param {number} start @param {number} end @returns {[number, string]} */
 function placed(text, start, end) {
   const lead = /^(?:\s+|\/\/[^\n]*(?:\n|$))*/.exec(text.slice(start, end))?.[0].length ?? 0;
   return [text.slice(0, start + lead).split("\n").length, text.slice(start + lead, end)];

@@ -103,7 +103,7 @@ export class Publisher {
     const unknown = Object.keys(metadata).find((name) => !KNOWN.includes(name));
     if (unknown) throw new SchemaViolation(`File metadata: there is no ${unknown}; there are ${KNOWN.join(", ")}`);
     const details = { mediaType: "application/octet-stream", sourceUri: null, modifiedMs: null, roles: ["data"], ...known, ...metadata };
-    this.#requireDiscretion("The name of a file or its metadata tells it.", path, metadata);
+    this.#requireNoSecret("The name of a file or its metadata tells it.", path, metadata);
     if (this.assets.has(path)) throw new PathConflict(`${path} was written twice by one run.`);
     if (this.assets.size >= this.limits.objects_per_run_max) throw new LimitExceeded(`objects_per_run_max is ${this.limits.objects_per_run_max}.`);
     const [sha256, size] = await this.take(data);
@@ -111,10 +111,10 @@ export class Publisher {
     return { path, sha256, size, media_type: details.mediaType, source_uri: details.sourceUri, modified_ms: details.modifiedMs, roles: details.roles };
   }
 
-  /** Tell the world, once the promotion stands. @param {string} eventType @param {Record<string, any>} payload */
+  /** Emit an event, once the promotion is committed. @param {string} eventType @param {Record<string, any>} payload */
   emitEvent(eventType, payload) {
     this.#requireOpen("emit_event");
-    this.#requireDiscretion("An event tells it.", eventType, payload);
+    this.#requireNoSecret("An event tells it.", eventType, payload);
     const plain = fromPlain(payload);
     const payload_sha256 = payloadHash(plain);
     this.events.push([eventType, plain]);
@@ -124,7 +124,7 @@ export class Publisher {
   /** Remember a value with the promotion; the last one for a key counts. @param {string} stateKey @param {any} value */
   updateState(stateKey, value) {
     this.#requireOpen("update_state");
-    this.#requireDiscretion("A state tells it.", stateKey, value);
+    this.#requireNoSecret("A state tells it.", stateKey, value);
     const plain = fromPlain(value);
     const payload_sha256 = payloadHash({ value: plain });
     this.states.set(stateKey, plain);
@@ -135,7 +135,7 @@ export class Publisher {
   publishRelease(metadata) {
     this.#requireOpen("publish_release");
     if (this.release !== null) throw new IllegalTransition("A run publishes one release.");
-    this.#requireDiscretion("The release's metadata tell it.", metadata);
+    this.#requireNoSecret("The release's metadata tell it.", metadata);
     const plain = fromPlain(metadata);
     const payload_sha256 = payloadHash(plain);
     this.release = plain;
@@ -182,7 +182,7 @@ export class Publisher {
   }
 
   /** @param {string} detail @param {...any} told */
-  #requireDiscretion(detail, ...told) {
+  #requireNoSecret(detail, ...told) {
     if (told.some((each) => this.leaks(each))) throw new SecretInData(detail);
   }
 
@@ -238,7 +238,7 @@ export class StagingPublisher extends Publisher {
   }
 }
 
-/** Hash alone, for who keeps nothing. @param {AsyncIterable<Uint8Array>} chunks @returns {Promise<[string, number]>} */
+/** Only the hash: the bytes are not kept. @param {AsyncIterable<Uint8Array>} chunks @returns {Promise<[string, number]>} */
 export async function hashed(chunks) {
   const digest = createHash("sha256");
   let size = 0;
@@ -254,12 +254,12 @@ export { staged };
 // --- dry run -----------------------------------------------------------------------------
 
 export class NoopPublisher extends Publisher {
-  /** @param {Trace} trace @param {{limits: any, leaks: (value: any) => boolean, scratch?: any, witness?: () => unknown}} about */
-  constructor(trace, { scratch = null, witness = () => null, ...about }) {
+  /** @param {Trace} trace @param {{limits: any, leaks: (value: any) => boolean, scratch?: any, observe?: () => unknown}} about */
+  constructor(trace, { scratch = null, observe = () => null, ...about }) {
     super(trace, { ...about, dryRun: true });
     this.scratch = scratch; // keeps bytes in files that vanish by themselves
-    this.witness = witness; // observes what must not change
-    this.before = witness();
+    this.observe = observe; // the state that must not change
+    this.before = observe();
   }
 
   /** @override @param {any} data @returns {Promise<[string, number]>} */
@@ -270,6 +270,6 @@ export class NoopPublisher extends Publisher {
 
   /** @override */
   isUntouched() {
-    return this.witness() === this.before;
+    return this.observe() === this.before;
   }
 }

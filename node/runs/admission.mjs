@@ -1,4 +1,4 @@
-/** The front door: key, gates and lock in one transaction, or a clear no. */
+/** Admission: key, gates and lock in one transaction, or a refusal on record. */
 
 import { BudgetSpent, Busy, CircuitOpen, KfmError, LockHeld } from "../model/errors.mjs";
 import { circumstances } from "../model/evidence.mjs";
@@ -14,8 +14,8 @@ import { again, forced, newRun } from "./subject.mjs";
 
 const ROUNDS_MAX = 10;
 
-/** The call was refused, found somebody at work, or could not be decided; the invocation is on record. */
-export class TurnedAway extends Error {
+/** The invocation was refused, found the work running, or could not be decided; it is on record. */
+export class NotAdmitted extends Error {
   /** @param {KfmError} error @param {any} invocation @param {Run | null} run */
   constructor(error, invocation, run) {
     super(error.message);
@@ -84,10 +84,10 @@ function heldBy(lock) {
   return `${lock.scope} is held by run ${run_id} (worker ${worker_id}) since ${rfc3339(lock.acquired_at_ms)}; its lease ends ${rfc3339(lock.lease_until_ms)}.`;
 }
 
-// --- one call's way in ---------------------------------------------------------------
+// --- one invocation ------------------------------------------------------------------
 
-export class Door {
-  /** @param {any} kernel @param {{force: boolean, gates: (subject: Subject) => any, fingerprint: () => Promise<string>, unsettled: (run: Run) => string | null, ask: (subject: Subject) => void}} ways */
+export class Admission {
+  /** @param {any} kernel @param {{force: boolean, gates: (subject: Subject) => any, fingerprint: () => Promise<string>, staleReason: (run: Run) => string | null, reserve: (subject: Subject) => void}} ways */
   constructor(kernel, ways) {
     this.kernel = kernel;
     this.store = kernel.store;
@@ -96,7 +96,7 @@ export class Door {
   }
 
   /** @param {Subject} subject @returns {Promise<any>} entered with a run, or answered without one */
-  async enter(subject) {
+  async admit(subject) {
     for (let round = 0; round < ROUNDS_MAX; round += 1) {
       const answer = await this.#once(subject);
       if (answer) return answer;
@@ -104,12 +104,12 @@ export class Door {
     throw new Busy("The ledger kept changing while this call was being decided.");
   }
 
-  /** Refuse a call for a reason that the engine knows. @param {Subject} subject @param {KfmError} error @returns {never} */
-  turnAway(subject, error) {
-    return this.#away(subject, "refused", error);
+  /** Refuse an invocation for a reason that the executor knows. @param {Subject} subject @param {KfmError} error @returns {never} */
+  refuse(subject, error) {
+    return this.#notAdmitted(subject, "refused", error);
   }
 
-  /** One look and one try; null if the world moved in between. @param {Subject} given */
+  /** One look and one try; null if the ledger changed in between. @param {Subject} given */
   async #once(given) {
     const { store, kernel, ways } = this;
     const subject = ways.force ? forced(given, store.forces(given.workBase) + 1) : given;
@@ -117,30 +117,30 @@ export class Door {
     let verdict = look(store, kernel.liveness, subject);
     if (verdict.kind === "busy") {
       const lock = store.lock(subject.scope);
-      this.#away(subject, "busy", new LockHeld(lock ? heldBy(lock) : ""), { run: verdict.run });
+      this.#notAdmitted(subject, "busy", new LockHeld(lock ? heldBy(lock) : ""), { run: verdict.run });
     }
     const decision = ways.gates(subject);
-    if (!decision.allowed) this.#away(subject, "refused", refusal(decision), { gates: decision.results, halts: decision.halts });
-    if (verdict.kind === "stop") this.#away(subject, "refused", new BudgetSpent(verdict.reason), { run: verdict.run });
+    if (!decision.allowed) this.#notAdmitted(subject, "refused", refusal(decision), { gates: decision.results, halts: decision.halts });
+    if (verdict.kind === "stop") this.#notAdmitted(subject, "refused", new BudgetSpent(verdict.reason), { run: verdict.run });
     if (verdict.kind === "done") return this.#answered(subject, /** @type {Run} */ (verdict.run), decision, verdict.reason);
     this.#requireProviders(subject, verdict);
     if (verdict.kind === "compare") {
       const run = /** @type {Run} */ (verdict.run);
       let why = /** @type {string | null} */ ("Upstream has changed.");
-      if ((await this.#compared(subject, run)) === run.fingerprint) why = ways.unsettled(run);
+      if ((await this.#compared(subject, run)) === run.fingerprint) why = ways.staleReason(run);
       if (why === null) return this.#answered(subject, run, decision, unchanged(run));
       verdict = reopened(run, why);
     }
-    return this.#admit(subject, verdict, decision, epoch);
+    return this.#admitRun(subject, verdict, decision, epoch);
   }
 
-  /** Nothing begins for a provider that is left alone: no run, no key, no attempt. @param {Subject} subject @param {Verdict} verdict */
+  /** Nothing begins while a provider's circuit is open: no run, no key, no attempt. @param {Subject} subject @param {Verdict} verdict */
   #requireProviders(subject, verdict) {
     try {
-      this.ways.ask(subject);
+      this.ways.reserve(subject);
     } catch (error) {
       if (!(error instanceof CircuitOpen)) throw error;
-      this.#away(subject, "failed", error, { run: ["restart", "compare"].includes(verdict.kind) ? verdict.run : null });
+      this.#notAdmitted(subject, "failed", error, { run: ["restart", "compare"].includes(verdict.kind) ? verdict.run : null });
     }
   }
 
@@ -149,13 +149,13 @@ export class Door {
     try {
       return await this.ways.fingerprint();
     } catch (error) {
-      if (error instanceof KfmError) this.#away(subject, "failed", error, { run });
+      if (error instanceof KfmError) this.#notAdmitted(subject, "failed", error, { run });
       throw error;
     }
   }
 
   /** @param {Subject} subject @param {Verdict} verdict @param {any} decision @param {number} epoch */
-  #admit(subject, verdict, decision, epoch) {
+  #admitRun(subject, verdict, decision, epoch) {
     const { store, kernel } = this;
     const nowMs = store.nowMs();
     const seen = verdict.kind === "restart" ? verdict.run : null;
@@ -178,30 +178,30 @@ export class Door {
       },
       (/** @type {string} */ id) => kernel.liveness.isDead(id),
     );
-    if (admitted.answer === "locked") this.#away(subject, "busy", new LockHeld(heldBy(admitted.lock)));
+    if (admitted.answer === "locked") this.#notAdmitted(subject, "busy", new LockHeld(heldBy(admitted.lock)));
     if (admitted.answer !== "admitted") return null;
-    return { entered: true, subject, run: admitted.run, invocation, policyEpoch: epoch, reason: verdict.reason, known };
+    return { admitted: true, subject, run: admitted.run, invocation, policyEpoch: epoch, reason: verdict.reason, known };
   }
 
-  // --- leaving without a run -------------------------------------------------------
+  // --- not admitted ----------------------------------------------------------------
 
   /** @param {Subject} subject @param {Run} run @param {any} decision @param {string} reason */
   #answered(subject, run, decision, reason) {
     const invocation = this.#invocation(subject, "noop", run, reason, decision.results);
     this.store.recordInvocation(invocation);
-    return { entered: false, subject, run, invocation, reason };
+    return { admitted: false, subject, run, invocation, reason };
   }
 
   /** @param {Subject} subject @param {string} outcome @param {KfmError} error @param {{run?: Run | null, gates?: any[], halts?: boolean}} [more] @returns {never} */
-  #away(subject, outcome, error, { run = null, gates = [], halts = false } = {}) {
+  #notAdmitted(subject, outcome, error, { run = null, gates = [], halts = false } = {}) {
     const reason = this.kernel.redact(error.message);
     const invocation = this.#invocation(subject, outcome, run, reason, gates);
     const kinds = outcome !== "refused" ? [] : halts ? ["gate-refused", "review"] : ["gate-refused"];
     const entries = kinds.map((kind) => this.#entry(kind, subject.dataset.id, subject, { reason, policies: this.kernel.policies.bundleId }));
-    // Somebody who found another at work did nothing that needs a witness.
+    // An invocation that found the work running has no lineage event.
     const known = outcome === "busy" ? null : this.#known(subject, gates, run?.revision ?? 0);
     this.store.recordInvocation(invocation, entries, known);
-    throw new TurnedAway(error, invocation, run);
+    throw new NotAdmitted(error, invocation, run);
   }
 
   // --- records ---------------------------------------------------------------------

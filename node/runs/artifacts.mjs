@@ -37,7 +37,7 @@ export class RunLog {
     this.#write(name, `${canonicalText(record)}\n`);
   }
 
-  /** A copy of what the ledger knows: that it can't be written is told once and changes nothing. @param {string} name @param {string} line */
+  /** A copy of what the ledger knows: that it can't be written is logged once and changes nothing. @param {string} name @param {string} line */
   #write(name, line) {
     const writer = this.open.get(name);
     if (!writer) return;
@@ -45,7 +45,7 @@ export class RunLog {
       writer.write(line);
     } catch (error) {
       if (!isSystemError(error)) throw error;
-      this.kernel.announce(`artifacts: ${name} ends here: ${strerror(error)}`);
+      this.kernel.log(`artifacts: ${name} ends here: ${strerror(error)}`);
       this.open.delete(name);
     }
   }
@@ -61,7 +61,7 @@ export class RunLog {
   step(givenPhase, givenMessage, { level = "info", facts = {} } = {}) {
     this.phase = givenPhase;
     const [phase, message] = [givenPhase, givenMessage].map((text) => this.kernel.redact(whole(text)));
-    this.kernel.announce(`${phase}: ${message}`);
+    this.kernel.log(`${phase}: ${message}`);
     const at = rfc3339(this.kernel.clock.nowMs());
     this.#line("event_log.jsonl", "event-log", { at, run_id: this.run.run_id, trace_id: this.traceId, phase, level, message, facts: this.#kept(facts) });
   }

@@ -1,4 +1,4 @@
-/** Circuits that a whole fleet shares: the state is a row of the ledger, a process looks at it once a second. */
+/** Circuit breakers that all processes share: the state is a row of the ledger, read once a second. */
 
 import { PROBE_LEASE_MS, closedBreaker, mayCall, onFailure, onSuccess, probeGivenUp, probeRenewed, probeStarted, waitMs } from "../model/breaker.mjs";
 import { CircuitOpen, KfmError } from "../model/errors.mjs";
@@ -50,7 +50,7 @@ export class Circuit {
     this.reserved ??= this.before();
   }
 
-  putBack() {
+  release() {
     const fence = this.reserved;
     this.reserved = null;
     if (fence !== null) this.giveUp(fence);
@@ -128,17 +128,17 @@ export class Circuits {
     return found;
   }
 
-  /** Raises CircuitOpen if one is left alone. Where a probe is due, it is this process's from now on. @param {string[]} providers */
-  ask(providers) {
+  /** Raises CircuitOpen if a circuit is open. Where a probe is due, this process reserves it. @param {string[]} providers */
+  reserve(providers) {
     try {
       for (const provider of providers) this.circuit(provider).reserve();
     } catch (error) {
-      if (error instanceof CircuitOpen) this.giveBack();
+      if (error instanceof CircuitOpen) this.release();
       throw error;
     }
   }
 
-  giveBack() {
-    for (const circuit of this.known.values()) circuit.putBack();
+  release() {
+    for (const circuit of this.known.values()) circuit.release();
   }
 }

@@ -1,4 +1,4 @@
-/** One call of the updater, from the front door to the last projection. All control flow is here. */
+/** The run executor: one invocation, from admission to the last target. All control flow is here. */
 
 import { providersOf } from "../model/breaker.mjs";
 import { BackendUnavailable, Busy, KfmError, LostLease, PlanDrifted, WorkFailed, isA, isSystemError, strerror } from "../model/errors.mjs";
@@ -7,23 +7,23 @@ import { advise, attended, budgetEndsMs, factsOf, hasOpened, heldRun, judged, ki
 import { head as firstChars } from "../model/wording.mjs";
 import { diff } from "../publish/manifest.mjs";
 import { StagingPublisher } from "../publish/publisher.mjs";
-import { Door, TurnedAway } from "./admission.mjs";
+import { Admission, NotAdmitted } from "./admission.mjs";
 import { RunLog } from "./artifacts.mjs";
-import * as gating from "./gates.mjs";
+import * as runGates from "./gates.mjs";
 import { HeldLease } from "./lease.mjs";
 import { RecordedNodes } from "./nodes.mjs";
 import { comparePlans } from "./plan.mjs";
-import * as work from "./preparation.mjs";
+import * as preparation from "./preparation.mjs";
 import { planFor, traceOf } from "./preview.mjs";
-import { unsettled } from "./staleness.mjs";
-import { project } from "./target_updates.mjs";
+import { staleReason } from "./staleness.mjs";
+import { updateTargets } from "./target_updates.mjs";
 
 /** @typedef {import("./subject.mjs").Subject} Subject */
 /** @typedef {import("../types.js").Run} Run */
 
 const ROUNDS_MAX = 10;
 
-/** The gates at promotion said no. */
+/** The gates refused at promotion. */
 class Denied extends Error {
   /** @param {any} decision @param {any} [report] */
   constructor(decision, report = null) {
@@ -36,9 +36,9 @@ class Denied extends Error {
 /** @param {any} report */
 export const failedChecks = (report) => (report?.checks ?? []).filter((/** @type {any} */ check) => !check.passed);
 
-/** One request on its way through the rooms. */
-export class Updating {
-  /** @param {any} kernel @param {Subject} subject @param {{force: boolean, artifactsDir: string | null, plan: any}} wish */
+/** Executes one request. */
+export class RunExecutor {
+  /** @param {any} kernel @param {Subject} subject @param {{force: boolean, artifactsDir: string | null, plan: any}} options */
   constructor(kernel, subject, { force, artifactsDir, plan }) {
     this.kernel = kernel;
     this.subject = subject;
@@ -56,7 +56,7 @@ export class Updating {
     try {
       return await this.#answer();
     } finally {
-      this.kernel.providers.giveBack();
+      this.kernel.providers.release();
     }
   }
 
@@ -64,35 +64,35 @@ export class Updating {
     const { kernel } = this;
     kernel.liveness.claim(kernel.workerId);
     for (const each of kernel.store.reap((/** @type {string} */ id) => kernel.liveness.isDead(id)))
-      kernel.announce(`recover: run ${each.run_id} was interrupted (${each.lapsed ? "its lease has lapsed" : "its process is gone"}); ${each.scope} is free again`);
+      kernel.log(`recover: run ${each.run_id} was interrupted (${each.lapsed ? "its lease has lapsed" : "its process is gone"}); ${each.scope} is free again`);
     if (!kernel.ledger.hasPolicies(kernel.policies.bundleId)) kernel.store.keepPolicies(kernel.policies.bundleId, kernel.policies.texts);
-    const door = new Door(kernel, {
+    const admission = new Admission(kernel, {
       force: this.force,
-      gates: (subject) => gating.atAdmission(kernel, subject),
+      gates: (subject) => runGates.atAdmission(kernel, subject),
       fingerprint: async () => (await this.#discover()).fingerprint,
-      unsettled: (run) => unsettled(kernel.ledger, this.subject, run),
-      ask: (subject) => kernel.providers.ask(providersOf(subject.source, (id) => kernel.loaded.source(id))),
+      staleReason: (run) => staleReason(kernel.ledger, this.subject, run),
+      reserve: (subject) => kernel.providers.reserve(providersOf(subject.source, (id) => kernel.loaded.source(id))),
     });
     let answer;
     try {
-      await this.#refuseDrift(door);
-      answer = await door.enter(this.subject);
+      await this.#refuseDrift(admission);
+      answer = await admission.admit(this.subject);
     } catch (error) {
-      if (!(error instanceof TurnedAway)) throw error;
+      if (!(error instanceof NotAdmitted)) throw error;
       const [outcome, word] = ending(error.error);
       return this.#report(outcome, word, kernel.redact(error.error.message), { invocation: error.invocation, run: error.run, error: error.error, gates: error.invocation.gates });
     }
-    if (!answer.entered) {
+    if (!answer.admitted) {
       const { invocation, run } = answer;
       const report = this.#report("noop", "unchanged", answer.reason, { invocation, run, gates: invocation.gates, versionId: run.version_id, sequence: this.#headSequence() });
-      return this.#projected(report);
+      return this.#withTargets(report);
     }
     this.subject = answer.subject;
     return this.#work(answer);
   }
 
-  /** A plan that can't come true any more is refused at the door: no run, no key. @param {Door} door */
-  async #refuseDrift(door) {
+  /** A plan that can't come true any more is refused at admission: no run, no key. @param {Admission} admission */
+  async #refuseDrift(admission) {
     if (!this.plan) return;
     const planned = this.plan.header;
     const { fingerprint } = await this.#discover();
@@ -103,12 +103,12 @@ export class Updating {
       ["upstream's fingerprint", planned.fingerprint, fingerprint],
     ];
     const drift = now.filter(([, was, is]) => was !== is).map(([what, was, is]) => `the ${what} is ${is}, not ${was}`);
-    if (drift.length) door.turnAway(this.subject, new PlanDrifted(`Plan made at ${planned.made_at}: ${drift.join("; ")}.`));
+    if (drift.length) admission.refuse(this.subject, new PlanDrifted(`Plan made at ${planned.made_at}: ${drift.join("; ")}.`));
   }
 
-  /** Once a call: the comparison at the door and the run see the same world. */
+  /** Once per invocation: the comparison at admission and the run see the same upstream. */
   async #discover() {
-    this.discovered ??= await work.discover(this.#source(), this.subject);
+    this.discovered ??= await preparation.discover(this.#source(), this.subject);
     return this.discovered;
   }
 
@@ -119,32 +119,32 @@ export class Updating {
 
   // --- the work --------------------------------------------------------------------
 
-  /** From here on the run is ours, and whatever happens it gets an end. @param {any} entered */
-  async #work(entered) {
+  /** From here on the run is ours, and whatever happens it gets an end. @param {any} admitted */
+  async #work(admitted) {
     const { kernel } = this;
-    const { run } = entered;
+    const { run } = admitted;
     const state = run.attempts > 1 ? kernel.store.retryState(run.run_id) : null;
     const { pipeline } = this.subject.source;
-    const known = { ...entered.known, invocation: entered.invocation, code: pipeline ? { path: pipeline, sha: this.subject.work.output_version } : null };
-    const nodes = new RecordedNodes(kernel, run, entered.invocation, known, budgetEndsMs(run, state));
+    const known = { ...admitted.known, invocation: admitted.invocation, code: pipeline ? { path: pipeline, sha: this.subject.work.output_version } : null };
+    const nodes = new RecordedNodes(kernel, run, admitted.invocation, known, budgetEndsMs(run, state));
     let log = new RunLog(null, kernel, run, false);
-    kernel.listen((/** @type {any} */ retrying) => nodes.retried(retrying));
+    kernel.observeRetries((/** @type {any} */ retrying) => nodes.retried(retrying));
     let report;
     try {
       log = new RunLog(this.artifactsDir ?? `${kernel.runsFolder}/${run.run_id}/attempt-${run.attempts}`, kernel, run, false);
       log.runEvent("run.start", {
-        trigger: entered.invocation.trigger_type,
+        trigger: admitted.invocation.trigger_type,
         window: run.window_spec,
         revision: run.revision,
-        reason: entered.reason,
+        reason: admitted.reason,
         idempotency_key: run.idempotency_key,
         work_key: run.work_key,
       });
-      report = await this.#attempt(entered, log, nodes);
+      report = await this.#attempt(admitted, log, nodes);
     } catch (problem) {
-      report = this.#failed(entered, problem, log, nodes);
+      report = this.#failed(admitted, problem, log, nodes);
     } finally {
-      kernel.listen(null);
+      kernel.observeRetries(null);
     }
     try {
       log.runEvent("run.end", { outcome: report.outcome, reason: report.reason, word: report.word });
@@ -152,57 +152,57 @@ export class Updating {
       if (!(isA(report.error, "LostLease"))) log.ledgerRecord(kernel.store.run(run.run_id) ?? run, this.subject, report.outcome);
     } catch (error) {
       if (!isSystemError(error)) throw error;
-      kernel.announce(`artifacts: ${strerror(error)}`); // the ledger has it
+      kernel.log(`artifacts: ${strerror(error)}`); // the ledger has it
     } finally {
       log.close();
     }
     return { ...report, artifactsDir: log.folder };
   }
 
-  /** @param {any} entered @param {RunLog} log @param {RecordedNodes} nodes */
-  async #attempt(entered, log, nodes) {
+  /** @param {any} admitted @param {RunLog} log @param {RecordedNodes} nodes */
+  async #attempt(admitted, log, nodes) {
     const { kernel, subject } = this;
-    const { run } = entered;
-    const lease = new HeldLease(kernel, subject.scope, run.fence, entered.policyEpoch, () => {
-      const decision = gating.inFlight(kernel, subject);
+    const { run } = admitted;
+    const lease = new HeldLease(kernel, subject.scope, run.fence, admitted.policyEpoch, () => {
+      const decision = runGates.inFlight(kernel, subject);
       if (!decision.allowed) throw new Denied(decision);
     });
     const check = () => lease.check();
     const publisher = new StagingPublisher(kernel.objects, traceOf(kernel, subject, log, run, false), { limits: kernel.settings.limits, leaks: kernel.leaks });
     let report;
     try {
-      report = await lease.beating(async () => {
+      report = await lease.withHeartbeat(async () => {
         nodes.begin("fetch");
         log.step("discover", subject.source.id);
         const discovered = await this.#discover();
         nodes.discovered(discovered.fingerprint, discovered.found);
         check();
-        const prepared = await work.prepare(kernel, subject, this.#source(), discovered, kernel.objects, publisher, log, check, nodes, run.run_id);
+        const prepared = await preparation.prepare(kernel, subject, this.#source(), discovered, kernel.objects, publisher, log, check, nodes, run.run_id);
         nodes.begin("publish", prepared.fingerprint);
         log.step("promote", `${subject.dataset.id} by run ${run.run_id}`, { facts: { fence: run.fence } });
-        return this.#promote(entered, prepared, nodes);
+        return this.#promote(admitted, prepared, nodes);
       });
     } finally {
       publisher.close();
     }
     log.step("project", `version ${report.sequence ?? "None"}`);
-    return this.#projected(report);
+    return this.#withTargets(report);
   }
 
-  /** @param {any} entered @param {work.Prepared} prepared @param {RecordedNodes} nodes */
-  #promote(entered, prepared, nodes) {
+  /** @param {any} admitted @param {preparation.Prepared} prepared @param {RecordedNodes} nodes */
+  #promote(admitted, prepared, nodes) {
     const { kernel, subject } = this;
-    const { run, invocation } = entered;
+    const { run, invocation } = admitted;
     for (let round = 0; round < ROUNDS_MAX; round += 1) {
       // In this order: a switch thrown after the epoch was read moves the epoch.
       const epoch = kernel.store.policyEpoch();
       const head = kernel.store.head(subject.dataset.id);
-      const decision = gating.atPromotion(kernel, subject, prepared.report, { run });
+      const decision = runGates.atPromotion(kernel, subject, prepared.report, { run });
       if (!decision.allowed) throw new Denied(decision, prepared.report);
       const gates = [...invocation.gates, ...decision.results];
       this.#requirePlan(prepared, head, gates);
-      const [manifest, version] = work.merged(prepared, head, subject);
-      if (manifest) work.requireObjects(manifest, kernel.objects);
+      const [manifest, version] = preparation.merged(prepared, head, subject);
+      if (manifest) preparation.requireObjects(manifest, kernel.objects);
       nodes.decided(gates);
       nodes.learn({ outputs: prepared.staged.assets, version_id: version || null });
       const facts = { dataset_id: run.dataset_id, version_id: version, policies: kernel.policies.bundleId };
@@ -217,7 +217,7 @@ export class Updating {
         version_id: version,
         manifest,
         invocation_id: invocation.invocation_id,
-        reason: entered.reason,
+        reason: admitted.reason,
         gates,
         entries: manifest ? [this.#entry("promotion", run.run_id, facts)] : [],
         states: prepared.staged.states,
@@ -227,7 +227,7 @@ export class Updating {
       if (answer.answer === "lost") throw new LostLease(`${subject.scope} has passed to another run.`);
       if (!["promoted", "unchanged"].includes(answer.answer)) continue;
       const changed = answer.answer === "promoted";
-      let reason = prepared.item ? entered.reason : "Upstream has nothing for this window.";
+      let reason = prepared.item ? admitted.reason : "Upstream has nothing for this window.";
       if (prepared.item && !changed) reason += " The outcome is what is published already.";
       return this.#report("success", changed ? "published" : "unchanged", reason, {
         invocation,
@@ -241,7 +241,7 @@ export class Updating {
     throw new Busy("Policies or the head kept changing while this run was being promoted.");
   }
 
-  /** @param {work.Prepared} prepared @param {import("../types.js").Head} head @param {any[]} gates */
+  /** @param {preparation.Prepared} prepared @param {import("../types.js").Head} head @param {any[]} gates */
   #requirePlan(prepared, head, gates) {
     if (!this.plan) return;
     const drift = comparePlans(this.plan, planFor(this.kernel, this.subject, prepared, head, gates));
@@ -250,25 +250,25 @@ export class Updating {
 
   // --- how it ends -----------------------------------------------------------------
 
-  /** End the run without a promotion, unless it turns out to have been promoted after all. @param {any} entered @param {unknown} problem @param {RunLog} log @param {RecordedNodes} nodes */
-  #failed(entered, problem, log, nodes) {
+  /** End the run without a promotion, unless it turns out to have been promoted after all. @param {any} admitted @param {unknown} problem @param {RunLog} log @param {RecordedNodes} nodes */
+  #failed(admitted, problem, log, nodes) {
     const { kernel } = this;
-    const { run, invocation } = entered;
+    const { run, invocation } = admitted;
     const error = asError(problem, log, kernel.redact);
     const nowMs = kernel.store.nowMs();
     const about = { idempotent: this.subject.source.idempotent, nowMs, unitRandom: kernel.unitRandom() };
-    const state = attended(judged(run, error, kernel.store.retryState(run.run_id), about), gating.approvalOf(kernel.ledger, run) !== null, nowMs);
+    const state = attended(judged(run, error, kernel.store.retryState(run.run_id), about), runGates.approvalOf(kernel.ledger, run) !== null, nowMs);
     const advice = advise(run, state, kernel.store.nowMs());
     log.step(log.phase, error.message, { level: "error", facts: { code: error.code, error_class: state.error_class } });
     const gates = [...invocation.gates, ...(problem instanceof Denied ? problem.decision.results : [])];
     if (!(isA(error, "LostLease"))) {
       nodes.decided(gates);
-      const landed = kernel.store.fail(this.#fail(entered, error, gates, nodes, state));
+      const landed = kernel.store.fail(this.#fail(admitted, error, gates, nodes, state));
       const stored = kernel.store.run(run.run_id);
       if (!landed && stored?.status === "success" && stored.fence === run.fence) {
         // The promotion had been committed before its answer was lost.
-        const report = this.#report("success", "published", entered.reason, { invocation, run: stored, versionId: stored.version_id, sequence: this.#headSequence() });
-        return this.#projected(report);
+        const report = this.#report("success", "published", admitted.reason, { invocation, run: stored, versionId: stored.version_id, sequence: this.#headSequence() });
+        return this.#withTargets(report);
       }
     }
     const [outcome, word] = ending(error);
@@ -282,17 +282,17 @@ export class Updating {
     });
   }
 
-  /** @param {any} entered @param {KfmError} error @param {any[]} gates @param {RecordedNodes} nodes @param {any} state */
-  #fail(entered, error, gates, nodes, state) {
+  /** @param {any} admitted @param {KfmError} error @param {any[]} gates @param {RecordedNodes} nodes @param {any} state */
+  #fail(admitted, error, gates, nodes, state) {
     const { kernel, subject } = this;
-    const { run } = entered;
+    const { run } = admitted;
     const code = isA(error, "Cancelled") ? "CANCELLED" : error.code;
     const message = kernel.redact(error.message);
     const kind = kindOf(error);
-    nodes.stoppedLooking(kind, hasOpened(error));
+    nodes.discoveryFailed(kind, hasOpened(error));
     const held = this.#held(run, state, nodes, code, message);
     const stopped = (isA(error, "Cancelled") || isA(error, "Refused")) && !(isA(error, "ContractViolated"));
-    const testimony = nodes.ending(stopped ? "abort" : "fail", { error_code: code, error_class: kind.error_class, error_message: message, retryable: kind.retryable });
+    const evidence = nodes.ending(stopped ? "abort" : "fail", { error_code: code, error_class: kind.error_class, error_message: message, retryable: kind.retryable });
     const careLabel = subject.dataset.rights?.care.label ?? null;
     return {
       run_id: run.run_id,
@@ -300,14 +300,14 @@ export class Updating {
       fence: run.fence,
       error_code: code,
       error_message: message,
-      invocation_id: entered.invocation.invocation_id,
+      invocation_id: admitted.invocation.invocation_id,
       outcome: isA(error, "Refused") ? "refused" : "failed",
       gates,
       entries: [...this.#failureEntries(run, error), ...(held ? [this.#entry(held.kind, run.run_id, factsOf(held, careLabel))] : [])],
       pause: this.#pause(error),
       retry: state,
       held,
-      ...testimony,
+      ...evidence,
       fingerprint: nodes.fingerprint,
       inputs: nodes.found,
     };
@@ -357,9 +357,9 @@ export class Updating {
     };
   }
 
-  /** The report of a call whose dataset's targets were brought up to date. @param {any} report */
-  #projected(report) {
-    const projections = project(this.kernel, this.subject.dataset.id);
+  /** The report, after the dataset's targets were brought up to date. @param {any} report */
+  #withTargets(report) {
+    const projections = updateTargets(this.kernel, this.subject.dataset.id);
     return { ...report, projections, durationMs: this.kernel.clock.monotonicMs() - this.startedMs };
   }
 

@@ -1,4 +1,4 @@
-/** Bring what was found into the object store: bounded, verified, resumable. */
+/** The fetch: discovered objects into the object store, bounded, verified, resumable. */
 
 import { StallDetector } from "../calls/stall_detector.mjs";
 import { ChecksumMismatch, LimitExceeded, UpstreamUnavailable } from "../model/errors.mjs";

@@ -1,4 +1,4 @@
-/** Asking the gates, at admission and again at promotion. */
+/** The gates of a run, asked at admission and again at promotion. */
 
 import { combine, contractGate, freezeGate, rightsGate, switchGate } from "../model/gates.mjs";
 import { approvalSeen, attemptDigest, usableApproval } from "../model/retry_budgets.mjs";
@@ -17,7 +17,7 @@ function facts(trigger, rationale, ticket, approval = null, halted = false, dryR
   return { trigger, rationale: rationale ?? "", ticket: ticket ?? "", approvals: approval ? [approval.dataset_id] : [], halted, is_dry_run: dryRun };
 }
 
-/** A second person's yes to one attempt at exactly this work, which nobody has used yet. @param {any} kernel @param {Subject} subject */
+/** An unused approval of one attempt at exactly this work. @param {any} kernel @param {Subject} subject */
 function usable(kernel, subject) {
   const known = kernel.ledger.approvals(subject.workBase);
   return known.length ? usableApproval(known, attemptDigest(subject.dataset, subject.workBase), kernel.ledger.nowMs()) : null;
@@ -40,7 +40,7 @@ function policies(kernel, subject, action, approval, dryRun) {
   return approval ? [...results, approvalSeen(approval)] : results;
 }
 
-/** A rule speaks of any work; whoever reads a refusal wants the command for this one. @param {any} result @param {Subject} subject @param {any} halted */
+/** A rule is about any work; the refusal names the command for this one. @param {any} result @param {Subject} subject @param {any} halted */
 function naming(result, subject, halted) {
   if (result.allowed || !result.reason.includes("`kfm ")) return result;
   const window = `${rfc3339(subject.window.start_ms)}/${rfc3339(subject.window.end_ms)}`;

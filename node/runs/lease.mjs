@@ -1,4 +1,4 @@
-/** Holding on to a lock while work goes on, and noticing when it is lost. */
+/** The lease of a run: renewed while work goes on, and noticed when it is lost. */
 
 import { BackendUnavailable, Cancelled, LostLease } from "../model/errors.mjs";
 
@@ -21,25 +21,25 @@ export class HeldLease {
     this.dueMs = kernel.clock.monotonicMs() + kernel.heartbeatMs;
   }
 
-  beat() {
+  renew() {
     const epoch = this.kernel.store.renew(this.scope, this.fence, this.kernel.leaseMs);
     if (epoch === null) this.lost = true;
     else this.epochSeen = epoch;
   }
 
-  /** Renew if it is due; trouble is for the next beat, or the fence. */
+  /** Renew if it is due; an error is left to the next heartbeat, or the fence. */
   tick() {
     const now = this.kernel.clock.monotonicMs();
     if (now < this.dueMs) return;
     this.dueMs = now + this.kernel.heartbeatMs;
     try {
-      this.beat();
+      this.renew();
     } catch (error) {
       if (!(error instanceof BackendUnavailable)) throw error;
     }
   }
 
-  /** Raise if the lock is lost, or somebody or a switch cancels work in flight. */
+  /** Raise if the lock is lost, or a signal or a switch cancels work in flight. */
   check() {
     this.tick();
     if (this.kernel.cancelled()) throw new Cancelled();
@@ -50,8 +50,8 @@ export class HeldLease {
     }
   }
 
-  /** Renew also while somebody's own code waits for something. @template T @param {() => Promise<T>} work @returns {Promise<T>} */
-  async beating(work) {
+  /** Renew also while a pipeline's own code waits for something. @template T @param {() => Promise<T>} work @returns {Promise<T>} */
+  async withHeartbeat(work) {
     const timer = setInterval(() => this.tick(), Math.max(10, this.kernel.heartbeatMs));
     timer.unref();
     this.kernel.tick = () => this.tick();

@@ -1,4 +1,4 @@
-/** The nodes of one attempt, one after the other, and what is learnt on the way. */
+/** The nodes of one attempt, one after the other, and their evidence. */
 
 import { energyOf } from "../model/energy.mjs";
 import { KfmError, LostLease } from "../model/errors.mjs";
@@ -41,8 +41,8 @@ export class RecordedNodes {
     /** @type {any[]} */
     this.retries = [];
     this.calls = 0;
-    /** While upstream is discovered: the call that has trouble, and its last try. @type {[number, number]} */
-    this.looking = [0, 0];
+    /** During discovery: the call that failed, and its last try. @type {[number, number]} */
+    this.discovering = [0, 0];
     this.triedCpuUs = 0;
     /** @type {string | null} */
     this.fingerprint = null;
@@ -90,7 +90,7 @@ export class RecordedNodes {
     this.known = { ...this.known, gates };
   }
 
-  /** Every check is told with the node that made it; the run carries the sum. @param {any} report @param {any} summary */
+  /** Every check is reported with the node that made it; the run carries the summary. @param {any} report @param {any} summary */
   validated(report, summary) {
     this.ofNode = { ...this.ofNode, report };
     this.validation = summary;
@@ -99,7 +99,7 @@ export class RecordedNodes {
   /** Kept with the next transaction, whatever becomes of the run. @param {string} fingerprint @param {any[]} found */
   discovered(fingerprint, found) {
     [this.fingerprint, this.found, this.inputsHash] = [fingerprint, found, fingerprint];
-    this.looking = [0, 0];
+    this.discovering = [0, 0];
     if (this.open) this.open = { ...this.open, inputs_hash: fingerprint };
     this.learn({ inputs: found });
   }
@@ -135,14 +135,14 @@ export class RecordedNodes {
 
   /** A try failed while upstream is being discovered: there one call is made after the other. @param {any} retrying */
   retried(retrying) {
-    const call = retrying.attempt === 1 || !this.looking[0] ? (this.calls += 1) : this.looking[0];
-    this.looking = [call, retrying.attempt];
+    const call = retrying.attempt === 1 || !this.discovering[0] ? (this.calls += 1) : this.discovering[0];
+    this.discovering = [call, retrying.attempt];
     this.#note(call, retrying.attempt, retrying.delay_ms, retrying.error_class || "unknown", "retried");
   }
 
   /** The run ends with this error: where discovery had trouble, or a circuit opened, that was a try. @param {import("../types.js").Classification} kind @param {boolean} circuitOpen */
-  stoppedLooking(kind, circuitOpen) {
-    const [call, tries] = this.looking;
+  discoveryFailed(kind, circuitOpen) {
+    const [call, tries] = this.discovering;
     const told = this.retries.some((row) => row.circuit_open);
     if (!call && (told || !circuitOpen)) return;
     this.#note(call || (this.calls += 1), tries + 1, 0, kind.error_class, "gave-up", { circuit_open: circuitOpen, retryable: kind.retryable });
@@ -159,7 +159,7 @@ export class RecordedNodes {
 
   // --- for the transaction that ends the run ---------------------------------------------
 
-  /** The fields that tell a promotion or a failure about the evidence. @param {string} ending @param {Record<string, any>} [error] */
+  /** The evidence for the transaction that promotes or fails the run. @param {string} ending @param {Record<string, any>} [error] */
   ending(ending, error = {}) {
     const nowMs = this.kernel.store.nowMs();
     const closes = this.open ? [this.#closed(this.open, ending, nowMs, error)] : [];

@@ -1,4 +1,4 @@
-/** From upstream's bytes to a version that could be promoted. The same for a run and a dry-run. */
+/** The preparation of a version: fetch, transform, validate. The same for a run and a dry run. */
 
 import { retryText } from "../calls/guard.mjs";
 import { KfmError, PathConflict, PipelineFailed, StoreCorrupt } from "../model/errors.mjs";
@@ -90,7 +90,7 @@ async function publishAsFetched(context) {
   for (const entry of context.inputs) await context.publisher.writeFile(entry.path, entry.fetched);
 }
 
-/** Call a person's function; whatever it raises is the pipeline's failure, said once. @param {(context: any) => any} run @param {any} context */
+/** Call the pipeline's function; whatever it throws is the pipeline's failure. @param {(context: any) => any} run @param {any} context */
 async function runPipeline(run, context) {
   try {
     await run(context);

@@ -7,23 +7,23 @@ import { mergeItems } from "../publish/manifest.mjs";
 import { NoopPublisher, Trace } from "../publish/publisher.mjs";
 import { look, reopened, unchanged } from "./admission.mjs";
 import { RunLog } from "./artifacts.mjs";
-import * as gating from "./gates.mjs";
+import * as runGates from "./gates.mjs";
 import { Unrecorded } from "./nodes.mjs";
 import { makePlan, planText } from "./plan.mjs";
-import * as work from "./preparation.mjs";
-import { unsettled } from "./staleness.mjs";
+import * as preparation from "./preparation.mjs";
+import { staleReason } from "./staleness.mjs";
 import { forced, newRun } from "./subject.mjs";
 
 /** @typedef {import("./subject.mjs").Subject} Subject */
 
-/** @param {any} kernel @param {Subject} given @param {{force: boolean, artifactsDir: string | null}} wish */
+/** @param {any} kernel @param {Subject} given @param {{force: boolean, artifactsDir: string | null}} options */
 export async function preview(kernel, given, { force, artifactsDir }) {
   const startedMs = kernel.clock.monotonicMs();
   const subject = force ? forced(given, kernel.ledger.forces(given.workBase) + 1) : given;
   let verdict = look(kernel.ledger, kernel.liveness, subject);
   const seen = verdict.run;
   const run = seen ?? newRun(subject, verdict.revision, kernel.clock.nowMs());
-  const admission = gating.atAdmission(kernel, subject, true);
+  const admission = runGates.atAdmission(kernel, subject, true);
   const head = kernel.ledger.head(subject.dataset.id);
   const log = new RunLog(artifactsDir, kernel, run, true);
   const report = (/** @type {string} */ outcome, /** @type {string} */ word, /** @type {string} */ reason, /** @type {any} */ more) => {
@@ -52,10 +52,10 @@ export async function preview(kernel, given, { force, artifactsDir }) {
     if (verdict.kind === "stop") return blocked(new BudgetSpent(verdict.reason));
     if (verdict.kind === "done") return report("noop", "unchanged", verdict.reason, { gates: admission.results });
     const upstream = kernel.upstream(subject.source);
-    const discovered = await work.discover(upstream, subject);
+    const discovered = await preparation.discover(upstream, subject);
     if (verdict.kind === "compare" && verdict.run) {
       const same = discovered.fingerprint === verdict.run.fingerprint;
-      const why = same ? unsettled(kernel.ledger, subject, verdict.run) : "Upstream has changed.";
+      const why = same ? staleReason(kernel.ledger, subject, verdict.run) : "Upstream has changed.";
       if (why === null) return report("noop", "unchanged", unchanged(verdict.run), { gates: admission.results });
       verdict = reopened(verdict.run, why);
     }
@@ -83,17 +83,17 @@ async function planned(kernel, subject, upstream, discovered, run, log, admissio
   try {
     // The run that would do it: what is published names it.
     const runId = newRun(subject, revision, run.start_time_ms).run_id;
-    prepared = await work.prepare(kernel, subject, upstream, discovered, objects, publisher, log, () => {}, new Unrecorded(kernel), runId);
+    prepared = await preparation.prepare(kernel, subject, upstream, discovered, objects, publisher, log, () => {}, new Unrecorded(kernel), runId);
     publisher.noopGuard();
   } finally {
     publisher.close();
   }
-  const decision = gating.atPromotion(kernel, subject, prepared.report, { dryRun: true });
+  const decision = runGates.atPromotion(kernel, subject, prepared.report, { dryRun: true });
   const head = kernel.ledger.head(subject.dataset.id);
   return { plan: planFor(kernel, subject, prepared, head, [...admission.results, ...decision.results]), decision, prepared };
 }
 
-/** What promoting this over that head would change. @param {any} kernel @param {Subject} subject @param {work.Prepared} prepared @param {import("../types.js").Head} head @param {any[]} gates */
+/** What promoting this over that head would change. @param {any} kernel @param {Subject} subject @param {preparation.Prepared} prepared @param {import("../types.js").Head} head @param {any[]} gates */
 export function planFor(kernel, subject, prepared, head, gates) {
   const old = head ? head[1] : null;
   const manifest = prepared.item ? mergeItems(old, subject.dataset, [prepared.item], subject.source.mode) : old;

@@ -1,10 +1,10 @@
-/** Is work that was done still what stands there? Reads only. */
+/** Staleness: is a successful run still the published one? Reads only. */
 
 import { canonicalText } from "../model/canonical.mjs";
 import { mergeItems } from "../publish/manifest.mjs";
 
-/** Why an unchanged upstream is not enough to leave things as they are; null if it is. @param {any} ledger @param {import("./subject.mjs").Subject} subject @param {import("../types.js").Run} run @returns {string | null} */
-export function unsettled(ledger, subject, run) {
+/** Why the work is done again although upstream is unchanged; null if it is not. @param {any} ledger @param {import("./subject.mjs").Subject} subject @param {import("../types.js").Run} run @returns {string | null} */
+export function staleReason(ledger, subject, run) {
   const newest = ledger.latestSuccess(subject.work);
   if (newest && newest.run_id !== run.run_id) return `Pipeline version ${newest.pipeline_version} has published this window since.`;
   const head = ledger.head(subject.dataset.id);

@@ -1,4 +1,4 @@
-/** What a call is about: the work, its keys, its lock. */
+/** The subject of an invocation: the work, its keys, its lock. */
 
 import { canonicalText, sha256Hex } from "../model/canonical.mjs";
 import * as keys from "../model/keys.mjs";

@@ -1,28 +1,28 @@
-/** Making every target show the head that the database names. */
+/** Target updates: every target shows the head of the database. */
 
 import { ConfigError, KfmError, TargetUnavailable, isSystemError, strerror } from "../model/errors.mjs";
 import { refusal } from "../model/gates.mjs";
-import * as gating from "./gates.mjs";
+import * as runGates from "./gates.mjs";
 
-/** @typedef {{dataset_id: string, target: string, sequence: number | null, error: any}} ProjectionReport */
+/** @typedef {{dataset_id: string, target: string, sequence: number | null, error: any}} TargetReport */
 
-/** Bring the targets of a dataset up to date that are behind its head. @param {any} kernel @param {string} datasetId @returns {ProjectionReport[]} */
-export function project(kernel, datasetId) {
+/** Bring the targets of a dataset up to date that are behind its head. @param {any} kernel @param {string} datasetId @returns {TargetReport[]} */
+export function updateTargets(kernel, datasetId) {
   const shown = kernel.ledger.projected();
   const head = kernel.ledger.heads().find((/** @type {any} */ one) => one.dataset_id === datasetId);
   if (!head) return [];
   const looks = Boolean(kernel.loaded.dataset(datasetId));
-  const behind = kernel.projections.filter((/** @type {any} */ target) => (shown.get(`${datasetId}\n${target.name}`) ?? 0) < head.sequence || (looks && fell(target, head)));
+  const behind = kernel.targets.filter((/** @type {any} */ target) => (shown.get(`${datasetId}\n${target.name}`) ?? 0) < head.sequence || (looks && isGone(target, head)));
   const refused = behind.length ? refusalOf(kernel, head) : null;
-  return behind.map((/** @type {any} */ target) => (refused ? failed(datasetId, target, refused) : projectOne(kernel, datasetId, target)));
+  return behind.map((/** @type {any} */ target) => (refused ? failed(datasetId, target, refused) : updateTarget(kernel, datasetId, target)));
 }
 
-/** Is what this target was known to show not there any more? @param {any} target @param {any} head */
-function fell(target, head) {
+/** Is the version that this target was known to show gone? @param {any} target @param {any} head */
+function isGone(target, head) {
   try {
-    return Boolean(target.stands) && !target.stands(head.dataset_id, head);
+    return Boolean(target.isShown) && !target.isShown(head.dataset_id, head);
   } catch (error) {
-    if (error instanceof KfmError || isSystemError(error)) return true; // projecting it again names the trouble
+    if (error instanceof KfmError || isSystemError(error)) return true; // updating it again names the error
     throw error;
   }
 }
@@ -35,7 +35,7 @@ function refusalOf(kernel, head) {
       remedy: "Configure the dataset again, and its targets are brought up to date.",
     });
   try {
-    const decision = gating.atProjection(kernel, dataset, head);
+    const decision = runGates.atProjection(kernel, dataset, head);
     return decision.allowed ? null : refusal(decision);
   } catch (error) {
     if (error instanceof KfmError) return error; // a gate that can't be asked does not let anything pass
@@ -43,8 +43,8 @@ function refusalOf(kernel, head) {
   }
 }
 
-/** @param {any} kernel @param {string} datasetId @param {any} target @returns {ProjectionReport} */
-function projectOne(kernel, datasetId, target) {
+/** @param {any} kernel @param {string} datasetId @param {any} target @returns {TargetReport} */
+function updateTarget(kernel, datasetId, target) {
   try {
     const known = (/** @type {number} */ sequence) => kernel.ledger.promotion(datasetId, sequence)?.version_id ?? null;
     const sequence = target.project(datasetId, () => kernel.ledger.head(datasetId), known);
@@ -57,5 +57,5 @@ function projectOne(kernel, datasetId, target) {
   }
 }
 
-/** @param {string} dataset_id @param {any} target @param {KfmError} error @returns {ProjectionReport} */
+/** @param {string} dataset_id @param {any} target @param {KfmError} error @returns {TargetReport} */
 const failed = (dataset_id, target, error) => ({ dataset_id, target: target.name, sequence: null, error: error.asDocument() });

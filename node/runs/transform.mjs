@@ -1,4 +1,4 @@
-/** A person's own pipeline: a function that an ES module of the project exports. */
+/** The transform of a source: a function that an ES module of the project exports. */
 
 import { pathToFileURL } from "node:url";
 import { outOfScope } from "../config/scope.mjs";

@@ -1,4 +1,4 @@
-/** Sources made of others: loaded late, several together, or with their names cleaned. */
+/** Sources made of others: loaded late, several together, or with redacted names. */
 
 import { ConfigError } from "../model/errors.mjs";
 import { settled } from "./object_paths.mjs";
@@ -17,7 +17,7 @@ export function lazyHttp(source, kernel, circuit) {
   };
 }
 
-/** Several sources, one promotion: each member's objects stand in a folder of its own. @param {string} sourceId @param {Map<string, any>} members @param {any} limits */
+/** Several sources, one promotion: each member's objects have a folder of their own. @param {string} sourceId @param {Map<string, any>} members @param {any} limits */
 export function syncOf(sourceId, members, limits) {
   return {
     discover: async (/** @type {any} */ window) => {
@@ -35,8 +35,8 @@ export function syncOf(sourceId, members, limits) {
   };
 }
 
-/** A source whose names and validators tell no secret of ours, whatever upstream calls its objects. @param {any} inner @param {(text: string) => string} hide */
-export function discreet(inner, hide) {
+/** A source whose names and validators are redacted, whatever upstream calls its objects. @param {any} inner @param {(text: string) => string} hide */
+export function redactedSource(inner, hide) {
   const own = new Map();
   const cleaned = (/** @type {any} */ found) => ({
     ...found,

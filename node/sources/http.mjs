@@ -5,7 +5,7 @@ import { closeSync } from "node:fs";
 import * as http from "node:http";
 import * as https from "node:https";
 import { createGunzip, createInflate } from "node:zlib";
-import { shielded, shieldedDownload } from "../calls/circuit_guard.mjs";
+import { callBehindCircuit, downloadBehindCircuit } from "../calls/circuit_guard.mjs";
 import { StallDetector } from "../calls/stall_detector.mjs";
 import { ChecksumMismatch, ConfigError, LimitExceeded, UpstreamUnavailable } from "../model/errors.mjs";
 import { MASK, hide, isSecretName, redact, redactUrl, stripParams } from "../model/redaction.mjs";
@@ -24,7 +24,7 @@ import { mediaType, placeFields, publishedPath, settled, suffixFor } from "./obj
 
 const REDIRECTS_MAX = 5;
 const REDIRECTS = [301, 302, 303, 307, 308];
-// What a stranger may see when an answer sends us elsewhere.
+// The headers that another host may see after a redirect.
 const HARMLESS = ["accept", "accept-encoding", "range", "if-range", "if-none-match", "user-agent"];
 const PORTS = /** @type {Record<string, number>} */ ({ http: 80, https: 443 });
 const TRUST = ["CERT", "SELF_SIGNED", "UNABLE_TO"];
@@ -140,7 +140,7 @@ export class Address {
     return hide(redactUrl(open), this.secrets());
   }
 
-  /** Every secret that goes out, to be looked for in whatever is said about the answer. */
+  /** Every secret that goes out, to be redacted from every message about the answer. */
   secrets() {
     /** @type {[string, string][]} */
     const named = [...this.params, ...Object.entries(/** @type {Record<string, string>} */ (this.source.headers))];
@@ -342,7 +342,7 @@ export class HttpSource {
     const ranged = Boolean(found.etag?.startsWith('"')) && offset > 0;
     /** @type {Record<string, string>} */
     const more = ranged ? { Range: `bytes=${offset}-`, "If-Range": found.etag ?? "" } : {};
-    return shieldedDownload(this.circuit, this.kernel.clock, async () => {
+    return downloadBehindCircuit(this.circuit, this.kernel.clock, async () => {
       let response = await this.#asked("GET", url, more);
       if (ranged && (response.status === 416 || (response.status === 206 && !continues(response, found, offset)))) {
         response.close();
@@ -361,7 +361,7 @@ export class HttpSource {
 
   /** @param {string} url @param {import("../types.js").Window} window @returns {Promise<Found | null>} */
   async #probe(url, window) {
-    const headers = await this.kernel.guard(() => shielded(this.circuit, this.kernel.clock, () => this.#head(url)));
+    const headers = await this.kernel.guard(() => callBehindCircuit(this.circuit, this.kernel.clock, () => this.#head(url)));
     const modified = parseHttpDate(headers?.["last-modified"]);
     if (headers && (headers.etag || modified)) {
       const name = nameOf(url, headers);
@@ -380,7 +380,7 @@ export class HttpSource {
     return page ? this.#keep(page, this.#show(url), nameOf(url, page.headers), window) : null;
   }
 
-  /** The headers of the resource; null where HEAD does not tell. @param {string} url @returns {Promise<Record<string, string> | null>} */
+  /** The headers of the resource; null where HEAD has none. @param {string} url @returns {Promise<Record<string, string> | null>} */
   async #head(url) {
     const response = await this.#asked("HEAD", url);
     response.close();
@@ -405,7 +405,7 @@ export class HttpSource {
 
   /** A whole body, hashed; null for "no content". @param {string} url @param {number} number @returns {Promise<Page | null>} */
   #read(url, number) {
-    return this.kernel.guard(() => shielded(this.circuit, this.kernel.clock, () => this.#readOnce(url, number)));
+    return this.kernel.guard(() => callBehindCircuit(this.circuit, this.kernel.clock, () => this.#readOnce(url, number)));
   }
 
   /** @param {string} url @param {number} number @returns {Promise<Page | null>} */

@@ -1,4 +1,4 @@
-/** Where found objects will stand in the dataset, and what they are. */
+/** Paths and media types of discovered objects in the dataset. */
 
 import { contract } from "../model/contracts.mjs";
 import { ConfigError, LimitExceeded, PathConflict } from "../model/errors.mjs";
@@ -18,7 +18,7 @@ export function placeFields(source, window) {
   return { window, time_zone: source.time_zone, source: source.id, dataset: source.dataset, partition: source.partition };
 }
 
-/** The path by the source's template; without one, as it stands upstream. @param {any} source @param {Window} window @param {string} relpath */
+/** The path by the source's template; without one, upstream's. @param {any} source @param {Window} window @param {string} relpath */
 export function publishedPath(source, window, relpath) {
   const fields = { ...placeFields(source, window), name: rpartition(relpath, "/")[2], relpath };
   if (source.path !== null) return safePath(render(source.path, fields));

@@ -39,7 +39,7 @@ test("limits hold while bytes arrive", async () => {
 
 test("a dry-run in which something changed is refused", () => {
   let state = 1;
-  const [publisher] = made({ witness: () => state });
+  const [publisher] = made({ observe: () => state });
   state = 2;
   assert.throws(() => publisher.noopGuard(), /changed during a dry-run/);
 });

@@ -151,7 +151,7 @@ for (const file of readdirSync(FOLDER).sort()) {
   const { family, cases } = read(readFileSync(new URL(file, FOLDER), "utf8"));
   test(`the vectors of ${family}`, () => {
     const evaluate = FAMILIES[family];
-    assert.ok(evaluate, `nobody evaluates ${family}`);
+    assert.ok(evaluate, `no evaluator for ${family}`);
     for (const one of cases) {
       const got = outcome(() => evaluate(one.input));
       if (one.error !== undefined) assert.equal(got.error, one.error, one.name);

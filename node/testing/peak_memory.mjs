@@ -1,4 +1,4 @@
-/** Runs the command line and tells, last on standard error, how many kilobytes it needed at most. */
+/** Runs the command line and prints, last on standard error, its peak memory in kilobytes. */
 
 import { readFileSync } from "node:fs";
 

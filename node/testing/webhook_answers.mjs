@@ -1,4 +1,4 @@
-/** What the twin's validator answers to each line of standard input: [headers, body in hex, secrets, now_ms]. */
+/** The answers of the webhook validator to each line of standard input: [headers, body in hex, secrets, now_ms]. */
 
 import { validate } from "../model/webhooks.mjs";
 

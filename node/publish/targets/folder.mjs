@@ -1,5 +1,5 @@
 /**
- * The published tree on a local disk.
+ * The folder target: the published tree on a local disk.
  *
  *     <dataset>/current -> versions/00000012-0123456789ab
  *     <dataset>/versions/00000012-0123456789ab/…
@@ -21,10 +21,10 @@ import { VersionBuilder, fileSha256, isKnown, requireFolderName, sequenceOf, ver
 const ATTEMPTS_MAX = 50;
 const TICKET_KILL_TRIES_MAX = 10;
 
-/** Somebody removed our ticket: begin again, and read the head again. */
+/** Another writer removed our ticket: begin again, and read the head again. */
 class Fenced extends Error {}
 
-export class LocalTree {
+export class FolderTarget {
   /** @param {string} name @param {any} objects @param {import("../../types.js").Ids} ids @param {string} path @param {import("./tree.mjs").Linking} [linking] @param {() => void} [tick] */
   constructor(name, objects, ids, path, linking = "versions", tick = () => {}) {
     this.name = name;
@@ -64,8 +64,8 @@ export class LocalTree {
   #shownAlready(folder, head) {
     const found = head();
     if (!found) return 0;
-    if (!this.#stands(folder, found[0])) return null;
-    files.fsyncDir(folder); // whoever moved the pointer may not have got as far as this
+    if (!this.#isShown(folder, found[0])) return null;
+    files.fsyncDir(folder); // the process that moved the pointer may have died before this
     files.unlessGone(() => this.#killOthers(folder, ""));
     return found[0].sequence;
   }
@@ -91,7 +91,7 @@ export class LocalTree {
     const [promotion, manifest] = found;
     let shown = this.#shown(folder);
     if (shown !== null && !isKnown(shown, known)) throw this.#foreign(shown, promotion.sequence);
-    if (shown === versionName(promotion) && !this.#stands(folder, promotion)) shown = null; // it is gone, or was altered
+    if (shown === versionName(promotion) && !this.#isShown(folder, promotion)) shown = null; // it is gone, or was altered
     if (shown !== null && /** @type {number} */ (sequenceOf(shown)) >= promotion.sequence) {
       this.#requireSameHistory(shown, head);
       files.fsyncDir(folder);
@@ -121,7 +121,7 @@ export class LocalTree {
     files.fsyncDir(`${folder}/versions`); // also when another process made it
   }
 
-  /** Give a version its name, unless somebody else was quicker: versions are immutable. @param {string} folder @param {string} building @param {Promotion} promotion */
+  /** Give a version its name, unless another writer was quicker: versions are immutable. @param {string} folder @param {string} building @param {Promotion} promotion */
   #settle(folder, building, promotion) {
     const final = `${folder}/versions/${versionName(promotion)}`;
     for (const isLast of [false, true]) {
@@ -172,13 +172,13 @@ export class LocalTree {
     throw new TargetUnavailable(`${this.name}: ${ticket} can't be removed.`);
   }
 
-  /** Does `current` lead to this version? @param {string} datasetId @param {Promotion} promotion */
-  stands(datasetId, promotion) {
-    return this.#stands(this.#folder(datasetId), promotion);
+  /** Does `current` show this version? @param {string} datasetId @param {Promotion} promotion */
+  isShown(datasetId, promotion) {
+    return this.#isShown(this.#folder(datasetId), promotion);
   }
 
   /** @param {string} folder @param {Promotion} promotion */
-  #stands(folder, promotion) {
+  #isShown(folder, promotion) {
     const name = versionName(promotion);
     return this.#shown(folder) === name && this.#holds(`${folder}/versions/${name}`, promotion);
   }
@@ -204,7 +204,7 @@ export class LocalTree {
 
   /** A target that is ahead of its database belongs to another one, or to a lost past. @param {string} shown @param {HeadReader} head */
   #requireSameHistory(shown, head) {
-    const found = head(); // again: somebody may have promoted and shown a newer one meanwhile
+    const found = head(); // again: a newer one may have been promoted and shown meanwhile
     const known = found?.[0].sequence ?? 0;
     const same = found && (known > /** @type {number} */ (sequenceOf(shown)) || versionName(found[0]) === shown);
     if (!same) throw this.#foreign(shown, known);

@@ -77,7 +77,7 @@ export function outputValues(promotion, final) {
   return { ...values, ...Object.fromEntries(Object.entries(values).map(([name, value]) => [`${prefix}_${name}`, value])) };
 }
 
-/** The lines for $GITHUB_OUTPUT. A delimiter that nobody can guess keeps a value from ending early. @param {Record<string, string>} values @param {import("../../types.js").Ids} ids */
+/** The lines for $GITHUB_OUTPUT. A delimiter that can't be guessed keeps a value from ending early. @param {Record<string, string>} values @param {import("../../types.js").Ids} ids */
 export function outputs(values, ids) {
   return Object.entries(values)
     .map(([name, value]) => {

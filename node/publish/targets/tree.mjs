@@ -36,7 +36,7 @@ export function isKnown(name, known) {
   return versionId !== null && nameOf(sequence, versionId) === name;
 }
 
-/** Writes one version's files into a folder that nobody reads yet. */
+/** Writes one version's files into a folder that is not visible yet. */
 export class VersionBuilder {
   /** @param {any} objects @param {string} into @param {string | null} earlier @param {Linking} linking @param {() => void} [tick] */
   constructor(objects, into, earlier, linking, tick = () => {}) {
@@ -100,7 +100,7 @@ export class VersionBuilder {
     const stored = this.linking === "objects" ? this.objects.localPath(asset.sha256) : null;
     if (stored) candidates.push(stored);
     if (known.has(asset.sha256)) candidates.push(`${this.earlier}/data/${known.get(asset.sha256)}`);
-    // Anybody may have edited it in place: a link would carry that on.
+    // It may have been edited in place: a link would carry that on.
     for (const candidate of candidates) if (fileSha256(candidate) === asset.sha256 && this.#linked(candidate, path)) return;
     this.#copy(asset, path);
   }
