@@ -31,8 +31,8 @@ export async function guarded(call, { clock, unitRandom, timeoutMs, untilMs, onR
 
 /** One line for people. @param {any} retrying */
 export function retryText({ error, attempt, delay_ms }) {
-  const said = error instanceof KfmError ? error.message : `${error.constructor.name}: ${error.message}`;
-  return `${said} Attempt ${attempt} failed; the next in ${(delay_ms / 1000).toFixed(1)} s.`;
+  const cause = error instanceof KfmError ? error.message : `${error.constructor.name}: ${error.message}`;
+  return `${cause} Attempt ${attempt} failed; the next in ${(delay_ms / 1000).toFixed(1)} s.`;
 }
 
 /** @param {unknown} error @param {number} nowMs */

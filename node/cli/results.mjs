@@ -95,14 +95,14 @@ export function errorLines(error) {
 
 /** The error, each failed check on a line of its own, the way out, and where to read on. @param {any} report */
 function failureLines(report) {
-  const [told, fix] = errorLines(report.error);
+  const [message, fix] = errorLines(report.error);
   const checks = (report.failedChecks ?? []).map(checkText);
   const lines = [];
-  if (checks.length > 1 && told.includes(FIRST_CHECK)) {
-    lines.push(`${told.slice(0, told.indexOf(FIRST_CHECK))}:`, ...checks.slice(0, CHECKS_SHOWN_MAX).map((/** @type {string} */ check) => `  ${oneLine(check)}`));
+  if (checks.length > 1 && message.includes(FIRST_CHECK)) {
+    lines.push(`${message.slice(0, message.indexOf(FIRST_CHECK))}:`, ...checks.slice(0, CHECKS_SHOWN_MAX).map((/** @type {string} */ check) => `  ${oneLine(check)}`));
     if (checks.length > CHECKS_SHOWN_MAX) lines.push(`  … and ${checks.length - CHECKS_SHOWN_MAX} more in the event log`);
     lines.push(fix);
-  } else lines.push(told, fix);
+  } else lines.push(message, fix);
   if (report.advice) lines.push(`note: ${oneLine(report.advice)}`);
   if (report.artifactsDir) {
     const path = join(report.artifactsDir, "event_log.jsonl");

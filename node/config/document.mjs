@@ -309,8 +309,8 @@ export async function parseYaml(name, text) {
   for (const document of documents) {
     const problem = document.errors[0];
     if (problem) {
-      const said = problem.message.split(" at line ")[0]?.split("\n")[0] ?? "";
-      throw collect.fail(problem.linePos?.[0].line ?? 1, `not YAML: ${said.charAt(0).toLowerCase()}${said.slice(1)}`);
+      const complaint = problem.message.split(" at line ")[0]?.split("\n")[0] ?? "";
+      throw collect.fail(problem.linePos?.[0].line ?? 1, `not YAML: ${complaint.charAt(0).toLowerCase()}${complaint.slice(1)}`);
     }
   }
   const [first, second] = documents;

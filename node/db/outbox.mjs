@@ -61,11 +61,11 @@ export class Journal {
   /** The end of a run: of the node that is under way, if any, and then of the run itself. @param {Session} session @param {any[]} accounts @param {any[]} retries @param {Run} run @param {number} nowMs */
   end(session, accounts, retries, run, nowMs) {
     this.keep(session, retries);
-    const said = new Map(accounts.map((one) => [`${one.attempt.attempt} ${one.attempt.node}`, one]));
-    const whole = said.get(`${run.attempts} `)?.attempt ?? null;
+    const closed = new Map(accounts.map((one) => [`${one.attempt.attempt} ${one.attempt.node}`, one]));
+    const whole = closed.get(`${run.attempts} `)?.attempt ?? null;
     for (const row of session.all("attempts.under_way", { run_id: run.run_id })) {
       const begun = rows.attemptFrom(row);
-      let account = said.get(`${begun.attempt} ${begun.node}`);
+      let account = closed.get(`${begun.attempt} ${begun.node}`);
       if (!account) account = { attempt: endedWith(begun, run, whole, nowMs), known: circumstances() };
       else {
         const { lineage_id, invocation_id, started_at_ms, delay_ms } = begun;
@@ -109,13 +109,13 @@ export class Journal {
   /** @param {Session} session @param {import("../types.js").Invocation} invocation @param {any} known @param {number} nowMs */
   notAdmitted(session, invocation, known, nowMs) {
     if (!this.emitter) return;
-    const told = { ...known, invocation, gates: known.gates.length ? known.gates : invocation.gates };
-    for (const said of this.emitter.notAdmitted(invocation, told, nowMs)) this.#post(session, said, nowMs);
+    const facts = { ...known, invocation, gates: known.gates.length ? known.gates : invocation.gates };
+    for (const message of this.emitter.notAdmitted(invocation, facts, nowMs)) this.#post(session, message, nowMs);
   }
 
-  /** @param {Session} session @param {any} said @param {number} nowMs */
-  #post(session, said, nowMs) {
-    if (said) session.all("outbox.post", { ...said, recorded_at_ms: nowMs });
+  /** @param {Session} session @param {any} message @param {number} nowMs */
+  #post(session, message, nowMs) {
+    if (message) session.all("outbox.post", { ...message, recorded_at_ms: nowMs });
   }
 }
 

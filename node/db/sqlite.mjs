@@ -249,13 +249,13 @@ export function translated(error, path) {
   if (found?.code === "ERR_INVALID_ARG_VALUE" || found?.code === "ERR_INVALID_ARG_TYPE" || found?.code === "ERR_OUT_OF_RANGE")
     return SchemaViolation.because(`${path}: ${found.message}.`, {}, error);
   if (found?.code !== "ERR_SQLITE_ERROR") return error;
-  const said = found.message;
+  const message = found.message;
   const kind = found.errcode & 0xff;
   if ([5, 6].includes(kind)) return StoreBusy.because(`${path}: another process holds it.`, {}, error);
   if (kind === 13) return BackendUnavailable.because(`${path}: the disk is full.`, { remedy: "Free some space and run again." }, error);
-  if ([11, 26].includes(kind)) return StoreCorrupt.because(`${path}: ${said}.`, {}, error);
+  if ([11, 26].includes(kind)) return StoreCorrupt.because(`${path}: ${message}.`, {}, error);
   if ([3, 8, 14].includes(kind))
-    return BackendUnavailable.because(`${path}: ${said}.`, { remedy: "Let this user read and write the state folder and what is in it." }, error);
-  if ([18, 19, 20].includes(kind)) return SchemaViolation.because(`${path}: ${said}.`, {}, error);
-  return BackendUnavailable.because(`${path}: ${said}.`, {}, error);
+    return BackendUnavailable.because(`${path}: ${message}.`, { remedy: "Let this user read and write the state folder and what is in it." }, error);
+  if ([18, 19, 20].includes(kind)) return SchemaViolation.because(`${path}: ${message}.`, {}, error);
+  return BackendUnavailable.because(`${path}: ${message}.`, {}, error);
 }

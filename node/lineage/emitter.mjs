@@ -43,13 +43,13 @@ export class LineageEmitter {
     return attempt.ending === null ? null : this.#attempt(/** @type {string} */ (ENDINGS[attempt.ending]), attempt, run, known);
   }
 
-  /** @param {Invocation} given @param {any} told @param {number} atMs */
-  notAdmitted(given, told, atMs) {
+  /** @param {Invocation} given @param {any} facts @param {number} atMs */
+  notAdmitted(given, facts, atMs) {
     if (!["refused", "failed"].includes(given.outcome ?? "")) return [];
     const lineageId = notAdmittedId(given.invocation_id);
     const subject = given.run_id ?? given.invocation_id;
     const hidden = this.masked(given.dataset_id);
-    const known = hidden ? maskedCircumstances(told, this.mask) : told;
+    const known = hidden ? maskedCircumstances(facts, this.mask) : facts;
     const invocation = hidden ? maskedInvocation(given, this.mask) : given;
     const end = given.outcome === "refused" ? "ABORT" : "FAIL";
     const askedMs = Math.min(invocation.requested_at_ms, atMs);

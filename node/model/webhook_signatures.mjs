@@ -11,7 +11,7 @@ const SIGNATURES_MAX = 16;
 const HEX_SIGNATURE = /^sha256=([0-9a-fA-F]{64})$/;
 
 /** @param {string} reason @param {number | null} [index] @returns {Verification} */
-const said = (reason, index = null) => ({ ok: reason === "ok", reason, secret_index: index });
+const verification = (reason, index = null) => ({ ok: reason === "ok", reason, secret_index: index });
 
 /** @param {Uint8Array} secret @param {Uint8Array} body */
 const hmac = (secret, body) => createHmac("sha256", secret).update(body).digest();
@@ -42,12 +42,12 @@ export function signStandard(secret, messageId, timestampS, body) {
  * @param {{messageId?: string | null, timestamp?: string | null, signature?: string | null, nowMs: number, toleranceMs?: number}} sent
  */
 export function verifyStandard(secrets, body, { messageId, timestamp, signature, nowMs, toleranceMs = TOLERANCE_MS }) {
-  if (!messageId || !timestamp || !signature) return said("missing");
+  if (!messageId || !timestamp || !signature) return verification("missing");
   // eslint-disable-next-line no-control-regex
-  if (!/^\d{1,12}$/.test(timestamp) || !/^[\x00-\x7f]*$/.test(messageId) || signature.length > HEADER_CHARS_MAX) return said("malformed");
+  if (!/^\d{1,12}$/.test(timestamp) || !/^[\x00-\x7f]*$/.test(messageId) || signature.length > HEADER_CHARS_MAX) return verification("malformed");
   const given = signature.split(" ").slice(0, SIGNATURES_MAX).filter((one) => one.startsWith("v1,")).map((one) => decoded(one.slice(3)));
   const candidates = given.filter((one) => one !== null);
-  if (!candidates.length) return said("malformed");
+  if (!candidates.length) return verification("malformed");
   const digests = secrets.map((secret) => standardDigest(standardSecret(secret), messageId, timestamp, body));
   const found = match(digests, candidates, secrets.length);
   if (!found.ok) return found;
@@ -57,9 +57,9 @@ export function verifyStandard(secrets, body, { messageId, timestamp, signature,
 
 /** Was it sent about now? @param {number} sentAtMs @param {number} nowMs @param {number} [toleranceMs] */
 export function checkFresh(sentAtMs, nowMs, toleranceMs = TOLERANCE_MS) {
-  if (sentAtMs < nowMs - toleranceMs) return said("stale");
-  if (sentAtMs > nowMs + toleranceMs) return said("future");
-  return said("ok");
+  if (sentAtMs < nowMs - toleranceMs) return verification("stale");
+  if (sentAtMs > nowMs + toleranceMs) return verification("future");
+  return verification("ok");
 }
 
 /** The key inside `whsec_<base64>`. @param {string} secret */
@@ -76,14 +76,14 @@ function standardDigest(key, messageId, timestamp, body) {
 
 /** @param {Uint8Array[]} digests @param {string | null | undefined} header @param {number} secretsCount */
 function verifyHex(digests, header, secretsCount) {
-  if (!header) return said("missing");
+  if (!header) return verification("missing");
   const found = header.length <= HEADER_CHARS_MAX ? HEX_SIGNATURE.exec(header) : null;
-  return found ? match(digests, [Buffer.from(/** @type {string} */ (found[1]), "hex")], secretsCount) : said("malformed");
+  return found ? match(digests, [Buffer.from(/** @type {string} */ (found[1]), "hex")], secretsCount) : verification("malformed");
 }
 
 /** Compares each digest with each candidate, so that timing does not reveal which one matched. @param {Uint8Array[]} digests @param {Uint8Array[]} candidates @param {number} secretsCount */
 function match(digests, candidates, secretsCount) {
-  if (!digests.length) return said("no-secret");
+  if (!digests.length) return verification("no-secret");
   /** @type {number | null} */
   let matched = null;
   digests.forEach((digest, index) => {
@@ -94,7 +94,7 @@ function match(digests, candidates, secretsCount) {
       if (same && matched === null) matched = index % secretsCount;
     }
   });
-  return matched === null ? said("mismatch") : said("ok", matched);
+  return matched === null ? verification("mismatch") : verification("ok", matched);
 }
 
 /** Strict base64, as Python's b64decode(validate=True). @param {string} text */

@@ -181,9 +181,9 @@ export class Publisher {
     if (this.closed) throw new IllegalTransition(`${operation} was called after the run had ended.`);
   }
 
-  /** @param {string} detail @param {...any} told */
-  #requireNoSecret(detail, ...told) {
-    if (told.some((each) => this.leaks(each))) throw new SecretInData(detail);
+  /** @param {string} detail @param {...any} values */
+  #requireNoSecret(detail, ...values) {
+    if (values.some((each) => this.leaks(each))) throw new SecretInData(detail);
   }
 
   /** The data in bounded pieces; stops a file that is larger than allowed while it arrives. @param {any} data @returns {AsyncGenerator<Uint8Array>} */

@@ -104,9 +104,9 @@ class Fetch {
 
   /** @param {any} download */
   #expect(download) {
-    const [announced, told] = [this.found.size, download.found.size];
-    if (announced !== null && told !== null && announced !== told) throw this.#changed(`has ${told} bytes instead of ${announced}`);
-    if (told !== null && told > this.bytesMax) throw this.#tooLarge();
+    const [announced, sent] = [this.found.size, download.found.size];
+    if (announced !== null && sent !== null && announced !== sent) throw this.#changed(`has ${sent} bytes instead of ${announced}`);
+    if (sent !== null && sent > this.bytesMax) throw this.#tooLarge();
   }
 
   /** @param {string} sha256 @param {number} size @param {boolean} resumed @returns {Fetched} */

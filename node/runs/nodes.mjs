@@ -143,8 +143,8 @@ export class RecordedNodes {
   /** The run ends with this error: where discovery had trouble, or a circuit opened, that was a try. @param {import("../types.js").Classification} kind @param {boolean} circuitOpen */
   discoveryFailed(kind, circuitOpen) {
     const [call, tries] = this.discovering;
-    const told = this.retries.some((row) => row.circuit_open);
-    if (!call && (told || !circuitOpen)) return;
+    const noted = this.retries.some((row) => row.circuit_open);
+    if (!call && (noted || !circuitOpen)) return;
     this.#note(call || (this.calls += 1), tries + 1, 0, kind.error_class, "gave-up", { circuit_open: circuitOpen, retryable: kind.retryable });
   }
 

@@ -18,13 +18,13 @@ const SIGNS = /** @type {Record<string, string>} */ ({ added: "+", changed: "~",
 export const isUnchanged = (plan) => plan.header.version_id === plan.header.base_version_id;
 
 /** The plan of publishing `manifest` over the head that it was merged from. @param {any} given @returns {Plan} */
-export function makePlan({ base, manifest, made_at_ms, ...told }) {
+export function makePlan({ base, manifest, made_at_ms, ...fields }) {
   const [promotion, old] = base ?? [null, null];
   const changes = diff(old, manifest).sort(order);
   const header = {
     plan: 1,
     dataset_id: manifest.dataset_id,
-    ...told,
+    ...fields,
     base_sequence: promotion?.sequence ?? 0,
     base_version_id: promotion?.version_id ?? null,
     version_id: versionId(manifest),

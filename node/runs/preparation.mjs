@@ -77,8 +77,8 @@ export async function prepare(kernel, subject, upstream, discovered, objects, pu
 async function fetch(kernel, upstream, found, objects, log, check, nodes) {
   log.step("fetch", `${found.length} objects`, { facts: { objects: found.length } });
   kernel.progress.phase("fetch");
-  const told = (/** @type {any} */ retrying) => log.step("fetch", retryText(retrying), { level: "warning", facts: { error_class: retrying.error_class } });
-  const fetched = await fetchAll(kernel, upstream, found, objects, nodes, check, told);
+  const onRetry = (/** @type {any} */ retrying) => log.step("fetch", retryText(retrying), { level: "warning", facts: { error_class: retrying.error_class } });
+  const fetched = await fetchAll(kernel, upstream, found, objects, nodes, check, onRetry);
   kernel.progress.done();
   const bytes = fetched.reduce((sum, each) => sum + each.size, 0);
   log.runEvent("run.metrics", { objects: fetched.length, bytes, phase: "fetch" });

@@ -77,8 +77,8 @@ test("every admission has a higher fence than any before it", () => {
   const ledger = open("rising.db");
   const first = admit(ledger).run;
   assert.ok(first);
-  const told = { run_id: first.run_id, dataset_id: "d", scope: "dataset:d", policy_epoch: 1, base_sequence: 0, fingerprint: "f", version_id: "v", manifest: null, invocation_id: "w1", reason: "", gates: [], entries: [], states: [], events: [], closes: [], retries: [] };
-  assert.equal(ledger.promote({ ...told, fence: first.fence }).answer, "unchanged");
+  const request = { run_id: first.run_id, dataset_id: "d", scope: "dataset:d", policy_epoch: 1, base_sequence: 0, fingerprint: "f", version_id: "v", manifest: null, invocation_id: "w1", reason: "", gates: [], entries: [], states: [], events: [], closes: [], retries: [] };
+  assert.equal(ledger.promote({ ...request, fence: first.fence }).answer, "unchanged");
   const second = admit(ledger, { run: newRun(subject, 1, clock.nowMs()), worker_id: "w3" }).run;
   assert.ok(second && second.fence > first.fence);
   ledger.close();

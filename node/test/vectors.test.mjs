@@ -86,8 +86,8 @@ const FAMILIES = {
       given.ask === "call"
         ? retry.decideCallRetry(given.failure, retry.callPolicy(), given.attempts, given.deadline_ms, given.now_ms, chance, after)
         : retry.decideRetry(given.failure, retry.policyFor(given.trigger), given.attempts, given.first_attempt_ms, given.now_ms, chance, after);
-    const { error_class: _, ...told } = decided;
-    return told;
+    const { error_class: _, ...rest } = decided;
+    return rest;
   },
   classify: (given) => classify(given),
   retry_after: (given) => ({ delay_ms: retry.parseRetryAfter(given.value, parseRfc3339(given.now)) }),

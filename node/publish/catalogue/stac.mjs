@@ -109,14 +109,14 @@ function stacItem(manifest, one) {
 function runFields(pipelineId, state) {
   return {
     "kfm:run_state": state,
-    "processing:lineage": told(pipelineId, state),
+    "processing:lineage": lineageText(pipelineId, state),
     "processing:software": { [pipelineId]: state.code_sha },
     "processing:version": state.code_sha,
   };
 }
 
 /** What happened, for people. @param {string} pipelineId @param {any} state */
-function told(pipelineId, state) {
+function lineageText(pipelineId, state) {
   const { checks = 0, failed = 0 } = state.validation_summary;
   let kept = "no contract was declared";
   if (checks) kept = failed ? `${failed} of ${counted(checks, "check")} of its contract failed` : `its contract was kept (${counted(checks, "check")})`;
@@ -231,7 +231,7 @@ function dcat(manifest) {
 
 /** One statement for each run whose work is part of the version. @param {Manifest} manifest */
 function provenance(manifest) {
-  const made = new Map(manifest.items.filter((one) => one.run_state).map((one) => [one.run_state.run_id, told(one.source_id, one.run_state)]));
+  const made = new Map(manifest.items.filter((one) => one.run_state).map((one) => [one.run_state.run_id, lineageText(one.source_id, one.run_state)]));
   if (!made.size) return {};
   const ids = sortedByPoints(made.keys());
   return {

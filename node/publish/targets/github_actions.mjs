@@ -46,8 +46,8 @@ export class GithubActions {
   /** @param {string} folder @param {Promotion} promotion @param {Manifest} manifest */
   #show(folder, promotion, manifest) {
     files.makeDirs(folder);
-    const told = files.list(folder).filter((name) => name.startsWith(REPORTED)).map((name) => sequenceOf(name.slice(REPORTED.length)) ?? 0);
-    const reported = told.length ? Math.max(...told) : null;
+    const sequences = files.list(folder).filter((name) => name.startsWith(REPORTED)).map((name) => sequenceOf(name.slice(REPORTED.length)) ?? 0);
+    const reported = sequences.length ? Math.max(...sequences) : null;
     if (reported !== null && reported >= promotion.sequence) return reported;
     const final = `${folder}/${versionName(promotion)}`;
     if (!files.exists(final)) this.#build(folder, final, manifest);
