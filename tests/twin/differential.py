@@ -95,7 +95,10 @@ def main(arguments: list[str]) -> int:
             for place, said in compare(cases, node, Path(folder)).items():
                 differing += 1
                 print(f"seed {place.rpartition('/')[2]} differs:\n  " + "\n  ".join(said[:6]))
-        print(f"{begin + len(seeds) - options.first} of {options.cases} cases, {differing} differ", file=sys.stderr)
+        print(
+            f"{begin + len(seeds) - options.first} of {options.cases} cases, {differing} differ",
+            file=sys.stderr,
+        )
     return 1 if differing else 0
 
 

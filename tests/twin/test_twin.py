@@ -181,7 +181,7 @@ def test_what_it_does_not_do_is_refused_with_the_command_that_does(
 
 
 def test_random_work_leaves_the_same_bytes_in_both_languages(node: str, quick: Path) -> None:
-    """Artifacts, plans, rows, outbox messages, published trees, messages and exit codes are equal, byte by byte."""
+    """Artifacts, plans, rows, outbox, published trees, messages and exit codes are equal, byte by byte."""
     cases = [draw_case(seed, str(quick / "work" / str(seed))) for seed in range(CASES)]
     assert compare(cases, node, quick) == {}
 
