@@ -22,14 +22,14 @@ import apsw
 import msgspec
 
 from bench.harness import Benchmark
-from kfm.core.commits import Admit
-from kfm.core.records import GateResult, Invocation, Run
-from kfm.store import rows
-from kfm.store.ledger import SqlStore
-from kfm.store.migrations import migrate
-from kfm.store.queries import queries
-from kfm.store.session import Session
-from kfm.store.sqlite import CHECKPOINT_PAGES, SqliteDatabase
+from kfm.db import rows
+from kfm.db.ledger import Ledger
+from kfm.db.migrations import migrate
+from kfm.db.queries import queries
+from kfm.db.session import Session
+from kfm.db.sqlite import CHECKPOINT_PAGES, SqliteDatabase
+from kfm.model.records import GateResult, Invocation, Run
+from kfm.model.transactions import Admit
 from kfm.system import SystemClock
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -102,7 +102,7 @@ def _request(number: int, scope: str) -> Admit:
 class Ledgers:
     """Two ledgers with the same past: one is used through the store, one by hand."""
 
-    store: SqlStore
+    store: Ledger
     raw: apsw.Connection
     next_run: int = KNOWN
     latest: list[float | None] = field(default_factory=lambda: [None, None])
@@ -139,7 +139,7 @@ def _ledgers(stack: ExitStack) -> Ledgers:
     raw.pragma("synchronous", "FULL")
     raw.pragma("wal_autocheckpoint", CHECKPOINT_PAGES)
     assert raw.pragma("journal_mode") == "wal"
-    return Ledgers(SqlStore(ours), raw)
+    return Ledgers(Ledger(ours), raw)
 
 
 def _timed(work: Callable[[], object]) -> float:
@@ -216,8 +216,8 @@ _KEYS = _keys()
 _WORKER = """
 import select, sys, time
 import apsw
-from kfm.store.session import Session
-from kfm.store.sqlite import CHECKPOINT_PAGES, SqliteDatabase
+from kfm.db.session import Session
+from kfm.db.sqlite import CHECKPOINT_PAGES, SqliteDatabase
 from kfm.system import SystemClock
 kind, path, seconds = sys.argv[1], sys.argv[2], float(sys.argv[3])
 if kind == "ours":
@@ -276,7 +276,7 @@ class Queue:
 
 def _queue(stack: ExitStack) -> Queue:
     folder = _folder(stack)
-    store = SqlStore(_open(os.path.join(folder, "ours.db")))
+    store = Ledger(_open(os.path.join(folder, "ours.db")))
     stack.callback(store.close)
     _open(os.path.join(folder, "reference.db")).close()
     raw = apsw.Connection(os.path.join(folder, "reference.db"))

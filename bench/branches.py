@@ -12,10 +12,10 @@ import apsw
 
 from bench.admission import _folder as scratch
 from bench.harness import Benchmark
-from kfm.core.branching import Commit, Entry
-from kfm.store.branches import EmbeddedBranches
-from kfm.store.migrations import migrate
-from kfm.store.sqlite import SqliteDatabase
+from kfm.db.branches import EmbeddedBranches
+from kfm.db.migrations import migrate
+from kfm.db.sqlite import SqliteDatabase
+from kfm.model.branches import Commit, TreeEntry
 from kfm.system import SystemClock
 
 OBJECTS = 100_000
@@ -25,7 +25,7 @@ OBJECTS = 100_000
 class Bench:
     branches: EmbeddedBranches
     bare: apsw.Connection
-    changes: dict[str, Entry]
+    changes: dict[str, TreeEntry]
     numbers: itertools.count[int]
 
     def commit(self) -> float:
@@ -56,7 +56,7 @@ class Bench:
         path = list(self.changes)[number * 7919 % OBJECTS]
         began_s = time.perf_counter()
         made = self.branches.commit(
-            "large", {path: Entry(sha256=f"{number:064x}", size=number)}, message="one", author="bench"
+            "large", {path: TreeEntry(sha256=f"{number:064x}", size=number)}, message="one", author="bench"
         )
         took_s = time.perf_counter() - began_s
         assert isinstance(made, Commit)
@@ -84,7 +84,7 @@ def _setup(stack: ExitStack) -> Bench:
     bare.pragma("synchronous", "FULL")
     bare.execute("CREATE TABLE entries (path TEXT PRIMARY KEY, sha256 TEXT NOT NULL, size BIGINT NOT NULL)")
     changes = {
-        f"tiles/{number % 100:02d}/{number:06d}.tif": Entry(sha256=f"{number:064x}", size=number)
+        f"tiles/{number % 100:02d}/{number:06d}.tif": TreeEntry(sha256=f"{number:064x}", size=number)
         for number in range(OBJECTS)
     }
     branches = EmbeddedBranches(database)

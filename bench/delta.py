@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from bench.admission import _folder as scratch
 from bench.harness import Benchmark
-from kfm.core.records import Node
-from kfm.delta.shelf import DeltaShelf
+from kfm.branches_remote.delta import DeltaShelf
+from kfm.model.records import Node
 
 FEW, MANY = 50, 1000  # runs
 NODES = 20  # of each run

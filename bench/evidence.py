@@ -20,15 +20,14 @@ from unittest import mock
 
 from bench.admission import _folder as scratch
 from bench.harness import Benchmark
-from kfm.config import load
-from kfm.core.records import GovernanceEntry
-from kfm.engine.kernel import Unmetered
-from kfm.engine.requests import RunRequest
-from kfm.store import governance, rows
-from kfm.store.evidence import Journal
-from kfm.store.session import Session
-from kfm.telemetry.off import Off
-from kfm.wiring import App
+from kfm.app import App
+from kfm.config.loader import load
+from kfm.db import governance, rows
+from kfm.db.outbox import Journal
+from kfm.db.session import Session
+from kfm.model.records import GovernanceEntry
+from kfm.runs.kernel import RunRequest, Unmetered
+from kfm.telemetry.exporter import Off
 
 NODES = 4
 RUNS = 6  # a round

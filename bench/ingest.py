@@ -21,10 +21,10 @@ from bench.admission import _folder
 from bench.harness import Benchmark
 from bench.ingest_feed import Crew, Ours, configuration, open_ours
 from bench.unit_rows import GIVE_BACK, PROVIDER, dataset, fill_sqlite
-from kfm.core.wal import Claim, Lane
-from kfm.store.ledger import SqlStore
-from kfm.store.migrations import migrate
-from kfm.store.sqlite import SqliteDatabase
+from kfm.db.ledger import Ledger
+from kfm.db.migrations import migrate
+from kfm.db.sqlite import SqliteDatabase
+from kfm.model.units import Claim, Lane
 from kfm.system import SystemClock
 
 UNITS = {1: 500, 10: 3_000, 100: 10_000}  # a round, by batch
@@ -181,7 +181,7 @@ LEASE_MS = 120_000
 class Claims:
     """Ledgers that differ in size alone, by size."""
 
-    stores: dict[int, SqlStore] = field(default_factory=dict)
+    stores: dict[int, Ledger] = field(default_factory=dict)
     raw: dict[int, apsw.Connection] = field(default_factory=dict)
 
     def seconds(self, size: int) -> float:
@@ -212,7 +212,7 @@ def _ledgers(stack: ExitStack, *sizes: int) -> Claims:
         fill_sqlite(claims.raw[size].execute, size)
         again = SqliteDatabase(path, SystemClock())
         stack.callback(again.close)
-        claims.stores[size] = SqlStore(again)
+        claims.stores[size] = Ledger(again)
     return claims
 
 

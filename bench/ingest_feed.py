@@ -27,14 +27,14 @@ if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))
 
 from bench.ingest_references import BUCKET, object_key, start_of  # noqa: E402 (found only now)
-from kfm.config import load  # noqa: E402
-from kfm.core.times import rfc3339  # noqa: E402
-from kfm.engine.ingesting import Worker  # noqa: E402
-from kfm.engine.polling import Poller  # noqa: E402
-from kfm.engine.unit_service import Account, UnitService  # noqa: E402
-from kfm.ingest_ports import Message  # noqa: E402
-from kfm.wiring import App, open_app  # noqa: E402
-from kfm.wiring.ingest import IngestPlace  # noqa: E402
+from kfm.app import App, open_app  # noqa: E402
+from kfm.config.loader import load  # noqa: E402
+from kfm.model.times import rfc3339  # noqa: E402
+from kfm.nodd.ingest import NoddIngest  # noqa: E402
+from kfm.nodd.poller import Poller  # noqa: E402
+from kfm.nodd.worker import Worker  # noqa: E402
+from kfm.nodd.worker_loop import WorkerLoop, WorkerTotals  # noqa: E402
+from kfm.ports import QueueMessage  # noqa: E402
 
 TOPIC = "arn:aws:sns:us-east-1:123901341784:NewGOES19Object"
 
@@ -90,13 +90,13 @@ class Spool:
     name = "nodd"
 
     def __init__(self) -> None:
-        self.waiting: deque[Message] = deque()
+        self.waiting: deque[QueueMessage] = deque()
         self.taken: set[str] = set()
 
     def put(self, numbers: range) -> None:
-        self.waiting.extend(Message(f"r{one}", announcement(one), f"m{one}") for one in numbers)
+        self.waiting.extend(QueueMessage(f"r{one}", announcement(one), f"m{one}") for one in numbers)
 
-    def receive(self, limit: int, wait_ms: int) -> list[Message]:
+    def receive(self, limit: int, wait_ms: int) -> list[QueueMessage]:
         del wait_ms
         some = [self.waiting.popleft() for _ in range(min(limit, len(self.waiting)))]
         self.taken.update(message.receipt for message in some)
@@ -117,7 +117,7 @@ class Ours:
     """One poller and one worker, in this process, on one ledger."""
 
     def __init__(self, app: App, first: int = 0) -> None:
-        self._place = IngestPlace(app)
+        self._place = NoddIngest(app)
         self._next = first
 
     def prepare(self, n: int) -> Spool:
@@ -136,10 +136,10 @@ class Ours:
         """
         self._place.settings = replace(self._place.settings, batch=batch)
         kernel = self._place.kernel()
-        service = UnitService(
+        service = WorkerLoop(
             Worker(kernel),
             kernel.clock,
-            account=Account(),
+            account=WorkerTotals(),
             pollers=[Poller(kernel, spool)],
             rest=time.sleep,
         )

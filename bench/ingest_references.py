@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 import apsw
 
-from kfm.store.sqlite import CHECKPOINT_PAGES
+from kfm.db.sqlite import CHECKPOINT_PAGES
 
 ROOT = Path(__file__).resolve().parents[1]
 

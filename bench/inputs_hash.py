@@ -10,7 +10,7 @@ from hashlib import sha256
 from typing import Any
 
 from bench.harness import Benchmark
-from kfm.core.hashing import inputs_bytes, inputs_hash
+from kfm.model.input_hash import inputs_bytes, inputs_hash
 
 PARAMS = {"band": 13, "area": "CONUS"}
 

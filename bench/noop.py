@@ -18,12 +18,12 @@ from msgspec.structs import replace
 
 from bench.admission import _folder as scratch
 from bench.harness import Benchmark
-from kfm.core.records import Output
-from kfm.engine.passes import PassKernel
-from kfm.engine.passing import Passing
-from kfm.engine.working import Job, Outcome
-from kfm.runs.declare import Pipeline
-from kfm.wiring.passes import Place, make_wish, open_place
+from kfm.model.records import Output
+from kfm.pipelines.declaration import Pipeline
+from kfm.pipelines.execution import PipelineExecutor
+from kfm.pipelines.options import PassKernel
+from kfm.pipelines.project import PipelineProject, make_wish, open_place
+from kfm.pipelines.workers import NodeJob, Outcome
 
 NODES = 10_000
 LEAVES = 100
@@ -91,7 +91,7 @@ class Pretence:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._jobs: list[Job] = []
+        self._jobs: list[NodeJob] = []
 
     def __enter__(self) -> Pretence:
         return self
@@ -107,7 +107,7 @@ class Pretence:
     def full(self) -> bool:
         return len(self._jobs) >= BATCH
 
-    def start(self, job: Job) -> None:
+    def start(self, job: NodeJob) -> None:
         self._jobs.append(job)
 
     def wait(self, cancelled: threading.Event) -> list[Outcome]:
@@ -125,14 +125,14 @@ class Pretence:
         return Output(name="value.json", checksum=f"sha256:{digest}", size=len(data))
 
 
-def _kernel(place: Place) -> PassKernel:
+def _kernel(place: PipelineProject) -> PassKernel:
     return place.kernel(lambda _report: None, lambda _node, _line: None)
 
 
-def _fill(place: Place, pipeline: Pipeline) -> None:
+def _fill(place: PipelineProject, pipeline: Pipeline) -> None:
     pretence = Pretence(Path(place.state) / "objects" / "sha256")
     kernel = replace(_kernel(place), workers=lambda _jobs: pretence, witness=None)
-    report = Passing(kernel, pipeline, make_wish(pipeline, place)).run()
+    report = PipelineExecutor(kernel, pipeline, make_wish(pipeline, place)).run()
     assert report.state == "success", report.error
 
 
@@ -185,13 +185,13 @@ def _by_doit(folder: Path) -> None:
 
 @dataclass
 class Inside:
-    place: Place
+    place: PipelineProject
     pipelines: dict[int, Pipeline]
 
     def loop(self) -> float:
         """Seconds to read what is known and to decide about every node, the graph being there."""
         pipeline = self.pipelines[NODES]
-        passing = Passing(_kernel(self.place), pipeline, make_wish(pipeline, self.place))
+        passing = PipelineExecutor(_kernel(self.place), pipeline, make_wish(pipeline, self.place))
         began_s = time.perf_counter()
         pending = passing.look()
         took_s = time.perf_counter() - began_s
@@ -217,7 +217,7 @@ class Inside:
     def whole(self, size: int) -> float:
         pipeline = self.pipelines[size]
         began_s = time.perf_counter()
-        report = Passing(_kernel(self.place), pipeline, make_wish(pipeline, self.place)).run()
+        report = PipelineExecutor(_kernel(self.place), pipeline, make_wish(pipeline, self.place)).run()
         took_s = time.perf_counter() - began_s
         assert report.counts["skipped"] == size
         return took_s

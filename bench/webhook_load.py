@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from bench.webhook_server import SECRET, SOURCE
-from kfm.core.signatures import sign_kfm
-from kfm.core.times import rfc3339
+from kfm.model.times import rfc3339
+from kfm.model.webhook_signatures import sign_kfm
 
 
 @dataclass

@@ -16,18 +16,17 @@ from typing import Any
 import uvicorn
 from starlette.applications import Starlette
 
-from kfm.cli.service import SWITCH_SECONDS
-from kfm.core.requests import UpdateRequest
-from kfm.core.settings import Source, Webhook
-from kfm.service_ports import Requests
-from kfm.serving.failures import Failures
-from kfm.serving.hooks import Hooks, hook_routes
-from kfm.serving.intake import Accepted, Intake
+from kfm.cli.serve import SWITCH_SECONDS
+from kfm.db.connection import open_store
+from kfm.model.requests import UpdateRequest
+from kfm.model.settings import SourceSettings, Webhook
+from kfm.ports import Requests
 from kfm.system import SystemClock
-from kfm.wiring.stores import open_store
+from kfm.web.accept_queue import Accepted, AcceptQueue
+from kfm.web.webhooks import Failures, Webhooks, hook_routes
 
 SECRET = "whsec_c2VjcmV0LW9mLXRoZS1iZW5jaG1hcmtzLW9mLXdlYmhvb2tz"
-SOURCE = Source(
+SOURCE = SourceSettings(
     id="gauges", dataset="rivers", kind="files", folder=".", webhook=Webhook(secrets=("env:SECRET",))
 )
 
@@ -52,10 +51,10 @@ def main(way: str, folder: str) -> None:
         finally:
             store.close()
 
-    intake = Intake(opened, batch_max=1) if way == "inline" else Intake(opened)
+    intake = AcceptQueue(opened, batch_max=1) if way == "inline" else AcceptQueue(opened)
     if way != "nodb":
         intake.start()
-    hooks = Hooks(
+    hooks = Webhooks(
         {SOURCE.id: SOURCE},
         {SOURCE.id: (SECRET,)},
         now_ms=clock.now_ms,

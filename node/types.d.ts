@@ -1,4 +1,4 @@
-/** The records of the kernel: the same names and shapes as in `kfm.core.records`. */
+/** The records of the kernel: the same names and shapes as in `kfm.model.records`. */
 
 export type Window = { start_ms: number; end_ms: number; spec: string };
 export type Work = { source_id: string; window: Window; partition: string | null; output_version: string };

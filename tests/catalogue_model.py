@@ -7,17 +7,17 @@ from contextlib import contextmanager
 
 import msgspec
 
-from kfm.core.catalogue import AssetFacts, Bbox, CollectionFigures, Entry, Item, Search
+from kfm.model.catalogue import AssetFacts, Bbox, CatalogueEntry, CatalogueItem, CollectionFigures, Search
 
 
 class ModelCatalogue:
     """Items in memory. A `CatalogueReader`; `put` is what a finished unit does."""
 
     def __init__(self) -> None:
-        self._items: dict[tuple[str, str], Item] = {}
+        self._items: dict[tuple[str, str], CatalogueItem] = {}
         self._numbers = 0
 
-    def put(self, entry: Entry, now_ms: int, announced_ms: int = 0) -> None:
+    def put(self, entry: CatalogueEntry, now_ms: int, announced_ms: int = 0) -> None:
         """An entry lands. Older bytes never replace newer ones; what is the same changes nothing."""
         where = (entry.collection_id, entry.item_id)
         old = self._items.get(where)
@@ -49,14 +49,14 @@ class ModelCatalogue:
         if _facts(made) != _facts(old):
             self._items[where] = made
 
-    def find_items(self, search: Search) -> list[Item]:
+    def find_items(self, search: Search) -> list[CatalogueItem]:
         fitting = [each for each in self.visible() if matches(each, search)]
         fitting.sort(key=lambda each: (each.at_ms, each.number), reverse=True)
         if search.after is not None:
             fitting = [each for each in fitting if (each.at_ms, each.number) < search.after]
         return fitting[: search.limit]
 
-    def item(self, collection_id: str, item_id: str) -> Item | None:
+    def item(self, collection_id: str, item_id: str) -> CatalogueItem | None:
         found = self._items.get((collection_id, item_id))
         return found if found is not None and _has_data(found) else None
 
@@ -67,7 +67,7 @@ class ModelCatalogue:
     def collection_ids(self) -> list[str]:
         return sorted({each.collection_id for each in self._items.values()})
 
-    def visible(self) -> list[Item]:
+    def visible(self) -> list[CatalogueItem]:
         return [each for each in self._items.values() if _has_data(each)]
 
     @contextmanager
@@ -87,7 +87,7 @@ class ModelCatalogue:
         )
 
 
-def matches(item: Item, search: Search) -> bool:
+def matches(item: CatalogueItem, search: Search) -> bool:
     """Is it one of those that somebody looks for?"""
     start, end = span_of(item)
     return (
@@ -99,7 +99,7 @@ def matches(item: Item, search: Search) -> bool:
     )
 
 
-def span_of(item: Item) -> tuple[int, int]:
+def span_of(item: CatalogueItem) -> tuple[int, int]:
     start = item.at_ms if item.start_ms is None else item.start_ms
     return start, start if item.end_ms is None else max(start, item.end_ms)
 
@@ -132,26 +132,26 @@ def hull(boxes: Iterable[Bbox]) -> Bbox | None:
     )
 
 
-def _has_data(item: Item) -> bool:
+def _has_data(item: CatalogueItem) -> bool:
     return any(asset.role == "data" for asset in item.assets)
 
 
-def _facts(item: Item) -> tuple[object, ...]:
+def _facts(item: CatalogueItem) -> tuple[object, ...]:
     """All but what counts changes."""
     assets = tuple(sorted(item.assets, key=lambda each: each.wal_id))
     return item.start_ms, item.end_ms, item.at_ms, item.properties, item.bbox, item.geometry, assets
 
 
 def _item(
-    entry: Entry,
+    entry: CatalogueEntry,
     number: int,
     assets: tuple[AssetFacts, ...],
     revision: int,
     created_at_ms: int,
     now_ms: int,
     announced_ms: int,
-) -> Item:
-    return Item(
+) -> CatalogueItem:
+    return CatalogueItem(
         number=number,
         collection_id=entry.collection_id,
         item_id=entry.item_id,

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from kfm.core.wal import Content
-from kfm.ingest.entries import entry
-from kfm.ingest.policy import Generic, IntakePolicy
-from kfm.ingest.registry import Registry, load_registry
+from kfm.model.units import Content
+from kfm.nodd.catalogue.item_facts import entry
+from kfm.nodd.dataset_registry import Generic, IntakePolicy, Registry, load_registry
 from tests.catalogue_model import ModelCatalogue
 
 NOW_MS = 1_704_200_000_000

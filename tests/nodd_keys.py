@@ -9,9 +9,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from kfm.ingest.grammar import Dataset, Rule
-from kfm.ingest.patterns import KINDS
-from kfm.ingest.refusals import Refusal
+from kfm.nodd.grammar import Dataset, Rule
+from kfm.nodd.messages.refusals import RecordRefusal
+from kfm.nodd.patterns import KINDS
 
 # Few values, so that two keys often differ in one field only: there collisions would hide.
 _SAMPLES = {
@@ -93,7 +93,7 @@ def alike(draw: Any, dataset: Dataset) -> list[str]:
     rule = draw(st.sampled_from(dataset.rules))
     fields = draw(fields_of(rule))
     if rule.folders is not None:
-        with suppress(Refusal):
+        with suppress(RecordRefusal):
             fields |= rule.folders(fields, rule.times(fields))
     keys = [rule.pattern.render(fields)]
     for name, regex in rule.pattern.kinds.items():
@@ -102,7 +102,7 @@ def alike(draw: Any, dataset: Dataset) -> list[str]:
         for changed in changes:
             keys.append(rule.pattern.render(changed))
             if rule.folders is not None:
-                with suppress(Refusal):
+                with suppress(RecordRefusal):
                     keys.append(rule.pattern.render(changed | rule.folders(changed, rule.times(changed))))
     keys += [key.rpartition("/")[2] for key in keys[:2]]
     return [key + suffix for key in dict.fromkeys(keys) for suffix in ("", *dataset.sidecars)]

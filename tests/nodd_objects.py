@@ -7,11 +7,11 @@ import struct
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from kfm.core.errors import ObjectMissing
-from kfm.core.records import ObjectStat
-from kfm.ingest.grammar import Reading
-from kfm.ingest.reading import Arrival, parse_key
-from kfm.ingest.registry import load_registry
+from kfm.model.errors import ObjectMissing
+from kfm.model.records import ObjectStat
+from kfm.nodd.dataset_registry import load_registry
+from kfm.nodd.grammar import Reading
+from kfm.nodd.messages.records import Arrival, parse_key
 
 DAY_MS = 86_400_000
 READ_AT_MS = 1_798_761_600_000

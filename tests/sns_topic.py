@@ -12,7 +12,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 
-from kfm.core.errors import UpstreamUnavailable
+from kfm.model.errors import UpstreamUnavailable
 from tests.stand_ins import START_MS
 
 TOPIC = "arn:aws:sns:us-east-1:123901341784:NewMRMSObject"

@@ -6,10 +6,10 @@ import json
 from base64 import b64encode
 from typing import Any
 
-from kfm.core.envelopes import Receiver, receiver
-from kfm.core.settings import Source, Webhook
-from kfm.core.signatures import sign_kfm, sign_standard
-from kfm.core.times import rfc3339
+from kfm.model.settings import SourceSettings, Webhook
+from kfm.model.times import rfc3339
+from kfm.model.webhook_signatures import sign_kfm, sign_standard
+from kfm.model.webhooks import Receiver, receiver
 
 NOW_MS = 1_790_000_000_250
 SECRET = "whsec_" + b64encode(b"a secret for the tests of hooks!").decode()
@@ -17,10 +17,10 @@ OLD_SECRET = "an older secret, about to go"
 SECRETS = (SECRET, OLD_SECRET)
 
 
-def source(**more: Any) -> Source:
+def source(**more: Any) -> SourceSettings:
     """A source that may be asked for."""
     webhook = Webhook(secrets=("env:NEW", "env:OLD"), **more)
-    return Source(id="gauges", dataset="rivers", kind="files", folder=".", webhook=webhook)
+    return SourceSettings(id="gauges", dataset="rivers", kind="files", folder=".", webhook=webhook)
 
 
 def to(**more: Any) -> Receiver:

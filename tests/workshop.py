@@ -7,17 +7,17 @@ from collections.abc import Callable, Iterator
 from fnmatch import fnmatch
 from typing import Any
 
-from kfm.core.branching import Why
-from kfm.core.errors import UnhashableInput
-from kfm.engine.passes import PassKernel, PassReport, Wish
-from kfm.engine.passing import Passing
-from kfm.engine.working import Alone, Bench, Threads
+from kfm.db.branches import EmbeddedBranches
+from kfm.db.migrations import migrate
+from kfm.db.run_state import RunStateTables
+from kfm.db.sqlite_session import MemoryDatabase
+from kfm.model.branches import Why
+from kfm.model.errors import UnhashableInput
+from kfm.pipelines.declaration import Pipeline
+from kfm.pipelines.execution import PipelineExecutor
+from kfm.pipelines.options import PassKernel, PassReport, PipelineOptions
+from kfm.pipelines.workers import Alone, Bench, Threads
 from kfm.ports import Reader
-from kfm.runs.declare import Pipeline
-from kfm.store.branches import EmbeddedBranches
-from kfm.store.memory import MemoryDatabase
-from kfm.store.migrations import migrate
-from kfm.store.run_state_tables import RunStateTables
 from tests.stand_ins import CountedIds, FakeClock
 
 
@@ -158,7 +158,9 @@ class Workshop:
         }
         return PassKernel(**{**fields, **changes})
 
-    def passing(self, pipeline: Pipeline, *, kernel: PassKernel | None = None, **wish: Any) -> Passing:
+    def passing(
+        self, pipeline: Pipeline, *, kernel: PassKernel | None = None, **wish: Any
+    ) -> PipelineExecutor:
         branch = wish.pop("branch", "main")
         fields: dict[str, Any] = {
             "run_id": wish.pop("run_id", None) or self.ids.new(),
@@ -167,7 +169,7 @@ class Workshop:
             "scope": f"pipeline:{pipeline.id}@{branch}",
             "jobs": 1,
         }
-        return Passing(kernel or self.kernel(), pipeline, Wish(**{**fields, **wish}))
+        return PipelineExecutor(kernel or self.kernel(), pipeline, PipelineOptions(**{**fields, **wish}))
 
     def run(self, pipeline: Pipeline, **wish: Any) -> PassReport:
         self.clock.sleep_ms(10)

@@ -9,16 +9,16 @@ from typing import Any
 
 import msgspec
 
-from kfm.audit import shapes
+from kfm.audit import export_documents
 from kfm.cli.logs import LogLine
-from kfm.configuration.schedules import ScheduleFile
-from kfm.core import audit, evidence, heralds, records, replays
-from kfm.core.envelopes import Payload
-from kfm.core.run_states import RunStateDocument
-from kfm.core.settings import Settings
-from kfm.engine.artifacts import LogEvent, RunEvent
+from kfm.config.schedules import ScheduleFile
 from kfm.lint.report import LintReport
+from kfm.model import attempts, audit, incidents, records, replays
+from kfm.model.run_state import RunStateDocument
+from kfm.model.settings import Settings
+from kfm.model.webhooks import Payload
 from kfm.release.attestation import Statement
+from kfm.runs.artifacts import LogEvent, RunEvent
 from kfm.telemetry import documents
 
 FOLDER = Path(__file__).resolve().parent.parent / "src" / "kfm" / "contracts" / "schemas"
@@ -40,13 +40,13 @@ MADE_FROM: dict[str, Any] = {
     "log-line": LogLine,
     "audit-link": audit.CopiedLink,
     "audit-anchor": audit.Anchor,
-    "audit-export": shapes.Export,
-    "pipeline-retry-log": shapes.RetryLog,
-    "versioning-ledger": shapes.VersioningLedger,
-    "postmortems": shapes.Postmortems,
-    "reviews": shapes.Reviews,
-    "attempt": evidence.Attempt,
-    "retry": evidence.Retry,
+    "audit-export": export_documents.ChainExport,
+    "pipeline-retry-log": export_documents.RetryLog,
+    "versioning-ledger": export_documents.VersioningLedger,
+    "postmortems": export_documents.Postmortems,
+    "reviews": export_documents.Reviews,
+    "attempt": attempts.Attempt,
+    "retry": attempts.CallRetry,
     "replay-plan": replays.ReplayPlan,
     "replay-spec": replays.ReplaySpec,
 }
@@ -60,7 +60,7 @@ WHOLE: dict[str, Any] = {
     "carbon": documents.CarbonAccount,
     "release-attestation": Statement,
     "cli-lint": LintReport,
-    "incident": heralds.IncidentChange,
+    "incident": incidents.IncidentChange,
 }
 MADE_FROM |= WHOLE
 MAY_BE_LEFT_OUT = {"Material"}

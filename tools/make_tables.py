@@ -9,13 +9,12 @@ from typing import Any
 
 import click
 
-from kfm.cli.entry import SETTINGS
-from kfm.cli.results import WORST_FIRST
-from kfm.cli.run import command
-from kfm.core.errors import all_errors
+from kfm.cli.main import SETTINGS
+from kfm.cli.run import WORST_FIRST, command
 from kfm.lineage.facets import PUBLIC_SCHEMAS
+from kfm.model.errors import all_errors
 from kfm.publish.contract import formats, vocabulary
-from kfm.sources import media
+from kfm.sources import media_types as media
 from updater.runner import runner
 
 FOLDER = Path(__file__).resolve().parent.parent / "src" / "kfm" / "contracts" / "tables"

@@ -17,7 +17,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
-from kfm.core.errors import KfmError  # noqa: E402 - the line above makes it importable from a checkout
+from kfm.model.errors import KfmError  # noqa: E402 - the line above makes it importable from a checkout
 from tools.vector_cases import (  # noqa: E402
     auditing,
     costs,

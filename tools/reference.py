@@ -56,7 +56,7 @@ def _commands(command: Any, name: str, parent: Any) -> Iterator[tuple[str, str]]
 
 
 def cli_page() -> str:
-    from kfm.cli.entry import kfm
+    from kfm.cli.main import kfm
 
     parts = [NOTICE, "# Commands\n", "What `--help` prints, for every command.\n"]
     for path, text in _commands(kfm, "kfm", None):
@@ -69,7 +69,7 @@ def cli_page() -> str:
 
 
 def errors_page() -> str:
-    from kfm.core.errors import all_errors
+    from kfm.model.errors import all_errors
 
     parts = [
         NOTICE,
@@ -103,7 +103,7 @@ def _structs() -> list[type]:
     """The settings' classes, outermost first, each once, in the order in which they are met."""
     import msgspec
 
-    from kfm.core.settings import Settings
+    from kfm.model.settings import Settings
 
     seen: list[type] = []
 
@@ -202,7 +202,7 @@ TOLD_BY = {
 
 
 def metrics_page() -> str:
-    from kfm.telemetry.catalogue import metrics, spans
+    from kfm.telemetry.metric_catalogue import metrics, spans
 
     parts = [
         NOTICE,
@@ -242,9 +242,9 @@ def metrics_page() -> str:
 
 
 def nodd_page() -> str:
-    from kfm.ingest.object_keys import SCHEMES
-    from kfm.ingest.refusals import IGNORED, PUT_OFF, REFUSED, SUSPECT
-    from kfm.ingest.registry import built_in
+    from kfm.nodd.dataset_registry import built_in
+    from kfm.nodd.messages.refusals import IGNORED, PUT_OFF, REFUSED, SUSPECT
+    from kfm.nodd.object_keys import SCHEMES
 
     parts = [
         NOTICE,
@@ -282,8 +282,8 @@ def _codes(heading: str, text: str, codes: Mapping[str, str]) -> str:
 
 def _looking() -> list[str]:
     """What is asked of an object's bytes, and what can come of it."""
-    from kfm.core.classify import Failure, classify
-    from kfm.ingest.operators.verdicts import DOUBTS, FAILED, NOTES
+    from kfm.model.retry import Failure, classify
+    from kfm.nodd.inspect.verdicts import DOUBTS, FAILED, NOTES
 
     again = {code: classify(Failure(code=code)).retryable for code in FAILED}
     failed = {code: f"{text}{' Tried again.' if again[code] else ''}" for code, text in FAILED.items()}
@@ -313,8 +313,8 @@ def _looking() -> list[str]:
 
 
 def api_page() -> str:
-    from kfm.serving.api.document import BASE, statuses
-    from kfm.serving.api.table import OPERATIONS, TAGS
+    from kfm.web.api.operation_table import OPERATIONS, TAGS
+    from kfm.web.openapi import BASE, statuses
 
     parts = [
         NOTICE,

@@ -4,7 +4,7 @@ import csv
 import os
 
 import kfm
-from kfm.airflow import dag_of
+from kfm.integrations.airflow import dag_of
 
 HOME = os.environ.get("SOIL_HOME", os.path.dirname(os.path.abspath(__file__)))
 

@@ -7,9 +7,9 @@ from typing import TypedDict
 
 from langgraph.graph import END, START, StateGraph
 
-import kfm.langgraph
+import kfm.integrations.langgraph
 
-node = functools.partial(kfm.langgraph.node, pipeline="survey")
+node = functools.partial(kfm.integrations.langgraph.node, pipeline="survey")
 
 
 class Survey(TypedDict, total=False):

@@ -3,14 +3,14 @@ __version__ = "0.1.0"
 # What user code imports as `kfm.…`. Looked up when first asked for: starting up loads none of it,
 # and naming the modules as text keeps the layers' checker from seeing this file import upwards.
 _PUBLIC = {
-    "call": "kfm.calls.declare",
-    "deadline": "kfm.calls.deadlines",
-    "within": "kfm.calls.deadlines",
-    "handed_up": "kfm.calls.tried",
-    "Pipeline": "kfm.runs.declare",
-    "run_state": "kfm.runs.wrapping",
-    "CircuitOpen": "kfm.core.errors",
-    "CallTimedOut": "kfm.core.errors",
+    "call": "kfm.calls.declaration",
+    "deadline": "kfm.calls.runtime",
+    "within": "kfm.calls.runtime",
+    "handed_up": "kfm.calls.runtime",
+    "Pipeline": "kfm.pipelines.declaration",
+    "run_state": "kfm.pipelines.run_state",
+    "CircuitOpen": "kfm.model.errors",
+    "CallTimedOut": "kfm.model.errors",
 }
 
 
@@ -21,7 +21,7 @@ def __getattr__(name: str) -> object:
 
     if _PUBLIC[name].startswith("kfm.calls."):
         system = import_module("kfm.system")
-        import_module("kfm.calls.surroundings").HERE.equip(system.SystemClock(), system.SystemRng())
+        import_module("kfm.calls.runtime").HERE.equip(system.SystemClock(), system.SystemRng())
     value: object = getattr(import_module(_PUBLIC[name]), name)
     globals()[name] = value
     return value

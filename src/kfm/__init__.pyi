@@ -1,10 +1,10 @@
-from kfm.calls.deadlines import deadline as deadline
-from kfm.calls.deadlines import within as within
-from kfm.calls.declare import call as call
-from kfm.calls.tried import handed_up as handed_up
-from kfm.core.errors import CallTimedOut as CallTimedOut
-from kfm.core.errors import CircuitOpen as CircuitOpen
-from kfm.runs.declare import Pipeline as Pipeline
-from kfm.runs.wrapping import run_state as run_state
+from kfm.calls.declaration import call as call
+from kfm.calls.runtime import deadline as deadline
+from kfm.calls.runtime import handed_up as handed_up
+from kfm.calls.runtime import within as within
+from kfm.model.errors import CallTimedOut as CallTimedOut
+from kfm.model.errors import CircuitOpen as CircuitOpen
+from kfm.pipelines.declaration import Pipeline as Pipeline
+from kfm.pipelines.run_state import run_state as run_state
 
 __version__: str

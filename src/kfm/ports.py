@@ -1,4 +1,4 @@
-"""Everything outside the kernel, as protocols. Adapters implement them; `wiring` chooses."""
+"""Ports: everything outside the kernel, as protocols. Adapters implement them; `kfm.app` chooses."""
 
 from __future__ import annotations
 
@@ -6,45 +6,93 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
-from kfm.core.breaker import Breaker
-from kfm.core.commits import Admit, Admitted, Approve, Approved, Fail, Judge, Promote, Promoted, Reaped, Step
-from kfm.core.evidence import Attempt, Backlog, Circumstances, Letter, Link, Retry, Testimony
-from kfm.core.holding import Ahead, Approval, Held, RetryState, Waiting
-from kfm.core.records import (
+from kfm.model.attempts import Attempt, Backlog, CallRetry, ChainLink, Circumstances, Letter, Testimony
+from kfm.model.audit import SealedPage
+from kfm.model.branches import (
+    Branch,
+    Commit,
+    Merged,
+    Moved,
+    PathChange,
+    Preference,
+    Proposal,
+    Swept,
+    Tag,
+    TreeEntry,
+    Why,
+)
+from kfm.model.breaker import Breaker
+from kfm.model.catalogue import CatalogueItem, CollectionFigures, Owed, Search
+from kfm.model.quarantine import Ahead, Approval, QuarantineEntry, RetryState, Waiting
+from kfm.model.records import (
     Found,
     GateResult,
     GovernanceEntry,
     Invocation,
     Lock,
     Manifest,
+    Node,
     ObjectStat,
     Promotion,
+    Record,
     Run,
     Switch,
+    Unit,
     Window,
     Work,
 )
-from kfm.core.settings import Dataset
+from kfm.model.replays import Chosen, Receipt, Replay, ReplayPlan, Selection, Stepped
+from kfm.model.requests import Burst, BurstState, RequestKind, RequestOutcome, RequestState, UpdateRequest
+from kfm.model.schedules import Accounting, Instant, ScheduleState
+from kfm.model.settings import DatasetSettings
+from kfm.model.transactions import (
+    Admit,
+    Admitted,
+    Approve,
+    Approved,
+    Fail,
+    Judge,
+    Promote,
+    Promoted,
+    Reaped,
+    Step,
+)
+from kfm.model.units import (
+    Claim,
+    Claimed,
+    DeadMessage,
+    Exchanged,
+    Finish,
+    Finished,
+    IntakeBatch,
+    IntakeReport,
+    IntakeUnit,
+    KnownContent,
+    Lane,
+    Move,
+    Stored,
+    UnitFilter,
+)
 
 if TYPE_CHECKING:
-    from kfm.branch_ports import BranchStore, StoredBranchReader
-    from kfm.core.incidents import Incident, Told
-    from kfm.core.passes import Left, NodeDone, PassEnd, PassFigures, PassTry
-    from kfm.core.records import Node
-    from kfm.core.run_states import (
+    from kfm.model.audit import Seal
+    from kfm.model.incidents import Incident, Notification
+    from kfm.model.run_state import (
         BeginPass,
         Begun,
         EndedPass,
         EndPass,
         Fence,
         Head,
-        Known,
+        KnownNodes,
+        Left,
+        NodeDone,
         Pass,
+        PassEnd,
+        PassFigures,
+        PassTry,
         Skips,
     )
-    from kfm.core.sealing import Seal
-    from kfm.ingest_ports import Bursts, CatalogueReader, ReplayReader, Replays, Replicas, Wal, WalReader
-    from kfm.service_ports import RequestReader, Requests, ScheduleReader, ScheduleStates
 
 
 class Clock(Protocol):
@@ -351,7 +399,7 @@ class PolicyEngine(Protocol):
         """Policy id → the policy as it was written."""
 
     def decide(
-        self, action: str, dataset: Dataset, principal: str, context: Mapping[str, Any]
+        self, action: str, dataset: DatasetSettings, principal: str, context: Mapping[str, Any]
     ) -> list[GateResult]:
         """One result per policy gate (care, sovereignty, licence, custom)."""
 
@@ -447,7 +495,7 @@ class LedgerReader(Protocol):
     def governance(
         self, *, kind: str | None = None, subject: str | None = None, limit: int = 50
     ) -> list[GovernanceEntry]: ...
-    def links(self, subject: str, limit: int = 50) -> list[Link]:
+    def links(self, subject: str, limit: int = 50) -> list[ChainLink]:
         """The governance ledger's entries about one subject with their places in the chain, newest first."""
 
     def projected(self) -> dict[tuple[str, str], int]:
@@ -470,12 +518,12 @@ class LedgerReader(Protocol):
     def attempts_since(self, after: int, limit: int = 1000) -> list[tuple[int, Attempt, Run]]:
         """The attempts whose row number is above, with it and their run: for whoever counts them all."""
 
-    def retries(self, run_id: str) -> list[Retry]: ...
+    def retries(self, run_id: str) -> list[CallRetry]: ...
     def pass_attempts_since(self, after: int, limit: int = 1000) -> list[tuple[int, PassFigures]]:
         """Attempts at passes with a greater number, in order; what they count may still grow."""
 
     def pass_attempts(self, run_id: str) -> list[PassFigures]: ...
-    def retries_since(self, after: int, limit: int = 1000) -> list[tuple[int, Retry]]: ...
+    def retries_since(self, after: int, limit: int = 1000) -> list[tuple[int, CallRetry]]: ...
     def inputs(self, fingerprint: str) -> tuple[Found, ...] | None:
         """What was discovered when upstream had this fingerprint."""
 
@@ -484,7 +532,7 @@ class LedgerReader(Protocol):
 
     def letters(self, subject: str) -> list[Letter]: ...
     def backlog(self, topic: str) -> Backlog: ...
-    def chain(self, after: int = 0, limit: int = 1000) -> list[Link]:
+    def chain(self, after: int = 0, limit: int = 1000) -> list[ChainLink]:
         """The governance ledger in its own order."""
 
     def chain_head(self) -> tuple[int, str]:
@@ -511,14 +559,14 @@ class LedgerReader(Protocol):
         dataset_id: str | None = None,
         subject: str | None = None,
         limit: int = 50,
-    ) -> list[Held]:
+    ) -> list[QuarantineEntry]:
         """Newest first."""
 
-    def held_one(self, held_id: str) -> Held | None: ...
+    def held_one(self, held_id: str) -> QuarantineEntry | None: ...
     def ahead(self) -> Ahead:
         """How much is held and since when, and which automatic attempt comes next."""
 
-    def halted(self, dataset_id: str) -> Held | None:
+    def halted(self, dataset_id: str) -> QuarantineEntry | None:
         """A run of this dataset that a CARE or sovereignty rule halted, and nobody has released since."""
 
     def approval(self, request_id: str) -> Approval | None: ...
@@ -539,7 +587,7 @@ class LedgerReader(Protocol):
     def hook_backlog(self, hook: str) -> Backlog:
         """What a hook has still to be told."""
 
-    def hook_deliveries(self, cause: str) -> list[Told]:
+    def hook_deliveries(self, cause: str) -> list[Notification]:
         """Each change of a cause and each hook that it was offered to, in their order."""
 
     def unit_reader(self) -> WalReader: ...
@@ -651,7 +699,7 @@ class Store(LedgerReader, Protocol):
 class RunStates(Protocol):
     """Where the records of nodes are kept: the one place of an environment that decides."""
 
-    def known(self, branch: str, run_id: str, dataset_ids: Collection[str]) -> Known:
+    def known(self, branch: str, run_id: str, dataset_ids: Collection[str]) -> KnownNodes:
         """What a pass begins with; it may hold more nodes than were asked for."""
 
     def made(self, branch: str, dataset_id: str, inputs_hash: str, code_sha: str | None) -> Head | None:
@@ -719,3 +767,503 @@ class Signs(Protocol):
 
     def of(self, uri: str) -> Mapping[str, Any]:
         """`uri` and an ETag, a version, a commit or a time of modification."""
+
+
+class BranchReader(Protocol):
+    """Questions. A ref is a branch, a tag or the beginning of a commit's id, with `~N` for N commits earlier;
+    RefNotFound if it names nothing."""
+
+    def branches(self) -> list[Branch]:
+        """By name."""
+
+    def branch(self, name: str) -> Branch | None: ...
+    def tags(self) -> list[Tag]: ...
+    def resolve(self, ref: str) -> Commit: ...
+    def log(self, ref: str, *, limit: int = 50, first_parent: bool = True) -> list[Commit]:
+        """Newest first: a branch's own line, or all that it came from."""
+
+    def entries(self, ref: str, prefix: str = "") -> Iterator[tuple[str, TreeEntry]]:
+        """In the order of paths; read as they are asked for."""
+
+    def lookup(self, ref: str, paths: Iterable[str]) -> dict[str, TreeEntry]:
+        """Those of the paths that are there."""
+
+    def diff(self, old: str, new: str, prefix: str = "") -> Iterator[PathChange]:
+        """The paths that differ, in order; read as they are asked for."""
+
+    def propose(self, source: str, into: str) -> Proposal:
+        """What a merge would start from: both heads as they are now, and their common ancestors."""
+
+
+class Branches(BranchReader, Protocol):
+    """Changes. Each is one transaction, with the entry of the governance ledger that `why` asks for."""
+
+    def create(self, name: str, at: str | None = None, *, why: Why | None = None) -> Branch:
+        """At a ref; without one, a branch without entries. RefExists if the name is taken."""
+
+    def delete(self, name: str, *, why: Why, expected: str | None = None) -> Branch | Moved: ...
+    def commit(
+        self,
+        branch: str,
+        changes: Mapping[str, TreeEntry | None],
+        *,
+        message: str,
+        author: str,
+        expected: str | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> Commit | Moved:
+        """Entries to put and, as None, paths to remove. Moved if `expected` is not the head (any more).
+        What changes nothing makes no commit: the answer is the head."""
+
+    def merge(
+        self,
+        proposal: Proposal,
+        *,
+        message: str,
+        author: str,
+        gated: bool = False,
+        prefer: Preference | None = None,
+        why: Why | None = None,
+    ) -> Merged | Moved:
+        """Carry out what was proposed, if both branches are still there. All of it, or nothing."""
+
+    def revert(
+        self,
+        branch: str,
+        ref: str,
+        *,
+        message: str,
+        author: str,
+        expected: str | None = None,
+        gated: bool = False,
+        prefer: Preference | None = None,
+        why: Why | None = None,
+    ) -> Merged | Moved:
+        """Take back what one commit did."""
+
+    def tag(self, name: str, ref: str, *, message: str, author: str, why: Why | None = None) -> Tag: ...
+    def delete_tag(self, name: str, *, why: Why) -> Tag: ...
+    def protect(self, name: str, on: bool, *, why: Why) -> Branch: ...
+
+
+class StoredBranchReader(BranchReader, Protocol):
+    """Branches whose garbage is ours to collect."""
+
+    def garbage(self, before_ms: int) -> Swept:
+        """What no ref reaches and is older. Reads only."""
+
+    def objects_kept(self, before_ms: int) -> Iterator[str]:
+        """Every object (SHA-256) of the commits that a sweep would leave; some more than once."""
+
+
+class BranchStore(StoredBranchReader, Branches, Protocol):
+    def sweep(self, before_ms: int) -> Swept:
+        """Remove the commits and trees that no ref reaches and that are older."""
+
+
+class QueueMessage(Record, frozen=True, gc=False):
+    """One message of a queue. The receipt is what acknowledges it."""
+
+    receipt: str
+    body: bytes
+    message_id: str
+    receives: int = 1  # how often it was handed out, as far as the queue knows
+
+
+class Queue(Protocol):
+    """A queue of announcements. At least once, in any order."""
+
+    @property
+    def name(self) -> str:
+        """The logical name, which units keep."""
+
+    @property
+    def ended(self) -> bool:
+        """Silence means that nothing is left. False: an input that is still open, and may only be slow."""
+
+    def receive(self, limit: int, wait_ms: int) -> list[QueueMessage]:
+        """Up to `limit` messages; waits that long if there are none. Raises BackendUnavailable."""
+
+    def acknowledge(self, receipts: Sequence[str]) -> list[str]:
+        """These are durable elsewhere. Those that could not be acknowledged come back, and come again."""
+
+    def put_back(self, receipts: Sequence[str]) -> None:
+        """Nothing was done with these: let others have them at once, as far as the queue can."""
+
+    def close(self) -> None: ...
+
+
+class Certificates(Protocol):
+    """Where topics keep the certificates that they sign with."""
+
+    def fetch(self, url: str) -> bytes:
+        """The bytes at exactly this address, which the caller has checked. Raises UpstreamUnavailable;
+        unless its fact `transient` is true, the answer is final."""
+
+
+class Upstream(Protocol):
+    """The announced objects themselves: never fetched whole unless a policy asks."""
+
+    def head(self, object_uri: str) -> ObjectStat | None:
+        """None if there is no such object."""
+
+    def read(self, object_uri: str, start: int, length: int) -> bytes:
+        """A range; fewer bytes at the end of the object."""
+
+    def stream(self, object_uri: str) -> Iterator[bytes]: ...
+    def list(self, provider: str, bucket: str, prefix: str) -> Iterator[ObjectStat]: ...
+
+
+class WalReader(Protocol):
+    """The units, to be looked at."""
+
+    def unit(self, wal_id: str) -> Unit | None: ...
+    def stored(self, wal_id: str) -> Stored | None:
+        """The unit, and what the ledger keeps beside it."""
+
+    def history_of(self, wal_id: str) -> list[Move]: ...
+    def letters_of(self, wal_id: str) -> list[Letter]:
+        """Those that tell of the ends of its attempts, and of others that ended with it, in their order."""
+
+    def contents(self, wal_ids: Sequence[str]) -> dict[str, KnownContent]: ...
+    def totals(self) -> dict[tuple[str, str], tuple[int, int | None]]:
+        """(dataset, name) → amount and the newest time, from counters."""
+
+    def find_units(self, wanted: UnitFilter) -> list[Unit]:
+        """The newest first."""
+
+    def oldest_open(self, dataset: str) -> Stored | None:
+        """The unit that waits or is worked on and is of the earliest time."""
+
+    def pages_between(self, first: int, last: int, limit: int) -> list[SealedPage]:
+        """Pages of the history by their numbers, as they are stored."""
+
+    def pages_written(self, after: int = 0) -> int: ...
+    def dead_messages(self, state: str = "held", error_code: str = "", limit: int = 100) -> list[DeadMessage]:
+        """Without their bodies, the newest first."""
+
+    def dead_message(self, envelope_hash: str) -> list[DeadMessage]:
+        """Its records, each with its body."""
+
+    def lanes(self) -> list[Lane]:
+        """Where units wait, each with the time at which its first is due."""
+
+    def unit_counts(self) -> dict[tuple[str, str], int]:
+        """(dataset, status) → units, from counters, not by counting."""
+
+
+class Wal(WalReader, Protocol):
+    """Each method is one transaction."""
+
+    def take_in(self, intake: IntakeBatch) -> IntakeReport: ...
+    def turn(self, finish: Finish | None, claim: Claim | None) -> tuple[Finished, list[Claimed]]:
+        """End what was worked on and take what comes next. Effects and statuses land together."""
+
+    def exchange(self, finish: Finish | None, claim: Claim | None, fresh: Sequence[IntakeUnit]) -> Exchanged:
+        """A turn that also takes in what is new, and claims of that what the claim has room for."""
+
+    def reap_units(
+        self, unit_random: float, dead: Callable[[str], bool] | None = None, *, lineage: bool = True
+    ) -> int:
+        """Units whose lease has lapsed, or whose worker is known to be gone, fail and are tried again."""
+
+    def release_dead(self, envelope_hash: str, entry: GovernanceEntry) -> int:
+        """Nobody has to look at it any more; how many records it has."""
+
+    def fold_counts(self, limit: int = 10_000) -> int:
+        """Add deltas up; how many there were."""
+
+
+class UnitImporter(Protocol):
+    """A ledger that takes over records of another one."""
+
+    def bring_in(self, units: Sequence[Unit], actor: str, rationale: str) -> int:
+        """As they are, those that are not known yet, in one transaction; how many."""
+
+
+class StacReplica(Protocol):
+    """An external STAC API with transactions. Raises UpstreamUnavailable or CollectorRefused."""
+
+    def ensure_collection(self, body: dict[str, Any]) -> None:
+        """Made if it is not there, replaced if it is."""
+
+    def put_item(self, body: dict[str, Any]) -> None:
+        """Made or replaced."""
+
+    def delete_item(self, collection_id: str, item_id: str) -> None:
+        """Also if there is none."""
+
+    def revisions(self, collection_id: str, ids: Sequence[str]) -> dict[str, int | None]:
+        """Item → its `kfm:revision`, of those that are there; None: it has none."""
+
+    def items(self, collection_id: str) -> Iterator[tuple[str, int | None]]:
+        """All of a collection, each with its `kfm:revision`."""
+
+    def close(self) -> None: ...
+
+
+class Replicas(Protocol):
+    """Which items each replica has still to be told of. Each method is one transaction."""
+
+    def claim(self, replica: str, limit: int, claim_ms: int) -> list[Owed]:
+        """The longest due; nobody else has them before the claim ends."""
+
+    def delivered(self, replica: str, done: Iterable[tuple[Owed, int]]) -> None:
+        """Each with the revision that was sent. What is wanted since then, or came of a claim that was over,
+        is due again."""
+
+    def put_back(
+        self, replica: str, owed: Iterable[Owed], not_before_ms: int, *, charged: bool = True
+    ) -> None:
+        """For later. What was not tried is not charged."""
+
+    def again(self, replica: str, items: Iterable[tuple[str, str, int]]) -> None:
+        """(collection, item, revision): deliver these once more, whatever was sent before."""
+
+    def backlog(self, replica: str) -> int: ...
+    def now_ms(self) -> int:
+        """The time that claims live by."""
+
+
+class Bursts(Protocol):
+    """Arrivals that sources follow, gathered until their window closes. Each method is one transaction."""
+
+    def close_due(self, window_ms: int, period: Callable[[str, int], Window]) -> int:
+        """Close the windows that have been open long enough; how many bursts that made."""
+
+    def claim(self, limit: int, claim_ms: int) -> list[Burst]:
+        """Open ones; not handed out again before the claim ends."""
+
+    def settle(
+        self, burst: Burst, state: BurstState, run_id: str | None = None, not_before_ms: int = 0
+    ) -> None:
+        """What became of it; one that stays open comes again, not before that time."""
+
+    def recent(self, limit: int = 50) -> list[Burst]:
+        """The newest first."""
+
+
+class ReplayReader(Protocol):
+    """Replays, and which units one would be about."""
+
+    def select(self, selection: Selection, limit: int) -> list[Chosen]:
+        """In the order of their ids; ask for one more to see whether there are more."""
+
+    def replay(self, replay_id: str) -> Replay | None: ...
+    def replays(self, limit: int = 50) -> list[Replay]:
+        """The newest first."""
+
+    def find(self, start: str, limit: int = 2) -> list[str]:
+        """Ids of replays that begin so."""
+
+    def receipts(self, replay_id: str, after: str = "", limit: int = 1000) -> list[Receipt]: ...
+    def tally(self, replay_id: str) -> dict[str, int]:
+        """Receipt → how many; '' are those that wait."""
+
+    def since(self, replay_id: str) -> dict[str, int]:
+        """Status now → how many of those that were replayed."""
+
+    def moved(self, replay_id: str, limit: int = 1000) -> list[str]:
+        """Units without a receipt that are not as they were planned."""
+
+
+class Replays(ReplayReader, Protocol):
+    """Each method is one transaction."""
+
+    def request(
+        self, plan: ReplayPlan, approval: Approval, entry: GovernanceEntry, *, rationale: str
+    ) -> list[str]:
+        """Freeze the plan and ask for a second person; nothing, if units changed since: those come back."""
+
+    def begin(
+        self, plan: ReplayPlan, *, rationale: str, requested_by: str, entry: GovernanceEntry
+    ) -> list[str]:
+        """Freeze the plan, unless it was begun before; nothing, if units changed since: those come back."""
+
+    def step(
+        self,
+        replay: Replay,
+        limit: int,
+        *,
+        after: str = "",
+        stopped: Collection[str] = (),
+        ended: Callable[[dict[str, int], int], GovernanceEntry],
+    ) -> Stepped:
+        """The next units come back, each with its receipt, in one transaction. One process at a time."""
+
+
+class CatalogueReader(Protocol):
+    """Our own catalogue, to be searched."""
+
+    def find_items(self, search: Search) -> list[CatalogueItem]: ...
+    def item(self, collection_id: str, item_id: str) -> CatalogueItem | None: ...
+    def collections(self) -> list[CollectionFigures]:
+        """Those that have an item to be seen. Extents cover all that were ever to be seen."""
+
+    def collection_ids(self) -> list[str]:
+        """Also of those that have none any more."""
+
+
+Key = tuple[str, str]  # run, node
+
+
+class Shelf(Protocol):
+    """Records by (run, node), as they were put. Who may write, and when, is decided by whoever calls;
+    `branch` says where to look: a shelf that does not keep them by branch needs no such word."""
+
+    names_commits: bool  # a record can say which commit its outputs are in
+
+    def prepare(self, nodes: Sequence[Node]) -> Any:
+        """Whatever can be done before the others have to wait. Nobody can see any of it yet."""
+
+    def put(self, prepared: Any) -> None:
+        """Insert or replace: all of them or none, durable on return."""
+
+    def get(self, keys: Collection[Key], branch: str | None = None) -> dict[Key, Node]:
+        """Those that are there."""
+
+    def present(self, keys: Collection[Key], branch: str | None = None) -> set[Key]: ...
+    def of_run(self, run_id: str, branch: str | None = None) -> Iterator[Node]:
+        """In the order of their ids."""
+
+    def made(self, branch: str, dataset_id: str, inputs_hash: str, code_sha: str | None) -> Node | None:
+        """The newest success with this hash and this code, unless it was reverted."""
+
+    def history(self, dataset_id: str, branch: str | None, limit: int) -> list[Node]:
+        """Newest first."""
+
+    def revert(self, branch: str, dataset_ids: Collection[str]) -> None:
+        """The successes of these nodes on this branch are not to be found by `made` any more."""
+
+    def rows(self) -> Iterator[Node]:
+        """All that there are, by run and node."""
+
+    def reverted(self) -> set[Key]:
+        """Those of them that `made` does not find any more."""
+
+    def take_back(self, keys: Collection[Key]) -> None:
+        """Mark records as reverted, one by one: another store had them so."""
+
+
+class StandingShelf(Shelf, Protocol):
+    """Records on branches that the ledger does not keep: what stands there is asked of them."""
+
+    def require_open(self, branch: str) -> None:
+        """BranchProtected if no pass may work there."""
+
+    def head(self, branch: str) -> str | None:
+        """Where the branch is."""
+
+    def standing(self, branch: str) -> tuple[set[Key], dict[str, Node]]:
+        """All records of a branch by their keys, and of each node its newest success."""
+
+
+class Committing(BranchReader, Protocol):
+    """What keeping records on a branch asks of it."""
+
+    def create(self, name: str, at: str | None = None) -> Branch: ...
+    def commit(
+        self,
+        branch: str,
+        changes: Mapping[str, TreeEntry | None],
+        *,
+        message: str,
+        author: str,
+        expected: str | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> Commit | Moved: ...
+
+
+class RequestReader(Protocol):
+    def request(self, request_id: str) -> UpdateRequest | None: ...
+    def requests(
+        self,
+        *,
+        state: RequestState | None = None,
+        kind: RequestKind | None = None,
+        source_id: str | None = None,
+        schedule_id: str | None = None,
+        before: tuple[int, str] | None = None,
+        limit: int = 50,
+    ) -> list[UpdateRequest]:
+        """The newest first; `before` is (accepted_at_ms, request_id) of the last one of the page before."""
+
+    def find(self, start: str, limit: int = 2) -> list[UpdateRequest]:
+        """Those whose id begins so."""
+
+    def of_run(self, run_id: str, limit: int = 50) -> list[UpdateRequest]:
+        """Those that a run answered, the oldest first."""
+
+    def unsettled_of(self, schedule_id: str) -> list[UpdateRequest]:
+        """Those of a schedule that have no end yet, the oldest first."""
+
+    def preview(self, digest: str) -> str | None:
+        """The plan that was kept under this digest."""
+
+    def next_due_ms(self) -> int | None:
+        """When the next request that waits may begin."""
+
+
+class Requests(RequestReader, Protocol):
+    """Each method is one transaction."""
+
+    def accept(
+        self, wanted: Sequence[UpdateRequest], entry: GovernanceEntry | None = None
+    ) -> list[UpdateRequest | None]:
+        """Make them durable, all in one commit. For each: None if it is new, else what has its id already.
+
+        The entry is made with them if any is new.
+        """
+
+    def claim(
+        self, worker_id: str, claim_ms: int, dead: Callable[[str], bool], limit: int = 1
+    ) -> list[UpdateRequest]:
+        """Some that are due, ours from now on; also of those whose runner is dead or let its claim lapse.
+        None of a dataset that a request is running for: it would only find the door shut."""
+
+    def renew(self, request: UpdateRequest, claim_ms: int) -> UpdateRequest | None:
+        """Ours for longer, as it stands now; None: it is not ours any more."""
+
+    def settle(self, request: UpdateRequest, ending: RequestOutcome) -> bool:
+        """The end of what we claimed; False: it was not ours any more."""
+
+    def reopen(self, request: UpdateRequest, not_before_ms: int, reason: str, *, tried: bool = True) -> bool:
+        """Give back what we claimed, for later. What nobody has tried to do does not count as a try."""
+
+    def await_approval(
+        self, request: UpdateRequest, plan: tuple[str, str], approval: Approval, entry: GovernanceEntry
+    ) -> bool:
+        """Keep the preview (digest, text) and ask for a second person; ours no more until he agrees."""
+
+    def keep_preview(self, request_id: str, plan: tuple[str, str]) -> None:
+        """What is about to be changed, before it is."""
+
+    def cancel(self, request_id: str, reason: str, entry: GovernanceEntry | None = None) -> bool:
+        """What waits never begins; what runs is told to stop. False: it has ended."""
+
+
+class ScheduleReader(Protocol):
+    def states(self) -> dict[str, ScheduleState]: ...
+    def instants(self, schedule_id: str, start_ms: int, end_ms: int, limit: int = 1000) -> list[Instant]:
+        """Rows that touch a span, in order."""
+
+    def instants_before(self, schedule_id: str, before_ms: int, limit: int) -> list[Instant]:
+        """Rows that begin before a moment, the newest first."""
+
+
+class ScheduleStates(ScheduleReader, Protocol):
+    """Each method is one transaction."""
+
+    def account(self, accounting: Accounting) -> bool:
+        """All of it, or nothing if the state is not what was seen any more."""
+
+    def set_paused(self, seen: ScheduleState | None, state: ScheduleState, entry: GovernanceEntry) -> bool:
+        """Pause or resume; False if the state is not what was seen any more."""
+
+    def backfill(
+        self,
+        instants: Sequence[Instant],
+        requests: Sequence[UpdateRequest],
+        entry: GovernanceEntry,
+    ) -> list[UpdateRequest]:
+        """Open requests for instants that became none; those that were new."""

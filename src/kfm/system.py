@@ -1,8 +1,9 @@
-"""The only real clock, randomness, ids, files, energy counters and process liveness."""
+"""The only real clock, randomness, ids, files, energy counters, process liveness and heartbeat threads."""
 
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import errno
 import fcntl
 import os
@@ -10,8 +11,14 @@ import re
 import resource
 import threading
 import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from kfm.core.energy import counter_growth
+from kfm.model.energy import counter_growth
+
+if TYPE_CHECKING:
+    from kfm.ports import Store
+
 
 _RANDOM_BITS = 74  # what UUIDv7 leaves beside the time, the version and the variant
 _FILE_MODE = 0o644
@@ -338,3 +345,37 @@ class FlockLiveness:
             with contextlib.suppress(OSError):
                 os.close(descriptor)
         self._held = {}
+
+
+class LeaseHeartbeat:
+    """Renews a lease from a thread with a connection of its own."""
+
+    def __init__(self, open_own_store: Callable[[], Store], announce: Callable[[str], None]) -> None:
+        self._open = open_own_store
+        self._announce = announce
+
+    def start(self, beat: Callable[[Store], None], interval_ms: int) -> Callable[[], None]:
+        stop = threading.Event()
+
+        def beating() -> None:
+            store: Store | None = None
+            while not stop.wait(interval_ms / 1000):
+                # A heart does not stop at trouble: the next beat tries again, with a new connection.
+                try:
+                    store = store or self._open()
+                    beat(store)
+                except Exception as error:  # noqa: BLE001
+                    self._announce(f"heartbeat: {error}")
+                    store = None
+            if store is not None:
+                store.close()
+
+        own = contextvars.copy_context()  # so that what it says names the run, too
+        thread = threading.Thread(target=lambda: own.run(beating), name="kfm-heart", daemon=True)
+        thread.start()
+
+        def finish() -> None:
+            stop.set()
+            thread.join()
+
+        return finish

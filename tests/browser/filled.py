@@ -8,22 +8,20 @@ from pathlib import Path
 from msgspec.structs import replace
 
 import kfm
-from kfm.config import Loaded, load
-from kfm.configuration.schedules import load_schedules
-from kfm.core import breaker as breakers
-from kfm.core.keys import request_id, webhook_key
-from kfm.core.records import GovernanceEntry, Trigger, Unit
-from kfm.core.requests import Ending, UpdateRequest
-from kfm.core.schedule_states import Accounting, Instant, ScheduleState
-from kfm.core.schedules import instants
-from kfm.core.scheduling import account, definition_of, request_for
-from kfm.core.wal import Content, Intake, Rejected, Taken
-from kfm.core.walid import wal_id
-from kfm.engine.requests import RunRequest
-from kfm.wiring.app import App
-from kfm.wiring.approvals import request_release
-from kfm.wiring.passes import run_pipeline
-from kfm.wiring.service import ServedPlace
+from kfm.app import App
+from kfm.config.loader import Loaded, load
+from kfm.config.schedules import load_schedules
+from kfm.model import breaker as breakers
+from kfm.model.keys import request_id, webhook_key
+from kfm.model.records import GovernanceEntry, Trigger, Unit
+from kfm.model.requests import RequestOutcome, UpdateRequest
+from kfm.model.schedule_accounting import account, definition_of, request_for
+from kfm.model.schedules import Accounting, Instant, ScheduleState, instants
+from kfm.model.units import Content, IntakeBatch, IntakeUnit, Rejected, wal_id
+from kfm.pipelines.project import run_pipeline
+from kfm.runs.kernel import RunRequest
+from kfm.service.approvals import request_release
+from kfm.service.runner import ServiceLedger
 
 DAY_MS = 86_400_000
 TOKENS = {who: f"kfm-{who}-0123456789abcdef0123456789abcdef" for who in ("ann", "cy")}
@@ -85,7 +83,7 @@ class Filled:
         (folder / "kfm.yml").write_text(CONFIG + (_people() if people else ""))
         self.folder = folder
         self.loaded: Loaded = load(str(folder / "kfm.yml"))
-        self.place = ServedPlace(self.loaded, load_schedules(self.loaded))
+        self.place = ServiceLedger(self.loaded, load_schedules(self.loaded))
         self._fill()
 
     def _fill(self) -> None:
@@ -160,12 +158,12 @@ class Filled:
                 updated_at_ms=now_ms,
                 version=1,
             )
-            taken.append(Taken(unit=unit, content=Content()))
+            taken.append(IntakeUnit(unit=unit, content=Content()))
         self.wal_id = taken[0].unit.wal_id
         dead = Rejected(
             envelope_hash="sha256:" + "d" * 64, index=0, queue=HOSTILE, error_code="JUNK", error=HOSTILE
         )
-        app.kernel.store.units().take_in(Intake(taken=tuple(taken), rejected=(dead,)))
+        app.kernel.store.units().take_in(IntakeBatch(taken=tuple(taken), rejected=(dead,)))
 
     def _requests(self, app: App) -> None:
         store = app.kernel.store
@@ -254,7 +252,7 @@ class Filled:
             outcome, run_id = outcomes[number % len(outcomes)], None
             if mine:
                 outcome, run_id = "success", self.run_id
-            ending = Ending(state="done", outcome=outcome, reason=HOSTILE, run_id=run_id)
+            ending = RequestOutcome(state="done", outcome=outcome, reason=HOSTILE, run_id=run_id)
             assert requests.settle(each, ending)
 
     def _pass(self) -> None:

@@ -132,16 +132,16 @@ def watch_sqlite(meter: Meter) -> None:
 
     meter.kept = Watching()  # it must outlive every connection
 
-    from kfm.store.sqlite import SqliteDatabase
-    from kfm.store.turnstile import Turnstile
+    from kfm.db.sqlite import SqliteDatabase
+    from kfm.db.write_lock import WriteLock
 
-    write, come, go = SqliteDatabase.write, Turnstile.__enter__, Turnstile.__exit__
+    write, come, go = SqliteDatabase.write, WriteLock.__enter__, WriteLock.__exit__
 
-    def coming(self: Turnstile) -> None:
+    def coming(self: WriteLock) -> None:
         come(self)
         meter.writing = True
 
-    def going(self: Turnstile, *error: object) -> None:
+    def going(self: WriteLock, *error: object) -> None:
         go(self, *error)
         meter.writing = False
 
@@ -162,12 +162,12 @@ def watch_sqlite(meter: Meter) -> None:
         return result
 
     SqliteDatabase.write = watched  # type: ignore[method-assign,assignment]
-    Turnstile.__enter__ = coming  # type: ignore[method-assign]
-    Turnstile.__exit__ = going  # type: ignore[method-assign,assignment]
+    WriteLock.__enter__ = coming  # type: ignore[method-assign]
+    WriteLock.__exit__ = going  # type: ignore[method-assign,assignment]
 
 
 def watch_network(meter: Meter) -> None:
-    from kfm.http.client import HttpxClient
+    from kfm.objects.http_client import HttpxClient
 
     send = HttpxClient._send
 
@@ -181,13 +181,13 @@ def watch_network(meter: Meter) -> None:
 
 
 def watch_phases(meter: Meter) -> None:
-    from kfm.engine import artifacts, run, work
-    from kfm.wiring.app import App
+    from kfm.app import App
+    from kfm.runs import artifacts, executor, preparation
 
-    update, step, validate = run.Updating.run, artifacts.RunLog.step, work._validate
+    update, step, validate = executor.RunExecutor.run, artifacts.RunLog.step, preparation._validate
     deliver = App.deliver
 
-    def updating(self: run.Updating) -> Any:
+    def updating(self: executor.RunExecutor) -> Any:
         meter.enter("admit")
         try:
             return update(self)
@@ -210,9 +210,9 @@ def watch_phases(meter: Meter) -> None:
             meter.enter("end")
 
     App.deliver = delivering  # type: ignore[method-assign]
-    run.Updating.run = updating  # type: ignore[method-assign]
+    executor.RunExecutor.run = updating  # type: ignore[method-assign]
     artifacts.RunLog.step = stepping  # type: ignore[method-assign]
-    work._validate = validating
+    preparation._validate = validating
 
 
 def main() -> int:

@@ -6,12 +6,12 @@ import json
 from collections import Counter
 from pathlib import Path
 
-from kfm.core import audit
+from kfm.db.ledger import Ledger
+from kfm.db.sqlite import SqliteDatabase
 from kfm.lineage.delivery import deliver_letters
-from kfm.lineage.witness import TOPIC
-from kfm.sinks.file import FileCollector
-from kfm.store.ledger import SqlStore
-from kfm.store.sqlite import SqliteDatabase
+from kfm.lineage.emitter import TOPIC
+from kfm.model import audit
+from kfm.sinks.event_file import FileCollector
 from kfm.system import SystemClock
 from tests.crash.project import Project
 
@@ -85,7 +85,7 @@ def _events(project: Project) -> list[str]:
 
 
 def _chain(project: Project) -> list[str]:
-    store = SqlStore(SqliteDatabase(str(project.state / "kfm.db"), SystemClock()))
+    store = Ledger(SqliteDatabase(str(project.state / "kfm.db"), SystemClock()))
     try:
         verdict = audit.verify(store.chain(0, ROWS_MAX), head=store.chain_head())
     finally:
@@ -99,7 +99,7 @@ def _delivery(project: Project) -> list[str]:
     path = project.state / "lineage" / "openlineage.jsonl"
     found = _lines(project, path, "delivered_at_ms IS NOT NULL", whole=False)
     clock = LaterClock()
-    store = SqlStore(SqliteDatabase(str(project.state / "kfm.db"), clock))
+    store = Ledger(SqliteDatabase(str(project.state / "kfm.db"), clock))
     try:
         told = deliver_letters(
             store, lambda: FileCollector(str(path), clock), clock, topic=TOPIC, batch=100, deadline_ms=30_000

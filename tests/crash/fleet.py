@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kfm.core.breaker import COOLDOWN_MS, FAILURES_MAX, PROBE_LEASE_MS
-from kfm.core.retry import policy_for
+from kfm.model.breaker import COOLDOWN_MS, FAILURES_MAX, PROBE_LEASE_MS
+from kfm.model.retry import policy_for
 from tests.crash.project import RIGHTS, WINDOW, Project, finish, table
 from tests.crash.upstream import Upstream, serving
 

@@ -247,7 +247,7 @@ def _is_child_of_ours(pid: int) -> bool:
         command = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return False
-    return b"kfm.wiring.child" in command
+    return b"kfm.pipelines.worker_child" in command
 
 
 def undisturbed(folder: Path) -> dict[str, str]:

@@ -39,7 +39,7 @@ class Counter(Meter):
 
 
 def watch_postgres(meter: Meter) -> None:
-    from kfm.store.postgres import PostgresDatabase
+    from kfm.db.postgres import PostgresDatabase
 
     write, execute = PostgresDatabase.write, PostgresDatabase.execute
 

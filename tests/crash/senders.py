@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from kfm.core.keys import request_id, webhook_key
-from kfm.core.records import Trigger
-from kfm.core.signatures import sign_kfm, sign_standard
+from kfm.model.keys import request_id, webhook_key
+from kfm.model.records import Trigger
+from kfm.model.webhook_signatures import sign_kfm, sign_standard
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 ANSWER_SECONDS_MAX = 40.0  # longer than a ledger that is held is waited for

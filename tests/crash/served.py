@@ -6,19 +6,18 @@ Nothing else is different. A claim lapses after seconds, so that a process that 
 from __future__ import annotations
 
 from kfm.cli import main
-from kfm.engine import dispatching
-from kfm.wiring import service
+from kfm.service import dispatcher, runner
 
 CLAIM_MS = 3_000
 
 
 def hurry() -> None:
-    dispatching.CLAIM_MS = service.CLAIM_MS = CLAIM_MS  # type: ignore[attr-defined]
-    service.KEEP_MS = 500
-    service.TROUBLE_MS, service.TROUBLE_MS_MAX = 100, 1_000
-    service.RETRY_MS = 500
-    dispatching.BUSY_MS, dispatching.BUSY_MS_MAX = 200, 2_000
-    dispatching.TROUBLE_MS, dispatching.TROUBLE_MS_MAX = 200, 2_000
+    dispatcher.CLAIM_MS = runner.CLAIM_MS = CLAIM_MS  # type: ignore[attr-defined]
+    runner.KEEP_MS = 500
+    runner.TROUBLE_MS, runner.TROUBLE_MS_MAX = 100, 1_000
+    runner.RETRY_MS = 500
+    dispatcher.BUSY_MS, dispatcher.BUSY_MS_MAX = 200, 2_000
+    dispatcher.TROUBLE_MS, dispatcher.TROUBLE_MS_MAX = 200, 2_000
 
 
 if __name__ == "__main__":

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from kfm.config import load
-from kfm.configuration.schedules import load_schedules
-from kfm.core.keys import request_id, schedule_instant_key
-from kfm.core.retry import policy_for
-from kfm.core.schedules import instants
-from kfm.core.watermarks import LEFT_TO
+from kfm.config.loader import load
+from kfm.config.schedules import load_schedules
+from kfm.model.keys import request_id, schedule_instant_key
+from kfm.model.retry import policy_for
+from kfm.model.schedule_accounting import LEFT_TO
+from kfm.model.schedules import instants
 from tests.crash.fleet import Book
 from tests.crash.project import Project
 from tests.crash.senders import Message

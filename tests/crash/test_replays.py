@@ -16,10 +16,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from kfm.config import load
-from kfm.core.replays import ReplaySpec, Selection
-from kfm.wiring import open_app
-from kfm.wiring.replays import plan_of
+from kfm.app import open_app
+from kfm.config.loader import load
+from kfm.model.replays import ReplaySpec, Selection
+from kfm.nodd.replay import plan_of
 from tests.conformance.units.scene import Scene, taken, undone
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,11 +35,11 @@ STORE = "KFM_REPLAYS_STORE"
 # Says when it is about to begin, so that a kill meets the work and not the interpreter's start.
 RUNNER = """
 import sys, msgspec
-from kfm.config import load
-from kfm.core.replays import ReplayPlan
-from kfm.engine.replaying import Pace
-from kfm.wiring import open_app
-from kfm.wiring.replays import person, run_plan
+from kfm.config.loader import load
+from kfm.model.replays import ReplayPlan
+from kfm.nodd.replay import ReplayPace
+from kfm.app import open_app
+from kfm.nodd.replay import person, run_plan
 with open_app(load(None, {})) as app:
     plan = msgspec.json.decode(open("plan.json", "rb").read(), type=ReplayPlan)
     by = person(app, "crash", None, None)

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from kfm.wiring.passes import open_place
+from kfm.pipelines.project import open_place
 
 NODES = 8
 KILLS = 3
 WAIT_SECONDS = 60.0
 CHILD = f"""
 import kfm
-from kfm.wiring.passes import run_pipeline
+from kfm.pipelines.project import run_pipeline
 
 soil = kfm.Pipeline("soil")
 

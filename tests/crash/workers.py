@@ -24,10 +24,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from kfm.config import load
-from kfm.core.unit_lineage import TOPIC
-from kfm.wiring import open_app
-from kfm.wiring.worker import WorkerWish, run_worker
+from kfm.app import open_app
+from kfm.config.loader import load
+from kfm.model.units import TOPIC
+from kfm.nodd.worker_process import WorkerWish, run_worker
 
 CONFIG = """\
 version: 1

@@ -16,9 +16,9 @@ import pytest
 from packaging.requirements import Requirement
 from ruamel.yaml import YAML
 
-from kfm.cli.entry import kfm
-from kfm.config import OTHER_VARIABLES, VARIABLES
-from kfm.core.settings import Serve
+from kfm.cli.main import kfm
+from kfm.config.loader import OTHER_VARIABLES, VARIABLES
+from kfm.model.settings import Serve
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"

@@ -13,9 +13,9 @@ import pytest
 from markdown_it import MarkdownIt
 from ruamel.yaml import YAML
 
-from kfm.cli.entry import kfm
-from kfm.configuration.schedules import ScheduleFile
-from kfm.core.settings import Settings
+from kfm.cli.main import kfm
+from kfm.config.schedules import ScheduleFile
+from kfm.model.settings import Settings
 from kfm.policy.cedar import CedarPolicies
 from kfm.policy.fixtures import evaluate_fixtures
 

@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from kfm.core.errors import all_errors
+from kfm.model.errors import all_errors
 
 ROOT = Path(__file__).resolve().parents[2]
 

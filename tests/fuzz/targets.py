@@ -7,19 +7,19 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from kfm.core.canonical import canonical_bytes, strict_loads
-from kfm.core.errors import KfmError
-from kfm.core.records import Asset, Window
-from kfm.core.retry import parse_retry_after
-from kfm.core.settings import Settings, Source
-from kfm.core.signatures import verify_kfm
-from kfm.core.templates import safe_path
-from kfm.core.walid import wal_id
-from kfm.core.windows import resolve_window
-from kfm.ingest.reading import line, parse, parse_key
-from kfm.ingest.registry import load_registry
-from kfm.publish import plan
+from kfm.model.canonical import canonical_bytes, strict_loads
+from kfm.model.errors import KfmError
+from kfm.model.records import Asset, Window
+from kfm.model.retry import parse_retry_after
+from kfm.model.settings import Settings, SourceSettings
+from kfm.model.templates import safe_path
+from kfm.model.units import wal_id
+from kfm.model.webhook_signatures import verify_kfm
+from kfm.model.windows import resolve_window
+from kfm.nodd.dataset_registry import load_registry
+from kfm.nodd.messages.records import line, parse, parse_key
 from kfm.publish.contract import load_contract, validate
+from kfm.runs import plan
 
 NOW_MS = 1_790_000_000_000
 CONTRACT = load_contract(
@@ -43,7 +43,7 @@ schema:
 
 
 def config(data: bytes) -> None:
-    from kfm.config import load
+    from kfm.config.loader import load
 
     with tempfile.TemporaryDirectory(prefix="kfm-fuzz-") as folder:
         path = Path(folder) / "kfm.yml"
@@ -53,10 +53,10 @@ def config(data: bytes) -> None:
 
 def schedules(data: bytes) -> None:
     """What is accepted has a next instant, a time to begin and a decision on what was missed."""
-    from kfm.configuration.schedules import read_schedules
-    from kfm.core.schedules import due_ms, missed_instants, next_instant
+    from kfm.config.schedules import read_schedules
+    from kfm.model.schedules import due_ms, missed_instants, next_instant
 
-    known = Settings(sources=(Source(id="s", dataset="a", kind="files", folder="."),))
+    known = Settings(sources=(SourceSettings(id="s", dataset="a", kind="files", folder="."),))
     for each in read_schedules("cron.yml", data, known):
         instant_ms = next_instant(each, NOW_MS)
         assert instant_ms is not None

@@ -16,12 +16,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kfm.core.envelopes import Refusal, as_request
-from kfm.core.requests import UpdateRequest
-from kfm.core.webhooks import read_webhook
-from kfm.serving.failures import Failures
-from kfm.serving.hooks import Hooks, hook_routes
-from kfm.serving.intake import Accepted
+from kfm.model.requests import UpdateRequest
+from kfm.model.webhooks import WebhookRefusal, as_request, read_webhook
+from kfm.web.accept_queue import Accepted
+from kfm.web.webhooks import Failures, Webhooks, hook_routes
 from tests.fuzz.mutate import mutated
 from tests.webhook_samples import NOW_MS, SECRETS, encoded, github, kfm, payload, source, standard, to
 
@@ -100,7 +98,7 @@ def _spelt(one: str) -> str:
 def judge(message: Message, way: str = "hmac") -> str:
     """What became of it, in a word; anything but a refusal of a forged one is a defect."""
     found = read_webhook(TO[way], message.headers, message.body, NOW_MS, 8192)
-    assert isinstance(found, Refusal), f"accepted: {message!r}"
+    assert isinstance(found, WebhookRefusal), f"accepted: {message!r}"
     assert found.status in STATUSES, found
     return found.reason
 
@@ -129,7 +127,7 @@ def signed(count: int, seed: str) -> Counter[str]:
         scheme = rng.choice(sorted(SIGN))
         body = mutated(rng.choice(BODIES), rng)
         found = read_webhook(TO["hmac"], SIGN[scheme](body), body, NOW_MS, 8192)
-        if isinstance(found, Refusal):
+        if isinstance(found, WebhookRefusal):
             assert found.status in STATUSES
             words[found.reason] += 1
             continue
@@ -152,7 +150,7 @@ def app(folder: str) -> Any:
     async def preview(_request: UpdateRequest) -> dict[str, Any]:
         return {}
 
-    hooks = Hooks(
+    hooks = Webhooks(
         {"gauges": source()},
         {"gauges": SECRETS},
         now_ms=lambda: NOW_MS,

@@ -11,18 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
-from kfm.core import history, trees
-from kfm.core.branching import Commit, Entry, Merged, Why, make_commit
-from kfm.core.trees import EMPTY, Forest
-from kfm.store.branches import EmbeddedBranches
-from kfm.store.memory import MemoryDatabase
-from kfm.store.migrations import migrate
+from kfm.db.branches import EmbeddedBranches
+from kfm.db.migrations import migrate
+from kfm.db.sqlite_session import MemoryDatabase
+from kfm.model import branches, trees
+from kfm.model.branches import Commit, Merged, TreeEntry, Why, make_commit
+from kfm.model.trees import EMPTY, Forest
 from kfm.system import SystemClock
 
 pytestmark = pytest.mark.req("RS-5")
 
 PATHS = st.builds("p{}".format, st.integers(0, 120))
-ENTRIES = st.builds(lambda n: Entry(sha256=f"{n:064x}", size=n), st.integers(0, 3))
+ENTRIES = st.builds(lambda n: TreeEntry(sha256=f"{n:064x}", size=n), st.integers(0, 3))
 CHANGES = st.dictionaries(PATHS, st.none() | ENTRIES, max_size=40)
 
 
@@ -33,16 +33,16 @@ def small_bodies(spread: int) -> Iterator[None]:
         yield
 
 
-def applied(contents: dict[str, Entry], changes: dict[str, Entry | None]) -> dict[str, Entry]:
-    both: dict[str, Entry | None] = {**contents, **changes}
+def applied(contents: dict[str, TreeEntry], changes: dict[str, TreeEntry | None]) -> dict[str, TreeEntry]:
+    both: dict[str, TreeEntry | None] = {**contents, **changes}
     return {path: entry for path, entry in both.items() if entry is not None}
 
 
 @given(st.lists(CHANGES, max_size=8), st.sampled_from([1, 3, 7]))
-def test_a_tree_is_its_content(steps: list[dict[str, Entry | None]], spread: int) -> None:
+def test_a_tree_is_its_content(steps: list[dict[str, TreeEntry | None]], spread: int) -> None:
     """After any changes the tree reads as a dictionary would, and has the id of one that was made at once."""
     stored: dict[str, str] = {}
-    root, model = EMPTY, dict[str, Entry]()
+    root, model = EMPTY, dict[str, TreeEntry]()
     with small_bodies(spread):
         for changes in steps:
             forest = Forest(stored.__getitem__)
@@ -64,7 +64,7 @@ def test_a_tree_is_its_content(steps: list[dict[str, Entry | None]], spread: int
 
 
 @given(st.dictionaries(PATHS, ENTRIES, max_size=60), st.randoms(use_true_random=False))
-def test_the_order_of_commits_leaves_no_trace(contents: dict[str, Entry], chance: object) -> None:
+def test_the_order_of_commits_leaves_no_trace(contents: dict[str, TreeEntry], chance: object) -> None:
     """One entry at a time, in any order, with detours: the same tree."""
     stored: dict[str, str] = {}
     paths = list(contents)
@@ -72,7 +72,7 @@ def test_the_order_of_commits_leaves_no_trace(contents: dict[str, Entry], chance
     with small_bodies(3):
         root = EMPTY
         for path in paths:
-            for entry in (Entry(sha256="f" * 64, size=9), None, contents[path]):
+            for entry in (TreeEntry(sha256="f" * 64, size=9), None, contents[path]):
                 forest = Forest(stored.__getitem__)
                 root, _ = forest.update(root, {path: entry})
                 stored |= forest.made
@@ -81,11 +81,11 @@ def test_the_order_of_commits_leaves_no_trace(contents: dict[str, Entry], chance
 
 def test_a_small_change_writes_few_bodies() -> None:
     """One entry among many: one body on each level."""
-    contents = {f"tiles/{number:06d}": Entry(sha256=f"{number:064x}", size=1) for number in range(20_000)}
+    contents = {f"tiles/{number:06d}": TreeEntry(sha256=f"{number:064x}", size=1) for number in range(20_000)}
     whole = Forest({}.__getitem__)
     root, _ = whole.update(EMPTY, contents)
     forest = Forest(whole.made.__getitem__)
-    forest.update(root, {"tiles/010000": Entry(sha256="0" * 64, size=2)})
+    forest.update(root, {"tiles/010000": TreeEntry(sha256="0" * 64, size=2)})
     assert len(forest.made) <= 4 < 200 < len(whole.made)
 
 
@@ -95,7 +95,7 @@ NAMES = st.lists(st.sampled_from(["a", "b", "a.b", "c"]), min_size=1, max_size=3
 @given(st.sets(NAMES, max_size=6), st.sets(NAMES, max_size=6))
 def test_files_and_folders_are_told_apart(first: set[str], second: set[str]) -> None:
     """A clash is found exactly where some path is a folder of another, whichever was there before."""
-    entry = Entry(sha256="0" * 64, size=0)
+    entry = TreeEntry(sha256="0" * 64, size=0)
     first = {path for path in first if not any(path.startswith(f"{other}/") for other in first)}
     forest = Forest({}.__getitem__)
     before, _ = forest.update(EMPTY, dict.fromkeys(first, entry))
@@ -125,10 +125,10 @@ def test_merge_bases_are_the_newest_common_ancestors(data: st.DataObject) -> Non
     left, right = data.draw(st.sampled_from(commits)), data.draw(st.sampled_from(commits))
     common = above[left.commit_id] & above[right.commit_id]
     best = {one for one in common if not any(one in above[other] - {other} for other in common)}
-    found = history.merge_bases(known.__getitem__, left, right)
+    found = branches.merge_bases(known.__getitem__, left, right)
     assert {one.commit_id for one in found} == best
     assert len(found) == len(best)
-    assert history.is_ancestor(known.__getitem__, left, right) == (left.commit_id in above[right.commit_id])
+    assert branches.is_ancestor(known.__getitem__, left, right) == (left.commit_id in above[right.commit_id])
 
 
 class Histories(RuleBasedStateMachine):
@@ -144,7 +144,7 @@ class Histories(RuleBasedStateMachine):
         self.branches = EmbeddedBranches(self.database)
         self.count = 0
         root = self.branches.create("main").head
-        self.contents: dict[str, dict[str, Entry]] = {root: {}}
+        self.contents: dict[str, dict[str, TreeEntry]] = {root: {}}
         self.parents: dict[str, tuple[str, ...]] = {root: ()}
         self.heads = {"main": root}
         return "main"
@@ -162,7 +162,7 @@ class Histories(RuleBasedStateMachine):
         common = self.above(left) & self.above(right)
         return [one for one in common if not any(one in self.above(other) - {other} for other in common)]
 
-    def remember(self, name: str, commit: Commit, contents: dict[str, Entry]) -> None:
+    def remember(self, name: str, commit: Commit, contents: dict[str, TreeEntry]) -> None:
         self.heads[name] = commit.commit_id
         self.contents[commit.commit_id] = contents
         self.parents[commit.commit_id] = commit.parents
@@ -176,7 +176,7 @@ class Histories(RuleBasedStateMachine):
         return name
 
     @rule(name=names, changes=st.dictionaries(PATHS, st.none() | ENTRIES, min_size=1, max_size=5))
-    def commit(self, name: str, changes: dict[str, Entry | None]) -> None:
+    def commit(self, name: str, changes: dict[str, TreeEntry | None]) -> None:
         self.count += 1
         made = self.branches.commit(name, changes, message=str(self.count), author="a")
         assert isinstance(made, Commit)
@@ -187,9 +187,9 @@ class Histories(RuleBasedStateMachine):
             self.remember(name, made, contents)
 
     def three_ways(
-        self, base: dict[str, Entry], ours: dict[str, Entry], theirs: dict[str, Entry]
-    ) -> tuple[dict[str, Entry], set[str]]:
-        result, wrong = dict[str, Entry | None](ours), set[str]()
+        self, base: dict[str, TreeEntry], ours: dict[str, TreeEntry], theirs: dict[str, TreeEntry]
+    ) -> tuple[dict[str, TreeEntry], set[str]]:
+        result, wrong = dict[str, TreeEntry | None](ours), set[str]()
         for path in base.keys() | ours.keys() | theirs.keys():
             was, mine, other = base.get(path), ours.get(path), theirs.get(path)
             if was != other and mine != other:

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kfm
-from kfm.core.errors import GateDenied, UpstreamUnavailable
-from kfm.core.http_dates import parse_http_date
+from kfm.model.errors import GateDenied, UpstreamUnavailable
+from kfm.model.times import parse_http_date
 from kfm.testing.driven_time import START_MS, DrivenTime, driven_time
 
 CAP_S = 30.0

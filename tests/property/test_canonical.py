@@ -12,7 +12,7 @@ import rfc8785
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from kfm.core.canonical import (
+from kfm.model.canonical import (
     INT_MAX,
     canonical_bytes,
     canonical_hashed,
@@ -20,7 +20,7 @@ from kfm.core.canonical import (
     strict_loads,
     tag_floats,
 )
-from kfm.core.errors import KfmError, UnhashableInput
+from kfm.model.errors import KfmError, UnhashableInput
 
 # Drawn so that code point order and UTF-16 order disagree often.
 _TRICKY = st.text(

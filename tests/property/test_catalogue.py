@@ -10,13 +10,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kfm.core.wal import Content
-from kfm.ingest import entries
-from kfm.ingest.entries import entry
-from kfm.ingest.grammar import Dataset, Reading, read
-from kfm.ingest.refusals import Refusal
-from kfm.ingest.registry import built_in
-from kfm.ingest.stac import render_item
+from kfm.model.units import Content
+from kfm.nodd.catalogue import item_facts
+from kfm.nodd.catalogue.item_facts import entry
+from kfm.nodd.catalogue.stac_items import render_item
+from kfm.nodd.dataset_registry import built_in
+from kfm.nodd.grammar import Dataset, Reading, read
+from kfm.nodd.messages.refusals import RecordRefusal
 from tests.catalogue_model import ModelCatalogue
 from tests.nodd_keys import alike
 from tests.stac_checks import problems
@@ -35,7 +35,7 @@ def readings(dataset: Dataset, keys: list[str]) -> list[Reading]:
     found = []
     for key in keys:
         for place in dataset.places:
-            with suppress(Refusal):
+            with suppress(RecordRefusal):
                 reading = read(dataset, place, key)
                 if reading is not None:
                     found.append(reading)
@@ -68,7 +68,7 @@ def test_the_short_way_and_the_long_way_tell_the_same(dataset: Dataset, data: An
     """Properties that are put together from known parts are the bytes that encoding them would give."""
     for reading in readings(dataset, data.draw(alike(dataset))):
         made = entry(reading, Content(), 1, None, dataset)
-        long = entries._properties(
+        long = item_facts._properties(
             reading, reading.platform, reading.reference_time_ms, reading.footprint, None, dataset
         )
         assert made.properties == msgspec.json.encode(long, order="sorted").decode()

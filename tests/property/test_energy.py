@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfm.core.energy import FIGURE_MIN, FIGURES_MAX, counter_growth, energy_of, figure_text, fixed_point
-from kfm.core.settings import EnergyModel
+from kfm.model.energy import FIGURE_MIN, FIGURES_MAX, counter_growth, energy_of, figure_text, fixed_point
+from kfm.model.settings import EnergyModel
 
 MODELS = st.builds(
     EnergyModel,

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kfm.core import hashing
-from kfm.core.canonical import canonical_bytes, tag_floats, utf16_order
-from kfm.core.errors import UnhashableInput
-from kfm.core.hashing import CONTENT_FIELDS, inputs_bytes, inputs_hash
-from kfm.core.keys import coalesced, run_id, trigger_key, work_base, work_key
-from kfm.core.records import Trigger, Window, Work
-from kfm.core.walid import wal_id
+from kfm.model import input_hash
+from kfm.model.canonical import canonical_bytes, tag_floats, utf16_order
+from kfm.model.errors import UnhashableInput
+from kfm.model.input_hash import CONTENT_FIELDS, inputs_bytes, inputs_hash
+from kfm.model.keys import coalesced, run_id, trigger_key, work_base, work_key
+from kfm.model.records import Trigger, Window, Work
+from kfm.model.units import wal_id
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 _VALUES = st.one_of(
@@ -91,7 +91,7 @@ def test_fast_lane_is_taken() -> None:
     rows = [
         {"uri": f"s3://b/{index}", "checksum": f"sha256:{index:064x}", "size": index} for index in range(50)
     ]
-    assert hashing._uniform_bytes(rows, b"{}") is not None
+    assert input_hash._uniform_bytes(rows, b"{}") is not None
 
 
 _WORKS = st.builds(
@@ -136,8 +136,8 @@ def test_members_coalesce_in_any_order(members: list[str], chance: random.Random
 
 _PROGRAM = """
 import json, sys
-from kfm.core.keys import *; from kfm.core.hashing import inputs_hash; from kfm.core.records import *
-from kfm.core.walid import wal_id; from kfm.core.windows import resolve_window
+from kfm.model.keys import *; from kfm.model.input_hash import inputs_hash; from kfm.model.records import *
+from kfm.model.units import wal_id; from kfm.model.windows import resolve_window
 window = resolve_window("P1D", "America/Chicago", 1773068400000)
 work = Work(source_id="größe", window=window, partition="p", output_version="v")
 trigger = Trigger(type="upstream-event", source_id="größe", dataset_id="d", member_keys=("c", "a", "b", "a"))

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kfm.core.evidence import Attempt, Circumstances, Code, Column, Energy
-from kfm.core.records import Asset, Check, Found, GateResult, Invocation, Run, ValidationReport
 from kfm.lineage.naming import NAME_CHARS_MAX, dataset_name
+from kfm.model.attempts import Attempt, Circumstances, Code, DataColumn, Energy
+from kfm.model.records import Asset, Check, Found, GateResult, Invocation, Run, ValidationReport
 from tests.unit.lineage.samples import event, validator, witness
 
 UUIDS = st.uuids().map(str)
@@ -98,7 +98,7 @@ KNOWN = records(
     inputs=st.lists(FOUND, max_size=3).map(tuple),
     outputs=st.lists(ASSETS, max_size=3).map(tuple),
     report=maybe(st.builds(ValidationReport, checks=st.lists(CHECKS, max_size=3).map(tuple))),
-    columns=st.lists(records(Column, name=ANY_TEXT, type=ANY_TEXT), max_size=3).map(tuple),
+    columns=st.lists(records(DataColumn, name=ANY_TEXT, type=ANY_TEXT), max_size=3).map(tuple),
     code=maybe(records(Code, path=ANY_TEXT, sha=WORDS)),
 )
 

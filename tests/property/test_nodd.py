@@ -10,12 +10,12 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from kfm.core.contents import newer
-from kfm.ingest.grammar import Dataset, escaped, item_id, read
-from kfm.ingest.object_keys import decode_key, encode_key
-from kfm.ingest.reading import Arrival, line, parse, parse_key
-from kfm.ingest.refusals import IGNORED, REFUSED, SUSPECT, Refusal
-from kfm.ingest.registry import built_in, load_registry
+from kfm.model.units import newer
+from kfm.nodd.dataset_registry import built_in, load_registry
+from kfm.nodd.grammar import Dataset, escaped, item_id, read
+from kfm.nodd.messages.records import Arrival, line, parse, parse_key
+from kfm.nodd.messages.refusals import IGNORED, REFUSED, SUSPECT, RecordRefusal
+from kfm.nodd.object_keys import decode_key, encode_key
 from tests.nodd_keys import alike, fields_of
 
 NOW_MS = 1_790_000_000_000
@@ -42,7 +42,7 @@ def test_two_objects_are_two_items(dataset: Dataset, data: Any) -> None:
         for place in dataset.places:
             try:
                 reading = read(dataset, place, key)
-            except Refusal:
+            except RecordRefusal:
                 continue
             if reading is None:  # a file without folders need not be a key
                 continue
@@ -97,7 +97,7 @@ def test_any_escapes_are_decoded_or_refused(text: str) -> None:
     """Malformed escapes are an answer, not a crash."""
     try:
         key = decode_key(text)
-    except Refusal:
+    except RecordRefusal:
         assert "%" in text
     else:
         assert "+" not in key or "%2b" in text.lower()

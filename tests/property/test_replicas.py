@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from kfm.core.catalogue import AssetFacts, Entry
-from kfm.core.errors import CollectorRefused, UpstreamUnavailable
-from kfm.core.records import Unit
-from kfm.core.unit_transitions import created
-from kfm.engine.replicating import CLAIM_MS, COLLECTION_MS, ITEM_MS, PARKED_MS, Replicator
-from kfm.ingest.stac import render_collection, render_item
-from kfm.store.catalogue import register, want, withdraw
-from kfm.store.ledger import SqlStore
-from tests.conformance.store import ledgers
+from kfm.db.catalogue import register, want, withdraw
+from kfm.db.ledger import Ledger
+from kfm.model.catalogue import AssetFacts, CatalogueEntry
+from kfm.model.errors import CollectorRefused, UpstreamUnavailable
+from kfm.model.records import Unit
+from kfm.model.units import created
+from kfm.nodd.catalogue.stac_items import render_collection, render_item
+from kfm.nodd.replicas import CLAIM_MS, COLLECTION_MS, ITEM_MS, PARKED_MS, Replicator
+from tests.conformance.db import ledgers
 from tests.stand_ins import FakeClock
 
 NAME = "far"
@@ -101,7 +101,7 @@ class World:
     def __init__(self, seed: int) -> None:
         self.dice = random.Random(seed)
         self.clock = FakeClock()
-        self.store: SqlStore = ledgers.memory_store(self.clock)
+        self.store: Ledger = ledgers.memory_store(self.clock)
         self.far = ModelReplica(self.dice)
 
     def deliverer(self) -> Replicator:
@@ -123,7 +123,7 @@ class World:
         else:
             self.write(lambda session: register(session, [told], self.clock.now_ms())[0], told)
 
-    def write(self, act: Any, told: Entry) -> None:
+    def write(self, act: Any, told: CatalogueEntry) -> None:
         def change(session: Any) -> None:
             answer = act(session)
             if answer is None or getattr(answer, "status", "") == "no-op":
@@ -151,8 +151,8 @@ class World:
             deliverer.step()
 
 
-def entry_of(number: int, size: int) -> Entry:
-    return Entry(
+def entry_of(number: int, size: int) -> CatalogueEntry:
+    return CatalogueEntry(
         collection_id="hrrr",
         item_id=f"item-{number}",
         asset=AssetFacts(
@@ -172,7 +172,7 @@ def entry_of(number: int, size: int) -> Entry:
     )
 
 
-def unit_of(told: Entry) -> Unit:
+def unit_of(told: CatalogueEntry) -> Unit:
     made = created(
         wal_id=told.asset.wal_id,
         dataset="hrrr",

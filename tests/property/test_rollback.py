@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kfm.core.hashing import dependencies_bytes, dependency_text, inputs_bytes
-from kfm.core.run_states import outputs_of
-from kfm.engine.passes import PassReport
-from kfm.runs.declare import Pipeline
+from kfm.model.input_hash import dependencies_bytes, dependency_text, inputs_bytes
+from kfm.model.run_state import outputs_of
+from kfm.pipelines.declaration import Pipeline
+from kfm.pipelines.options import PassReport
 from tests.workshop import Workshop, ran
 
 Graph = dict[str, tuple[str, ...]]

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kfm.core.redact import Discretion
-from kfm.engine.artifacts import RunLog
+from kfm.model.redaction import Discretion
+from kfm.runs.artifacts import RunLog
 from kfm.system import PosixFiles
 from tests.stand_ins import FakeClock
 

@@ -12,9 +12,8 @@ from cronsim import CronSim
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kfm.core.local_time import Stretch
-from kfm.core.records import Window
-from kfm.core.schedules import (
+from kfm.model.records import Window
+from kfm.model.schedules import (
     MissedPolicy,
     Schedule,
     Which,
@@ -26,8 +25,8 @@ from kfm.core.schedules import (
     period_of,
     previous_instant,
 )
-from kfm.core.settings import Source
-from kfm.core.times import parse_rfc3339, rfc3339
+from kfm.model.settings import SourceSettings
+from kfm.model.times import OffsetSpan, parse_rfc3339, rfc3339
 from tests.schedules.oracle import Pattern
 from tests.schedules.proof import (
     FIRST,
@@ -61,7 +60,7 @@ def _sets(low: int, high: int) -> st.SearchStrategy[frozenset[int]]:
 
 
 @cache
-def every_history() -> dict[tuple[Stretch, ...], list[str]]:
+def every_history() -> dict[tuple[OffsetSpan, ...], list[str]]:
     return histories()
 
 
@@ -214,7 +213,7 @@ def test_missed_instants(
 @given(CRONS, ZONES, st.sampled_from(("P1D", "PT1H", "P1M")), MOMENTS)
 def test_period(each: Schedule, zone: str, spec: str, at_ms: int) -> None:
     """An instant asks for a window that is over by then, and a later instant never for an earlier one."""
-    source = Source(id="s", dataset="d", kind="files", window=spec, time_zone=zone)
+    source = SourceSettings(id="s", dataset="d", kind="files", window=spec, time_zone=zone)
     found: list[Window] = []
     for instant_ms in islice(instants(each, at_ms), 5):
         found.append(period_of(each, source, instant_ms))

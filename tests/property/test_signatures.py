@@ -9,11 +9,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from kfm.ingest.reading import parse
-from kfm.ingest.refusals import Refusal
-from kfm.ingest.registry import load_registry
-from kfm.ingest.shapes.sns import SIGNED, text_to_sign
-from kfm.ingest.signatures import Verifier
+from kfm.nodd.dataset_registry import load_registry
+from kfm.nodd.messages.records import parse
+from kfm.nodd.messages.refusals import RecordRefusal
+from kfm.nodd.messages.sns import SIGNED, text_to_sign
+from kfm.nodd.messages.sns_signatures import Verifier
 from tests.sns_topic import TOPICS, Shelf, body, notification, signed
 from tests.stand_ins import START_MS, FakeClock
 
@@ -50,7 +50,7 @@ def test_two_that_differ_have_no_signed_text_in_common(one: dict[str, str], othe
     """However fields are moved into each other."""
     first, second = notification(**one), notification(**other)
     assume(one != other)
-    with contextlib.suppress(Refusal):
+    with contextlib.suppress(RecordRefusal):
         assert text_to_sign(first) != text_to_sign(second)
 
 
@@ -60,7 +60,7 @@ def test_a_signed_text_can_be_read_back(fields: dict[str, str]) -> None:
     document = notification(**fields)
     try:
         lines = text_to_sign(document).decode().removesuffix("\n").split("\n")
-    except Refusal:
+    except RecordRefusal:
         return
     found: dict[str, str] = {}
     for name in ("Type", "TopicArn", "Timestamp", "Subject", "MessageId"):

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfm.core.envelopes import Envelope, Refusal, as_request
-from kfm.core.webhooks import HEADERS, read_webhook
+from kfm.model.webhooks import HEADERS, WebhookEnvelope, WebhookRefusal, as_request, read_webhook
 from tests.webhook_samples import NOW_MS, encoded, github, kfm, payload, source, standard, to
 
 pytestmark = pytest.mark.req("UPD-12")
@@ -29,7 +28,7 @@ def test_what_a_sender_says_is_what_is_kept(uuid: str, said: dict[str, str], dry
     """Every allowed text comes through unchanged, and only what was said."""
     body = encoded(payload(request_uuid=uuid, metadata=said, dry_run=dry_run))
     found = read_webhook(to(), kfm(body), body, NOW_MS)
-    assert isinstance(found, Envelope)
+    assert isinstance(found, WebhookEnvelope)
     request = as_request(found, source(), NOW_MS)
     assert found.dry_run is dry_run
     assert request.request_uuid == uuid
@@ -47,7 +46,7 @@ def test_one_changed_bit_is_enough(sign: Any, data: st.DataObject) -> None:
     turned = body[:at] + bytes([body[at] ^ (1 << bit)]) + body[at + 1 :]
     for other in (turned, body[:at] + body[at + 1 :], body[:at] + b" " + body[at:]):
         found = read_webhook(to(), headers, other, NOW_MS)
-        assert isinstance(found, Refusal)
+        assert isinstance(found, WebhookRefusal)
         assert (found.status, found.reason) == (403, "mismatch")
 
 
@@ -55,7 +54,7 @@ def test_one_changed_bit_is_enough(sign: Any, data: st.DataObject) -> None:
 def test_nothing_that_is_sent_raises(headers: dict[str, str], body: bytes) -> None:
     """Any headers and any bytes are refused by a status of ours."""
     found = read_webhook(to(), headers, body, NOW_MS)
-    assert isinstance(found, Refusal)
+    assert isinstance(found, WebhookRefusal)
     assert found.status in (401, 403)
 
 
@@ -63,7 +62,7 @@ def test_nothing_that_is_sent_raises(headers: dict[str, str], body: bytes) -> No
 def test_nothing_that_is_signed_raises(sign: Any, body: bytes) -> None:
     """Whoever has the secret may send anything: it is accepted, or refused by rule."""
     found = read_webhook(to(), sign(body), body, NOW_MS)
-    if isinstance(found, Refusal):
+    if isinstance(found, WebhookRefusal):
         assert found.status in (400, 403)
     else:
         assert as_request(found, source(), NOW_MS).window_end_ms <= NOW_MS
@@ -75,6 +74,8 @@ def test_the_same_delivery_is_the_same_request(document: dict[str, Any]) -> None
     own = {name: value for name, value in document.items() if name not in ("source_id", "dry_run")}
     one, two = encoded(own), encoded({**own, "more": 1, "request_uuid": None})
     found = [read_webhook(to(), github(body), body, NOW_MS) for body in (one, one, two)]
-    ids = [as_request(each, source(), NOW_MS).request_id for each in found if isinstance(each, Envelope)]
+    ids = [
+        as_request(each, source(), NOW_MS).request_id for each in found if isinstance(each, WebhookEnvelope)
+    ]
     if len(ids) == 3:
         assert ids[0] == ids[1] != ids[2]

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kfm.core.records import Window
-from kfm.core.times import MS_MAX, MS_MIN, parse_rfc3339, rfc3339
-from kfm.core.windows import DAY_MS, next_window, parse_instant, previous_window, resolve_window
+from kfm.model.records import Window
+from kfm.model.times import MS_MAX, MS_MIN, parse_rfc3339, rfc3339
+from kfm.model.windows import DAY_MS, next_window, parse_instant, previous_window, resolve_window
 
 ZONES = (
     "UTC",

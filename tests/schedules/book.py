@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from kfm.core.requests import UpdateRequest
-from kfm.core.schedule_states import Accounting, Instant, ScheduleState
-from kfm.core.schedules import Schedule, instants
-from kfm.core.scheduling import account
-from kfm.core.settings import Source
+from kfm.model.requests import UpdateRequest
+from kfm.model.schedule_accounting import account
+from kfm.model.schedules import Accounting, Instant, Schedule, ScheduleState, instants
+from kfm.model.settings import SourceSettings
 
-SOURCE = Source(id="s", dataset="d", kind="files")
+SOURCE = SourceSettings(id="s", dataset="d", kind="files")
 NOW_MS = 1_773_000_000_000  # on the hour
 SECOND_MS, MINUTE_MS, HOUR_MS, DAY_MS = 1_000, 60_000, 3_600_000, 86_400_000
 LATE_MS = 60_000

@@ -8,8 +8,8 @@ from itertools import pairwise
 from typing import NamedTuple
 from zoneinfo import ZoneInfo, available_timezones
 
-from kfm.core.local_time import Stretch, stretches
-from kfm.core.schedules import Schedule, instants
+from kfm.model.schedules import Schedule, instants
+from kfm.model.times import OffsetSpan, stretches
 from tests.schedules.oracle import DAY, Minutes, Pattern, clock, firings, minute_of
 
 FIRST, LAST = minute_of(2020, 1, 1), minute_of(2030, 1, 1)  # ten years, in minutes since 1970
@@ -55,24 +55,24 @@ def schedule(text: str, zone: str) -> Schedule:
     return Schedule(id="s", source="s", cron=text, time_zone=zone)
 
 
-def histories() -> dict[tuple[Stretch, ...], list[str]]:
+def histories() -> dict[tuple[OffsetSpan, ...], list[str]]:
     """All zones, by what their clocks do in these years: whatever holds for one of a group holds for all."""
-    found: dict[tuple[Stretch, ...], list[str]] = {}
+    found: dict[tuple[OffsetSpan, ...], list[str]] = {}
     for zone in sorted(available_timezones()):
         found.setdefault(tuple(stretches(zone, FIRST * MINUTE_MS, LAST * MINUTE_MS)), []).append(zone)
     return found
 
 
-def changes(histories: Iterable[tuple[tuple[Stretch, ...], Sequence[str]]]) -> list[Change]:
+def changes(histories: Iterable[tuple[tuple[OffsetSpan, ...], Sequence[str]]]) -> list[Change]:
     """Every change once, however many zones have it."""
-    found: dict[tuple[Stretch, ...], Change] = {}
+    found: dict[tuple[OffsetSpan, ...], Change] = {}
     for history, zones in histories:
         for earlier, later in pairwise(history):
             minute, rest = divmod(later.start_ms, MINUTE_MS)
             assert (rest, earlier.end_ms) == (0, later.start_ms), zones[0]
             low, high = later.start_ms - 2 * AROUND * MINUTE_MS, later.start_ms + AROUND * MINUTE_MS
             near = tuple(
-                Stretch(max(piece.start_ms, low), min(piece.end_ms, high), piece.offset_ms)
+                OffsetSpan(max(piece.start_ms, low), min(piece.end_ms, high), piece.offset_ms)
                 for piece in history
                 if piece.end_ms > low and piece.start_ms < high
             )
@@ -96,7 +96,7 @@ def check_change(change: Change, patterns: Sequence[Pattern] = PATTERNS) -> int:
     return compared
 
 
-def check_offsets(history: Sequence[Stretch], zone: str, step: timedelta) -> None:
+def check_offsets(history: Sequence[OffsetSpan], zone: str, step: timedelta) -> None:
     """The standard library sees the same clocks: at both ends of each stretch, and now and then within."""
     local = ZoneInfo(zone)
     for piece in history:
@@ -106,7 +106,7 @@ def check_offsets(history: Sequence[Stretch], zone: str, step: timedelta) -> Non
             assert offset.total_seconds() * 1000 == piece.offset_ms, f"{zone} at {moment_ms} ms"
 
 
-def check_days(zone: str, history: Sequence[Stretch]) -> int:
+def check_days(zone: str, history: Sequence[OffsetSpan]) -> int:
     """A time of day fires once on each date of ten years, about a day apart; a minute of the hour hourly."""
     largest = max((abs(b.offset_ms - a.offset_ms) for a, b in pairwise(history)), default=0)
     local = ZoneInfo(zone)

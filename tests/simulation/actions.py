@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from kfm.admission.subject import Subject, describe
-from kfm.core.errors import KfmError, PlanDrifted, PlanError
-from kfm.core.records import GovernanceEntry, Switch, TriggerType
-from kfm.core.times import rfc3339
-from kfm.core.windows import resolve_window
-from kfm.engine import collecting
-from kfm.engine.kernel import Kernel
-from kfm.engine.preview import preview
-from kfm.engine.projecting import project
-from kfm.engine.run import Updating
-from kfm.publish import plan as plans
-from kfm.publish.projections.tree import read_file
-from kfm.triggers.manual import manual_trigger
+from kfm.model.errors import KfmError, PlanDrifted, PlanError
+from kfm.model.keys import make_trigger
+from kfm.model.records import GovernanceEntry, Switch, TriggerType
+from kfm.model.times import rfc3339
+from kfm.model.windows import resolve_window
+from kfm.publish.targets.tree import read_file
+from kfm.runs import gc
+from kfm.runs import plan as plans
+from kfm.runs.admission import RunSubject, describe
+from kfm.runs.executor import RunExecutor
+from kfm.runs.kernel import Kernel
+from kfm.runs.preview import preview
+from kfm.runs.target_updates import project
 from tests.simulation.judging import require
 from tests.simulation.provider import WINDOWS
 from tests.simulation.scheduler import Process
@@ -37,7 +37,7 @@ class Actions:
 
     # --- updates ---------------------------------------------------------------------
 
-    def subject(self, source_id: str, window: int, **asked: Any) -> Subject:
+    def subject(self, source_id: str, window: int, **asked: Any) -> RunSubject:
         """The same work, however its window was written down."""
         world = self._world
         source = world.settings.source(source_id)
@@ -46,7 +46,7 @@ class Actions:
             written = f"{rfc3339(span.start_ms)}/{rfc3339(span.end_ms)}"
             span = resolve_window(written, source.time_zone, world.scheduler.now_ms)
         kind = world.rng.choice(KINDS)
-        trigger = manual_trigger(source, kind=kind, actor=asked.pop("actor", "sim"), **asked)
+        trigger = make_trigger(source, kind=kind, actor=asked.pop("actor", "sim"), **asked)
         dataset = world.settings.dataset(source.dataset)
         return describe(source, dataset, span, source.output_version or "auto", trigger, "sim")
 
@@ -58,7 +58,7 @@ class Actions:
         window: int,
         *,
         force: bool = False,
-        plan: plans.Plan | None = None,
+        plan: plans.RunPlan | None = None,
         **asked: Any,
     ) -> Any:
         if force:
@@ -67,7 +67,7 @@ class Actions:
         provider = self._world.provider
         before = provider.state(source, window)
         process.facts |= {"plan": plan, "full": False, "attempt": None}
-        report = Updating(kernel, subject, force=force, artifacts_dir=None, plan=plan).run()
+        report = RunExecutor(kernel, subject, force=force, artifacts_dir=None, plan=plan).run()
         watched: Any = kernel.telemetry
         require(all(span.ended for span in watched.spans), "what is watched ends with the call")
         process.facts["plan"] = None
@@ -142,7 +142,7 @@ class Actions:
         if isinstance(report.error, PlanDrifted):
             world.outcomes.append("drifted")
 
-    def _kept_plan(self, kernel: Kernel, folder: str, made: plans.Plan) -> plans.Plan:
+    def _kept_plan(self, kernel: Kernel, folder: str, made: plans.RunPlan) -> plans.RunPlan:
         data = read_file(kernel.files, f"{folder}/plan.jsonl")
         assert data is not None
         plan = plans.read(data)
@@ -168,11 +168,9 @@ class Actions:
         objects: Any = kernel.objects
         grace_ms = self._world.rng.choice((0, 0, 60_000, 3_600_000))
         if self._world.rng.random() < 0.2:
-            self._world.checks.store.may_go(collecting.plan(kernel, objects, grace_ms))
+            self._world.checks.store.may_go(gc.plan(kernel, objects, grace_ms))
             return
-        _, removed = collecting.carry_out(
-            kernel, objects, actor="sim", rationale="simulated", grace_ms=grace_ms
-        )
+        _, removed = gc.carry_out(kernel, objects, actor="sim", rationale="simulated", grace_ms=grace_ms)
         self._world.outcomes.append("collected" if removed.objects else "nothing to collect")
         self._world.checks.store.after_collection()
         kernel.store.seal("sim", limit=20)

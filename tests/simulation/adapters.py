@@ -11,12 +11,12 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any, TypeVar
 
-from kfm.core.errors import BackendUnavailable, UpstreamUnavailable
-from kfm.core.records import Found, GateResult, ObjectStat, Window
-from kfm.core.settings import Dataset
+from kfm.db.queries import queries
+from kfm.db.session import Database, Row, Session
+from kfm.model.errors import BackendUnavailable, UpstreamUnavailable
+from kfm.model.records import Found, GateResult, ObjectStat, Window
+from kfm.model.settings import DatasetSettings
 from kfm.ports import Store
-from kfm.store.queries import queries
-from kfm.store.session import Database, Row, Session
 from tests.power import FolderNode, PowerCutFiles
 from tests.simulation.scheduler import Process, Scheduler
 
@@ -474,7 +474,7 @@ class SimPolicies:
         self._violated = violated
 
     def decide(
-        self, action: str, dataset: Dataset, principal: str, context: Mapping[str, Any]
+        self, action: str, dataset: DatasetSettings, principal: str, context: Mapping[str, Any]
     ) -> list[GateResult]:
         del principal, context
         broken = self._violated(action, dataset.id)

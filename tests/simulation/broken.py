@@ -13,16 +13,16 @@ from contextlib import ExitStack, contextmanager
 from types import FunctionType, ModuleType
 from typing import Any
 
-from kfm.store.queries import queries
+from kfm.db.queries import queries
 from tests.simulation.broken_evidence import EVIDENCE
 from tests.simulation.broken_incidents import INCIDENTS
 from tests.simulation.broken_retries import RETRIES
-from tests.simulation.weather import CRASHES, CUTS, QUIET, SHOWN, STALLS, Patch
+from tests.simulation.conditions import CRASHES, CUTS, QUIET, SHOWN, STALLS, Patch
 
 PATCHES = (
     Patch(
         "a promotion does not compare the fence",
-        "kfm.store.promotion",
+        "kfm.db.promotion",
         (
             ("if not ours:", "if False:"),
             (
@@ -35,30 +35,30 @@ PATCHES = (
     ),
     Patch(
         "a takeover does not raise the fence",
-        "kfm.store.admission",
+        "kfm.db.admission",
         (("request.seen.fence if request.seen else 0) + 1", "request.seen.fence if request.seen else 1)"),),
         chances=STALLS,
     ),
     Patch(
         "a live lease is taken",
-        "kfm.store.admission",
+        "kfm.db.admission",
         (("if held.holder is not None and not leases.is_gone(held, now_ms, dead):", "if False:"),),
     ),
     Patch(
         "a promotion does not compare the policy epoch",
-        "kfm.store.promotion",
+        "kfm.db.promotion",
         (("if governance.held_epoch(session) != request.policy_epoch:", "if False:"),),
         chances=STALLS,
         first=183,
     ),
     Patch(
         "a promotion leaves its run running",
-        "kfm.store.promotion",
+        "kfm.db.promotion",
         (('"runs.succeed",', '"runs.by_id",'),),
     ),
     Patch(
         "the gates are not asked at promotion",
-        "kfm.engine.gating",
+        "kfm.runs.admission",
         (
             (
                 "return combine(results, force_request(subject))",
@@ -69,31 +69,31 @@ PATCHES = (
     ),
     Patch(
         "the contract is not checked",
-        "kfm.engine.work",
+        "kfm.runs.preparation",
         (("if not contracts:", "if True:"),),
         first=3,
     ),
     Patch(
         "bytes are staged before the key is stored",
-        "kfm.engine.run",
+        "kfm.runs.executor",
         (
             (
                 "            answer = door.enter(self._subject)\n",
                 "            found = self._discover().found\n"
-                "            work.fetch_all(self._source(), found, kernel.objects, kernel.clock,"
-                " kernel.guard, kernel.settings.limits, lambda *_: None, lambda: None)\n"
+                "            preparation.fetch_all(self._source(), found, kernel.objects, kernel.clock, "
+                "kernel.guard, kernel.settings.limits, lambda *_: None, lambda: None)\n"
                 "            answer = door.enter(self._subject)\n",
             ),
         ),
     ),
     Patch(
         "late data counts as unchanged",
-        "kfm.admission.enter",
+        "kfm.runs.admission",
         (("if self._compared(subject, verdict.run) == verdict.run.fingerprint:", "if True:"),),
     ),
     Patch(
         "a projector shows the version that it had in hand",
-        "kfm.publish.projections.local",
+        "kfm.publish.targets.folder",
         (
             (
                 "        self._files.mkdir(ticket)\n",
@@ -107,14 +107,14 @@ PATCHES = (
     ),
     Patch(
         "a projector does not remove the tickets of others",
-        "kfm.publish.projections.local",
+        "kfm.publish.targets.folder",
         (("            self._kill_others(folder, ticket)\n", "            pass\n"),),
         chances=STALLS,
         first=4,
     ),
     Patch(
         "a version is built where readers look",
-        "kfm.publish.projections.local",
+        "kfm.publish.targets.folder",
         (
             (
                 "self._objects, building, earlier, self._linking).build(manifest)",
@@ -126,14 +126,14 @@ PATCHES = (
     ),
     Patch(
         "a bucket's pointer is put without a condition",
-        "kfm.publish.projections.s3",
+        "kfm.publish.targets.s3",
         (("return self._bucket.put(key, body, if_match=etag)", "return self._bucket.put(key, body)"),),
         chances=SHOWN,
         first=32,
     ),
     Patch(
         "a target is recorded as up to date before it is",
-        "kfm.engine.projecting",
+        "kfm.runs.target_updates",
         (
             (
                 "        sequence = target.project(",
@@ -152,11 +152,11 @@ PATCHES = (
     ),
     Patch(
         "garbage is collected under running runs",
-        "kfm.store.ledger",
+        "kfm.db.ledger",
         (("            if live:\n", "            if False:\n"),),
         also=(
             (
-                "kfm.publish.collect",
+                "kfm.runs.gc",
                 "return min(now_ms - grace_ms, oldest_ms) - CLOCK_MARGIN_MS",
                 "return now_ms",
             ),
@@ -165,21 +165,21 @@ PATCHES = (
     ),
     Patch(
         "garbage is what the head does not need",
-        "kfm.publish.collect",
+        "kfm.runs.gc",
         (("limit=min(keep, PROMOTIONS_MAX)", "limit=1"),),
         chances=QUIET,
         first=13,
     ),
     Patch(
         "a plan that drifted is applied",
-        "kfm.engine.run",
+        "kfm.runs.executor",
         (("        if drift:\n", "        if False:\n"),),
         chances=QUIET,
         first=49,
     ),
     Patch(
         "a force passes every gate",
-        "kfm.core.gates",
+        "kfm.model.gates",
         (
             (
                 "return result.overridable and not result.halts and result.gate in OVERRIDABLE_GATES",
@@ -191,57 +191,57 @@ PATCHES = (
     ),
     Patch(
         "freezes are not asked",
-        "kfm.engine.gating",
+        "kfm.runs.admission",
         (("freeze_gate(kernel.settings.freezes,", "freeze_gate((),"),),
         chances=QUIET,
         first=9,
     ),
     Patch(
         "a dry-run stages where runs do",
-        "kfm.engine.preview",
+        "kfm.runs.preview",
         (("objects = kernel.scratch()", "objects = kernel.objects"),),
         chances=QUIET,
     ),
     Patch(
         "paths of what is not public are traced",
-        "kfm.publish.trace",
+        "kfm.publish.publisher_trace",
         (("if self._restricted and facts", "if False and facts"),),
         chances=QUIET,
     ),
     Patch(
         "a job's summary names what is restricted",
-        "kfm.publish.projections.github_actions",
+        "kfm.publish.targets.github_actions",
         (("hidden = manifest.rights.care.level in", "hidden = manifest.rights.care.level not in"),),
         chances=QUIET,
     ),
     Patch(
         "a breaker does not wait",
-        "kfm.core.breaker",
+        "kfm.model.breaker",
         (("(breaker.opened_at_ms or 0) + COOLDOWN_MS - now_ms", "(breaker.opened_at_ms or 0) - now_ms"),),
         chances=QUIET,
     ),
     Patch(
         "an old webhook passes as new",
-        "kfm.core.signatures",
+        "kfm.model.webhook_signatures",
         (("return found if fresh.ok else fresh", "return found"),),
         chances=QUIET,
         first=17,
     ),
     Patch(
         "a retry goes past its budget",
-        "kfm.core.retry",
+        "kfm.model.retry",
         (("if now_ms + delay_ms >= budget_end_ms:", "if False:"),),
         chances=QUIET,
     ),
     Patch(
         "an object has as many ids as spellings",
-        "kfm.core.walid",
+        "kfm.model.units",
         (("{unquote(key)}", "{key}"),),
         chances=QUIET,
     ),
     Patch(
         "windows overlap where clocks change",
-        "kfm.core.windows",
+        "kfm.model.windows",
         (
             (
                 "return start_ms, min(start_ms + duration.time_ms, day_end)",

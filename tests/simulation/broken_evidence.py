@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from tests.simulation.conditions import CRASHES, QUIET, STALLS, Patch
 from tests.simulation.scheduler import Chances
-from tests.simulation.weather import CRASHES, QUIET, STALLS, Patch
 
 LOST_ANSWERS = Chances(crash=0.0, stall=0.0, jump=0.0, fail_before=0.0, fail_after=0.04)
 
 EVIDENCE = (
     Patch(
         "an end is told whether or not the row was open",
-        "kfm.store.evidence",
+        "kfm.db.outbox",
         (
             (
-                "closing_parameters(attempt)) and self._witness:",
-                "closing_parameters(attempt)) or self._witness:",
+                "rows.closing_parameters(attempt)) and self._witness:",
+                "rows.closing_parameters(attempt)) or self._witness:",
             ),
             (
                 "        self.keep(session, retries)\n        said",
@@ -28,11 +28,11 @@ EVIDENCE = (
     ),
     Patch(
         "a run's end is told in a transaction of its own",
-        "kfm.store.promotion",
+        "kfm.db.promotion",
         (("    journal.end(", "    (lambda *_: None)("),),
         also=(
             (
-                "kfm.store.ledger",
+                "kfm.db.ledger",
                 "            return self._database.write("
                 "lambda session: promotion.promote(session, request, self._journal))\n",
                 "            answer = self._database.write("
@@ -47,13 +47,13 @@ EVIDENCE = (
     ),
     Patch(
         "a node is opened by a run that has passed to another",
-        "kfm.store.evidence",
+        "kfm.db.outbox",
         (('if session.one("runs.held", run_id=run.run_id, fence=run.fence) is None:', "if False:"),),
         chances=STALLS,
     ),
     Patch(
         "what a dead process began is not ended",
-        "kfm.store.leases",
+        "kfm.db.leases",
         (
             (
                 "    journal.abandon(session, lock.holder.run_id, code, GONE, now_ms,"
@@ -65,7 +65,7 @@ EVIDENCE = (
     ),
     Patch(
         "a node may end after its run",
-        "kfm.store.evidence",
+        "kfm.db.outbox",
         (
             (
                 'session.all("attempts.under_way", run_id=run.run_id):\n',
@@ -76,25 +76,25 @@ EVIDENCE = (
     ),
     Patch(
         "the end of an attempt knows nothing of its beginning",
-        "kfm.store.evidence",
+        "kfm.db.outbox",
         (("attempt=_begun_as(account.attempt, begun, now_ms)", "attempt=account.attempt"),),
         chances=Chances(crash=0.0, stall=0.0, jump=0.02, fail_before=0.0, fail_after=0.0),
     ),
     Patch(
         "a refused call leaves no evidence",
-        "kfm.store.ledger",
+        "kfm.db.ledger",
         (("            if known is not None:\n", "            if False:\n"),),
         chances=QUIET,
     ),
     Patch(
         "the chain's head stays where it was",
-        "kfm.store.governance",
+        "kfm.db.governance",
         (("    advanced = session.one(\n", "    advanced = (1,) or session.one(\n"),),
         chances=QUIET,
     ),
     Patch(
         "a link does not name the one before it",
-        "kfm.store.governance",
+        "kfm.db.governance",
         (("audit.link(previous, number, rows.stored", "audit.link(audit.ZEROS, number, rows.stored"),),
         chances=QUIET,
     ),
@@ -118,13 +118,13 @@ EVIDENCE = (
     ),
     Patch(
         "letters are handed over in any order",
-        "kfm.store.evidence",
+        "kfm.db.outbox",
         (("key=lambda letter: letter.number", "key=lambda letter: -letter.number"),),
         chances=QUIET,
     ),
     Patch(
         "an event names what is masked",
-        "kfm.lineage.witness",
+        "kfm.lineage.emitter",
         (("        if mask is not None:\n", "        if False:\n"),),
         chances=QUIET,
     ),

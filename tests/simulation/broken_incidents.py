@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 from tests.simulation.broken_retries import TROUBLED
-from tests.simulation.weather import QUIET, Patch
+from tests.simulation.conditions import QUIET, Patch
 
 INCIDENTS = (
     Patch(
         "every run is an incident of its own",
-        "kfm.core.incidents",
+        "kfm.model.incidents",
         (("trouble.error_class, trouble.error_code)", "trouble.error_class, trouble.subject)"),),
         chances=TROUBLED,
     ),
     Patch(
         "a success resolves nothing",
-        "kfm.store.promotion",
+        "kfm.db.promotion",
         (("    journal.watch.succeeded(session, run, now_ms)\n", ""),),
     ),
     Patch(
         "an open circuit is nobody's incident",
-        "kfm.store.ledger",
+        "kfm.db.ledger",
         (("            self._journal.watch.circuit(session, *answer, session.now_ms())\n", ""),),
         chances=TROUBLED,
     ),
     Patch(
         "a change is told each time",
-        "kfm.core.incidents",
+        "kfm.model.incidents",
         (('return met, "worse" if worse else None', 'return met, "worse"'),),
         chances=QUIET,
     ),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from tests.simulation.conditions import CRASHES, Patch
 from tests.simulation.scheduler import Chances
-from tests.simulation.weather import CRASHES, Patch
 
-_STORE = "kfm.store.requests"
-_ENGINE = "kfm.engine.dispatching"
+_STORE = "kfm.db.requests"
+_ENGINE = "kfm.service.dispatcher"
 # Longer than a claim lasts.
 OVERSLEPT = Chances(crash=0.0, stall=0.03, jump=0.0, fail_before=0.0, fail_after=0.0, stall_ms=180_000)
 AWAY = Chances(crash=0.0, stall=0.0, jump=0.0, fail_before=0.05, fail_after=0.0)
@@ -117,13 +117,13 @@ REQUESTS = (
     ),
     Patch(
         "a step is not compared with what was seen",
-        "kfm.store.schedule_states",
+        "kfm.db.schedules",
         (),
         sql=(("schedules.move", "AND version = :seen_version", "AND :seen_version > 0"),),
     ),
     Patch(
         "requests are opened by whoever comes second",
-        "kfm.store.schedule_states",
+        "kfm.db.schedules",
         (
             (
                 "            if not _moved(session, accounting.seen, accounting.state):\n"
@@ -139,7 +139,7 @@ REQUESTS = (
     ),
     Patch(
         "a cursor moves on without rows",
-        "kfm.store.schedule_states",
+        "kfm.db.schedules",
         (
             (
                 'session.many("instants.insert", [_parameters(one) for one in accounting.instants])',

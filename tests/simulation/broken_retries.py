@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tests.simulation.conditions import Patch
 from tests.simulation.scheduler import Chances
-from tests.simulation.weather import Patch
 
 TROUBLED = Chances(crash=0.0, stall=0.0, jump=0.0, fail_before=0.01, fail_after=0.0, trouble=1.0)
 CROWDED = Chances(switch=0.5, crash=0.0, stall=0.0, jump=0.0, fail_before=0.01, fail_after=0.0, trouble=1.0)
@@ -11,7 +11,7 @@ CROWDED = Chances(switch=0.5, crash=0.0, stall=0.0, jump=0.0, fail_before=0.01, 
 RETRIES = (
     Patch(
         "the budget begins anew at every restart",
-        "kfm.core.grants",
+        "kfm.model.retry_budgets",
         (
             ("attempts=run.attempts, since_ms=run.start_time_ms", "attempts=1, since_ms=run.start_time_ms"),
             ("attempts=state.grant_attempts + run.attempts - state.attempt,", "attempts=1,"),
@@ -21,7 +21,7 @@ RETRIES = (
     ),
     Patch(
         "two probe at once",
-        "kfm.core.breaker",
+        "kfm.model.breaker",
         (("return max(0, (breaker.probe_until_ms or 0) - now_ms)", "return 0"),),
         chances=CROWDED,
         rule="one probe at a time",
@@ -29,7 +29,7 @@ RETRIES = (
     ),
     Patch(
         "quarantined work is retried by itself",
-        "kfm.core.grants",
+        "kfm.model.retry_budgets",
         (
             (
                 '    elif not kind.retryable:\n        fate = "quarantine"\n',
@@ -47,7 +47,7 @@ RETRIES = (
     ),
     Patch(
         "a delay is outside its range",
-        "kfm.core.retry",
+        "kfm.model.retry",
         (
             (
                 "return math.floor(nominal_ms * (0.5 + unit_random))",
@@ -59,7 +59,7 @@ RETRIES = (
     ),
     Patch(
         "what is due is tried before its time",
-        "kfm.engine.retrying",
+        "kfm.runs.retry",
         (("return store.waiting(store.now_ms(), BATCH_MAX)", "return store.waiting(EVER_MS, BATCH_MAX)"),),
         chances=TROUBLED,
         first=9,
@@ -67,28 +67,28 @@ RETRIES = (
     ),
     Patch(
         "one failure opens a circuit",
-        "kfm.core.breaker",
+        "kfm.model.breaker",
         (("        if failures < FAILURES_MAX:\n", "        if failures < 1:\n"),),
         chances=TROUBLED,
         rule="it opens after so many failures",
     ),
     Patch(
         "a circuit is looked at once",
-        "kfm.recovery.breakers",
+        "kfm.calls.shared_breakers",
         (("0 <= self._clock.monotonic_ms() - self._seen_ms < FRESH_MS", "True"),),
         chances=TROUBLED,
         rule="what is known of a circuit is fresh",
     ),
     Patch(
         "an open circuit refuses nobody",
-        "kfm.recovery.breakers",
+        "kfm.calls.shared_breakers",
         (("            return self._probe()\n", "            return None\n"),),
         chances=TROUBLED,
         rule="no call but the probe while it is open",
     ),
     Patch(
         "a grant needs nobody to answer for it",
-        "kfm.admission.enter",
+        "kfm.runs.admission",
         (('*(["governed-retry"] if verdict.governed else []),', "*[],"),),
         chances=TROUBLED,
         rule="somebody answers for every grant",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from tests.simulation.conditions import CRASHES, QUIET, STALLS, Patch
 from tests.simulation.scheduler import Chances
-from tests.simulation.weather import CRASHES, QUIET, STALLS, Patch
 
-_CORE = "kfm.core.scheduling"
-_STORE = "kfm.store.schedule_states"
+_CORE = "kfm.model.schedule_accounting"
+_STORE = "kfm.db.schedules"
 # Longer than a claim lasts.
 LATE = Chances(crash=0.0, stall=0.02, jump=0.0, fail_before=0.0, fail_after=0.0, stall_ms=90_000)
 
@@ -69,7 +69,7 @@ SCHEDULES = (
     ),
     Patch(
         "requests of the dead stay theirs",
-        "kfm.store.requests",
+        "kfm.db.requests",
         (),
         sql=(("requests.release", "AND state = 'running'", "AND state = 'lost'"),),
         chances=CRASHES,
@@ -78,7 +78,7 @@ SCHEDULES = (
     ),
     Patch(
         "whoever lost a request ends it all the same",
-        "kfm.store.requests",
+        "kfm.db.requests",
         (),
         sql=(
             (

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from tests.simulation.conditions import CRASHES, STALLS, Patch
 from tests.simulation.scheduler import Chances
-from tests.simulation.weather import CRASHES, STALLS, Patch
 
-_INTAKE = "kfm.store.unit_intake"
-_WORK = "kfm.store.unit_work"
-_CLAIMS = "kfm.store.unit_claims"
-_ENGINE = "kfm.engine.ingesting"
+_INTAKE = "kfm.db.unit_intake"
+_WORK = "kfm.db.unit_results"
+_CLAIMS = "kfm.db.units"
+_ENGINE = "kfm.nodd.worker"
 # Longer than leases and claims last.
 LATE = Chances(crash=0.0, stall=0.02, jump=0.0, fail_before=0.0, fail_after=0.0, stall_ms=60_000)
 JUMPS = Chances(crash=0.0, jump=0.02, fail_before=0.0, fail_after=0.0)
@@ -17,7 +17,7 @@ OVERSLEPT = Chances(crash=0.0, stall=0.02, jump=0.0, fail_before=0.0, fail_after
 UNITS = (
     Patch(
         "messages are acknowledged before they are durable",
-        "kfm.engine.polling",
+        "kfm.nodd.poller",
         (
             (
                 "        hearing = hearing_of(kernel, self._queue.name)\n",
@@ -28,7 +28,7 @@ UNITS = (
     ),
     Patch(
         "a unit is ended without looking at its fence",
-        "kfm.store.units",
+        "kfm.db.units",
         (),
         sql=(("units.succeed", "AND version = :version", "AND :version > 0"),),
         chances=LATE,
@@ -70,17 +70,17 @@ UNITS = (
     ),
     Patch(
         "sequencers are compared as numbers",
-        "kfm.core.contents",
+        "kfm.model.units",
         (('.ljust(width, "0")', '.rjust(width, "0")'),),
     ),
     Patch(
         "sequencers are compared as they are written",
-        "kfm.core.contents",
+        "kfm.model.units",
         (("text.upper().ljust", "text.ljust"),),
     ),
     Patch(
         "older bytes replace newer ones",
-        "kfm.core.contents",
+        "kfm.model.units",
         (("    if order:\n", "    if True:\n"),),
     ),
     Patch(
@@ -107,7 +107,7 @@ UNITS = (
     ),
     Patch(
         "a sidecar takes the place of its data",
-        "kfm.store.catalogue",
+        "kfm.db.catalogue",
         (
             (
                 "entry.asset).decode() if entry.asset.role == DATA else None",
@@ -119,7 +119,7 @@ UNITS = (
     ),
     Patch(
         "a lapse does not raise the version",
-        "kfm.core.unit_transitions",
+        "kfm.model.units",
         (
             (
                 "    return unit_failed(unit, error_code=LEASE_EXPIRED,",
@@ -132,7 +132,7 @@ UNITS = (
         "live leases are taken",
         _WORK,
         (("if seen.lease_until_ms > self._now_ms and seen.unit.worker_id not in gone:", "if False:"),),
-        also=(("kfm.store.units", "if row[2] <= now_ms or row[1] in gone", "if True"),),
+        also=(("kfm.db.units", "if row[2] <= now_ms or row[1] in gone", "if True"),),
         rule="a lease holds until it lapses",
     ),
     Patch(
@@ -143,7 +143,7 @@ UNITS = (
     ),
     Patch(
         "a removal in between is overlooked",
-        "kfm.store.units",
+        "kfm.db.units",
         (),
         sql=(("units.succeed", "AND (removed < 2 OR removed = :removed)", "AND :removed >= 0"),),
         chances=STALLS,
@@ -156,7 +156,7 @@ UNITS = (
     ),
     Patch(
         "attempts have no end",
-        "kfm.core.retry",
+        "kfm.model.retry",
         (
             (
                 "    if attempts >= policy.attempts_max:\n        return",
@@ -176,7 +176,7 @@ UNITS = (
         _WORK,
         (
             (
-                "            self._ended += map(unit_lineage.of_success, ours, statuses)\n",
+                "            self._ended += map(unit_history.of_success, ours, statuses)\n",
                 "            pass\n",
             ),
         ),
@@ -190,7 +190,7 @@ UNITS = (
     ),
     Patch(
         "who overslept and wrote to a replica does not tell",
-        "kfm.store.replicas",
+        "kfm.db.catalogue",
         (),
         sql=(("replica_items.outrun", "SET wanted = wanted + 1", "SET wanted = wanted"),),
         chances=OVERSLEPT,
@@ -199,7 +199,7 @@ UNITS = (
     ),
     Patch(
         "a history is told by the clocks of those who wrote it",
-        "kfm.store.unit_pages",
+        "kfm.db.unit_history",
         (("    return moves\n", "    return sorted(moves, key=lambda move: (move.version, move.at_ms))\n"),),
         chances=JUMPS,
         rule="a unit's history is told whole and in order",
@@ -212,7 +212,7 @@ UNITS = (
     ),
     Patch(
         "a circuit is never tried again",
-        "kfm.core.breaker",
+        "kfm.model.breaker",
         (
             (
                 "return max(due_ms, now_ms + left_ms) if left_ms else due_ms",

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from tests.simulation.actors.auditor import audit
 from tests.simulation.actors.calendars import keep_time
+from tests.simulation.actors.lineage import write_down
 from tests.simulation.actors.names import name_things
 from tests.simulation.actors.providers import call
 from tests.simulation.actors.retries import retry
 from tests.simulation.actors.scene import Scene
-from tests.simulation.actors.scribes import write_down
 from tests.simulation.actors.units import work_through
 from tests.simulation.actors.webhooks import deliver
 

@@ -7,10 +7,10 @@ import json
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from kfm.core.errors import PlanDrifted
-from kfm.core.gates import freeze_span_ms
-from kfm.core.records import Run
-from kfm.store.reading import Ledger
+from kfm.db.ledger_reader import LedgerReader
+from kfm.model.errors import PlanDrifted
+from kfm.model.gates import freeze_span_ms
+from kfm.model.records import Run
 from tests.power import PowerCutFiles
 from tests.simulation.checks_chain import ChainChecks
 from tests.simulation.checks_circuits import CircuitChecks
@@ -34,7 +34,7 @@ GATES = {"contract", "switch", "freeze", "rights", "care", "sovereignty", "licen
 class Checks:
     def __init__(self, world: World) -> None:
         self._world = world
-        self._ledger = Ledger(world.database)
+        self._ledger = LedgerReader(world.database)
         self._fences: dict[str, int] = {}
         self._locks: dict[str, Any] = {}
         self._sequences: dict[str, int] = {}

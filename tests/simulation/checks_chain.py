@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from kfm.audit.seals import verify_seals
-from kfm.core import audit
-from kfm.core.evidence import Link
-from kfm.core.masking import is_masked
-from kfm.core.sealing import from_details
-from kfm.engine.exporting import export_run
-from kfm.engine.kernel import Kernel
-from kfm.store.reading import Ledger
+from kfm.audit.chain import verify_seals
+from kfm.db.ledger_reader import LedgerReader
+from kfm.evidence_bundle.bundle import export_run
+from kfm.model import audit
+from kfm.model.attempts import ChainLink
+from kfm.model.audit import from_details
+from kfm.model.redaction import is_masked
+from kfm.runs.kernel import Kernel
 from tests.power import PowerCutFiles
 from tests.simulation.judging import read, require
 from tests.simulation.pipelines import SECRET
@@ -31,12 +31,12 @@ FORGERIES = 12
 
 
 class ChainChecks:
-    def __init__(self, world: World, ledger: Ledger) -> None:
+    def __init__(self, world: World, ledger: LedgerReader) -> None:
         self._world = world
         self._ledger = ledger
         self._dice = random.Random(f"chain {world.seed}")  # what is tried here decides nobody's fate
         self._anchors: list[audit.Anchor] = []
-        self._links: list[Link] = []
+        self._links: list[ChainLink] = []
 
     # --- at every commit -------------------------------------------------------------------
 
@@ -58,7 +58,7 @@ class ChainChecks:
         if self._dice.random() < 0.1:
             self._anchors.append(self._anchor(fresh[-1]))
 
-    def _anchor(self, link: Link) -> audit.Anchor:
+    def _anchor(self, link: ChainLink) -> audit.Anchor:
         return audit.Anchor(number=link.number, hash=link.hash, environment="sim", at="2026-09-21T00:00:00Z")
 
     # --- when everything is at rest ------------------------------------------------------------
@@ -104,7 +104,7 @@ class ChainChecks:
                 found = audit.verify(forged, anchors)
                 require(not found.sound, "a forged chain is found out", kept=len(forged), of=len(links))
 
-    def _forged(self, links: list[Link]) -> list[Link]:
+    def _forged(self, links: list[ChainLink]) -> list[ChainLink]:
         dice, at = self._dice, self._dice.randrange(len(links))
         one, kind = links[at], self._dice.randrange(6)
         if kind == 0:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kfm.core.breaker import COOLDOWN_MS, FAILURES_MAX, PROBE_LEASE_MS, Breaker
-from kfm.recovery.breakers import FRESH_MS
-from kfm.store.reading import Ledger
+from kfm.calls.shared_breakers import FRESH_MS
+from kfm.db.ledger_reader import LedgerReader
+from kfm.model.breaker import COOLDOWN_MS, FAILURES_MAX, PROBE_LEASE_MS, Breaker
 from tests.simulation.judging import require
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class CircuitChecks:
-    def __init__(self, world: World, ledger: Ledger) -> None:
+    def __init__(self, world: World, ledger: LedgerReader) -> None:
         self._world = world
         self._ledger = ledger
         self._rows: dict[str, Breaker] = {}

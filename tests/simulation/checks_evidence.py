@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 import kfm
-from kfm.core import keys
-from kfm.core.evidence import Attempt
-from kfm.core.masking import is_masked
-from kfm.core.records import Run
+from kfm.db.ledger_reader import LedgerReader
 from kfm.lineage.facets import instant
-from kfm.publish.trace import require_valid
-from kfm.store.reading import Ledger
+from kfm.model import keys
+from kfm.model.attempts import Attempt
+from kfm.model.records import Run
+from kfm.model.redaction import is_masked
+from kfm.publish.publisher_trace import require_valid
 from tests.simulation.judging import require
 from tests.simulation.pipelines import SECRET
 
@@ -57,7 +57,7 @@ _EVENT = msgspec.json.Decoder(_Event)
 
 
 class EvidenceChecks:
-    def __init__(self, world: World, ledger: Ledger) -> None:
+    def __init__(self, world: World, ledger: LedgerReader) -> None:
         self._world = world
         self._ledger = ledger
         self._number = 0  # of the last letter looked at

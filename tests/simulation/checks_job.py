@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from kfm.publish.trace import MASKED
-from kfm.store.reading import Ledger
+from kfm.db.ledger_reader import LedgerReader
+from kfm.publish.publisher_trace import MASKED
 from tests.power import PowerCutFiles
 from tests.simulation.judging import read, require
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class JobChecks:
-    def __init__(self, world: World, ledger: Ledger) -> None:
+    def __init__(self, world: World, ledger: LedgerReader) -> None:
         self._world = world
         self._ledger = ledger
         self.appended: dict[str, bytes] = {}

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kfm.core.breaker import COOLDOWN_MS, PROBE_LEASE_MS
-from kfm.core.retry import policy_for
-from kfm.core.retry_rules import retry_rules
-from kfm.store.reading import Ledger
+from kfm.db.ledger_reader import LedgerReader
+from kfm.model.breaker import COOLDOWN_MS, PROBE_LEASE_MS
+from kfm.model.retry import policy_for, retry_rules
 from tests.simulation.judging import require
 from tests.simulation.outages import ASKED_MAX_S
 
@@ -35,7 +34,7 @@ class Tally:
 
 
 class RetryChecks:
-    def __init__(self, world: World, ledger: Ledger) -> None:
+    def __init__(self, world: World, ledger: LedgerReader) -> None:
         self._world = world
         self._ledger = ledger
         self._runs: dict[str, Tally] = {}

@@ -6,12 +6,12 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any
 
-from kfm.core.records import Promotion
-from kfm.publish.collect import CLOCK_MARGIN_MS, Collection
+from kfm.db.ledger_reader import LedgerReader
+from kfm.model.records import Promotion
 from kfm.publish.manifest import blobs, diff
-from kfm.publish.plan import Plan
-from kfm.publish.trace import MASKED, require_valid
-from kfm.store.reading import Ledger
+from kfm.publish.publisher_trace import MASKED, require_valid
+from kfm.runs.gc import CLOCK_MARGIN_MS, Collection
+from kfm.runs.plan import RunPlan
 from tests.power import FileNode, PowerCutFiles
 from tests.simulation.judging import read, require
 from tests.simulation.pipelines import SECRET
@@ -29,7 +29,7 @@ SCHEMAS = {
 
 
 class StoreChecks:
-    def __init__(self, world: World, ledger: Ledger) -> None:
+    def __init__(self, world: World, ledger: LedgerReader) -> None:
         self._world = world
         self._ledger = ledger
 
@@ -110,7 +110,7 @@ class StoreChecks:
                 all(gate.allowed or gate.overridden for gate in report.gates), "a plan has passed every gate"
             )
 
-    def as_planned(self, plan: Plan, head: Promotion) -> None:
+    def as_planned(self, plan: RunPlan, head: Promotion) -> None:
         """What was promoted is what was read and agreed to."""
         header = plan.header
         require(

@@ -7,20 +7,20 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kfm.core.settings import (
+from kfm.model.settings import (
     Care,
-    Dataset,
+    DatasetSettings,
     Freeze,
     Lease,
     Limits,
     Pagination,
     Rights,
     Settings,
-    Source,
+    SourceSettings,
     Sovereignty,
     Target,
 )
-from kfm.core.times import rfc3339
+from kfm.model.times import rfc3339
 
 SPECS = ("P1D", "P1D", "PT6H", "PT1H", "P1W", "P1M", "2026-09-20/P1D", "2026-09-20T00:00Z/2026-09-21T12:00Z")
 ZONES = ("UTC", "America/Chicago", "Asia/Kathmandu")
@@ -32,7 +32,7 @@ def settings_of(rng: random.Random, now_ms: int, *, slow: bool) -> Settings:
     datasets = [_flow(rng, lock), _counties(rng, lock)]
     spec, zone = rng.choice(SPECS), rng.choice(ZONES)
     sources = [
-        Source(
+        SourceSettings(
             id="gauges",
             dataset="flow",
             kind="sim",
@@ -43,7 +43,7 @@ def settings_of(rng: random.Random, now_ms: int, *, slow: bool) -> Settings:
             time_zone=zone,
             partition=rng.choice((None, None, "east/1")),
         ),
-        Source(
+        SourceSettings(
             id="models",
             dataset="flow",
             kind="sim",
@@ -52,7 +52,7 @@ def settings_of(rng: random.Random, now_ms: int, *, slow: bool) -> Settings:
             window=spec,
             time_zone=zone,
         ),
-        Source(
+        SourceSettings(
             id="counties",
             dataset="counties",
             kind="sim",
@@ -64,11 +64,11 @@ def settings_of(rng: random.Random, now_ms: int, *, slow: bool) -> Settings:
     if rng.random() < 0.25:
         both = ("gauges", "models")
         sources.append(
-            Source(id="mix", dataset="flow", kind="sync", members=both, window=spec, time_zone=zone)
+            SourceSettings(id="mix", dataset="flow", kind="sync", members=both, window=spec, time_zone=zone)
         )
     if rng.random() < 0.2:
-        datasets.append(Dataset(id="orphan", domain="water", rights=_no_rights(rng)))
-        sources.append(Source(id="orphan", dataset="orphan", kind="sim"))
+        datasets.append(DatasetSettings(id="orphan", domain="water", rights=_no_rights(rng)))
+        sources.append(SourceSettings(id="orphan", dataset="orphan", kind="sim"))
     lease = (
         Lease(seconds=600.0, heartbeat_seconds=240.0) if slow else Lease(seconds=3.0, heartbeat_seconds=1.0)
     )
@@ -91,18 +91,18 @@ def with_few_sources(settings: Settings, seed: int) -> Settings:
     return replace(settings, sources=kept)
 
 
-def _flow(rng: random.Random, lock: Any) -> Dataset:
+def _flow(rng: random.Random, lock: Any) -> DatasetSettings:
     rights = Rights(
         license=rng.choice(LICENCES),
         care=Care(label="Public", level="public"),
         local_contexts=rng.choice((None, "https://example.org/project", "project 7")),
     )
     words = rng.choice(((), ("water", "rivers")))
-    return Dataset(id="flow", title="Flow", domain="water", rights=rights, lock=lock, keywords=words)
+    return DatasetSettings(id="flow", title="Flow", domain="water", rights=rights, lock=lock, keywords=words)
 
 
-def _counties(rng: random.Random, lock: Any) -> Dataset:
-    return Dataset(
+def _counties(rng: random.Random, lock: Any) -> DatasetSettings:
+    return DatasetSettings(
         id="counties",
         title="Sacred places",
         domain="water",

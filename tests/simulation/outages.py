@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from kfm.core.errors import UpstreamUnavailable
-from kfm.core.providers import provider_of
-from kfm.core.records import Found, ObjectStat, Window
-from kfm.core.settings import Settings, Source
-from kfm.recovery.breakers import SharedBreakers
-from kfm.recovery.shields import Shield, ShieldedBucket, ShieldedHttp
+from kfm.calls.circuit_guards import Shield, ShieldedBucket, ShieldedHttp
+from kfm.calls.shared_breakers import SharedBreakers
+from kfm.model.breaker import provider_of
+from kfm.model.errors import UpstreamUnavailable
+from kfm.model.records import Found, ObjectStat, Window
+from kfm.model.settings import Settings, SourceSettings
 from tests.simulation.adapters import SimClock, SimUpstream
 from tests.simulation.scheduler import Chances
 
@@ -85,7 +85,7 @@ class Outages:
 class Line:
     """The line to one place, as one process has it."""
 
-    def __init__(self, world: World, source: Source, process: Process) -> None:
+    def __init__(self, world: World, source: SourceSettings, process: Process) -> None:
         self._world = world
         self._place = source.id
         self._provider = provider_of(source)
@@ -181,7 +181,9 @@ def _whole(content: Callable[[], Mapping[str, bytes]], path: str) -> bytes:
 class ShieldedUpstream(SimUpstream):
     """A source whose every request passes its provider's circuit, as the real ones' do."""
 
-    def __init__(self, world: World, source: Source, window: Window, process: Process, circuits: Any) -> None:
+    def __init__(
+        self, world: World, source: SourceSettings, window: Window, process: Process, circuits: Any
+    ) -> None:
         content = world.provider.look(source.id, window)
         media_type = world.provider.kits[source.id].media_type
         super().__init__(content, source.id, media_type, world.scheduler, process)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from kfm.admission.subject import Subject, describe
-from kfm.core.errors import KfmError, NotApproved
-from kfm.core.windows import resolve_window
-from kfm.engine.kernel import Kernel
-from kfm.engine.requests import RunReport, RunRequest
-from kfm.engine.retrying import EVER_MS, Automatic
-from kfm.triggers.manual import manual_trigger
-from kfm.wiring import approvals, retries
-from kfm.wiring.providers import reset_breaker
+from kfm.model.errors import KfmError, NotApproved
+from kfm.model.keys import make_trigger
+from kfm.model.windows import resolve_window
+from kfm.runs import retry
+from kfm.runs.admission import RunSubject, describe
+from kfm.runs.circuits import reset_breaker
+from kfm.runs.kernel import Kernel, RunReport, RunRequest
+from kfm.runs.retry import EVER_MS, AutomaticRetries
+from kfm.service import approvals
 from tests.simulation.judging import require
 from tests.simulation.scheduler import Process
 
@@ -55,7 +55,7 @@ class People:
 
     def make_due(self, kernel: Kernel, process: Process) -> None:
         app = self._app(kernel)
-        automatic = Automatic(kernel, lambda run: retries._subject(app, run, "timer", "automatic"))
+        automatic = AutomaticRetries(kernel, lambda run: retry._subject(app, run, "timer", "automatic"))
         automatic.settle()
         jumps = process.jumps
         for waiting in automatic.due():
@@ -89,7 +89,7 @@ class People:
             return
         why: dict[str, Any] = {"rationale": "seen", "ticket": "SIM-3"} if self._rng.random() < 0.5 else {}
         process.facts |= {"plan": None, "full": False, "attempt": None}
-        report = retries.retry_run(
+        report = retry.retry_run(
             self._app(kernel), self._rng.choice(failed), actor=self._rng.choice(NAMES), **why
         )
         self._world.outcomes.append(f"retry {report.outcome}")
@@ -143,10 +143,10 @@ class People:
             subject=self._subject,
         )
 
-    def _subject(self, request: RunRequest) -> Subject:
+    def _subject(self, request: RunRequest) -> RunSubject:
         settings, now_ms = self._world.settings, self._world.scheduler.now_ms
         source = settings.source(request.source_id)
-        trigger = manual_trigger(
+        trigger = make_trigger(
             source,
             kind=request.trigger_type,
             actor=request.actor,

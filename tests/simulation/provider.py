@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from kfm.core.records import Item, Window
-from kfm.core.settings import Settings
-from kfm.core.windows import previous_window, resolve_window
+from kfm.model.records import Item, Window
+from kfm.model.settings import Settings
+from kfm.model.windows import previous_window, resolve_window
 from tests.simulation.kits.features import FeatureKit
 from tests.simulation.kits.tables import TableKit
 

@@ -9,11 +9,11 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from kfm.store.migrations import migrate
-from kfm.store.sqlite import SqliteDatabase
+from kfm.db.migrations import migrate
+from kfm.db.sqlite import SqliteDatabase
 from tests.simulation import shortcuts
 from tests.simulation.checks import Violation
-from tests.simulation.mail import State
+from tests.simulation.outbox import State
 from tests.simulation.scheduler import Chances
 from tests.simulation.world import World
 

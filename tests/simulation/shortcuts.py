@@ -14,12 +14,12 @@ from typing import Any
 import apsw
 import orjson
 
-from kfm.engine import work
+from kfm.db.migrations import migrate
+from kfm.db.sqlite_session import MemoryDatabase
 from kfm.publish import catalogue
 from kfm.publish.contract.model import Contract, ContractLimits
-from kfm.publish.contract.reading import load_contract
-from kfm.store.memory import MemoryDatabase
-from kfm.store.migrations import migrate
+from kfm.publish.contract.reader import load_contract
+from kfm.runs import preparation
 
 CONTRACTS_MAX = 1_000
 DOCUMENTS_MAX = 2_000
@@ -63,9 +63,9 @@ def new_ledger(clock: Any) -> MemoryDatabase:
 @contextmanager
 def taken() -> Iterator[None]:
     """While a world lives."""
-    load, encode = work.load_contract, catalogue.encode  # type: ignore[attr-defined]
-    work.load_contract, catalogue.encode = _contract_of, _encoded  # type: ignore[attr-defined]
+    load, encode = preparation.load_contract, catalogue.encode  # type: ignore[attr-defined]
+    preparation.load_contract, catalogue.encode = _contract_of, _encoded  # type: ignore[attr-defined]
     try:
         yield
     finally:
-        work.load_contract, catalogue.encode = load, encode  # type: ignore[attr-defined]
+        preparation.load_contract, catalogue.encode = load, encode  # type: ignore[attr-defined]

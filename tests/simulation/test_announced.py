@@ -7,7 +7,7 @@ import pytest
 from tests.simulation.announced.seeds import live_announced
 from tests.simulation.broken import applied
 from tests.simulation.broken_units import UNITS
-from tests.simulation.weather import Patch
+from tests.simulation.conditions import Patch
 
 SEEDS_PER_TEST = 50
 HUNT_SEEDS_MAX = 1_000

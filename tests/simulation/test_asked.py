@@ -7,7 +7,7 @@ import pytest
 from tests.simulation.asked.seeds import live_asked
 from tests.simulation.broken import applied
 from tests.simulation.broken_requests import REQUESTS
-from tests.simulation.weather import Patch
+from tests.simulation.conditions import Patch
 
 SEEDS_PER_TEST = 20
 HUNT_SEEDS_MAX = 400

@@ -6,8 +6,8 @@ import pytest
 
 from tests.simulation.broken import applied
 from tests.simulation.broken_schedules import SCHEDULES
+from tests.simulation.conditions import Patch
 from tests.simulation.served.seeds import live_served
-from tests.simulation.weather import Patch
 
 SEEDS_PER_TEST = 20
 HUNT_SEEDS_MAX = 300

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.broken import PATCHES, applied
+from tests.simulation.conditions import Patch
 from tests.simulation.seeds import live
-from tests.simulation.weather import Patch
 
 SEEDS_PER_TEST = 25
 HUNT_SEEDS_MAX = 1_500

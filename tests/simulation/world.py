@@ -10,22 +10,22 @@ from functools import partial
 from typing import Any
 
 from kfm.calls.guard import guarded
-from kfm.core.errors import BudgetSpent
-from kfm.core.gates import freeze_span_ms
-from kfm.core.masking import is_masked, mask
-from kfm.core.records import Window
-from kfm.core.settings import Settings, Source
-from kfm.engine import collecting
-from kfm.engine.kernel import Kernel
-from kfm.engine.projecting import project
-from kfm.lineage.witness import LineageWitness
+from kfm.calls.shared_breakers import BreakerAccess, SharedBreakers
+from kfm.db.ledger import Ledger
+from kfm.lineage.emitter import LineageWitness
+from kfm.model.errors import BudgetSpent
+from kfm.model.gates import freeze_span_ms
+from kfm.model.records import Window
+from kfm.model.redaction import is_masked, mask
+from kfm.model.settings import Settings, SourceSettings
 from kfm.objects.local import LocalObjects
 from kfm.objects.scratch import ScratchObjects
 from kfm.ports import Projection, Store
-from kfm.publish.projections.registry import Surroundings, build
-from kfm.recovery.breakers import Access, SharedBreakers
-from kfm.sources.sync import SyncSource
-from kfm.store.ledger import SqlStore
+from kfm.publish.targets.target_kinds import TargetParts, build
+from kfm.runs import gc
+from kfm.runs.kernel import Kernel
+from kfm.runs.target_updates import project
+from kfm.sources.joint import SyncSource
 from kfm.telemetry.recording import Recording
 from tests.power import FolderNode
 from tests.simulation.actions import SCOPES, Actions
@@ -45,8 +45,8 @@ from tests.simulation.adapters import (
 from tests.simulation.cast import cast
 from tests.simulation.checks import Checks
 from tests.simulation.drawn import settings_of, with_few_sources
-from tests.simulation.mail import Mail, State
 from tests.simulation.outages import Outages, ShieldedUpstream
+from tests.simulation.outbox import Mail, State
 from tests.simulation.people import People
 from tests.simulation.pipelines import pipeline
 from tests.simulation.provider import WINDOWS, Provider
@@ -129,9 +129,9 @@ class World:
         self.workers[worker_id] = process
         if self.rng.random() < 0.3:
             self.remote.add(worker_id)
-        breakers = SharedBreakers(Access(store, store, lambda: self.store(process)), clock)
+        breakers = SharedBreakers(BreakerAccess(store, store, lambda: self.store(process)), clock)
         process.facts["circuits"] = breakers
-        process.facts["dry circuits"] = SharedBreakers(Access(store, None, lambda: store), clock)
+        process.facts["dry circuits"] = SharedBreakers(BreakerAccess(store, None, lambda: store), clock)
         return Kernel(
             settings=self.settings,
             ledger=store,
@@ -173,7 +173,7 @@ class World:
             self.checks.on_commit,
             self.checks.circuits.on_look,
         )
-        return SqlStore(database, self.witness)
+        return Ledger(database, self.witness)
 
     def _projections(self, process: Process, files: SimFiles, objects: Any, ids: SimIds) -> list[Projection]:
         """Every process is a job of its own for the CI target: its output can only be appended to."""
@@ -187,7 +187,7 @@ class World:
             self.scheduler.point(process, "append")
             self.checks.job.on_append(path, data)
 
-        around = Surroundings(
+        around = TargetParts(
             root="/",
             files=files,
             objects=objects,
@@ -202,7 +202,7 @@ class World:
         )
         return build(targets, around)
 
-    def _upstream(self, source: Source, window: Window, process: Process) -> Any:
+    def _upstream(self, source: SourceSettings, window: Window, process: Process) -> Any:
         if source.members:
             members = {
                 member: self._upstream(self.settings.source(member), window, process)
@@ -289,7 +289,7 @@ class World:
                 objects: Any = kernel.objects
                 for _ in range(2):  # what a dead collector had in its hands is put back first, then judged
                     self.scheduler.now_ms += 20 * MINUTE_MS
-                    collecting.carry_out(kernel, objects, actor="sim", rationale="end", grace_ms=0)
+                    gc.carry_out(kernel, objects, actor="sim", rationale="end", grace_ms=0)
                 self.checks.store.after_collection(complete=True)
             self.checks.chain.seal(kernel)
             self.checks.chain.export(kernel)

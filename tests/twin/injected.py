@@ -12,9 +12,9 @@ from typing import Any
 
 import apsw
 
-import kfm.config
-import kfm.wiring.adapters as adapters
-from kfm.cli.entry import run_command_line
+import kfm.app as adapters
+import kfm.config.loader
+from kfm.cli.main import run_command_line
 from updater.runner import runner
 
 PROGRAM = "runner.mjs"  # so that what it says of itself is the same
@@ -68,18 +68,18 @@ def injected(step: dict[str, Any]) -> Iterator[None]:
         "ProcessMeter": Meter,
     }
     before = {name: getattr(adapters, name) for name in replaced}
-    actor, environ = kfm.config.actor, dict(os.environ)
+    actor, environ = kfm.config.loader.actor, dict(os.environ)
     try:
         for name, fake in replaced.items():
             setattr(adapters, name, fake)
-        kfm.config.actor = lambda: "tester"
+        kfm.config.loader.actor = lambda: "tester"
         os.environ.clear()
         os.environ.update(step.get("environ", {}))
         yield
     finally:
         for name, real in before.items():
             setattr(adapters, name, real)
-        kfm.config.actor = actor
+        kfm.config.loader.actor = actor
         os.environ.clear()
         os.environ.update(environ)
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from kfm import __version__
-from kfm.core.signatures import sign_kfm, sign_standard
+from kfm.model.webhook_signatures import sign_kfm, sign_standard
 from kfm.system import FlockLiveness
 from tests.twin.differential import compare
 from tests.twin.drawing import NOW_MS, draw_case

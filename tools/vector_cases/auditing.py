@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from kfm.core import audit
-from kfm.core.records import GovernanceEntry
+from kfm.model import audit
+from kfm.model.records import GovernanceEntry
 from tools.vector_cases.shape import Case, Family, error
 
 HAND = "by hand: SHA-256 of the texts that the format prescribes"

@@ -6,8 +6,8 @@ import math
 from fractions import Fraction
 from typing import Any
 
-from kfm.core.energy import counter_growth, energy_of, fixed_point
-from kfm.core.settings import EnergyModel
+from kfm.model.energy import counter_growth, energy_of, fixed_point
+from kfm.model.settings import EnergyModel
 from tools.vector_cases.shape import Case, Family
 
 _FRACTIONS = "by exact fractions of the decimal texts"

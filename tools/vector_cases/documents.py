@@ -5,8 +5,8 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from kfm.core.canonical import canonical_bytes, canonical_hashed, strict_loads, tag_floats
-from kfm.core.hashing import inputs_bytes, sha256_text
+from kfm.model.canonical import canonical_bytes, canonical_hashed, strict_loads, tag_floats
+from kfm.model.input_hash import inputs_bytes, sha256_text
 from tools.vector_cases.shape import Case, Family, error
 
 RFC = "RFC 8785"

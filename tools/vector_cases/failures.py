@@ -6,9 +6,8 @@ from typing import Any
 
 import msgspec
 
-from kfm.core.classify import Failure, classify
-from kfm.core.retry import parse_retry_after
-from kfm.core.times import parse_rfc3339
+from kfm.model.retry import Failure, classify, parse_retry_after
+from kfm.model.times import parse_rfc3339
 from tools.vector_cases.shape import Case, Family
 
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 
-from kfm.core import keys
-from kfm.core.canonical import canonical_bytes
-from kfm.core.hashing import sha256_text
-from kfm.core.records import Trigger, Work
+from kfm.model import keys
+from kfm.model.canonical import canonical_bytes
+from kfm.model.input_hash import sha256_text
+from kfm.model.records import Trigger, Work
 from tools.vector_cases.shape import Case, Family, error
 
 HAND = "document by hand; its hash with any SHA-256 tool"

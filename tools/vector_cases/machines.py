@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kfm.core import breaker as breakers
-from kfm.core.states import machine
+from kfm.model import breaker as breakers
+from kfm.model.contracts import machine
 from tools.vector_cases.shape import Case, Family, error
 
 HAND = "by hand"

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from kfm.core.classify import Classification
-from kfm.core.retry import (
+from kfm.model.retry import (
+    Classification,
     budget_state,
     call_delay_ms,
     call_policy,

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from kfm.core.signatures import (
+from kfm.model.webhook_signatures import (
     check_fresh,
     sign_kfm,
     sign_standard,

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from kfm.core.times import parse_rfc3339, rfc3339
-from kfm.core.windows import next_window, parse_duration, previous_window, resolve_window
+from kfm.model.times import parse_rfc3339, rfc3339
+from kfm.model.windows import next_window, parse_duration, previous_window, resolve_window
 from tools.vector_cases.shape import Case, Family, error
 
 CALENDAR = "by hand, from the zone's published changes"

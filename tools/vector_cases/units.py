@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kfm.core.hashing import sha256_text
-from kfm.core.walid import canonical_object_uri, wal_id
+from kfm.model.input_hash import sha256_text
+from kfm.model.units import canonical_object_uri, wal_id
 from tools.vector_cases.shape import Case, Family, error
 
 

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 
 import msgspec
 
-from kfm.core.audit import Anchor, Verdict
-from kfm.core.canonical import canonical_bytes
-from kfm.core.errors import BackendUnavailable, UsageError
-from kfm.core.times import rfc3339
+from kfm.model.audit import Anchor, ChainVerdict
+from kfm.model.canonical import canonical_bytes
+from kfm.model.errors import BackendUnavailable, UsageError
+from kfm.model.times import rfc3339
 
 ANCHORS_BYTES_MAX = 64 * 1024 * 1024
 _ANCHOR = msgspec.json.Decoder(Anchor)
@@ -55,7 +55,7 @@ def of_environment(anchors: Iterable[Anchor], environment: str) -> list[Anchor]:
     return [anchor for anchor in anchors if anchor.environment == environment]
 
 
-def made(verdict: Verdict, environment: str, now_ms: int) -> Anchor:
+def made(verdict: ChainVerdict, environment: str, now_ms: int) -> Anchor:
     """The end of a chain that was just found to be sound."""
     assert verdict.sound
     assert verdict.head_number > 0

@@ -1,14 +1,16 @@
-"""Walking the chain, a page at a time: it may be longer than memory."""
+"""Verification of the audit chain and its seals, a page at a time."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from kfm.core import audit
-from kfm.core.evidence import Link
-from kfm.ports import LedgerReader, Progress
+from kfm.model import audit
+from kfm.model.attempts import ChainLink
+from kfm.model.audit import EVENTS, UNITS, Row, Seal, from_details, leaf
+from kfm.model.records import Record
+from kfm.ports import LedgerReader, Progress, Store
 
 PAGE_ROWS = 1000
 PHASE = "checking the chain"
@@ -16,7 +18,7 @@ PHASE = "checking the chain"
 
 def links(
     ledger: LedgerReader, progress: Progress | None = None, through: int | None = None
-) -> Iterator[Link]:
+) -> Iterator[ChainLink]:
     """Every link in order; those after the row `through` are left out."""
     after = 0
     while page := ledger.chain(after=after, limit=PAGE_ROWS):
@@ -31,7 +33,7 @@ def links(
 
 def verify(
     ledger: LedgerReader, anchors: Iterable[audit.Anchor] = (), progress: Progress | None = None
-) -> audit.Verdict:
+) -> audit.ChainVerdict:
     head = ledger.chain_head()  # before the rows: those that come later are none of its business
     if progress is not None:
         progress.phase(PHASE, head[0])
@@ -43,16 +45,16 @@ def verify(
 
 def newest(
     ledger: LedgerReader, *, kind: str | None = None, subject: str | None = None, limit: int = 50
-) -> list[Link]:
+) -> list[ChainLink]:
     """The last entries, newest first, each with its number."""
 
-    def wanted(one: Link) -> bool:
+    def wanted(one: ChainLink) -> bool:
         return kind in (None, one.entry.kind) and subject in (None, one.entry.subject)
 
     end, _ = ledger.chain_head()
     if end == 0:  # nothing, or rows from before the chain
         return list(deque(filter(wanted, links(ledger)), maxlen=limit))[::-1]
-    found: list[Link] = []
+    found: list[ChainLink] = []
     top: int | None = None  # the first page may find rows that were added just now
     while end > 0 and len(found) < limit:
         after = max(0, end - PAGE_ROWS)
@@ -65,3 +67,90 @@ def newest(
 def _is_within(number: Any, top: int | None) -> bool:
     """A forged row may have anything for a number."""
     return top is None or (isinstance(number, int) and number <= top)
+
+
+KIND = "seal"
+STREAMS = {EVENTS: "Events", UNITS: "Pages of units"}
+SEAL_PAGE_ROWS = 500
+
+
+class SealsVerdict(Record, frozen=True):
+    """What the seals say of the rows of one stream: events that were posted, or the history of units."""
+
+    seals: int = 0
+    sealed: int = 0  # rows that a seal vouches for
+    unsealed: int = 0  # rows that nobody vouches for yet
+    unsealed_since: int | None = None  # the first of them after the last seal
+    broken_seal: int | None = None  # number of the entry in the chain
+    detail: str | None = None
+
+    @property
+    def sound(self) -> bool:
+        return self.broken_seal is None
+
+
+def seal_all(store: Store, actor: str, minimum: int = 1, stream: str = EVENTS) -> list[Seal]:
+    """Seal what no seal covers yet, if it is that much."""
+    newest = next(iter(store.governance(kind=KIND, subject=stream, limit=1)), None)
+    high = from_details(stream, newest.details).high if newest else 0
+    if _count(store, stream, high) < minimum:
+        return []
+    made = []
+    while (one := store.seal(actor, stream=stream)) is not None:
+        made.append(one)
+    return made
+
+
+def verify_seals(ledger: LedgerReader, links: Iterable[ChainLink], stream: str = EVENTS) -> SealsVerdict:
+    """Every seal of the chain against the rows that it names. The chain itself is checked elsewhere."""
+    seals = sealed = high = 0
+    for one in links:
+        if one.entry.kind != KIND or one.entry.subject != stream:
+            continue
+        seal = from_details(stream, one.entry.details)
+        wrong = _wrong(ledger, seal)
+        if wrong:
+            return SealsVerdict(
+                seals=seals,
+                sealed=sealed,
+                broken_seal=one.number,
+                detail=f"{STREAMS[stream]} {_named(seal)}: {wrong}.",
+            )
+        seals, sealed, high = seals + 1, sealed + seal.count, max(high, seal.high)
+    total = _count(ledger, stream)
+    tail = _between(ledger, stream, high + 1, 2**62, 1)
+    return SealsVerdict(
+        seals=seals,
+        sealed=sealed,
+        unsealed=max(0, total - sealed),
+        unsealed_since=tail[0].number if tail else None,
+    )
+
+
+def _wrong(ledger: LedgerReader, seal: Seal) -> str | None:
+    leaves: list[bytes] = []
+    for first, last in seal.members:
+        at = first
+        while at <= last and (page := _between(ledger, seal.stream, at, last, SEAL_PAGE_ROWS)):
+            leaves += [leaf(row) for row in page]
+            at = page[-1].number + 1
+    if len(leaves) != seal.count:
+        return f"{seal.count} were sealed, {len(leaves)} are there"
+    if audit.root(leaves).hex() != seal.root:
+        return "one of them is not what was sealed"
+    return None
+
+
+def _count(ledger: LedgerReader, stream: str, after: int = 0) -> int:
+    return ledger.unit_reader().pages_written(after) if stream == UNITS else ledger.events_posted(after)
+
+
+def _between(ledger: LedgerReader, stream: str, first: int, last: int, limit: int) -> Sequence[Row]:
+    if stream == UNITS:
+        return ledger.unit_reader().pages_between(first, last, limit)
+    return ledger.events_between(first, last, limit)
+
+
+def _named(seal: Seal) -> str:
+    shown = [str(first) if first == last else f"{first}–{last}" for first, last in seal.members[:5]]
+    return ", ".join(shown) + ("…" if len(seal.members) > 5 else "")

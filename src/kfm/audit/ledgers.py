@@ -1,12 +1,14 @@
-"""The ledgers of an export: what was tried again, what was promoted, what was reviewed."""
+"""The ledgers of an export: retries, promotions, reviews, unit history; masked for the public."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from kfm.audit.public import Curtain
-from kfm.audit.shapes import (
+import msgspec
+
+from kfm.audit.export_documents import (
     CallRetry,
     CareOf,
     ChainEnd,
@@ -18,10 +20,16 @@ from kfm.audit.shapes import (
     VersioningLedger,
     VersionRow,
 )
-from kfm.core.evidence import Attempt, Link, Retry
-from kfm.core.paging import every
-from kfm.core.records import Run
-from kfm.core.times import rfc3339
+from kfm.db.ledger_reader import every
+from kfm.model.attempts import Attempt, ChainLink
+from kfm.model.attempts import CallRetry as Retry
+from kfm.model.audit import SealedPage, entry_document, leaf, page_bytes
+from kfm.model.breaker import provider_of
+from kfm.model.canonical import canonical_bytes
+from kfm.model.records import GovernanceEntry, Run
+from kfm.model.redaction import MASK_KEY, is_masked, mask, redact
+from kfm.model.settings import DatasetSettings, Rights, Settings
+from kfm.model.times import rfc3339
 from kfm.ports import LedgerReader
 
 PAGE_ROWS = 1000
@@ -185,7 +193,7 @@ def _effort(ledger: LedgerReader, run_id: str) -> dict[str, Any]:
 # --- what was reviewed -----------------------------------------------------------------
 
 
-def extract(one: Link, curtain: Curtain) -> Extract:
+def extract(one: ChainLink, curtain: Curtain) -> Extract:
     entry, dataset_id = one.entry, curtain.dataset_of(one.entry)
     withheld = curtain.withholds(entry)
     told = {} if withheld else {
@@ -205,3 +213,132 @@ def extract(one: Link, curtain: Curtain) -> Extract:
         withheld=withheld,
         **told,  # type: ignore[arg-type]
     )
+
+
+FILE = "unit-pages.jsonl"
+WITHHELD_TAG = "withheld-page/1"
+UNIT_PAGE_ROWS = 500
+
+
+def page_lines(ledger: LedgerReader, settings: Settings, *, internal: bool) -> Iterator[bytes]:
+    """Every page; of one that tells of a masked dataset only its hash, unless the export is internal."""
+    reader, at = ledger.unit_reader(), 1
+    hidden = set() if internal else _hidden(ledger, settings)
+    while pages := reader.pages_between(at, 2**62, UNIT_PAGE_ROWS):
+        for page in pages:
+            yield _line(page, withhold=bool(hidden) and _tells_of(ledger, page, hidden))
+        at = pages[-1].number + 1
+
+
+def _line(page: SealedPage, *, withhold: bool) -> bytes:
+    if not withhold:
+        return page_bytes(page) + b"\n"
+    return canonical_bytes({"kfm": WITHHELD_TAG, "number": page.number, "leaf": leaf(page).hex()}) + b"\n"
+
+
+def _hidden(ledger: LedgerReader, settings: Settings) -> set[str]:
+    """Masked datasets that have units at all."""
+    masked = {dataset.id for dataset in settings.datasets if is_masked(dataset)}
+    return masked & {figure[0] for figure in ledger.unit_figures()} if masked else set()
+
+
+def _tells_of(ledger: LedgerReader, page: SealedPage, hidden: set[str]) -> bool:
+    reader = ledger.unit_reader()
+    units = (reader.unit(member[0]) for member in msgspec.json.decode(page.members))
+    return any(unit is None or unit.dataset in hidden for unit in units)
+
+
+class Curtain:
+    """Hides datasets whose people have not agreed to be seen; an internal export hides nothing.
+
+    A dataset that nobody describes any more goes by its last published rights; one without any is hidden.
+    """
+
+    def __init__(self, settings: Settings, ledger: LedgerReader, *, internal: bool) -> None:
+        self._ledger = ledger
+        self._internal = internal
+        self._datasets = {dataset.id: dataset for dataset in settings.datasets}
+        self._key = ledger.mark(MASK_KEY)
+        self._hidden: dict[str, bool] = {}
+        self._words = None if internal else self._telling_words(settings)
+
+    def rights(self, dataset_id: str) -> Rights | None:
+        if dataset_id in self._datasets:
+            return self._datasets[dataset_id].rights
+        head = self._ledger.head(dataset_id)
+        return head[1].rights if head else None
+
+    def hides(self, dataset_id: str) -> bool:
+        if self._internal:
+            return False
+        if dataset_id not in self._hidden:
+            described = self._datasets.get(dataset_id) or DatasetSettings(
+                id=dataset_id, rights=self.rights(dataset_id)
+            )
+            self._hidden[dataset_id] = is_masked(described)
+        return self._hidden[dataset_id]
+
+    def name(self, dataset_id: str, text: str | None = None) -> str:
+        """A dataset's id, or another name that belongs to it, as it may be shown."""
+        text = dataset_id if text is None else text
+        if not self.hides(dataset_id):
+            return text
+        # Without a key they can't be told apart, and need not be.
+        return mask(text, self._key)
+
+    def care(self, dataset_id: str) -> CareOf:
+        rights = self.rights(dataset_id)
+        if rights is None:
+            return CareOf(label=None, level=None)
+        return CareOf(label=None if self.hides(dataset_id) else rights.care.label, level=rights.care.level)
+
+    # --- entries ---------------------------------------------------------------------
+
+    def dataset_of(self, entry: GovernanceEntry) -> str | None:
+        """The dataset that an entry is about, if it is about one."""
+        named = entry.details.get("dataset_id")
+        if isinstance(named, str):
+            return named
+        if entry.subject.startswith("dataset:"):
+            return entry.subject.removeprefix("dataset:")
+        run = self._ledger.run(entry.subject)
+        return run.dataset_id if run is not None else None
+
+    def withholds(self, entry: GovernanceEntry) -> bool:
+        """Must it be left out? Its place in the chain remains."""
+        if self._internal:
+            return False
+        dataset_id = self.dataset_of(entry)
+        if dataset_id is not None and self.hides(dataset_id):
+            return True
+        for text in _texts(entry_document(entry)):
+            if self._words is not None and self._words.search(text):
+                return True
+            if redact(text) != text:  # something in it has the shape of a secret
+                return True
+        return False
+
+    def _telling_words(self, settings: Settings) -> re.Pattern[str] | None:
+        """Ids and titles that would give a hidden dataset away."""
+        known = {*self._datasets, *(head.dataset_id for head in self._ledger.heads())}
+        words = {dataset_id for dataset_id in known if self.hides(dataset_id)}
+        words |= {source.id for source in settings.sources if self.hides(source.dataset)}
+        words |= {one.title for one in settings.datasets if one.title and self.hides(one.id)}
+        called = {provider_of(source) for source in settings.sources if self.hides(source.dataset)}
+        words |= {provider for provider in called if provider is not None}
+        if not words:
+            return None
+        anyone = "|".join(re.escape(word) for word in sorted(words, key=len, reverse=True))
+        return re.compile(rf"(?<![\w-])(?:{anyone})(?![\w-])", re.IGNORECASE)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, child in value.items():
+            yield key
+            yield from _texts(child)
+    elif isinstance(value, list | tuple):
+        for child in value:
+            yield from _texts(child)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from threading import Lock
 from typing import Protocol
 
-from kfm.core.breaker import Breaker, may_call, on_failure, on_success, probe_started, wait_ms
-from kfm.core.errors import CircuitOpen
+from kfm.model.breaker import Breaker, may_call, on_failure, on_success, probe_started, wait_ms
+from kfm.model.errors import CircuitOpen
 from kfm.ports import Clock
 
 

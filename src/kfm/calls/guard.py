@@ -12,10 +12,18 @@ from typing import TypeVar
 import msgspec
 
 from kfm import ports
-from kfm.core.classify import Classification, Failure, classify, classify_exception
-from kfm.core.errors import KfmError
-from kfm.core.retry import Decision, call_policy, decide_call_retry, parse_retry_after
-from kfm.core.retry_rules import CallPolicy
+from kfm.model.errors import KfmError
+from kfm.model.retry import (
+    CallPolicy,
+    Classification,
+    Failure,
+    RetryDecision,
+    call_policy,
+    classify,
+    classify_exception,
+    decide_call_retry,
+    parse_retry_after,
+)
 from kfm.ports import Clock, Rng
 
 T = TypeVar("T")
@@ -23,7 +31,7 @@ T = TypeVar("T")
 TIMEOUT_MS = 60_000
 
 
-class Retrying(msgspec.Struct, frozen=True, kw_only=True):
+class RetryNotice(msgspec.Struct, frozen=True, kw_only=True):
     """What a hook is told before each wait."""
 
     attempt: int
@@ -54,7 +62,7 @@ def guarded(
     timeout_ms: int = TIMEOUT_MS,
     deadline_ms: int | None = None,
     until_ms: int | None = None,
-    on_retry: Callable[[Retrying], None] | None = None,
+    on_retry: Callable[[RetryNotice], None] | None = None,
 ) -> T:
     """Call with a timeout in ms, again after failures that may pass, until the monotonic deadline.
 
@@ -81,7 +89,7 @@ def guarded(
             delay_ms = decision.delay_ms or 0
             if on_retry is not None:
                 on_retry(
-                    Retrying(
+                    RetryNotice(
                         attempt=attempt, delay_ms=delay_ms, error_class=decision.error_class, error=error
                     )
                 )
@@ -105,7 +113,7 @@ def _asked_ms(error: Exception, now_ms: int) -> int | None:
     return parse_retry_after(header, now_ms) if isinstance(header, str) else None
 
 
-def _hand_up(error: Exception, decision: Decision, now_ms: int) -> None:
+def _hand_up(error: Exception, decision: RetryDecision, now_ms: int) -> None:
     """Tell the run tier when to come back, and people why we stopped."""
     if decision.reason == "non-retryable":
         return

@@ -9,8 +9,8 @@ from contextvars import copy_context
 from threading import Thread
 from typing import Any
 
-from kfm.calls.tries import Tries
-from kfm.core.errors import KfmError, LimitExceeded, UsageError, WorkFailed
+from kfm.calls.attempts import Tries
+from kfm.model.errors import KfmError, LimitExceeded, UsageError, WorkFailed
 
 ABANDONED_MAX = 16  # threads that nobody waits for any more, in this process
 _JOIN_S = 5.0

@@ -10,10 +10,9 @@ import functools
 from collections.abc import Callable, Coroutine
 from typing import Any, ParamSpec, TypeVar
 
-from kfm.calls.deadlines import DEADLINE_MS
-from kfm.calls.plan import Handing, Plan
-from kfm.calls.surroundings import HERE
-from kfm.calls.tries import Tries
+from kfm.calls.attempts import Tries
+from kfm.calls.call_plan import CallPlan, Handing
+from kfm.calls.runtime import DEADLINE_MS, HERE
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -21,7 +20,7 @@ T = TypeVar("T")
 Invoke = Callable[[Tries, tuple[Any, ...], dict[str, Any]], Any]
 
 
-def wrap(fn: Callable[P, T], plan: Plan, handing: Handing | None) -> Callable[P, T]:
+def wrap(fn: Callable[P, T], plan: CallPlan, handing: Handing | None) -> Callable[P, T]:
     """A synchronous function."""
     invoke = _invocation(fn, plan, handing)
     if plan.isolation is not None or plan.acts:
@@ -37,7 +36,7 @@ def wrap(fn: Callable[P, T], plan: Plan, handing: Handing | None) -> Callable[P,
     return _plain(fn, plan, invoke)
 
 
-def _plain(fn: Callable[P, T], plan: Plan, invoke: Invoke) -> Callable[P, T]:
+def _plain(fn: Callable[P, T], plan: CallPlan, invoke: Invoke) -> Callable[P, T]:
     """Without a limit of its own: the clock is not read and nothing is set unless something fails."""
     line, around = plan.line, DEADLINE_MS.get
     direct = _checked(fn, plan)
@@ -68,7 +67,7 @@ def _plain(fn: Callable[P, T], plan: Plan, invoke: Invoke) -> Callable[P, T]:
     return plain
 
 
-def _timed(fn: Callable[P, T], plan: Plan, handing: Handing | None, invoke: Invoke) -> Callable[P, T]:
+def _timed(fn: Callable[P, T], plan: CallPlan, handing: Handing | None, invoke: Invoke) -> Callable[P, T]:
     """With a limit, which the function may take, and which everything inside can see."""
     line, around, enter, leave = plan.line, DEADLINE_MS.get, DEADLINE_MS.set, DEADLINE_MS.reset
     limit_ms = min(plan.timeout_ms, plan.attempt_timeout_ms or plan.timeout_ms)
@@ -127,7 +126,7 @@ def carry_on(tries: Tries, invoke: Invoke, args: tuple[Any, ...], kwargs: dict[s
 
 
 def wrap_async(
-    fn: Callable[P, Coroutine[Any, Any, T]], plan: Plan, handing: Handing | None
+    fn: Callable[P, Coroutine[Any, Any, T]], plan: CallPlan, handing: Handing | None
 ) -> Callable[P, Coroutine[Any, Any, T]]:
     """A coroutine function: always limited, because a coroutine can always be cut short."""
     from asyncio import timeout  # here, because most programs that start kfm have no use for it
@@ -173,7 +172,7 @@ def wrap_async(
     return wrapper
 
 
-def _invocation(fn: Callable[..., Any], plan: Plan, handing: Handing | None) -> Invoke:
+def _invocation(fn: Callable[..., Any], plan: CallPlan, handing: Handing | None) -> Invoke:
     """How one try is made, with the limit where the function takes it."""
     run, check = _room(plan), plan.check
 
@@ -188,7 +187,7 @@ def _invocation(fn: Callable[..., Any], plan: Plan, handing: Handing | None) -> 
     return invoke
 
 
-def _room(plan: Plan) -> Callable[[Tries, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]:
+def _room(plan: CallPlan) -> Callable[[Tries, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]:
     if plan.isolation == "thread":
         from kfm.calls.isolation import in_thread
 
@@ -204,7 +203,7 @@ def _here(_: Tries, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[
     return fn(*args, **kwargs)
 
 
-def _checked(fn: Callable[P, T], plan: Plan) -> Callable[P, T]:
+def _checked(fn: Callable[P, T], plan: CallPlan) -> Callable[P, T]:
     check = plan.check
     if check is None:
         return fn

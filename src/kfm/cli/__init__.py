@@ -41,11 +41,11 @@ def _print_version() -> bool:
 
 def _run(arguments: list[str]) -> int:
     if arguments[:1] == ["status"]:
-        from kfm.cli.quick import quick_status
+        from kfm.cli.status_fast import quick_status
 
         code = quick_status(arguments[1:])
         if code is not None:
             return code
-    from kfm.cli.entry import run_command_line
+    from kfm.cli.main import run_command_line
 
     return run_command_line(arguments)

@@ -6,12 +6,12 @@ import click
 
 from kfm.cli.options import session_options
 from kfm.cli.output import clipped, one_line, short_id, table
-from kfm.cli.session import Session
-from kfm.core.errors import RationaleRequired, UsageError
-from kfm.core.holding import Approval
-from kfm.core.wording import moment
-from kfm.documents.held import approval_document, held_document, is_open
+from kfm.cli.session import CommandSession
+from kfm.model.errors import RationaleRequired, UsageError
+from kfm.model.quarantine import Approval
+from kfm.model.wording import moment
 from kfm.ports import LedgerReader
+from kfm.reports.quarantine import approval_document, held_document, is_open
 
 OPEN_MAX = 1000
 BEGINNING_MIN = 8  # characters: nobody agrees by a slip of the finger
@@ -22,7 +22,7 @@ BEGINNING_MIN = 8  # characters: nobody agrees by a slip of the finger
 @click.option("--actor", metavar="NAME", help="On whose behalf; recorded beside the account that runs this.")
 @click.option("--rationale", metavar="TEXT", help="Why you agree. Required.")
 @session_options
-def command(session: Session, request_id: str | None, actor: str | None, rationale: str | None) -> int:
+def command(session: CommandSession, request_id: str | None, actor: str | None, rationale: str | None) -> int:
     """Approve what somebody else has asked for, and carry it out.
 
     Without REQUEST: list what waits for an approval. The approver is whoever `kfm whoami` shows, and never
@@ -35,7 +35,7 @@ def command(session: Session, request_id: str | None, actor: str | None, rationa
         return _list(session)
     if not (rationale or "").strip():
         raise RationaleRequired("An approval is given with --rationale TEXT.")
-    from kfm.wiring.approvals import approve
+    from kfm.service.approvals import approve
 
     with session.app(role="approve") as app:
         approval = _meant(app.ledger, request_id)
@@ -88,7 +88,7 @@ def _meant(ledger: LedgerReader, wanted: str) -> Approval:
     raise UsageError(f"{why} with `{wanted[:40]}`.", remedy="`kfm approve` lists those that are open.")
 
 
-def _list(session: Session) -> int:
+def _list(session: CommandSession) -> int:
     with session.app(read_only=True) as app:
         ledger = app.ledger
         found = [one for one in ledger.approvals(state="requested", limit=OPEN_MAX) if is_open(ledger, one)]

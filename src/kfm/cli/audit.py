@@ -11,10 +11,10 @@ import click
 
 from kfm.cli.options import session_options
 from kfm.cli.output import one_line, table
-from kfm.cli.session import Session
-from kfm.core.errors import ChainBroken, UsageError
-from kfm.core.wording import counted, moment
-from kfm.documents.audit import entry_document
+from kfm.cli.session import CommandSession
+from kfm.model.errors import ChainBroken, UsageError
+from kfm.model.wording import counted, moment
+from kfm.reports.audit import entry_document
 
 LIMIT_MAX = 10_000
 ROWS_TOLD = 100_000
@@ -26,10 +26,10 @@ def command() -> None:
     """Verify, seal, anchor, list and export the governance ledger."""
 
 
-class Told:
+class ProgressNote:
     """A line now and then, so that a long check does not look like a hang."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: CommandSession) -> None:
         self._session = session
         self._count, self._total = 0, 0
 
@@ -44,11 +44,11 @@ class Told:
     def done(self) -> None: ...
 
 
-def _progress(session: Session) -> Any:
-    from kfm.cli.progress import Lines, watcher
+def _progress(session: CommandSession) -> Any:
+    from kfm.cli.progress import ProgressLines, watcher
 
     drawn = watcher(is_tty=session.output == "text" and sys.stderr.isatty())
-    return Told(session) if isinstance(drawn, Lines) else drawn
+    return ProgressNote(session) if isinstance(drawn, ProgressLines) else drawn
 
 
 def _anchors(app: Any, named: Sequence[str]) -> tuple[list[str], list[Any], int]:
@@ -79,7 +79,7 @@ def _anchors(app: Any, named: Sequence[str]) -> tuple[list[str], list[Any], int]
     help="Anchors to compare with, kept elsewhere; may be repeated. Else the file of audit.anchors.",
 )
 @session_options
-def verify(session: Session, anchors: tuple[str, ...]) -> int:
+def verify(session: CommandSession, anchors: tuple[str, ...]) -> int:
     """Check that the governance ledger is as it was written.
 
     Every entry carries the hash of the one before it, so an edited, deleted, moved or added row is found
@@ -90,9 +90,8 @@ def verify(session: Session, anchors: tuple[str, ...]) -> int:
 
     Exit status 0 if everything is sound, 1 if it is not.
     """
-    from kfm.audit.chain import links, verify
-    from kfm.audit.seals import SealsVerdict, verify_seals
-    from kfm.core.sealing import UNITS
+    from kfm.audit.chain import SealsVerdict, links, verify, verify_seals
+    from kfm.model.audit import UNITS
 
     with session.app(read_only=True) as app:
         files, kept, others = _anchors(app, anchors)  # before the rows: none can be beyond their end
@@ -185,7 +184,7 @@ def _verdict_lines(verdict: Any, files: Sequence[str]) -> list[str]:
 
 @command.command(name="seal")
 @session_options
-def seal(session: Session) -> None:
+def seal(session: CommandSession) -> None:
     """Seal the events that were posted, and the history of units, since the last seal.
 
     One entry of the chain vouches for many rows by the root of their hashes: a later change to one of
@@ -215,7 +214,7 @@ def seal(session: Session) -> None:
 @command.command(name="anchor")
 @click.option("--to", metavar="FILE", help="Add the anchor to FILE; else to the file of audit.anchors.")
 @session_options
-def anchor(session: Session, to: str | None) -> None:
+def anchor(session: CommandSession, to: str | None) -> None:
     """Write down where the ledger stands now, so that later changes to it can be proven.
 
     The chain is verified first, against the anchors that there are; a broken one is not anchored. One line
@@ -270,7 +269,7 @@ def anchor(session: Session, to: str | None) -> None:
     "--limit", type=click.IntRange(1, LIMIT_MAX), default=20, help="At most so many.", show_default=True
 )
 @session_options
-def list_entries(session: Session, kind: str | None, subject: str | None, limit: int) -> None:
+def list_entries(session: CommandSession, kind: str | None, subject: str | None, limit: int) -> None:
     """List what people and gates decided, newest first.
 
     ROW is the entry's number in the chain. JSON output has everything that was recorded.
@@ -312,7 +311,9 @@ def _row(one: Any) -> tuple[str, ...]:
 @click.option("--units", is_flag=True, help="Add the history of units, unit-pages.jsonl. It may be large.")
 @click.option("--anchors", multiple=True, metavar="FILE", help="Anchors to compare with and to add.")
 @session_options
-def export(session: Session, folder: str, internal: bool, units: bool, anchors: tuple[str, ...]) -> None:
+def export(
+    session: CommandSession, folder: str, internal: bool, units: bool, anchors: tuple[str, ...]
+) -> None:
     """Write the chain and its ledgers into DIR, with a script that checks them without kfm.
 
     \b
@@ -325,7 +326,7 @@ def export(session: Session, folder: str, internal: bool, units: bool, anchors: 
     Datasets whose CARE level is restricted or blocked, or whose people have not consented, are masked, and
     entries about them are withheld: the chain still verifies. --internal shows everything.
     """
-    from kfm.audit.export import export
+    from kfm.audit.chain_export import export
 
     with session.app(read_only=True) as app:
         _, kept, _ = _anchors(app, anchors)

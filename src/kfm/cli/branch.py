@@ -7,23 +7,13 @@ from typing import Any
 
 import click
 
-from kfm.cli.branch_lines import (
-    SHORT,
-    branch_document,
-    change_document,
-    commit_document,
-    commit_lines,
-    conflict_lines,
-    merged_document,
-    tag_document,
-)
-from kfm.cli.failures import error_lines
+from kfm.cli.errors import error_lines
 from kfm.cli.options import session_options
-from kfm.cli.output import one_line, table
-from kfm.cli.session import Session
-from kfm.core.branching import Branch
-from kfm.core.errors import MergeConflict, RationaleRequired
-from kfm.core.wording import counted, moment, readable_size
+from kfm.cli.output import instant, one_line, table
+from kfm.cli.session import CommandSession
+from kfm.model.branches import Branch
+from kfm.model.errors import MergeConflict, RationaleRequired
+from kfm.model.wording import counted, moment, readable_size
 
 SHOWN_MAX = 100_000
 _rationale = click.option("--rationale", metavar="TEXT", help="Why; kept in the governance ledger.")
@@ -50,10 +40,10 @@ def command() -> None:
 
 @command.command(name="list")
 @session_options
-def list_branches(session: Session) -> None:
+def list_branches(session: CommandSession) -> None:
     """List branches and tags."""
     with session.app(read_only=True) as app:
-        from kfm.wiring.branching import reader as reader_of
+        from kfm.runs.branch_merges import reader as reader_of
 
         reader = reader_of(app)
         branches, tags = reader.branches(), reader.tags()
@@ -71,10 +61,10 @@ def list_branches(session: Session) -> None:
 @click.argument("name", metavar="NAME")
 @click.option("--from", "start", metavar="REF", help="Where it begins; else `main`, if there is one.")
 @session_options
-def create(session: Session, name: str, start: str | None) -> None:
+def create(session: CommandSession, name: str, start: str | None) -> None:
     """Make the branch NAME: a new name for a commit, nothing is copied."""
     with session.app() as app:
-        from kfm.wiring.branching import branches as branches_of
+        from kfm.runs.branch_merges import branches as branches_of
 
         branches = branches_of(app)
         if start is None and branches.branch("main") is not None:
@@ -91,7 +81,7 @@ def create(session: Session, name: str, start: str | None) -> None:
 @_rationale
 @_ticket
 @session_options
-def delete(session: Session, name: str, tag: bool, rationale: str | None, ticket: str | None) -> None:
+def delete(session: CommandSession, name: str, tag: bool, rationale: str | None, ticket: str | None) -> None:
     """Forget the branch (or tag) NAME; needs --rationale.
 
     What only it reached is kept for seven days: until then `kfm branch create NAME --from COMMIT` (of a tag:
@@ -99,8 +89,8 @@ def delete(session: Session, name: str, tag: bool, rationale: str | None, ticket
     """
     _need(rationale, "A branch or tag is deleted")
     with session.app() as app:
-        from kfm.wiring.branching import branches as branches_of
-        from kfm.wiring.branching import why
+        from kfm.runs.branch_merges import branches as branches_of
+        from kfm.runs.branch_merges import why
 
         branches, reason = branches_of(app), why(app, rationale, ticket)
         if tag:
@@ -120,10 +110,10 @@ def delete(session: Session, name: str, tag: bool, rationale: str | None, ticket
 @click.option("--all", "everything", is_flag=True, help="Also the commits that were merged.")
 @click.option("--limit", metavar="N", type=_AMOUNT, default=20, show_default=True, help="At most so many.")
 @session_options
-def log(session: Session, ref: str, everything: bool, limit: int) -> None:
+def log(session: CommandSession, ref: str, everything: bool, limit: int) -> None:
     """Tell the commits of REF (default: main), newest first."""
     with session.app(read_only=True) as app:
-        from kfm.wiring.branching import reader
+        from kfm.runs.branch_merges import reader
 
         commits = reader(app).log(ref, limit=limit, first_parent=not everything)
     documents = [commit_document(one) for one in commits]
@@ -136,10 +126,10 @@ def log(session: Session, ref: str, everything: bool, limit: int) -> None:
 @click.option("--prefix", metavar="PATH", default="", help="Only the paths that begin with this.")
 @_limit
 @session_options
-def show(session: Session, ref: str, prefix: str, limit: int) -> None:
+def show(session: CommandSession, ref: str, prefix: str, limit: int) -> None:
     """Show the commit of REF (default: main), and the paths that it holds."""
     with session.app(read_only=True) as app:
-        from kfm.wiring.branching import reader as reader_of
+        from kfm.runs.branch_merges import reader as reader_of
 
         reader = reader_of(app)
         commit = reader.resolve(ref)
@@ -160,10 +150,10 @@ def show(session: Session, ref: str, prefix: str, limit: int) -> None:
 @click.option("--prefix", metavar="PATH", default="", help="Only the paths that begin with this.")
 @_limit
 @session_options
-def diff(session: Session, old: str, new: str, prefix: str, limit: int) -> None:
+def diff(session: CommandSession, old: str, new: str, prefix: str, limit: int) -> None:
     """Tell which paths differ between OLD and NEW: + added, - removed, ~ changed."""
     with session.app(read_only=True) as app:
-        from kfm.wiring.branching import reader
+        from kfm.runs.branch_merges import reader
 
         found = list(islice(reader(app).diff(old, new, prefix), limit + 1))
     changes, more = found[:limit], len(found) > limit
@@ -183,14 +173,14 @@ def diff(session: Session, old: str, new: str, prefix: str, limit: int) -> None:
 @_rationale
 @_ticket
 @session_options
-def merge(session: Session, source: str, into: str, rationale: str | None, **wish: Any) -> int:
+def merge(session: CommandSession, source: str, into: str, rationale: str | None, **wish: Any) -> int:
     """Bring what REF has to another branch, in one commit: all of it, or nothing.
 
     Where both sides changed the same path in different ways, the paths are named and nothing is written. A
     protected branch asks its gates first and needs --rationale.
     """
     with session.app() as app:
-        from kfm.wiring.branching import merging, why
+        from kfm.runs.branch_merges import merging, why
 
         done = merging(app).merge(
             source,
@@ -211,7 +201,7 @@ def merge(session: Session, source: str, into: str, rationale: str | None, **wis
 @_rationale
 @_ticket
 @session_options
-def revert(session: Session, ref: str, branch: str, rationale: str | None, **wish: Any) -> int:
+def revert(session: CommandSession, ref: str, branch: str, rationale: str | None, **wish: Any) -> int:
     """Take back what the commit REF did to a branch, in a new commit; needs --rationale.
 
     What came after it stays. Where a later commit changed the same paths, they are named and nothing is
@@ -219,7 +209,7 @@ def revert(session: Session, ref: str, branch: str, rationale: str | None, **wis
     """
     _need(rationale, "A commit is reverted")
     with session.app() as app:
-        from kfm.wiring.branching import merging, why
+        from kfm.runs.branch_merges import merging, why
 
         done = merging(app).revert(
             branch,
@@ -237,10 +227,10 @@ def revert(session: Session, ref: str, branch: str, rationale: str | None, **wis
 @click.argument("ref", metavar="REF", default="main")
 @_message
 @session_options
-def tag(session: Session, name: str, ref: str, message: str | None) -> None:
+def tag(session: CommandSession, name: str, ref: str, message: str | None) -> None:
     """Give the commit of REF (default: main) the name NAME, for good."""
     with session.app() as app:
-        from kfm.wiring.branching import branches
+        from kfm.runs.branch_merges import branches
 
         made = branches(app).tag(name, ref, message=message or "", author=app.actor)
     session.emit({"tag": tag_document(made)}, [f"tag {made.name} is at {made.commit_id[:SHORT]}"])
@@ -252,11 +242,11 @@ def tag(session: Session, name: str, ref: str, message: str | None) -> None:
 @_rationale
 @_ticket
 @session_options
-def protect(session: Session, name: str, off: bool, rationale: str | None, ticket: str | None) -> None:
+def protect(session: CommandSession, name: str, off: bool, rationale: str | None, ticket: str | None) -> None:
     """Let the branch NAME change only by merges and reverts that pass its gates; needs --rationale."""
     _need(rationale, "Protection is changed")
     with session.app() as app:
-        from kfm.wiring.branching import branches, why
+        from kfm.runs.branch_merges import branches, why
 
         made = branches(app).protect(name, not off, why=why(app, rationale, ticket))
     told = "is protected: it changes only through gates" if made.protected else "is not protected any more"
@@ -268,7 +258,7 @@ def _need(rationale: str | None, what: str) -> None:
         raise RationaleRequired(f"{what} with --rationale TEXT.")
 
 
-def _tell(session: Session, done: Any, what: str, word: str) -> int:
+def _tell(session: CommandSession, done: Any, what: str, word: str) -> int:
     """How it ended. Conflicts are a result too, with an exit code that says so."""
     error = None
     if done.outcome == "conflict":
@@ -285,3 +275,89 @@ def _tell(session: Session, done: Any, what: str, word: str) -> int:
     for line in error_lines(error):
         session.note(line)
     return error.exit_code
+
+
+LINES_MAX = 50
+SHORT = 12  # characters of an id that people are shown
+MEANING = {
+    "both-added": "both added it",
+    "both-changed": "both changed it",
+    "changed-deleted": "the target changed it, the source removed it",
+    "deleted-changed": "the target removed it, the source changed it",
+    "file-folder": "it would be a file and a folder",
+}
+
+
+def branch_document(branch: Any) -> dict[str, Any]:
+    return {
+        "name": branch.name,
+        "commit_id": branch.head,
+        "protected": branch.protected,
+        "created_at": instant(branch.created_at_ms),
+        "moved_at": instant(branch.moved_at_ms),
+    }
+
+
+def tag_document(tag: Any) -> dict[str, Any]:
+    return {
+        "name": tag.name,
+        "commit_id": tag.commit_id,
+        "message": tag.message,
+        "author": tag.author,
+        "tagged_at": instant(tag.at_ms),
+    }
+
+
+def commit_document(commit: Any) -> dict[str, Any]:
+    return {
+        "commit_id": commit.commit_id,
+        "tree_id": commit.tree_id,
+        "parents": list(commit.parents),
+        "message": commit.message,
+        "author": commit.author,
+        "committed_at": instant(commit.at_ms),
+        "meta": commit.meta,
+    }
+
+
+def commit_lines(commit: Any) -> list[str]:
+    first = one_line(commit.message.splitlines()[0]) if commit.message else "(the beginning)"
+    if not commit.parents:
+        return [f"{commit.commit_id[:SHORT]}  (the beginning: nothing)"]
+    merged = f"  (merge of {commit.parents[1][:SHORT]})" if len(commit.parents) > 1 else ""
+    return [f"{commit.commit_id[:SHORT]}  {moment(commit.at_ms)}  {one_line(commit.author)}  {first}{merged}"]
+
+
+def change_document(change: Any) -> dict[str, Any]:
+    return {"path": change.path, "kind": change.kind, "before": change.before, "after": change.after}
+
+
+def merged_document(done: Any) -> dict[str, Any]:
+    return {
+        "outcome": done.outcome,
+        "branch": done.target,
+        "commit": commit_document(done.commit) if done.commit else None,
+        "changed": done.changed,
+        "conflicts": [conflict_document(one) for one in done.conflicts],
+        "conflicts_total": done.conflicts_total,
+    }
+
+
+def conflict_document(conflict: Any) -> dict[str, Any]:
+    return {
+        "path": conflict.path,
+        "kind": conflict.kind,
+        "base": conflict.base,
+        "target": conflict.target,
+        "source": conflict.source,
+        "other": conflict.other,
+    }
+
+
+def conflict_lines(done: Any) -> list[str]:
+    lines = [
+        f"  {one_line(one.path)}: {MEANING[one.kind]}" + (f" ({one_line(one.other)})" if one.other else "")
+        for one in done.conflicts[:LINES_MAX]
+    ]
+    left = done.conflicts_total - len(lines)
+    return [*lines, f"  … and {counted(left, 'path')} more"] if left > 0 else lines

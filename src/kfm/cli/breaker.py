@@ -8,9 +8,9 @@ import click
 
 from kfm.cli.options import session_options
 from kfm.cli.output import table, utc
-from kfm.cli.session import Session
-from kfm.core.errors import RationaleRequired, UsageError
-from kfm.documents.breakers import breaker_document, breaker_text
+from kfm.cli.session import CommandSession
+from kfm.model.errors import RationaleRequired, UsageError
+from kfm.reports.breakers import breaker_document, breaker_text
 
 
 @click.group(name="breaker")
@@ -20,7 +20,7 @@ def command() -> None:
 
 @command.command(name="list")
 @session_options
-def list_breakers(session: Session) -> None:
+def list_breakers(session: CommandSession) -> None:
     """List every provider that had trouble, and whether it is called now.
 
     After three failures in a row nobody calls a provider for 300 seconds; then a single call of the whole
@@ -51,7 +51,7 @@ def list_breakers(session: Session) -> None:
 @click.option("--rationale", metavar="TEXT", help="Why. Required.")
 @click.option("--ticket", metavar="ID", help="The ticket that this belongs to.")
 @session_options
-def reset(session: Session, provider: str, rationale: str | None, **wish: Any) -> None:
+def reset(session: CommandSession, provider: str, rationale: str | None, **wish: Any) -> None:
     """Call PROVIDER again at once, because you know that it is well.
 
     Only needed where the next try is too far away: a circuit closes by itself. The reset is kept in the
@@ -62,7 +62,7 @@ def reset(session: Session, provider: str, rationale: str | None, **wish: Any) -
     with session.app() as app:
         known = [breaker.provider for breaker in app.ledger.breakers()]
         if provider not in known:
-            from kfm.configuration.shape import nearest
+            from kfm.config.shape import nearest
 
             raise UsageError(
                 f"No provider `{provider}` had trouble{nearest(provider, known)}",

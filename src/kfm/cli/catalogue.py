@@ -1,23 +1,132 @@
-"""`kfm catalogue`: search, show, serve and export what was taken in."""
+"""`kfm catalogue`: search, show, serve, export and reconcile the STAC catalogue."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
-from kfm.cli.catalogue_reconcile import reconcile
 from kfm.cli.options import session_options
 from kfm.cli.output import one_line, table
-from kfm.cli.session import Session
-from kfm.core.errors import UsageError
-from kfm.core.wording import counted, readable_size
+from kfm.cli.progress import watched
+from kfm.cli.session import CommandSession
+from kfm.model.errors import ExtraMissing, UsageError
+from kfm.model.wording import counted, readable_size
+from kfm.nodd.grammar import Dataset
+from kfm.ports import CatalogueReader
+from kfm.web.server import address_of, is_private, listener, shown_host
 
 if TYPE_CHECKING:
-    from kfm.core.catalogue import CollectionFigures, Item, Search
-    from kfm.ingest.grammar import Dataset
-    from kfm.ingest_ports import CatalogueReader
+    from kfm.model.catalogue import CatalogueItem, CollectionFigures, Search
+
+
+CONNECTIONS_MAX = 64
+IDLE_SECONDS_MAX = 15
+CLOSING_SECONDS_MAX = 5
+
+
+def run_server(
+    session: CommandSession,
+    host: str,
+    port: int,
+    datasets: Mapping[str, Dataset],
+    reader_of: Callable[[Any], CatalogueReader],
+) -> None:
+    """Until somebody stops it: Ctrl-C or SIGTERM."""
+    host = _loopback(host)
+    try:
+        import uvicorn
+
+        from kfm.web.server import LOOPBACK
+        from kfm.web.stac import stac_app
+    except ImportError:
+        raise ExtraMissing(
+            "The catalogue is served with the extra `serve`.", remedy="pip install 'kfm[serve]'"
+        ) from None
+    from kfm.app import open_app
+
+    loaded = session.load()
+
+    @contextmanager
+    def opened() -> Iterator[CatalogueReader]:
+        # Opened anew each time: a ledger may be made, moved or restarted while we serve.
+        with open_app(loaded, read_only=True, what="kfm catalogue serve") as app:
+            yield reader_of(app)
+
+    with opened() as reader:  # a store that can't be read is told now, not to the first client
+        reader.collections()
+    shown = shown_host(host)
+    config = uvicorn.Config(
+        stac_app(opened, datasets, hosts=(*LOOPBACK, shown)),
+        log_level="critical",
+        lifespan="off",
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=CONNECTIONS_MAX,
+        timeout_keep_alive=IDLE_SECONDS_MAX,
+        timeout_graceful_shutdown=CLOSING_SECONDS_MAX,
+    )
+    with listener(host, port) as listening:
+        session.note(f"serving http://{shown}:{listening.getsockname()[1]}/; stop with Ctrl-C")
+        sys.stderr.flush()
+        with suppress(KeyboardInterrupt):
+            uvicorn.Server(config).run([listening])
+    session.note("stopped")
+
+
+def _loopback(text: str) -> str:
+    host = address_of(text)
+    if not is_private(host):
+        raise UsageError(
+            f"Other machines could read the catalogue on {host}, and nobody would ask who they are.",
+            remedy="Listen on 127.0.0.1. For others, `kfm catalogue export` writes files for any web server.",
+        )
+    return host
+
+
+@click.command(name="reconcile")
+@click.argument("replicas", nargs=-1, metavar="[REPLICA]...")
+@click.option("--repair", is_flag=True, help="Deliver again what differs, and remove what we no longer have.")
+@session_options
+def reconcile(session: CommandSession, replicas: tuple[str, ...], repair: bool) -> int:
+    """Compare external STAC APIs with our catalogue, item by item.
+
+    Deliveries keep them equal; this finds what somebody else changed there, and what a late answer left
+    behind. Items that others put into the same collections are left alone.
+
+    Exit codes: 0 equal, or repaired · 1 something differs · 4 a replica is unavailable.
+    """
+    from kfm.nodd.replicas import compare_all
+
+    progress = watched(session)
+    with session.app(role=None if repair else "read") as app:
+        app.announce = session.note
+        progress.phase("comparing")
+        results = compare_all(app, replicas, repair=repair, progress=progress.advance)
+        progress.done()
+    rows = [
+        {
+            **msgspec.to_builtins(compared),
+            "delivered": delivered.sent if delivered else 0,
+            "refused": delivered.refused if delivered else 0,
+            "waiting": delivered.waiting if delivered else 0,
+        }
+        for compared, delivered in results
+    ]
+    differs = sum(compared.differs for compared, _ in results)
+    left = sum(row["refused"] + row["waiting"] for row in rows)
+    code = int(bool(left if repair else differs))
+    names = ("replica", "items", "equal", "missing", "stale", "extra", "delivered", "refused")
+    lines = table([name.upper() for name in names], [tuple(str(row[name]) for name in names) for row in rows])
+    session.emit({"replicas": rows, "exit_code": code}, lines, rows=rows)
+    if differs and not repair:
+        session.note("`kfm catalogue reconcile --repair` delivers again what differs")
+    return code
+
 
 FOUND_MAX = 100_000
 _PAGE = 500
@@ -57,7 +166,7 @@ command.add_command(reconcile)
 )
 @session_options
 def search(
-    session: Session,
+    session: CommandSession,
     collections: tuple[str, ...],
     ids: tuple[str, ...],
     bbox: str | None,
@@ -72,7 +181,7 @@ def search(
     kfm catalogue search --collection nexrad-l2 --bbox=-102.1,37,-94.6,40 --limit 10
     kfm catalogue search --datetime 2026-06-15T00:00:00Z/.. --json
     """
-    from kfm.ingest.stac import render_item
+    from kfm.nodd.catalogue.stac_items import render_item
 
     wanted = _search(collections, ids, bbox, moment, limit)
     with session.app(read_only=True) as app:
@@ -89,12 +198,12 @@ def search(
 @click.argument("collection", metavar="[COLLECTION]", required=False)
 @click.argument("item", metavar="[ITEM]", required=False)
 @session_options
-def show(session: Session, collection: str | None, item: str | None) -> None:
+def show(session: CommandSession, collection: str | None, item: str | None) -> None:
     """Show all collections, one COLLECTION, or one ITEM of it with its files.
 
     With --json the result is the STAC document: {"collections": […]}, a Collection, or an Item.
     """
-    from kfm.ingest.stac import render_collection, render_item
+    from kfm.nodd.catalogue.stac_items import render_collection, render_item
 
     with session.app(read_only=True) as app:
         reader = reader_of(app)
@@ -136,13 +245,13 @@ def show(session: Session, collection: str | None, item: str | None) -> None:
 )
 @click.option("--collection", "collections", multiple=True, metavar="ID", help="Only this collection.")
 @session_options
-def export(session: Session, folder: str, form: str, collections: tuple[str, ...]) -> None:
+def export(session: CommandSession, folder: str, form: str, collections: tuple[str, ...]) -> None:
     """Write the catalogue into FOLDER, which must not be there yet: it appears whole, or not at all.
 
     A static catalogue needs no server: put it where files are served, and STAC clients can walk it.
     geoparquet (it needs the extra `parquet`) is stac-geoparquet: DuckDB, GDAL and GeoPandas read it.
     """
-    from kfm.ingest.exports.tree import FORMS, export_catalogue
+    from kfm.nodd.catalogue.static_tree import FORMS, export_catalogue
 
     with session.app(read_only=True) as app:
         made = export_catalogue(
@@ -171,7 +280,7 @@ def export(session: Session, folder: str, form: str, collections: tuple[str, ...
     help="0 chooses a free one.",
 )
 @session_options
-def serve(session: Session, host: str, port: int) -> None:
+def serve(session: CommandSession, host: str, port: int) -> None:
     """Serve the catalogue as a read-only STAC API until stopped; pystac-client and QGIS can search it.
 
     It is for this machine: only loopback addresses are listened on, and only names of this machine are
@@ -181,16 +290,15 @@ def serve(session: Session, host: str, port: int) -> None:
     kfm catalogue serve --port 8080
     python -c "from pystac_client import Client; print(*Client.open('http://127.0.0.1:8080').search().items())"
     """
-    from kfm.cli.catalogue_serving import serve as serve_catalogue
 
-    serve_catalogue(session, host, port, _datasets(), reader_of)
+    run_server(session, host, port, _datasets(), reader_of)
 
 
 # --- inside --------------------------------------------------------------------------
 
 
 def _datasets() -> dict[str, Dataset]:
-    from kfm.ingest.registry import load_registry
+    from kfm.nodd.dataset_registry import load_registry
 
     return {dataset.collection: dataset for dataset in load_registry().datasets}
 
@@ -198,8 +306,8 @@ def _datasets() -> dict[str, Dataset]:
 def _search(
     collections: tuple[str, ...], ids: tuple[str, ...], bbox: str | None, moment: str | None, limit: int
 ) -> Search:
-    from kfm.core.catalogue import Search
-    from kfm.ingest.searching import parse_bbox, parse_datetime, parse_names
+    from kfm.model.catalogue import Search
+    from kfm.nodd.catalogue.search import parse_bbox, parse_datetime, parse_names
 
     from_ms, until_ms = (None, None) if moment is None else parse_datetime(moment)
     return Search(
@@ -212,7 +320,7 @@ def _search(
     )
 
 
-def _found(reader: CatalogueReader, search: Search, limit: int) -> Iterator[Item]:
+def _found(reader: CatalogueReader, search: Search, limit: int) -> Iterator[CatalogueItem]:
     import msgspec
 
     count = 0
@@ -229,7 +337,7 @@ def _one(every: list[CollectionFigures], name: str) -> CollectionFigures:
     for one in every:
         if one.collection_id == name:
             return one
-    from kfm.configuration.shape import nearest
+    from kfm.config.shape import nearest
 
     known = [each.collection_id for each in every]
     raise UsageError(
@@ -238,8 +346,8 @@ def _one(every: list[CollectionFigures], name: str) -> CollectionFigures:
     )
 
 
-def _table(found: list[Item]) -> list[str]:
-    from kfm.core.times import rfc3339
+def _table(found: list[CatalogueItem]) -> list[str]:
+    from kfm.model.times import rfc3339
 
     if not found:
         return ["nothing was found"]
@@ -248,7 +356,7 @@ def _table(found: list[Item]) -> list[str]:
 
 
 def _figures(one: CollectionFigures) -> tuple[str, str, str, str]:
-    from kfm.core.times import rfc3339
+    from kfm.model.times import rfc3339
 
     start, end = ("-" if at_ms is None else rfc3339(at_ms) for at_ms in (one.start_ms, one.end_ms))
     return one.collection_id, f"{one.items}", start, end
@@ -266,7 +374,7 @@ def _collection_lines(one: CollectionFigures, document: dict[str, Any]) -> list[
     ]
 
 
-def _item_lines(item: Item, document: dict[str, Any]) -> list[str]:
+def _item_lines(item: CatalogueItem, document: dict[str, Any]) -> list[str]:
     lines = [f"{item.collection_id} {item.item_id}"]
     lines += (
         f"  {name}: {one_line(str(value))}"

@@ -22,8 +22,8 @@ def command(shell: str) -> None:
     """
     from click.shell_completion import get_completion_class
 
-    from kfm.cli.entry import kfm
-    from kfm.config import COMPLETE_VARIABLE
+    from kfm.cli.main import kfm
+    from kfm.config.loader import COMPLETE_VARIABLE
 
     kind = get_completion_class(shell)
     assert kind is not None, shell

@@ -9,8 +9,8 @@ import click
 
 from kfm.cli.options import session_options
 from kfm.cli.output import short_id
-from kfm.cli.session import Session
-from kfm.core.wording import counted
+from kfm.cli.session import CommandSession
+from kfm.model.wording import counted
 
 LINES_MAX = 1000  # findings that are told to people one by one
 RULES = {
@@ -23,7 +23,7 @@ RULES = {
 @click.command()
 @click.option("--since", metavar="TIME", help="Only runs that began since then, as 2026-01-31T00:00:00Z.")
 @session_options
-def command(session: Session, since: str | None) -> int:
+def command(session: CommandSession, since: str | None) -> int:
     """Check every retry in the ledger against the rules; fail if one was broken.
 
     The rules: each retry sequence has its telemetry; no error that can't get better is retried; attempts
@@ -32,7 +32,7 @@ def command(session: Session, since: str | None) -> int:
 
     Exit codes: 0 all is well · 1 findings.
     """
-    from kfm.core.times import parse_rfc3339
+    from kfm.model.times import parse_rfc3339
     from kfm.telemetry.compliance import check
 
     since_ms = parse_rfc3339(since) if since is not None else 0

@@ -8,8 +8,8 @@ import click
 
 from kfm.cli.options import session_options
 from kfm.cli.output import one_line, table
-from kfm.cli.session import Session
-from kfm.core.wording import counted
+from kfm.cli.session import CommandSession
+from kfm.model.wording import counted
 
 
 @click.group(name="config")
@@ -20,9 +20,9 @@ def command() -> None:
 @command.command()
 @click.option("--origin", is_flag=True, help="Also tell where each value came from.")
 @session_options
-def show(session: Session, origin: bool) -> None:
+def show(session: CommandSession, origin: bool) -> None:
     """Print every setting. Secrets are shown as the references that they are, never as values."""
-    from kfm.configuration.origins import leaves, public_document
+    from kfm.config.origins import leaves, public_document
 
     loaded = session.load()
     fields = leaves(loaded.settings)
@@ -38,10 +38,10 @@ def show(session: Session, origin: bool) -> None:
 
 @command.command()
 @session_options
-def check(session: Session) -> None:
+def check(session: CommandSession) -> None:
     """Say whether the configuration is right; every problem names its file and line."""
-    from kfm.configuration.schedules import load_schedules
-    from kfm.wiring.known_datasets import require_known_datasets
+    from kfm.config.schedules import load_schedules
+    from kfm.nodd.dataset_registry import require_known_datasets
 
     loaded = session.load()
     settings = loaded.settings

@@ -10,11 +10,17 @@ import click
 from kfm.cli.options import session_options
 from kfm.cli.output import one_line
 from kfm.cli.progress import watched
-from kfm.cli.results import Lineup, plan_lines, remark, report_document
-from kfm.cli.run import attempt_all
-from kfm.cli.selection import make_requests, selection_options
-from kfm.cli.session import Session
-from kfm.core.errors import UsageError
+from kfm.cli.run import (
+    Lineup,
+    attempt_all,
+    make_requests,
+    plan_lines,
+    remark,
+    report_document,
+    selection_options,
+)
+from kfm.cli.session import CommandSession
+from kfm.model.errors import UsageError
 
 _SIGN_COLOURS = {"+": "green", "~": "yellow", "-": "red", "!": "red"}
 
@@ -23,7 +29,7 @@ _SIGN_COLOURS = {"+": "green", "~": "yellow", "-": "red", "!": "red"}
 @selection_options
 @click.option("--plan", "plan_path", metavar="FILE", help="Write the frozen plan here, for `kfm run --plan`.")
 @session_options
-def command(session: Session, plan_path: str | None, **wish: Any) -> int:
+def command(session: CommandSession, plan_path: str | None, **wish: Any) -> int:
     """Show what a run would publish, without doing it.
 
     Gates are asked, upstream is read, bytes go to unlinked temporary files: nothing is admitted, locked
@@ -50,7 +56,7 @@ def command(session: Session, plan_path: str | None, **wish: Any) -> int:
     return code
 
 
-def show(session: Session, lineup: Lineup, report: Any) -> None:
+def show(session: CommandSession, lineup: Lineup, report: Any) -> None:
     """One source's plan, or why there is none."""
     if session.output == "jsonl":
         session.emit(None, (), rows=[report_document(report)])
@@ -64,7 +70,7 @@ def show(session: Session, lineup: Lineup, report: Any) -> None:
 
 def write_plan(path: str, plan: Any) -> None:
     """All of the plan or none of it: a cut plan would be refused, but why leave one."""
-    from kfm.publish.plan import write
+    from kfm.runs.plan import write
 
     draft = f"{path}.{os.getpid()}.part"
     try:
@@ -79,7 +85,7 @@ def write_plan(path: str, plan: Any) -> None:
 
 def coloured_plan(plan: Any) -> list[str]:
     """The readable plan, each change in the colour of its sign, and its digest."""
-    from kfm.publish.plan import render_text
+    from kfm.runs.plan import render_text
 
     lines = []
     for line in render_text(plan).splitlines():

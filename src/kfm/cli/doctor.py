@@ -1,15 +1,20 @@
-"""`kfm doctor`: is everything that a run needs there, and right?"""
+"""`kfm doctor`: checks of machine, store, sources, targets, queues and service. Nothing is changed."""
 
 from __future__ import annotations
 
-from typing import Any
+import os
+import socket
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from typing import Any, NamedTuple
 
 import click
 
 from kfm.cli.options import session_options
 from kfm.cli.output import one_line
-from kfm.cli.session import Session
-from kfm.core.wording import counted
+from kfm.cli.session import CommandSession
+from kfm.model.errors import BackendUnavailable, KfmError
+from kfm.model.wording import counted, readable_size
 
 _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 
@@ -17,13 +22,12 @@ _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 @click.command()
 @click.option("--offline", is_flag=True, help="Do not try the sources' addresses.")
 @session_options
-def command(session: Session, offline: bool) -> int:
+def command(session: CommandSession, offline: bool) -> int:
     """Check this machine, the store, sources and targets.
 
     Each line says ok, warn or fail, and how to put it right. Nothing is changed; addresses are only asked
     with HEAD. Exit code 4 if a backend fails, 1 if something else does, else 0.
     """
-    from kfm.cli.health import examine
 
     findings = examine(session.load(), offline=offline)
     rows = [finding._asdict() for finding in findings]
@@ -45,3 +49,526 @@ def _lines(finding: Any) -> list[str]:
     state = click.style(finding.state.ljust(4), fg=_COLOURS[finding.state])
     lines = [f"{state}  {finding.name}: {one_line(finding.message)}"]
     return [*lines, f"      fix: {one_line(finding.fix)}"] if finding.fix else lines
+
+
+FREE_WARN_BYTES = 1024**3
+FREE_FAIL_BYTES = 64 * 1024**2
+ADDRESS_TIMEOUT_S = 5.0
+CLOCK_STEP_MS = 20
+CLOCK_SLACK_MS = 2_000
+YEAR_MS = 31_556_952_000
+YEARS_PLAUSIBLE = (2024 - 1970, 2100 - 1970)
+
+# Extra → (module that it brings, what it is for).
+EXTRAS = {
+    "progress": ("rich", "progress bars"),
+    "objects": ("obstore", "buckets"),
+    "postgres": ("psycopg", "PostgreSQL"),
+    "parquet": ("arro3", "Parquet contracts, the catalogue as GeoParquet"),
+    "delta": ("deltalake", "run-state in a Delta table"),
+    "lakefs": ("lakefs_sdk", "branches on a lakeFS server"),
+    "lineage": ("openlineage", "lineage over HTTP"),
+    "otel": ("opentelemetry", "spans and metrics by OTLP"),
+    "aws": ("boto3", "queues of SQS"),
+    "serve": ("uvicorn", "the service, the catalogue as a STAC API"),
+}
+
+
+class DoctorFinding(NamedTuple):
+    name: str
+    state: str  # ok | warn | fail
+    message: str
+    fix: str | None = None
+    backend: bool = False
+
+
+def examine(loaded: Any, *, offline: bool) -> list[DoctorFinding]:
+    """Every check, in the order in which a run would meet them."""
+    groups: tuple[Callable[[Any], Iterator[DoctorFinding]], ...] = (
+        _clock,
+        _environment,
+        _secrets,
+        _state,
+        _store,
+        _contracts,
+        _policies,
+        _targets,
+        _extras,
+        _incidents,
+        _service,
+    )
+    found = [DoctorFinding("config", "ok", f"{loaded.path} is right")]
+    for group in groups:
+        found += _guarded(group, loaded)
+    if not offline:
+        found += _guarded(_branches, loaded)
+        found += _guarded(_ingest, loaded)
+        found += _guarded(_sources, loaded)
+    return found
+
+
+def _guarded(group: Callable[[Any], Iterator[DoctorFinding]], loaded: Any) -> Iterator[DoctorFinding]:
+    """A check that fails in an unforeseen way is a finding, not the end of the examination."""
+    name = group.__name__.lstrip("_")
+    try:
+        yield from group(loaded)
+    except KfmError as error:
+        yield DoctorFinding(name, "fail", error.message, error.way_out, backend=error.exit_code == 4)
+    except Exception as error:  # noqa: BLE001 - the doctor must reach the last patient
+        yield DoctorFinding(name, "fail", f"{type(error).__name__}: {error}", "Report this.")
+
+
+def _clock(_loaded: Any) -> Iterator[DoctorFinding]:
+    from kfm.db.connection import system_clock
+
+    clock = system_clock()
+    wall, steady = clock.now_ms(), clock.monotonic_ms()
+    clock.sleep_ms(CLOCK_STEP_MS)
+    drift = abs((clock.now_ms() - wall) - (clock.monotonic_ms() - steady))
+    years = wall / YEAR_MS
+    if not YEARS_PLAUSIBLE[0] <= years <= YEARS_PLAUSIBLE[1]:
+        yield DoctorFinding(
+            "clock", "fail", f"the year {1970 + int(years)} is not plausible", "Set this machine's clock."
+        )
+    elif drift > CLOCK_SLACK_MS:
+        yield DoctorFinding(
+            "clock", "warn", f"the clock jumped by {drift} ms while it was watched", "Check time sync."
+        )
+    else:
+        yield DoctorFinding("clock", "ok", "wall and monotonic time agree")
+
+
+def _environment(_loaded: Any) -> Iterator[DoctorFinding]:
+    from kfm.config.loader import VARIABLES, unknown_variables
+    from kfm.config.shape import nearest
+
+    for name in unknown_variables():
+        hint = nearest(name, sorted(VARIABLES))
+        yield DoctorFinding(
+            "environment", "warn", f"{name} means nothing to kfm{hint}", f"Unset {name}, or spell it right."
+        )
+
+
+def _secrets(loaded: Any) -> Iterator[DoctorFinding]:
+    from kfm.config.origins import leaves
+    from kfm.config.secrets import is_reference
+
+    for field, value in leaves(loaded.settings):
+        if isinstance(value, str) and is_reference(value) and not value.startswith("file://"):
+            try:
+                loaded.secret(value)
+            except KfmError as error:
+                yield DoctorFinding("secrets", "fail", f"{field}: {error.detail}", error.way_out)
+                continue
+            place = value.partition(":")[2]
+            loose = value.startswith("file:") and os.stat(loaded.resolve(place)).st_mode & 0o077
+            if loose:
+                yield DoctorFinding(
+                    "secrets", "warn", f"{field}: others can read {place}", f"chmod 600 {place}"
+                )
+            else:
+                yield DoctorFinding("secrets", "ok", f"{field}: {value} is there")
+
+
+# --- the state folder and the store --------------------------------------------------
+
+
+def _state(loaded: Any) -> Iterator[DoctorFinding]:
+    state = loaded.resolve(loaded.settings.state)
+    place = _nearest_folder(state)
+    if os.path.isdir(state):
+        mode = os.stat(state).st_mode & 0o777
+        if mode & 0o022:
+            yield DoctorFinding(
+                "state", "fail", f"{state} can be written by others ({mode:o})", f"chmod 700 {state}"
+            )
+        elif mode & 0o055:
+            yield DoctorFinding(
+                "state", "warn", f"{state} can be read by others ({mode:o})", f"chmod 700 {state}"
+            )
+    if not os.access(place, os.W_OK | os.X_OK):
+        yield DoctorFinding(
+            "state", "fail", f"{place} is not writable", "Run as its owner, or set `state`.", backend=True
+        )
+        return
+    from kfm.db.connection import require_local_disk
+
+    try:
+        kind = require_local_disk(place)
+    except KfmError as error:
+        yield DoctorFinding("state", "fail", error.detail, error.way_out, backend=True)
+        return
+    disk = os.statvfs(place)
+    free = disk.f_bavail * disk.f_frsize
+    described = f"{readable_size(free)} free on {kind or 'the disk'} for {state}"
+    level = "fail" if free < FREE_FAIL_BYTES else "warn" if free < FREE_WARN_BYTES else "ok"
+    fix_space = None if level == "ok" else "Free some space; `kfm gc` removes what no kept version needs."
+    yield DoctorFinding("state", level, described, fix_space, backend=level == "fail")
+
+
+def _nearest_folder(path: str) -> str:
+    path = os.path.abspath(path)
+    while not os.path.isdir(path):
+        path = os.path.dirname(path)
+    return path
+
+
+def _store(loaded: Any) -> Iterator[DoctorFinding]:
+    import apsw
+
+    from kfm import wiring
+
+    with wiring.open_app(loaded, read_only=True) as app:
+        heads = len(app.ledger.heads())
+    if (loaded.settings.store or "sqlite:").startswith("sqlite:"):
+        version = apsw.sqlite_lib_version()
+        yield DoctorFinding(
+            "store",
+            "ok",
+            f"SQLite {version}, WAL with synchronous=FULL on every connection; {counted(heads, 'dataset')}",
+        )
+    else:
+        yield DoctorFinding(
+            "store", "ok", f"the database answers and its schema is known; {counted(heads, 'dataset')}"
+        )
+
+
+# --- files, targets, extras ----------------------------------------------------------
+
+
+def _contracts(loaded: Any) -> Iterator[DoctorFinding]:
+    from kfm.publish.contract.reader import load_contract
+
+    for path in dict.fromkeys(source.contract for source in loaded.settings.sources if source.contract):
+        try:
+            with open(loaded.resolve(path), "rb") as file:
+                contract = load_contract(file.read(), path)
+        except KfmError as error:
+            yield DoctorFinding("contract", "fail", error.message, error.way_out)
+        else:
+            yield DoctorFinding("contract", "ok", f"{path} is version {contract.version}")
+
+
+def _policies(loaded: Any) -> Iterator[DoctorFinding]:
+    from kfm import wiring
+
+    with wiring.open_app(loaded, read_only=True) as app:
+        bundle = app.policies.bundle_id
+    yield DoctorFinding(
+        "policies",
+        "ok",
+        f"all parse, with {counted(len(loaded.settings.policies), 'own file')}: bundle {bundle[:12]}",
+    )
+
+
+def _targets(loaded: Any) -> Iterator[DoctorFinding]:
+    if not loaded.settings.publish and (loaded.settings.sources or not loaded.settings.ingest.queues):
+        yield DoctorFinding(
+            "targets", "warn", "there is no target, so nobody sees what is promoted", "Add one to `publish`."
+        )
+    for target in loaded.settings.publish:
+        name = target.name or target.kind
+        if target.kind == "local":
+            path = loaded.resolve(target.path or ".")
+            place = _nearest_folder(path)
+            if os.access(place, os.W_OK | os.X_OK):
+                yield DoctorFinding("targets", "ok", f"{name}: {path} can be written")
+            else:
+                yield DoctorFinding(
+                    "targets", "fail", f"{name}: {place} is not writable", "Change its owner or mode.", True
+                )
+        elif target.kind == "s3" and find_spec("obstore") is None:
+            yield DoctorFinding(
+                "targets", "fail", f"{name} needs the extra `objects`", "pip install 'kfm[objects]'"
+            )
+        else:
+            yield DoctorFinding("targets", "ok", f"{name}: nothing to check before it is used")
+
+
+def _extras(loaded: Any) -> Iterator[DoctorFinding]:
+    settings = loaded.settings
+    needed = {
+        "objects": settings.ingest.reads_buckets
+        or any(s.kind == "bucket" and not (s.bucket or "").startswith("file:") for s in settings.sources),
+        "postgres": (settings.store or "").startswith(("postgres", "env:", "file:")),
+        "delta": settings.run_state.store == "delta",
+        "lakefs": settings.lakefs is not None,
+        "lineage": settings.lineage.export == "http",
+        "otel": settings.telemetry.otlp is not None,
+        "aws": any(queue.kind == "sqs" for queue in settings.ingest.queues),
+        "serve": any(source.webhook is not None for source in settings.sources),
+    }
+    for extra, (module, purpose) in EXTRAS.items():
+        if find_spec(module) is not None:
+            yield DoctorFinding("extras", "ok", f"{extra} is installed ({purpose})")
+        elif needed.get(extra):
+            yield DoctorFinding(
+                "extras", "fail", f"{extra} is needed for {purpose}", f"pip install 'kfm[{extra}]'"
+            )
+
+
+def _incidents(loaded: Any) -> Iterator[DoctorFinding]:
+    if loaded.settings.incidents:
+        yield from examine_hooks(loaded)
+
+
+def _service(loaded: Any) -> Iterator[DoctorFinding]:
+
+    yield from examine_service(loaded)
+
+
+def _ingest(loaded: Any) -> Iterator[DoctorFinding]:
+    ingest = loaded.settings.ingest
+    if ingest.queues or ingest.mirrors or ingest.replicas:
+        yield from examine_ingest(loaded)
+
+
+def _branches(loaded: Any) -> Iterator[DoctorFinding]:
+    if loaded.settings.lakefs is not None:
+        from kfm.branches_remote.lakefs_client import default_branch
+
+        found = default_branch(loaded, round(ADDRESS_TIMEOUT_S * 1000))
+        name = loaded.settings.lakefs.repository
+        yield DoctorFinding("branches", "ok", f"lakeFS answers: repository {name}, default branch {found}")
+
+
+# --- sources -------------------------------------------------------------------------
+
+
+def _sources(loaded: Any) -> Iterator[DoctorFinding]:
+    from kfm import wiring
+
+    with wiring.open_app(loaded, read_only=True) as app:
+        for source in loaded.settings.sources:
+            try:
+                yield from _source(app, source)
+            except KfmError as error:
+                yield DoctorFinding("sources", "fail", f"{source.id}: {error.message}", error.way_out)
+
+
+def _source(app: Any, source: Any) -> Iterator[DoctorFinding]:
+    if source.kind == "files":
+        folder = app.loaded.resolve(source.folder or ".")
+        if os.access(folder, os.R_OK | os.X_OK) and os.path.isdir(folder):
+            yield DoctorFinding("sources", "ok", f"{source.id}: {folder} can be read")
+        else:
+            yield DoctorFinding(
+                "sources", "fail", f"{source.id}: there is no folder {folder}", "Create or mount it.", True
+            )
+    elif source.kind == "http":
+        from kfm.runs.kernel import RunRequest
+
+        decision = app.admission(RunRequest(source_id=source.id, actor=app.actor))
+        if decision.allowed:
+            yield _address(source, *app.address(source))
+        else:
+            why = f"{source.id}: not asked, because a run would be refused"
+            yield DoctorFinding("sources", "warn", f"{why}: {decision.first_blocker.reason}")
+
+
+def _address(source: Any, url: str, shown: str, headers: dict[str, str]) -> DoctorFinding:
+    """Ask an address with HEAD. Any answer but a server's failure or a refusal shows that it is there."""
+    import httpx
+
+    from kfm.model.redaction import redact
+
+    try:
+        answer = httpx.head(url, headers=headers, timeout=ADDRESS_TIMEOUT_S, follow_redirects=True)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        why = redact(str(error)) or type(error).__name__
+        return DoctorFinding(
+            "sources", "fail", f"{source.id}: {shown}: {why}", "Check the address and the network.", True
+        )
+    if answer.status_code in (401, 403):
+        fix = "Check the credentials that `headers` refers to."
+        return DoctorFinding(
+            "sources", "fail", f"{source.id}: {shown} refuses us ({answer.status_code})", fix, True
+        )
+    if answer.status_code >= 500:
+        return DoctorFinding(
+            "sources", "fail", f"{source.id}: {shown} answers {answer.status_code}", "Try later.", True
+        )
+    if answer.status_code == 404:
+        fix = "Check the address; some only exist once the window's data is there."
+        return DoctorFinding("sources", "warn", f"{source.id}: {shown} is not there", fix)
+    return DoctorFinding("sources", "ok", f"{source.id}: {shown} answers")
+
+
+def examine_hooks(loaded: Any) -> Iterator[DoctorFinding]:
+    from kfm import wiring
+    from kfm.service.incidents import hook_name, probe
+
+    with wiring.open_app(loaded, read_only=True) as app:
+        for hook in loaded.settings.incidents:
+            name = hook_name(hook)
+            try:
+                probe(app, hook)
+            except (KfmError, OSError) as error:
+                said = error.detail if isinstance(error, KfmError) else str(error)
+                fix = "Correct the hook in `incidents`."
+                yield DoctorFinding("incidents", "fail", f"{name}: {said}", fix, backend=True)
+                continue
+            waiting = app.ledger.hook_backlog(name).waiting
+            if waiting:
+                told = f"{name} has still to be told of {counted(waiting, 'change')}"
+                yield DoctorFinding("incidents", "warn", told, "kfm incident deliver")
+            else:
+                yield DoctorFinding("incidents", "ok", f"{name} can be used")
+
+
+def examine_ingest(loaded: Any) -> Iterator[DoctorFinding]:
+    from kfm import wiring
+    from kfm.nodd.dataset_registry import require_known_datasets
+
+    ingest = loaded.settings.ingest
+    try:
+        require_known_datasets(loaded)
+    except KfmError as error:
+        yield DoctorFinding("ingest", "fail", error.message, error.way_out)
+    with wiring.open_app(loaded, read_only=True) as app:
+        for queue in ingest.queues:
+            try:
+                yield _queue(app, queue)
+            except KfmError as error:
+                yield DoctorFinding(
+                    "queues", "fail", f"{queue.name}: {error.message}", error.way_out, backend=True
+                )
+    for bucket, path in ingest.mirrors.items():
+        yield _folder("mirrors", bucket, loaded.resolve(path), os.R_OK | os.X_OK, "read")
+    for replica in ingest.replicas:
+        try:
+            yield _replica(loaded, replica)
+        except KfmError as error:
+            yield DoctorFinding("replicas", "fail", f"{replica.name}: {error.message}", error.way_out)
+
+
+def _queue(app: Any, queue: Any) -> DoctorFinding:
+    if queue.kind == "folder":
+        # What was taken in is removed, so reading alone does not do.
+        return _folder(
+            "queues", queue.name, app.loaded.resolve(queue.path), os.R_OK | os.W_OK | os.X_OK, "emptied"
+        )
+    from kfm.nodd.ingest import NoddIngest
+
+    place = NoddIngest(app)
+    opened: Any = place.queue(queue)
+    try:
+        opened.probe()
+    except BackendUnavailable as error:
+        if error.facts.get("cause") != "access":
+            raise
+        said = f"{queue.name}: it answers, but not whether we may use it (no sqs:GetQueueAttributes)"
+        return DoctorFinding(
+            "queues", "warn", said, "Allow that action too, or see what `kfm worker --once` says."
+        )
+    finally:
+        opened.close()
+        place.close()
+    return DoctorFinding("queues", "ok", f"{queue.name}: the queue answers")
+
+
+def _folder(group: str, name: str, path: str, mode: int, deed: str) -> DoctorFinding:
+    if not os.path.isdir(path):
+        return DoctorFinding(group, "fail", f"{name}: there is no folder {path}", "Create or mount it.", True)
+    if not os.access(path, mode):
+        return DoctorFinding(
+            group, "fail", f"{name}: {path} can't be {deed}", "Change its owner or mode.", True
+        )
+    return DoctorFinding(group, "ok", f"{name}: {path} can be {deed}")
+
+
+def _replica(loaded: Any, replica: Any) -> DoctorFinding:
+    """Its landing page. A replica that is away for a while loses nothing: deliveries wait."""
+    import httpx
+
+    from kfm.model.redaction import redact_url
+
+    url = loaded.secret(replica.url)
+    headers = {"Authorization": f"Bearer {loaded.secret(replica.token)}"} if replica.token else {}
+    shown = f"{replica.name}: {redact_url(url)}"
+    try:
+        answer = httpx.get(url, headers=headers, timeout=ADDRESS_TIMEOUT_S, trust_env=False)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        why = loaded.hide(str(error)) or type(error).__name__
+        fix = "Check the address and the network; deliveries wait meanwhile."
+        return DoctorFinding("replicas", "fail", f"{shown}: {why}", fix, backend=True)
+    if answer.status_code in (401, 403):
+        return DoctorFinding(
+            "replicas", "fail", f"{shown} refuses us ({answer.status_code})", "Check `token`.", True
+        )
+    if answer.status_code != 200:
+        return DoctorFinding(
+            "replicas", "fail", f"{shown} answers {answer.status_code}", "Check the address.", True
+        )
+    return DoctorFinding("replicas", "ok", f"{shown} answers")
+
+
+ANSWER_SECONDS_MAX = 2.0
+
+
+def examine_service(loaded: Any) -> Iterator[DoctorFinding]:
+    from kfm.config.schedules import load_schedules
+    from kfm.web.server import address_of, is_private
+
+    serve = loaded.settings.serve
+    schedules = len(load_schedules(loaded))
+    hooked = sum(source.webhook is not None for source in loaded.settings.sources)
+    if not (schedules or hooked or serve != type(serve)()):
+        return  # nobody means to start one
+    yield DoctorFinding("service", "ok", f"{counted(schedules, 'schedule')}, {counted(hooked, 'webhook')}")
+    address = address_of(serve.host)
+    if not is_private(address) and not any(person.token_hashes for person in loaded.people()):
+        told = f"other machines could reach {address}, and nobody has a token to be known by"
+        fix = "Give people tokens under `people`, or let `serve.host` be 127.0.0.1."
+        yield DoctorFinding("service", "fail", told, fix)
+    yield from _webhooks(loaded)
+    if serve.port:
+        yield _port(address, serve.port)
+
+
+def _webhooks(loaded: Any) -> Iterator[DoctorFinding]:
+    """A secret that is missing stops the service; an older form of signature is only a pity."""
+    from kfm.config.webhooks import webhook_secrets
+    from kfm.model.errors import ConfigError
+
+    for source in loaded.settings.sources:
+        if source.webhook is None:
+            continue
+        try:
+            webhook_secrets(source, loaded.secret)
+        except ConfigError as error:
+            yield DoctorFinding("webhook", "fail", f"{source.id}: {error.detail}", error.way_out)
+            continue
+        if source.webhook.signature == "legacy-concat":
+            told = f"{source.id}: sha256(secret + body) passes as a signature; a message can be lengthened"
+            yield DoctorFinding("webhook", "warn", told, "Have its sender use HMAC, then remove `signature`.")
+
+
+def _port(host: str, port: int) -> DoctorFinding:
+    """Bound for a moment, never listened on."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            if _is_ours(host, port):
+                return DoctorFinding("service", "ok", f"one answers on port {port} of {host}")
+            why = (error.strerror or str(error)).lower()
+            told = f"port {port} of {host} can't be had ({why}), and no service of kfm answers there"
+            return DoctorFinding(
+                "service", "warn", told, "Set `serve.port`, unless it is one with a --prefix."
+            )
+    return DoctorFinding("service", "ok", f"port {port} of {host} is free")
+
+
+def _is_ours(host: str, port: int) -> bool:
+    import httpx
+
+    asked = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - asked, not listened on
+    shown = f"[{asked}]" if ":" in asked else asked
+    try:
+        answer = httpx.get(f"http://{shown}:{port}/livez", timeout=ANSWER_SECONDS_MAX, trust_env=False)
+        return answer.status_code == 200 and bool(answer.json() == {"status": "ok"})
+    except (httpx.HTTPError, ValueError):
+        return False

@@ -9,11 +9,11 @@ import click
 
 from kfm.cli.options import session_options
 from kfm.cli.output import one_line, short_id
-from kfm.cli.places import directory_option, opened
-from kfm.cli.session import Session
-from kfm.documents import explaining
-from kfm.documents.error_pages import error_page
-from kfm.documents.finding import is_wal_id
+from kfm.cli.pipeline_project import directory_option, opened
+from kfm.cli.session import CommandSession
+from kfm.reports.error_pages import error_page
+from kfm.reports.explain import subjects
+from kfm.reports.lookup import is_wal_id
 
 _DIGEST = re.compile(r"([0-9a-f]{12})[0-9a-f]{52}")
 REASON_TELLING_CHARS = 40
@@ -23,7 +23,7 @@ REASON_TELLING_CHARS = 40
 @click.argument("what", metavar="ID")
 @directory_option
 @session_options
-def command(session: Session, directory: str | None, what: str) -> None:
+def command(session: CommandSession, directory: str | None, what: str) -> None:
     """Explain an error code, or why something is as it is.
 
     ID is a code such as KFM204; a run, or the beginning of its id; one of its nodes (3fa9c2/fetch), also of
@@ -32,23 +32,23 @@ def command(session: Session, directory: str | None, what: str) -> None:
     person; a unit (wal_id); a dataset or a source. The first line is the reason, the others what led to it;
     each ends with the record that it was read from. Nothing is changed.
     """
-    if explaining.is_code(what):
+    if subjects.is_code(what):
         page = error_page(what.upper())
         session.emit(page, page_lines(page))
         return
     if is_wal_id(what):
         with session.app(read_only=True) as app:
-            account = explaining.account_of_unit(app.ledger, app.settings, what)
+            account = subjects.account_of_unit(app.ledger, app.settings, what)
         session.emit(account, [_line(sentence) for sentence in (account.reason, *account.chain)])
         return
     with opened(session, directory) as place:
         governed = place.loaded is not None
-        told = explaining.account_of_pipeline(place.store, place.tables, what, governed=governed)
+        told = subjects.account_of_pipeline(place.store, place.tables, what, governed=governed)
     if told is not None:
         session.emit(told, [_DIGEST.sub(r"\1", _line(each)) for each in (told.reason, *told.chain)])
         return
     with session.app(read_only=True) as app:
-        account = explaining.account_of_records(app.ledger, app.settings, what, app.clock.now_ms())
+        account = subjects.account_of_records(app.ledger, app.settings, what, app.clock.now_ms())
     session.emit(account, [_line(sentence) for sentence in (account.reason, *account.chain)])
 
 

@@ -9,10 +9,10 @@ import click
 
 from kfm.cli.options import session_options
 from kfm.cli.output import one_line
-from kfm.cli.session import Session
-from kfm.core.errors import BackendUnavailable, UsageError
-from kfm.core.wording import counted, readable_size
-from kfm.documents.finding import find_run_or_call
+from kfm.cli.session import CommandSession
+from kfm.model.errors import BackendUnavailable, UsageError
+from kfm.model.wording import counted, readable_size
+from kfm.reports.lookup import find_run_or_call
 
 
 @click.command()
@@ -27,7 +27,7 @@ from kfm.documents.finding import find_run_or_call
 @click.option("--expect", metavar="DIGEST", help="With --verify: the digest that the bundle must have.")
 @session_options
 def command(
-    session: Session,
+    session: CommandSession,
     run: str | None,
     to: str | None,
     internal: bool,
@@ -72,7 +72,7 @@ def command(
 
 
 def _write(app: Any, wanted: str, to: str | None, internal: bool) -> dict[str, Any]:
-    from kfm.engine.exporting import export_call, export_run
+    from kfm.evidence_bundle.bundle import export_call, export_run
 
     about = find_run_or_call(app.ledger, wanted)
     turned_away = about.run_id is None  # of a call that became a run, the run is meant
@@ -103,8 +103,8 @@ def _write(app: Any, wanted: str, to: str | None, internal: bool) -> dict[str, A
     }
 
 
-def _check(session: Session, path: str, expect: str | None) -> int:
-    from kfm.export.verify_bundle import NoBundle, verify
+def _check(session: CommandSession, path: str, expect: str | None) -> int:
+    from kfm.evidence_bundle.verify_bundle import NoBundle, verify
 
     if not os.path.lexists(path):
         raise UsageError(f"There is no bundle {path}.", remedy="Name a folder or an archive of `kfm export`.")

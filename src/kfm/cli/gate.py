@@ -8,8 +8,8 @@ import click
 
 from kfm.cli.options import session_options
 from kfm.cli.output import one_line
-from kfm.cli.session import Session
-from kfm.core.errors import UsageError
+from kfm.cli.session import CommandSession
+from kfm.model.errors import UsageError
 
 FIXTURES = "policies/fixtures.yaml"
 
@@ -22,7 +22,7 @@ def command() -> None:
 @command.command()
 @click.argument("files", nargs=-1, metavar="[FIXTURES]...")
 @session_options
-def test(session: Session, files: tuple[str, ...]) -> int:
+def test(session: CommandSession, files: tuple[str, ...]) -> int:
     """Ask the policies about every fixture and compare with what it expects.
 
     FIXTURES are YAML files; without any, policies/fixtures.yaml beside the configuration. Exit code 1 if a

@@ -9,9 +9,9 @@ import click
 
 from kfm.cli.options import session_options
 from kfm.cli.progress import Silent, watcher
-from kfm.cli.session import Session
-from kfm.core.errors import RationaleRequired, UsageError
-from kfm.core.wording import counted, readable_size
+from kfm.cli.session import CommandSession
+from kfm.model.errors import RationaleRequired, UsageError
+from kfm.model.wording import counted, readable_size
 
 SHOWN_MAX = 20
 
@@ -24,7 +24,9 @@ SHOWN_MAX = 20
 )
 @click.option("--rationale", metavar="TEXT", help="Why; kept in the governance ledger. Required to remove.")
 @session_options
-def command(session: Session, apply: bool, dry_run: bool, grace: float | None, rationale: str | None) -> None:
+def command(
+    session: CommandSession, apply: bool, dry_run: bool, grace: float | None, rationale: str | None
+) -> None:
     """Show, or remove, stored bytes that no kept version needs.
 
     Kept are the last versions of each dataset (limits.versions_kept), everything staged since the oldest run
@@ -59,7 +61,7 @@ def command(session: Session, apply: bool, dry_run: bool, grace: float | None, r
         session.note(f"remove it with: kfm gc --apply{spared} --rationale TEXT")
 
 
-def _carry_out(session: Session, grace_ms: int | None, rationale: str) -> Any:
+def _carry_out(session: CommandSession, grace_ms: int | None, rationale: str) -> Any:
     progress = watcher(is_tty=sys.stderr.isatty()) if session.output == "text" else Silent()
     with session.app(progress=progress) as app:
         _, removed = app.collect(actor=app.actor, rationale=rationale, grace_ms=grace_ms)

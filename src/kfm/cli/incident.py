@@ -8,10 +8,10 @@ import click
 
 from kfm.cli.options import session_options
 from kfm.cli.output import one_line, short_id, table, utc
-from kfm.cli.session import Session
-from kfm.core.errors import RationaleRequired, UsageError
-from kfm.core.wording import counted
-from kfm.documents.incidents import find_incident, incident_document, told_document
+from kfm.cli.session import CommandSession
+from kfm.model.errors import RationaleRequired, UsageError
+from kfm.model.wording import counted
+from kfm.reports.incidents import find_incident, incident_document, told_document
 
 LIMIT_MAX = 10_000
 SUBJECTS_SHOWN_MAX = 100
@@ -28,7 +28,7 @@ def command() -> None:
     "--limit", type=click.IntRange(1, LIMIT_MAX), default=50, help="At most so many.", show_default=True
 )
 @session_options
-def list_incidents(session: Session, everything: bool, limit: int) -> None:
+def list_incidents(session: CommandSession, everything: bool, limit: int) -> None:
     """List the open incidents, newest first.
 
     There is one for each cause: a dataset or a provider with one kind of error, however many runs it stops.
@@ -61,7 +61,7 @@ def list_incidents(session: Session, everything: bool, limit: int) -> None:
 @command.command(name="show")
 @click.argument("wanted", metavar="ID")
 @session_options
-def show_incident(session: Session, wanted: str) -> None:
+def show_incident(session: CommandSession, wanted: str) -> None:
     """Show one incident, whom it affects, and which hook has been told of which change.
 
     ID is that of the incident or of its cause; the beginning is enough.
@@ -84,7 +84,7 @@ def show_incident(session: Session, wanted: str) -> None:
 @click.option("--rationale", metavar="TEXT", help="Why it is over. Required.")
 @click.option("--ticket", metavar="ID", help="The ticket that this belongs to.")
 @session_options
-def close(session: Session, wanted: str, rationale: str | None, **wish: Any) -> None:
+def close(session: CommandSession, wanted: str, rationale: str | None, **wish: Any) -> None:
     """Resolve an incident whose cause is gone though no run will show it.
 
     Only needed where a source was taken out, or will not run again: an incident is resolved by itself once
@@ -95,7 +95,7 @@ def close(session: Session, wanted: str, rationale: str | None, **wish: Any) -> 
     from kfm.cli.run import tell_hooks
 
     with session.app() as app:
-        from kfm.wiring.incidents import close_incident
+        from kfm.service.incidents import close_incident
 
         incident = close_incident(
             app,
@@ -112,7 +112,7 @@ def close(session: Session, wanted: str, rationale: str | None, **wish: Any) -> 
 
 @command.command(name="deliver")
 @session_options
-def deliver(session: Session) -> int:
+def deliver(session: CommandSession) -> int:
     """Tell the hooks of `incidents:` what they have not been told yet.
 
     A run tells them when it ends. Use this after a hook was down, or from a schedule. What rests after a
@@ -121,7 +121,7 @@ def deliver(session: Session) -> int:
     Exit code 4: a hook is in trouble; what it was not told waits.
     """
     with session.app() as app:
-        from kfm.wiring.incidents import hook_name
+        from kfm.service.incidents import hook_name
 
         names = [hook_name(hook) for hook in app.settings.incidents]
         if not names:

@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from kfm.cli.options import session_options
-from kfm.cli.session import Session
-from kfm.core.errors import UsageError
+from kfm.cli.session import CommandSession
+from kfm.model.errors import UsageError
 
 KINDS = ("folder", "http", "bucket")
 
@@ -30,7 +30,7 @@ SAMPLES = {"incoming/readings.csv": "incoming/readings.csv"}
 @click.argument("folder", default=".")
 @click.option("--from", "kind", type=click.Choice(KINDS), default="folder", help="Where the data comes from.")
 @session_options
-def command(session: Session, folder: str, kind: str) -> None:
+def command(session: CommandSession, folder: str, kind: str) -> None:
     """Begin a project in FOLDER (default: here).
 
     Writes a commented configuration, a schedule, a data contract, policy fixtures and a pipeline. Nothing

@@ -10,13 +10,13 @@ import click
 
 from kfm.cli.options import session_options
 from kfm.cli.output import instant, one_line, table
-from kfm.cli.places import directory_option, opened
-from kfm.cli.session import Session
-from kfm.core.errors import UsageError
-from kfm.core.wording import counted, moment
-from kfm.documents.finding import find_run_or_call, find_unit, is_wal_id
-from kfm.documents.lineage import event_document
-from kfm.documents.passes import find_pass
+from kfm.cli.pipeline_project import directory_option, opened
+from kfm.cli.session import CommandSession
+from kfm.model.errors import UsageError
+from kfm.model.wording import counted, moment
+from kfm.reports.lineage import event_document
+from kfm.reports.lookup import find_run_or_call, find_unit, is_wal_id
+from kfm.reports.pipeline_runs import find_pass
 
 PASS_MS = 60_000
 WAIT_STEP_MS = 1_000
@@ -35,7 +35,7 @@ def command() -> None:
 @click.option("--events", "raw", is_flag=True, help="Print the events themselves, byte for byte as stored.")
 @directory_option
 @session_options
-def show(session: Session, run: str, raw: bool, directory: str | None) -> None:
+def show(session: CommandSession, run: str, raw: bool, directory: str | None) -> None:
     """Show the OpenLineage events of one run: each attempt of it and of its nodes.
 
     RUN is the id of a run, of a pass over a pipeline's nodes, or of a call that was turned away, or the
@@ -44,7 +44,7 @@ def show(session: Session, run: str, raw: bool, directory: str | None) -> None:
     """
     if is_wal_id(run):
         with session.app(read_only=True) as app:
-            from kfm.wiring.unit_evidence import unit_letters
+            from kfm.nodd.unit_evidence import unit_letters
 
             find_unit(app.ledger.unit_reader(), run)
             _show(session, run, unit_letters(app, run), app.ledger.now_ms(), raw)
@@ -61,7 +61,7 @@ def show(session: Session, run: str, raw: bool, directory: str | None) -> None:
     _show(session, str(subject), letters, now_ms, raw)
 
 
-def _show(session: Session, subject: str, letters: list[Any], now_ms: int, raw: bool) -> None:
+def _show(session: CommandSession, subject: str, letters: list[Any], now_ms: int, raw: bool) -> None:
     if raw:
         _print_stored([letter.body for letter in letters], session.output)
         return
@@ -77,7 +77,7 @@ def _show(session: Session, subject: str, letters: list[Any], now_ms: int, raw: 
 )
 @directory_option
 @session_options
-def prov(session: Session, run: str, internal: bool, directory: str | None) -> None:
+def prov(session: CommandSession, run: str, internal: bool, directory: str | None) -> None:
     """Print the provenance of one run: PROV-O as JSON-LD, one document.
 
     RUN is the id of a run, of a pass over a pipeline's nodes, or of a call that was turned away, or the
@@ -86,14 +86,14 @@ def prov(session: Session, run: str, internal: bool, directory: str | None) -> N
     """
     if is_wal_id(run):
         with session.app(read_only=True) as app:
-            from kfm.wiring.unit_evidence import unit_provenance
+            from kfm.nodd.unit_evidence import unit_provenance
 
             sys.stdout.write(unit_provenance(app, run, internal=internal).decode())
         return
     with opened(session, directory) as place:
         about = _find(place, run)
         if hasattr(about, "graph"):
-            from kfm.wiring.pass_evidence import pass_provenance
+            from kfm.pipelines.evidence import pass_provenance
 
             made = pass_provenance(place, about.run_id, internal=internal)
             assert made is not None
@@ -168,7 +168,7 @@ def _clock_time(event_time: str) -> str:
     help="With --wait: give up after so long.",
 )
 @session_options
-def deliver(session: Session, wait: bool, timeout_seconds: int) -> int:
+def deliver(session: CommandSession, wait: bool, timeout_seconds: int) -> int:
     """Send the OpenLineage events that wait to their collector.
 
     Runs send their own events when they end. Use this after a collector was down, or from a schedule. Events
@@ -176,7 +176,7 @@ def deliver(session: Session, wait: bool, timeout_seconds: int) -> int:
     did not arrive stays in the outbox.
     """
     with session.app() as app:
-        from kfm.wiring.evidence import describe_collector
+        from kfm.lineage.collectors import describe_collector
 
         where = describe_collector(app)
         if where is None:
@@ -231,8 +231,8 @@ def _batches(count: int) -> str:
     return f"{count} {'batch' if count == 1 else 'batches'} of units"
 
 
-def _passes(app: Any, session: Session, watch: _Watch, wait_ms: int) -> tuple[int, int, Any, Any]:
-    from kfm.wiring.unit_evidence import deliver_events
+def _passes(app: Any, session: CommandSession, watch: _Watch, wait_ms: int) -> tuple[int, int, Any, Any]:
+    from kfm.nodd.unit_evidence import deliver_events
 
     until_ms = app.clock.monotonic_ms() + wait_ms
     for topic in _topics():
@@ -257,7 +257,7 @@ def _passes(app: Any, session: Session, watch: _Watch, wait_ms: int) -> tuple[in
 class _Watch:
     """How far it is, for people at a terminal."""
 
-    def __init__(self, total: int, session: Session) -> None:
+    def __init__(self, total: int, session: CommandSession) -> None:
         self._reached = 0
         self._progress: Any = None
         if total and session.output == "text" and sys.stderr.isatty():
@@ -281,10 +281,10 @@ class _Watch:
 
 @command.command(name="status")
 @session_options
-def status(session: Session) -> None:
+def status(session: CommandSession) -> None:
     """Where events go, how many wait, and since when."""
     with session.app(read_only=True) as app:
-        from kfm.wiring.evidence import describe_collector, ignored_transport
+        from kfm.lineage.collectors import describe_collector, ignored_transport
 
         backlog, units = (app.ledger.backlog(topic) for topic in _topics())
         document = {
@@ -311,7 +311,7 @@ def status(session: Session) -> None:
 
 def _topics() -> tuple[str, str]:
     """Events of runs, and letters about units."""
-    from kfm.core.unit_lineage import TOPIC as UNIT_TOPIC
-    from kfm.lineage.witness import TOPIC
+    from kfm.lineage.emitter import TOPIC
+    from kfm.model.units import TOPIC as UNIT_TOPIC
 
     return TOPIC, UNIT_TOPIC

@@ -11,9 +11,9 @@ import click
 
 from kfm.cli.options import log_option
 from kfm.cli.output import FORMATS as OUTPUTS
-from kfm.core.errors import UsageError
 from kfm.lint.formats import FORMATS
 from kfm.lint.rules import BY_CODE, CODES
+from kfm.model.errors import UsageError
 
 if TYPE_CHECKING:
     from kfm.lint.findings import Finding

@@ -9,9 +9,9 @@ from typing import Literal
 
 import msgspec
 
-from kfm.cli.discretion import clean
 from kfm.cli.output import instant
-from kfm.core.records import Record
+from kfm.cli.streams import clean
+from kfm.model.records import Record
 from kfm.telemetry import correlation
 
 FORMATS = ("text", "json")

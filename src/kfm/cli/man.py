@@ -9,7 +9,7 @@ import click
 
 from kfm import __version__
 from kfm.cli.options import log_option
-from kfm.core.errors import UsageError
+from kfm.model.errors import UsageError
 
 
 @click.command()
@@ -20,7 +20,7 @@ def command(folder: str) -> None:
 
     Read one with `man FOLDER/kfm-run.1`.
     """
-    from kfm.cli.entry import kfm
+    from kfm.cli.main import kfm
 
     try:
         os.makedirs(folder, exist_ok=True)

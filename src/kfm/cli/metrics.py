@@ -1,14 +1,200 @@
-"""`kfm metrics`: what the ledger tells, for Prometheus; and the files to watch it with."""
+"""`kfm metrics`: metrics of the ledger for Prometheus, printed or served."""
 
 from __future__ import annotations
 
+import hmac
+import ipaddress
+import socket
+import sys
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import click
 
+from kfm import __version__
+from kfm.cli.errors import as_error
 from kfm.cli.options import log_option, session_options
 from kfm.cli.output import table
-from kfm.cli.session import Session
+from kfm.cli.session import CommandSession
+from kfm.config.loader import token
+from kfm.model.errors import BackendUnavailable, UsageError
+from kfm.model.redaction import MASK_KEY
+from kfm.model.roles import KnownPerson, decide, identify
+from kfm.telemetry.exposition import CONTENT_TYPE, Tallies, exposition
+from kfm.telemetry.ledger_metrics import Folding
+from kfm.telemetry.public_names import PublicNames
+
+CLIENT_SECONDS_MAX = 5
+
+
+class Scrape:
+    """Reads on where the last reading ended; from the beginning if the world is another one."""
+
+    def __init__(self, session: CommandSession) -> None:
+        self._session = session
+        self._folding = Folding()
+        self._world: Any = None
+
+    def tallies(self) -> Tallies:
+        # Opened anew each time: a ledger may be made, moved or restarted while we serve.
+        with self._session.app(read_only=True) as app:
+            world = (app.settings, app.ledger.mark(MASK_KEY))
+            if world != self._world:
+                self._folding, self._world = Folding(), None  # names may be masked now that were not before
+            datasets = [dataset.id for dataset in app.settings.datasets]
+            names = PublicNames(app.settings, app.ledger)
+            found = self._folding.fold(
+                app.ledger, names, datasets, __version__, names.provider, names.pipeline, names.of_units
+            )
+            self._world = world  # only now: a reading that broke off begins again
+            return found
+
+
+def serve(session: CommandSession, listen: str) -> None:
+    """Until somebody stops it: Ctrl-C or SIGTERM."""
+    host, port = parse_address(listen)
+    secret = token()
+    require_private(host, secret)
+    scrape = Scrape(session)
+    scrape.tallies()  # a configuration that is wrong is told now, not to the first scraper
+    try:
+        server = _Server((host, port), scrape, secret, session.load().people())
+    except OSError as error:
+        raise BackendUnavailable(
+            f"{listen} can't be listened on: {(error.strerror or str(error)).lower()}.",
+            remedy="Name another address with --listen HOST:PORT.",
+        ) from None
+    shown = f"[{host}]" if ":" in host else host
+    session.note(f"serving http://{shown}:{server.server_address[1]}/metrics; stop with Ctrl-C")
+    sys.stderr.flush()
+    try:
+        server.serve_forever()
+    except KeyboardInterrupt:
+        session.note("stopped")
+    finally:
+        server.server_close()
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """`127.0.0.1:9464`, `[::1]:9464`, `localhost:9464` or only a port."""
+    host, colon, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]") if colon else "127.0.0.1"
+    host = "127.0.0.1" if host in ("", "localhost") else host
+    try:
+        ipaddress.ip_address(host)
+        if not port.isascii() or not port.isdigit() or int(port) > 65535:
+            raise ValueError
+    except ValueError:
+        raise UsageError(
+            f"`{text[:80]}` is no address to listen on.", remedy="Write HOST:PORT, such as 127.0.0.1:9464."
+        ) from None
+    return host, int(port)
+
+
+def require_private(host: str, secret: str | None) -> None:
+    if secret is None and not ipaddress.ip_address(host).is_loopback:
+        raise UsageError(
+            f"Other machines could read the metrics on {host}, and no token is set.",
+            remedy="Listen on 127.0.0.1, or set KFM_TOKEN and give it to the scraper as a bearer token.",
+        )
+
+
+class _Server(HTTPServer):
+    allow_reuse_address = True
+
+    def __init__(
+        self,
+        address: tuple[str, int],
+        scrape: Scrape,
+        secret: str | None,
+        people: tuple[KnownPerson, ...] = (),
+    ) -> None:
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        self.scrape = scrape
+        self.secret = secret
+        self.people = people
+        super().__init__(address, _Handler)
+
+    def server_bind(self) -> None:
+        # Not HTTPServer's: it asks the resolver for our own name, which may take its time.
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.socket.bind(self.server_address)
+        self.server_address = self.socket.getsockname()
+        self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that hangs up or dawdles is not our trouble."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+    server_version = "kfm"
+    sys_version = ""
+    timeout = CLIENT_SECONDS_MAX  # a client that says nothing must not keep the others waiting
+
+    def do_GET(self) -> None:
+        path = self.path.partition("?")[0]
+        if path == "/livez":
+            self._answer(HTTPStatus.OK, "ok\n")
+        elif path != "/metrics":
+            self._answer(HTTPStatus.NOT_FOUND, "see /metrics\n")
+        elif not self._allowed():
+            self._answer(
+                HTTPStatus.UNAUTHORIZED, "a bearer token is needed\n", ("WWW-Authenticate", "Bearer")
+            )
+        else:
+            self._scraped()
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def _scraped(self) -> None:
+        try:
+            text = exposition(self.server.scrape.tallies())
+        except Exception as problem:  # noqa: BLE001 - the next scrape may find it mended
+            error = as_error(problem)
+            sys.stderr.write(f"error {error.code}: {error.message}\n")
+            sys.stderr.flush()
+            self._answer(HTTPStatus.SERVICE_UNAVAILABLE, f"error {error.code}\n")
+        else:
+            self._answer(HTTPStatus.OK, text, kind=CONTENT_TYPE)
+
+    def _allowed(self) -> bool:
+        if self.server.secret is None:
+            return True
+        kind, _, said = self.headers.get("authorization", "").partition(" ")
+        if self.server.people:
+            reader = identify(self.server.people, "", said.strip())
+            return kind.lower() == "bearer" and decide(reader, "read", remote=True).allowed
+        return kind.lower() == "bearer" and hmac.compare_digest(
+            said.strip().encode("utf-8", "replace"), self.server.secret.encode("utf-8", "replace")
+        )
+
+    def _answer(
+        self,
+        status: HTTPStatus,
+        text: str,
+        *headers: tuple[str, str],
+        kind: str = "text/plain; charset=utf-8",
+    ) -> None:
+        body = text.encode()
+        self.send_response(status)
+        for name, value in (
+            ("Content-Type", kind),
+            ("Content-Length", str(len(body))),
+            ("Cache-Control", "no-store"),
+            ("X-Content-Type-Options", "nosniff"),
+            *headers,
+        ):
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Scrapes are not worth a line each."""
+
 
 LISTEN = "127.0.0.1:9464"
 
@@ -23,7 +209,7 @@ LISTEN = "127.0.0.1:9464"
 )
 @session_options
 @click.pass_context
-def command(ctx: click.Context, session: Session, listen: str | None) -> None:
+def command(ctx: click.Context, session: CommandSession, listen: str | None) -> None:
     """Print every metric of the ledger in Prometheus' text format.
 
     The counts come from the ledger, so they go on where the last process stopped. Datasets that must not be
@@ -32,7 +218,6 @@ def command(ctx: click.Context, session: Session, listen: str | None) -> None:
     """
     if ctx.invoked_subcommand is not None:
         return
-    from kfm.cli.scraping import Scrape, serve
 
     if listen is not None:
         serve(session, listen)
@@ -49,9 +234,9 @@ def command(ctx: click.Context, session: Session, listen: str | None) -> None:
 
 @command.command()
 @session_options
-def catalogue(session: Session) -> None:
+def catalogue(session: CommandSession) -> None:
     """List every metric there is: its name, kind, labels and meaning."""
-    from kfm.telemetry.catalogue import metrics
+    from kfm.telemetry.metric_catalogue import metrics
 
     rows: list[dict[str, Any]] = [
         {

@@ -1,28 +1,290 @@
-"""`kfm nodd`: what announcements of NOAA's open data say, and which datasets are known."""
+"""`kfm nodd`: announcements of NOAA's open data, dead letters, imports, reconciliation."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 import msgspec
 
-from kfm.cli.nodd_dead import dead
-from kfm.cli.nodd_import import import_records
-from kfm.cli.nodd_reconcile import reconcile
 from kfm.cli.nodd_units import show, units, watermarks
 from kfm.cli.options import session_options
-from kfm.cli.output import encode
-from kfm.cli.session import Session
-from kfm.core.errors import UsageError
-from kfm.core.object_schemes import PROVIDERS, SCHEMES
+from kfm.cli.output import clipped, encode, one_line, table
+from kfm.cli.progress import watched
+from kfm.cli.session import CommandSession
+from kfm.model.errors import RationaleRequired, UsageError
+from kfm.model.times import parse_rfc3339, rfc3339
+from kfm.model.units import PROVIDERS, SCHEMES
+from kfm.model.wording import counted, moment
+from kfm.reports.units import HASH_PREFIX, dead_document, find_dead
 
 if TYPE_CHECKING:
-    from kfm.ingest.grammar import Dataset
-    from kfm.ingest.policy import Generic, IntakePolicy
-    from kfm.ingest.reading import Outcome
+    from kfm.nodd.dataset_registry import Generic, IntakePolicy
+    from kfm.nodd.grammar import Dataset
+    from kfm.nodd.messages.records import Outcome
+
+
+LIMIT_MAX = 10_000
+
+
+@click.group(name="dead")
+def dead() -> None:
+    """List, show and release messages that could not be taken in.
+
+    A message is known by the hash of its body. What it says is shown only where somebody asks for it.
+    """
+
+
+@dead.command(name="list")
+@click.option("--error-code", metavar="CODE", default="", help="Only with this code.")
+@click.option("--all", "everything", is_flag=True, help="Also what was released.")
+@click.option(
+    "--limit", type=click.IntRange(1, LIMIT_MAX), default=50, help="At most so many.", show_default=True
+)
+@session_options
+def list_dead(session: CommandSession, error_code: str, everything: bool, limit: int) -> None:
+    """List dead messages, newest first."""
+    with session.app(read_only=True) as app:
+        reader = app.ledger.unit_reader()
+        found = reader.dead_messages("" if everything else "held", error_code, limit + 1)
+    shown, more = found[:limit], len(found) > limit
+    rows = [
+        (
+            moment(one.last_at_ms).removesuffix(" UTC"),
+            one.queue,
+            one.error_code,
+            str(one.times),
+            f"{short_hash(one.envelope_hash)}/{one.record_index}",
+            clipped(one.error, 60),
+        )
+        for one in shown
+    ]
+    documents = [dead_document(one) for one in shown]
+    header = ("LAST (UTC)", "QUEUE", "ERROR", "TIMES", "MESSAGE", "WHY")
+    lines = table(header, rows) if rows else ["no dead messages"]
+    session.emit({"dead": documents, "more": more}, lines, rows=documents)
+    if more and session.output == "text":
+        session.note(f"more is dead than is shown: use --limit (now {limit})")
+
+
+@dead.command(name="show")
+@click.argument("wanted", metavar="HASH")
+@click.option("--body", "wants_body", is_flag=True, help="Print the message itself. Needs the role operate.")
+@session_options
+def show_dead(session: CommandSession, wanted: str, wants_body: bool) -> None:
+    """Show one dead message: each of its records, and what was wrong with it.
+
+    HASH is that of its body; the beginning is enough. With --body the message itself is printed, and nothing
+    else: `kfm nodd dead show HASH --body | kfm nodd parse` reads it again. A terminal is shown blanks for
+    what it would obey.
+    """
+    with session.app(read_only=True, role="operate" if wants_body else None) as app:
+        records = find_dead(app.ledger.unit_reader(), wanted)
+    if wants_body:
+        body = next((one.body for one in records if one.body is not None), None)
+        if body is None:
+            raise UsageError(
+                "The message was too large to be kept.",
+                remedy="Without --body its hash and its error are shown; ask its sender for the rest.",
+            )
+        if is_terminal():  # who reads it must not be commanded by it
+            body = "\n".join(one_line(line) for line in body.split("\n"))
+        sys.stdout.write(body if body.endswith("\n") else f"{body}\n")
+        return
+    document = {"records": [dead_document(one) for one in records]}
+    lines = []
+    for one in records:
+        lines += [
+            f"message   {one.envelope_hash}, record {one.record_index}",
+            f"queue     {one_line(one.queue)}",
+            f"error     {one.error_code}: {one_line(one.error)}",
+            f"came      {counted(one.times, 'time')}, {moment(one.first_at_ms)} … {moment(one.last_at_ms)}",
+            f"state     {one.state}",
+        ]
+    session.emit(document, lines, rows=document["records"])
+
+
+@dead.command(name="release")
+@click.argument("wanted", metavar="HASH")
+@click.option("--rationale", metavar="TEXT", help="Why nobody has to look at it any more. Required.")
+@click.option("--ticket", metavar="ID", help="The ticket that this belongs to.")
+@session_options
+def release(session: CommandSession, wanted: str, rationale: str | None, ticket: str | None) -> None:
+    """Release a dead message: nobody has to look at it any more.
+
+    It is not taken in by that. Send it again once what was wrong is mended, or pass it on with
+    `kfm nodd dead show HASH --body`. Who released it, and why, is entered in the governance ledger.
+    """
+    if not (rationale or "").strip():
+        raise RationaleRequired("A dead message is released with --rationale TEXT.")
+    from kfm.model.records import GovernanceEntry
+
+    with session.app() as app:
+        store, said = app.kernel.store, app.loaded.discretion.said
+        record = find_dead(store.unit_reader(), wanted)[0]
+        entry = GovernanceEntry(
+            kind="dead-message-release",
+            subject=record.envelope_hash,
+            actor=app.actor,
+            recorded_at_ms=store.now_ms(),
+            rationale=said(rationale),
+            ticket=ticket and said(ticket),
+            details={"queue": record.queue, "code": record.error_code},
+        )
+        released = store.units().release_dead(record.envelope_hash, entry)
+    document = {"message": record.envelope_hash, "released": released}
+    word = f"released  {counted(released, 'record')} of {short_hash(record.envelope_hash)}"
+    session.emit(document, [word if released else "released already"])
+
+
+# --- finding and telling -----------------------------------------------------------------
+
+
+def is_terminal() -> bool:
+    return sys.stdout.isatty()
+
+
+def short_hash(envelope_hash: str) -> str:
+    return envelope_hash.removeprefix(HASH_PREFIX)[:12]
+
+
+@click.command(name="import")
+@click.argument("file", type=click.File("rb"), metavar="FILE")
+@click.option("--rationale", metavar="TEXT", help="Why; it is kept with the import.")
+@session_options
+def import_records(session: CommandSession, file: BinaryIO, rationale: str | None) -> int:
+    """Take over the records of an older ledger: JSON Lines, one record a line; `-` is standard input.
+
+    A record keeps its states, attempts and times; its id is made anew from dataset, address and start time.
+    What is in the ledger already stays as it is, so the same file may be imported again. A line that can't
+    be read is told with its number, and the others are taken.
+
+    Exit codes: 0 all lines were taken, or known · 1 some could not be read · 2 no such file.
+    """
+    if not rationale:
+        raise RationaleRequired("An import is on record: give --rationale TEXT.")
+    from kfm.nodd.ingest import registry_of
+    from kfm.nodd.unit_import import import_units
+
+    with session.app() as app:
+        report = import_units(
+            file,
+            app.kernel.store.units(),
+            registry_of(app),
+            now_ms=app.clock.now_ms(),
+            actor=app.actor,
+            rationale=app.loaded.discretion.said(rationale),
+            hide=app.loaded.discretion.hide,
+        )
+    code = int(report.refused > 0)
+    session.emit({**msgspec.to_builtins(report), "exit_code": code}, _import_lines(report))
+    return code
+
+
+def _import_lines(report: Any) -> list[str]:
+    lines = [f"line {error.line}: {error.error}" for error in report.errors]
+    if report.refused > len(report.errors):
+        lines.append(f"and {report.refused - len(report.errors)} more")
+    lines.append(
+        f"{counted(report.lines, 'record')}: {report.created} taken, {report.known} known already, "
+        f"{report.refused} not read"
+    )
+    return lines
+
+
+SHOWN_MAX = 20
+
+
+@click.command(name="reconcile")
+@click.argument("bucket", metavar="BUCKET")
+@click.option("--dataset", metavar="ID", help="Only objects of this dataset.")
+@click.option("--prefix", "prefixes", multiple=True, metavar="TEXT", help="Only keys that begin so.")
+@click.option("--from", "start", metavar="TIME", help="Only keys that tell this time or a later one.")
+@click.option("--to", "end", metavar="TIME", help="Only keys that tell an earlier time.")
+@click.option("--limit", type=click.IntRange(min=1), default=1_000_000, show_default=True, metavar="N",
+              help="Look at so many objects at most.")  # fmt: skip
+@click.option("--open", "open_missing", is_flag=True, help="Take in what is missing, as a backfill.")
+@click.option("--rationale", metavar="TEXT", help="Why; needed with --open.")
+@session_options
+def reconcile(session: CommandSession, bucket: str, **wish: Any) -> int:
+    """List BUCKET and compare it with the ledger: messages may be lost, a listing shows what was.
+
+    BUCKET is a name, or an address: noaa-goes16, s3://noaa-goes16, gs://NAME, az://ACCOUNT/CONTAINER.
+    Nothing is changed unless --open is given: then missing objects become units with the reason
+    `backfill`, and changed ones are looked at again. `kfm worker` does the rest.
+
+    \b
+    Examples:
+      kfm nodd reconcile noaa-goes16 --prefix ABI-L1b-RadC/2026/319/
+      kfm nodd reconcile noaa-hrrr-bdp-pds --from 2026-11-15T00:00:00Z --open --rationale "queue was down"
+
+    Exit codes: 0 nothing is missing, or all of it was opened · 1 something is missing · 4 no listing.
+    """
+    if wish["open_missing"] and not wish["rationale"]:
+        raise RationaleRequired("Opening units is on record: give --rationale TEXT.")
+    from kfm.nodd.reconciliation import reconcile_bucket, wish_for
+
+    asked = wish_for(
+        bucket,
+        dataset=wish["dataset"],
+        prefixes=wish["prefixes"],
+        from_ms=_time(wish["start"], "--from"),
+        until_ms=_time(wish["end"], "--to"),
+        limit=wish["limit"],
+    )
+    progress = watched(session)
+    gaps: list[dict[str, Any]] = []
+
+    def found(gap: Any) -> None:
+        row = msgspec.to_builtins(gap)
+        at_ms = row.pop("time_range_start_ms")
+        row["time_range_start"] = None if at_ms is None else rfc3339(at_ms)
+        if session.output == "jsonl":
+            sys.stdout.write(encode(row, "jsonl"))
+        elif len(gaps) < (10_000 if session.output == "json" else SHOWN_MAX):
+            gaps.append(row)
+
+    with session.app(read_only=not wish["open_missing"]) as app:
+        progress.phase("listing")
+        result = reconcile_bucket(
+            app, asked, found, progress.advance, rationale=wish["rationale"] if wish["open_missing"] else None
+        )
+        progress.done()
+    missing = result.missing + result.changed
+    code = int(missing > 0 and not wish["open_missing"])
+    document = {**msgspec.to_builtins(result), "gaps": gaps, "exit_code": code}
+    session.emit(document, _reconcile_lines(result, gaps), rows=[])
+    if missing and not wish["open_missing"]:
+        session.note("`--open --rationale TEXT` takes in what is missing")
+    return code
+
+
+def _time(text: str | None, flag: str) -> int | None:
+    if text is None:
+        return None
+    try:
+        return parse_rfc3339(text)
+    except UsageError:
+        raise UsageError(f"{flag} takes a time such as 2026-11-15T00:00:00Z, not `{text[:64]}`.") from None
+
+
+def _reconcile_lines(result: Any, gaps: list[dict[str, Any]]) -> list[str]:
+    lines = [f"{gap['what']}: {gap['object_uri']}" for gap in gaps]
+    left = result.missing + result.changed + result.gone - len(gaps)
+    if left > 0:
+        lines.append(f"and {left} more; -o jsonl prints all of them")
+    lines.append(
+        f"{counted(result.listed, 'object')} listed: {result.known} known, {result.missing} missing, "
+        f"{result.changed} changed, {result.gone} known as removed, {result.unreadable} of no known dataset, "
+        f"{result.outside} not asked for"
+    )
+    if result.opened:
+        lines.append(f"{counted(result.opened, 'unit')} opened as backfill")
+    if not result.complete:
+        lines.append("there is more in the bucket: the limit was reached")
+    return lines
 
 
 @click.group(name="nodd")
@@ -51,7 +313,7 @@ for each in (units, show, watermarks, dead, reconcile, import_records):
 @click.option("--topic", "topics", multiple=True, metavar="ARN", help="Let this SNS topic speak, too.")
 @session_options
 def parse_message(
-    session: Session,
+    session: CommandSession,
     key: tuple[str, str] | None,
     provider: str | None,
     generic: tuple[str, ...],
@@ -70,9 +332,9 @@ def parse_message(
 
     Exit code 0 if every record that is not ignored was understood, else 1.
     """  # noqa: E501 - an example is one line
-    from kfm.ingest.reading import line, parse, parse_key
-    from kfm.ingest.registry import load_registry
-    from kfm.wiring import system_clock
+    from kfm.db.connection import system_clock
+    from kfm.nodd.dataset_registry import load_registry
+    from kfm.nodd.messages.records import line, parse, parse_key
 
     registry = load_registry(_policy(generic, topics))
     now_ms = system_clock().now_ms()
@@ -91,18 +353,18 @@ def parse_message(
 @command.command(name="datasets")
 @click.argument("names", nargs=-1, metavar="[DATASET]...")
 @session_options
-def datasets(session: Session, names: tuple[str, ...]) -> None:
+def datasets(session: CommandSession, names: tuple[str, ...]) -> None:
     """List the datasets that are known: their buckets, the topics that announce them, their keys.
 
     Those of installed plugins (entry points in the group `kfm.datasets`) are among them.
     """
-    from kfm.ingest.registry import load_registry
+    from kfm.nodd.dataset_registry import load_registry
 
     registry = load_registry()
     known = [dataset.name for dataset in registry.datasets]
     for name in names:
         if name not in known:
-            from kfm.configuration.shape import nearest
+            from kfm.config.shape import nearest
 
             raise UsageError(
                 f"There is no dataset `{name[:64]}`{nearest(name, known)}",
@@ -115,9 +377,9 @@ def datasets(session: Session, names: tuple[str, ...]) -> None:
 # --- inside --------------------------------------------------------------------------
 
 
-def _body(session: Session) -> bytes:
+def _body(session: CommandSession) -> bytes:
     """A little more than is ever read, so that too much is told from enough."""
-    from kfm.ingest.bodies import BODY_BYTES_MAX
+    from kfm.nodd.messages.json_bodies import BODY_BYTES_MAX
 
     if sys.stdin is None:  # closed by whoever called
         return b""
@@ -127,31 +389,31 @@ def _body(session: Session) -> bytes:
 
 
 def _policy(generic: Sequence[str], topics: Sequence[str]) -> IntakePolicy:
-    from kfm.ingest.policy import IntakePolicy
-    from kfm.ingest.refusals import Refusal
-    from kfm.ingest.topics import region_of
+    from kfm.nodd.dataset_registry import IntakePolicy
+    from kfm.nodd.messages.refusals import RecordRefusal
+    from kfm.nodd.messages.sns import region_of
 
     for topic in topics:
         try:
             region_of(topic)
-        except Refusal:
+        except RecordRefusal:
             raise UsageError(f"--topic takes the ARN of an SNS topic, not `{topic[:128]}`.") from None
     return IntakePolicy(generic=tuple(map(_generic, generic)), topics=tuple(topics))
 
 
 def _generic(text: str) -> Generic:
-    from kfm.ingest.object_keys import check_bucket
-    from kfm.ingest.policy import Generic
-    from kfm.ingest.refusals import Refusal
+    from kfm.nodd.dataset_registry import Generic
+    from kfm.nodd.messages.refusals import RecordRefusal
+    from kfm.nodd.object_keys import check_bucket
 
     bucket, equals, dataset = text.rpartition("=")
     scheme, separator, rest = bucket.partition("://")
     provider = PROVIDERS.get(scheme) if separator else "aws"
     try:
         if not equals or provider is None:
-            raise Refusal("RECORD_INVALID")
+            raise RecordRefusal("RECORD_INVALID")
         return Generic(dataset=dataset, bucket=check_bucket(rest if separator else bucket), provider=provider)
-    except Refusal:
+    except RecordRefusal:
         raise UsageError(f"--generic takes BUCKET=DATASET, not `{text[:128]}`.") from None
 
 

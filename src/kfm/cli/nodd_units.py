@@ -1,18 +1,18 @@
-"""`kfm nodd units | show | watermarks`: what became of announced objects."""
+"""`kfm nodd units | show | watermarks`: units and how far datasets are complete."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import click
+import msgspec
 
-from kfm.cli.options import session_options
-from kfm.cli.output import instant, table, utc
-from kfm.cli.past import past_ms
-from kfm.cli.session import Session
-from kfm.core.records import UNIT_STATUSES
-from kfm.core.wording import duration
-from kfm.documents.finding import find_unit
+from kfm.cli.options import past_ms, session_options
+from kfm.cli.output import instant, one_line, table, utc
+from kfm.cli.session import CommandSession
+from kfm.model.records import UNIT_STATUSES
+from kfm.model.wording import duration, moment
+from kfm.reports.lookup import find_unit
 
 LIMIT_MAX = 100_000
 
@@ -27,19 +27,18 @@ LIMIT_MAX = 100_000
 )
 @session_options
 def units(
-    session: Session, dataset: str, status: str | None, error_code: str, since: str | None, limit: int
+    session: CommandSession, dataset: str, status: str | None, error_code: str, since: str | None, limit: int
 ) -> None:
     """List units: the newest time that they cover first.
 
     A unit is one announced object and what became of it. `kfm nodd show UNIT` has all of one, `kfm explain
     UNIT` says what it waits for, and `kfm replay` brings back those that were given up.
     """
-    from kfm.cli.unit_lines import unit_rows
-    from kfm.core.wal import Wanted
-    from kfm.documents.units import unit_document
+    from kfm.model.units import UnitFilter
+    from kfm.reports.units import unit_document
 
     with session.app(read_only=True) as app:
-        wanted = Wanted(
+        wanted = UnitFilter(
             dataset=dataset,
             status=status or "",
             error_code=error_code,
@@ -58,7 +57,7 @@ def units(
 @click.command(name="show")
 @click.argument("unit", metavar="UNIT")
 @session_options
-def show(session: Session, unit: str) -> None:
+def show(session: CommandSession, unit: str) -> None:
     """Show one unit: its record, its object, and everything that it went through.
 
     UNIT is its id (wal_id), as it is in lists, lineage events, spans and the catalogue.
@@ -66,9 +65,8 @@ def show(session: Session, unit: str) -> None:
     show_unit(session, unit)
 
 
-def show_unit(session: Session, wanted: str) -> None:
-    from kfm.cli.unit_lines import stored_lines
-    from kfm.documents.units import stored_document
+def show_unit(session: CommandSession, wanted: str) -> None:
+    from kfm.reports.units import stored_document
 
     with session.app(read_only=True) as app:
         reader = app.ledger.unit_reader()
@@ -83,7 +81,7 @@ def show_unit(session: Session, wanted: str) -> None:
 @click.command(name="watermarks")
 @click.argument("names", nargs=-1, metavar="[DATASET]...")
 @session_options
-def watermarks(session: Session, names: tuple[str, ...]) -> None:
+def watermarks(session: CommandSession, names: tuple[str, ...]) -> None:
     """How far each dataset has come.
 
     NEWEST is the newest time that the catalogue covers, LAG how long ago that is, OLDEST OPEN the earliest
@@ -135,3 +133,49 @@ def _open(stored: Any) -> dict[str, Any]:
     times = (unit.time_range_start_ms, unit.event_time_ms, unit.created_at_ms)
     at_ms = next(at_ms for at_ms in times if at_ms is not None)
     return {"wal_id": unit.wal_id, "at": instant(at_ms), "since": instant(unit.created_at_ms)}
+
+
+def stored_lines(document: dict[str, Any]) -> list[str]:
+    unit, budget = document["unit"], document["budget"]
+    facts = [(name.replace("_", " "), _text(unit[name])) for name in unit if unit[name] not in (None, {})]
+    facts += [
+        (f"object {name}".replace("_", " "), _text(value))
+        for name, value in document["object"].items()
+        if value not in (None, False)
+    ]
+    if budget["due"] is not None:
+        facts.append(("due", utc(budget["due"])))
+    width = max(len(name) for name, _ in facts)
+    rows = [
+        (
+            utc(move["at"]).removesuffix(" UTC"),
+            move["event"],
+            move["status"],
+            str(move["attempts"]),
+            move["worker_id"] or "-",
+            _text(move["details"]) if move["details"] else "",
+        )
+        for move in document["history"]
+    ]
+    header = ("AT (UTC)", "EVENT", "STATUS", "ATTEMPT", "WORKER", "DETAILS")
+    return [*(f"{name.ljust(width)}  {value}" for name, value in facts), "", *table(header, rows)]
+
+
+def unit_rows(units: Any) -> list[str]:
+    rows = [
+        (
+            moment(unit.updated_at_ms).removesuffix(" UTC"),
+            unit.dataset,
+            unit.status,
+            str(unit.attempts),
+            unit.last_error_code or "-",
+            unit.wal_id,
+            unit.object_uri,
+        )
+        for unit in units
+    ]
+    return table(("CHANGED (UTC)", "DATASET", "STATUS", "ATTEMPTS", "ERROR", "UNIT", "OBJECT"), rows)
+
+
+def _text(value: Any) -> str:
+    return one_line(value if isinstance(value, str) else msgspec.json.encode(value).decode())

@@ -1,4 +1,4 @@
-"""The options that every command understands, said once."""
+"""Options that every command understands, and options that name a time in the past."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 import click
 
 from kfm.cli.output import FORMATS
-from kfm.cli.session import Session
-from kfm.core.errors import UsageError
+from kfm.cli.session import CommandSession
+from kfm.model.errors import UsageError
 
 # What people say is kept for good, in every copy of the ledger: a reason is not the place for a log.
 _SAID_CHARS_MAX = {"rationale": 4000, "ticket": 200, "actor": 200}
 
-log_option = click.option(  # read by `kfm.cli.ending` before the parser sees it
+log_option = click.option(  # read by `kfm.cli.main` before the parser sees it
     "--log-format",
     type=click.Choice(("text", "json")),
     expose_value=False,
@@ -52,8 +52,8 @@ def session_options(function: Callable[..., Any]) -> Callable[..., Any]:
         _require_brief(options)
         output = "json" if options.pop("as_json") else options.pop("output", "text")
         options.pop("output", None)
-        common = {name: options.pop(name) for name in Session._fields if name in options}
-        return function(session=Session(output=output, **common), **options)
+        common = {name: options.pop(name) for name in CommandSession._fields if name in options}
+        return function(session=CommandSession(output=output, **common), **options)
 
     for option in reversed(_OPTIONS):
         wrapper = option(wrapper)
@@ -68,3 +68,22 @@ def _require_brief(options: dict[str, Any]) -> None:
                 f"--{name} has {chars:,} characters; {limit:,} are kept.",
                 remedy="Say it in short, and name the place where the rest is.",
             )
+
+
+_SPANS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_SPAN_CHARS_MAX = 9
+
+
+def past_ms(text: str, option: str, now_ms: int) -> int:
+    """2026-11-01T00:00:00Z, or 30m, 2h, 3d ago."""
+    from kfm.model.times import parse_rfc3339
+
+    count, unit = text[:-1], text[-1:]
+    if count.isascii() and count.isdigit() and unit in _SPANS_MS and len(text) <= _SPAN_CHARS_MAX:
+        return now_ms - int(count) * _SPANS_MS[unit]
+    try:
+        return parse_rfc3339(text)
+    except UsageError:
+        raise UsageError(
+            f"{option} takes a time such as 2026-11-01T00:00:00Z, or 30m, 2h, 3d ago, not `{text[:40]}`."
+        ) from None

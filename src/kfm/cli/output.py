@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from kfm.core import wording
+from kfm.model import wording
 
 duration = wording.duration
 FORMATS = ("text", "json", "jsonl")

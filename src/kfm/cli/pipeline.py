@@ -1,24 +1,33 @@
-"""`kfm pipeline run|plan|check`: the pipelines that people write as plain functions."""
+"""`kfm pipeline` and `kfm graph`: run, plan, check and draw pipelines of plain functions."""
 
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from collections import Counter
+from collections.abc import Iterable
 from contextlib import redirect_stdout
-from typing import Any
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from kfm.cli import pass_lines as lines
-from kfm.cli.failures import annotate
+from kfm.cli.errors import annotate
 from kfm.cli.options import session_options
-from kfm.cli.places import directory_option, opened
-from kfm.cli.session import Session
+from kfm.cli.output import clipped, duration, one_line, short_id
+from kfm.cli.pipeline_project import directory_option, opened
+from kfm.cli.session import CommandSession
 from kfm.cli.signals import held
 from kfm.cli.streams import data_apart
-from kfm.core.wording import counted
-from kfm.documents.passes import find_pass
+from kfm.model.errors import Cancelled, KfmError, UsageError
+from kfm.model.wording import counted, moment
+from kfm.reports.pipeline_runs import cells_of, find_pass, graph_document
+
+if TYPE_CHECKING:
+    from kfm.model.records import NodeOutcome
+    from kfm.pipelines.draw import NodeCell
+
 
 JOBS_MAX = 256
 NAME_CHARS = 40
@@ -56,7 +65,7 @@ file_argument = click.argument("file", metavar="FILE[:NAME]")
 @directory_option
 @session_options
 def run(
-    session: Session, file: str, directory: str | None, all_nodes: bool, processes: bool, **wish: Any
+    session: CommandSession, file: str, directory: str | None, all_nodes: bool, processes: bool, **wish: Any
 ) -> int:
     """Run what must run, and record each node as it ends.
 
@@ -69,31 +78,31 @@ def run(
         began_ms = place.clock.monotonic_ms()
         live = _live(session, order)
         with held():
-            from kfm.engine.passing import Passing
-            from kfm.wiring.passes import make_wish, with_workers
+            from kfm.pipelines.execution import PipelineExecutor
+            from kfm.pipelines.project import make_wish, with_workers
         _whole_ids(place, wish)
         made = make_wish(pipeline, place, **wish)
         # What nodes print is theirs to say, but it is not the result.
         with data_apart():
             kernel = place.kernel(live.node, live.say)
             kernel = with_workers(kernel, place, pipeline, "processes" if processes else None, live.say)
-            report = Passing(kernel, pipeline, made).run()
+            report = PipelineExecutor(kernel, pipeline, made).run()
         live.clear()
         took_ms = place.clock.monotonic_ms() - began_ms
     words = _words(report, order)
     code = _exit_code(report)
     if session.output == "text":
         blocked = [each for each in report.nodes.values() if each.outcome is None]
-        told = [lines.node_line("blocked", each.id, each.reason, width=_width(order)) for each in blocked]
-        session.emit(None, [*told, lines.summary_line(report, words, took_ms)])
+        told = [node_line("blocked", each.id, each.reason, width=_width(order)) for each in blocked]
+        session.emit(None, [*told, summary_line(report, words, took_ms)])
     else:
-        document = lines.pass_document(report, words, took_ms, code, with_unchanged=all_nodes)
+        document = pass_document(report, words, took_ms, code, with_unchanged=all_nodes)
         session.emit(document, (), rows=document["nodes"])
     if code:
         again = _again(file, report.run_id, directory, session)
-        for line in lines.failure_lines(report, again, verbose=session.verbose):
+        for line in failure_lines(report, again, verbose=session.verbose):
             session.note(line)
-        for each in lines.failures(report):
+        for each in failures(report):
             annotate(each.error, title=f"{each.id}: failed")
     return code
 
@@ -110,7 +119,7 @@ def run(
 @click.option("--all", "all_nodes", is_flag=True, help="List the unchanged nodes, too.")
 @directory_option
 @session_options
-def plan(session: Session, file: str, directory: str | None, all_nodes: bool, **wish: Any) -> None:
+def plan(session: CommandSession, file: str, directory: str | None, all_nodes: bool, **wish: Any) -> None:
     """Show what would run, and why. Nothing is changed.
 
     The decisions are those of `kfm pipeline run`. A node that reads from one that would run is listed, too:
@@ -119,7 +128,7 @@ def plan(session: Session, file: str, directory: str | None, all_nodes: bool, **
     pipeline, order = _loaded(file)
     with opened(session, directory) as place:
         with held():
-            from kfm.wiring.passes import make_wish, planned
+            from kfm.pipelines.project import make_wish, planned
         _whole_ids(place, wish)
         made = make_wish(pipeline, place, **wish)
         report = planned(place, pipeline, made)
@@ -129,22 +138,22 @@ def plan(session: Session, file: str, directory: str | None, all_nodes: bool, **
         word = _foreseen(each)
         words[word] += 1
         if word not in QUIET or all_nodes:
-            rows.append(lines.node_document(each, word))
+            rows.append(node_document(each, word))
     width = max((len(row["node"]) for row in rows), default=0)
-    told = [lines.node_line(row["word"], row["node"], row["reason"], width=width) for row in rows]
+    told = [node_line(row["word"], row["node"], row["reason"], width=width) for row in rows]
     document = {
         "pipeline_id": pipeline.id,
         "branch": made.branch,
         "counts": {word.replace(" ", "_"): words[word] for word in PLANNED},
         "nodes": rows,
     }
-    session.emit(document, [*told, lines.counted_words(words)], rows=rows)
+    session.emit(document, [*told, counted_words(words)], rows=rows)
 
 
 @command.command()
 @file_argument
 @session_options
-def check(session: Session, file: str) -> None:
+def check(session: CommandSession, file: str) -> None:
     """Load a pipeline and check its graph: names, arguments, circles. Runs and reads nothing else."""
     pipeline, order = _loaded(file)
     graph = pipeline.graph()
@@ -162,13 +171,13 @@ def check(session: Session, file: str) -> None:
 def _foreseen(report: Any) -> str:
     if report.outcome is None:
         return "would run" if report.error is None else "blocked"
-    return "would fail" if report.outcome == "failed" else lines.word_of(report)
+    return "would fail" if report.outcome == "failed" else word_of(report)
 
 
 def _loaded(file: str) -> tuple[Any, list[str]]:
     """The pipeline, and its nodes as they were declared."""
     with held():
-        from kfm.runs.opening import load_pipeline
+        from kfm.pipelines.project import load_pipeline
     # What was loaded so far, and what the file declares, stays to the end: no need to look through it again.
     gc.disable()
     try:
@@ -187,19 +196,17 @@ def _whole_ids(place: Any, wish: dict[str, Any]) -> None:
             wish[name] = find_pass(place.tables, wish[name]).run_id
 
 
-def _live(session: Session, order: list[str]) -> lines.Live:
+def _live(session: CommandSession, order: list[str]) -> Live:
     out = sys.stdout  # nodes may print: theirs goes elsewhere while ours stays here
 
     def show(word: str, report: Any) -> None:
         if session.output == "text":
             with redirect_stdout(out):
-                session.emit(
-                    None, [lines.node_line(word, report.id, report.reason, report.duration_ms, width)]
-                )
+                session.emit(None, [node_line(word, report.id, report.reason, report.duration_ms, width)])
             out.flush()
 
     width = _width(order)
-    return lines.Live(show, len(order), is_tty=sys.stderr.isatty() and session.output == "text")
+    return Live(show, len(order), is_tty=sys.stderr.isatty() and session.output == "text")
 
 
 def _width(order: list[str]) -> int:
@@ -211,7 +218,7 @@ def _words(report: Any, order: list[str]) -> Counter[str]:
     words: Counter[str] = Counter()
     alike = Counter((each.outcome, each.ran) for each in report.nodes.values())
     for (outcome, ran), number in alike.items():
-        words[lines.word_for(outcome, ran=ran)] += number
+        words[word_for(outcome, ran=ran)] += number
     words["skipped"] = len(order) - len(report.nodes)
     return words
 
@@ -222,10 +229,262 @@ def _exit_code(report: Any) -> int:
     return 0
 
 
-def _again(file: str, run_id: str, directory: str | None, session: Session) -> str:
+def _again(file: str, run_id: str, directory: str | None, session: CommandSession) -> str:
     from shlex import quote
 
     words = ["kfm pipeline run", quote(file), "--resume", run_id]
     words += ["--directory", quote(directory)] if directory is not None else []
     words += ["--config", quote(session.config)] if session.config is not None else []
     return " ".join(words)
+
+
+Word = Literal[
+    "ran", "partial", "failed", "unchanged", "done", "blocked", "skipped", "would run", "would fail"
+]
+# unchanged: its result stands, made by an earlier run; done: this very run made it before;
+# blocked: something before it did not succeed; skipped: nobody asked for it.
+ORDER: tuple[Word, ...] = (
+    "would run",
+    "would fail",
+    "ran",
+    "partial",
+    "failed",
+    "blocked",
+    "done",
+    "unchanged",
+    "skipped",
+)
+COLOURS = {"ran": 32, "partial": 33, "failed": 31, "blocked": 33, "would run": 36, "would fail": 31}
+FAILURES_SHOWN_MAX = 10
+REASON_CHARS_MAX = 60
+_WORD_CHARS = 10
+
+
+def word_of(report: Any) -> Word:
+    return word_for(report.outcome, ran=report.ran)
+
+
+def word_for(outcome: NodeOutcome | None, *, ran: bool) -> Word:
+    if outcome is None:
+        return "blocked"
+    if outcome == "skipped":
+        return "unchanged"
+    if not ran:
+        return "done"
+    return "ran" if outcome == "success" else outcome
+
+
+def node_line(word: str, node: str, reason: str, took_ms: int | None = None, width: int = 0) -> str:
+    told = f"{word.ljust(_WORD_CHARS)}  {one_line(node).ljust(width)}  {clipped(reason, REASON_CHARS_MAX)}"
+    line = f"{told}  {duration(took_ms)}" if took_ms is not None else told
+    return f"\x1b[{COLOURS[word]}m{line}\x1b[0m" if word in COLOURS else line
+
+
+def counted_words(words: Counter[str]) -> str:
+    """3 ran, 9,997 unchanged."""
+    return ", ".join(f"{words[word]:,} {word}" for word in ORDER if words[word]) or "no nodes"
+
+
+def summary_line(report: Any, words: Counter[str], took_ms: int) -> str:
+    state = "" if report.state == "success" else f"{report.state}: "
+    place = f"run {short_id(report.run_id)} on {one_line(report.branch)}"
+    return f"{state}{counted_words(words)}; {place}, {duration(took_ms)}"
+
+
+def failure_lines(report: Any, again: str, *, verbose: bool) -> Iterable[str]:
+    """Every failed node's error and the way out; then how to go on."""
+    failed = [each for each in report.nodes.values() if each.outcome == "failed" and each.error is not None]
+    for each in failures(report):
+        yield f"error {each.error.code}: {_said(each.error)}"
+        cause = each.error.__cause__
+        if cause is None or isinstance(each.error, Cancelled):
+            yield f"  fix: {each.error.way_out}"
+            continue
+        yield f"  at: {_where(cause)}"
+        if verbose:
+            import traceback
+
+            elsewhere: str | None = getattr(cause, "trace", None)
+            yield from (elsewhere or "".join(traceback.format_exception(cause))).rstrip().splitlines()
+        else:
+            yield "  fix: Mend the function; with --verbose the traceback is printed."
+    if len(failed) > FAILURES_SHOWN_MAX:
+        yield f"… and {len(failed) - FAILURES_SHOWN_MAX} more: kfm graph {short_id(report.run_id)}"
+    if report.state == "cancelled":
+        yield "cancelled: what was finished is kept"
+    elif not failed and report.error is not None:
+        yield f"error {report.error.code}: {_said(report.error)}"
+        yield f"fix: {report.error.way_out}"
+    yield f"go on with: {again}"
+
+
+def failures(report: Any) -> list[Any]:
+    """Those that are told one by one."""
+    failed = (each for each in report.nodes.values() if each.outcome == "failed" and each.error is not None)
+    return list(islice(failed, FAILURES_SHOWN_MAX))
+
+
+def _where(cause: BaseException) -> str:
+    """The innermost line outside of libraries, as far as can be told; else the innermost."""
+    import os
+    import traceback
+
+    told: str | None = getattr(cause, "place", None)  # it was raised in another process
+    if told is not None:
+        return told
+    frames = traceback.extract_tb(cause.__traceback__)
+    own = [each for each in frames if f"{os.sep}site-packages{os.sep}" not in each.filename]
+    kernel = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    own = [each for each in own if not each.filename.startswith(kernel)] or own or list(frames)
+    if not own:
+        return "a place that is not known"
+    last = own[-1]
+    return f"{min(last.filename, os.path.relpath(last.filename), key=len)}:{last.lineno} in {last.name}"
+
+
+def _said(error: KfmError) -> str:
+    return "\n".join(one_line(line) for line in error.message.splitlines())
+
+
+class Live:
+    """Node by node, as they end. On a terminal a line on stderr says how far it is; it leaves no trace."""
+
+    def __init__(self, show: Any, total: int, *, is_tty: bool) -> None:
+        self._show = show  # writes one line of the result
+        self._total = total
+        self._is_tty = is_tty
+        self._seen = 0
+        self._drawn = False
+
+    def node(self, report: Any) -> None:
+        self._seen += 1
+        self.clear()
+        word = word_of(report)
+        if word not in ("unchanged", "done"):
+            self._show(word, report)
+        if self._is_tty:
+            sys.stdout.flush()
+            sys.stderr.write(f"{self._seen:,} of at most {self._total:,} nodes …")
+            sys.stderr.flush()
+            self._drawn = True
+
+    def say(self, node: str, line: str) -> None:
+        self.clear()
+        sys.stderr.write(f"{one_line(node)}: {one_line(line)}\n")
+
+    def clear(self) -> None:
+        if self._drawn:
+            sys.stderr.write("\r\x1b[2K")
+            sys.stderr.flush()
+            self._drawn = False
+
+
+# --- for programs ----------------------------------------------------------------------
+
+
+def node_document(report: Any, word: str) -> dict[str, Any]:
+    return {
+        "node": report.id,
+        "word": word,
+        "outcome": report.outcome,
+        "reason": report.reason,
+        "inputs_hash": report.inputs_hash or None,
+        "made_by": report.made_by,
+        "duration_ms": report.duration_ms if report.ran else None,
+        "error": report.error.as_document() if report.error else None,
+    }
+
+
+def pass_document(
+    report: Any, words: Counter[str], took_ms: int, exit_code: int, *, with_unchanged: bool
+) -> dict[str, Any]:
+    return {
+        "run_id": report.run_id,
+        "pipeline_id": report.pipeline_id,
+        "branch": report.branch,
+        "state": report.state,
+        "attempt": report.attempt,
+        "commit": report.commit,
+        "counts": {word.replace(" ", "_"): words[word] for word in ORDER if not word.startswith("would")},
+        "nodes": [
+            node_document(each, word)
+            for each in report.nodes.values()
+            if (word := word_of(each)) != "unchanged" or with_unchanged
+        ],
+        "error": report.error.as_document() if report.error else None,
+        "duration_ms": took_ms,
+        "exit_code": exit_code,
+    }
+
+
+@click.command()
+@click.argument("run")
+@click.option("--svg", metavar="FILE", help="Draw it into this file, as SVG.")
+@click.option(
+    "--direction",
+    type=click.Choice(("right", "down")),
+    default="right",
+    help="Where the picture's layers go.",
+    show_default=True,
+)
+@directory_option
+@session_options
+def graph_command(
+    session: CommandSession, directory: str | None, run: str, svg: str | None, direction: str
+) -> None:
+    """Draw a pass: its nodes, and what became of each.
+
+    RUN is a pass's id, the beginning of one, or `last`. As text: layer by layer, each node after what it
+    reads from (←), with a sign (+ ran, = unchanged, ! failed, - blocked, ~ partial); of more than 300 nodes
+    a summary by layer and the nodes at which something happened.
+    """
+    with opened(session, directory) as place:
+        found = find_pass(place.tables, run)
+        records = {each.dataset_id: each for each in place.tables.of_run(found.run_id)}
+    from kfm.pipelines.draw import sketch
+
+    cells = cells_of(found, records)
+    reads = dict(found.graph)
+    title = f"{found.pipeline_id}, run {short_id(found.run_id)} on {found.branch}: {found.state}"
+    said = _summary(found, cells)
+    if svg is not None:
+        from kfm.pipelines.draw import picture
+
+        direct: Any = direction
+        _write(svg, picture(cells, reads, title=title, said=said, direction=direct))
+    document = graph_document(found, cells, svg)
+    lines = [one_line(title), one_line(said), "", *map(_coloured, sketch(cells, reads))]
+    session.emit(document, [f"{svg}: {said}"] if svg is not None else lines, rows=document["nodes"])
+
+
+def _summary(found: Any, cells: list[NodeCell]) -> str:
+    from collections import Counter
+
+    words: Counter[str] = Counter(cell.word for cell in cells)
+    if found.state == "running":
+        words.pop("running", None)
+        left = len(cells) - words.total()
+        open_nodes = f"{counted(left, 'node')} without a record"
+        return f"{counted_words(words)}, {open_nodes}; since {moment(found.started_at_ms)}"
+    return f"{counted_words(words)}; {moment(found.started_at_ms)}"
+
+
+def _coloured(line: str) -> str:
+    """By the sign at its beginning; whoever wants no colour gets none."""
+    sign = line[2:3] if line.startswith("  ") else ""
+    word = {"+": "ran", "!": "failed", "-": "blocked", "~": "partial"}.get(sign)
+    return f"\x1b[{COLOURS[word]}m{line}\x1b[0m" if word is not None else line
+
+
+def _write(path: str, text: str) -> None:
+    """The file appears whole or not at all."""
+    temporary = f"{path}.{os.getpid()}.tmp"
+    try:
+        with open(temporary, "x", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(temporary, path)
+    except OSError as error:
+        raise UsageError(f"{path} can't be written: {error.strerror or error}.") from None
+    finally:
+        if os.path.exists(temporary):
+            os.unlink(temporary)

@@ -6,11 +6,11 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from kfm.cli.output import one_line
-from kfm.core.wording import counted, readable_size
+from kfm.model.wording import counted, readable_size
 from kfm.ports import Progress
 
 if TYPE_CHECKING:
-    from kfm.cli.session import Session
+    from kfm.cli.session import CommandSession
 
 
 class Silent:
@@ -21,7 +21,7 @@ class Silent:
     def done(self) -> None: ...
 
 
-class Lines:
+class ProgressLines:
     """One line when a phase is over: logs stay readable, however many objects there are."""
 
     def __init__(self, stream: Any = None) -> None:
@@ -52,7 +52,7 @@ class Lines:
         self._begin("")
 
 
-class Bar:
+class ProgressBar:
     """A bar drawn by rich. It is imported when the first phase begins, not before."""
 
     def __init__(self) -> None:
@@ -86,7 +86,7 @@ class Bar:
             self._bar = self._task = None
 
 
-def watched(session: Session) -> Progress:
+def watched(session: CommandSession) -> Progress:
     """People watch; whoever asked for JSON does not, unless with --verbose."""
     told = session.output == "text" or session.verbose
     return watcher(is_tty=sys.stderr.isatty()) if told else Silent()
@@ -98,5 +98,5 @@ def watcher(*, is_tty: bool) -> Progress:
         from importlib.util import find_spec
 
         if find_spec("rich") is not None:
-            return Bar()
-    return Lines()
+            return ProgressBar()
+    return ProgressLines()

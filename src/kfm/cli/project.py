@@ -5,12 +5,12 @@ from __future__ import annotations
 import click
 
 from kfm.cli.options import session_options
-from kfm.cli.session import Session
+from kfm.cli.session import CommandSession
 
 
 @click.command()
 @session_options
-def command(session: Session) -> int:
+def command(session: CommandSession) -> int:
     """Make every target show what is promoted.
 
     Safe at any time and by anyone: a target never goes back to an older version. Use it after a target was

@@ -8,10 +8,10 @@ import click
 
 from kfm.cli.options import session_options
 from kfm.cli.output import one_line, short_id, table
-from kfm.cli.session import Session
-from kfm.core.errors import RationaleRequired, UsageError
-from kfm.core.wording import moment
-from kfm.documents.held import approval_document, find_held, held_document
+from kfm.cli.session import CommandSession
+from kfm.model.errors import RationaleRequired, UsageError
+from kfm.model.wording import moment
+from kfm.reports.quarantine import approval_document, find_held, held_document
 
 LIMIT_MAX = 10_000
 NEEDS_APPROVAL = 3
@@ -30,7 +30,9 @@ def command() -> None:
     "--limit", type=click.IntRange(1, LIMIT_MAX), default=50, help="At most so many.", show_default=True
 )
 @session_options
-def list_held(session: Session, dataset: str | None, kind: str | None, everything: bool, limit: int) -> None:
+def list_held(
+    session: CommandSession, dataset: str | None, kind: str | None, everything: bool, limit: int
+) -> None:
     """List what is held, newest first.
 
     A dead letter has run out of attempts or time; it may well succeed later. What is in quarantine has met
@@ -67,7 +69,7 @@ def list_held(session: Session, dataset: str | None, kind: str | None, everythin
 @command.command(name="show")
 @click.argument("wanted", metavar="ID")
 @session_options
-def show_held(session: Session, wanted: str) -> None:
+def show_held(session: CommandSession, wanted: str) -> None:
     """Show one entry with all that a replay needs.
 
     ID is that of the entry, of its run or of its unit; the beginning is enough.
@@ -85,7 +87,9 @@ def show_held(session: Session, wanted: str) -> None:
 @click.option("--rationale", metavar="TEXT", help="Why it should be tried again. Required.")
 @click.option("--ticket", metavar="ID", help="The ticket that this belongs to.")
 @session_options
-def release(session: Session, wanted: str, rationale: str | None, ticket: str | None, **wish: Any) -> int:
+def release(
+    session: CommandSession, wanted: str, rationale: str | None, ticket: str | None, **wish: Any
+) -> int:
     """Ask for the release of one entry; somebody else has to approve it.
 
     The request is for exactly what is held now. Once another account has approved it with `kfm approve`,
@@ -95,7 +99,7 @@ def release(session: Session, wanted: str, rationale: str | None, ticket: str | 
     """
     if not (rationale or "").strip():
         raise RationaleRequired("A release is asked for with --rationale TEXT.")
-    from kfm.wiring.approvals import request_release
+    from kfm.service.approvals import request_release
 
     with session.app() as app:
         held = find_held(app.ledger, wanted)
@@ -156,7 +160,7 @@ def _lines(held: Any, requests: list[Any]) -> list[str]:
 
 def _replay(held: Any) -> str:
     """Units come back by a replay; `kfm replay` takes many at once, too."""
-    from kfm.core.unit_replies import replay_command
+    from kfm.model.units import replay_command
 
     return replay_command(held.subject, "failed" if held.kind == "dead-letter" else "quarantined")
 

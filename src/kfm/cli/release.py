@@ -8,10 +8,10 @@ import click
 
 from kfm.cli.options import session_options
 from kfm.cli.output import one_line
-from kfm.cli.session import Session
-from kfm.core.errors import UsageError
-from kfm.core.times import parse_rfc3339
-from kfm.core.wording import counted
+from kfm.cli.session import CommandSession
+from kfm.model.errors import UsageError
+from kfm.model.times import parse_rfc3339
+from kfm.model.wording import counted
 
 
 @click.command()
@@ -28,7 +28,7 @@ from kfm.core.wording import counted
 @click.option("--rationale", metavar="TEXT", help="Why; kept in the governance ledger. Required to replace.")
 @click.option("--verify", metavar="DIR", help="Check a release instead: checksums, attestation, schemas.")
 @session_options
-def command(session: Session, version: str | None, verify: str | None, **options: Any) -> int:
+def command(session: CommandSession, version: str | None, verify: str | None, **options: Any) -> int:
     """Make releases/VERSION/ from the ledger, or verify one.
 
     It holds the telemetry documents, an SBOM (SPDX 2.3), a manifest with checksums and an attestation
@@ -48,10 +48,10 @@ def command(session: Session, version: str | None, verify: str | None, **options
         return _verify(session, verify)
     since, until = options.pop("since"), options.pop("until")
     with session.app() as app:
-        from kfm.telemetry.aggregates import Bounds
-        from kfm.wiring.releases import make_release
+        from kfm.release.builder import make_release
+        from kfm.telemetry.aggregates import TimeBounds
 
-        bounds = Bounds(since_ms=_moment(since, "--since"), until_ms=_moment(until, "--until"))
+        bounds = TimeBounds(since_ms=_moment(since, "--since"), until_ms=_moment(until, "--until"))
         if None not in (bounds.since_ms, bounds.until_ms) and bounds.since_ms >= bounds.until_ms:  # type: ignore[operator]
             raise UsageError("--since must be before --until.")
         made = make_release(app, version or "", bounds=bounds, **options)
@@ -62,8 +62,8 @@ def command(session: Session, version: str | None, verify: str | None, **options
     return 0
 
 
-def _verify(session: Session, folder: str) -> int:
-    from kfm.wiring.releases import verify_release
+def _verify(session: CommandSession, folder: str) -> int:
+    from kfm.release.builder import verify_release
 
     found = verify_release(folder)
     good = not found.findings

@@ -1,4 +1,4 @@
-"""`kfm replay`: bring units back, exactly those that a frozen plan names."""
+"""`kfm replay`: bring units back by a frozen plan; inspect a replay."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from kfm.cli.options import session_options
-from kfm.cli.replay_inspect import all_receipts, find_replay, inspect
+from kfm.cli.output import table
 from kfm.cli.replay_options import (
     names_units,
     pace_options,
@@ -19,9 +19,115 @@ from kfm.cli.replay_options import (
     spec_of,
     write_record,
 )
-from kfm.cli.session import Session
-from kfm.core.errors import RationaleRequired, UsageError
-from kfm.core.wording import counted
+from kfm.cli.session import CommandSession
+from kfm.model.errors import RationaleRequired, UsageError
+from kfm.model.wording import counted, moment
+
+RECEIPTS_SHOWN = 50
+PREFIX_CHARS_MIN = 4
+
+
+@click.command(name="inspect")
+@click.argument("replay_id", metavar="[REPLAY]", required=False)
+@click.option(
+    "--limit", type=click.IntRange(1, 1_000_000), default=RECEIPTS_SHOWN, show_default=True, metavar="N",
+    help="At most N units, or N replays.",
+)  # fmt: skip
+@session_options
+def inspect(session: CommandSession, replay_id: str | None, limit: int) -> None:
+    """Show a replay: its state, the receipt of each unit, and what became of the unit since.
+
+    Where a replay would have made another item of the same bytes, nothing was published: each field is
+    shown with its value as it is and as it would have been. Without REPLAY: list replays, newest first.
+    """
+    from kfm.cli import replay_options as told
+    from kfm.reports.quarantine import approval_document
+
+    with session.app(read_only=True) as app:
+        reader = app.ledger.replay_reader()
+        if replay_id is None:
+            _list(session, reader, limit)
+            return
+        replay = find_replay(reader, replay_id)
+        tally, since = reader.tally(replay.replay_id), reader.since(replay.replay_id)
+        found = reader.receipts(replay.replay_id, limit=limit)
+        requests = app.ledger.approvals(subject=replay.replay_id)
+        units = app.ledger.unit_reader()
+        receipts = [told.receipt_document(one, _differing(units, one)) for one in found]
+    document = {
+        "replay": told.replay_document(replay, tally),
+        "since": since,
+        "requests": [approval_document(one) for one in requests],
+        "receipts": receipts,
+        "more": len(found) < len(replay.plan.units),
+    }
+    lines = [
+        told.replay_line(document["replay"]),
+        f"plan       {replay.digest}, made {moment(replay.plan.made_at_ms)}",
+        f"mode       {replay.mode}, reason {replay.reason}",
+        f"by         {replay.requested_by}, {moment(replay.created_at_ms)}: {replay.rationale}",
+        *(f"request    {one.request_id}: {_agreement(one)}" for one in requests),
+        f"since      {told.amounts(since)}",
+        "",
+        *told.receipt_table(receipts),
+        *told.difference_lines(receipts),
+    ]
+    session.emit(document, lines, rows=receipts)
+    if document["more"] and session.output == "text":
+        session.note(f"more units are not shown: use --limit (now {limit})")
+
+
+def _agreement(request: Any) -> str:
+    if request.state == "requested":
+        return (
+            f"open, asked for by {request.requested_by}; another person runs kfm approve {request.request_id}"
+        )
+    return f"approved by {request.approved_by}: {request.approval_rationale}"
+
+
+def _differing(units: Any, receipt: Any) -> dict[str, Any]:
+    from kfm.model.replays import MISMATCH, differing
+
+    return differing(units.history_of(receipt.wal_id)) if receipt.error_code == MISMATCH else {}
+
+
+def _list(session: CommandSession, reader: Any, limit: int) -> None:
+    from kfm.cli.replay_options import replay_document
+
+    found = reader.replays(limit)
+    documents = [replay_document(one, reader.tally(one.replay_id)) for one in found]
+    rows = [
+        (
+            moment(one.created_at_ms).removesuffix(" UTC"),
+            document["state"],
+            one.mode,
+            one.reason,
+            f"{document['replayed']}/{document['units']}",
+            one.requested_by,
+            one.replay_id,
+        )
+        for one, document in zip(found, documents, strict=True)
+    ]
+    header = ("BEGUN (UTC)", "STATE", "MODE", "REASON", "REPLAYED", "BY", "REPLAY")
+    session.emit({"replays": documents}, table(header, rows) if rows else ["no replays"], rows=documents)
+
+
+def find_replay(reader: Any, wanted: str) -> Any:
+    """By its id, or by the beginning of it if that is enough to tell."""
+    found = reader.find(wanted.lower()) if len(wanted) >= PREFIX_CHARS_MIN else []
+    if len(found) == 1:
+        return reader.replay(found[0])
+    if found:
+        raise UsageError(f"Several replays begin with `{wanted[:80]}`.", remedy="Give more of the id.")
+    raise UsageError(f"There is no replay `{wanted[:80]}`.", remedy="`kfm replay inspect` lists them.")
+
+
+def all_receipts(reader: Any, replay_id: str) -> Iterator[Any]:
+    after = ""
+    while page := reader.receipts(replay_id, after):
+        yield from page
+        after = page[-1].wal_id
+
 
 REFUSED = 3
 FINDINGS = 1
@@ -48,10 +154,10 @@ def command() -> None:
 @command.command(name="select")
 @selection_options
 @session_options
-def select(session: Session, save_spec: str | None, **wish: Any) -> None:
+def select(session: CommandSession, save_spec: str | None, **wish: Any) -> None:
     """List the units that are meant, and whether each would come back. Changes nothing."""
-    from kfm.cli.replay_lines import unit_document, unit_table
-    from kfm.wiring.replays import selected
+    from kfm.cli.replay_options import unit_document, unit_table
+    from kfm.nodd.replay import selected
 
     with session.app(read_only=True) as app:
         spec = spec_of(wish, app.clock.now_ms())
@@ -70,14 +176,14 @@ def select(session: Session, save_spec: str | None, **wish: Any) -> None:
 @click.option("--selection-file", metavar="FILE", help="Write the frozen plan here, for `kfm replay run`.")
 @selection_options
 @session_options
-def dry_run(session: Session, selection_file: str | None, save_spec: str | None, **wish: Any) -> None:
+def dry_run(session: CommandSession, selection_file: str | None, save_spec: str | None, **wish: Any) -> None:
     """Freeze a plan: exactly the units that would come back, each as it is now. Changes nothing.
 
     --selection-file keeps the plan itself: ids, versions and a digest; `kfm replay run --selection-file`
     carries out that and nothing else, and refuses it once a unit has changed. --save-spec keeps only the
     wish, of which `kfm replay from-spec` makes a new plan each time.
     """
-    from kfm.wiring.replays import plan_of
+    from kfm.nodd.replay import plan_of
 
     with session.app(read_only=True) as app:
         spec = spec_of(wish, app.clock.now_ms())
@@ -86,8 +192,8 @@ def dry_run(session: Session, selection_file: str | None, save_spec: str | None,
     _show_plan(session, plan, selection_file)
 
 
-def _show_plan(session: Session, plan: Any, selection_file: str | None) -> None:
-    from kfm.cli.replay_lines import plan_document, plan_lines
+def _show_plan(session: CommandSession, plan: Any, selection_file: str | None) -> None:
+    from kfm.cli.replay_options import plan_document, plan_lines
 
     if selection_file is not None:
         write_record(selection_file, plan)
@@ -99,7 +205,7 @@ def _show_plan(session: Session, plan: Any, selection_file: str | None) -> None:
         )
 
 
-def _save(session: Session, path: str | None, spec: Any) -> None:
+def _save(session: CommandSession, path: str | None, spec: Any) -> None:
     if path is not None:
         write_record(path, spec)
         session.note(f"the wish is kept: kfm replay from-spec {path}")
@@ -115,7 +221,11 @@ def _save(session: Session, path: str | None, spec: Any) -> None:
 @pace_options
 @session_options
 def run(
-    session: Session, replay_id: str | None, selection_file: str | None, save_spec: str | None, **wish: Any
+    session: CommandSession,
+    replay_id: str | None,
+    selection_file: str | None,
+    save_spec: str | None,
+    **wish: Any,
 ) -> int:
     """Carry out a plan: its units are due again, each with a new grant of attempts and a receipt.
 
@@ -142,7 +252,7 @@ def run(
         elif selection_file is not None:
             plan = read_plan(selection_file)
         else:
-            from kfm.wiring.replays import plan_of
+            from kfm.nodd.replay import plan_of
 
             spec = spec_of(wish, app.clock.now_ms())
             plan = plan_of(app, spec)
@@ -155,12 +265,12 @@ def run(
 @click.option("--selection-file", metavar="FILE", help="Write the frozen plan here.")
 @pace_options
 @session_options
-def from_spec(session: Session, spec_file: str, selection_file: str | None, **wish: Any) -> int:
+def from_spec(session: CommandSession, spec_file: str, selection_file: str | None, **wish: Any) -> int:
     """Make a new plan of a wish that was kept with --save-spec; with --confirm carry it out at once.
 
     Without --confirm it shows the plan, as `kfm replay dry-run` does, and changes nothing.
     """
-    from kfm.wiring.replays import plan_of
+    from kfm.nodd.replay import plan_of
 
     spec = read_spec(spec_file)
     if not wish["confirm"]:
@@ -176,9 +286,8 @@ def from_spec(session: Session, spec_file: str, selection_file: str | None, **wi
         return _run(session, app, plan, wish)
 
 
-def _run(session: Session, app: Any, plan: Any, wish: dict[str, Any]) -> int:
-    from kfm.engine.replaying import Pace
-    from kfm.wiring.replays import ask, has_approval, person, run_plan
+def _run(session: CommandSession, app: Any, plan: Any, wish: dict[str, Any]) -> int:
+    from kfm.nodd.replay import ReplayPace, ask, has_approval, person, run_plan
 
     if not plan.units:
         _emit_run(session, app, plan, None, None, 0)
@@ -194,7 +303,7 @@ def _run(session: Session, app: Any, plan: Any, wish: dict[str, Any]) -> int:
         session.note(f"what it is about: kfm replay inspect {plan.replay_id}")
         session.note(f"then: kfm replay run {plan.replay_id} --confirm --rationale TEXT")
         return REFUSED
-    pace = Pace(batch_size=wish["batch_size"], max_batches=wish["max_batches"], rate=wish["rate"])
+    pace = ReplayPace(batch_size=wish["batch_size"], max_batches=wish["max_batches"], rate=wish["rate"])
     with _progress(session, "replaying", len(plan.units)) as advance:
         carried = run_plan(app, plan, pace, by, advance)
     code = (
@@ -208,9 +317,9 @@ def _run(session: Session, app: Any, plan: Any, wish: dict[str, Any]) -> int:
     return code
 
 
-def _emit_run(session: Session, app: Any, plan: Any, carried: Any, request: Any, code: int) -> None:
-    from kfm.cli.replay_lines import plan_lines, receipt_document, replay_document, replay_line
-    from kfm.documents.held import approval_document
+def _emit_run(session: CommandSession, app: Any, plan: Any, carried: Any, request: Any, code: int) -> None:
+    from kfm.cli.replay_options import plan_lines, receipt_document, replay_document, replay_line
+    from kfm.reports.quarantine import approval_document
 
     reader = app.ledger.replay_reader()
     replay = reader.replay(plan.replay_id)
@@ -241,10 +350,10 @@ def _require_rationale(wish: dict[str, Any]) -> None:
         raise RationaleRequired("A replay is run with --rationale TEXT.")
 
 
-def _confirmed(session: Session, plan: Any, wish: dict[str, Any]) -> bool:
+def _confirmed(session: CommandSession, plan: Any, wish: dict[str, Any]) -> bool:
     if wish["confirm"] or session.yes:
         return True
-    from kfm.cli.replay_lines import amounts
+    from kfm.cli.replay_options import amounts
 
     question = f"Replay {counted(len(plan.units), 'unit')} ({amounts(plan.by_dataset)})?"
     try:
@@ -256,7 +365,7 @@ def _confirmed(session: Session, plan: Any, wish: dict[str, Any]) -> bool:
 
 
 @contextmanager
-def _progress(session: Session, what: str, total: int | None) -> Iterator[Any]:
+def _progress(session: CommandSession, what: str, total: int | None) -> Iterator[Any]:
     from kfm.cli.progress import watched
 
     shown = watched(session)
@@ -281,7 +390,7 @@ def _progress(session: Session, what: str, total: int | None) -> Iterator[Any]:
 @click.option("--ticket", metavar="ID", help="The ticket that this belongs to.")
 @click.option("--actor", metavar="NAME", help="On whose behalf; recorded beside the account that runs this.")
 @session_options
-def drain(session: Session, queue: str, url: str | None, limit: int, **wish: Any) -> int:
+def drain(session: CommandSession, queue: str, url: str | None, limit: int, **wish: Any) -> int:
     """Empty the dead-letter queue of QUEUE, as it is configured, into the ledger.
 
     Each message is taken in as if it had come by its queue, and leaves the dead-letter queue once it is
@@ -291,7 +400,7 @@ def drain(session: Session, queue: str, url: str | None, limit: int, **wish: Any
     _require_rationale(wish)
     import msgspec
 
-    from kfm.wiring.replays import drain_queue, person
+    from kfm.nodd.replay import drain_queue, person
 
     with session.app() as app, _progress(session, "draining", None) as advance:
         by = person(app, wish["rationale"], wish["ticket"], wish["actor"])

@@ -8,11 +8,11 @@ import click
 
 from kfm.cli.options import session_options
 from kfm.cli.quarantine import NEEDS_APPROVAL
-from kfm.cli.selection import choose, require_window
-from kfm.cli.session import Session
-from kfm.core.errors import RationaleRequired, UsageError
-from kfm.documents.finding import find_run
-from kfm.documents.held import approval_document
+from kfm.cli.run import choose, require_window
+from kfm.cli.session import CommandSession
+from kfm.model.errors import RationaleRequired, UsageError
+from kfm.reports.lookup import find_run
+from kfm.reports.quarantine import approval_document
 
 
 @click.command()
@@ -23,7 +23,9 @@ from kfm.documents.held import approval_document
 @click.option("--rationale", metavar="TEXT", help="Why it should be done. Required.")
 @click.option("--ticket", metavar="ID", help="The ticket that this belongs to.")
 @session_options
-def command(session: Session, source: str | None, window: str | None, run_id: str | None, **wish: Any) -> int:
+def command(
+    session: CommandSession, source: str | None, window: str | None, run_id: str | None, **wish: Any
+) -> int:
     """Ask a second person to approve one attempt at work that needs it.
 
     Data whose CARE level is restricted is fetched and published only after somebody else has agreed with
@@ -44,7 +46,7 @@ def command(session: Session, source: str | None, window: str | None, run_id: st
         raise UsageError("--run names its window itself.")
     if not (wish["rationale"] or "").strip():
         raise RationaleRequired("An approval is asked for with --rationale TEXT.")
-    from kfm.wiring.approvals import request_attempt
+    from kfm.service.approvals import request_attempt
 
     with session.app() as app:
         subject = _subject(app, source, window, run_id, wish)
@@ -59,8 +61,8 @@ def command(session: Session, source: str | None, window: str | None, run_id: st
 def _subject(
     app: Any, source: str | None, window: str | None, run_id: str | None, wish: dict[str, Any]
 ) -> Any:
-    from kfm.engine.requests import RunRequest
-    from kfm.wiring.retries import window_of
+    from kfm.runs.kernel import RunRequest
+    from kfm.runs.retry import window_of
 
     if run_id is not None:
         run = find_run(app.ledger, run_id)

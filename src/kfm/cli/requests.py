@@ -8,10 +8,10 @@ import click
 
 from kfm.cli.options import session_options
 from kfm.cli.output import between, instant, one_line, short_id, table, utc
-from kfm.cli.session import Session
-from kfm.core.errors import RationaleRequired, UsageError
-from kfm.core.requests import RequestKind, RequestState, UpdateRequest
-from kfm.documents.requests import request_document
+from kfm.cli.session import CommandSession
+from kfm.model.errors import RationaleRequired, UsageError
+from kfm.model.requests import RequestKind, RequestState, UpdateRequest
+from kfm.reports.requests import request_document
 
 LIMIT_MAX = 10_000
 _TIMES = ("accepted_at", "not_before", "instant", "ended_at")
@@ -36,7 +36,7 @@ def command() -> None:
 )
 @session_options
 def list_requests(
-    session: Session, limit: int, source: str | None, schedule: str | None, **chosen: Any
+    session: CommandSession, limit: int, source: str | None, schedule: str | None, **chosen: Any
 ) -> None:
     """List requests, newest first.
 
@@ -72,7 +72,7 @@ def list_requests(
 @command.command(name="show")
 @click.argument("wanted", metavar="REQUEST")
 @session_options
-def show(session: Session, wanted: str) -> None:
+def show(session: CommandSession, wanted: str) -> None:
     """Show one request: who asked for what, why it waits, and what became of it.
 
     REQUEST is its id, or the beginning of one. The preview that was kept before anything changed, if there
@@ -87,7 +87,7 @@ def show(session: Session, wanted: str) -> None:
     width = max(map(len, facts))
     lines = [f"{name.ljust(width)}  {one_line(value)}" for name, value in facts.items()]
     if kept is not None and session.output == "text":
-        from kfm.publish.plan import read, render_text
+        from kfm.runs.plan import read, render_text
 
         lines += ["", *map(one_line, render_text(read(kept.encode())).splitlines())]
     session.emit(document, lines)
@@ -119,14 +119,14 @@ def _facts(document: dict[str, Any]) -> dict[str, str]:
 @click.option("--actor", metavar="NAME", help="On whose behalf; recorded beside the account that runs this.")
 @click.option("--rationale", metavar="TEXT", help="Why. Required.")
 @session_options
-def cancel(session: Session, wanted: str, rationale: str | None, actor: str | None) -> None:
+def cancel(session: CommandSession, wanted: str, rationale: str | None, actor: str | None) -> None:
     """Cancel a request: one that waits never begins, one that runs stops at its next step.
 
     What a run has published stays published. The cancellation is kept in the governance ledger.
     """
     if not (rationale or "").strip():
         raise RationaleRequired("A request is cancelled with --rationale TEXT.")
-    from kfm.wiring.requests import cancel_request
+    from kfm.service.requests import cancel_request
 
     with session.app() as app:
         request = find_request(app.kernel.store.requests(), wanted)

@@ -10,12 +10,11 @@ import click
 from kfm.cli.options import session_options
 from kfm.cli.output import instant, one_line, short_id, table
 from kfm.cli.progress import watched
-from kfm.cli.results import Lineup, exit_code, report_document, tell, worst
-from kfm.cli.run import hand_over, summarise
-from kfm.cli.session import Session
-from kfm.core.errors import BackendUnavailable, Cancelled, StoreCorrupt, StoreUnsafe, UsageError
-from kfm.core.wording import counted, moment
-from kfm.documents.finding import find_run
+from kfm.cli.run import Lineup, exit_code, hand_over, report_document, summarise, tell, worst
+from kfm.cli.session import CommandSession
+from kfm.model.errors import BackendUnavailable, Cancelled, StoreCorrupt, StoreUnsafe, UsageError
+from kfm.model.wording import counted, moment
+from kfm.reports.lookup import find_run
 
 PAUSE_MAX_MS = 30_000  # how long a new failure of another process may go unseen
 PAUSE_MIN_MS = 1_000
@@ -31,7 +30,7 @@ PAUSE_MIN_MS = 1_000
 @click.option("--ticket", metavar="ID", help="The ticket that this belongs to; needed with --rationale.")
 @session_options
 def command(
-    session: Session, run_id: str | None, due: bool, watch: bool, only_list: bool, **wish: Any
+    session: CommandSession, run_id: str | None, due: bool, watch: bool, only_list: bool, **wish: Any
 ) -> int:
     """Try a failed run again.
 
@@ -85,8 +84,8 @@ def _require_nobody(run_id: str | None, wish: dict[str, Any]) -> None:
         )
 
 
-def _one(session: Session, app: Any, wanted: str, progress: Any, wish: dict[str, Any]) -> int:
-    from kfm.wiring.retries import retry_run
+def _one(session: CommandSession, app: Any, wanted: str, progress: Any, wish: dict[str, Any]) -> int:
+    from kfm.runs.retry import retry_run
 
     run = find_run(app.ledger, wanted)
     if run.status == "success":
@@ -111,7 +110,7 @@ def _one(session: Session, app: Any, wanted: str, progress: Any, wish: dict[str,
     return _finish(session, app, [report], [])
 
 
-def _due(session: Session, app: Any, progress: Any) -> int:
+def _due(session: CommandSession, app: Any, progress: Any) -> int:
     """One pass."""
     reports, passed = _pass(session, app, progress)
     if not reports and not passed:
@@ -119,7 +118,7 @@ def _due(session: Session, app: Any, progress: Any) -> int:
     return _finish(session, app, reports, passed)
 
 
-def _watch(session: Session, app: Any, progress: Any) -> int:
+def _watch(session: CommandSession, app: Any, progress: Any) -> int:
     """Pass after pass, until somebody stops it: that is its usual end, so it is no failure."""
     try:
         for turn in range(sys.maxsize):
@@ -129,7 +128,7 @@ def _watch(session: Session, app: Any, progress: Any) -> int:
     return 0
 
 
-def _turn(session: Session, app: Any, progress: Any, *, is_first: bool) -> int:
+def _turn(session: CommandSession, app: Any, progress: Any, *, is_first: bool) -> int:
     """One pass, and how long to wait for the next. A ledger that is away for a while is waited for."""
     try:
         reports, passed = _pass(session, app, progress)
@@ -146,9 +145,9 @@ def _turn(session: Session, app: Any, progress: Any, *, is_first: bool) -> int:
         return PAUSE_MAX_MS
 
 
-def _pass(session: Session, app: Any, progress: Any) -> tuple[list[Any], list[Any]]:
-    from kfm.engine.requests import RunReport
-    from kfm.wiring.retries import run_due
+def _pass(session: CommandSession, app: Any, progress: Any) -> tuple[list[Any], list[Any]]:
+    from kfm.runs.kernel import RunReport
+    from kfm.runs.retry import run_due
 
     reports: list[Any] = []
     passed: list[Any] = []
@@ -171,15 +170,15 @@ def _pass(session: Session, app: Any, progress: Any) -> tuple[list[Any], list[An
 
 
 def _pause_ms(app: Any) -> int:
-    from kfm.wiring.retries import waiting
+    from kfm.runs.retry import waiting
 
     ahead = waiting(app, 1)
     left_ms = (ahead[0].state.not_before_ms or 0) - app.ledger.now_ms() if ahead else PAUSE_MAX_MS
     return min(max(left_ms, PAUSE_MIN_MS), PAUSE_MAX_MS)
 
 
-def _say_next(session: Session, app: Any) -> None:
-    from kfm.wiring.retries import waiting
+def _say_next(session: CommandSession, app: Any) -> None:
+    from kfm.runs.retry import waiting
 
     ahead = waiting(app)
     if not ahead:
@@ -189,10 +188,10 @@ def _say_next(session: Session, app: Any) -> None:
     session.note(f"nothing is due; {counted(len(ahead), 'run')} ahead, the first at {first}")
 
 
-def _finish(session: Session, app: Any, reports: list[Any], passed: list[Any]) -> int:
+def _finish(session: CommandSession, app: Any, reports: list[Any], passed: list[Any]) -> int:
     code = worst([exit_code(report) for report in reports])
     if session.output == "json":
-        from kfm.wiring.retries import waiting
+        from kfm.runs.retry import waiting
 
         document = {
             "results": [report_document(report) for report in reports],
@@ -209,8 +208,8 @@ def _finish(session: Session, app: Any, reports: list[Any], passed: list[Any]) -
 # --- what is ahead -----------------------------------------------------------------------
 
 
-def _list(session: Session) -> int:
-    from kfm.wiring.retries import waiting
+def _list(session: CommandSession) -> int:
+    from kfm.runs.retry import waiting
 
     with session.app(read_only=True) as app:
         ahead = waiting(app)

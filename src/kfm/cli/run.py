@@ -2,19 +2,158 @@
 
 from __future__ import annotations
 
+import os
+import re
 import traceback
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
 
-from kfm.cli.failures import as_error
+from kfm.cli.errors import annotate, as_error, error_lines
 from kfm.cli.options import session_options
+from kfm.cli.output import duration, instant, one_line, short_id
 from kfm.cli.progress import watched
-from kfm.cli.results import Lineup, exit_code, report_document, tell, worst
-from kfm.cli.selection import make_requests, selection_options
-from kfm.cli.session import Session
-from kfm.core.errors import Cancelled, KfmError, RationaleRequired
+from kfm.cli.session import CommandSession
+from kfm.model.errors import (
+    Cancelled,
+    CircuitOpen,
+    KfmError,
+    PlanError,
+    RationaleRequired,
+    UsageError,
+    WindowError,
+)
+from kfm.model.wording import span
+
+_SELECTION = (
+    click.option(
+        "--source", "sources", multiple=True, metavar="ID", help="Only this source; may be repeated."
+    ),
+    click.option(
+        "--window", metavar="SPEC", help="P1D, PT6H, 2026-01-01/P1D or START/END; else the source's own."
+    ),
+    click.option("--correction", metavar="ID", help="Redo the window as this correction: opens a revision."),
+    click.option("--artifacts", metavar="DIR", help="Where the run's artifacts go."),
+    click.option(
+        "--actor", metavar="NAME", help="On whose behalf; recorded beside the account that runs this."
+    ),
+    click.option("--rationale", metavar="TEXT", help="Why; kept in the governance ledger."),
+    click.option("--ticket", metavar="ID", help="The ticket that this belongs to."),
+)
+
+
+def selection_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What `run` and `diff` are about, said in the same words."""
+    for option in reversed(_SELECTION):
+        function = option(function)
+    return function
+
+
+def make_requests(app: Any, **wish: Any) -> list[Any]:
+    """One request for each chosen source. What can't be asked of one of them is asked of none."""
+    from kfm.runs.kernel import RunRequest
+
+    settings, sources, window = app.settings, wish["sources"], wish["window"]
+    if wish.get("plan"):
+        sources, window = planned(wish["plan"], sources, window)
+    chosen = choose(settings, sources)
+    if window is not None:
+        require_window(window, [settings.source(source_id) for source_id in chosen], app.clock.now_ms())
+    folder = wish["artifacts"]
+    return [
+        RunRequest(
+            source_id=source_id,
+            window_spec=window,
+            dry_run=wish.get("dry_run", False),
+            force=wish.get("force", False),
+            correction=wish["correction"],
+            # Several sources must not write over each other's artifacts.
+            artifacts_dir=f"{folder}/{source_id}" if folder and len(chosen) > 1 else folder,
+            actor=app.actor,
+            claimed_actor=wish["actor"],
+            rationale=wish["rationale"],
+            ticket=wish["ticket"],
+            plan_path=wish.get("plan"),
+        )
+        for source_id in chosen
+    ]
+
+
+def choose(settings: Any, wanted: Sequence[str]) -> list[str]:
+    """The sources to run. Members of a sync run through it, unless they are named."""
+    known = [source.id for source in settings.sources]
+    if not known:
+        raise UsageError("The configuration has no sources.", remedy="Add one under `sources:`.")
+    for source_id in wanted:
+        if source_id not in known:
+            from kfm.config.shape import nearest
+
+            raise UsageError(
+                f"There is no source `{source_id}`{nearest(source_id, known)}",
+                remedy=f"The configuration has: {', '.join(known[:10])}{', …' if len(known) > 10 else ''}.",
+            )
+    members = {member for source in settings.sources for member in source.members}
+    return list(dict.fromkeys(wanted)) or [source_id for source_id in known if source_id not in members]
+
+
+def planned(path: str, sources: Sequence[str], window: str | None) -> tuple[tuple[str, ...], str]:
+    """What a plan file is about."""
+    from kfm.model.times import rfc3339
+    from kfm.runs import plan
+
+    try:
+        with open(path, "rb") as file:
+            header = plan.read(file.read(plan.PLAN_BYTES_MAX + 1)).header
+    except OSError as error:
+        raise PlanError(f"{path} can't be read: {(error.strerror or str(error)).lower()}.") from None
+    if window is not None or tuple(sources) not in ((), (header.source_id,)):
+        raise UsageError(
+            f"The plan is about source {header.source_id}; --source and --window can't change that.",
+            remedy="Leave them out, or make a new plan with `kfm diff --plan FILE`.",
+        )
+    spec = f"{rfc3339(header.window.start_ms)}/{rfc3339(header.window.end_ms)}"
+    return (header.source_id,), spec
+
+
+# --- windows -------------------------------------------------------------------------
+
+
+def require_window(spec: str, sources: Sequence[Any], now_ms: int) -> None:
+    """Refuse a window that no source could be run for, before any is."""
+    from kfm.model.windows import resolve_window
+    from kfm.model.wording import moment
+
+    for source in sources:
+        try:
+            window = resolve_window(spec, source.time_zone, now_ms)
+        except WindowError as error:
+            raise WindowError(error.detail, remedy=_meant(spec)) from None
+        if window.start_ms > now_ms:
+            raise WindowError(
+                f"{spec} begins in the future, at {moment(window.start_ms)}: nothing is there yet.",
+                remedy="Choose a window that has begun; P1D is the last complete day.",
+            )
+
+
+def _meant(spec: str) -> str | None:
+    """The right form of a window that was written in another; None if there is no telling."""
+    if re.fullmatch(r"\d{4}-\d\d-\d\d", spec):
+        return f"For that day write --window {spec}/P1D."
+    if re.fullmatch(r"\d{4}-\d\d", spec):
+        return f"For that month write --window {spec}-01/P1M."
+    if spec.lower() in ("yesterday", "today", "day"):
+        return "P1D is the last complete day, so yesterday; a named day is written as 2026-01-31/P1D."
+    span = re.fullmatch(r"(\d{4}-[^\s./,]+)\s*(?:\.\.+|,|-|to|\s)\s*(\d{4}-[^\s./,]+)", spec)
+    if span:
+        return f"A start and an end are written with a slash: --window {span[1]}/{span[2]}."
+    length = re.fullmatch(r"(?i)p?t?(\d{1,4})\s*([dhmw])(?:[a-z]*)", spec)
+    if length:
+        time = "T" if length[2] in "hHmM" else ""
+        return f"A length is written as --window P{time}{length[1]}{length[2].upper()}."
+    return None
+
 
 SEAL_EVENTS_MIN = 500  # so many events are worth an entry in the chain
 
@@ -29,7 +168,7 @@ SEAL_EVENTS_MIN = 500  # so many events are worth an entry in the chain
     "--plan", metavar="FILE", help="Apply a plan made with `kfm diff --plan`; refuse if it has drifted."
 )
 @session_options
-def command(session: Session, force: bool, **wish: Any) -> int:
+def command(session: CommandSession, force: bool, **wish: Any) -> int:
     """Bring sources up to date and publish what changed.
 
     Without --source: every source that is not a member of a sync. One line is printed for each source:
@@ -56,7 +195,7 @@ def command(session: Session, force: bool, **wish: Any) -> int:
     return code
 
 
-def hand_over(session: Session, app: Any, reports: Sequence[Any]) -> bool:
+def hand_over(session: CommandSession, app: Any, reports: Sequence[Any]) -> bool:
     """Send the events that wait, now that the work is done and told. What can't go stays in the outbox.
 
     Nothing of this may change how the work ended: trouble is a line, and the next run tries again.
@@ -84,7 +223,7 @@ def hand_over(session: Session, app: Any, reports: Sequence[Any]) -> bool:
     return True
 
 
-def tell_hooks(session: Session, app: Any) -> bool:
+def tell_hooks(session: CommandSession, app: Any) -> bool:
     """Tell the hooks of incidents that changed. A hook in trouble is a line, and never an exit code."""
     try:
         passes = app.tell_incidents()
@@ -108,7 +247,7 @@ def require_reasons(wish: dict[str, Any]) -> None:
 
 
 def attempt_all(
-    session: Session, app: Any, requests: Sequence[Any], progress: Any, show: Callable[[Any], None]
+    session: CommandSession, app: Any, requests: Sequence[Any], progress: Any, show: Callable[[Any], None]
 ) -> tuple[list[Any], int]:
     """The reports, each shown as soon as it is known, and the exit code of them all.
 
@@ -133,9 +272,9 @@ def attempt_all(
     return reports, worst(codes)
 
 
-def attempt(session: Session, app: Any, request: Any) -> Any:
+def attempt(session: CommandSession, app: Any, request: Any) -> Any:
     """One source's report, whatever happens."""
-    from kfm.engine.requests import RunReport
+    from kfm.runs.kernel import RunReport
 
     try:
         return app.preview(request) if request.dry_run else app.run(request)
@@ -160,7 +299,7 @@ def attempt(session: Session, app: Any, request: Any) -> Any:
 
 def summarise(reports: Sequence[Any]) -> None:
     """Tell a GitHub Actions job what happened, where it looks for it."""
-    from kfm.config import github
+    from kfm.config.loader import github
 
     job = github()
     if job is None:
@@ -184,3 +323,209 @@ def _append(path: str, text: str) -> None:
             file.write(text)
     except OSError as error:
         click.echo(f"warning: {as_error(error).message}", err=True)
+
+
+# With several sources the worst ending decides, in this order: something is wrong with us, with a
+# backend, with permission, with the work; then only busy; then fine.
+WORST_FIRST = (130, 2, 4, 3, 1, 5, 0)
+CHECKS_SHOWN_MAX = 10
+COLOURS = {
+    "published": "green",
+    "unchanged": "green",
+    "planned": "cyan",
+    "blocked": "yellow",
+    "busy": "yellow",
+    "failed": "red",
+}
+_WINDOW_CHARS, _VERSION_CHARS, _RUN_CHARS = 39, 12, 17
+
+
+def exit_code(report: Any) -> int:
+    if report.error is not None:
+        return int(report.error.exit_code)
+    if any(projection.error and not is_put_off(projection.error) for projection in report.projections):
+        return 4
+    return {"failed": 1, "refused": 3, "busy": 5}.get(report.outcome, 0)
+
+
+def worst(codes: Sequence[int]) -> int:
+    return min(codes, key=WORST_FIRST.index, default=0)
+
+
+# --- for people ----------------------------------------------------------------------
+
+
+class Lineup:
+    """Result lines of one call. They are printed one by one, and still stand in columns."""
+
+    def __init__(self, settings: Any, source_ids: Sequence[str]) -> None:
+        datasets = {source_id: settings.source(source_id).dataset for source_id in source_ids}
+        shared = Counter(datasets.values())
+        self._names = {
+            source_id: f"{dataset} from {source_id}" if shared[dataset] > 1 else dataset
+            for source_id, dataset in datasets.items()
+        }
+        self._aligned = len(source_ids) > 1
+
+    def line(self, report: Any) -> str:
+        name = self._names[report.source_id]
+        window = span(report.window_start_ms, report.window_end_ms) if report.window_end_ms else "-"
+        run = f"run {short_id(report.run.run_id)}" if report.run else "no run"
+        version = _version(report)
+        if self._aligned:
+            name = name.ljust(max(map(len, self._names.values())))
+            window, version = window.ljust(_WINDOW_CHARS), version.ljust(_VERSION_CHARS)
+            run = run.ljust(_RUN_CHARS)
+        return "  ".join((report.word.ljust(9), name, window, version, run, duration(report.duration_ms)))
+
+
+def _version(report: Any) -> str:
+    if report.word == "planned":
+        return f"on version {report.sequence}" if report.sequence is not None else "no version"
+    return f"version {report.sequence}" if report.sequence is not None else "-"
+
+
+def tell(session: CommandSession, lineup: Lineup, report: Any) -> None:
+    """One source's result, as soon as it is known; then, beside it, what there is to say about it."""
+    if session.output == "jsonl":
+        session.emit(None, (), rows=[report_document(report)])
+    elif session.output == "text":
+        line = click.style(lineup.line(report), fg=COLOURS.get(report.word))
+        session.emit(None, [line, *plan_lines(report)])
+    remark(session, report)
+
+
+def remark(session: CommandSession, report: Any) -> None:
+    """Why it ended like this, and the way out: on stderr."""
+    from kfm.telemetry.correlation import saying
+
+    with saying(**_ids(report)):
+        _remark(session, report)
+
+
+def _ids(report: Any) -> dict[str, Any]:
+    """What messages about this result can be found by."""
+    ids = {"dataset": report.dataset_id, "source": report.source_id}
+    if report.run is None:
+        return ids
+    from kfm.model.keys import attempt_id
+
+    run_id, attempt = report.run.run_id, report.run.attempts
+    try:
+        trace_id = attempt_id(run_id, attempt).replace("-", "")
+    except KfmError:  # not an id of ours
+        trace_id = None
+    return {**ids, "run_id": run_id, "attempt": attempt, "trace_id": trace_id}
+
+
+def _remark(session: CommandSession, report: Any) -> None:
+    if report.error is not None:
+        for line in failure_lines(report):
+            session.note(line)
+        annotate(report.error, title=f"{report.source_id}: {report.word}")
+    elif says_more(report) or session.verbose:
+        session.note(f"  {one_line(report.reason)}")
+    for projection in report.projections:
+        if projection.error and is_put_off(projection.error):
+            said = one_line(projection.error["message"])
+            session.note(f"put off: {projection.target} is shown later, with `kfm project`: {said}")
+        elif projection.error:
+            session.note(f"error {projection.error['code']}: {projection.error['message']}")
+            session.note(f"fix: {projection.error['remedy']}")
+    if session.verbose:
+        for line in details(report):
+            session.note(line)
+
+
+def is_put_off(error: dict[str, Any]) -> bool:
+    """Nobody was called, because the target's provider is left alone: nothing has failed now."""
+    return bool(error["code"] == CircuitOpen.code)
+
+
+def says_more(report: Any) -> bool:
+    """Does the reason say more than the word does? Not for a first run, nor for a repeated one."""
+    if report.outcome == "noop":
+        return False
+    again = report.run is not None and (report.run.attempts > 1 or report.run.revision > 0)
+    return again or report.outcome in ("refused", "busy", "failed") or report.word == "unchanged"
+
+
+def failure_lines(report: Any) -> list[str]:
+    """The error, each failed check on a line of its own, the way out, and where to read on."""
+    from kfm.model.gates import FIRST_CHECK, check_text
+
+    told, fix = error_lines(report.error)
+    checks = [check_text(check) for check in report.failed_checks]
+    if len(checks) > 1 and FIRST_CHECK in told:
+        more = len(checks) - CHECKS_SHOWN_MAX
+        shown = [f"  {one_line(check)}" for check in checks[:CHECKS_SHOWN_MAX]]
+        rest = [f"  … and {more} more in the event log"] if more > 0 else []
+        lines = [f"{told.partition(FIRST_CHECK)[0]}:", *shown, *rest, fix]
+    else:
+        lines = [told, fix]
+    if report.advice:
+        lines.append(f"note: {one_line(report.advice)}")
+    if report.artifacts_dir:
+        lines.append(f"log: {event_log(report.artifacts_dir)}")
+    return lines
+
+
+def event_log(folder: str) -> str:
+    """The path of a run's event log, as short as it can be said from here."""
+    path = os.path.join(folder, "event_log.jsonl")
+    return min(path, os.path.relpath(path), key=len)
+
+
+def plan_lines(report: Any) -> list[str]:
+    if report.plan is None:
+        return []
+    from kfm.cli.diff import coloured_plan
+
+    return coloured_plan(report.plan)
+
+
+def details(report: Any) -> list[str]:
+    lines = []
+    for gate in report.gates:
+        said = "overridden" if gate.overridden else "allowed" if gate.allowed else "refused"
+        lines.append(f"  gate {gate.gate}: {said}: {one_line(gate.reason)}")
+    for projection in report.projections:
+        if not projection.error:
+            lines.append(f"  target {projection.target} shows version {projection.sequence}")
+    if report.run is not None:
+        lines.append(f"  run {report.run.run_id}, revision {report.run.revision}")
+    if report.artifacts_dir:
+        lines.append(f"  artifacts in {report.artifacts_dir}")
+    return lines
+
+
+# --- for programs --------------------------------------------------------------------
+
+
+def report_document(report: Any) -> dict[str, Any]:
+    """The JSON shape of one result."""
+    from kfm.reports.runs import plan_document
+
+    return {
+        "outcome": report.outcome,
+        "word": report.word,
+        "source_id": report.source_id,
+        "dataset_id": report.dataset_id,
+        "window_start": instant(report.window_start_ms) if report.window_end_ms else None,
+        "window_end": instant(report.window_end_ms) if report.window_end_ms else None,
+        "run_id": report.run.run_id if report.run else None,
+        "invocation_id": report.invocation_id,
+        "reason": report.reason,
+        "error": report.error.as_document() if report.error else None,
+        "advice": report.advice,
+        "gates": list(report.gates),
+        "failed_checks": [
+            {"name": check.name, "path": check.path, "detail": check.detail} for check in report.failed_checks
+        ],
+        "version": report.sequence,
+        "version_id": report.version_id,
+        "projections": list(report.projections),
+        "artifacts": report.artifacts_dir,
+        "plan": plan_document(report.plan) if report.plan is not None else None,
+        "duration_ms": report.duration_ms,
+    }

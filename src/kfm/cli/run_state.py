@@ -11,12 +11,12 @@ import click
 
 from kfm.cli.options import session_options
 from kfm.cli.output import duration, one_line, short_id, table
-from kfm.cli.pass_lines import counted_words
-from kfm.cli.places import directory_option, opened
-from kfm.cli.session import Session
-from kfm.core.errors import UsageError
-from kfm.core.wording import counted, moment, readable_size
-from kfm.documents.passes import WORDS, find_pass, node_document, pass_document
+from kfm.cli.pipeline import counted_words
+from kfm.cli.pipeline_project import directory_option, opened
+from kfm.cli.session import CommandSession
+from kfm.model.errors import UsageError
+from kfm.model.wording import counted, moment, readable_size
+from kfm.reports.pipeline_runs import WORDS, find_pass, node_document, pass_document
 
 LIMIT_MAX = 10_000
 NAMED_MAX = 5
@@ -46,7 +46,7 @@ limit_option = click.option(
 @directory_option
 @session_options
 def list_passes(
-    session: Session, directory: str | None, pipeline: str | None, branch: str | None, limit: int
+    session: CommandSession, directory: str | None, pipeline: str | None, branch: str | None, limit: int
 ) -> None:
     """List passes, newest first."""
     with opened(session, directory) as place:
@@ -67,7 +67,9 @@ def list_passes(
 @click.option("--outcome", type=click.Choice(tuple(WORDS)), help="Only nodes that ended like this.")
 @directory_option
 @session_options
-def show(session: Session, directory: str | None, run: str, node: str | None, outcome: str | None) -> None:
+def show(
+    session: CommandSession, directory: str | None, run: str, node: str | None, outcome: str | None
+) -> None:
     """Show one pass with its nodes, or one node with all that is on record of it."""
     with opened(session, directory) as place:
         found = find_pass(place.tables, run)
@@ -99,13 +101,15 @@ def show(session: Session, directory: str | None, run: str, node: str | None, ou
 @limit_option
 @directory_option
 @session_options
-def history(session: Session, directory: str | None, node: str, branch: str | None, limit: int) -> None:
+def history(
+    session: CommandSession, directory: str | None, node: str, branch: str | None, limit: int
+) -> None:
     """Show what became of one node in pass after pass, newest first."""
     with opened(session, directory) as place:
         found = place.tables.history(node, branch=branch, limit=limit + 1)
         known = _known_nodes(place.tables) if not found else []
     if not found and known:
-        from kfm.runs.graph import near
+        from kfm.pipelines.graph import near
 
         raise UsageError(
             f"There is no record of a node `{node}`{near(node, known)}.",
@@ -127,7 +131,7 @@ def history(session: Session, directory: str | None, node: str, branch: str | No
 @directory_option
 @session_options
 def export(
-    session: Session, directory: str | None, file: str, pipeline: str | None, branch: str | None
+    session: CommandSession, directory: str | None, file: str, pipeline: str | None, branch: str | None
 ) -> None:
     """Write every record to FILE: .parquet, .feather or .jsonl, one row for each node of each pass.
 
@@ -138,11 +142,11 @@ def export(
         raise UsageError("A Delta table holds all records: leave out --pipeline and --branch.")
     with opened(session, directory) as place:
         if file.endswith(".delta"):
-            from kfm.wiring.run_states import mirror
+            from kfm.pipelines.run_state_store import mirror
 
             count = mirror(place.surroundings(), place.tables, os.path.abspath(file))
         else:
-            from kfm.wiring.pass_exports import export_run_states
+            from kfm.pipelines.records import export_run_states
 
             count = export_run_states(place.tables, file, pipeline_id=pipeline, branch=branch)
     session.emit({"written": file, "records": count}, [f"{file}: {counted(count, 'record')}"])
@@ -158,23 +162,25 @@ def export(
 @click.option("--path", metavar="PATH", help="Where the Delta table is to be; else in the state folder.")
 @directory_option
 @session_options
-def migrate(session: Session, directory: str | None, store: str | None, path: str | None) -> None:
+def migrate(session: CommandSession, directory: str | None, store: str | None, path: str | None) -> None:
     """Move all records to another store, and let it decide from now on.
 
     Nothing else runs meanwhile. Both sides are counted and compared before the environment switches, in
     one step; the old store stays as it is. Interrupted, it goes on where it was when called again.
     Afterwards, run_state in the configuration must name the new store.
     """
-    from kfm.config import actor as account
-    from kfm.core.settings import RunState
+    from kfm.config.loader import actor as account
+    from kfm.model.settings import RunStateSettings
 
     with opened(session, directory, read_only=False, moving=True) as place:
-        from kfm.wiring.run_states import migrate as move
+        from kfm.pipelines.run_state_store import migrate as move
 
-        chosen = place.loaded.settings.run_state if place.loaded else RunState()
+        chosen = place.loaded.settings.run_state if place.loaded else RunStateSettings()
         target = chosen
         if store is not None and (store != chosen.store or path is not None):
-            target = RunState(store=store, path=path, options=chosen.options if store == "delta" else {})  # type: ignore[arg-type]
+            target = RunStateSettings(
+                store=store, path=path, options=chosen.options if store == "delta" else {}
+            )  # type: ignore[arg-type]
         if path is not None and target.store != "delta":
             raise UsageError("--path is for --to delta.")
         actor = place.loaded.identity().subject if place.loaded else account()
@@ -200,7 +206,7 @@ def find_node(tables: Any, found: Any, node: str) -> Any:
     record = tables.one(found.run_id, node)
     if record is not None:
         return record
-    from kfm.runs.graph import near
+    from kfm.pipelines.graph import near
 
     known = [name for name, _ in found.graph]
     if node in known:

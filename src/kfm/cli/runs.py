@@ -1,4 +1,4 @@
-"""`kfm runs`: the ledger, newest first."""
+"""`kfm runs` and `kfm show`: runs, newest first; one run with its invocations."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from typing import Any
 
 import click
 
+from kfm.cli.explain import untold_refusals
 from kfm.cli.options import session_options
-from kfm.cli.output import duration, short_id, table
-from kfm.cli.session import Session
-from kfm.core.wording import counted, moment, span
-from kfm.documents.runs import run_document
+from kfm.cli.output import between, duration, one_line, short_id, table, utc
+from kfm.cli.session import CommandSession
+from kfm.model.wording import counted, moment, span
+from kfm.reports.lookup import is_wal_id
+from kfm.reports.runs import run_document, shown_run
 
 LIMIT_MAX = 10_000
 EXPORT_MAX = 10_000_000
@@ -28,7 +30,12 @@ EXPORT_MAX = 10_000_000
 @click.option("--export", "to", metavar="FILE", help="Write all to FILE (.jsonl, .parquet, .feather).")
 @session_options
 def command(
-    session: Session, dataset: str | None, source: str | None, status: str | None, limit: int, to: str | None
+    session: CommandSession,
+    dataset: str | None,
+    source: str | None,
+    status: str | None,
+    limit: int,
+    to: str | None,
 ) -> None:
     """List runs, newest first.
 
@@ -64,7 +71,7 @@ def command(
             ("source", source, app.settings.sources),
         ):
             if wanted is not None and wanted not in (known := [thing.id for thing in things]):
-                from kfm.configuration.shape import nearest
+                from kfm.config.shape import nearest
 
                 session.note(f"the configuration has no {kind} `{wanted}`{nearest(wanted, known)}")
     if more and session.output == "text":
@@ -85,3 +92,70 @@ def _row(run: Any) -> tuple[str, ...]:
         run.error_code or "-",
         short_id(run.run_id),
     )
+
+
+# Told in one line of its own, or only of interest to programs.
+_NOT_TOLD = ("window_start", "window_end", "version_id", "force")
+
+
+@click.command()
+@click.argument("run")
+@session_options
+def show_command(session: CommandSession, run: str) -> None:
+    """Show one run with the calls that asked for it.
+
+    RUN is a run's id, or the beginning of one. The id of a unit (wal_id) shows that, as `kfm nodd show` does.
+    """
+    if is_wal_id(run):
+        from kfm.cli.nodd_units import show_unit
+
+        show_unit(session, run)
+        return
+    with session.app(read_only=True) as app:
+        document = shown_run(app.ledger, run)
+    session.emit(document, render(document))
+
+
+def render(document: dict[str, Any]) -> list[str]:
+    run = document["run"]
+    facts = [(name.replace("_", " "), value) for name, value in _facts(run, document["version"])]
+    width = max(len(name) for name, _ in facts)
+    lines = [f"{name.ljust(width)}  {one_line(str(value))}" for name, value in facts]
+    for promotion in document["promotions"]:
+        lines.append(
+            f"{'promoted'.ljust(width)}  version {promotion['version']} at {utc(promotion['promoted_at'])}"
+        )
+    lines += ["", f"calls ({len(document['invocations'])}):"]
+    for call in document["invocations"]:
+        claimed = f" for {one_line(call['claimed_actor'])}" if call["claimed_actor"] else ""
+        why = f": {one_line(call['reason'])}" if call["reason"] else ""
+        outcome = call["outcome"] or "under way"
+        asked = utc(call["requested_at"])
+        lines.append(f"  {asked}  {outcome}  by {one_line(call['actor'])}{claimed}{why}")
+        lines += [
+            f"    gate {gate.gate} refused: {one_line(gate.reason)}"
+            for gate in untold_refusals(call["gates"], call["reason"] or "")
+        ]
+    return lines
+
+
+def _facts(run: dict[str, Any], version: int | None) -> list[tuple[str, Any]]:
+    """What people want to know of a run; JSON output has all of it."""
+    facts: list[tuple[str, Any]] = []
+    for name, value in run.items():
+        if name == "window_start":
+            facts.append(("window", between(value, run["window_end"])))
+        elif name == "version_id" and version is not None:
+            facts.append(("version", version))
+        elif name == "force" and value:
+            facts.append((name, f"number {value}"))
+        elif name.endswith("_time_utc") and value is not None:
+            facts.append(
+                (
+                    name.removesuffix("_time_utc").replace("start", "started").replace("end", "ended"),
+                    utc(value),
+                )
+            )
+        elif value is not None and name not in _NOT_TOLD:
+            facts.append((name, value))
+    return facts

@@ -1,25 +1,381 @@
-"""`kfm schedule`: when sources are brought up to date."""
+"""`kfm schedule`: list, preview, pause, resume, backfill, history, export."""
 
 from __future__ import annotations
 
+from collections import Counter
+from itertools import groupby
 from typing import Any
 
 import click
 
 from kfm.cli.options import session_options
-from kfm.cli.output import between, instant, one_line, table, utc
-from kfm.cli.schedule_states import (
-    backfill,
-    find_schedule,
-    history,
-    load_schedules,
-    pause,
-    recent_documents,
-    resume,
-    run_due,
+from kfm.cli.output import between, clipped, instant, one_line, short_id, table, utc
+from kfm.cli.session import CommandSession
+from kfm.model.errors import RationaleRequired, UsageError
+from kfm.model.wording import counted, duration, moment
+
+DAY_MS = 86_400_000
+HISTORY_MAX = 1_000
+HISTORY_RECENT = 20
+_EXIT = {"failed": 1, "refused": 3}
+
+_WHO = (
+    click.option(
+        "--actor", metavar="NAME", help="On whose behalf; recorded beside the account that runs this."
+    ),
+    click.option("--rationale", metavar="TEXT", help="Why. Required to change anything."),
+    click.option("--ticket", metavar="ID", help="The ticket that this belongs to."),
 )
-from kfm.cli.session import Session
-from kfm.core.errors import UsageError
+
+
+def _who(function: Any) -> Any:
+    for option in reversed(_WHO):
+        function = option(function)
+    return function
+
+
+def load_schedules(session: CommandSession) -> tuple[Any, dict[str, Any]]:
+    from kfm.config.schedules import load_schedules as load
+
+    loaded = session.load()
+    return loaded, {each.id: each for each in load(loaded)}
+
+
+def find_schedule(known: dict[str, Any], name: str) -> Any:
+    """The schedule of this name."""
+    if name in known:
+        return known[name]
+    from kfm.config.shape import nearest
+
+    raise UsageError(
+        f"There is no schedule `{name[:100]}`{nearest(name, sorted(known))}",
+        remedy="`kfm schedule list` has them.",
+    )
+
+
+# --- pausing ---------------------------------------------------------------------------
+
+
+@click.command(name="pause")
+@click.argument("name", metavar="SCHEDULE")
+@_who
+@session_options
+def pause(session: CommandSession, name: str, **why: Any) -> None:
+    """Let a schedule start nothing, until it is resumed.
+
+    What its instants become meanwhile stands in cron.yml: with `while_paused: hold` they wait, and count as
+    missed when it is resumed; with `drop` they are let go. What it has asked for before goes on. The pause
+    holds for every process that uses the ledger, and is kept in the governance ledger.
+    """
+    _set_paused(session, name, True, why)
+
+
+@click.command(name="resume")
+@click.argument("name", metavar="SCHEDULE")
+@_who
+@session_options
+def resume(session: CommandSession, name: str, **why: Any) -> None:
+    """Let a schedule go on.
+
+    Instants that were held count as missed now: `missed` in cron.yml says which are made up for. What was
+    dropped, or is left out, can be asked for with `kfm schedule backfill --missed`.
+    """
+    _set_paused(session, name, False, why)
+
+
+def _set_paused(session: CommandSession, name: str, paused: bool, why: dict[str, Any]) -> None:
+    from kfm.reports.schedules import state_document
+
+    _, known = load_schedules(session)
+    schedule = find_schedule(known, name)
+    if not (why["rationale"] or "").strip():
+        raise RationaleRequired(f"A schedule is {'paused' if paused else 'resumed'} with --rationale TEXT.")
+    with session.app() as app:
+        state, changed = app.set_schedule_paused(
+            schedule, paused, rationale=why["rationale"], claimed_actor=why["actor"], ticket=why["ticket"]
+        )
+    meaning = _meaning(schedule, paused)
+    document = {
+        "schedule_id": schedule.id,
+        "changed": changed,
+        "while_paused": schedule.while_paused,
+        **state_document(state),
+        "meaning": meaning,
+    }
+    word = "paused" if paused else "resumed"
+    if not changed:
+        was = f"paused already, by {state.paused_by} since {moment(state.paused_at_ms or 0)}"
+        session.emit(document, [f"unchanged: {name} is {was if paused else 'not paused'}"])
+        return
+    session.emit(document, [f"{name} is {word}: {meaning}"])
+    if not schedule.enabled:
+        session.note(f"note: {name} is not enabled in its file, and has no instants anyway")
+
+
+def _meaning(schedule: Any, paused: bool) -> str:
+    policy = schedule.missed
+    days, rest_ms = divmod(policy.within_ms, DAY_MS)
+    within = counted(days, "day") if days and not rest_ms else duration(policy.within_ms)
+    made_up = {
+        "none": "none of them is made up for",
+        "last": f"the last one is made up for, if it is not older than {within}",
+        "all": f"up to {policy.cap} of the last {within} are made up for",
+    }[policy.run]
+    if schedule.while_paused == "drop":
+        return "its instants are let go meanwhile" if paused else "it goes on with its next instant"
+    if paused:
+        return f"its instants wait; when it is resumed they count as missed, and {made_up}"
+    return f"what waited counts as missed, and {made_up}"
+
+
+# --- making up for ---------------------------------------------------------------------
+
+
+@click.command(name="backfill")
+@click.argument("name", metavar="SCHEDULE")
+@click.option("--from", "start", metavar="TIME", required=True, help="The first instant, or a time before.")
+@click.option("--to", "end", metavar="TIME", help="Instants before this; else all that have come.")
+@click.option("--missed", is_flag=True, help="Only those that became no request.")
+@click.option("--dry-run", is_flag=True, help="Show them, also with --yes.")
+@_who
+@session_options
+def backfill(
+    session: CommandSession, name: str, start: str, end: str | None, missed: bool, dry_run: bool, **why: Any
+) -> None:
+    """Ask for the runs of instants that have passed.
+
+    Shows which instants are meant, what each became and the window that it covers. With --yes and
+    --rationale a request is made for each that has none: an instant has one request for good, so nothing is
+    asked for twice. `kfm serve` runs them, after what is on time; without a service, `kfm schedule run-due`
+    does.
+
+    \b
+    kfm schedule backfill streamflow-daily --from 2026-03-01 --missed
+    kfm schedule backfill streamflow-daily --from 2026-03-01 --missed \\
+        --yes --rationale "the sensor was back on the 9th"
+
+    What was skipped, missed, dropped or came before the schedule was known became no request. Instants that
+    are not accounted for yet are left to the schedule. A window whose upstream has not changed is unchanged
+    again; `kfm run --window` takes any other window.
+    """
+    from kfm.model.schedule_accounting import BACKFILL_MAX
+    from kfm.model.windows import parse_instant
+    from kfm.reports.schedules import backfill_document
+
+    _, known = load_schedules(session)
+    schedule = find_schedule(known, name)
+    start_ms = parse_instant(start, "UTC")
+    makes = session.yes and not dry_run
+    if makes and not (why["rationale"] or "").strip():
+        raise RationaleRequired("A backfill is asked for with --rationale TEXT.")
+    made: list[Any] = []
+    with session.app(read_only=not makes) as app:
+        end_ms = app.ledger.now_ms() + 1 if end is None else parse_instant(end, "UTC")
+        planned = app.plan_backfill(schedule, start_ms, end_ms, only_missed=missed)
+        if makes:
+            why["claimed_actor"] = why.pop("actor")
+            made = app.make_backfill(schedule, planned, **why)
+    fresh = {one.request_id for one in made}
+    documents = [{**backfill_document(one), "made": one.request_id in fresh} for one in planned]
+    document = {
+        "schedule_id": schedule.id,
+        "from": instant(start_ms),
+        "to": instant(end_ms),
+        "missed_only": missed,
+        "dry_run": not makes,
+        "made": len(made),
+        "instants": documents,
+    }
+    session.emit(document, _backfill_lines(documents), rows=documents)
+    if len(planned) >= BACKFILL_MAX:
+        session.note(f"note: these are the first {BACKFILL_MAX:,}; ask again from the last one on")
+    _say_next(session, makes, len(made), sum(not each["has_request"] for each in documents))
+
+
+def _backfill_lines(documents: list[dict[str, Any]]) -> list[str]:
+    rows = [
+        (
+            utc(each["instant"]).removesuffix(" UTC"),
+            each["fate"],
+            between(each["window_start"], each["window_end"]),
+            "made" if each["made"] else "has one" if each["has_request"] else "-",
+        )
+        for each in documents
+    ]
+    header = ("INSTANT (UTC)", "BECAME", "COVERS", "REQUEST")
+    return table(header, rows) if rows else ["nothing to make up for"]
+
+
+def _say_next(session: CommandSession, makes: bool, made: int, open_: int) -> None:
+    if made:
+        session.note(f"{counted(made, 'request')} made; `kfm serve`, or `kfm schedule run-due`, runs them")
+    elif open_ and not makes:
+        session.note(f"nothing was asked for: --yes --rationale TEXT makes {counted(open_, 'request')}")
+
+
+# --- what became of them ---------------------------------------------------------------
+
+
+@click.command(name="history")
+@click.argument("name", metavar="SCHEDULE")
+@click.option("--since", metavar="TIME", help="From here on; else the last instants that have come.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1, HISTORY_MAX),
+    default=HISTORY_RECENT,
+    show_default=True,
+    metavar="N",
+    help="At most so many.",
+)
+@session_options
+def history(session: CommandSession, name: str, since: str | None, limit: int) -> None:
+    """Show what became of the instants of a schedule.
+
+    Drawn from the schedule, not from what was recorded: an instant of which there is no record is shown as
+    `unaccounted`.
+
+    \b
+    success, noop, failed  its request has ended like this
+    open, running          its request has no end yet
+    skipped                an earlier one had no end (`overlap`)
+    missed                 nobody was there in time (`missed`)
+    dropped, held          the schedule was, or is, paused (`while_paused`)
+    not known yet          nobody knew the schedule (`redefined` in JSON)
+    redefined              the schedule was off or another
+    pending                it is due just now
+    """
+    from kfm.model.windows import parse_instant
+
+    _, known = load_schedules(session)
+    schedule = find_schedule(known, name)
+    with session.app(read_only=True) as app:
+        since_ms = None if since is None else parse_instant(since, "UTC")
+        documents = recent_documents(app, schedule, limit, since_ms)
+    rows = history_rows(documents)
+    header = ("INSTANT (UTC)", "BECAME", "COVERS", "RUN", "WHY")
+    session.emit(
+        {"schedule_id": schedule.id, "since": since and instant(since_ms), "instants": documents},
+        table(header, rows) if rows else ["no instant has come"],
+        rows=documents,
+    )
+    words = Counter(fate_word(each) for each in documents)
+    if len(documents) > 1:
+        session.note(", ".join(f"{count} {word}" for word, count in words.most_common()))
+
+
+def recent_documents(
+    app: Any, schedule: Any, limit: int, since_ms: int | None = None
+) -> list[dict[str, Any]]:
+    """What became of the instants since a moment, or of the last ones that have come."""
+    from kfm.model.schedules import latest_instants
+    from kfm.model.times import MS_MIN
+    from kfm.reports.schedules import expected_document
+    from kfm.service.schedule_changes import history as covered
+
+    end_ms = app.ledger.now_ms() + 1
+    if since_ms is None:
+        since_ms = next(iter(latest_instants(schedule, MS_MIN, end_ms, limit)), end_ms)
+    requests = app.ledger.request_reader()
+    found = covered(app, schedule, since_ms, end_ms, limit)
+    return [
+        {**expected_document(one), **_ending(requests.request(one.request_id) if one.request_id else None)}
+        for one in found
+    ]
+
+
+def _ending(request: Any) -> dict[str, Any]:
+    """How the request that an instant became has ended, or stands."""
+    return {name: getattr(request, name, None) for name in ("state", "outcome", "run_id")}
+
+
+# --- without a service -----------------------------------------------------------------
+
+
+@click.command(name="run-due")
+@session_options
+def run_due(session: CommandSession) -> int:
+    """Do once what `kfm serve` does all the time, and end.
+
+    Accounts for the instants of all schedules that have come, runs every request that is due, also those of
+    a backfill, makes the retries that are due meanwhile, and ends when each request has ended or was put
+    off. Where no service can stay, let the system start it every minute:
+
+    \b
+    * * * * * cd /srv/project && kfm schedule run-due
+
+    Instants that are older than `serve.late_seconds` when it comes were missed. Several at once, and a
+    service beside it, do no harm.
+
+    Exit codes: 0 all went well, or nothing was due · 1 a run failed · 3 one was refused.
+    """
+    from kfm.cli.run import worst
+    from kfm.reports.requests import request_document
+    from kfm.service.scheduler import run_due as work_off
+
+    documents: list[dict[str, Any]] = []
+
+    def told(request: Any) -> None:
+        documents.append(request_document(request))
+        word = request.outcome or ("put off" if request.state == "open" else request.state)
+        covers = between(documents[-1]["window_start"], documents[-1]["window_end"])
+        line = f"{word.ljust(9)}  {request.source_id}  {covers}  {clipped(request.reason or '')}".rstrip()
+        if session.output != "json":
+            session.emit(None, [line], rows=[documents[-1]])
+
+    _, known = load_schedules(session)
+    with session.app() as app:
+        work_off(app, list(known.values()), session.note, told)
+    if session.output == "json":
+        session.emit({"requests": documents}, ())
+    elif not documents:
+        session.note("nothing is due")
+    return worst([_EXIT.get(each["outcome"], 0) for each in documents])
+
+
+TOGETHER_MIN = 10  # instants of the same fate that are told in one row
+
+
+def when(document: dict[str, Any]) -> str:
+    """The pattern."""
+    if document["cron"] is not None:
+        return str(document["cron"])
+    return f"every {duration(document['every_seconds'] * 1000)}"
+
+
+def fate_word(document: dict[str, Any]) -> str:
+    """What became of an instant, in one word: how its request ended, where it had one."""
+    from kfm.model.schedule_accounting import FIRST_SEEN
+
+    if document["fate"] == "redefined" and document["reason"] == FIRST_SEEN:
+        return "not known yet"
+    return str(document["outcome"] or document["state"] or document["fate"])
+
+
+def history_rows(documents: list[dict[str, Any]]) -> list[tuple[str, ...]]:
+    """A row for each instant; many in a row that became the same without a request share one."""
+    rows = []
+    for _, same in groupby(documents, key=lambda each: (fate_word(each), each["reason"], each["request_id"])):
+        many = list(same)
+        together = many[0]["request_id"] is None and len(many) >= TOGETHER_MIN
+        rows += [_row(many)] if together else [_row([each]) for each in many]
+    return rows
+
+
+def _row(many: list[dict[str, Any]]) -> tuple[str, ...]:
+    first, last = many[0], many[-1]
+    at = utc(first["instant"]).removesuffix(" UTC")
+    why = first["reason"] or ""
+    if len(many) > 1:
+        at = f"{at} … {utc(last['instant']).removesuffix(' UTC')}"
+        why = f"{len(many)} instants{f': {why}' if why else ''}"
+    return (
+        at,
+        fate_word(first),
+        between(first["window_start"], last["window_end"]),
+        short_id(first["run_id"]) if first["run_id"] else "-",
+        clipped(why),
+    )
+
 
 COUNT_MAX = 10_000
 RECENT = 3
@@ -42,16 +398,15 @@ for each_command in (pause, resume, backfill, history, run_due):
 
 @command.command(name="list")
 @session_options
-def list_schedules(session: Session) -> None:
+def list_schedules(session: CommandSession) -> None:
     """List the schedules, when each fires next, and what became of its last instant.
 
     A time of day (`15 7 * * *`) is that of the schedule's time zone and fires once a day, also on days on
     which the clocks change. What fires in every hour (`*/15 * * * *`) and intervals (`every: PT90M`) go by
     real time.
     """
-    from kfm.cli.schedule_lines import when
-    from kfm.configuration.schedules import FILE
-    from kfm.documents.schedules import schedule_document, state_document
+    from kfm.config.schedules import FILE
+    from kfm.reports.schedules import schedule_document, state_document
 
     loaded, known = load_schedules(session)
     with session.app(read_only=True) as app:
@@ -96,7 +451,6 @@ def list_schedules(session: Session) -> None:
 
 def _last(recent: list[dict[str, Any]]) -> str:
     """What became of the last instant that the schedule was to see to."""
-    from kfm.cli.schedule_lines import fate_word
 
     decided = [each for each in recent if each["fate"] not in ("redefined", "pending")]
     return fate_word(decided[-1]) if decided else "-"
@@ -122,7 +476,7 @@ def _next(document: dict[str, Any]) -> str:
     "--from", "start", metavar="TIME", help="Begin here, as 2026-03-08 or 2026-03-08T06:00:00Z; else now."
 )
 @session_options
-def next_instants(session: Session, wanted: tuple[str, ...], count: int, start: str | None) -> None:
+def next_instants(session: CommandSession, wanted: tuple[str, ...], count: int, start: str | None) -> None:
     """Show the next instants of all schedules, or of those that are named.
 
     For each: the instant in UTC, the local time in the schedule's zone with its offset, when the run begins
@@ -135,9 +489,9 @@ def next_instants(session: Session, wanted: tuple[str, ...], count: int, start: 
     from heapq import merge
     from itertools import islice, repeat
 
-    from kfm.core.schedules import instants
-    from kfm.core.windows import parse_instant
-    from kfm.documents.schedules import instant_document
+    from kfm.model.schedules import instants
+    from kfm.model.windows import parse_instant
+    from kfm.reports.schedules import instant_document
 
     loaded, known = load_schedules(session)
     chosen = _chosen(known, wanted)
@@ -170,7 +524,7 @@ def next_instants(session: Session, wanted: tuple[str, ...], count: int, start: 
 @click.argument("target", type=click.Choice(TARGETS))
 @click.option("--check", "checked", metavar="FILE", help="Write nothing; exit 1 if FILE says something else.")
 @session_options
-def export_schedules(session: Session, target: str, checked: str | None) -> int:
+def export_schedules(session: CommandSession, target: str, checked: str | None) -> int:
     """Print the schedules as a file for somebody else's scheduler.
 
     \b
@@ -187,8 +541,8 @@ def export_schedules(session: Session, target: str, checked: str | None) -> int:
     """
     from os.path import basename
 
-    from kfm.configuration.schedules import FILE
-    from kfm.triggers.schedule_exports import export
+    from kfm.config.schedules import FILE
+    from kfm.service.schedule_export import export
 
     loaded, known = load_schedules(session)
     made = export(target, tuple(known.values()), basename(loaded.path), loaded.settings.schedules or FILE)
@@ -221,7 +575,7 @@ def _drift(path: str, text: str) -> list[str]:
 
 
 def _now_ms() -> int:
-    from kfm.wiring import system_clock
+    from kfm.db.connection import system_clock
 
     return system_clock().now_ms()
 

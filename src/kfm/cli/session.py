@@ -8,19 +8,19 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kfm.cli import discretion
+from kfm.cli import streams
 from kfm.cli.output import encode
 from kfm.cli.signals import held
-from kfm.core.errors import UsageError
+from kfm.model.errors import UsageError
 
 if TYPE_CHECKING:
-    from kfm.config import Loaded
+    from kfm.config.loader import Loaded
 
 
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
 
 
-class Session(NamedTuple):
+class CommandSession(NamedTuple):
     """How one command was called."""
 
     config: str | None = None
@@ -32,14 +32,14 @@ class Session(NamedTuple):
     overrides: tuple[str, ...] = ()
 
     def load(self) -> Loaded:
-        from kfm.config import load
+        from kfm.config.loader import load
 
         pairs = [text.partition("=") for text in self.overrides]
         for field, equals, _ in pairs:
             if not equals or not field:
                 raise UsageError(f"--set takes FIELD=VALUE, not `{field}`.")
         loaded = load(self.config, {field: value for field, _, value in pairs})
-        discretion.begin(loaded)
+        streams.begin(loaded)
         return loaded
 
     @contextmanager
@@ -49,7 +49,7 @@ class Session(NamedTuple):
         What is opened to be changed needs the role operate, unless another is named.
         """
         with held():
-            from kfm.wiring import open_app
+            from kfm.app import open_app
 
         with open_app(self.load(), read_only=read_only, progress=progress, role=role, what=_command()) as app:
             yield app
@@ -57,13 +57,13 @@ class Session(NamedTuple):
     def emit(self, document: Any, lines: Sequence[str], rows: Sequence[Any] | None = None) -> None:
         """The command's result. `rows` are what `jsonl` prints one by one."""
         if self.output == "text":
-            text = discretion.clean("".join(f"{line}\n" for line in lines))
+            text = streams.clean("".join(f"{line}\n" for line in lines))
             _write(text if self.colour else _STYLE.sub("", text), len(lines))
         elif self.output == "json" or rows is None:
-            sys.stdout.write(encode(discretion.cleaned(document), self.output))
+            sys.stdout.write(encode(streams.cleaned(document), self.output))
         else:
             for row in rows:
-                sys.stdout.write(encode(discretion.cleaned(row), "jsonl"))
+                sys.stdout.write(encode(streams.cleaned(row), "jsonl"))
 
     def note(self, text: str) -> None:
         """A message beside the result."""
@@ -72,7 +72,7 @@ class Session(NamedTuple):
 
     @property
     def colour(self) -> bool:
-        from kfm.config import wants_colour
+        from kfm.config.loader import wants_colour
 
         return self.output == "text" and wants_colour(self.color, sys.stdout.isatty())
 
@@ -104,7 +104,7 @@ def _write(text: str, lines: int) -> None:
     if sys.stdout.isatty():
         import shutil
 
-        from kfm.config import pager
+        from kfm.config.loader import pager
 
         if pager() and lines >= shutil.get_terminal_size().lines:
             import click

@@ -1,4 +1,4 @@
-"""Standard streams that may fail. The work goes on, and what was lost is remembered."""
+"""Standard streams that may fail, with secrets redacted."""
 
 from __future__ import annotations
 
@@ -6,9 +6,37 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kfm.cli.discretion import clean_line
+if TYPE_CHECKING:
+    from kfm.config.loader import Loaded
+
+
+_loaded: Loaded | None = None
+
+
+def begin(loaded: Loaded | None = None) -> None:
+    """A command begins, or has read its configuration."""
+    global _loaded  # noqa: PLW0603
+    _loaded = loaded
+
+
+def clean(text: str) -> str:
+    return _loaded.discretion.hide(text) if _loaded is not None and _loaded.known_secrets() else text
+
+
+def cleaned(document: Any) -> Any:
+    """A document for a program: plain values, every text in them clean."""
+    if _loaded is None or not _loaded.known_secrets():
+        return document
+    import msgspec
+
+    return _loaded.discretion.within(msgspec.to_builtins(document))
+
+
+def clean_line(text: str) -> str:
+    """What somebody writes to standard error. Lines that are documents were made of clean values."""
+    return text if text.startswith("{") and text.endswith("}\n") else clean(text)
 
 
 class Stream:
@@ -77,7 +105,7 @@ def forgiving(log_format: str = "text") -> Iterator[Stream]:
     out, plain = Stream(out), err
     if log_format == "json":
         from kfm.cli.logs import JsonLog
-        from kfm.wiring import system_clock
+        from kfm.db.connection import system_clock
 
         log = JsonLog(system_clock().now_ms)
         err, rest = Stream(plain, log, is_json=True), log.rest

@@ -8,10 +8,10 @@ import click
 
 from kfm.cli.options import session_options
 from kfm.cli.output import one_line, table
-from kfm.cli.session import Session
-from kfm.core.errors import RationaleRequired, UsageError
-from kfm.core.wording import moment
-from kfm.documents.overview import switch_document
+from kfm.cli.session import CommandSession
+from kfm.model.errors import RationaleRequired, UsageError
+from kfm.model.wording import moment
+from kfm.reports.status import switch_document
 
 MEANING = {
     "running": "work may start",
@@ -35,7 +35,7 @@ def command() -> None:
 @click.option("--rationale", metavar="TEXT", help="Why. Required.")
 @click.option("--ticket", metavar="ID", help="The ticket that this belongs to.")
 @session_options
-def set_switch(session: Session, position: str, rationale: str | None, **wish: Any) -> None:
+def set_switch(session: CommandSession, position: str, rationale: str | None, **wish: Any) -> None:
     """Set a kill switch to POSITION: running, paused or stopped.
 
     Paused keeps new work from starting; stopped also cancels work in flight, safely. Replays ask between
@@ -75,7 +75,7 @@ def _scope(app: Any, wish: dict[str, Any]) -> str:
     if name not in known and kind != "domain":
         known = sorted({*known, *_announced(app)})
     if name not in known:
-        from kfm.configuration.shape import nearest
+        from kfm.config.shape import nearest
 
         what = "dataset" if kind == "replays" else kind
         raise UsageError(f"There is no {what} `{name}`{nearest(str(name), known)}")
@@ -84,14 +84,14 @@ def _scope(app: Any, wish: dict[str, Any]) -> str:
 
 def _announced(app: Any) -> frozenset[str]:
     """Datasets of announced objects: known without a declaration."""
-    from kfm.wiring.ingest import registry_of
+    from kfm.nodd.ingest import registry_of
 
     return registry_of(app).names
 
 
 @command.command(name="list")
 @session_options
-def list_switches(session: Session) -> None:
+def list_switches(session: CommandSession) -> None:
     """List every kill switch that was ever set, and its position now."""
     with session.app(read_only=True) as app:
         switches = sorted(app.ledger.switches(), key=lambda switch: switch.scope)

@@ -11,12 +11,12 @@ from urllib.parse import urlsplit
 import click
 
 from kfm.cli.options import session_options
-from kfm.cli.session import Session
-from kfm.core.errors import ConfigNotFound, UsageError
+from kfm.cli.session import CommandSession
+from kfm.model.errors import ConfigNotFound, UsageError
 
 if TYPE_CHECKING:
-    from kfm.config import Loaded
-    from kfm.core.envelopes import Scheme
+    from kfm.config.loader import Loaded
+    from kfm.model.webhooks import Scheme
 
 BODY_BYTES_MAX = 16 * 1024 * 1024
 EVENT = "kfm.test"
@@ -64,7 +64,7 @@ def _made(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @command.command()
 @session_options
-def secret(session: Session) -> None:
+def secret(session: CommandSession) -> None:
     """Print a new secret: 32 random bytes, in the form that every scheme takes.
 
     Keep it where the configuration's reference leads, and give it to the sender. To replace one, add the new
@@ -73,7 +73,7 @@ def secret(session: Session) -> None:
     \b
     kfm webhook secret > hook.secret && chmod 600 hook.secret
     """
-    from kfm.wiring.webhooks import new_secret
+    from kfm.service.webhook_client import new_secret
 
     made = new_secret()
     session.emit({"secret": made}, [made])
@@ -82,7 +82,7 @@ def secret(session: Session) -> None:
 @command.command()
 @_made
 @session_options
-def sign(session: Session, **asked: Any) -> None:
+def sign(session: CommandSession, **asked: Any) -> None:
     """Sign a request for SOURCE and print its headers, its body, and a curl command that sends it.
 
     The body is read from FILE, or from standard input if FILE is `-`; it is signed byte by byte as it is.
@@ -109,7 +109,7 @@ def sign(session: Session, **asked: Any) -> None:
 @command.command()
 @_made
 @session_options
-def send(session: Session, **asked: Any) -> int:
+def send(session: CommandSession, **asked: Any) -> int:
     """Sign a request for SOURCE, send it once, and print what the service answers.
 
     FILE and the options are those of `kfm webhook sign`. It goes to this configuration's own service unless
@@ -124,7 +124,7 @@ def send(session: Session, **asked: Any) -> int:
       kfm webhook send gauges --window 2026-01-01/P1D --rationale "the gauge was repaired"
       kfm webhook send gauges --scheme standard --url https://kfm.example.org/hooks/gauges
     """
-    from kfm.wiring.webhooks import post
+    from kfm.service.webhook_client import post
 
     request = _request(session, asked)
     answer = post(request.url, request.headers, request.body, local=_is_local(request.url))
@@ -156,9 +156,9 @@ class _Request(NamedTuple):
         }
 
 
-def _request(session: Session, asked: dict[str, Any]) -> _Request:
-    from kfm.core.webhook_sending import new_body, signed_headers
-    from kfm.wiring.webhooks import new_id, now_ms
+def _request(session: CommandSession, asked: dict[str, Any]) -> _Request:
+    from kfm.model.webhooks import new_body, signed_headers
+    from kfm.service.webhook_client import new_id, now_ms
 
     loaded = _loaded(session, asked)
     secret = _secret(loaded, asked["source"], asked["secret"])
@@ -199,7 +199,7 @@ def _require_own_words(asked: dict[str, Any], scheme: str) -> None:
             )
 
 
-def _loaded(session: Session, asked: dict[str, Any]) -> Loaded | None:
+def _loaded(session: CommandSession, asked: dict[str, Any]) -> Loaded | None:
     """A sender elsewhere has no configuration, and needs none if it says everything."""
     try:
         return session.load()
@@ -210,8 +210,8 @@ def _loaded(session: Session, asked: dict[str, Any]) -> Loaded | None:
 
 
 def _secret(loaded: Loaded | None, source_id: str, reference: str | None) -> str:
-    from kfm.config import resolve_secret
-    from kfm.configuration.inline_secrets import is_reference
+    from kfm.config.loader import resolve_secret
+    from kfm.config.secrets import is_reference
 
     if reference is None:
         assert loaded is not None

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from kfm.cli.options import session_options
-from kfm.cli.session import Session
+from kfm.cli.session import CommandSession
 
 MAY = {
     "read": "read what the ledger says",
@@ -18,7 +18,7 @@ MAY = {
 
 @click.command()
 @session_options
-def command(session: Session) -> None:
+def command(session: CommandSession) -> None:
     """Show who you are for kfm, by what that is known, and what you may do.
 
     You are whoever the token in KFM_TOKEN belongs to, else whoever has the account that runs this. People,
@@ -50,7 +50,7 @@ def command(session: Session) -> None:
 
 
 def _note(identity: Any) -> str | None:
-    from kfm.config import token
+    from kfm.config.loader import token
 
     if identity.open:
         unused = " KFM_TOKEN is set, and says nothing without `people:`." if token() else ""

@@ -11,11 +11,11 @@ import click
 import msgspec
 
 from kfm.cli.options import session_options
-from kfm.cli.session import Session
-from kfm.cli.stopping import Stop
-from kfm.core.errors import ExtraMissing, UsageError
-from kfm.core.settings import Ingest
-from kfm.core.wording import counted
+from kfm.cli.session import CommandSession
+from kfm.cli.signals import Stop
+from kfm.model.errors import ExtraMissing, UsageError
+from kfm.model.settings import Ingest
+from kfm.model.wording import counted
 
 CANCELLED = 130
 TOLD_EVERY_S = 10.0
@@ -34,7 +34,7 @@ TOLD_EVERY_S = 10.0
 @click.option("--batch", type=click.IntRange(1, 10_000), metavar="N", help="Units in one transaction.")
 @session_options
 def command(
-    session: Session,
+    session: CommandSession,
     once: bool,
     until_idle: bool,
     from_stdin: bool,
@@ -62,8 +62,8 @@ def command(
     Exit codes: 0 done, or stopped by SIGTERM · 4 the ledger is unavailable · 130 stopped by Ctrl-C.
     """
     _check(once, until_idle, from_stdin, no_intake, rate)
-    from kfm.wiring.known_datasets import require_known_datasets
-    from kfm.wiring.worker import WorkerWish, run_worker
+    from kfm.nodd.dataset_registry import require_known_datasets
+    from kfm.nodd.worker_process import WorkerWish, run_worker
 
     loaded = session.load()
     require_known_datasets(loaded)
@@ -84,7 +84,7 @@ def command(
             rate=rate,
             batch=batch,
         )
-        meter = Meter(session)
+        meter = WorkerProgress(session)
         report = run_worker(app, wish, stop.event, meter.show)
         meter.end()
         code = CANCELLED if stop.by == signal.SIGINT else 0
@@ -118,10 +118,10 @@ def _require_reader(ingest: Ingest) -> None:
         )
 
 
-class Meter:
+class WorkerProgress:
     """Live progress on stderr: one line that changes on a terminal, a line now and then elsewhere."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: CommandSession) -> None:
         self._quiet = session.output != "text" and not session.verbose
         self._tty = sys.stderr is not None and sys.stderr.isatty()
         self._last_s = 0.0

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
-from kfm.core.errors import BackendUnavailable, CollectorRefused, KfmError
-from kfm.core.evidence import Backlog, Letter
-from kfm.core.records import Record
+from kfm.model.attempts import Backlog, Letter
+from kfm.model.errors import BackendUnavailable, CollectorRefused, KfmError
+from kfm.model.records import Record
 
 if TYPE_CHECKING:
     from kfm.ports import Clock, Collector
@@ -168,7 +168,7 @@ class _Pass:
 
 def _words(error: Exception) -> str:
     told = error.detail if isinstance(error, KfmError) else str(error)
-    from kfm.core.redact import redact  # late: only failures need it
+    from kfm.model.redaction import redact  # late: only failures need it
 
     return redact(told or str(error) or type(error).__name__).rstrip(".")
 

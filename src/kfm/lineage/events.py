@@ -7,12 +7,12 @@ from typing import Any, Literal, NamedTuple
 
 from msgspec.structs import replace
 
-from kfm.core.evidence import Attempt, Circumstances, Ending
-from kfm.core.keys import attempt_id
-from kfm.core.records import Invocation, Run
 from kfm.lineage.facets import NAMED_MAX, Facet, Facets, instant
+from kfm.lineage.masking import Mask
 from kfm.lineage.naming import below, dataset_name, source_uri
-from kfm.lineage.veil import Mask
+from kfm.model.attempts import Attempt, Circumstances, Ending
+from kfm.model.keys import attempt_id
+from kfm.model.records import Invocation, Run
 
 EventType = Literal["START", "COMPLETE", "FAIL", "ABORT"]
 Name = tuple[str, str]  # namespace, name

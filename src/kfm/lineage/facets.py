@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from kfm.core.evidence import Attempt, Code, Column, Energy
-from kfm.core.records import Check, Found, GateResult, Invocation, Run
-from kfm.core.times import MS_MAX, MS_MIN, rfc3339
+from kfm.model.attempts import Attempt, Code, DataColumn, Energy
+from kfm.model.records import Check, Found, GateResult, Invocation, Run
+from kfm.model.times import MS_MAX, MS_MIN, rfc3339
 
 Facet = dict[str, Any]
 
@@ -59,7 +59,7 @@ def instant(ms: int) -> str:
 @lru_cache(1024)  # a run says the same of itself when it begins and when it ends
 def short(text: str, chars_max: int = TEXT_CHARS_MAX) -> str:
     """Text that may be shown: redacted, bounded."""
-    from kfm.core.redact import redact  # late: most passes say nothing that was not made by us
+    from kfm.model.redaction import redact  # late: most passes say nothing that was not made by us
 
     text = redact(text)
     return text if len(text) <= chars_max else f"{text[:chars_max]}…"
@@ -260,7 +260,7 @@ class Facets:
     def data_source(self, namespace: str, uri: str) -> Facet:
         return self._public("dataSource", name=namespace, uri=uri)
 
-    def columns(self, columns: Sequence[Column]) -> Facet:
+    def columns(self, columns: Sequence[DataColumn]) -> Facet:
         return self._public("schema", fields=[_column(column) for column in columns[:NAMED_MAX]])
 
     def version(self, version_id: str) -> Facet:
@@ -328,12 +328,12 @@ def _plain(value: str | None) -> str | None:
 
 
 def _address(uri: str) -> str:
-    from kfm.core.redact import redact_url
+    from kfm.model.redaction import redact_url
 
     return short(redact_url(uri))
 
 
-def _column(column: Column) -> dict[str, str]:
+def _column(column: DataColumn) -> dict[str, str]:
     told = {"name": column.name, "type": column.type}
     if column.description is not None:
         told["description"] = short(column.description)

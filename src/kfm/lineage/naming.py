@@ -21,7 +21,7 @@ def dataset_name(uri: str, folder: str = "") -> tuple[str, str]:
     """Namespace and name of what a URI leads to. Relative files are seen from a folder."""
     from urllib.parse import unquote, urlsplit  # late: most passes name no dataset
 
-    from kfm.core.redact import redact
+    from kfm.model.redaction import redact
 
     match = _SCHEME.match(uri)
     if match is None:

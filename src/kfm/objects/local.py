@@ -16,7 +16,7 @@ import hashlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from kfm.objects.reading import CHUNK_BYTES, CheckedReader, missing, object_key
+from kfm.objects.verified_read import CHUNK_BYTES, CheckedReader, missing, object_key
 
 if TYPE_CHECKING:
     from kfm.ports import Files, Ids, Reader

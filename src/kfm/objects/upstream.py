@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from hashlib import md5
 from typing import TYPE_CHECKING
 
-from kfm.core.errors import (
+from kfm.model.errors import (
     BackendUnavailable,
     CircuitOpen,
     LimitExceeded,
@@ -23,12 +23,12 @@ from kfm.core.errors import (
     UpstreamUnavailable,
     UsageError,
 )
-from kfm.core.object_schemes import PROVIDERS, SCHEMES
-from kfm.core.records import ObjectStat
-from kfm.core.redact import redact
+from kfm.model.records import ObjectStat
+from kfm.model.redaction import redact
+from kfm.model.units import PROVIDERS, SCHEMES
 
 if TYPE_CHECKING:
-    from kfm.objects.bucket import ObstoreBucket
+    from kfm.objects.bucket_client import ObstoreBucket
 
 READ_BYTES_MAX = 16 * 1024 * 1024
 PIECE_BYTES = 8 * 1024 * 1024
@@ -53,7 +53,7 @@ def split_uri(object_uri: str) -> tuple[str, str, str]:
 
 
 class CloudUpstream:
-    """`kfm.ingest_ports.Upstream`.
+    """`kfm.ports.Upstream`.
 
     `options`: `s3://bucket`, or `s3://*` for all others → options of the client (endpoint, region, keys).
     `mirrors`: bucket, or `s3://bucket` where a name exists at two providers → a folder that stands in for it;
@@ -69,7 +69,9 @@ class CloudUpstream:
         discreet: Callable[[str], str] = redact,
     ) -> None:
         self._options = dict(options or {})
-        self._mirrors = {name: Mirror(folder) for name, folder in (mirrors or {}).items() if name != "*"}
+        self._mirrors = {
+            name: FolderMirror(folder) for name, folder in (mirrors or {}).items() if name != "*"
+        }
         self._all = (mirrors or {}).get("*")
         self._timeout_ms = timeout_ms
         self._discreet = discreet
@@ -137,13 +139,13 @@ class CloudUpstream:
         with _upstream():
             return self._bucket(scheme, bucket).read_range(key, start, length, if_match=etag)
 
-    def _mirror(self, scheme: str, bucket: str) -> Mirror | None:
+    def _mirror(self, scheme: str, bucket: str) -> FolderMirror | None:
         mirrors = self._mirrors
         if not mirrors and self._all is None:
             return None
         found = mirrors.get(f"{scheme}://{bucket}") or mirrors.get(bucket)
         if found is None and self._all is not None:
-            found = mirrors[bucket] = Mirror(os.path.join(self._all, _safe(bucket)))
+            found = mirrors[bucket] = FolderMirror(os.path.join(self._all, _safe(bucket)))
         return found
 
     def _bucket(self, scheme: str, bucket: str) -> ObstoreBucket:
@@ -161,7 +163,7 @@ class CloudUpstream:
         return opened
 
     def _open(self, scheme: str, bucket: str, name: str) -> ObstoreBucket:
-        from kfm.objects.bucket import open_bucket
+        from kfm.objects.bucket_client import open_bucket
 
         options = dict(self._options.get(name) or self._options.get(f"{scheme}://*") or {})
         if not any(sign in option.lower() for option in options for sign in _SIGNS):
@@ -192,7 +194,7 @@ def _upstream() -> Iterator[None]:
 # --- a folder that stands in for a bucket ----------------------------------------------
 
 
-class Mirror:
+class FolderMirror:
     """Files of a folder as objects of a bucket. Nothing outside the folder is read, wherever links lead."""
 
     def __init__(self, folder: str) -> None:

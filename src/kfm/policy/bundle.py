@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from kfm.core.errors import PolicyError
+from kfm.model.errors import PolicyError
 
 # A path, a folder or a glob; or a name and the text itself.
 PolicySource = str | tuple[str, str]
@@ -36,7 +36,7 @@ class Policy(msgspec.Struct, frozen=True):
     text: str = ""  # as it was written
 
 
-class Bundle(msgspec.Struct, frozen=True):
+class PolicyBundle(msgspec.Struct, frozen=True):
     """Every policy in force."""
 
     id: str  # sha256 over all texts
@@ -93,7 +93,7 @@ def shipped_files() -> list[tuple[str, str]]:
     return [(path.name, path.read_text("utf-8")) for path in sorted(SHIPPED.glob("*.cedar"))]
 
 
-def build(user_files: Sequence[tuple[str, str]]) -> Bundle:
+def build(user_files: Sequence[tuple[str, str]]) -> PolicyBundle:
     """The shipped policies and those of the user, parsed and checked against the schema."""
     import cedarpy
 
@@ -114,7 +114,7 @@ def build(user_files: Sequence[tuple[str, str]]) -> Bundle:
         "staticPolicies": {policy.id: policy.body for policy in policies.values()},
         "templateLinks": [],
     }
-    return Bundle(
+    return PolicyBundle(
         id=_digest([("kfm.cedarschema", schema_text), *shipped, *user_files]),
         policies=policies,
         policy_set=cedarpy.PolicySet.from_json_str(json.dumps(document)),

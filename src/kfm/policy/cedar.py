@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kfm.core.errors import PolicyError
-from kfm.core.gates import HALTING_GATES
-from kfm.core.records import GateResult
-from kfm.core.settings import Dataset
+from kfm.model.errors import PolicyError
+from kfm.model.gates import HALTING_GATES
+from kfm.model.records import GateResult
+from kfm.model.settings import DatasetSettings
 from kfm.policy.bundle import GATES, Policy, PolicySource, build, read_files
 from kfm.policy.licences import licence
 
@@ -47,7 +47,7 @@ class CedarPolicies:
         return {name: policy.text for name, policy in self._bundle.policies.items()}
 
     def decide(
-        self, action: str, dataset: Dataset, principal: str, context: Mapping[str, Any]
+        self, action: str, dataset: DatasetSettings, principal: str, context: Mapping[str, Any]
     ) -> list[GateResult]:
         """One result per gate: care, sovereignty, licence, policy.
 
@@ -64,7 +64,7 @@ class CedarPolicies:
             return [_denied(gate, (), f"The policies could not be evaluated: {detail}.") for gate in GATES]
 
     def _decide(
-        self, action: str, dataset: Dataset, principal: str, context: Mapping[str, Any]
+        self, action: str, dataset: DatasetSettings, principal: str, context: Mapping[str, Any]
     ) -> list[GateResult]:
         import cedarpy
 
@@ -95,7 +95,7 @@ class CedarPolicies:
 
         return evaluate_fixtures(self, Path(path))
 
-    def _entities_of(self, dataset: Dataset) -> Any:
+    def _entities_of(self, dataset: DatasetSettings) -> Any:
         """Parsing the entities is half the cost of a decision, and datasets come back."""
         import cedarpy
 
@@ -130,7 +130,7 @@ def _context(context: Mapping[str, Any]) -> dict[str, Any]:
     return built
 
 
-def _entities(dataset: Dataset) -> list[dict[str, Any]]:
+def _entities(dataset: DatasetSettings) -> list[dict[str, Any]]:
     rights = dataset.rights
     found = licence(rights.license if rights else "undeclared")
     attributes: dict[str, Any] = {
@@ -170,7 +170,7 @@ def _denied(gate: str, policy_ids: tuple[str, ...], reason: str) -> GateResult:
     )
 
 
-def _for_gate(gate: str, forbids: Sequence[Policy], dataset: Dataset) -> GateResult:
+def _for_gate(gate: str, forbids: Sequence[Policy], dataset: DatasetSettings) -> GateResult:
     if not forbids:
         return _allowed(gate, ())
     first = forbids[0]

@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from kfm.core.errors import PolicyError
-from kfm.core.records import Record
-from kfm.core.settings import Dataset
+from kfm.model.errors import PolicyError
+from kfm.model.records import Record
+from kfm.model.settings import DatasetSettings
 from kfm.policy.cedar import ACTIONS, CedarPolicies
 
 _FILE_BYTES_MAX = 1024 * 1024
@@ -71,9 +71,9 @@ def _evaluate(policies: CedarPolicies, path: Path, line: int, fixture: Mapping[s
     )
 
 
-def _dataset(value: Any, path: Path, line: int) -> Dataset:
+def _dataset(value: Any, path: Path, line: int) -> DatasetSettings:
     try:
-        return msgspec.convert(value, Dataset)
+        return msgspec.convert(value, DatasetSettings)
     except msgspec.ValidationError as error:
         unknown = _UNKNOWN_FIELD.search(str(error))
         hint = ""

@@ -10,11 +10,11 @@ from typing import Any, Literal
 
 import msgspec
 
-from kfm.core import settings
-from kfm.core.canonical import canonical_bytes
-from kfm.core.errors import PathConflict, RightsMissing
-from kfm.core.records import Asset, Item, Manifest, Record, Window
-from kfm.core.times import rfc3339
+from kfm.model import settings
+from kfm.model.canonical import canonical_bytes
+from kfm.model.errors import PathConflict, RightsMissing
+from kfm.model.records import Asset, Item, Manifest, Record, Window
+from kfm.model.times import rfc3339
 
 Mode = Literal["merge", "replace"]
 
@@ -22,7 +22,7 @@ _PART_CHARS_MAX = 80
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
-class Change(Record, frozen=True):
+class VersionChange(Record, frozen=True):
     """One difference between two versions. An extent is never quoted: a plan holds no coordinates."""
 
     kind: Literal["added", "changed", "removed"]
@@ -37,7 +37,7 @@ class Change(Record, frozen=True):
     after: str | None = None
 
 
-class Tally(Record, frozen=True):
+class ChangeTally(Record, frozen=True):
     """How many files a change touches, and how many bytes a reader would have to fetch anew."""
 
     added: int
@@ -88,13 +88,13 @@ def version_id(manifest: Manifest) -> str:
 # --- merging -------------------------------------------------------------------------
 
 
-def merge(head: Manifest | None, dataset: settings.Dataset, item: Item, mode: Mode) -> Manifest:
+def merge(head: Manifest | None, dataset: settings.DatasetSettings, item: Item, mode: Mode) -> Manifest:
     """The head with this item in its slot; `replace` drops everything else of that source."""
     return merge_items(head, dataset, (item,), mode)
 
 
 def merge_items(
-    head: Manifest | None, dataset: settings.Dataset, items: Iterable[Item], mode: Mode
+    head: Manifest | None, dataset: settings.DatasetSettings, items: Iterable[Item], mode: Mode
 ) -> Manifest:
     """Several items at once: a path may move from one source to another within one promotion."""
     rights = require_rights(dataset.id, dataset.rights)
@@ -145,7 +145,7 @@ def _slot(item: Item) -> tuple[str, int, int, str | None]:
     return (item.source_id, item.window_start_ms, item.window_end_ms, item.partition)
 
 
-def _normal(item: Item, dataset: settings.Dataset) -> Item:
+def _normal(item: Item, dataset: settings.DatasetSettings) -> Item:
     """One form for one meaning: the slot's id, assets by path, and an extent where one is known."""
     window = Window(start_ms=item.window_start_ms, end_ms=item.window_end_ms, spec="")
     bbox = item.bbox
@@ -190,12 +190,12 @@ def _require_unique(items: tuple[Item, ...]) -> None:
 # --- comparing -----------------------------------------------------------------------
 
 
-def diff(old: Manifest | None, new: Manifest) -> list[Change]:
+def diff(old: Manifest | None, new: Manifest) -> list[VersionChange]:
     """Every difference, fields first, then items, then files by path. Which run made an item is none."""
     return [*_field_changes(old, new), *_item_changes(old, new), *_asset_changes(old, new)]
 
 
-def _field_changes(old: Manifest | None, new: Manifest) -> list[Change]:
+def _field_changes(old: Manifest | None, new: Manifest) -> list[VersionChange]:
     if old is None:
         return []
     pairs = {
@@ -205,13 +205,13 @@ def _field_changes(old: Manifest | None, new: Manifest) -> list[Change]:
         "keywords": (", ".join(old.keywords), ", ".join(new.keywords)),
     }
     changes = [
-        Change(kind="changed", what=name, name=name, before=before, after=after)  # type: ignore[arg-type]
+        VersionChange(kind="changed", what=name, name=name, before=before, after=after)  # type: ignore[arg-type]
         for name, (before, after) in pairs.items()
         if getattr(old, name) != getattr(new, name)
     ]
     before, after = _flat_rights(old.rights), _flat_rights(new.rights)
     changes += [
-        Change(
+        VersionChange(
             kind="changed",
             what="rights",
             name=f"rights.{name}",
@@ -238,7 +238,7 @@ def _flat_rights(rights: settings.Rights) -> dict[str, str]:
     return flat
 
 
-def _item_changes(old: Manifest | None, new: Manifest) -> list[Change]:
+def _item_changes(old: Manifest | None, new: Manifest) -> list[VersionChange]:
     """Items as such: a file's change is reported with the file, so only what files do not show."""
     before = {item.id: item for item in (old.items if old else ())}
     after = {item.id: item for item in new.items}
@@ -246,11 +246,11 @@ def _item_changes(old: Manifest | None, new: Manifest) -> list[Change]:
     for name in sorted(before.keys() | after.keys()):
         was, now = before.get(name), after.get(name)
         if was is None and now is not None and not now.assets:
-            changes.append(Change(kind="added", what="item", name=name, item_id=name))
+            changes.append(VersionChange(kind="added", what="item", name=name, item_id=name))
         elif now is None and was is not None and not was.assets:
-            changes.append(Change(kind="removed", what="item", name=name, item_id=name))
+            changes.append(VersionChange(kind="removed", what="item", name=name, item_id=name))
         elif was and now and _bare(was) != _bare(now):
-            changes.append(Change(kind="changed", what="item", name=name, item_id=name))
+            changes.append(VersionChange(kind="changed", what="item", name=name, item_id=name))
     return changes
 
 
@@ -258,7 +258,7 @@ def _bare(item: Item) -> Item:
     return msgspec.structs.replace(item, assets=(), run_state=msgspec.UNSET)
 
 
-def _asset_changes(old: Manifest | None, new: Manifest) -> list[Change]:
+def _asset_changes(old: Manifest | None, new: Manifest) -> list[VersionChange]:
     before, after = _by_path(old), _by_path(new)
     changes = []
     for path in sorted(before.keys() | after.keys()):
@@ -270,7 +270,7 @@ def _asset_changes(old: Manifest | None, new: Manifest) -> list[Change]:
             "changed" if was and now else "added" if now else "removed",
         )
         changes.append(
-            Change(
+            VersionChange(
                 kind=kind,  # type: ignore[arg-type]
                 what="asset",
                 name=path,
@@ -303,14 +303,14 @@ def _by_path(manifest: Manifest | None) -> dict[str, tuple[str, Asset]]:
     return {asset.path: (item.id, asset) for item in items for asset in item.assets}
 
 
-def tally(old: Manifest | None, new: Manifest) -> Tally:
+def tally(old: Manifest | None, new: Manifest) -> ChangeTally:
     """The counts of files behind `diff`."""
     before, after = _by_path(old), _by_path(new)
     known = blobs(old) if old else frozenset[str]()
     fresh = {asset.sha256: asset.size for _, asset in after.values() if asset.sha256 not in known}
     both = before.keys() & after.keys()
     changed = sum(before[path] != after[path] for path in both)
-    return Tally(
+    return ChangeTally(
         added=len(after.keys() - before.keys()),
         changed=changed,
         removed=len(before.keys() - after.keys()),

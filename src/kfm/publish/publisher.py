@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from kfm.core.errors import (
+from kfm.model.errors import (
     DryRunViolated,
     IllegalTransition,
     KfmError,
@@ -22,11 +22,11 @@ from kfm.core.errors import (
     SchemaViolation,
     SecretInData,
 )
-from kfm.core.records import Asset, Fetched, Record
-from kfm.core.settings import Limits
-from kfm.core.templates import safe_path
+from kfm.model.records import Asset, Fetched, Record
+from kfm.model.settings import Limits
+from kfm.model.templates import safe_path
 from kfm.ports import Objects
-from kfm.publish.trace import Trace, payload_hash
+from kfm.publish.publisher_trace import Trace, payload_hash
 
 CHUNK_BYTES = 1024 * 1024
 WRITTEN_PATH_REMEDY = "Correct the path that the pipeline gives write_file: plain and relative, as a/b.csv."
@@ -49,7 +49,7 @@ class FileMetadata(Record, frozen=True):
     roles: tuple[str, ...] = ("data",)
 
 
-class Event(Record, frozen=True):
+class PublisherEvent(Record, frozen=True):
     event_type: str
     payload: dict[str, Any]
 
@@ -63,7 +63,7 @@ class Staged(Record, frozen=True):
     """What a run wants to publish, for the promotion to commit at once."""
 
     assets: tuple[Asset, ...]
-    events: tuple[Event, ...]
+    events: tuple[PublisherEvent, ...]
     states: tuple[StateUpdate, ...]
     release: dict[str, Any] | None
 
@@ -110,7 +110,7 @@ class _Collecting(Publisher):
         self._limits = limits or Limits()
         self._leaks = leaks or (lambda _value: False)
         self._assets: dict[str, Asset] = {}
-        self._events: list[Event] = []
+        self._events: list[PublisherEvent] = []
         self._states: dict[str, Any] = {}
         self._release: dict[str, Any] | None = None
         self._bytes = 0
@@ -164,7 +164,7 @@ class _Collecting(Publisher):
         self._require_open("emit_event")
         self._require_discretion("An event tells it.", event_type, payload)
         digest = payload_hash(payload)
-        self._events.append(Event(event_type=event_type, payload=dict(payload)))
+        self._events.append(PublisherEvent(event_type=event_type, payload=dict(payload)))
         self._trace.record("emit_event", self._outcome, event_type=event_type, payload_sha256=digest)
 
     def update_state(self, state_key: str, value: Any) -> None:

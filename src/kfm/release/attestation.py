@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from kfm.core.evidence import Link
-from kfm.core.records import Record
+from kfm.model.attempts import ChainLink
+from kfm.model.records import Record
 
 NO_HASH = "0" * 64  # the chain before its first entry
 UNSIGNED = (
@@ -21,7 +21,7 @@ _SHA256 = re.compile(r"(?:sha256:)?([0-9a-f]{64})")
 Sha256 = dict[Literal["sha256"], str]
 
 
-class Subject(Record, frozen=True):
+class AttestedFile(Record, frozen=True):
     name: str
     digest: Sha256
 
@@ -69,7 +69,7 @@ class Statement(Record, frozen=True, kw_only=True):
     type: Literal["https://in-toto.io/Statement/v1"] = msgspec.field(
         name="_type", default="https://in-toto.io/Statement/v1"
     )
-    subject: tuple[Subject, ...]
+    subject: tuple[AttestedFile, ...]
     predicate_type: Literal["https://slsa.dev/provenance/v1"] = msgspec.field(
         name="predicateType", default="https://slsa.dev/provenance/v1"
     )
@@ -87,7 +87,7 @@ class Origin(Record, frozen=True):
 def statement(
     asked: Parameters,
     origin: Origin,
-    chain: Link | None,
+    chain: ChainLink | None,
     pipelines: Iterable[tuple[str, str]],
     digests: Mapping[str, str],
 ) -> Statement:
@@ -117,7 +117,7 @@ def statement(
         for pipeline, version in sorted(pipelines)
     ]
     return Statement(
-        subject=tuple(Subject(name=name, digest={"sha256": digests[name]}) for name in sorted(digests)),
+        subject=tuple(AttestedFile(name=name, digest={"sha256": digests[name]}) for name in sorted(digests)),
         predicate=Predicate(
             definition=Definition(
                 external_parameters=asked,

@@ -1,4 +1,4 @@
-"""Files of a release on a disk: written whole, shown at once, compared by their bytes."""
+"""A release's folder: file names, written whole, shown at once, compared by their bytes."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from typing import BinaryIO
 
-from kfm.core.errors import BackendUnavailable
-from kfm.release.names import CHECKSUMS, SIGNATURE
+from kfm.model.errors import BackendUnavailable, UsageError
 
 CHUNK = 1024 * 1024
 _EPOCH_OF_ZIP = (1980, 1, 1, 0, 0, 0)
@@ -154,3 +153,35 @@ def fsync_folder(path: str) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+SBOM = "sbom.spdx.json"
+MANIFEST = "manifest.zip"
+CHECKSUMS = "SHA256SUMS"
+ATTESTATION = "attestation.intoto.json"
+SIGNATURE = f"{ATTESTATION}.sig"
+LEDGER = "ledger/"  # where the manifest keeps what was exported from the ledger
+
+# The schema of each document that has one.
+SCHEMAS = {
+    "updater-telemetry.json": "telemetry-updater",
+    "patterns-telemetry.json": "telemetry-patterns",
+    "focus-telemetry.json": "telemetry-focus",
+    "nodd-sns-telemetry.json": "telemetry-nodd-sns",
+    "energy.json": "energy",
+    "carbon.json": "carbon",
+    ATTESTATION: "release-attestation",
+}
+VERSION_CHARS_MAX = 64
+_PART = r"[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*"
+_VERSION = re.compile(rf"v?\d+(?:\.\d+){{0,3}}(?:-{_PART})?(?:\+{_PART})?", re.ASCII)
+
+
+def checked_version(text: str) -> str:
+    """The version, which is also the name of a folder."""
+    if len(text) > VERSION_CHARS_MAX or not _VERSION.fullmatch(text):
+        raise UsageError(
+            f"`{text[:VERSION_CHARS_MAX]}` is not a version.",
+            remedy="Write it as v1.2.3, 1.2.3-rc.1 or 1.2.3+build.5.",
+        )
+    return text

@@ -8,8 +8,8 @@ from hashlib import sha256
 from typing import Any
 from urllib.parse import quote
 
-from kfm.core.canonical import canonical_bytes
-from kfm.core.times import rfc3339
+from kfm.model.canonical import canonical_bytes
+from kfm.model.times import rfc3339
 from kfm.release.distributions import ROOT, Installed
 
 NO_ASSERTION = "NOASSERTION"

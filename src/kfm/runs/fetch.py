@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from kfm.core.errors import ChecksumMismatch, LimitExceeded, UpstreamUnavailable
-from kfm.core.pace import Pace
-from kfm.core.records import Fetched, Found
-from kfm.core.settings import Limits
+from kfm.model.errors import ChecksumMismatch, LimitExceeded, UpstreamUnavailable
+from kfm.model.records import Fetched, Found
+from kfm.model.settings import Limits
+from kfm.sources.http_bodies import TransferPace
 
 if TYPE_CHECKING:
     from kfm.ports import Clock, Download, Guard, Objects, Source, Staging
 
 
-class Hooks(msgspec.Struct, frozen=True, kw_only=True):
+class FetchHooks(msgspec.Struct, frozen=True, kw_only=True):
     """Who is told, and who may stop it, between any two chunks."""
 
     on_progress: Callable[[int, str], None]  # bytes more, path
@@ -43,7 +43,7 @@ def fetch_all(
             f"{len(found)} objects, {limits.objects_per_run_max} allowed (limits.objects_per_run_max)."
         )
     _within_run(sum(one.size or 0 for one in found), limits)
-    hooks = Hooks(on_progress=on_progress, check=check)
+    hooks = FetchHooks(on_progress=on_progress, check=check)
     fetched: list[Fetched] = []
     total = 0
     for one in found:
@@ -72,7 +72,7 @@ class Fetch:
         clock: Clock,
         limits: Limits,
         bytes_left: int,
-        hooks: Hooks,
+        hooks: FetchHooks,
     ) -> None:
         self._source = source
         self._found = found
@@ -118,7 +118,7 @@ class Fetch:
 
     def _copy(self, download: Download, timeout_ms: int) -> int:
         size = download.offset
-        pace = Pace(self._clock.monotonic_ms, timeout_ms)
+        pace = TransferPace(self._clock.monotonic_ms, timeout_ms)
         for chunk in download.chunks():
             self._hooks.check()
             size += len(chunk)

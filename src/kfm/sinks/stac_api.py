@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, urljoin, urlsplit
 
 from kfm import __version__
-from kfm.core.errors import CollectorRefused, UpstreamUnavailable
-from kfm.core.redact import redact_url
+from kfm.model.errors import CollectorRefused, UpstreamUnavailable
+from kfm.model.redaction import redact_url
 from kfm.ports import Clock
 
 if TYPE_CHECKING:

@@ -6,27 +6,28 @@ import contextlib
 from collections.abc import Callable, Iterator
 from urllib.parse import quote, unquote
 
-from kfm.core.errors import (
+from kfm.model.errors import (
     BackendUnavailable,
     ChecksumMismatch,
     CircuitOpen,
     LimitExceeded,
     UpstreamUnavailable,
 )
-from kfm.core.records import Found, ObjectStat, Window
-from kfm.core.redact import redact_url
-from kfm.core.settings import Limits, Source
-from kfm.core.templates import render
+from kfm.model.records import Found, ObjectStat, Window
+from kfm.model.redaction import redact_url
+from kfm.model.settings import Limits, SourceSettings
+from kfm.model.templates import render
 from kfm.ports import Bucket, Guard
-from kfm.sources.media import media_type
-from kfm.sources.patterns import Pattern
-from kfm.sources.placing import StreamDownload, place_fields, published_path, settled
+from kfm.sources.media_types import media_type
+from kfm.sources.placement import PathPattern, StreamDownload, place_fields, published_path, settled
 
 
 class BucketSource:
     """The bucket is opened at first use: credentials are read only when they are needed."""
 
-    def __init__(self, source: Source, connect: Callable[[], Bucket], guard: Guard, limits: Limits) -> None:
+    def __init__(
+        self, source: SourceSettings, connect: Callable[[], Bucket], guard: Guard, limits: Limits
+    ) -> None:
         self._source = source
         self._connect = connect
         self._guard = guard
@@ -37,7 +38,7 @@ class BucketSource:
     def discover(self, window: Window) -> list[Found]:
         fields = place_fields(self._source, window)
         prefix = render(self._source.prefix, fields).lstrip("/")
-        wanted = Pattern(render(self._source.pattern, fields))
+        wanted = PathPattern(render(self._source.pattern, fields))
         folder = prefix[: prefix.rfind("/") + 1]
 
         def listed(timeout_ms: int) -> list[ObjectStat]:

@@ -13,13 +13,12 @@ import stat
 from collections.abc import Iterator
 from urllib.parse import quote, unquote
 
-from kfm.core.errors import LimitExceeded, UpstreamUnavailable
-from kfm.core.records import Found, Window
-from kfm.core.settings import Limits, Source
-from kfm.core.templates import render
-from kfm.sources.media import media_type
-from kfm.sources.patterns import Pattern
-from kfm.sources.placing import StreamDownload, place_fields, published_path, settled
+from kfm.model.errors import LimitExceeded, UpstreamUnavailable
+from kfm.model.records import Found, Window
+from kfm.model.settings import Limits, SourceSettings
+from kfm.model.templates import render
+from kfm.sources.media_types import media_type
+from kfm.sources.placement import PathPattern, StreamDownload, place_fields, published_path, settled
 
 CHUNK_BYTES = 1024 * 1024
 ENTRIES_MAX = 1_000_000
@@ -29,7 +28,7 @@ DEPTH_MAX = 64
 class FilesSource:
     """`folder` is where it really is; the configured spelling goes into the addresses."""
 
-    def __init__(self, source: Source, folder: str, limits: Limits) -> None:
+    def __init__(self, source: SourceSettings, folder: str, limits: Limits) -> None:
         self._source = source
         self._folder = os.path.realpath(folder)
         spelt = source.folder or ""
@@ -44,7 +43,7 @@ class FilesSource:
 
     def discover(self, window: Window) -> list[Found]:
         pattern = render(self._source.pattern, place_fields(self._source, window))
-        wanted = Pattern(pattern)
+        wanted = PathPattern(pattern)
         if not os.path.isdir(self._folder):
             raise UpstreamUnavailable(f"There is no folder {self._source.folder}.", transient=False)
         relpaths = []

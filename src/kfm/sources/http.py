@@ -15,18 +15,16 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from kfm.core.errors import ChecksumMismatch, LimitExceeded, UpstreamUnavailable
-from kfm.core.http_dates import parse_http_date
-from kfm.core.pace import Pace
-from kfm.core.records import Found, Window
-from kfm.core.settings import Limits, Source
+from kfm.model.errors import ChecksumMismatch, LimitExceeded, UpstreamUnavailable
+from kfm.model.records import Found, Window
+from kfm.model.settings import Limits, SourceSettings
+from kfm.model.times import parse_http_date
 from kfm.ports import Clock, Guard, Http, Response
-from kfm.sources.address import Address, Resolve
-from kfm.sources.bodies import decoded, is_encoded, paced, whole
-from kfm.sources.media import media_type, suffix_for
-from kfm.sources.pages import Page, following
-from kfm.sources.placing import StreamDownload, place_fields, published_path, settled
-from kfm.sources.spool import Spool
+from kfm.sources.http_address import Address, Resolve
+from kfm.sources.http_bodies import Spool, TransferPace, decoded, is_encoded, paced, whole
+from kfm.sources.http_pages import SourcePage, following
+from kfm.sources.media_types import media_type, suffix_for
+from kfm.sources.placement import StreamDownload, place_fields, published_path, settled
 
 _BUSY = frozenset({408, 429, 500, 502, 503, 504})
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)", re.ASCII)
@@ -34,7 +32,7 @@ _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)", re.ASCII)
 
 class HttpSource:
     def __init__(
-        self, source: Source, http: Http, guard: Guard, resolve: Resolve, limits: Limits, clock: Clock
+        self, source: SourceSettings, http: Http, guard: Guard, resolve: Resolve, limits: Limits, clock: Clock
     ) -> None:
         self._source = source
         self._http = http
@@ -117,11 +115,11 @@ class HttpSource:
             # Cursors may look like secrets and be masked: the number keeps the addresses apart.
             yield self._keep(page, self._show(page.url, f"#page={page.number}"), name, window)
 
-    def _read(self, url: str, number: int) -> Page | None:
+    def _read(self, url: str, number: int) -> SourcePage | None:
         """A whole body, hashed; None for "no content"."""
         return self._guard(lambda timeout_ms: self._read_once(url, number, timeout_ms))
 
-    def _read_once(self, url: str, number: int, timeout_ms: int) -> Page | None:
+    def _read_once(self, url: str, number: int, timeout_ms: int) -> SourcePage | None:
         with self._asked("GET", url, timeout_ms) as response:
             if response.status == 204 or (response.status == 404 and number > 1):
                 return None
@@ -133,7 +131,7 @@ class HttpSource:
             except BaseException:
                 file.close()
                 raise
-            return Page(url, number, dict(response.headers), file, size, digest)
+            return SourcePage(url, number, dict(response.headers), file, size, digest)
 
     def _copy(self, body: Iterator[bytes], url: str, file: IO[bytes]) -> tuple[str, int]:
         digest, size = hashlib.sha256(), 0
@@ -146,7 +144,7 @@ class HttpSource:
             file.write(chunk)
         return digest.hexdigest(), size
 
-    def _keep(self, page: Page, shown: str, name: str, window: Window) -> Found:
+    def _keep(self, page: SourcePage, shown: str, name: str, window: Window) -> Found:
         self._spool.keep(shown, page.file, page.size)
         return Found(
             uri=shown,
@@ -176,7 +174,7 @@ class HttpSource:
     def _body(self, response: Response, url: str, timeout_ms: int) -> Iterator[bytes]:
         """What the answer stands for. The pace is that of the wire: a body can shrink to nothing."""
         shown = self._address.shown(url)
-        pace = Pace(self._clock.monotonic_ms, timeout_ms)
+        pace = TransferPace(self._clock.monotonic_ms, timeout_ms)
         return decoded(response, paced(whole(response, shown), pace, shown))
 
     def _show(self, url: str, mark: str = "") -> str:

@@ -13,13 +13,13 @@ from typing import Protocol, TypeVar
 
 from msgspec.structs import replace
 
-from kfm.core.evidence import Attempt, Retry
-from kfm.core.paging import every
-from kfm.core.passes import PassFigures
-from kfm.core.records import Invocation, Record, Run
-from kfm.core.times import rfc3339
+from kfm.db.ledger_reader import every
+from kfm.model.attempts import Attempt, CallRetry
+from kfm.model.records import Invocation, Record, Run
+from kfm.model.run_state import PassFigures
+from kfm.model.times import rfc3339
 from kfm.ports import LedgerReader
-from kfm.telemetry.counting import CostTally, NodeTally, PassTally, RunTally
+from kfm.telemetry.counts import CostTally, NodeTally, PassTally, RunTally, UnitTally
 from kfm.telemetry.documents import (
     COUNTERS,
     NO_INGEST,
@@ -37,16 +37,15 @@ from kfm.telemetry.documents import (
     UpdaterTelemetry,
     amount,
 )
+from kfm.telemetry.ledger_metrics import Figure
 from kfm.telemetry.sequences import Sequences
-from kfm.telemetry.unit_folding import Figure
-from kfm.telemetry.unit_tally import UnitTally
 
 _T = TypeVar("_T")
 PAGE = 1000
 RUNS_REMEMBERED = 1000
 
 
-class Names(Record, frozen=True):
+class DatasetNames(Record, frozen=True):
     """What may be told of a dataset: everything, or only its mask."""
 
     hidden: Callable[[str], bool]  # of a dataset's id
@@ -95,11 +94,11 @@ class Visitor(Protocol):
     """Whoever wants to see what the ledger holds. Runs come with the names that may be told."""
 
     def attempt(self, attempt: Attempt, run: Run) -> None: ...
-    def retry(self, retry: Retry, run: Run) -> None: ...
+    def retry(self, retry: CallRetry, run: Run) -> None: ...
     def call(self, invocation: Invocation, dataset_id: str) -> None: ...
 
 
-class Bounds(Record, frozen=True):
+class TimeBounds(Record, frozen=True):
     """Half open; None is without end. What counts is when an attempt or a call began, or a try failed."""
 
     since_ms: int | None = None
@@ -111,7 +110,7 @@ class Bounds(Record, frozen=True):
         )
 
 
-def visit(ledger: LedgerReader, bounds: Bounds, names: Names, *visitors: Visitor) -> None:
+def visit(ledger: LedgerReader, bounds: TimeBounds, names: DatasetNames, *visitors: Visitor) -> None:
     """Show each visitor everything within the bounds, in the ledger's order."""
 
     @lru_cache(maxsize=RUNS_REMEMBERED)
@@ -135,7 +134,7 @@ def visit(ledger: LedgerReader, bounds: Bounds, names: Names, *visitors: Visitor
                 visitor.call(invocation, names.of_dataset(invocation.dataset_id))
 
 
-def visit_passes(ledger: LedgerReader, bounds: Bounds, names: Names, counting: Aggregates) -> None:
+def visit_passes(ledger: LedgerReader, bounds: TimeBounds, names: DatasetNames, counting: Aggregates) -> None:
     """The same for passes, which are attempts of their own."""
     for _, figures in every(ledger.pass_attempts_since):
         if bounds.hold(figures.started_at_ms):
@@ -147,7 +146,7 @@ def _attempts(ledger: LedgerReader) -> Iterator[tuple[Attempt, Run]]:
     return ((attempt, run) for _, attempt, run in every(ledger.attempts_since))
 
 
-def _retries(ledger: LedgerReader) -> Iterator[Retry]:
+def _retries(ledger: LedgerReader) -> Iterator[CallRetry]:
     return (retry for _, retry in every(ledger.retries_since))
 
 
@@ -158,7 +157,7 @@ def _calls(ledger: LedgerReader) -> Iterator[Invocation]:
 class Aggregates:
     """Counts while the ledger passes by; then makes the documents."""
 
-    def __init__(self, release: str, environment: str, bounds: Bounds) -> None:
+    def __init__(self, release: str, environment: str, bounds: TimeBounds) -> None:
         self._release = release
         self._environment = environment
         self._bounds = bounds
@@ -195,7 +194,7 @@ class Aggregates:
         self._seen(figures.ended_at_ms)
         self._pipelines.setdefault(figures.pipeline_id, PassTally()).add(figures)
 
-    def retry(self, retry: Retry, run: Run) -> None:
+    def retry(self, retry: CallRetry, run: Run) -> None:
         self._seen(retry.at_ms)
         for tally in self._tallies(run.dataset_id):
             tally.add_retry(retry)

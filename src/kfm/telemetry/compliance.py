@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Literal
 
-from kfm.core.evidence import Attempt, Retry
-from kfm.core.paging import every_from
-from kfm.core.records import GovernanceEntry, Record, Run
-from kfm.core.retry import call_policy, policy_for
+from kfm.db.ledger_reader import every_from
+from kfm.model.attempts import Attempt, CallRetry
+from kfm.model.records import GovernanceEntry, Record, Run
+from kfm.model.retry import call_policy, policy_for
 from kfm.ports import LedgerReader
 from kfm.telemetry.documents import Sequence
 from kfm.telemetry.sequences import CIRCUIT_OPEN, Sequences
@@ -28,7 +28,7 @@ ENTRIES_MAX = 1000
 TELEMETRY_REF = "focus-telemetry.json"
 
 
-class Finding(Record, frozen=True):
+class ComplianceFinding(Record, frozen=True):
     """One breach, and the records that show it."""
 
     rule: Rule
@@ -38,15 +38,15 @@ class Finding(Record, frozen=True):
     records: tuple[str, ...]  # lineage ids of attempts, ids of calls
 
 
-class Checked(Record, frozen=True):
+class CheckedRun(Record, frozen=True):
     """One run that was tried again, or whose calls were."""
 
     run_id: str
     sequences: tuple[Sequence, ...]
-    findings: tuple[Finding, ...]
+    findings: tuple[ComplianceFinding, ...]
 
 
-def check(ledger: LedgerReader, since_ms: int = 0) -> Iterator[Checked]:
+def check(ledger: LedgerReader, since_ms: int = 0) -> Iterator[CheckedRun]:
     """Every retry sequence of the runs that began since then, one run at a time: there may be many."""
 
     def place(run: Run) -> tuple[int, str]:
@@ -56,7 +56,7 @@ def check(ledger: LedgerReader, since_ms: int = 0) -> Iterator[Checked]:
         yield _checked(ledger, run)
 
 
-def _checked(ledger: LedgerReader, run: Run) -> Checked:
+def _checked(ledger: LedgerReader, run: Run) -> CheckedRun:
     retries = ledger.retries(run.run_id)
     attempts = [one for one in ledger.attempts(run.run_id) if not one.node]
     sequences = Sequences(TELEMETRY_REF)
@@ -70,13 +70,13 @@ def _checked(ledger: LedgerReader, run: Run) -> Checked:
         *_excessive(ledger, run, attempts),
         *_of_calls(run, retries),
     )
-    return Checked(run_id=run.run_id, sequences=sequences.documents(), findings=findings)
+    return CheckedRun(run_id=run.run_id, sequences=sequences.documents(), findings=findings)
 
 
 # --- whole runs ------------------------------------------------------------------------
 
 
-def _silent(run: Run, attempts: list[Attempt]) -> Iterator[Finding]:
+def _silent(run: Run, attempts: list[Attempt]) -> Iterator[ComplianceFinding]:
     """Attempts of which nothing, or too little, is on record."""
     if run.attempts < 2:
         return
@@ -101,7 +101,7 @@ def _silent(run: Run, attempts: list[Attempt]) -> Iterator[Finding]:
             )
 
 
-def _forbidden(ledger: LedgerReader, run: Run, attempts: list[Attempt]) -> Iterator[Finding]:
+def _forbidden(ledger: LedgerReader, run: Run, attempts: list[Attempt]) -> Iterator[ComplianceFinding]:
     for one, again in pairwise(attempts):
         if one.retryable is not False:
             continue
@@ -123,7 +123,7 @@ def _forbidden(ledger: LedgerReader, run: Run, attempts: list[Attempt]) -> Itera
             )
 
 
-def _excessive(ledger: LedgerReader, run: Run, attempts: list[Attempt]) -> Iterator[Finding]:
+def _excessive(ledger: LedgerReader, run: Run, attempts: list[Attempt]) -> Iterator[ComplianceFinding]:
     if run.trigger_type == "retry":
         return
     limit = policy_for(run.trigger_type).attempts_max
@@ -153,8 +153,8 @@ def _entries(ledger: LedgerReader, run: Run, kinds: Iterable[str]) -> list[Gover
 # --- single calls ------------------------------------------------------------------------
 
 
-def _of_calls(run: Run, retries: list[Retry]) -> Iterator[Finding]:
-    calls: dict[tuple[int, str, int], list[Retry]] = {}
+def _of_calls(run: Run, retries: list[CallRetry]) -> Iterator[ComplianceFinding]:
+    calls: dict[tuple[int, str, int], list[CallRetry]] = {}
     for retry in retries:
         calls.setdefault((retry.attempt, retry.node, retry.call), []).append(retry)
     for (attempt, node, call), tries in calls.items():
@@ -174,6 +174,8 @@ def _of_calls(run: Run, retries: list[Retry]) -> Iterator[Finding]:
             yield _finding("over-maximum", run, f"{where} was tried {numbers[-1]} times.", ())
 
 
-def _finding(rule: Rule, run: Run, message: str, attempts: Iterable[Attempt]) -> Finding:
+def _finding(rule: Rule, run: Run, message: str, attempts: Iterable[Attempt]) -> ComplianceFinding:
     records = tuple(id_ for one in attempts for id_ in (one.lineage_id, one.invocation_id))
-    return Finding(rule=rule, message=message, run_id=run.run_id, dataset_id=run.dataset_id, records=records)
+    return ComplianceFinding(
+        rule=rule, message=message, run_id=run.run_id, dataset_id=run.dataset_id, records=records
+    )

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from kfm.core.energy import divided_half_up, fixed_point
-from kfm.core.records import Record
+from kfm.model.energy import divided_half_up, fixed_point
+from kfm.model.records import Record
 
 PLACES = 6
 _ENCODER = msgspec.json.Encoder(decimal_format="number")
@@ -86,7 +86,7 @@ class Calls(Record, frozen=True):
     in_progress: Count = 0
 
 
-class Runs(Record, frozen=True):
+class RunsDocument(Record, frozen=True):
     """Attempts of runs. `error_rate` is fail / (complete + fail + abort)."""
 
     attempts: Count
@@ -105,7 +105,7 @@ class Runs(Record, frozen=True):
 
 class DatasetRuns(Record, frozen=True):
     dataset_id: str
-    runs: Runs
+    runs: RunsDocument
 
 
 class UpdaterTelemetry(Record, frozen=True, kw_only=True):
@@ -115,7 +115,7 @@ class UpdaterTelemetry(Record, frozen=True, kw_only=True):
     release: str
     environment: str
     period: Period
-    total: Runs
+    total: RunsDocument
     datasets: tuple[DatasetRuns, ...]
 
 
@@ -171,7 +171,7 @@ class PatternsTelemetry(Record, frozen=True, kw_only=True):
     pipelines: tuple[PipelineWrites, ...]
 
 
-class Try(Record, frozen=True):
+class SequenceTry(Record, frozen=True):
     """One try within a retry sequence.
 
     `delay_ms` is how long was waited after it; energy and carbon are null where the processor time of
@@ -218,7 +218,7 @@ class Sequence(Record, frozen=True):
     run_id: str
     dataset_id: str
     tier: Literal["run", "call"]
-    tries: tuple[Try, ...]
+    tries: tuple[SequenceTry, ...]
     compliance: Compliance
 
 
@@ -242,7 +242,7 @@ class UnitCounts(Record, frozen=True):
     quarantined: Count = 0
 
 
-class DatasetUnits(Record, frozen=True):
+class DatasetUnitsDocument(Record, frozen=True):
     dataset_id: str
     wal_records_total: UnitCounts
     wal_replays_total: Count
@@ -261,7 +261,7 @@ class IngestTelemetry(Record, frozen=True, kw_only=True):
     wal_replays_total: Count
     replay_mismatch_total: Count
     wal_attempts_histogram: dict[str, Count]  # attempts → units
-    datasets: tuple[DatasetUnits, ...]
+    datasets: tuple[DatasetUnitsDocument, ...]
     cost: Cost
 
 

@@ -30,8 +30,8 @@ from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
 from kfm import __version__, ports
-from kfm.core.errors import KfmError
-from kfm.telemetry.catalogue import Metric, attribute_names, metrics
+from kfm.model.errors import KfmError
+from kfm.telemetry.metric_catalogue import Metric, attribute_names, metrics
 
 EXPORT_SECONDS_MAX = 2.0
 CLOSE_SECONDS_MAX = 2.0

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from kfm.core.masking import MASK_KEY, hidden_names, is_masked, mask
-from kfm.core.passes import PassFigures
-from kfm.core.providers import provider_of
-from kfm.core.settings import Dataset, Settings
+from kfm.model.breaker import provider_of
+from kfm.model.redaction import MASK_KEY, hidden_names, is_masked, mask
+from kfm.model.run_state import PassFigures
+from kfm.model.settings import DatasetSettings, Settings
 from kfm.ports import LedgerReader
 
 
@@ -46,11 +46,11 @@ class PublicNames:
         hidden = named_after if owner is None else self(owner) != owner
         return self._masked(name) if hidden else name
 
-    def _described(self, dataset_id: str) -> Dataset:
+    def _described(self, dataset_id: str) -> DatasetSettings:
         if dataset_id in self._datasets:
             return self._datasets[dataset_id]
         head = self._ledger.head(dataset_id)
-        return Dataset(id=dataset_id, rights=head[1].rights if head else None)
+        return DatasetSettings(id=dataset_id, rights=head[1].rights if head else None)
 
     def _masked(self, dataset_id: str) -> str:
         # Without a key (there is no ledger yet) they can't be told apart, and need not be.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kfm.ports import Span
-from kfm.telemetry.catalogue import require_attributes, require_metric
+from kfm.telemetry.metric_catalogue import require_attributes, require_metric
 
 
 @dataclass

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from typing import Literal
 
-from kfm.core.errors import LimitExceeded
-from kfm.core.evidence import Attempt, Retry
-from kfm.core.records import Run
-from kfm.core.retry import policy_for
-from kfm.telemetry.counting import CostTally
-from kfm.telemetry.documents import Compliance, Sequence, Try, amount
+from kfm.model.attempts import Attempt, CallRetry
+from kfm.model.errors import LimitExceeded
+from kfm.model.records import Run
+from kfm.model.retry import policy_for
+from kfm.telemetry.counts import CostTally
+from kfm.telemetry.documents import Compliance, Sequence, SequenceTry, amount
 
 TRIES_MAX = 200_000
 WHOLE_RUN = "run"  # the stage of a sequence whose tries are whole runs
@@ -31,7 +31,7 @@ class Sequences:
 
     def __init__(self, telemetry_ref: str) -> None:
         self._ref = telemetry_ref
-        self._found: dict[tuple[str, ...], list[Attempt] | list[Retry]] = {}
+        self._found: dict[tuple[str, ...], list[Attempt] | list[CallRetry]] = {}
         self._runs: dict[str, Run] = {}
         self._tries = 0
         self._opened: set[tuple[str, int]] = set()  # attempts in which a circuit opened, or was open
@@ -48,9 +48,9 @@ class Sequences:
         if attempt.attempt > 1 and attempt.ending is not None:
             self.cost.add(attempt.energy)
 
-    def add_retry(self, retry: Retry, run: Run) -> None:
+    def add_retry(self, retry: CallRetry, run: Run) -> None:
         key = (run.run_id, str(retry.attempt), retry.node, str(retry.call))
-        tries: list[Retry] = self._found.setdefault(key, [])  # type: ignore[assignment]
+        tries: list[CallRetry] = self._found.setdefault(key, [])  # type: ignore[assignment]
         tries.append(retry)
         if retry.circuit_open:
             self._opened.add((run.run_id, retry.attempt))
@@ -84,7 +84,7 @@ class Sequences:
         attempts = sorted(attempts, key=lambda attempt: attempt.attempt)
         waits = [attempt.delay_ms for attempt in attempts[1:]] + [0]
         tries = tuple(
-            Try(
+            SequenceTry(
                 pipeline_id=run.pipeline_id,
                 stage_name=WHOLE_RUN,
                 attempt=attempt.attempt,
@@ -122,10 +122,10 @@ class Sequences:
             run_id=run.run_id, dataset_id=run.dataset_id, tier="run", tries=tries, compliance=compliance
         )
 
-    def _of_call(self, run: Run, retries: list[Retry]) -> Sequence:
+    def _of_call(self, run: Run, retries: list[CallRetry]) -> Sequence:
         retries = sorted(retries, key=lambda retry: retry.number)
         tries = tuple(
-            Try(
+            SequenceTry(
                 pipeline_id=run.pipeline_id,
                 stage_name=retry.node or WHOLE_RUN,
                 attempt=retry.number,

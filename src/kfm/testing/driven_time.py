@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from kfm.calls.breakers import LocalBreakers
-from kfm.calls.surroundings import HERE
-from kfm.calls.tried import FailedTry
+from kfm.calls.runtime import HERE, FailedTry
 
 START_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kfm.core.keys import key_of, run_id, trigger_document, trigger_key, work_document, work_key
-from kfm.core.records import Trigger, Window, Work
+from kfm.model.keys import key_of, run_id, trigger_document, trigger_key, work_document, work_key
+from kfm.model.records import Trigger, Window, Work
 
 __all__ = [
     "Trigger",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from kfm.core.records import Invocation, Run
+from kfm.model.records import Invocation, Run
 from kfm.ports import LedgerReader
 
 __all__ = ["Invocation", "LedgerReader", "Run", "open_ledger"]
@@ -14,8 +14,8 @@ __all__ = ["Invocation", "LedgerReader", "Run", "open_ledger"]
 @contextmanager
 def open_ledger(config: str | None = None) -> Iterator[LedgerReader]:
     """The ledger of a configuration. It leaves no trace, also where nothing has run yet."""
-    from kfm.config import load
-    from kfm.wiring import open_app
+    from kfm.app import open_app
+    from kfm.config.loader import load
 
     with open_app(load(config), read_only=True) as app:
         yield app.ledger

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from kfm.publish.projections.github_actions import GithubActions
+from kfm.publish.targets.github_actions import GithubActions
 
 __all__ = ["GithubActions"]

@@ -12,8 +12,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from kfm.core.errors import UsageError
-from kfm.core.signatures import (
+from kfm.model.errors import UsageError
+from kfm.model.times import parse_rfc3339
+from kfm.model.webhook_signatures import (
     SECRET_PREFIX,
     Verification,
     check_fresh,
@@ -21,7 +22,6 @@ from kfm.core.signatures import (
     verify_kfm,
     verify_standard,
 )
-from kfm.core.times import parse_rfc3339
 
 BODY_BYTES_MAX = 1024 * 1024
 TEXT_CHARS_MAX = 200

@@ -65,7 +65,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def app(monkeypatch: pytest.MonkeyPatch) -> FakeApp:
     """What the commands talk to, instead of the kernel."""
     fake = FakeApp()
-    monkeypatch.setattr("kfm.wiring.open_app", fake.open)
+    monkeypatch.setattr("kfm.app.open_app", fake.open)
     return fake
 
 

@@ -7,10 +7,11 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
-from kfm.core.breaker import Breaker
-from kfm.core.evidence import Attempt, Backlog, Letter, Link, Retry
-from kfm.core.holding import Ahead, RetryState
-from kfm.core.records import (
+from kfm.lineage.delivery import Delivered
+from kfm.model.attempts import Attempt, Backlog, CallRetry, ChainLink, Letter
+from kfm.model.breaker import Breaker
+from kfm.model.quarantine import Ahead, RetryState
+from kfm.model.records import (
     Found,
     GateResult,
     GovernanceEntry,
@@ -21,8 +22,7 @@ from kfm.core.records import (
     Run,
     Switch,
 )
-from kfm.engine.requests import ProjectionReport, RunReport, RunRequest
-from kfm.lineage.delivery import Delivered
+from kfm.runs.kernel import ProjectionReport, RunReport, RunRequest
 
 NOW_MS = 1_767_312_000_000  # 2026-01-02T00:00:00Z
 DAY_MS = 86_400_000
@@ -225,10 +225,10 @@ class FakeLedger:
 
     # What `explain` asks for beyond that.
 
-    def links(self, subject: str, limit: int = 50) -> list[Link]:
+    def links(self, subject: str, limit: int = 50) -> list[ChainLink]:
         entries = [entry for entry in self._all("governance") if entry.subject == subject][:limit]
         return [
-            Link(number=number, entry=entry, previous="0" * 64, hash="1" * 64)
+            ChainLink(number=number, entry=entry, previous="0" * 64, hash="1" * 64)
             for number, entry in enumerate(entries, 7)
         ]
 
@@ -239,7 +239,7 @@ class FakeLedger:
     def attempts(self, run_id: str) -> list[Attempt]:
         return [row for row in self._all("attempts") if row.run_id == run_id]
 
-    def retries(self, run_id: str) -> list[Retry]:
+    def retries(self, run_id: str) -> list[CallRetry]:
         return [row for row in self._all("retries") if row.run_id == run_id]
 
     def inputs(self, fingerprint: str) -> tuple[Found, ...] | None:
@@ -262,9 +262,9 @@ class FakeApp:
 
     @property
     def actor(self) -> str:
-        from kfm import config
+        from kfm.config import loader
 
-        return config.actor()
+        return loader.actor()
 
     def tell_incidents(self, *, on_request: bool = False) -> list[Any]:
         return []

@@ -125,7 +125,7 @@ def test_a_dead_message_does_not_command_a_terminal(
     (one,) = kfm("nodd", "dead", "list", "--json").document["dead"]
     said = ("nodd", "dead", "show", one["message"].removeprefix("sha256:"), "--body")
     assert kfm(*said).out == "not \x1b[31mJSON\nat all\n"
-    monkeypatch.setattr("kfm.cli.nodd_dead.is_terminal", lambda: True)
+    monkeypatch.setattr("kfm.cli.nodd.is_terminal", lambda: True)
     assert kfm(*said).out == "not  [31mJSON\nat all\n"
 
 

@@ -15,10 +15,10 @@ import pystac
 import pytest
 from pystac_client import Client
 
-from kfm.cli.session import Session
-from kfm.core.wal import Content
-from kfm.ingest.entries import entry
-from kfm.store.catalogue import register
+from kfm.cli.session import CommandSession
+from kfm.db.catalogue import register
+from kfm.model.units import Content
+from kfm.nodd.catalogue.item_facts import entry
 from tests.catalogue_samples import DATASETS, NOW_MS, REGISTRY, keys
 
 FORECAST = "hrrr.20240101~conus~hrrr.t00z.wrfsfcf06.grib2"
@@ -31,7 +31,7 @@ def catalogue(project: Path) -> None:
     for index, (bucket, key) in enumerate(keys()):
         reading = REGISTRY.read("aws", bucket, key)
         told.append(entry(reading, Content(size=index), 1, None, DATASETS.get(reading.dataset)))
-    with Session().app() as app:
+    with CommandSession().app() as app:
         app.store._database.write(lambda session: register(session, told, NOW_MS))
 
 

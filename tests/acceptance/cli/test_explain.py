@@ -49,8 +49,8 @@ def lived(kfm: Kfm, begun: Path) -> Path:
 
 @contextmanager
 def opened() -> Iterator[Any]:
-    from kfm.config import load
-    from kfm.wiring import open_app
+    from kfm.app import open_app
+    from kfm.config.loader import load
 
     with open_app(load(), read_only=True) as app:
         yield app.ledger

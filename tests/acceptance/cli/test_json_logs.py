@@ -17,10 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kfm.cli import logs
-from kfm.cli.entry import COMMANDS
 from kfm.cli.logs import JsonLog, wanted_log_format
+from kfm.cli.main import COMMANDS
 from kfm.cli.streams import Stream, forgiving
-from kfm.core.keys import attempt_id
+from kfm.model.keys import attempt_id
 from kfm.telemetry import correlation
 from tests.acceptance.cli.conftest import SCHEMAS, Called
 from tests.acceptance.cli.fakes import FakeApp, make_run
@@ -88,9 +88,9 @@ def test_errors_have_a_level(kfm: Kfm, project: Path, monkeypatch: pytest.Monkey
 
 def test_failed_runs_are_told_with_their_ids(kfm: Kfm, app: FakeApp, project: Path) -> None:
     """Messages about a result carry the ids of its run, although it is over."""
-    from kfm.cli.results import remark
-    from kfm.cli.session import Session
-    from kfm.engine.requests import RunReport
+    from kfm.cli.run import remark
+    from kfm.cli.session import CommandSession
+    from kfm.runs.kernel import RunReport
 
     run = make_run(attempts=2)
     report = RunReport(
@@ -100,7 +100,7 @@ def test_failed_runs_are_told_with_their_ids(kfm: Kfm, app: FakeApp, project: Pa
     said = io.StringIO()
     before, sys.stderr = sys.stderr, Stream(said, JsonLog(lambda: NOW_MS), is_json=True)
     try:
-        remark(Session(), report)
+        remark(CommandSession(), report)
     finally:
         sys.stderr = before
     (line,) = lines_of(said.getvalue())

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kfm.core.errors import BackendUnavailable
+from kfm.model.errors import BackendUnavailable
 from tests.acceptance.cli.conftest import CONFIG, Called
 from tests.unit.lineage.samples import validator
 
@@ -135,7 +135,7 @@ def test_a_seal_that_fails_does_not_fail_the_run(
     def busy(self: Any, *, actor: str, minimum: int = 1) -> list[Any]:
         raise BackendUnavailable("The ledger is busy.")
 
-    monkeypatch.setattr("kfm.wiring.app.App.seal", busy)
+    monkeypatch.setattr("kfm.app.App.seal", busy)
     (project / "incoming" / "a.csv").write_text("a\n3\n")
     called = kfm("run", "--source", "hourly")
     assert called.code == 0

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from kfm.telemetry.catalogue import metrics
+from kfm.telemetry.metric_catalogue import metrics
 from tests.acceptance.cli.conftest import Called
 
 Kfm = Callable[..., Called]

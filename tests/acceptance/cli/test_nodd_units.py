@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kfm.config import actor
+from kfm.config.loader import actor
 
 CONFIG = """\
 version: 1

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kfm.config import actor
+from kfm.config.loader import actor
 
 FLOW = (
     'import kfm\npipeline = kfm.Pipeline("one")\n\n\n@pipeline.node("one.node")\ndef node():\n    return 1\n'
@@ -29,7 +29,7 @@ def test_a_pass_is_the_accounts_whatever_the_environment_claims(tmp_path: Path) 
         check=True,
         capture_output=True,
     )
-    from kfm.wiring.passes import open_place
+    from kfm.pipelines.project import open_place
 
     with open_place(str(tmp_path)) as place:
         (newest, *_) = place.store.branch_reader().log("main")

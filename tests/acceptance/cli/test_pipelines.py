@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from kfm.config import actor
+from kfm.config.loader import actor
 from tests.acceptance.cli.conftest import Called
 
 Kfm = Callable[..., Called]

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from kfm.core.errors import TargetUnavailable, all_errors
-from kfm.core.records import GateResult, GovernanceEntry
-from kfm.engine.requests import ProjectionReport
+from kfm.model.errors import TargetUnavailable, all_errors
+from kfm.model.records import GateResult, GovernanceEntry
+from kfm.runs.kernel import ProjectionReport
 from tests.acceptance.cli.conftest import Called
 from tests.acceptance.cli.fakes import (
     NOW_MS,

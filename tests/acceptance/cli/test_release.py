@@ -297,7 +297,7 @@ def test_restricted_datasets_are_masked(kfm: Kfm, project: Path) -> None:
 
 def test_no_words_of_people_are_exported(kfm: Kfm, ran: Path) -> None:
     """Who asked, and why, stays in the ledger."""
-    from kfm.config import actor
+    from kfm.config.loader import actor
 
     forced = kfm(
         "run", "--source", "daily", "--force", "--rationale", "plums in the icebox", "--ticket", "T-1"

@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from kfm.config import load
-from kfm.core.replays import digest_of
-from kfm.engine.polling import Poller
-from kfm.wiring import open_app
-from kfm.wiring.ingest import IngestPlace
+from kfm.app import open_app
+from kfm.config.loader import load
+from kfm.model.replays import digest_of
+from kfm.nodd.ingest import NoddIngest
+from kfm.nodd.poller import Poller
 from tests.conformance.units.scene import Scene, done, entry, undone
 
 Kfm = Callable[..., Any]
@@ -61,7 +61,7 @@ class Place:
     def __init__(self, app: Any, spool: Path) -> None:
         self._app = app
         self._spool = spool
-        self._ingest = IngestPlace(app)
+        self._ingest = NoddIngest(app)
         self.scene = Scene(app.kernel.store)
 
     def announce(self, *numbers: int) -> None:
@@ -94,7 +94,7 @@ def place(project: Path) -> Iterator[Place]:
 
 @pytest.fixture
 def as_person(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    return lambda name: monkeypatch.setattr("kfm.config.actor", lambda: name)
+    return lambda name: monkeypatch.setattr("kfm.config.loader.actor", lambda: name)
 
 
 # --- the whole way ---------------------------------------------------------------------
@@ -373,7 +373,7 @@ def test_an_edited_plan_is_none(kfm: Kfm, place: Place, project: Path, how: str)
     if how == "reason":
         document["reason"] = "test"
     if how == "digest anew":
-        from kfm.core.replays import ReplayPlan
+        from kfm.model.replays import ReplayPlan
 
         forged = msgspec.convert(document, ReplayPlan)
         document["digest"] = digest_of(forged.mode, forged.reason, forged.units)

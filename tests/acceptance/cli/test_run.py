@@ -10,8 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from kfm import config
-from kfm.core.errors import (
+from kfm.config import loader
+from kfm.lineage.delivery import Delivered
+from kfm.model.errors import (
     Busy,
     Cancelled,
     ConfigError,
@@ -20,10 +21,9 @@ from kfm.core.errors import (
     UpstreamUnavailable,
     WorkFailed,
 )
-from kfm.core.gates import combine, contract_gate, refusal
-from kfm.core.records import Check, ValidationReport
-from kfm.engine.requests import ProjectionReport
-from kfm.lineage.delivery import Delivered
+from kfm.model.gates import combine, contract_gate, refusal
+from kfm.model.records import Check, ValidationReport
+from kfm.runs.kernel import ProjectionReport
 from tests.acceptance.cli.conftest import Called
 from tests.acceptance.cli.fakes import RUN_ID, FakeApp, make_run
 
@@ -84,7 +84,7 @@ def test_every_flag_reaches_the_engine(kfm: Kfm, app: FakeApp) -> None:
     assert request.force
     assert request.correction == "c-1"
     assert request.artifacts_dir == "out"
-    assert request.actor == config.actor()
+    assert request.actor == loader.actor()
     assert request.claimed_actor == "ana"
     assert (request.rationale, request.ticket) == ("the gauge was wrong", "T-1")
     assert app.opened == [False]

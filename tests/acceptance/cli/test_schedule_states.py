@@ -10,7 +10,7 @@ from typing import Any
 import apsw
 import pytest
 
-from kfm.core.wording import instant
+from kfm.model.wording import instant
 from tests.acceptance.cli.conftest import Called
 
 pytestmark = pytest.mark.req("UPD-13")

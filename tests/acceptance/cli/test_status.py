@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from kfm.cli.entry import run_command_line
-from kfm.cli.quick import quick_status, read_session
-from kfm.core.breaker import Breaker
-from kfm.core.evidence import Backlog
-from kfm.core.holding import Ahead
-from kfm.core.incidents import Incident
+from kfm.cli.main import run_command_line
+from kfm.cli.status_fast import quick_status, read_session
+from kfm.model.attempts import Backlog
+from kfm.model.breaker import Breaker
+from kfm.model.incidents import Incident
+from kfm.model.quarantine import Ahead
 from tests.acceptance.cli.conftest import Called
 from tests.acceptance.cli.fakes import DAY_MS, NOW_MS, PROMOTION, FakeApp, make_lock, make_run, make_switch
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from kfm import __version__
-from kfm.cli.entry import COMMANDS
+from kfm.cli.main import COMMANDS
 from tests.acceptance.cli.conftest import Called
 from tests.acceptance.cli.fakes import FakeApp
 
@@ -34,7 +34,7 @@ def test_version_imports_nothing_heavy(process: Kfm) -> None:
     """`kfm --version` needs neither the parser nor the records."""
     code = "import sys; from kfm.cli import main\ntry: main(['--version'])\nfinally: print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert not {"click", "msgspec", "kfm.config", "kfm.wiring"} & set(done.stdout.split())
+    assert not {"click", "msgspec", "kfm.config.loader", "kfm.wiring"} & set(done.stdout.split())
 
 
 def test_status_imports_no_parser(project: Path) -> None:
@@ -211,7 +211,7 @@ main({arguments!r})
 
 
 @pytest.mark.req("CLI-1")
-@pytest.mark.parametrize("module", ["kfm.cli.entry", "click", "msgspec", "kfm.cli.runs", "kfm.wiring"])
+@pytest.mark.parametrize("module", ["kfm.cli.main", "click", "msgspec", "kfm.cli.runs", "kfm.wiring"])
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_during_an_import(project: Path, module: str, sent: signal.Signals) -> None:
     """While the command is being loaded a signal waits; then it ends the command as always."""
@@ -265,7 +265,7 @@ def test_a_signal_ends_cleanly(project: Path, sent: signal.Signals) -> None:
         # Short sleeps: a signal between the last look at it and the sleep would wait for the sleep's end.
         "        for _ in range(600): time.sleep(0.05)\n        yield\n"
         "    finally:\n        print('tidied', file=sys.stderr, flush=True)\n"
-        "kfm.wiring.open_app = slow\n"
+        "kfm.app.open_app = slow\n"
         "from kfm.cli import main\nmain(['runs'])\n"
     )
     running = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
@@ -298,12 +298,12 @@ def test_completion_answers(process: Kfm) -> None:
 
 def test_no_input_means_no_question(kfm: Kfm, app: FakeApp) -> None:
     """Where nobody can be asked, a question is an error with a way out."""
-    from kfm.cli.session import Session
-    from kfm.core.errors import UsageError
+    from kfm.cli.session import CommandSession
+    from kfm.model.errors import UsageError
 
-    assert Session(yes=True).confirm("really?")
+    assert CommandSession(yes=True).confirm("really?")
     with pytest.raises(UsageError, match="nobody can be asked"):
-        Session(no_input=True).confirm("really?")
+        CommandSession(no_input=True).confirm("really?")
 
 
 def test_start_is_quick(process: Kfm) -> None:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
-from kfm.config import actor
+from kfm.config.loader import actor
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "tutorials" / "first-update.md"
 # Dates, ids, hashes and durations are those of the reader's machine; so is the width of their columns.

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfm.config import load
-from kfm.core.records import GovernanceEntry
-from kfm.core.signatures import sign_kfm, sign_standard
-from kfm.core.times import parse_rfc3339
-from kfm.publish.trace import require_valid
+from kfm.config.loader import load
+from kfm.model.records import GovernanceEntry
+from kfm.model.times import parse_rfc3339
+from kfm.model.webhook_signatures import sign_kfm, sign_standard
+from kfm.publish.publisher_trace import require_valid
 from tests.acceptance.cli.conftest import Called
 from updater.idempotency import keygen, ledger
 from updater.publisher import base, github_actions, noop
@@ -72,7 +72,7 @@ def test_the_example_schedules_are_schedules(name: str) -> None:
     from cronsim import CronSim
     from ruamel.yaml import YAML
 
-    from kfm.core.windows import resolve_window
+    from kfm.model.windows import resolve_window
 
     package, _, path = name.partition("/")
     document = YAML(typ="safe").load(files(package).joinpath(path).read_text())

@@ -17,10 +17,9 @@ from typing import Any
 
 import pytest
 
-from kfm.core.envelopes import Envelope, receiver
-from kfm.core.signatures import standard_secret
-from kfm.core.times import parse_rfc3339
-from kfm.core.webhooks import read_webhook
+from kfm.model.times import parse_rfc3339
+from kfm.model.webhook_signatures import standard_secret
+from kfm.model.webhooks import WebhookEnvelope, read_webhook, receiver
 from tests.acceptance.cli.conftest import CONFIG, Called
 from tests.webhook_samples import SECRET, source
 
@@ -59,7 +58,7 @@ def test_what_is_signed_is_understood(hooked: Path, kfm: Kfm, valid: Valid, sche
     now_ms = parse_rfc3339(sent) if sent else int(headers.get("webhook-timestamp", 1_790_000_000)) * 1000
     to = receiver(_daily(), (SECRET,))
     found = read_webhook(to, headers, body, now_ms)
-    assert isinstance(found, Envelope)
+    assert isinstance(found, WebhookEnvelope)
     assert found.dry_run
     assert found.request_uuid in ("u-7", "daily/id/u-7")
     assert called.document["curl"].startswith("curl -sS -X POST -H 'Content-Type: application/json'")

@@ -12,9 +12,9 @@ from typing import IO, Any
 
 import pytest
 
-from kfm.core.errors import KfmError
+from kfm.db.connection import open_ledger
+from kfm.model.errors import KfmError
 from kfm.system import SystemClock
-from kfm.wiring.stores import open_ledger
 from tests import services
 
 DEADLINE_S = 40.0

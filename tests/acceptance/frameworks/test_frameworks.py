@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kfm.core.errors import ExtraMissing
+from kfm.model.errors import ExtraMissing
 
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLES = ROOT / "examples"
@@ -84,13 +84,15 @@ def test_the_first_examples_fit_on_a_screen() -> None:
 
 def test_without_airflow_the_adapter_says_so() -> None:
     """What kfm provides is told without loading Airflow; a DAG needs it, and the error says so."""
-    program = "import sys, kfm.airflow as k; print(k.get_provider_info(), 'airflow' in sys.modules)"
+    program = (
+        "import sys, kfm.integrations.airflow as k; print(k.get_provider_info(), 'airflow' in sys.modules)"
+    )
     told = called([sys.executable, "-c", program], ROOT).stdout
     assert "package-name" in told
     assert told.endswith("False\n")
     if importlib.util.find_spec("airflow") is None:
         with pytest.raises(ExtraMissing, match="Airflow 3"):
-            from kfm.airflow import dag_of  # noqa: F401
+            from kfm.integrations.airflow import dag_of  # noqa: F401
 
 
 @pytest.mark.slow

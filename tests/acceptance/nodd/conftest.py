@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from kfm.config import load
-from kfm.engine.unit_service import Tasks
-from kfm.wiring import open_app
-from kfm.wiring.worker import WorkerWish, run_worker
+from kfm.app import open_app
+from kfm.config.loader import load
+from kfm.nodd.worker_loop import Tasks
+from kfm.nodd.worker_process import WorkerWish, run_worker
 
 SPOOL = "version: 1\ningest:\n  queues: [{name: spool, kind: folder, path: spool}]\n"
 

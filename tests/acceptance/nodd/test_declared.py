@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kfm.core.wal import Wanted
+from kfm.model.units import UnitFilter
 from tests.acceptance.nodd.conftest import Worked
 
 READ_WHOLE = """\
@@ -39,7 +39,7 @@ def test_bytes_are_those_of_the_declared_checksum(spool: Path, worked: Worked, h
     }
     (spool / "one.json").write_text(json.dumps(said))
     with worked(READ_WHOLE) as (app, _):
-        (unit,) = app.ledger.unit_reader().find_units(Wanted())
+        (unit,) = app.ledger.unit_reader().find_units(UnitFilter())
     assert unit.extra["md5"] == digest.hex()
     expected = ("succeeded", None) if honest else ("quarantined", "CHECKSUM_MISMATCH")
     assert (unit.status, unit.last_error_code) == expected, unit.last_error_message

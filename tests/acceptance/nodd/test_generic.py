@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kfm.core.catalogue import Search
-from kfm.ingest.stac import render_item
+from kfm.model.catalogue import Search
+from kfm.nodd.catalogue.stac_items import render_item
 from tests.acceptance.nodd.conftest import Worked
 
 GENERIC = "  generic: [{bucket: gauges, dataset: gauges}]\n"

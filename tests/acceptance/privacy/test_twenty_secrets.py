@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import pytest
 
-from kfm.core import redact as redacting
+from kfm.model import redaction as redacting
 from tests.acceptance.privacy.telltale import serve, told
 
 pytestmark = pytest.mark.req("RS-13", "TRG-9")

@@ -15,8 +15,8 @@ from typing import Any
 
 import httpx
 
-from kfm.core.signatures import sign_kfm
-from kfm.core.times import rfc3339
+from kfm.model.times import rfc3339
+from kfm.model.webhook_signatures import sign_kfm
 from kfm.system import SystemClock
 
 SECRET = "a secret of the river, long enough"

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from kfm.lakefs.branches import CANNOT, LakefsBranches
-from kfm.lakefs.client import Client
-from kfm.store.ledger import SqlStore
+from kfm.branches_remote.lakefs_branches import CANNOT, LakefsBranches
+from kfm.branches_remote.lakefs_client import Client
+from kfm.db.ledger import Ledger
 from kfm.system import SystemClock, SystemIds
 from tests import services
 from tests.conformance.branches.scene import EntryObjects, Scene
-from tests.conformance.store import ledgers
+from tests.conformance.db import ledgers
 from tests.lakefs_server import ACCESS_KEY, SECRET_KEY, Server, serving
 
 
@@ -41,13 +41,13 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def open_store(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], SqlStore]]:
+def open_store(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], Ledger]]:
     """Opens the same ledger again and again, as other processes would."""
-    opened: list[SqlStore] = []
+    opened: list[Ledger] = []
     path = str(tmp_path / "kfm.db")
     dsn = request.getfixturevalue("branch_schema")() if kind == "postgresql" else ""
 
-    def make() -> SqlStore:
+    def make() -> Ledger:
         store = ledgers.postgres_store(dsn) if dsn else ledgers.sqlite_store(path, SystemClock())
         opened.append(store)
         return store
@@ -68,7 +68,7 @@ def lakefs(kind: str) -> Iterator[Server | None]:
 
 
 @pytest.fixture
-def open_branches(open_store: Callable[[], SqlStore], lakefs: Server | None) -> Callable[[], Any]:
+def open_branches(open_store: Callable[[], Ledger], lakefs: Server | None) -> Callable[[], Any]:
     """The same branches again and again, as other processes would see them."""
 
     def make() -> Any:
@@ -79,7 +79,7 @@ def open_branches(open_store: Callable[[], SqlStore], lakefs: Server | None) -> 
     return make
 
 
-def lakefs_branches(server: Server, store: SqlStore | None = None) -> LakefsBranches:
+def lakefs_branches(server: Server, store: Ledger | None = None) -> LakefsBranches:
     client = Client(server.endpoint, server.repository.name, ACCESS_KEY, SECRET_KEY)
     if store is None:
         return LakefsBranches(client, EntryObjects(), SystemIds(), SystemClock())  # type: ignore[arg-type]
@@ -94,7 +94,7 @@ def lakefs_branches(server: Server, store: SqlStore | None = None) -> LakefsBran
 
 
 @pytest.fixture
-def scene(open_store: Callable[[], SqlStore], lakefs: Server | None) -> Scene:
+def scene(open_store: Callable[[], Ledger], lakefs: Server | None) -> Scene:
     store = open_store()
     if lakefs is None:
         return Scene(store, store.branch_store())

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from kfm.core.branching import Branch, Commit, Entry, Merged, Preference, Why
-from kfm.store.ledger import SqlStore
+from kfm.db.ledger import Ledger
+from kfm.model.branches import Branch, Commit, Merged, Preference, TreeEntry, Why
 
 WHY = Why(actor="ada", rationale="because it has to be")
 
@@ -19,9 +19,9 @@ WHY = Why(actor="ada", rationale="because it has to be")
 _BYTES: dict[str, bytes] = {}
 
 
-def entry(content: str) -> Entry:
+def entry(content: str) -> TreeEntry:
     data = content.encode()
-    made = Entry(sha256=sha256(data).hexdigest(), size=len(data))
+    made = TreeEntry(sha256=sha256(data).hexdigest(), size=len(data))
     _BYTES[made.sha256] = data
     return made
 
@@ -35,7 +35,7 @@ class EntryObjects:
 
 @dataclass
 class Scene:
-    store: SqlStore
+    store: Ledger
     branches: Any  # BranchStore; Branches where `cannot` has "garbage"
     cannot: Mapping[str, str] = field(default_factory=dict)  # promises that are not kept, and why
     beginning: str = ""  # the message of the first commit of all
@@ -80,7 +80,7 @@ class Scene:
         self.branches.create("side", "main")
         return first
 
-    def paths(self, ref: str) -> dict[str, Entry]:
+    def paths(self, ref: str) -> dict[str, TreeEntry]:
         return dict(self.branches.entries(ref))
 
     def shows(self, ref: str, **contents: str) -> bool:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kfm.core.branching import NAME_CHARS_MAX, Branch, Commit, Entry, Moved
-from kfm.core.errors import (
+from kfm.model.branches import NAME_CHARS_MAX, Branch, Commit, Moved, TreeEntry
+from kfm.model.errors import (
     BranchProtected,
     LimitExceeded,
     PathConflict,
@@ -118,7 +118,7 @@ def test_what_is_no_hash_is_refused(scene: Scene, sha256: str) -> None:
     """An entry names bytes by their SHA-256 in lower-case hex."""
     scene.start()
     with pytest.raises(UsageError, match="SHA-256"):
-        scene.branches.commit("main", {"a": Entry(sha256=sha256, size=1)}, message="", author="ada")
+        scene.branches.commit("main", {"a": TreeEntry(sha256=sha256, size=1)}, message="", author="ada")
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from kfm.core.branching import Commit, Moved
-from kfm.core.errors import RefNotFound
-from kfm.store.ledger import SqlStore
+from kfm.db.ledger import Ledger
+from kfm.model.branches import Commit, Moved
+from kfm.model.errors import RefNotFound
 from tests.conformance.branches.scene import WHY, Scene, entry
 
 pytestmark = pytest.mark.req("RS-5")
@@ -87,7 +87,7 @@ def test_one_head_has_one_successor(scene: Scene, open_branches: Callable[[], An
     assert len(scene.paths("main")) == 1
 
 
-def test_a_sweep_takes_nothing_from_those_at_work(scene: Scene, open_store: Callable[[], SqlStore]) -> None:
+def test_a_sweep_takes_nothing_from_those_at_work(scene: Scene, open_store: Callable[[], Ledger]) -> None:
     """Branches are made from what is about to go, moved and deleted, while everything counts as old."""
     scene.needs("garbage")
     scene.start()

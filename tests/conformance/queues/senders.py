@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from kfm.ingest_ports import Message, Queue
-from kfm.queues.folder import FolderQueue
-from kfm.queues.sqs import SqsQueue, open_sqs
-from kfm.queues.streams import StreamQueue
+from kfm.nodd.queues.folder import FolderQueue
+from kfm.nodd.queues.line_stream import StreamQueue
+from kfm.nodd.queues.sqs import SqsQueue, open_sqs
+from kfm.ports import Queue, QueueMessage
 from tests import services
 from tests.stand_ins import FakeClock
 
@@ -130,17 +130,17 @@ def bodies(count: int, start: int = 0) -> list[str]:
     return [json.dumps({"number": number}) for number in range(start, start + count)]
 
 
-def texts(messages: Iterable[Message]) -> list[str]:
+def texts(messages: Iterable[QueueMessage]) -> list[str]:
     return [message.body.decode() for message in messages]
 
 
-def receipts(messages: Iterable[Message]) -> list[str]:
+def receipts(messages: Iterable[QueueMessage]) -> list[str]:
     return [message.receipt for message in messages]
 
 
-def all_of(queue: Queue, count: int, wait_ms: int) -> list[Message]:
+def all_of(queue: Queue, count: int, wait_ms: int) -> list[QueueMessage]:
     """Receive until so many are there; a queue may hand out fewer than it has."""
-    found: list[Message] = []
+    found: list[QueueMessage] = []
     for _ in range(count + 5):
         if len(found) >= count:
             break

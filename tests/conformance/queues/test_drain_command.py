@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kfm.config import load
-from kfm.wiring import open_app
+from kfm.app import open_app
+from kfm.config.loader import load
 from tests import services
 from tests.conformance.queues.senders import Fanned, all_of, receipts, s3_event
 

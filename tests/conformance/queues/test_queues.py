@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from kfm.ingest_ports import Message
+from kfm.ports import QueueMessage
 from tests.conformance.queues.senders import SHORT_MS, Place, all_of, bodies, receipts, texts
 
 
@@ -118,7 +118,7 @@ def test_two_workers_share_without_losing(place: Place) -> None:
     place.send(*bodies(10))
     place.send(*bodies(10, start=10))
     both = place.open(), place.open()
-    found: list[list[Message]] = [[], []]
+    found: list[list[QueueMessage]] = [[], []]
     for _ in range(10):
         for queue, mine in zip(both, found, strict=True):
             mine += queue.receive(3, 0)
@@ -144,7 +144,7 @@ def _ordeal(place: Place, rng: random.Random, sent: list[str]) -> set[str]:
     later = len(sent) if place.kind == "stream" else len(sent) // 2
     place.send(*sent[:later])
     queue = place.open()
-    held: list[Message] = []
+    held: list[QueueMessage] = []
     done: set[str] = set()
     for step in range(steps):
         if step == steps // 2:

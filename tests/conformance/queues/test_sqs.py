@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from kfm.core.errors import BackendUnavailable, ConfigError
-from kfm.ingest.draining import Drained, drain
-from kfm.ingest.reading import Arrival, parse
-from kfm.ingest.registry import IntakePolicy, load_registry
-from kfm.ingest_ports import Message
-from kfm.queues.sqs import SqsQueue, open_sqs
+from kfm.model.errors import BackendUnavailable, ConfigError
+from kfm.nodd.dataset_registry import IntakePolicy, load_registry
+from kfm.nodd.dead_letters import Drained, drain
+from kfm.nodd.messages.records import Arrival, parse
+from kfm.nodd.queues.sqs import SqsQueue, open_sqs
+from kfm.ports import QueueMessage
 from tests import services
 from tests.conformance.queues.senders import Fanned, all_of, bodies, credentials, receipts, s3_event, texts
 
@@ -32,7 +32,7 @@ def test_announcements_fan_out_and_dead_letters_are_drained(emulator: str) -> No
     queue, dead = fanned.open(fanned.url), fanned.open(fanned.dead_url)
     seen: set[str] = set()
 
-    def take_in(messages: list[Message]) -> list[str]:
+    def take_in(messages: list[QueueMessage]) -> list[str]:
         for message in messages:
             (outcome,) = parse(message.body, registry, NOW_MS)
             assert isinstance(outcome, Arrival)
@@ -76,10 +76,12 @@ class Letters:
     name = "dead"
 
     def __init__(self, count: int) -> None:
-        self.waiting = [Message(receipt=text, body=text.encode(), message_id=text) for text in bodies(count)]
+        self.waiting = [
+            QueueMessage(receipt=text, body=text.encode(), message_id=text) for text in bodies(count)
+        ]
         self.gone: list[str] = []
 
-    def receive(self, limit: int, wait_ms: int) -> list[Message]:
+    def receive(self, limit: int, wait_ms: int) -> list[QueueMessage]:
         found, self.waiting = self.waiting[:limit], self.waiting[limit:]
         self.out = {message.receipt: message for message in found}
         return found

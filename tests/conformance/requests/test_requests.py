@@ -7,13 +7,13 @@ from collections.abc import Callable
 
 import pytest
 
-from kfm.core.keys import request_id
-from kfm.core.records import GovernanceEntry
-from kfm.core.requests import Ending, UpdateRequest
-from kfm.core.schedule_states import Accounting, Instant, ScheduleState
-from kfm.store.ledger import SqlStore
+from kfm.db.ledger import Ledger
+from kfm.model.keys import request_id
+from kfm.model.records import GovernanceEntry
+from kfm.model.requests import RequestOutcome, UpdateRequest
+from kfm.model.schedules import Accounting, Instant, ScheduleState
 
-Open = Callable[[], SqlStore]
+Open = Callable[[], Ledger]
 CLAIM_MS = 60_000
 
 
@@ -103,7 +103,7 @@ def test_a_claim_that_was_renewed_meanwhile_stays(open_store: Open, kind: str) -
         return True
 
     assert requests.claim("w2", CLAIM_MS, is_dead) == []
-    assert requests.settle(first, Ending(state="done", outcome="success", reason="ok", run_id="r1"))
+    assert requests.settle(first, RequestOutcome(state="done", outcome="success", reason="ok", run_id="r1"))
 
 
 def test_one_at_a_time_for_a_dataset(open_store: Open) -> None:
@@ -115,7 +115,7 @@ def test_one_at_a_time_for_a_dataset(open_store: Open) -> None:
     assert {first.dataset_id, second.dataset_id} == {"rivers", "lakes"}
     assert requests.claim("w3", CLAIM_MS, nobody) == []
     running = first if first.dataset_id == "rivers" else second
-    requests.settle(running, Ending(state="done", outcome="success", reason="ok", run_id="r1"))
+    requests.settle(running, RequestOutcome(state="done", outcome="success", reason="ok", run_id="r1"))
     (third,) = requests.claim("w3", CLAIM_MS, nobody)
     assert third.dataset_id == "rivers"
     assert [one.request_id for one in requests.of_run("r1")] == [running.request_id]
@@ -131,8 +131,8 @@ def test_a_claim_passes_on(open_store: Open) -> None:
     (second,) = requests.claim("w2", CLAIM_MS, "w1".__eq__)
     assert (second.claimed_by, second.tries) == ("w2", 2)
     assert requests.renew(first, CLAIM_MS) is None
-    assert not requests.settle(first, Ending(state="done", outcome="success", reason="late"))
-    assert requests.settle(second, Ending(state="done", outcome="success", reason="ok", run_id="r1"))
+    assert not requests.settle(first, RequestOutcome(state="done", outcome="success", reason="late"))
+    assert requests.settle(second, RequestOutcome(state="done", outcome="success", reason="ok", run_id="r1"))
     ended = requests.request(first.request_id)
     assert ended is not None
     assert (ended.state, ended.run_id, ended.reason, ended.is_settled) == ("done", "r1", "ok", True)
@@ -177,7 +177,7 @@ def test_cancelled(open_store: Open) -> None:
     assert renewed is not None
     assert renewed.cancel == "a later one covers it"
     assert requests.claim("w1", CLAIM_MS, nobody) == []
-    requests.settle(running, Ending(state="cancelled", outcome="cancelled", reason="stopped"))
+    requests.settle(running, RequestOutcome(state="cancelled", outcome="cancelled", reason="stopped"))
     assert not requests.cancel(running.request_id, "again")
     assert {one.state for one in requests.requests()} == {"cancelled"}
 

@@ -9,17 +9,15 @@ from itertools import pairwise
 import pytest
 from msgspec.structs import replace
 
-from kfm.core.records import GovernanceEntry
-from kfm.core.requests import Ending
-from kfm.core.schedule_coverage import backfill, coverage
-from kfm.core.schedule_states import Instant, ScheduleState
-from kfm.core.schedules import MissedPolicy, Schedule, instants
-from kfm.core.scheduling import account, request_for
-from kfm.engine.scheduling import Scheduler
-from kfm.store.ledger import SqlStore
+from kfm.db.ledger import Ledger
+from kfm.model.records import GovernanceEntry
+from kfm.model.requests import RequestOutcome
+from kfm.model.schedule_accounting import account, backfill, coverage, request_for
+from kfm.model.schedules import Instant, MissedPolicy, Schedule, ScheduleState, instants
+from kfm.service.scheduler import Scheduler
 from tests.schedules.book import HOUR_MS, LATE_MS, MINUTE_MS, NOW_MS, SECOND_MS, SOURCE, every
 
-Open = Callable[[], SqlStore]
+Open = Callable[[], Ledger]
 pytestmark = pytest.mark.req("UPD-13", "TRG-2")
 
 
@@ -30,7 +28,7 @@ class FakeClock:
         self.now_ms = NOW_MS
 
 
-def scheduler(store: SqlStore, schedules: list[Schedule], clock: FakeClock, **more: object) -> Scheduler:
+def scheduler(store: Ledger, schedules: list[Schedule], clock: FakeClock, **more: object) -> Scheduler:
     given = {"now_ms": lambda: clock.now_ms, "late_ms": LATE_MS, "actor": "serve", **more}
     return Scheduler(
         store.schedule_states(),
@@ -41,7 +39,7 @@ def scheduler(store: SqlStore, schedules: list[Schedule], clock: FakeClock, **mo
     )
 
 
-def requests_of(store: SqlStore) -> list[int]:
+def requests_of(store: Ledger) -> list[int]:
     return sorted(one.instant_ms or 0 for one in store.requests().requests(limit=10_000))
 
 
@@ -94,11 +92,11 @@ def test_three_at_once(open_store: Open, kind: str) -> None:
     assert len(set(wishes)) == len(wishes)
 
 
-def settle_all(store: SqlStore) -> None:
+def settle_all(store: Ledger) -> None:
     requests = store.requests()
     while claimed := requests.claim("w", MINUTE_MS, lambda _worker: False, 100):
         for one in claimed:
-            assert requests.settle(one, Ending(state="done", outcome="success", reason="ok"))
+            assert requests.settle(one, RequestOutcome(state="done", outcome="success", reason="ok"))
 
 
 def test_one_bad_schedule(open_store: Open) -> None:

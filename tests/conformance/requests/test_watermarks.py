@@ -6,25 +6,25 @@ from collections.abc import Callable
 
 import pytest
 
-from kfm.core.requests import Ending
-from kfm.core.schedules import MissedPolicy, Schedule
-from kfm.core.settings import Source
-from kfm.engine.scheduling import Scheduler
-from kfm.store.ledger import SqlStore
+from kfm.db.ledger import Ledger
+from kfm.model.requests import RequestOutcome
+from kfm.model.schedules import MissedPolicy, Schedule
+from kfm.model.settings import SourceSettings
+from kfm.service.scheduler import Scheduler
 
-Open = Callable[[], SqlStore]
+Open = Callable[[], Ledger]
 pytestmark = pytest.mark.req("TRG-6")
 
 DAY_MS = 86_400_000
 MIDNIGHT_MS = 20_000 * DAY_MS
-SOURCE = Source(id="s", dataset="d", kind="files", folder="f")
+SOURCE = SourceSettings(id="s", dataset="d", kind="files", folder="f")
 DAILY = Schedule(id="daily", source="s", cron="0 6 * * *", missed=MissedPolicy(run="last"))
 
 
 class World:
     """A ledger, a clock, and a scheduler that is not always there."""
 
-    def __init__(self, store: SqlStore, schedule: Schedule = DAILY) -> None:
+    def __init__(self, store: Ledger, schedule: Schedule = DAILY) -> None:
         self.store = store
         self.now_ms = MIDNIGHT_MS
         self.touched: set[int] = set()
@@ -54,7 +54,9 @@ class World:
         ):
             for one in claimed:
                 self.touched.add(self._day(one.window_start_ms))
-                self.store.requests().settle(one, Ending(state="done", outcome="success", reason="ok"))
+                self.store.requests().settle(
+                    one, RequestOutcome(state="done", outcome="success", reason="ok")
+                )
         return sorted(self._day(one.window_start_ms) for one in made)
 
 

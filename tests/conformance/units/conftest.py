@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from kfm.store.ledger import SqlStore
+from kfm.db.ledger import Ledger
 from kfm.system import SystemClock
 from tests import services
-from tests.conformance.store import ledgers
+from tests.conformance.db import ledgers
 from tests.conformance.units.scene import Scene
 
 
@@ -51,12 +51,12 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def open_store(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], SqlStore]]:
+def open_store(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], Ledger]]:
     """Opens the same ledger again and again, as other processes would; one in memory is opened once."""
-    opened: list[SqlStore] = []
+    opened: list[Ledger] = []
     dsn = request.getfixturevalue("unit_schema")() if kind == "postgresql" else ""
 
-    def make() -> SqlStore:
+    def make() -> Ledger:
         if kind == "memory":
             assert not opened, "nobody else sees it"
             store = ledgers.memory_store(SystemClock())
@@ -73,5 +73,5 @@ def open_store(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Ite
 
 
 @pytest.fixture
-def scene(open_store: Callable[[], SqlStore]) -> Scene:
+def scene(open_store: Callable[[], Ledger]) -> Scene:
     return Scene(open_store())

@@ -7,29 +7,29 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kfm.core.catalogue import AssetFacts, Entry
-from kfm.core.records import Unit
-from kfm.core.states import machine
-from kfm.core.unit_transitions import created
-from kfm.core.wal import (
+from kfm.db.ledger import Ledger
+from kfm.model.catalogue import AssetFacts, CatalogueEntry
+from kfm.model.contracts import machine
+from kfm.model.records import Unit
+from kfm.model.units import (
     Claim,
     Claimed,
     Content,
     Done,
     Finish,
     Finished,
-    Gone,
-    Intake,
+    IntakeBatch,
+    IntakeRemoval,
     IntakeReport,
+    IntakeUnit,
     Lane,
     Move,
     Rejected,
     Stored,
-    Taken,
     Undone,
+    created,
+    wal_id,
 )
-from kfm.core.walid import wal_id
-from kfm.store.ledger import SqlStore
 
 START_MS = 1_767_225_600_000
 MINUTE_MS = 60_000
@@ -69,20 +69,22 @@ def taken(
     size: int | None = 10,
     reissue: Any = "update",
     **changes: Any,
-) -> Taken:
+) -> IntakeUnit:
     content = Content(etag=etag, sequencer=sequencer, size=size)
-    return Taken(unit=unit(name, **changes), content=content, reissue=reissue)
+    return IntakeUnit(unit=unit(name, **changes), content=content, reissue=reissue)
 
 
-def gone(name: str, sequencer: str | None = "02", removing: Any = "keep", at_ms: int | None = None) -> Gone:
-    return Gone(wal_id=id_of(name), sequencer=sequencer, event_time_ms=at_ms, removing=removing)
+def gone(
+    name: str, sequencer: str | None = "02", removing: Any = "keep", at_ms: int | None = None
+) -> IntakeRemoval:
+    return IntakeRemoval(wal_id=id_of(name), sequencer=sequencer, event_time_ms=at_ms, removing=removing)
 
 
 def entry(
     claimed: Claimed, item_id: str | None = None, role: str = "data", collection: str = "hrrr", **changes: Any
-) -> Entry:
+) -> CatalogueEntry:
     """What an operator would tell the catalogue of it."""
-    made = Entry(
+    made = CatalogueEntry(
         collection_id=collection,
         item_id=item_id or claimed.object_uri.rsplit("/", 1)[-1],
         asset=AssetFacts(
@@ -103,7 +105,7 @@ def entry(
     return replace(made, **changes)
 
 
-def done(claimed: Claimed, told: Entry | None = None, **changes: Any) -> Done:
+def done(claimed: Claimed, told: CatalogueEntry | None = None, **changes: Any) -> Done:
     made = Done(
         claimed=claimed,
         integrity_status="ok",
@@ -130,18 +132,18 @@ def undone(claimed: Claimed, fate: Any = "retry", **changes: Any) -> Undone:
 class Scene:
     """A ledger of units and all that can be asked of it."""
 
-    def __init__(self, store: SqlStore) -> None:
+    def __init__(self, store: Ledger) -> None:
         self.store = store
         self.units = store.units()
         self.catalogue = store.catalogue()
 
     # --- what happens ------------------------------------------------------------------
 
-    def take(self, *said: Taken | Gone | Rejected) -> IntakeReport:
+    def take(self, *said: IntakeUnit | IntakeRemoval | Rejected) -> IntakeReport:
         return self.units.take_in(
-            Intake(
-                taken=tuple(one for one in said if isinstance(one, Taken)),
-                gone=tuple(one for one in said if isinstance(one, Gone)),
+            IntakeBatch(
+                taken=tuple(one for one in said if isinstance(one, IntakeUnit)),
+                gone=tuple(one for one in said if isinstance(one, IntakeRemoval)),
                 rejected=tuple(one for one in said if isinstance(one, Rejected)),
             )
         )

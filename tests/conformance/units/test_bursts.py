@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from kfm.core.bursts import Burst, Member, gathered
-from kfm.core.errors import BackendUnavailable
-from kfm.core.settings import Source
-from kfm.core.windows import window_of
-from kfm.engine.fanning_out import CLAIM_MS, FanOut
-from kfm.store.ledger import SqlStore
+from kfm.db.ledger import Ledger
+from kfm.model.errors import BackendUnavailable
+from kfm.model.requests import Burst, Member, gathered
+from kfm.model.settings import SourceSettings
+from kfm.model.windows import window_of
+from kfm.nodd.downstream import CLAIM_MS, FanOut
 from tests.conformance.units.scene import START_MS, Scene, done, entry
 
 DAY_MS = 86_400_000
@@ -41,7 +41,7 @@ class Runs:
         self.drained = 0
         self._answers = list(answers)
         self._now_ms = scene.store.now_ms()
-        sources = {"daily": Source(id="daily", dataset="levels", kind="files", window="P1D")}
+        sources = {"daily": SourceSettings(id="daily", dataset="levels", kind="files", window="P1D")}
         self.fan = FanOut(
             scene.store.bursts(),
             sources.get,
@@ -199,7 +199,7 @@ def test_a_settled_burst_stays_settled(scene: Scene) -> None:
     assert bursts.claim(10, CLAIM_MS) == []
 
 
-def test_two_that_hand_on_share_the_bursts(open_store: Callable[[], SqlStore], kind: str) -> None:
+def test_two_that_hand_on_share_the_bursts(open_store: Callable[[], Ledger], kind: str) -> None:
     """Each burst is claimed by one of them."""
     if kind == "memory":
         pytest.skip("nobody else sees it")

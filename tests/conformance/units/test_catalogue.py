@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from kfm.core.catalogue import Entry, Item, Search
-from kfm.core.wal import Content
-from kfm.ingest.entries import entry
-from kfm.store.catalogue import register
-from kfm.store.ledger import SqlStore
+from kfm.db.catalogue import register
+from kfm.db.ledger import Ledger
+from kfm.model.catalogue import CatalogueEntry, CatalogueItem, Search
+from kfm.model.units import Content
+from kfm.nodd.catalogue.item_facts import entry
 from tests.catalogue_model import ModelCatalogue
 from tests.catalogue_samples import DATASETS, NOW_MS, REGISTRY, keys
 from tests.conformance.units.scene import Scene, done, gone, taken
@@ -25,7 +25,7 @@ BATCH = 7
 EVERYTHING = 10_000
 
 
-def entries() -> list[Entry]:
+def entries() -> list[CatalogueEntry]:
     found = []
     for index, (bucket, key) in enumerate(keys()):
         reading = REGISTRY.read("aws", bucket, key)
@@ -51,14 +51,14 @@ def searches(chance: random.Random, items: list[str]) -> Search:
     )
 
 
-def plain(item: Item) -> Item:
+def plain(item: CatalogueItem) -> CatalogueItem:
     """Without what counts and dates changes."""
     assets = tuple(sorted(item.assets, key=lambda each: each.wal_id))
     return replace(item, number=0, revision=0, created_at_ms=0, updated_at_ms=0, assets=assets)
 
 
 @pytest.mark.req("WAL-9")
-def test_searches_find_what_the_model_finds(open_store: Callable[[], SqlStore]) -> None:
+def test_searches_find_what_the_model_finds(open_store: Callable[[], Ledger]) -> None:
     """By collection, id, box and time; page by page none is missing and none comes twice."""
     store, model, chance = open_store(), ModelCatalogue(), random.Random(7)
     told = entries()
@@ -89,7 +89,7 @@ def test_searches_find_what_the_model_finds(open_store: Callable[[], SqlStore]) 
 
 
 @pytest.mark.req("WAL-9")
-def test_figures_are_kept_without_counting(open_store: Callable[[], SqlStore]) -> None:
+def test_figures_are_kept_without_counting(open_store: Callable[[], Ledger]) -> None:
     """How many items there are follows every change; extents cover all that was ever to be seen."""
     scene = Scene(open_store())
     for number, hour in enumerate((5, 3, 8)):

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from kfm.core.catalogue import Search
-from kfm.store.ledger import SqlStore
-from kfm.store.migrations import migrate
-from kfm.store.queries import migration_files
-from kfm.store.sqlite import SqliteDatabase
+from kfm.db.ledger import Ledger
+from kfm.db.migrations import migrate
+from kfm.db.queries import migration_files
+from kfm.db.sqlite import SqliteDatabase
+from kfm.model.catalogue import Search
 from kfm.system import SystemClock
 from tests.conformance.units.scene import START_MS, Scene, done, entry, taken
 
@@ -81,7 +81,7 @@ def test_items_from_before_are_found(tmp_path: Path) -> None:
 
     database.write(fill)
     migrate(database, "sqlite", 2)
-    scene = Scene(SqlStore(database))
+    scene = Scene(Ledger(database))
     assert _found(scene, -101, 38, -100, 39) == {"old"}
     _put(scene, "a", "new", KANSAS)
     _put(scene, "b", "old_20260101", KANSAS)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kfm.store.ledger import SqlStore
+from kfm.db.ledger import Ledger
 from tests.conformance.units.scene import Scene, done, gone
 
 FAR = "far"
@@ -38,7 +38,7 @@ def test_each_replica_is_owed_what_changed(scene: Scene) -> None:
     assert [one.item_id for one in replicas.claim(FAR, 10, CLAIM_MS)] == ["a"]
 
 
-def test_one_delivery_for_each_item_is_under_way(open_store: Callable[[], SqlStore], kind: str) -> None:
+def test_one_delivery_for_each_item_is_under_way(open_store: Callable[[], Ledger], kind: str) -> None:
     """Two deliverers share what is owed; nobody has what another one claimed."""
     scene = Scene(open_store())
     arrive(scene, *"abcdef")

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from kfm.core.wal import Claimed, Finish, Lane
-from kfm.store.ledger import SqlStore
+from kfm.db.ledger import Ledger
+from kfm.model.units import Claimed, Finish, Lane
 from tests.conformance.units.scene import MINUTE_MS, Scene, done, id_of, taken, undone
 
 pytestmark = pytest.mark.req("WAL-11")
@@ -81,7 +81,7 @@ def test_one_batch_ends_and_the_next_is_claimed_in_one_transaction(scene: Scene)
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"], indirect=True)
-def test_two_claimants_never_share_a_unit(open_store: Callable[[], SqlStore]) -> None:
+def test_two_claimants_never_share_a_unit(open_store: Callable[[], Ledger]) -> None:
     """Two connections that claim as fast as they can: each unit is had once, and all of them are had."""
     scene = Scene(open_store())
     scene.take(*(taken(f"n{number}") for number in range(120)))
@@ -110,16 +110,16 @@ def test_two_claimants_never_share_a_unit(open_store: Callable[[], SqlStore]) ->
 
 
 @pytest.mark.parametrize("kind", ["postgresql"], indirect=True)
-def test_what_somebody_is_claiming_is_passed_over(open_store: Callable[[], SqlStore]) -> None:
+def test_what_somebody_is_claiming_is_passed_over(open_store: Callable[[], Ledger]) -> None:
     """A transaction that is still open holds its units; the next claim takes others and waits for nothing."""
     first, second = Scene(open_store()), Scene(open_store())
     first.take(*(taken(f"n{number}") for number in range(6)))
 
     def change(session: object) -> tuple[list[Claimed], list[Claimed]]:
-        from kfm.store import unit_claims
-        from kfm.store.unit_counts import Tally
+        from kfm.db import units
+        from kfm.db.unit_rows import CountChanges
 
-        mine, *_ = unit_claims.claim(session, first.wish(limit=2), first.store.now_ms(), Tally())  # type: ignore[arg-type]
+        mine, *_ = units.claim_units(session, first.wish(limit=2), first.store.now_ms(), CountChanges())  # type: ignore[arg-type]
         return mine, second.claim(limit=6)
 
     mine, others = first.store._database.write(change)
@@ -128,7 +128,7 @@ def test_what_somebody_is_claiming_is_passed_over(open_store: Callable[[], SqlSt
 
 
 @pytest.mark.parametrize("kind", ["postgresql"], indirect=True)
-def test_a_claim_takes_no_more_than_it_asked_for(open_store: Callable[[], SqlStore]) -> None:
+def test_a_claim_takes_no_more_than_it_asked_for(open_store: Callable[[], Ledger]) -> None:
     """Also where the planner would rather read the whole table."""
     scene = Scene(open_store())
     scene.take(*(taken(f"n{number}") for number in range(40)))
@@ -145,7 +145,7 @@ def test_a_claim_takes_no_more_than_it_asked_for(open_store: Callable[[], SqlSto
 _CLAIMANT = """
 import sys
 from kfm.system import SystemClock
-from tests.conformance.store import ledgers
+from tests.conformance.db import ledgers
 from tests.conformance.units.scene import Scene
 
 scene = Scene(ledgers.sqlite_store(sys.argv[1], SystemClock()))

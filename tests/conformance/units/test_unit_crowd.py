@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from kfm.store.ledger import SqlStore
+from kfm.db.ledger import Ledger
 from tests.conformance.units.scene import Scene, done, entry, gone, id_of, taken, undone
 
 pytestmark = [
@@ -17,7 +17,7 @@ pytestmark = [
 ]
 
 
-def together(open_store: Callable[[], SqlStore], works: Sequence[Callable[[Scene], None]]) -> None:
+def together(open_store: Callable[[], Ledger], works: Sequence[Callable[[Scene], None]]) -> None:
     """Each in a thread and on a connection of its own; what one raises is raised."""
     start = threading.Barrier(len(works))
     raised: list[BaseException] = []
@@ -40,7 +40,7 @@ def together(open_store: Callable[[], SqlStore], works: Sequence[Callable[[Scene
 
 
 @pytest.mark.req("WAL-2")
-def test_two_intakes_of_the_same_objects(open_store: Callable[[], SqlStore]) -> None:
+def test_two_intakes_of_the_same_objects(open_store: Callable[[], Ledger]) -> None:
     """Each object is one unit, and whoever came second has announced a duplicate."""
     scene = Scene(open_store())
     names = [f"n{number}" for number in range(60)]
@@ -61,7 +61,7 @@ def test_two_intakes_of_the_same_objects(open_store: Callable[[], SqlStore]) -> 
 
 
 @pytest.mark.req("WAL-10", "WAL-20")
-def test_data_and_sidecars_at_once(open_store: Callable[[], SqlStore]) -> None:
+def test_data_and_sidecars_at_once(open_store: Callable[[], Ledger]) -> None:
     """One item for each pair, whoever makes it, with both of its files."""
     scene = Scene(open_store())
     names = [f"n{number}" for number in range(24)]
@@ -88,7 +88,7 @@ def test_data_and_sidecars_at_once(open_store: Callable[[], SqlStore]) -> None:
 
 
 @pytest.mark.req("WAL-5", "WAL-8", "WAL-18")
-def test_workers_reapers_and_new_versions_at_once(open_store: Callable[[], SqlStore]) -> None:
+def test_workers_reapers_and_new_versions_at_once(open_store: Callable[[], Ledger]) -> None:
     """Leases lapse, objects are announced anew and removed while they are looked at: in the end each unit
     has its newest bytes, one item, and a history without a gap."""
     scene = Scene(open_store())

@@ -11,19 +11,17 @@ import pyshacl
 import pytest
 import rdflib
 
-from kfm.audit.chain import links
-from kfm.audit.seals import seal_all, verify_seals
-from kfm.core.keys import unit_attempt_id
-from kfm.core.records import GovernanceEntry
-from kfm.core.sealing import UNITS
-from kfm.core.unit_story import tries, versions
-from kfm.core.wal import Rejected, Wanted
-from kfm.lineage.prov_units import unit_document
-from kfm.lineage.units import UnitScribe
-from kfm.store.migrations import migrate
-from kfm.store.queries import migration_files
-from kfm.store.sqlite import SqliteDatabase
-from kfm.store.unit_lineage import of_trail
+from kfm.audit.chain import links, seal_all, verify_seals
+from kfm.db.migrations import migrate
+from kfm.db.queries import migration_files
+from kfm.db.sqlite import SqliteDatabase
+from kfm.db.unit_history import of_trail
+from kfm.lineage.unit_events import UnitScribe
+from kfm.lineage.unit_provenance import unit_document
+from kfm.model.audit import UNITS
+from kfm.model.keys import unit_attempt_id
+from kfm.model.records import GovernanceEntry
+from kfm.model.units import Rejected, UnitFilter, tries, versions
 from kfm.system import SystemClock
 from tests.conformance.units.scene import START_MS, Scene, done, gone, id_of, taken, undone
 
@@ -257,7 +255,7 @@ def test_units_are_found_by_what_they_are(scene: Scene) -> None:
     scene.take(taken("other", dataset="gfs"))
 
     def found(**wanted: Any) -> set[str]:
-        return {unit.object_uri.rpartition("/")[2] for unit in scene.units.find_units(Wanted(**wanted))}
+        return {unit.object_uri.rpartition("/")[2] for unit in scene.units.find_units(UnitFilter(**wanted))}
 
     assert found(dataset="gfs") == found(status="pending") == {"other"}
     assert found(status="quarantined") == {"poison"}
@@ -265,10 +263,10 @@ def test_units_are_found_by_what_they_are(scene: Scene) -> None:
     assert found(error_code="HTTP_503") == {"poison", "spent"}
     assert found(status="succeeded") == {"plain", "again", "lapsed", "untried", "superseded"}
     assert found(status="in_progress") == set()
-    assert len(scene.units.find_units(Wanted(limit=3))) == 3
-    ids = [unit.wal_id for unit in scene.units.find_units(Wanted())]
+    assert len(scene.units.find_units(UnitFilter(limit=3))) == 3
+    ids = [unit.wal_id for unit in scene.units.find_units(UnitFilter())]
     assert ids == sorted(ids, reverse=True)
-    newest = max(unit.updated_at_ms for unit in scene.units.find_units(Wanted()))
+    newest = max(unit.updated_at_ms for unit in scene.units.find_units(UnitFilter()))
     assert found(since_ms=newest + 1) == set()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from kfm.core.wal import Finish, Intake
+from kfm.model.units import Finish, IntakeBatch
 from tests.conformance.units.scene import Scene, done, id_of, taken
 
 NEVER_MS = 1 << 62
@@ -75,7 +75,7 @@ def test_what_is_known_comes_back(scene: Scene) -> None:
     assert exchanged.created == 1
     assert sorted(one.unit.wal_id for one in exchanged.left) == sorted([id_of("a"), id_of("b")])
     assert scene.stored("a").unit.version == held.version
-    assert scene.units.take_in(Intake(taken=exchanged.left)).duplicate == 2
+    assert scene.units.take_in(IntakeBatch(taken=exchanged.left)).duplicate == 2
     scene.check()
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from kfm.core.classify import Classification
-from kfm.core.records import GovernanceEntry
-from kfm.core.retry_rules import retry_rules
-from kfm.core.unit_grants import fate_of
-from kfm.core.wal import Claimed, Undone
+from kfm.model.records import GovernanceEntry
+from kfm.model.retry import Classification, retry_rules
+from kfm.model.retry_budgets import fate_of
+from kfm.model.units import Claimed, Undone
 from tests.conformance.units.scene import Scene, done, id_of, taken, undone
 
 ATTEMPTS_MAX = 8

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from kfm.core.wal import IntakeReport, Rejected
+from kfm.model.units import IntakeReport, Rejected
 from tests.conformance.units.scene import (
     START_MS,
     Scene,

@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from kfm.core.wal import Claimed
-from tests.conformance.store import ledgers
+from kfm.model.units import Claimed
+from tests.conformance.db import ledgers
 from tests.conformance.units.scene import Scene, done, gone, id_of, taken, undone
 from tests.conformance.units.unit_model import Oracle
 from tests.stand_ins import FakeClock

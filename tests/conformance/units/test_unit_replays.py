@@ -9,25 +9,25 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from kfm.core.commits import Approve
-from kfm.core.errors import NotApproved, PlanDrifted, ReplayTooLarge, SwitchThrown, UsageError
-from kfm.core.gates import replay_gate
-from kfm.core.holding import Approval
-from kfm.core.records import GovernanceEntry, Switch
-from kfm.core.replays import ReplayPlan, Selection, differing
-from kfm.core.settings import Ingest, IngestPolicy
-from kfm.engine.replaying import Carried, Pace, Person, Replaying, begin, carry_out, plan
-from kfm.store.ledger import SqlStore
+from kfm.db.ledger import Ledger
+from kfm.model.errors import NotApproved, PlanDrifted, ReplayTooLarge, SwitchThrown, UsageError
+from kfm.model.gates import replay_gate
+from kfm.model.quarantine import Approval
+from kfm.model.records import GovernanceEntry, Switch
+from kfm.model.replays import ReplayPlan, Selection, differing
+from kfm.model.settings import Ingest, IngestPolicy
+from kfm.model.transactions import Approve
+from kfm.nodd.replay import Carried, ReplayActor, Replayer, ReplayPace, begin, carry_out, plan
 from tests.conformance.units.scene import START_MS, Scene, done, entry, id_of, taken, undone
 from tests.stand_ins import FakeClock
 
-ANA = Person(actor="ana", rationale="the bucket is back", ticket="OPS-1")
+ANA = ReplayActor(actor="ana", rationale="the bucket is back", ticket="OPS-1")
 SETTINGS = Ingest(policies=(IngestPolicy(replay_quarantined=("GZIP_BOMB", "REPLAY_MISMATCH")),))
 HRRR = Selection(datasets=("hrrr",))
 
 
-def kernel(scene: Scene, settings: Ingest = SETTINGS, clock: FakeClock | None = None) -> Replaying:
-    return Replaying(
+def kernel(scene: Scene, settings: Ingest = SETTINGS, clock: FakeClock | None = None) -> Replayer:
+    return Replayer(
         settings=settings,
         replays=scene.store.replays(),
         gate=lambda dataset: replay_gate(scene.store.switches(), dataset, "weather"),
@@ -47,9 +47,9 @@ def planned(
     return plan(scene.store.replay_reader(), settings, selection, mode=mode, **said)
 
 
-def ran(scene: Scene, made: ReplayPlan, pace: Pace | None = None, **more: Any) -> Carried:
+def ran(scene: Scene, made: ReplayPlan, pace: ReplayPace | None = None, **more: Any) -> Carried:
     doing = kernel(scene, **more)
-    return carry_out(doing, begin(doing, made, ANA), pace or Pace(), ANA)
+    return carry_out(doing, begin(doing, made, ANA), pace or ReplayPace(), ANA)
 
 
 def agreed(scene: Scene, made: ReplayPlan, request_id: str = "r1", **changes: Any) -> str:
@@ -170,11 +170,11 @@ def test_the_same_plan_goes_on_where_it_was_left(scene: Scene) -> None:
     for name in ("a", "b", "c", "d", "e"):
         scene.failed(name)
     made = planned(scene)
-    first = ran(scene, made, Pace(batch_size=2, max_batches=1))
+    first = ran(scene, made, ReplayPace(batch_size=2, max_batches=1))
     assert (first.replay.state, first.receipts) == ("running", {"": 3, "replayed": 2})
     waiting = made.units[4].wal_id
     ran(scene, planned(scene, Selection(wal_ids=(waiting,)), reason="test"))
-    second = ran(scene, made, Pace(batch_size=2))
+    second = ran(scene, made, ReplayPace(batch_size=2))
     assert (second.replay.state, second.receipts) == ("done", {"drifted": 1, "replayed": 4})
     receipts = scene.store.replay_reader().receipts(made.replay_id)
     assert [one.receipt for one in receipts] == ["replayed"] * 4 + ["drifted"]
@@ -187,7 +187,7 @@ def test_the_same_plan_goes_on_where_it_was_left(scene: Scene) -> None:
 
 @pytest.mark.req("WAL-11", "WAL-13")
 def test_two_that_run_one_plan_bring_each_unit_back_once(
-    open_store: Callable[[], SqlStore], kind: str, scene: Scene
+    open_store: Callable[[], Ledger], kind: str, scene: Scene
 ) -> None:
     """They share the work, and both see it done."""
     if kind == "memory":
@@ -201,7 +201,7 @@ def test_two_that_run_one_plan_bring_each_unit_back_once(
 
     def work(own: Scene) -> None:
         barrier.wait()
-        ended.append(ran(own, made, Pace(batch_size=3)))
+        ended.append(ran(own, made, ReplayPace(batch_size=3)))
 
     threads = [threading.Thread(target=work, args=(own,)) for own in others]
     for thread in threads:
@@ -316,7 +316,7 @@ def test_a_switch_pauses_the_replays_of_its_dataset(scene: Scene, scope: str) ->
     scene.end(undone(other, "spent"))
     made = planned(scene, Selection(datasets=("gfs", "hrrr")))
     switch(scene, scope, "paused")
-    carried = ran(scene, made, Pace(batch_size=1))
+    carried = ran(scene, made, ReplayPace(batch_size=1))
     assert (carried.receipts, list(carried.stopped)) == ({"": 2, "replayed": 1}, ["hrrr"])
     switch(scene, scope, "running")
     assert ran(scene, made).receipts == {"replayed": 3}
@@ -330,7 +330,7 @@ def test_a_switch_on_all_lets_no_replay_begin(scene: Scene, scope: str) -> None:
     for name in ("a", "b", "c"):
         scene.failed(name)
     made = planned(scene)
-    ran(scene, made, Pace(batch_size=1, max_batches=1))
+    ran(scene, made, ReplayPace(batch_size=1, max_batches=1))
     switch(scene, scope, "stopped")
     going_on = ran(scene, made)
     assert (going_on.receipts, list(going_on.stopped)) == ({"": 2, "replayed": 1}, ["hrrr"])
@@ -347,7 +347,7 @@ def test_a_rate_is_kept(scene: Scene) -> None:
         scene.failed(f"u{number}")
     clock = FakeClock()
     began_ms = clock.monotonic_ms()
-    ran(scene, planned(scene), Pace(batch_size=4, rate=2.0), clock=clock)
+    ran(scene, planned(scene), ReplayPace(batch_size=4, rate=2.0), clock=clock)
     assert clock.monotonic_ms() - began_ms == 4_000
 
 

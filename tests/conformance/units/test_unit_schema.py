@@ -10,13 +10,12 @@ from typing import Any
 
 import pytest
 
-from kfm.core.errors import IllegalTransition
-from kfm.core.records import Unit
-from kfm.core.times import MS_MAX, MS_MIN, parse_rfc3339, rfc3339
-from kfm.core.unit_transitions import created
-from kfm.core.wal import Claimed, Stored
-from kfm.store import queries
-from kfm.store.ledger import SqlStore
+from kfm.db import queries
+from kfm.db.ledger import Ledger
+from kfm.model.errors import IllegalTransition
+from kfm.model.records import Unit
+from kfm.model.times import MS_MAX, MS_MIN, parse_rfc3339, rfc3339
+from kfm.model.units import Claimed, Stored, created
 from tests.conformance.units.scene import START_MS, Scene, taken, unit
 
 NAMES_OF_WAL_1 = """
@@ -165,7 +164,7 @@ def test_the_hot_path_finds_its_indexes(scene: Scene, name: str) -> None:
 
 @pytest.mark.req("WAL-11")
 @pytest.mark.parametrize("kind", ["postgresql"], indirect=True)
-def test_a_claim_finds_its_index_on_postgresql(open_store: Callable[[], SqlStore]) -> None:
+def test_a_claim_finds_its_index_on_postgresql(open_store: Callable[[], Ledger]) -> None:
     """Where there are rows enough to matter: the due ones by their lane, the claimed ones by their id."""
     scene = Scene(open_store())
     scene.sql(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kfm.core.replays import Selection
+from kfm.model.replays import Selection
 from tests.conformance.units.scene import START_MS, Scene, id_of, taken
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from kfm.core.unit_grants import lapse_fate
-from kfm.core.wal import Claimed
+from kfm.model.retry_budgets import lapse_fate
+from kfm.model.units import Claimed
 
 Outcome = Literal["success", "retry", "uncharged", "spent", "quarantine"]
 

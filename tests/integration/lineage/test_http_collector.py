@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from kfm.core.errors import BackendUnavailable, CollectorRefused, ConfigError, ExtraMissing
 from kfm.lineage.delivery import PARKED_MS
+from kfm.model.errors import BackendUnavailable, CollectorRefused, ConfigError, ExtraMissing
 from tests.stand_ins import FakeClock
 from tests.unit.lineage.outbox import bodies, deliver, make_store, post
 
 pytest.importorskip("openlineage.client", reason="openlineage-python is not installed (extra `lineage`)")
 
-from kfm.sinks.http import HttpCollector
+from kfm.sinks.openlineage_http import HttpCollector
 
 Answer = Callable[[int], int]  # number of the request → status; 0 hangs up without an answer, after reading
 

@@ -7,9 +7,9 @@ import threading
 
 import pytest
 
-from kfm.objects.bucket import open_bucket
+from kfm.objects.bucket_client import open_bucket
 from kfm.ports import Bucket
-from kfm.publish.projections.s3 import BucketTree
+from kfm.publish.targets.s3 import BucketTree
 from tests import services
 from tests.unit.publish.stand_ins import DATASET, Database, MemoryObjects
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from kfm.core.errors import TargetUnavailable
+from kfm.model.errors import TargetUnavailable
 from kfm.objects.local import LocalObjects
-from kfm.publish.projections.local import LocalTree
-from kfm.publish.projections.tree import Linking, sequence_of
+from kfm.publish.targets.folder import LocalTree
+from kfm.publish.targets.tree import Linking, sequence_of
 from kfm.system import PosixFiles, PosixWriter, SystemIds
 from tests.unit.publish.stand_ins import DATASET, Database
 

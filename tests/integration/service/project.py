@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from kfm.config import Loaded, load
-from kfm.core.keys import request_id, webhook_key
-from kfm.core.records import Trigger
-from kfm.core.requests import UpdateRequest
-from kfm.wiring.app import App
+from kfm.app import App
+from kfm.config.loader import Loaded, load
+from kfm.model.keys import request_id, webhook_key
+from kfm.model.records import Trigger
+from kfm.model.requests import UpdateRequest
 
 DAY_MS = 86_400_000
 START_MS = 1_767_225_600_000  # 2026-01-01

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import uvicorn
 
-from kfm.serving.connections import HEAD_BYTES_MAX, Bounded
+from kfm.web.server import HEAD_BYTES_MAX, Bounded
 
 SECONDS_MAX = 20.0
 HEAD = b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\n"

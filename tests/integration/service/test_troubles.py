@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from kfm.config import Loaded, load
-from kfm.core.requests import UpdateRequest
-from kfm.engine.dispatching import PREVIEWS_MAX, Dispatcher
-from kfm.wiring.app import App
-from kfm.wiring.service import Held, ServedRuns, Service, ServiceWish
+from kfm.app import App
+from kfm.config.loader import Loaded, load
+from kfm.model.requests import UpdateRequest
+from kfm.service.dispatcher import PREVIEWS_MAX, Dispatcher
+from kfm.service.runner import ClaimedRequest, ServedRuns, Service, ServiceOptions
 from tests.integration.service.project import asked, eventually, make, opened
 
 
@@ -33,7 +33,7 @@ def step(app: App, later_ms: int = 0) -> None:
     """What a runner does next, at a time of the test's choosing."""
     app.liveness.claim(app.kernel.worker_id)
     store = app.kernel.store
-    runs = ServedRuns(app, Held())
+    runs = ServedRuns(app, ClaimedRequest())
     made = Dispatcher(
         store.requests(),
         runs,
@@ -99,7 +99,7 @@ def test_a_ledger_that_was_replaced_is_opened_anew(loaded: Loaded) -> None:
     """Every part notices that the file under its name is another, also if it had nothing to write."""
     said: list[str] = []
     opened(loaded).close()
-    service = Service(loaded, (), ServiceWish(worker=False), said.append)
+    service = Service(loaded, (), ServiceOptions(worker=False), said.append)
     service.start()
     try:
         eventually(lambda: len(service._places) >= 5, "all parts have the ledger open")

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from kfm.calls.guard import guarded
-from kfm.core.records import Window
-from kfm.core.settings import Limits, Source
-from kfm.http.client import HttpxClient
+from kfm.model.records import Window
+from kfm.model.settings import Limits, SourceSettings
+from kfm.objects.http_client import HttpxClient
 from kfm.sources.http import HttpSource
 from tests.stand_ins import START_MS, FakeClock, FixedRng
 from tests.unruly import Unruly, unruly_server
@@ -55,7 +55,9 @@ def http_source(http: HttpxClient, guard: Any, clock: FakeClock) -> Any:
     """Makes an HTTP source from its settings."""
 
     def make(url: str, limits: Limits = Limits(call_timeout_ms=2000), **settings: Any) -> HttpSource:  # noqa: B008
-        source = Source(id="src", dataset="ds", kind="http", url=url, **{"mode": "replace", **settings})
+        source = SourceSettings(
+            id="src", dataset="ds", kind="http", url=url, **{"mode": "replace", **settings}
+        )
         return HttpSource(source, http, guard, lambda value: SECRETS.get(value, value), limits, clock)
 
     return make

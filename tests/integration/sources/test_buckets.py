@@ -6,8 +6,8 @@ import hashlib
 
 import pytest
 
-from kfm.core.errors import BackendUnavailable, ChecksumMismatch, ConfigError, ExtraMissing, StoreCorrupt
-from kfm.objects.bucket import ObstoreBucket, open_bucket
+from kfm.model.errors import BackendUnavailable, ChecksumMismatch, ConfigError, ExtraMissing, StoreCorrupt
+from kfm.objects.bucket_client import ObstoreBucket, open_bucket
 from kfm.objects.remote import RemoteObjects
 from tests import services
 

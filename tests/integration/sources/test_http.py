@@ -8,8 +8,8 @@ import json
 
 import pytest
 
-from kfm.core.errors import ChecksumMismatch, ConfigError, LimitExceeded, PathConflict, UpstreamUnavailable
-from kfm.core.settings import Limits, Pagination
+from kfm.model.errors import ChecksumMismatch, ConfigError, LimitExceeded, PathConflict, UpstreamUnavailable
+from kfm.model.settings import Limits, Pagination
 from tests.integration.sources.conftest import DAY
 from tests.stand_ins import FakeClock
 from tests.unruly import Answer, Unruly
@@ -167,7 +167,7 @@ def test_silence_ends_in_time(server: Unruly, http_source):
     release = threading.Event()
     url = server.on("/flow.csv", lambda asked: Answer(hang=release))
     source = http_source(url, limits=Limits(call_timeout_ms=50))
-    from kfm.core.records import Found
+    from kfm.model.records import Found
 
     found = Found(uri=url, path="flow.csv", media_type="text/csv", etag='"v1"')
     with pytest.raises(UpstreamUnavailable) as caught:

@@ -10,9 +10,9 @@ from urllib.parse import quote, quote_plus
 import pytest
 
 from kfm.calls.guard import guarded, retry_text
-from kfm.core.errors import ConfigError, KfmError
-from kfm.core.records import Found
-from kfm.core.settings import Limits, Pagination, Source
+from kfm.model.errors import ConfigError, KfmError
+from kfm.model.records import Found
+from kfm.model.settings import Limits, Pagination, SourceSettings
 from kfm.sources.http import HttpSource
 from tests.integration.sources.conftest import DAY
 from tests.stand_ins import FixedRng
@@ -48,7 +48,7 @@ def source(http, clock, said):
             timeout_ms=100,
             on_retry=lambda retrying: said.append(retry_text(retrying)),
         )
-        plain = Source(
+        plain = SourceSettings(
             id="src",
             dataset="ds",
             kind="http",

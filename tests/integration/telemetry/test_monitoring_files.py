@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from kfm.telemetry.catalogue import metrics
+from kfm.telemetry.metric_catalogue import metrics
 from tests.integration.telemetry.promql import read_query
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 
-from kfm.core.errors import BackendUnavailable
+from kfm.model.errors import BackendUnavailable
 from tests.services import free_port
 
 pytest.importorskip("opentelemetry.sdk", reason="the extra `otel` is not installed")
 
 from kfm.telemetry import otel
-from kfm.telemetry.choice import choose
-from kfm.telemetry.off import Off
+from kfm.telemetry.exporter import Off, choose
 from kfm.telemetry.otel import OpenTelemetry
 from tests.integration.telemetry.otlp_collector import attributes, black_hole, running_collector
 

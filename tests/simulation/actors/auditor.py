@@ -6,9 +6,9 @@ import hashlib
 import random
 from typing import Protocol
 
-from kfm.core.errors import ContractError
-from kfm.core.gates import contract_gate
-from kfm.core.records import Asset, Window
+from kfm.model.errors import ContractError
+from kfm.model.gates import contract_gate
+from kfm.model.records import Asset, Window
 from kfm.publish.contract import bbox_of, load_contract, validate
 from kfm.publish.contract.model import ContractLimits
 from tests.simulation.actors.scene import Scene, refused

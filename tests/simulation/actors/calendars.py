@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from kfm.core.errors import KfmError, UsageError, WindowError
-from kfm.core.records import Window
-from kfm.core.times import parse_rfc3339, rfc3339
-from kfm.core.windows import next_window, parse_instant, previous_window, resolve_window
+from kfm.model.errors import KfmError, UsageError, WindowError
+from kfm.model.records import Window
+from kfm.model.times import parse_rfc3339, rfc3339
+from kfm.model.windows import next_window, parse_instant, previous_window, resolve_window
 from tests.simulation.actors.scene import Scene, refused
 from tests.simulation.judging import require
 

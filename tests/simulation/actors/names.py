@@ -7,12 +7,12 @@ import uuid
 from typing import Any
 from urllib.parse import quote
 
-from kfm.core import keys
-from kfm.core.canonical import canonical_bytes, canonical_hashed, float_text, strict_loads, tag_floats
-from kfm.core.errors import MalformedJson, UnhashableInput, UsageError
-from kfm.core.hashing import fingerprint, inputs_hash
-from kfm.core.records import Found, Trigger, Window, Work
-from kfm.core.walid import wal_id
+from kfm.model import keys
+from kfm.model.canonical import canonical_bytes, canonical_hashed, float_text, strict_loads, tag_floats
+from kfm.model.errors import MalformedJson, UnhashableInput, UsageError
+from kfm.model.input_hash import fingerprint, inputs_hash
+from kfm.model.records import Found, Trigger, Window, Work
+from kfm.model.units import wal_id
 from tests.simulation.actors.scene import Scene, refused
 from tests.simulation.judging import require
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kfm.core.breaker import (
+from kfm.model.breaker import (
     COOLDOWN_MS,
     FAILURES_MAX,
     PROBE_LEASE_MS,
@@ -15,7 +15,7 @@ from kfm.core.breaker import (
     probe_started,
     wait_ms,
 )
-from kfm.core.errors import IllegalTransition
+from kfm.model.errors import IllegalTransition
 from tests.simulation.actors.scene import Scene, refused
 from tests.simulation.judging import require
 

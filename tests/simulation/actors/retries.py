@@ -10,20 +10,22 @@ import sqlite3
 from datetime import UTC, datetime
 from typing import Any
 
-from kfm.core.classify import Failure, classify, classify_exception
-from kfm.core.errors import UpstreamUnavailable, WorkFailed
-from kfm.core.http_dates import parse_http_date
-from kfm.core.retry import (
+from kfm.model.errors import UpstreamUnavailable, WorkFailed
+from kfm.model.retry import (
     CALL_WAIT_MAX_MS,
     RETRY_AFTER_MAX_S,
+    Failure,
+    RetryPolicy,
     budget_state,
     call_policy,
+    classify,
+    classify_exception,
     decide_call_retry,
     decide_retry,
     parse_retry_after,
     policy_for,
 )
-from kfm.core.retry_rules import RetryPolicy
+from kfm.model.times import parse_http_date
 from tests.simulation.actors.scene import Scene
 from tests.simulation.judging import require
 

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from kfm.core.classify import Classification
-from kfm.core.errors import IllegalTransition, RationaleRequired, SchemaViolation
-from kfm.core.node_transitions import recorded
-from kfm.core.records import Node, Unit
-from kfm.core.retry import policy_for, unit_fate
-from kfm.core.unit_transitions import (
+from kfm.model.errors import IllegalTransition, RationaleRequired, SchemaViolation
+from kfm.model.records import Node, Unit
+from kfm.model.retry import Classification, policy_for, unit_fate
+from kfm.model.runs import recorded
+from kfm.model.units import (
     LEASE_EXPIRED,
     claimed,
     created,
@@ -25,8 +24,8 @@ from kfm.core.unit_transitions import (
     retry_scheduled,
     unit_failed,
     unit_succeeded,
+    wal_id,
 )
-from kfm.core.walid import wal_id
 from tests.simulation.actors.scene import Scene, refused
 from tests.simulation.judging import require
 

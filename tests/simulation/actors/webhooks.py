@@ -9,10 +9,10 @@ from base64 import b64encode
 from dataclasses import dataclass, replace
 from hashlib import sha256
 
-from kfm.core.errors import ConfigError, UsageError
-from kfm.core.keys import trigger_document, trigger_key, webhook_key
-from kfm.core.records import Trigger, Window, Work
-from kfm.core.signatures import (
+from kfm.model.errors import ConfigError, UsageError
+from kfm.model.keys import trigger_document, trigger_key, webhook_key
+from kfm.model.records import Trigger, Window, Work
+from kfm.model.webhook_signatures import (
     TOLERANCE_MS,
     Verification,
     sign_kfm,

@@ -8,10 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from kfm.core.gates import switch_gate
-from kfm.core.unit_lineage import TOPIC
-from kfm.core.wal import Intake
-from kfm.store import rows
+from kfm.db import rows
+from kfm.model.gates import switch_gate
+from kfm.model.units import TOPIC, IntakeBatch
 from tests.simulation.announced import ends
 from tests.simulation.announced.followers import FOLLOWED
 from tests.simulation.judging import Violation, require
@@ -65,7 +64,7 @@ class Checks:
         self.world = world
         self.units: dict[str, Seen] = {}
         self.counts: Counter[str] = Counter()
-        self.heard: list[Intake] = []  # what became durable, in its order
+        self.heard: list[IntakeBatch] = []  # what became durable, in its order
         self.told: set[tuple[str, int]] = set()  # (unit, content version) whose success was told
         self.failures: set[tuple[str, int]] = set()
         self.replayed: set[tuple[str, str]] = set()

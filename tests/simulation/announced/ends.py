@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kfm.core.catalogue import AssetFacts, Search
-from kfm.core.unit_lineage import TOPIC
-from kfm.core.wal import Content
-from kfm.ingest.entries import entry
-from kfm.store.catalogue_reading import CatalogueTables
-from kfm.store.units import UnitReader
+from kfm.db.catalogue import CatalogueTables
+from kfm.db.units import UnitReader
+from kfm.model.catalogue import AssetFacts, Search
+from kfm.model.units import TOPIC, Content
+from kfm.nodd.catalogue.item_facts import entry
 from tests.simulation.announced.feed import Event, Posted, Thing, registry
 from tests.simulation.judging import require
 

@@ -10,10 +10,9 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Literal
 
-from kfm.core.times import rfc3339
-from kfm.ingest.grammar import Reading
-from kfm.ingest.policy import Generic, IntakePolicy
-from kfm.ingest.registry import Registry, load_registry
+from kfm.model.times import rfc3339
+from kfm.nodd.dataset_registry import Generic, IntakePolicy, Registry, load_registry
+from kfm.nodd.grammar import Reading
 from tests.nodd_objects import grib2
 
 HRRR, RADAR, GAUGES = "noaa-hrrr-bdp-pds", "unidata-nexrad-level2", "river-gauges"

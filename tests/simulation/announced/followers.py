@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kfm.core.catalogue import Item
-from kfm.core.errors import BackendUnavailable, KfmError
-from kfm.core.settings import Source
-from kfm.engine.fanning_out import FanOut
-from kfm.engine.replicating import Replicator
-from kfm.engine.requests import Outcome, RunReport, RunRequest
-from kfm.store.ledger import SqlStore
+from kfm.db.ledger import Ledger
+from kfm.model.catalogue import CatalogueItem
+from kfm.model.errors import BackendUnavailable, KfmError
+from kfm.model.settings import SourceSettings
+from kfm.nodd.downstream import FanOut
+from kfm.nodd.replicas import Replicator
+from kfm.runs.kernel import Outcome, RunReport, RunRequest
 from tests.simulation.announced.surroundings import SimReplica
 from tests.simulation.scheduler import Process
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from tests.simulation.announced.world import AnnouncedWorld
 
 FOLLOWED, FOLLOWER = "hrrr", "forecasts"
-SOURCE = Source(id=FOLLOWER, dataset="forecasts", kind="files")
+SOURCE = SourceSettings(id=FOLLOWER, dataset="forecasts", kind="files")
 
 
-def replicator(world: AnnouncedWorld, store: SqlStore, process: Process) -> Replicator:
+def replicator(world: AnnouncedWorld, store: Ledger, process: Process) -> Replicator:
     api = SimReplica(world, process)
     return Replicator(
         world.replicas[0], api, store.replicas(), store.catalogue(), shelved, lambda _figures: {}
     )
 
 
-def shelved(item: Item) -> dict[str, Any]:
+def shelved(item: CatalogueItem) -> dict[str, Any]:
     """As much of an item as the rules are about."""
     etags = tuple(asset.etag for asset in item.assets)
     return {"collection": item.collection_id, "id": item.item_id, "revision": item.revision, "etags": etags}
@@ -52,7 +52,7 @@ def compare(world: AnnouncedWorld, process: Process) -> None:
     replicator(world, world.store(process), process).compare(repair=True)
 
 
-def fan_out(world: AnnouncedWorld, store: SqlStore, process: Process) -> FanOut:
+def fan_out(world: AnnouncedWorld, store: Ledger, process: Process) -> FanOut:
     def run(request: RunRequest) -> RunReport:
         world.scheduler.point(process, "run")
         outcome: Outcome = "success"

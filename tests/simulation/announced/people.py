@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kfm.core.errors import KfmError
-from kfm.core.gates import switch_gate
-from kfm.core.records import GovernanceEntry, Switch
-from kfm.core.replays import Selection
-from kfm.engine import replaying
-from kfm.store.ledger import SqlStore
+from kfm.db.ledger import Ledger
+from kfm.model.errors import KfmError
+from kfm.model.gates import switch_gate
+from kfm.model.records import GovernanceEntry, Switch
+from kfm.model.replays import Selection
+from kfm.nodd import replay as replaying
 from tests.simulation.adapters import SimClock
 from tests.simulation.scheduler import Process
 
@@ -38,7 +38,7 @@ def lift(world: AnnouncedWorld, process: Process) -> None:
         _switch(world.store(process), scope, "running")
 
 
-def _switch(store: SqlStore, scope: str, position: Any) -> None:
+def _switch(store: Ledger, scope: str, position: Any) -> None:
     now_ms = store.now_ms()
     switch = Switch(scope=scope, position=position, rationale="simulated", actor="sim", set_at_ms=now_ms)
     entry = GovernanceEntry(kind="switch", subject=scope, actor="sim", recorded_at_ms=now_ms)
@@ -48,14 +48,14 @@ def _switch(store: SqlStore, scope: str, position: Any) -> None:
 def replay(world: AnnouncedWorld, process: Process, dataset: str) -> None:
     """As `kfm replay run`: what failed comes back; whoever is stopped in between does it again."""
     store, settings = world.store(process), world.settings
-    kernel = replaying.Replaying(
+    kernel = replaying.Replayer(
         settings=settings,
         replays=store.replays(),
         gate=lambda name: switch_gate(store.switches(), name, "none", False),
         clock=SimClock(world.scheduler, process),
         now_ms=store.now_ms,
     )
-    by = replaying.Person(actor="sim", rationale="simulated")
+    by = replaying.ReplayActor(actor="sim", rationale="simulated")
     for _ in range(3):
         try:
             made = replaying.plan(
@@ -69,7 +69,7 @@ def replay(world: AnnouncedWorld, process: Process, dataset: str) -> None:
             )
             if made.units:
                 begun = replaying.begin(kernel, made, by)
-                replaying.carry_out(kernel, begun, replaying.Pace(batch_size=1), by)
+                replaying.carry_out(kernel, begun, replaying.ReplayPace(batch_size=1), by)
             return
         except KfmError as error:
             world.outcomes[f"replay {error.code}"] += 1

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kfm.core.errors import BackendUnavailable, UpstreamUnavailable
-from kfm.core.evidence import Letter
-from kfm.core.records import ObjectStat
-from kfm.ingest_ports import Message
+from kfm.model.attempts import Letter
+from kfm.model.errors import BackendUnavailable, UpstreamUnavailable
+from kfm.model.records import ObjectStat
+from kfm.ports import QueueMessage
 from tests.simulation.announced.feed import BYTES, Feed, Posted
 from tests.simulation.scheduler import Process, Scheduler
 
@@ -50,7 +50,7 @@ class Line:
             delay_ms = self.rng.randrange(self.delays_ms)
             self.copies[self._numbers] = Copy(posted, self.world.scheduler.now_ms + delay_ms)
 
-    def receive(self, limit: int, now_ms: int) -> list[Message]:
+    def receive(self, limit: int, now_ms: int) -> list[QueueMessage]:
         found = [number for number, copy in self.copies.items() if copy.visible_ms <= now_ms]
         self.rng.shuffle(found)
         messages = []
@@ -59,7 +59,7 @@ class Line:
             copy.receives += 1
             copy.visible_ms = now_ms + self.visibility_ms
             messages.append(
-                Message(
+                QueueMessage(
                     receipt=f"{number}/{copy.receives}",
                     body=copy.posted.body,
                     message_id=str(number),
@@ -92,7 +92,7 @@ class SimQueue:
     def name(self) -> str:
         return self._line.name
 
-    def receive(self, limit: int, wait_ms: int) -> list[Message]:
+    def receive(self, limit: int, wait_ms: int) -> list[QueueMessage]:
         scheduler, line = self._scheduler, self._line
         scheduler.point(self._process, "receive")
         line.world.go_on()

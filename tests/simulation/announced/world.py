@@ -7,22 +7,31 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from kfm.core.errors import KfmError
-from kfm.core.gates import switch_gate
-from kfm.core.records import GateResult
-from kfm.core.settings import Ingest, IngestPolicy
-from kfm.core.unit_lineage import TOPIC
-from kfm.core.wal import Claim, Claimed, Done, Exchanged, Finish, Intake, IntakeReport, Taken, Undone
-from kfm.engine.ingesting import Ingesting, Worker
-from kfm.engine.polling import Poller
-from kfm.engine.unit_service import Account, Duty, UnitService, poll_until
-from kfm.ingest.operators.chain import looking
-from kfm.ingest.remembering import Memory
+from kfm.calls.circuit_guards import Shield, ShieldedUpstream, circuit_name
+from kfm.calls.shared_breakers import BreakerAccess, SharedBreakers
+from kfm.db.ledger import Ledger
 from kfm.lineage.delivery import deliver_letters
-from kfm.recovery.breakers import Access, SharedBreakers
-from kfm.recovery.shields import Shield
-from kfm.recovery.upstream_shield import ShieldedUpstream, circuit_name
-from kfm.store.ledger import SqlStore
+from kfm.model.errors import KfmError
+from kfm.model.gates import switch_gate
+from kfm.model.records import GateResult
+from kfm.model.settings import Ingest, IngestPolicy
+from kfm.model.units import (
+    TOPIC,
+    Claim,
+    Claimed,
+    Done,
+    Exchanged,
+    Finish,
+    IntakeBatch,
+    IntakeReport,
+    IntakeUnit,
+    Undone,
+)
+from kfm.nodd.inspect.inspection import looking
+from kfm.nodd.key_cache import KeyCache
+from kfm.nodd.poller import Poller
+from kfm.nodd.worker import Worker, WorkerContext
+from kfm.nodd.worker_loop import Duty, WorkerLoop, WorkerTotals, poll_until
 from tests.simulation.adapters import SimClock, SimDatabase, SimIds, SimRng
 from tests.simulation.announced import followers, people
 from tests.simulation.announced.checks import Checks
@@ -119,19 +128,19 @@ class AnnouncedWorld:
         for process in self.scheduler.processes:
             process.die()
 
-    def store(self, process: Process) -> SqlStore:
+    def store(self, process: Process) -> Ledger:
         clock = SimClock(self.scheduler, process)
         database = SimDatabase(self.database, self.scheduler, process, clock, self.checks.on_commit)
-        return SqlStore(database)
+        return Ledger(database)
 
-    def kernel(self, process: Process) -> tuple[Ingesting, SqlStore]:
+    def kernel(self, process: Process) -> tuple[WorkerContext, Ledger]:
         scheduler, store = self.scheduler, self.store(process)
         clock = SimClock(scheduler, process)
         worker_id = SimIds(f"{process.name}/{self._names}", clock).new()
         self.dead_workers[worker_id] = process
         if self.dice.random() < 0.4:
             self.remote.add(worker_id)
-        breakers = SharedBreakers(Access(store, store, lambda: self.store(process)), clock)
+        breakers = SharedBreakers(BreakerAccess(store, store, lambda: self.store(process)), clock)
         objects = SimObjects(self.feed, self.away, scheduler, process)
         shielded = ShieldedUpstream(
             objects, lambda provider: Shield(breakers.circuit(circuit_name(provider)), clock)
@@ -143,7 +152,7 @@ class AnnouncedWorld:
         def shut(provider: str) -> int | None:
             return breakers.circuit(circuit_name(provider)).due_ms(0, worker_id) or None
 
-        kernel = Ingesting(
+        kernel = WorkerContext(
             settings=self.settings,
             wal=Noted(store.units(), process),  # type: ignore[arg-type]
             registry=registry(),
@@ -151,7 +160,7 @@ class AnnouncedWorld:
             rng=SimRng(self.dice),
             worker_id=worker_id,
             ingest_run_id=worker_id,
-            memory=Memory(registry()),
+            memory=KeyCache(registry()),
             gate=gate,
             policy_epoch=store.policy_epoch,
             look=looking(shielded, _media_type) if self.has_look else None,
@@ -194,7 +203,7 @@ class AnnouncedWorld:
                 self.outcomes[f"worker {error.code}"] += 1
                 self.scheduler.sleep(process, self.dice.choice((50, 3_000)))
 
-    def _service(self, process: Process, until_ms: int, *, polls: bool) -> UnitService:
+    def _service(self, process: Process, until_ms: int, *, polls: bool) -> WorkerLoop:
         kernel, store = self.kernel(process)
         wal = kernel.wal
         duties = [
@@ -206,10 +215,10 @@ class AnnouncedWorld:
             duties.append(Duty("bursts", 5_000, followers.fan_out(self, store, process).step))
         if self.replicas:
             duties.append(Duty("replicas", 5_000, followers.replicator(self, store, process).step))
-        return UnitService(
+        return WorkerLoop(
             Worker(kernel),
             kernel.clock,
-            account=Account(),
+            account=WorkerTotals(),
             pollers=self._pollers(kernel, process) if polls else [],
             duties=[duty for duty in duties if self.is_over or self.dice.random() < 0.8],
             stopping=lambda: self.scheduler.now_ms >= until_ms,
@@ -218,7 +227,7 @@ class AnnouncedWorld:
             next_due_ms=lambda: min((lane.due_ms for lane in wal.lanes()), default=None),
         )
 
-    def _pollers(self, kernel: Ingesting, process: Process) -> list[Poller]:
+    def _pollers(self, kernel: WorkerContext, process: Process) -> list[Poller]:
         return [Poller(kernel, SimQueue(line, process)) for line in self.lines]
 
     def _poll(self, process: Process, line: Line, lasts_ms: int) -> None:
@@ -226,7 +235,7 @@ class AnnouncedWorld:
         kernel, _ = self.kernel(process)
         poll_until(
             Poller(kernel, SimQueue(line, process)),
-            Account(),
+            WorkerTotals(),
             wait_ms=0,
             stopping=lambda: self.scheduler.now_ms >= until_ms,
             rest=lambda delay_ms: self.rest(process, delay_ms),
@@ -238,7 +247,7 @@ class AnnouncedWorld:
         factor = self.dice.choice((1, 60, 200) if self.slow else (1, 5, 10))
         self.scheduler.sleep(process, min(delay_ms * factor, 5 * MINUTE_MS))
 
-    def _deliver(self, store: SqlStore, process: Process) -> None:
+    def _deliver(self, store: Ledger, process: Process) -> None:
         deliver_letters(
             store,
             lambda: SimCollector(self, process),
@@ -355,15 +364,15 @@ class Noted:
         self._units = units
         self._process = process
 
-    def take_in(self, intake: Intake) -> IntakeReport:
+    def take_in(self, intake: IntakeBatch) -> IntakeReport:
         self._process.facts["intake"] = intake
         try:
             return self._units.take_in(intake)
         finally:
             self._process.facts.pop("intake", None)
 
-    def exchange(self, finish: Finish | None, claim: Claim | None, fresh: Sequence[Taken]) -> Exchanged:
-        self._process.facts["intake"] = Intake(taken=tuple(fresh))
+    def exchange(self, finish: Finish | None, claim: Claim | None, fresh: Sequence[IntakeUnit]) -> Exchanged:
+        self._process.facts["intake"] = IntakeBatch(taken=tuple(fresh))
         try:
             return self._units.exchange(finish, claim, fresh)
         finally:

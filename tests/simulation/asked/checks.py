@@ -6,16 +6,16 @@ from collections import Counter
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from kfm.core.keys import request_id, schedule_instant_key, work_base
-from kfm.core.schedules import instants
-from kfm.engine.dispatching import wish_of
-from kfm.store.requests import request_from
-from kfm.store.session import Row
-from tests.simulation.asked.door import work_of
+from kfm.db.requests import request_from
+from kfm.db.session import Row
+from kfm.model.keys import request_id, schedule_instant_key, work_base
+from kfm.model.schedules import instants
+from kfm.service.dispatcher import wish_of
+from tests.simulation.asked.admission import work_of
 from tests.simulation.judging import require
 
 if TYPE_CHECKING:
-    from kfm.core.requests import UpdateRequest
+    from kfm.model.requests import UpdateRequest
     from tests.simulation.asked.world import AskedWorld
     from tests.simulation.scheduler import Process
 
@@ -129,6 +129,6 @@ class Checks:
 
 
 def _fields() -> tuple[str, ...]:
-    from kfm.core.requests import UpdateRequest
+    from kfm.model.requests import UpdateRequest
 
     return UpdateRequest.__struct_fields__

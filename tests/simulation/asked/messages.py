@@ -7,12 +7,21 @@ from dataclasses import dataclass
 
 import orjson
 
-from kfm.core.envelopes import Envelope, Refusal, Scheme, as_request, receiver
-from kfm.core.requests import UpdateRequest
-from kfm.core.settings import Source, Webhook
-from kfm.core.times import rfc3339
-from kfm.core.webhook_sending import SECRET_BYTES, new_body, secret_text, signed_headers
-from kfm.core.webhooks import read_webhook
+from kfm.model.requests import UpdateRequest
+from kfm.model.settings import SourceSettings, Webhook
+from kfm.model.times import rfc3339
+from kfm.model.webhooks import (
+    SECRET_BYTES,
+    Scheme,
+    WebhookEnvelope,
+    WebhookRefusal,
+    as_request,
+    new_body,
+    read_webhook,
+    receiver,
+    secret_text,
+    signed_headers,
+)
 from tests.simulation.judging import require
 
 WINDOW_MS = 1_000
@@ -30,7 +39,7 @@ class Message:
 
     def received(self, now_ms: int) -> UpdateRequest | None:
         """As a request; None if it was refused, as every message is that is not genuine."""
-        source = Source(
+        source = SourceSettings(
             id=self.source_id,
             dataset=self.source_id,
             kind="files",
@@ -38,14 +47,14 @@ class Message:
             webhook=Webhook(secrets=("env:NEW", "env:OLD")),
         )
         read = read_webhook(receiver(source, (NEW, OLD)), self.headers, self.body, now_ms)
-        if isinstance(read, Refusal):
+        if isinstance(read, WebhookRefusal):
             require(400 <= read.status < 500, "a message is refused, never a defect", refusal=read)
             return None
         require(self.genuine, "only what was signed passes", read=read)
         return as_request(read, source, now_ms) if not _is_idle(read) else None
 
 
-def _is_idle(read: Envelope) -> bool:
+def _is_idle(read: WebhookEnvelope) -> bool:
     return read.is_ping or read.dry_run
 
 

@@ -8,17 +8,17 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kfm.core.errors import KfmError
-from kfm.core.records import Switch
-from kfm.core.schedules import MissedPolicy, Schedule
-from kfm.core.settings import Dataset, Source
-from kfm.engine import scheduling
-from kfm.engine.dispatching import CLAIM_MS, Dispatcher
-from kfm.store.ledger import SqlStore
-from kfm.wiring.service import KEEP_MS, Held
+from kfm.db.ledger import Ledger
+from kfm.model.errors import KfmError
+from kfm.model.records import Switch
+from kfm.model.schedules import MissedPolicy, Schedule
+from kfm.model.settings import DatasetSettings, SourceSettings
+from kfm.service import scheduler as scheduling
+from kfm.service.dispatcher import CLAIM_MS, Dispatcher
+from kfm.service.runner import KEEP_MS, ClaimedRequest
 from tests.simulation.adapters import SimClock, SimDatabase
+from tests.simulation.asked.admission import Door, DoorRuns
 from tests.simulation.asked.checks import Checks
-from tests.simulation.asked.door import Door, DoorRuns
 from tests.simulation.asked.messages import Message, made, strange
 from tests.simulation.scheduler import CALM, Chances, Process, Scheduler
 
@@ -79,16 +79,18 @@ class AskedWorld:
         process = self._workers.get(worker_id)
         return process is not None and process.dead and worker_id not in self._remote
 
-    def find(self, source_id: str) -> tuple[Source, Dataset]:
-        return Source(id=source_id, dataset=source_id, kind="files", window="PT1S"), Dataset(id=source_id)
+    def find(self, source_id: str) -> tuple[SourceSettings, DatasetSettings]:
+        return SourceSettings(id=source_id, dataset=source_id, kind="files", window="PT1S"), DatasetSettings(
+            id=source_id
+        )
 
     def switches(self) -> list[Switch]:
         if self.scheduler.now_ms >= self._paused_until_ms:
             return []
         return [Switch(scope="dataset:rivers", position="paused", rationale="r", actor="a", set_at_ms=0)]
 
-    def _store(self, process: Process) -> SqlStore:
-        return SqlStore(self._database(process))
+    def _store(self, process: Process) -> Ledger:
+        return Ledger(self._database(process))
 
     def _database(self, process: Process) -> SimDatabase:
         clock = SimClock(self.scheduler, process)
@@ -131,7 +133,7 @@ class AskedWorld:
 
     def _service(self, name: str, rounds: int, *, schedules: bool = True) -> None:
         """Threads of one program: they die together."""
-        held = [Held() for _ in range(self.dice.choice((1, 2)))]
+        held = [ClaimedRequest() for _ in range(self.dice.choice((1, 2)))]
         bodies: list[tuple[str, Callable[[Process], None]]] = [
             *((f"runner{number}", self._runner(one, rounds)) for number, one in enumerate(held)),
             ("claims", self._keeper(held, rounds)),
@@ -143,7 +145,7 @@ class AskedWorld:
         for process in kin:
             process.kin = kin
 
-    def _runner(self, held: Held, rounds: int) -> Callable[[Process], None]:
+    def _runner(self, held: ClaimedRequest, rounds: int) -> Callable[[Process], None]:
         def work(process: Process) -> None:
             for _ in range(rounds):
                 try:
@@ -153,7 +155,7 @@ class AskedWorld:
 
         return work
 
-    def _dispatch(self, process: Process, held: Held, rounds: int) -> None:
+    def _dispatch(self, process: Process, held: ClaimedRequest, rounds: int) -> None:
         store, worker_id = self._store(process), self._worker_id(process)
         runs = DoorRuns(self, process, worker_id, held, self._database(process), store.now_ms)
         dispatcher = Dispatcher(store.requests(), runs, worker_id, now_ms=store.now_ms, dead=self.is_dead)
@@ -161,7 +163,7 @@ class AskedWorld:
             if dispatcher.step() is None:
                 self.scheduler.sleep(process, 1_000)
 
-    def _keeper(self, helds: list[Held], rounds: int) -> Callable[[Process], None]:
+    def _keeper(self, helds: list[ClaimedRequest], rounds: int) -> Callable[[Process], None]:
         def keep(process: Process) -> None:
             requests = self._store(process).requests()
             for _ in range(rounds):

@@ -6,7 +6,7 @@ import json
 import random
 from typing import Any
 
-from kfm.core.records import Window
+from kfm.model.records import Window
 from tests.simulation.kits.tables import HEADER
 
 RING = [[-99.0, 38.0], [-98.0, 38.0], [-98.0, 39.0], [-99.0, 38.0]]  # counterclockwise

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from kfm.core.records import Window
-from kfm.core.times import rfc3339
+from kfm.model.records import Window
+from kfm.model.times import rfc3339
 from tests.simulation.kits.columns import CODE, NESTED, PLAIN, REMARK, Column, typed
 
 Rows = list[dict[str, Any]]

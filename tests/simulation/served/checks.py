@@ -6,12 +6,11 @@ from collections import Counter, defaultdict
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from kfm.core.schedule_coverage import coverage
-from kfm.core.schedule_states import Instant, ScheduleState
-from kfm.core.schedules import Schedule
-from kfm.core.settings import Source
-from kfm.store.requests import RequestReader
-from kfm.store.schedule_states import ScheduleReader
+from kfm.db.requests import RequestReader
+from kfm.db.schedules import ScheduleReader
+from kfm.model.schedule_accounting import coverage
+from kfm.model.schedules import Instant, Schedule, ScheduleState
+from kfm.model.settings import SourceSettings
 from tests.simulation.judging import require
 from tests.simulation.scheduler import Process
 
@@ -103,7 +102,7 @@ class Checks:
     def _covered(self, schedule: Schedule, state: ScheduleState, rows: list[Instant], now_ms: int) -> None:
         if self._world.disagree:
             return
-        source: Source = self._world.source
+        source: SourceSettings = self._world.source
         found = coverage(schedule, source, rows, self._world.began_ms, now_ms, state=state, now_ms=now_ms)
         for one in found:
             require(one.fate not in ("unaccounted", "held"), "every instant is accounted for", one=one)

@@ -7,8 +7,8 @@ import tempfile
 from collections import Counter
 from typing import Any
 
-from kfm.store.migrations import migrate
-from kfm.store.sqlite import SqliteDatabase
+from kfm.db.migrations import migrate
+from kfm.db.sqlite import SqliteDatabase
 from tests.simulation import shortcuts
 from tests.simulation.judging import Violation
 from tests.simulation.scheduler import Chances

@@ -9,18 +9,16 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kfm.core.errors import Cancelled, KfmError
-from kfm.core.records import GovernanceEntry, Run, Switch
-from kfm.core.requests import UpdateRequest
-from kfm.core.schedule_coverage import backfill
-from kfm.core.schedule_states import Instant
-from kfm.core.schedules import MissedPolicy, Schedule
-from kfm.core.scheduling import BACKFILL, request_for
-from kfm.core.settings import Dataset, Source
-from kfm.engine.dispatching import CLAIM_MS, Dispatcher
-from kfm.engine.requests import RunReport, RunRequest
-from kfm.engine.scheduling import Scheduler as Keeper
-from kfm.store.ledger import SqlStore
+from kfm.db.ledger import Ledger
+from kfm.model.errors import Cancelled, KfmError
+from kfm.model.records import GovernanceEntry, Run, Switch
+from kfm.model.requests import UpdateRequest
+from kfm.model.schedule_accounting import BACKFILL, backfill, request_for
+from kfm.model.schedules import Instant, MissedPolicy, Schedule
+from kfm.model.settings import DatasetSettings, SourceSettings
+from kfm.runs.kernel import RunReport, RunRequest
+from kfm.service.dispatcher import CLAIM_MS, Dispatcher
+from kfm.service.scheduler import Scheduler as Keeper
 from tests.simulation.adapters import SimClock, SimDatabase
 from tests.simulation.scheduler import CALM, Chances, Process, Scheduler
 from tests.simulation.served.checks import EVER_MS, ROWS_MAX, Checks
@@ -46,7 +44,7 @@ class ServedWorld:
         self.scheduler = Scheduler(seed, weather)
         self.scheduler.on_power_cut = self._cut_power
         self.began_ms = self.scheduler.now_ms
-        self.source = Source(id="s", dataset="d", kind="files", window="PT1H")
+        self.source = SourceSettings(id="s", dataset="d", kind="files", window="PT1H")
         self.file = {f"x{number}": self._schedule(f"x{number}") for number in range(rng.choice((1, 2, 3)))}
         self.disagree = rng.random() < 0.2
         self.slow_ms = rng.choice((50, 2_000, 20_000))  # what a run takes at most
@@ -72,9 +70,9 @@ class ServedWorld:
         for process in self.scheduler.processes:
             process.die()
 
-    def store(self, process: Process) -> SqlStore:
+    def store(self, process: Process) -> Ledger:
         clock = SimClock(self.scheduler, process)
-        return SqlStore(
+        return Ledger(
             SimDatabase(self.database, self.scheduler, process, clock, self.checks.on_commit)  # type: ignore[arg-type]
         )
 
@@ -92,7 +90,7 @@ class ServedWorld:
                 self.outcomes[f"service {error.code}"] += 1
                 self.scheduler.sleep(process, self.dice.choice((50, 2_000)))
 
-    def keeper(self, store: SqlStore, schedules: list[Schedule]) -> Keeper:
+    def keeper(self, store: Ledger, schedules: list[Schedule]) -> Keeper:
         return Keeper(
             store.schedule_states(),
             store.requests(),
@@ -103,7 +101,7 @@ class ServedWorld:
             actor="serve",
         )
 
-    def dispatcher(self, process: Process, store: SqlStore) -> Dispatcher:
+    def dispatcher(self, process: Process, store: Ledger) -> Dispatcher:
         self._names += 1
         worker_id = f"w{self._names}"
         self.workers[worker_id] = process
@@ -135,7 +133,7 @@ class ServedWorld:
             except KfmError:
                 self.outcomes["person failed"] += 1
 
-    def _switch(self, store: SqlStore, schedule_id: str, paused: bool | None) -> None:
+    def _switch(self, store: Ledger, schedule_id: str, paused: bool | None) -> None:
         states = store.schedule_states()
         seen = states.states().get(schedule_id)
         if seen is None or (seen.paused_at_ms is not None) == paused:
@@ -145,7 +143,7 @@ class ServedWorld:
         changed = states.set_paused(seen, state, _entry("schedule-paused", schedule_id, store.now_ms()))
         self.outcomes["paused" if changed and at_ms else "not paused"] += 1
 
-    def _make_up(self, store: SqlStore, schedule: Schedule) -> None:
+    def _make_up(self, store: Ledger, schedule: Schedule) -> None:
         states, now_ms = store.schedule_states(), store.now_ms()
         state = states.states().get(schedule.id)
         if state is None:
@@ -219,7 +217,7 @@ class ServedWorld:
 class Stub:
     """A front door that lets every work be done once, and takes its time."""
 
-    def __init__(self, world: ServedWorld, process: Process, store: SqlStore) -> None:
+    def __init__(self, world: ServedWorld, process: Process, store: Ledger) -> None:
         self._world = world
         self._process = process
         self._store = store
@@ -252,8 +250,8 @@ class Stub:
     def switches(self) -> Iterable[Switch]:
         return ()
 
-    def find(self, _source_id: str) -> tuple[Source, Dataset]:
-        return self._world.source, Dataset(id="d")
+    def find(self, _source_id: str) -> tuple[SourceSettings, DatasetSettings]:
+        return self._world.source, DatasetSettings(id="d")
 
 
 def _report(request: UpdateRequest, outcome: Any, error: KfmError | None) -> RunReport:

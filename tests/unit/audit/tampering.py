@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from kfm.core import audit
-from kfm.core.canonical import canonical_bytes
-from kfm.core.evidence import Link
-from kfm.core.records import GovernanceEntry
+from kfm.model import audit
+from kfm.model.attempts import ChainLink
+from kfm.model.canonical import canonical_bytes
+from kfm.model.records import GovernanceEntry
 
 SCRIPT = Path(audit.__file__).resolve().parent.parent / "contracts" / "verifier" / "verify_audit.py"
 Row = dict[str, Any]
@@ -47,7 +47,7 @@ def some_entry(rng: random.Random) -> GovernanceEntry:
     )
 
 
-def rows_of(links: list[Link]) -> list[Row]:
+def rows_of(links: list[ChainLink]) -> list[Row]:
     """The links as an export has them."""
     return [
         {**msgspec.to_builtins(audit.copied(one)), "entry": audit.entry_document(one.entry)} for one in links
@@ -70,12 +70,12 @@ def copies(rows: list[Row]) -> list[audit.CopiedLink]:
     return [msgspec.convert(row, audit.CopiedLink) for row in rows]
 
 
-def stored(rows: list[Row]) -> list[Link]:
+def stored(rows: list[Row]) -> list[ChainLink]:
     """As a database would show the rows: what comes before a row is whatever stands there."""
     found, previous = [], audit.ZEROS
     for row in rows:
         entry = msgspec.convert(row["entry"], GovernanceEntry)
-        found.append(Link(number=row["number"], entry=entry, previous=previous, hash=row["hash"]))
+        found.append(ChainLink(number=row["number"], entry=entry, previous=previous, hash=row["hash"]))
         previous = row["hash"]
     return found
 

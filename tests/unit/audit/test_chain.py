@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from kfm.audit import chain
-from kfm.core import audit, merkle
-from kfm.core.canonical import canonical_bytes
-from kfm.core.evidence import Link
-from kfm.core.records import GovernanceEntry
+from kfm.model import audit
+from kfm.model.attempts import ChainLink
+from kfm.model.canonical import canonical_bytes
+from kfm.model.records import GovernanceEntry
 from kfm.system import SystemClock
-from tests.conformance.store import ledgers
+from tests.conformance.db import ledgers
 from tests.unit.audit.tampering import SCRIPT, some_entry, verifier
 
 pytestmark = pytest.mark.req("GOV-2")
@@ -29,7 +29,7 @@ def entry(**changes: Any) -> GovernanceEntry:
     return replace(ledgers.entry("force"), **changes)
 
 
-def anchored(one: Link, **changes: Any) -> audit.Anchor:
+def anchored(one: ChainLink, **changes: Any) -> audit.Anchor:
     made = audit.Anchor(number=one.number, hash=one.hash, environment="test", at="2026-01-01T00:00:00Z")
     return replace(made, **changes)
 
@@ -114,12 +114,12 @@ def test_the_script_imports_nothing_of_ours() -> None:
 
 
 @pytest.fixture
-def links() -> list[Link]:
+def links() -> list[ChainLink]:
     rng = random.Random(7)
     return list(audit.chained(some_entry(rng) for _ in range(6)))
 
 
-def test_a_verdict_tells_what_was_looked_at(links: list[Link]) -> None:
+def test_a_verdict_tells_what_was_looked_at(links: list[ChainLink]) -> None:
     """Rows, the head, what was anchored, and since where nothing was."""
     verdict = audit.verify(links, [anchored(links[1]), anchored(links[3])])
     assert (verdict.sound, verdict.rows, verdict.head_number) == (True, 6, 6)
@@ -130,7 +130,7 @@ def test_a_verdict_tells_what_was_looked_at(links: list[Link]) -> None:
     assert audit.verify([]).unanchored_since is None
 
 
-def test_two_anchors_of_one_row_must_agree(links: list[Link]) -> None:
+def test_two_anchors_of_one_row_must_agree(links: list[ChainLink]) -> None:
     """An anchor that was edited does not hide behind one that was not."""
     good = anchored(links[2])
     finding = audit.verify(links, [good, replace(good, hash="f" * 64)]).finding
@@ -139,14 +139,14 @@ def test_two_anchors_of_one_row_must_agree(links: list[Link]) -> None:
 
 
 @pytest.mark.parametrize("number", [0, -1])
-def test_an_anchor_of_no_row_is_found(links: list[Link], number: int) -> None:
+def test_an_anchor_of_no_row_is_found(links: list[ChainLink], number: int) -> None:
     """An anchor that can't be compared is no reason to be content."""
     finding = audit.verify(links, [anchored(links[0], number=number)]).finding
     assert finding is not None
     assert finding.problem == "anchor"
 
 
-def test_a_rewrite_is_narrowed_down_by_anchors(links: list[Link]) -> None:
+def test_a_rewrite_is_narrowed_down_by_anchors(links: list[ChainLink]) -> None:
     """It lies after the last anchor that agrees, and not after the first that does not."""
     forged = [*links[:3], *audit.chained([entry(), *(one.entry for one in links[4:])], links[2].hash, 3)]
     finding = audit.verify(forged, [anchored(one) for one in (links[1], links[4], links[5])]).finding
@@ -154,7 +154,7 @@ def test_a_rewrite_is_narrowed_down_by_anchors(links: list[Link]) -> None:
     assert (finding.number, finding.since, finding.problem) == (5, 3, "anchor")
 
 
-def test_the_ledgers_own_head_is_an_anchor_of_a_kind(links: list[Link]) -> None:
+def test_the_ledgers_own_head_is_an_anchor_of_a_kind(links: list[ChainLink]) -> None:
     """Rows that were deleted without setting the head back are missed; rows added since are not minded."""
     head = (5, links[4].hash)
     assert audit.verify(links[:5], (), head).sound
@@ -165,7 +165,7 @@ def test_the_ledgers_own_head_is_an_anchor_of_a_kind(links: list[Link]) -> None:
     assert not audit.verify(links, (), (5, "f" * 64)).sound
 
 
-def test_a_value_that_was_never_recorded_is_a_finding(links: list[Link]) -> None:
+def test_a_value_that_was_never_recorded_is_a_finding(links: list[ChainLink]) -> None:
     """What has no canonical form can't have been written; the check does not fall over it."""
     links[2] = replace(links[2], entry=replace(links[2].entry, details={"n": 0.5}))
     finding = audit.verify(links).finding
@@ -205,44 +205,44 @@ ROOTS = [
     "ddb89be403809e325750d3d263cd78929c2942b7942a34b77e122c9594a74c8c",
     "5dc9da79a70659a9ad559cb701ded9a2ab9d823aad2f4960cfe370eff4604328",
 ]
-LEAVES = [merkle.leaf_hash(bytes.fromhex(text)) for text in INPUTS]
+LEAVES = [audit.leaf_hash(bytes.fromhex(text)) for text in INPUTS]
 
 
 def test_roots_are_those_of_certificate_transparency() -> None:
     """Published roots of the same leaves."""
-    assert merkle.root([]).hex() == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
-    assert [merkle.root(LEAVES[:size]).hex() for size in range(1, 9)] == ROOTS
+    assert audit.root([]).hex() == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+    assert [audit.root(LEAVES[:size]).hex() for size in range(1, 9)] == ROOTS
 
 
 def test_every_leaf_has_a_short_proof() -> None:
     """It leads to the root from its own place, and from no other."""
-    leaves = [merkle.leaf_hash(bytes([number])) for number in range(33)]
+    leaves = [audit.leaf_hash(bytes([number])) for number in range(33)]
     for size in range(1, 34):
-        top = merkle.root(leaves[:size])
+        top = audit.root(leaves[:size])
         for index in range(size):
-            proof = merkle.inclusion_proof(leaves[:size], index)
+            proof = audit.inclusion_proof(leaves[:size], index)
             assert len(proof) <= (size - 1).bit_length()
-            assert merkle.includes(top, size, leaves[index], index, proof)
-            assert not merkle.includes(top, size, merkle.leaf_hash(b"other"), index, proof)
-            assert not merkle.includes(top, size, leaves[index], index, [*proof, top])
+            assert audit.includes(top, size, leaves[index], index, proof)
+            assert not audit.includes(top, size, audit.leaf_hash(b"other"), index, proof)
+            assert not audit.includes(top, size, leaves[index], index, [*proof, top])
             if proof:
-                assert not merkle.includes(top, size, leaves[index], index, proof[:-1])
-                assert not merkle.includes(top, size, leaves[index], index, [*proof[:-1], bytes(32)])
+                assert not audit.includes(top, size, leaves[index], index, proof[:-1])
+                assert not audit.includes(top, size, leaves[index], index, [*proof[:-1], bytes(32)])
             for other in range(size):
                 if other != index:
-                    assert not merkle.includes(top, size, leaves[index], other, proof)
+                    assert not audit.includes(top, size, leaves[index], other, proof)
 
 
 def test_a_place_that_is_not_there_has_no_proof() -> None:
     """Neither before the first leaf nor after the last."""
-    top = merkle.root(LEAVES)
+    top = audit.root(LEAVES)
     for index in (-1, 8):
-        assert not merkle.includes(top, 8, LEAVES[0], index, [])
+        assert not audit.includes(top, 8, LEAVES[0], index, [])
         with pytest.raises(IndexError):
-            merkle.inclusion_proof(LEAVES, index)
+            audit.inclusion_proof(LEAVES, index)
 
 
 def test_an_inner_node_is_no_leaf() -> None:
     """Half a tree can't be passed off as one row."""
-    left, right = merkle.root(LEAVES[:4]), merkle.root(LEAVES[4:])
-    assert merkle.root([merkle.leaf_hash(left + right)]) != merkle.root(LEAVES)
+    left, right = audit.root(LEAVES[:4]), audit.root(LEAVES[4:])
+    assert audit.root([audit.leaf_hash(left + right)]) != audit.root(LEAVES)

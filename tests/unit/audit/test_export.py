@@ -15,17 +15,17 @@ import msgspec
 import pytest
 
 from kfm.audit import anchors, chain
-from kfm.audit.export import export
-from kfm.audit.shapes import Export
-from kfm.core import audit
-from kfm.core.errors import BackendUnavailable, ChainBroken, UsageError
-from kfm.core.evidence import Retry
-from kfm.core.masking import mask
-from kfm.core.settings import Care, Dataset, Rights, Settings, Source, Sovereignty
-from kfm.store.ledger import SqlStore
+from kfm.audit.chain_export import export
+from kfm.audit.export_documents import ChainExport
+from kfm.db.ledger import Ledger
+from kfm.model import audit
+from kfm.model.attempts import CallRetry
+from kfm.model.errors import BackendUnavailable, ChainBroken, UsageError
+from kfm.model.redaction import mask
+from kfm.model.settings import Care, DatasetSettings, Rights, Settings, SourceSettings, Sovereignty
 from kfm.system import PosixFiles, SystemClock
-from tests.conformance.store import ledgers
-from tests.conformance.store.ledgers import START_MS, Desk, entry
+from tests.conformance.db import ledgers
+from tests.conformance.db.ledgers import START_MS, Desk, entry
 
 pytestmark = pytest.mark.req("GOV-2", "RET-9", "RS-13")
 
@@ -35,13 +35,15 @@ SECRET = "kaw-sites"
 SETTINGS = Settings(
     environment="test",
     datasets=(
-        Dataset(id="ks-streamflow", rights=Rights(license="CC0-1.0", care=Care(label="Public · Low-Risk"))),
-        Dataset(
+        DatasetSettings(
+            id="ks-streamflow", rights=Rights(license="CC0-1.0", care=Care(label="Public · Low-Risk"))
+        ),
+        DatasetSettings(
             id=SECRET,
             title="Gathering places",
             rights=Rights(license="proprietary", care=Care(label="Kaw Nation", level="restricted")),
         ),
-        Dataset(
+        DatasetSettings(
             id="open-but-pending",
             rights=Rights(
                 license="CC0-1.0",
@@ -51,14 +53,14 @@ SETTINGS = Settings(
         ),
     ),
     sources=(
-        Source(id="usgs-daily", dataset="ks-streamflow", kind="files"),
-        Source(id="kaw-survey", dataset=SECRET, kind="files"),
+        SourceSettings(id="usgs-daily", dataset="ks-streamflow", kind="files"),
+        SourceSettings(id="kaw-survey", dataset=SECRET, kind="files"),
     ),
 )
 
 
-def retry(run_id: str, number: int) -> Retry:
-    return Retry(
+def retry(run_id: str, number: int) -> CallRetry:
+    return CallRetry(
         run_id=run_id,
         attempt=1,
         node="fetch",
@@ -74,7 +76,7 @@ def retry(run_id: str, number: int) -> Retry:
 
 
 @pytest.fixture
-def store() -> SqlStore:
+def store() -> Ledger:
     """A run that published, one that was tried again, a halt; a restricted dataset with the same."""
     made = ledgers.memory_store(SystemClock())
     made.ensure_mark("mask_key", KEY)
@@ -107,13 +109,13 @@ def store() -> SqlStore:
     return made
 
 
-def anchor_of(store: SqlStore) -> audit.Anchor:
+def anchor_of(store: Ledger) -> audit.Anchor:
     return anchors.made(chain.verify(store), "test", START_MS)
 
 
 @pytest.fixture
-def exported(store: SqlStore, tmp_path: Path) -> Callable[..., tuple[Path, Export]]:
-    def make(**options: Any) -> tuple[Path, Export]:
+def exported(store: Ledger, tmp_path: Path) -> Callable[..., tuple[Path, ChainExport]]:
+    def make(**options: Any) -> tuple[Path, ChainExport]:
         folder = tmp_path / "out"
         made = export(store, SETTINGS, PosixFiles(), str(folder), [anchor_of(store)], **options)
         return folder, made
@@ -186,7 +188,7 @@ def test_an_internal_export_shows_everything(exported: Any) -> None:
     assert "Kaw Nation" in (folder / "pipeline_retry_log.json").read_text()
 
 
-def test_the_retry_log_tells_what_was_tried_again(exported: Any, store: SqlStore) -> None:
+def test_the_retry_log_tells_what_was_tried_again(exported: Any, store: Ledger) -> None:
     """Attempts, delays, error classes, dataset, CARE label, pipeline, ending; calm runs are counted."""
     folder, _ = exported()
     log = json.loads((folder / "pipeline_retry_log.json").read_text())
@@ -210,7 +212,7 @@ def test_the_retry_log_tells_what_was_tried_again(exported: Any, store: SqlStore
     assert hidden[0]["care"] == {"label": None, "level": "restricted"}
 
 
-def test_the_versioning_ledger_leads_to_the_chain(exported: Any, store: SqlStore) -> None:
+def test_the_versioning_ledger_leads_to_the_chain(exported: Any, store: Ledger) -> None:
     """Each version names its run, and the row that records its promotion."""
     folder, _ = exported()
     ledger = json.loads((folder / "versioning_ledger.json").read_text())
@@ -294,7 +296,7 @@ def test_a_forger_who_knows_about_the_list_meets_the_chain(
     assert said in done.stdout
 
 
-def test_two_exports_of_one_state_are_the_same_bytes(store: SqlStore, tmp_path: Path) -> None:
+def test_two_exports_of_one_state_are_the_same_bytes(store: Ledger, tmp_path: Path) -> None:
     """Nothing in it depends on when or where it was made."""
     for name in ("a", "b"):
         export(store, SETTINGS, PosixFiles(), str(tmp_path / name))
@@ -302,7 +304,7 @@ def test_two_exports_of_one_state_are_the_same_bytes(store: SqlStore, tmp_path: 
         assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()
 
 
-def test_rows_that_come_later_are_not_in_it(store: SqlStore, tmp_path: Path) -> None:
+def test_rows_that_come_later_are_not_in_it(store: Ledger, tmp_path: Path) -> None:
     """An export ends where the chain ended when it began, though the ledger goes on meanwhile."""
 
     class Busy:
@@ -320,7 +322,7 @@ def test_rows_that_come_later_are_not_in_it(store: SqlStore, tmp_path: Path) -> 
     assert script(tmp_path / "out").returncode == 0
 
 
-def test_a_broken_chain_is_not_exported(store: SqlStore, tmp_path: Path) -> None:
+def test_a_broken_chain_is_not_exported(store: Ledger, tmp_path: Path) -> None:
     """Nothing is left behind, and the row is named."""
     store._database._connection.execute("UPDATE governance SET actor = 'x' WHERE number = 2")  # type: ignore[attr-defined]
     with pytest.raises(ChainBroken, match="Row 2: "):
@@ -328,7 +330,7 @@ def test_a_broken_chain_is_not_exported(store: SqlStore, tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_is_in_use_is_left_alone(store: SqlStore, tmp_path: Path) -> None:
+def test_a_folder_that_is_in_use_is_left_alone(store: Ledger, tmp_path: Path) -> None:
     """An empty one is taken; anything in it, and nothing is written."""
     (tmp_path / "empty").mkdir()
     export(store, SETTINGS, PosixFiles(), str(tmp_path / "empty"))
@@ -361,7 +363,7 @@ def test_a_dataset_that_nobody_describes_is_hidden(tmp_path: Path) -> None:
 # --- anchors ---------------------------------------------------------------------------
 
 
-def test_anchors_are_added_line_by_line(store: SqlStore, tmp_path: Path) -> None:
+def test_anchors_are_added_line_by_line(store: Ledger, tmp_path: Path) -> None:
     """A line that a crash cut short is not continued; what can't be read is an error, not less to check."""
     path = str(tmp_path / "anchors.jsonl")
     assert anchors.read(path) is None

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfm.core import sealing
-from kfm.core.evidence import Letter
-from kfm.core.sealing import Seal, sealed, spans
+from kfm.model import audit
+from kfm.model.attempts import Letter
+from kfm.model.audit import Seal, sealed, spans
 
 pytestmark = pytest.mark.req("GOV-2")
 
@@ -28,7 +28,7 @@ def covered(seals: list[Seal]) -> list[int]:
     return [number for seal in seals for first, last in seal.members for number in range(first, last + 1)]
 
 
-@given(st.lists(st.sets(st.integers(1, sealing.HOLES_MAX), max_size=40), max_size=12))
+@given(st.lists(st.sets(st.integers(1, audit.HOLES_MAX), max_size=40), max_size=12))
 def test_every_row_is_sealed_once_whatever_order_rows_arrive_in(batches: list[set[int]]) -> None:
     """Rows that are committed late, below numbers sealed before, are in exactly one later seal."""
     present: set[int] = set()
@@ -57,7 +57,7 @@ def test_a_number_that_is_skipped_is_looked_for_again() -> None:
 def test_a_sequence_that_jumps_far_costs_no_memory() -> None:
     """Of a gap of billions only the last numbers are looked for again."""
     seal = sealed("outbox", None, [letter(1), letter(10**12)])
-    assert seal.holes == ((10**12 - sealing.HOLES_MAX, 10**12 - 1),)
+    assert seal.holes == ((10**12 - audit.HOLES_MAX, 10**12 - 1),)
 
 
 @pytest.mark.parametrize("change", ["number", "event_id", "topic", "subject", "body", "recorded_at_ms"])
@@ -67,8 +67,8 @@ def test_every_field_that_was_sealed_counts(change: str) -> None:
 
     row = letter(7)
     other = replace(row, **{change: 8 if change in ("number", "recorded_at_ms") else "other"})
-    assert sealing.root_of([row]) != sealing.root_of([other])
-    assert sealing.root_of([row]) == sealing.root_of([replace(row, tries=3, delivered_at_ms=9)])
+    assert audit.root_of([row]) != audit.root_of([other])
+    assert audit.root_of([row]) == audit.root_of([replace(row, tries=3, delivered_at_ms=9)])
 
 
 @given(st.sets(st.integers(1, 100)))
@@ -81,4 +81,4 @@ def test_spans_name_the_same_numbers(numbers: set[int]) -> None:
 def test_details_round_trip() -> None:
     """What the chain keeps of a seal is all of it."""
     seal = sealed("outbox", None, [letter(1), letter(3)])
-    assert sealing.from_details("outbox", sealing.details(seal)) == seal
+    assert audit.from_details("outbox", audit.details(seal)) == seal

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kfm.core import audit
+from kfm.model import audit
 from tests.unit.audit.tampering import (
     SCRIPT,
     TAMPERINGS,

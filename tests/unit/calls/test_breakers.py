@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import kfm
-from kfm.calls.surroundings import HERE
-from kfm.core.errors import CircuitOpen, UpstreamUnavailable
+from kfm.calls.runtime import HERE
+from kfm.model.errors import CircuitOpen, UpstreamUnavailable
 from kfm.testing.driven_time import START_MS, DrivenTime
 from tests.unit.calls.forms import KINDS, declared, failing
 

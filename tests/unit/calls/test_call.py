@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import kfm
-from kfm.core.errors import GateDenied, UpstreamUnavailable
+from kfm.model.errors import GateDenied, UpstreamUnavailable
 from kfm.testing.driven_time import START_MS, DrivenTime
 from tests.unit.calls.forms import KINDS, declared, failing
 

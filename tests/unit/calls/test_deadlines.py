@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import kfm
-from kfm.core.errors import CallTimedOut
+from kfm.model.errors import CallTimedOut
 from kfm.testing.driven_time import DrivenTime
 
 

@@ -7,8 +7,8 @@ import errno
 import pytest
 
 from kfm.calls.guard import classify_call, guarded
-from kfm.core.errors import ChecksumMismatch, UpstreamUnavailable
-from kfm.core.http_dates import parse_http_date
+from kfm.model.errors import ChecksumMismatch, UpstreamUnavailable
+from kfm.model.times import parse_http_date
 from tests.stand_ins import START_MS, FakeClock, FixedRng
 
 

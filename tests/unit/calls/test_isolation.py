@@ -11,7 +11,7 @@ import pytest
 
 import kfm
 from kfm.calls import isolation
-from kfm.core.errors import CallTimedOut, LimitExceeded, UsageError, WorkFailed
+from kfm.model.errors import CallTimedOut, LimitExceeded, UsageError, WorkFailed
 from kfm.testing.driven_time import DrivenTime
 from tests.unit.calls import slow_work
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import kfm
-from kfm.calls.plan import Options
-from kfm.calls.tries import _WHY
+from kfm.calls.attempts import _WHY
+from kfm.calls.call_plan import CallOptions
 from kfm.testing.driven_time import DrivenTime
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
@@ -77,7 +77,7 @@ def test_the_reference_lists_every_option_and_reason() -> None:
         section = page.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
         return set(re.findall(r"^\| `([\w-]+)` \|", section, flags=re.MULTILINE))
 
-    assert listed("Options") == set(Options.__annotations__)
+    assert listed("Options") == set(CallOptions.__annotations__)
     assert listed("Why there is no further try") == {*_WHY, "non-retryable"}
 
 

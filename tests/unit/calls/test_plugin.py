@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import kfm
-from kfm.calls.surroundings import HERE
+from kfm.calls.runtime import HERE
 from kfm.testing.driven_time import DrivenTime, driven_time
 
 SUITE = """

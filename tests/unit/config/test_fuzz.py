@@ -9,10 +9,10 @@ import msgspec
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from kfm.configuration.checks import check
-from kfm.configuration.document import read_document
-from kfm.configuration.shape import to_settings
-from kfm.core.errors import ConfigError
+from kfm.config.checks import check
+from kfm.config.document import read_document
+from kfm.config.shape import to_settings
+from kfm.model.errors import ConfigError
 from tests.unit.config.nonsense import GOOD, NONSENSE
 
 RELAXED = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])

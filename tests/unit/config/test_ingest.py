@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from kfm.config import load
-from kfm.core.errors import ConfigError
-from kfm.wiring.known_datasets import require_known_datasets
+from kfm.config.loader import load
+from kfm.model.errors import ConfigError
+from kfm.nodd.dataset_registry import require_known_datasets
 
 NAMED = """\
 ingest:

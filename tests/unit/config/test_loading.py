@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from kfm import config
-from kfm.config import load, resolve_secret
-from kfm.configuration.origins import public_document
-from kfm.core.errors import ConfigError, ConfigNotFound, SecretNotFound, UsageError
+from kfm.config import loader
+from kfm.config.loader import load, resolve_secret
+from kfm.config.origins import public_document
+from kfm.model.errors import ConfigError, ConfigNotFound, SecretNotFound, UsageError
 from tests.unit.config.nonsense import GOOD
 
 
@@ -51,7 +51,7 @@ def test_flag_beats_environment_beats_file(project: Path) -> None:
 def test_every_origin_belongs_to_a_shown_field(project: Path) -> None:
     """`config show --origin` leaves no value unexplained."""
     loaded = load(environ={})
-    from kfm.configuration.origins import leaves
+    from kfm.config.origins import leaves
 
     assert [field for field, _ in leaves(loaded.settings)] == list(loaded.origins)
 
@@ -112,7 +112,7 @@ def test_a_file_that_is_not_there(project: Path, name: str) -> None:
 
 def test_too_large_a_file(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file beyond the limit is not read into memory."""
-    monkeypatch.setattr(config, "CONFIG_BYTES_MAX", 10)
+    monkeypatch.setattr(loader, "CONFIG_BYTES_MAX", 10)
     with pytest.raises(ConfigError, match="larger than 10 bytes"):
         load(environ={})
 
@@ -136,7 +136,7 @@ def _cached(project: Path) -> dict[str, str]:
 def test_an_unchanged_file_is_not_parsed_again(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second load gives equal settings and origins without the parser."""
     first = load(environ=_cached(project))
-    monkeypatch.setattr("kfm.configuration.document.read_document", None)
+    monkeypatch.setattr("kfm.config.document.read_document", None)
     second = load(environ=_cached(project))
     assert second.settings == first.settings
     assert second.origins == first.origins
@@ -260,18 +260,18 @@ def test_an_address_without_a_password_is_plain(project: Path) -> None:
 )
 def test_colour(choice: str, is_tty: bool, environ: dict[str, str], wanted: bool) -> None:
     """The flag beats NO_COLOR, which beats FORCE_COLOR, which beats the terminal."""
-    assert config.wants_colour(choice, is_tty, environ) is wanted
+    assert loader.wants_colour(choice, is_tty, environ) is wanted
 
 
 @pytest.mark.req("GOV-3")
 def test_the_actor_is_the_account_not_a_claim(monkeypatch: pytest.MonkeyPatch) -> None:
     """No environment variable changes who asked."""
-    truth = config.actor()
+    truth = loader.actor()
     for name in ("USER", "LOGNAME", "USERNAME", "SUDO_USER"):
         monkeypatch.setenv(name, "somebody-else")
-    assert config.actor() == truth != "somebody-else"
+    assert loader.actor() == truth != "somebody-else"
 
 
 def test_misspelt_variables_are_found() -> None:
     """A variable that begins with KFM_ and means nothing is reported."""
-    assert config.unknown_variables({"KFM_STROE": "x", "KFM_STORE": "y", "HOME": "/"}) == ["KFM_STROE"]
+    assert loader.unknown_variables({"KFM_STROE": "x", "KFM_STORE": "y", "HOME": "/"}) == ["KFM_STROE"]

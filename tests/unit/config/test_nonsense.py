@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kfm.config import load
-from kfm.core.errors import ConfigError
+from kfm.config.loader import load
+from kfm.model.errors import ConfigError
 from tests.unit.config.nonsense import GOOD, NONSENSE
 
 EXPLAINED = "The configuration is not valid. "

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kfm.config import openlineage
-from kfm.configuration.openlineage import OpenLineage
+from kfm.config.collectors import OpenLineage
+from kfm.config.loader import openlineage
 
 CASES: dict[str, tuple[dict[str, str], OpenLineage]] = {
     "nothing": ({}, OpenLineage({})),
@@ -58,7 +58,7 @@ def test_the_variables_are_honoured(case: str) -> None:
 def test_the_client_takes_what_was_read() -> None:
     """A transport read from the environment is one that openlineage-python accepts."""
     pytest.importorskip("openlineage.client")
-    from kfm.sinks.http import HttpCollector
+    from kfm.sinks.openlineage_http import HttpCollector
     from tests.stand_ins import FakeClock
 
     given: dict[str, Any] = openlineage(CASES["a transport"][0]).transport

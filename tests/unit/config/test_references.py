@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from kfm.config import load
+from kfm.config.loader import load
 
 pytestmark = pytest.mark.req("RS-13")
 

@@ -9,17 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import updater
-from kfm.config import Loaded, load
-from kfm.configuration.schedules import load_schedules, read_schedules
-from kfm.core.errors import ConfigError
-from kfm.core.schedules import MissedPolicy, Schedule
-from kfm.core.settings import Dataset, Settings, Source
+from kfm.config.loader import Loaded, load
+from kfm.config.schedules import load_schedules, read_schedules
+from kfm.model.errors import ConfigError
+from kfm.model.schedules import MissedPolicy, Schedule
+from kfm.model.settings import DatasetSettings, Settings, SourceSettings
 
 KNOWN = Settings(
-    datasets=(Dataset(id="levels"),),
+    datasets=(DatasetSettings(id="levels"),),
     sources=(
-        Source(id="daily", dataset="levels", kind="files", folder="x", time_zone="America/Chicago"),
-        Source(id="hourly", dataset="levels", kind="files", folder="x", window="PT1H"),
+        SourceSettings(id="daily", dataset="levels", kind="files", folder="x", time_zone="America/Chicago"),
+        SourceSettings(id="hourly", dataset="levels", kind="files", folder="x", window="PT1H"),
     ),
 )
 CONFIG = """\

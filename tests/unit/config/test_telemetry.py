@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from kfm.config import log_format, otlp, token
-from kfm.configuration.collector import Otlp
-from kfm.core.settings import Telemetry
+from kfm.config.collectors import Otlp
+from kfm.config.loader import log_format, otlp, token
+from kfm.model.settings import TelemetrySettings
 
 
 @pytest.mark.req("UPD-15")
 def test_environment_beats_the_file() -> None:
     """OpenTelemetry's own variables are honoured; the file's credentials stay with the file's collector."""
-    file = Telemetry(otlp="https://file.example", headers={"authorization": "env:SECRET"}, service="mine")
+    file = TelemetrySettings(
+        otlp="https://file.example", headers={"authorization": "env:SECRET"}, service="mine"
+    )
     assert otlp(file, {}) == Otlp("https://file.example", {"authorization": "env:SECRET"}, "mine")
     said = {
         "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318",
@@ -25,8 +27,8 @@ def test_environment_beats_the_file() -> None:
 
 def test_off_unless_a_collector_is_named() -> None:
     """Nothing is sent without an endpoint, or where OpenTelemetry is switched off."""
-    assert otlp(Telemetry(), {}) is None
-    assert otlp(Telemetry(otlp="https://a.example"), {"OTEL_SDK_DISABLED": "TRUE"}) is None
+    assert otlp(TelemetrySettings(), {}) is None
+    assert otlp(TelemetrySettings(otlp="https://a.example"), {"OTEL_SDK_DISABLED": "TRUE"}) is None
 
 
 def test_token_and_form() -> None:

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from kfm.config import Loaded, load
-from kfm.configuration.origins import leaves, public, public_document
-from kfm.configuration.webhooks import webhook_secrets, webhook_warnings
-from kfm.core.errors import ConfigError, SecretNotFound
-from kfm.core.redact import MASK
-from kfm.runs.version import output_version
+from kfm.config.loader import Loaded, load
+from kfm.config.origins import leaves, public, public_document
+from kfm.config.webhooks import webhook_secrets, webhook_warnings
+from kfm.model.errors import ConfigError, SecretNotFound
+from kfm.model.redaction import MASK
+from kfm.runs.transform import output_version
 from tests.webhook_samples import source
 
 pytestmark = pytest.mark.req("UPD-12")

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from kfm.core.evidence import Circumstances, Letter
-from kfm.core.keys import uuid5
+from kfm.db.ledger import Ledger
+from kfm.db.migrations import migrate
+from kfm.db.sqlite_session import MemoryDatabase
 from kfm.lineage.delivery import Delivered, deliver_letters
-from kfm.lineage.witness import TOPIC, LineageWitness
+from kfm.lineage.emitter import TOPIC, LineageWitness
+from kfm.model.attempts import Circumstances, Letter
+from kfm.model.keys import uuid5
 from kfm.ports import Clock, Collector
-from kfm.store.ledger import SqlStore
-from kfm.store.memory import MemoryDatabase
-from kfm.store.migrations import migrate
 from tests.stand_ins import FakeClock
 from tests.unit.lineage.samples import INVOCATION_ID, invocation
 
 
-def make_store(clock: Clock | None = None) -> SqlStore:
+def make_store(clock: Clock | None = None) -> Ledger:
     clock = clock or FakeClock()
     database = MemoryDatabase(clock)
     migrate(database, "sqlite", clock.now_ms())
-    return SqlStore(database, LineageWitness(namespace="kfm.test", producer_version="0.1.0"))
+    return Ledger(database, LineageWitness(namespace="kfm.test", producer_version="0.1.0"))
 
 
-def post(store: SqlStore, count: int = 1, first: int = 0) -> list[str]:
+def post(store: Ledger, count: int = 1, first: int = 0) -> list[str]:
     """So many refused calls, each with a start and an end; returns their ids."""
     ids = [uuid5(INVOCATION_ID, f"call {first + number}") for number in range(count)]
     for call_id in ids:
@@ -32,7 +32,7 @@ def post(store: SqlStore, count: int = 1, first: int = 0) -> list[str]:
     return ids
 
 
-def bodies(store: SqlStore, ids: Sequence[str]) -> list[str]:
+def bodies(store: Ledger, ids: Sequence[str]) -> list[str]:
     return [letter.body for call_id in ids for letter in store.letters(call_id)]
 
 
@@ -60,6 +60,6 @@ class Scripted:
 
 
 def deliver(
-    store: SqlStore, collector: Collector, clock: Clock, *, batch: int = 5, deadline_ms: int = 60_000
+    store: Ledger, collector: Collector, clock: Clock, *, batch: int = 5, deadline_ms: int = 60_000
 ) -> Delivered:
     return deliver_letters(store, lambda: collector, clock, topic=TOPIC, batch=batch, deadline_ms=deadline_ms)

@@ -10,10 +10,10 @@ from typing import Any
 
 import jsonschema_rs
 
-from kfm.core.evidence import Attempt, Circumstances, Code, Column, Energy, Testimony
-from kfm.core.keys import attempt_id, key_of, uuid5
-from kfm.core.records import Asset, Check, Found, GateResult, Invocation, Run, ValidationReport
-from kfm.lineage.witness import LineageWitness
+from kfm.lineage.emitter import LineageWitness
+from kfm.model.attempts import Attempt, Circumstances, Code, DataColumn, Energy, Testimony
+from kfm.model.keys import attempt_id, key_of, uuid5
+from kfm.model.records import Asset, Check, Found, GateResult, Invocation, Run, ValidationReport
 
 ROOT = Path(__file__).resolve().parents[3]
 SCHEMA = ROOT / "src/kfm/contracts/schemas/openlineage-event.schema.json"
@@ -164,8 +164,8 @@ def everything(**changes: Any) -> Circumstances:
         "version_id": "sha256:" + "9" * 64,
         "report": report(),
         "columns": (
-            Column(name="site", type="string", description="The gauge."),
-            Column(name="q", type="number"),
+            DataColumn(name="site", type="string", description="The gauge."),
+            DataColumn(name="q", type="number"),
         ),
         "code": Code(path="pipelines/daily.py", sha="sha256:" + "5" * 64),
     }

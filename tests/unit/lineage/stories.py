@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from kfm.core.evidence import Attempt, Energy, Letter, Link, Retry
-from kfm.core.keys import attempt_id, node_attempt_id
-from kfm.core.records import (
+from kfm.model.attempts import Attempt, CallRetry, ChainLink, Energy, Letter
+from kfm.model.keys import attempt_id, node_attempt_id
+from kfm.model.records import (
     Asset,
     Found,
     GateResult,
@@ -19,10 +19,10 @@ from kfm.core.records import (
     Item,
     Manifest,
     Promotion,
+    PublishedRun,
     Run,
-    RunState,
 )
-from kfm.core.settings import Care, Rights
+from kfm.model.settings import Care, Rights
 from kfm.publish.manifest import version_id
 
 T0 = 1_767_225_600_000  # 2026-01-01T00:00:00Z
@@ -71,7 +71,7 @@ def asset(path: str, data: bytes, source_uri: str | None = None) -> Asset:
 
 
 def item(run_id: str = RUN_ID, *, signed: bool = True) -> Item:
-    state = RunState(
+    state = PublishedRun(
         dataset_id="levels",
         run_id=run_id,
         lakefs_branch="main",
@@ -230,13 +230,13 @@ class PaperLedger:
         self.calls = calls
         self.all_attempts = attempts
         self.all_letters = letters(attempts)
-        self.all_retries: list[Retry] = []
+        self.all_retries: list[CallRetry] = []
         self.kept_inputs: dict[str, tuple[Found, ...]] = {FINGERPRINT: FOUND}
         self.texts: dict[str, dict[str, str]] = {BUNDLE: POLICIES}
         self.entries: list[GovernanceEntry] = []
         self.all_promotions: list[Promotion] = []
         self.manifests: dict[str, Manifest] = {}
-        self.links: list[Link] = []
+        self.links: list[ChainLink] = []
 
     def run(self, run_id: str) -> Run | None:
         return self.the_run if self.the_run and self.the_run.run_id == run_id else None
@@ -247,7 +247,7 @@ class PaperLedger:
     def attempts(self, run_id: str) -> list[Attempt]:
         return self.all_attempts
 
-    def retries(self, run_id: str) -> list[Retry]:
+    def retries(self, run_id: str) -> list[CallRetry]:
         return self.all_retries
 
     def invocations(self, *, run_id: str | None = None, limit: int = 50) -> list[Invocation]:
@@ -273,7 +273,7 @@ class PaperLedger:
     ) -> list[GovernanceEntry]:
         return [one for one in self.entries if subject in (None, one.subject) and kind in (None, one.kind)]
 
-    def chain(self, after: int = 0, limit: int = 1000) -> list[Link]:
+    def chain(self, after: int = 0, limit: int = 1000) -> list[ChainLink]:
         return [one for one in self.links if one.number > after][:limit]
 
     def promotions(self, dataset_id: str, limit: int = 50) -> list[Promotion]:
@@ -321,7 +321,7 @@ def failed() -> PaperLedger:
     end = run(status="failed", error_code="KFM400", error_message="https://jane@host/?token=hunter2 is down")
     ledger = PaperLedger(end, [call(1, "failed")], tries(1, "fail", NODES[:1], "KFM400"))
     ledger.all_retries = [
-        Retry(
+        CallRetry(
             run_id=RUN_ID,
             attempt=1,
             node="fetch",

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from kfm.core.errors import BackendUnavailable, CollectorRefused
-from kfm.core.evidence import Letter
 from kfm.lineage.delivery import BACKOFF_MAX_MS, PARKED_MS, Delivered, backoff_ms, deliver_letters
-from kfm.lineage.witness import TOPIC
+from kfm.lineage.emitter import TOPIC
+from kfm.model.attempts import Letter
+from kfm.model.errors import BackendUnavailable, CollectorRefused
 from tests.stand_ins import FakeClock
 from tests.unit.lineage.outbox import Scripted, bodies, deliver, make_store, post
 

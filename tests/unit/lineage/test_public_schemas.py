@@ -10,10 +10,10 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from kfm.core.evidence import Circumstances
-from kfm.core.passes import PassEnd
 from kfm.lineage.facets import PUBLIC, PUBLIC_SCHEMAS
-from kfm.lineage.passes import ENDINGS
+from kfm.lineage.pipeline_emitter import ENDINGS
+from kfm.model.attempts import Circumstances
+from kfm.model.run_state import PassEnd
 from tests.unit.lineage.samples import (
     START_MS,
     attempt,
@@ -27,8 +27,8 @@ from tests.unit.lineage.samples import (
     specs,
     witness,
 )
-from tests.unit.lineage.test_passes import HASH, about, done, made_object, spoken
-from tests.unit.lineage.test_units import VARIETIES, events, scribe
+from tests.unit.lineage.test_pipeline_emitter import HASH, about, done, made_object, spoken
+from tests.unit.lineage.test_unit_events import VARIETIES, events, scribe
 
 FOLDER = specs()
 pytestmark = pytest.mark.skipif(

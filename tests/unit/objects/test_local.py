@@ -9,7 +9,7 @@ import random
 
 import pytest
 
-from kfm.core.errors import StoreCorrupt
+from kfm.model.errors import StoreCorrupt
 from kfm.objects import local
 from kfm.objects.local import LocalObjects
 from kfm.ports import Objects

@@ -6,15 +6,15 @@ import hashlib
 import random
 from collections.abc import Callable, Iterator
 
-from kfm.core.errors import StoreCorrupt
-from kfm.core.records import Asset, Item, Manifest, Promotion
-from kfm.core.settings import Care, Dataset, Rights
+from kfm.model.errors import StoreCorrupt
+from kfm.model.records import Asset, Item, Manifest, Promotion
+from kfm.model.settings import Care, DatasetSettings, Rights
 from kfm.publish import manifest as manifests
 from tests.power import FolderNode, PowerCutFiles
 
 DAY_MS = 86_400_000
 RIGHTS = Rights(license="CC0-1.0", care=Care(label="Public · Low-Risk"))
-DATASET = Dataset(id="ks-streamflow", title="Kansas streamflow", rights=RIGHTS)
+DATASET = DatasetSettings(id="ks-streamflow", title="Kansas streamflow", rights=RIGHTS)
 
 
 def sha(data: bytes) -> str:

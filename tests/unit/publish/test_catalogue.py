@@ -13,9 +13,9 @@ import pystac
 import pytest
 from pystac.validation.local_validator import get_local_schema_cache
 
-from kfm.core.errors import RightsMissing
-from kfm.core.records import Manifest
-from kfm.core.settings import Care, Dataset, Rights, Sovereignty
+from kfm.model.errors import RightsMissing
+from kfm.model.records import Manifest
+from kfm.model.settings import Care, DatasetSettings, Rights, Sovereignty
 from kfm.publish import manifest as m
 from kfm.publish.catalogue import documents, in_data_folder
 from tests.unit.publish.stand_ins import DATASET, asset, item
@@ -35,17 +35,17 @@ BOXED = msgspec.structs.replace(
 EXTENSIONS = Path(__file__).resolve().parents[3].parent / "shared" / "data" / "specs" / "stac"
 
 
-def manifest(dataset: Dataset = BOXED) -> Manifest:
+def manifest(dataset: DatasetSettings = BOXED) -> Manifest:
     dated = msgspec.structs.replace(asset("2026/a b.csv", b"one"), modified_ms=1_700_000_000_000)
     head = m.merge(None, dataset, item(1, dated, asset("2026/plain.csv", b"two")), "merge")
     return m.merge(head, dataset, item(2, asset("day2.csv", b"three"), partition="nord/süd"), "merge")
 
 
-def rendered(dataset: Dataset = BOXED) -> dict[str, Any]:
+def rendered(dataset: DatasetSettings = BOXED) -> dict[str, Any]:
     return {name: json.loads(data) for name, data in documents(manifest(dataset), in_data_folder).items()}
 
 
-def stac_documents(dataset: Dataset = BOXED) -> list[dict[str, Any]]:
+def stac_documents(dataset: DatasetSettings = BOXED) -> list[dict[str, Any]]:
     found = rendered(dataset)
     return [found["collection.json"], *(found[name] for name in found if name.startswith("items/"))]
 
@@ -69,7 +69,7 @@ ACROSS = msgspec.structs.replace(DATASET, bbox=(170.0, -20.0, -170.0, 5.5))
 
 
 @pytest.mark.parametrize("dataset", [BOXED, BARE, ACROSS], ids=["boxed", "bare", "antimeridian"])
-def test_documents_match_the_public_schemas(dataset: Dataset) -> None:
+def test_documents_match_the_public_schemas(dataset: DatasetSettings) -> None:
     """Collection and items are valid STAC 1.1."""
     for document in stac_documents(dataset):
         assert problems(document) == []

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kfm.core.errors import (
+from kfm.model.errors import (
     ConfigError,
     DryRunViolated,
     IllegalTransition,
@@ -17,10 +17,10 @@ from kfm.core.errors import (
     PathConflict,
     SchemaViolation,
 )
-from kfm.core.records import Fetched, Found
-from kfm.core.settings import Limits
+from kfm.model.records import Fetched, Found
+from kfm.model.settings import Limits
 from kfm.publish.publisher import NoopPublisher, Publisher, StagingPublisher
-from kfm.publish.trace import MASKED, Trace, require_valid
+from kfm.publish.publisher_trace import MASKED, Trace, require_valid
 from tests.unit.publish.stand_ins import MemoryObjects, sha
 
 LIMITS = Limits(objects_per_run_max=2, object_bytes_max=10, run_bytes_max=15)

@@ -13,7 +13,7 @@ import pytest
 import rdflib
 from msgspec.structs import replace
 
-from kfm.core.records import Item, Manifest, RunState
+from kfm.model.records import Item, Manifest, PublishedRun
 from kfm.publish import manifest as m
 from kfm.publish.catalogue import documents, in_data_folder
 from tests.unit.publish.stand_ins import DATASET, asset, item
@@ -35,8 +35,8 @@ OLD_MANIFEST = (
 )
 
 
-def state(run_id: str, **changes: Any) -> RunState:
-    made = RunState(
+def state(run_id: str, **changes: Any) -> PublishedRun:
+    made = PublishedRun(
         dataset_id=DATASET.id,
         run_id=run_id,
         lakefs_branch="main",

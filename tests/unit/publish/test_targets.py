@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from kfm.core.errors import ConfigError, PluginConflict
-from kfm.core.settings import Care, Rights, Target
-from kfm.publish.projections import registry
-from kfm.publish.projections.github_actions import GithubActions, escaped, outputs, summary
-from kfm.publish.projections.local import LocalTree
-from kfm.publish.projections.noop import Noop
-from kfm.publish.projections.s3 import BucketTree
+from kfm.model.errors import ConfigError, PluginConflict
+from kfm.model.settings import Care, Rights, Target
+from kfm.publish.targets import target_kinds
+from kfm.publish.targets.folder import LocalTree
+from kfm.publish.targets.github_actions import GithubActions, escaped, outputs, summary
+from kfm.publish.targets.noop import Noop
+from kfm.publish.targets.s3 import BucketTree
 from tests.power import PowerCutFiles, PowerLost
 from tests.unit.publish.stand_ins import DATASET, CountedIds, Database, MemoryObjects
 
@@ -150,8 +150,8 @@ def test_the_summary_hides_restricted_datasets() -> None:
 # --- the registry --------------------------------------------------------------------
 
 
-def surroundings() -> registry.Surroundings:
-    return registry.Surroundings(
+def surroundings() -> target_kinds.TargetParts:
+    return target_kinds.TargetParts(
         root="/config",
         files=PowerCutFiles(random.Random(0)),
         objects=MemoryObjects(),
@@ -163,7 +163,7 @@ def surroundings() -> registry.Surroundings:
 
 def test_each_kind_is_built() -> None:
     """Built-in kinds need no entry points; a relative path is below the configuration."""
-    found = registry.build(
+    found = target_kinds.build(
         [
             Target(kind="local", path="published"),
             Target(kind="s3", url="s3://bucket/prefix"),
@@ -191,7 +191,7 @@ def test_each_kind_is_built() -> None:
 def test_mistakes_are_named(targets: list[Target], words: str) -> None:
     """A target that can't be built is an error of the configuration."""
     with pytest.raises(ConfigError, match=words):
-        registry.build(targets, surroundings())
+        target_kinds.build(targets, surroundings())
 
 
 class Entry:
@@ -208,9 +208,9 @@ def test_plugins_are_found_and_conflicts_named(monkeypatch: pytest.MonkeyPatch) 
     """A plugin adds a kind; two of one name are an error naming both; a built-in name can't be taken."""
     entries = [Entry("ftp", "kfm-ftp")]
     monkeypatch.setattr(metadata, "entry_points", lambda group: entries)
-    assert registry.build([Target(kind="ftp")], surroundings())[0].name == "ftp"
+    assert target_kinds.build([Target(kind="ftp")], surroundings())[0].name == "ftp"
     entries.append(Entry("ftp", "other-ftp"))
     with pytest.raises(PluginConflict, match=r"kfm-ftp .* and other-ftp"):
-        registry.build([Target(kind="ftp")], surroundings())
+        target_kinds.build([Target(kind="ftp")], surroundings())
     entries[:] = [Entry("noop", "kfm-noop")]
-    assert type(registry.build([Target(kind="noop")], surroundings())[0]) is Noop
+    assert type(target_kinds.build([Target(kind="noop")], surroundings())[0]) is Noop

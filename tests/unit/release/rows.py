@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from kfm.core.energy import energy_of
-from kfm.core.evidence import Attempt, Link, Retry
-from kfm.core.passes import PassFigures
-from kfm.core.records import Invocation, Run
-from kfm.core.settings import EnergyModel
-from kfm.telemetry.aggregates import Aggregates, Bounds, Names, visit
+from kfm.model.attempts import Attempt, CallRetry, ChainLink
+from kfm.model.energy import energy_of
+from kfm.model.records import Invocation, Run
+from kfm.model.run_state import PassFigures
+from kfm.model.settings import EnergyModel
+from kfm.telemetry.aggregates import Aggregates, DatasetNames, TimeBounds, visit
 
 START_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
 SECRET = "burial-mounds"
-OPEN = Names(hidden=lambda _: False, mask=lambda name: name)
-VEILED = Names(hidden=lambda dataset: dataset == SECRET, mask=lambda name: f"masked-{len(name):012x}")
+OPEN = DatasetNames(hidden=lambda _: False, mask=lambda name: name)
+VEILED = DatasetNames(hidden=lambda dataset: dataset == SECRET, mask=lambda name: f"masked-{len(name):012x}")
 
 
 class ListLedger:
@@ -23,9 +23,9 @@ class ListLedger:
     def __init__(self) -> None:
         self.runs: dict[str, Run] = {}
         self.attempts: list[Attempt] = []
-        self.retries: list[Retry] = []
+        self.retries: list[CallRetry] = []
         self.calls: list[Invocation] = []
-        self.links: list[Link] = []
+        self.links: list[ChainLink] = []
         self.passes: list[PassFigures] = []
 
     def run(self, run_id: str) -> Run | None:
@@ -34,7 +34,7 @@ class ListLedger:
     def attempts_since(self, after: int, limit: int) -> list[tuple[int, Attempt, Run]]:
         return [(n, row, self.runs[row.run_id]) for n, row in self._page(self.attempts, after, limit)]
 
-    def retries_since(self, after: int, limit: int) -> list[tuple[int, Retry]]:
+    def retries_since(self, after: int, limit: int) -> list[tuple[int, CallRetry]]:
         return self._page(self.retries, after, limit)
 
     def invocations_since(self, after: int, limit: int) -> list[tuple[int, Invocation]]:
@@ -46,7 +46,7 @@ class ListLedger:
     def chain_head(self) -> tuple[int, str]:
         return (self.links[-1].number, self.links[-1].hash) if self.links else (0, "0" * 64)
 
-    def chain(self, after: int = 0, limit: int = 1000) -> list[Link]:
+    def chain(self, after: int = 0, limit: int = 1000) -> list[ChainLink]:
         return [link for link in self.links if link.number > after][:limit]
 
     @staticmethod
@@ -113,7 +113,7 @@ class ListLedger:
             "circuit_open": False,
             "at_ms": START_MS + number,
         }
-        self.retries.append(Retry(**{**values, **changes}))
+        self.retries.append(CallRetry(**{**values, **changes}))
 
     def add_call(self, outcome: Any, dataset_id: str = "levels", at_ms: int = START_MS) -> None:
         self.calls.append(
@@ -131,8 +131,8 @@ class ListLedger:
         )
 
 
-def counted(ledger: ListLedger, names: Names = OPEN, bounds: Bounds | None = None) -> Aggregates:
-    within = bounds or Bounds()
+def counted(ledger: ListLedger, names: DatasetNames = OPEN, bounds: TimeBounds | None = None) -> Aggregates:
+    within = bounds or TimeBounds()
     aggregates = Aggregates("v1.0.0", "test", within)
     visit(ledger, within, names, aggregates)  # type: ignore[arg-type]
     return aggregates

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfm.core.errors import LimitExceeded
+from kfm.model.errors import LimitExceeded
 from kfm.telemetry import sequences
-from kfm.telemetry.aggregates import Aggregates, Bounds
+from kfm.telemetry.aggregates import Aggregates, TimeBounds
 from kfm.telemetry.documents import NO_INGEST, document_bytes
 from tests.unit.release.rows import SECRET, START_MS, VEILED, ListLedger, counted
 
@@ -211,10 +211,10 @@ def test_the_period_is_what_was_recorded() -> None:
         "first": "2026-01-01T00:00:00Z",
         "last": "2026-01-01T00:00:05Z",
     }
-    after = as_read(counted(ledger, bounds=Bounds(since_ms=START_MS + 1)), "updater-telemetry.json")
+    after = as_read(counted(ledger, bounds=TimeBounds(since_ms=START_MS + 1)), "updater-telemetry.json")
     assert after["total"]["attempts"] == 0
     assert after["total"]["calls"]["refused"] == 1
-    before = as_read(counted(ledger, bounds=Bounds(until_ms=START_MS + 5000)), "updater-telemetry.json")
+    before = as_read(counted(ledger, bounds=TimeBounds(until_ms=START_MS + 5000)), "updater-telemetry.json")
     assert before["total"]["attempts"] == 6
     assert before["total"]["calls"]["refused"] == 1
     assert before["period"]["until"] == "2026-01-01T00:00:05Z"

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kfm.release.distributions import Installed, installed
-from kfm.release.markers import applies, here, parse_requirement
+from kfm.release.distributions import Installed, applies, here, installed, parse_requirement
 from kfm.release.sbom import NO_ASSERTION, sbom
 
 LINUX: Mapping[str, str] = {

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from kfm.core.errors import BackendUnavailable
-from kfm.core.evidence import Letter
-from kfm.sinks import file as module
-from kfm.sinks.file import FileCollector
+from kfm.model.attempts import Letter
+from kfm.model.errors import BackendUnavailable
+from kfm.sinks import event_file as module
+from kfm.sinks.event_file import FileCollector
 from kfm.system import SystemClock
 from tests.stand_ins import FakeClock
 

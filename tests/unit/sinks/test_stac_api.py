@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from kfm.core.errors import CollectorRefused, UpstreamUnavailable
+from kfm.model.errors import CollectorRefused, UpstreamUnavailable
 from kfm.sinks.stac_api import ANSWER_BYTES_MAX, StacApi
 from tests.stand_ins import FakeClock
 

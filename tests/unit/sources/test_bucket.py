@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from kfm.core.errors import ChecksumMismatch, ConfigError, LimitExceeded, PluginConflict, UpstreamUnavailable
-from kfm.core.records import Window
-from kfm.core.settings import Limits, Settings, Source, Target
-from kfm.objects.bucket import ObstoreBucket
-from kfm.sources import registry
-from kfm.sources.registry import Tools, make_source
+from kfm.model.errors import ChecksumMismatch, ConfigError, LimitExceeded, PluginConflict, UpstreamUnavailable
+from kfm.model.records import Window
+from kfm.model.settings import Limits, Settings, SourceSettings, Target
+from kfm.objects.bucket_client import ObstoreBucket
+from kfm.sources import source_kinds
+from kfm.sources.source_kinds import Tools, make_source
 from tests.stand_ins import START_MS, FakeClock
 
 pytest.importorskip("obstore")
@@ -46,7 +46,9 @@ def tools(bucket=None, limits=Limits(), seen=None):  # noqa: B008
 
 def bucket_source(bucket, limits=Limits(), seen=None, **more):  # noqa: B008
     more = {"prefix": "{window.start:%Y/%j}/", "pattern": "*.nc", **more}
-    source = Source(id="src", dataset="ds", kind="bucket", bucket="s3://noaa", **{"mode": "replace", **more})
+    source = SourceSettings(
+        id="src", dataset="ds", kind="bucket", bucket="s3://noaa", **{"mode": "replace", **more}
+    )
     return make_source(source, Settings(sources=(source,)), tools(bucket, limits, seen))
 
 
@@ -104,13 +106,13 @@ def test_secrets_are_resolved_at_use(bucket):
 def test_sync_of_several_sources(bucket, tmp_path):
     """Members stand side by side in folders of their own, and each is read from its own source."""
     (tmp_path / "a.csv").write_text("files")
-    files = Source(
+    files = SourceSettings(
         id="local", dataset="ds", kind="files", folder=str(tmp_path), pattern="*.csv", mode="replace"
     )
-    cloud = Source(
+    cloud = SourceSettings(
         id="cloud", dataset="ds", kind="bucket", bucket="s3://noaa", prefix="2026/002/", mode="replace"
     )
-    both = Source(id="both", dataset="ds", kind="sync", members=("local", "cloud"))
+    both = SourceSettings(id="both", dataset="ds", kind="sync", members=("local", "cloud"))
     source = make_source(both, Settings(sources=(files, cloud, both)), tools(bucket))
     found = source.discover(DAY)
     assert [one.path for one in found] == ["cloud/2026/002/a.nc", "local/a.csv"]
@@ -122,7 +124,7 @@ def test_sync_of_several_sources(bucket, tmp_path):
 
 def test_syncs_are_not_nested():
     """A sync among the members is refused, not followed."""
-    inner = Source(id="c", dataset="ds", kind="sync", members=("c",))
+    inner = SourceSettings(id="c", dataset="ds", kind="sync", members=("c",))
     with pytest.raises(ConfigError, match="a sync among its members"):
         make_source(inner, Settings(sources=(inner,)), tools())
 
@@ -131,7 +133,7 @@ def test_links_to_our_own_output_are_found_out(tmp_path):
     """A folder that only links reveal to be the target or the state is refused; a neighbour is not."""
     (tmp_path / "out").mkdir()
     (tmp_path / "alias").symlink_to(tmp_path / "out")
-    source = Source(id="src", dataset="ds", kind="files", folder=str(tmp_path / "alias"))
+    source = SourceSettings(id="src", dataset="ds", kind="files", folder=str(tmp_path / "alias"))
     target = Target(kind="local", path=str(tmp_path / "out"))
     state = str(tmp_path / "state")
     with pytest.raises(ConfigError, match=r"alias.*local target.*out"):
@@ -155,12 +157,12 @@ def test_plugins(monkeypatch):
     """A plugin's kind is found by name; two of one name are an error that names both."""
     points = [Point("ftp", "one:make", "kfm-ftp")]
     monkeypatch.setattr(
-        "importlib.metadata.entry_points", lambda group: points if group == registry.GROUP else []
+        "importlib.metadata.entry_points", lambda group: points if group == source_kinds.GROUP else []
     )
-    source = Source(id="src", dataset="ds", kind="ftp")
+    source = SourceSettings(id="src", dataset="ds", kind="ftp")
     assert make_source(source, Settings(), tools()) == ("one:make", "src")
     points.append(Point("ftp", "two:make", "other-ftp"))
     with pytest.raises(PluginConflict, match=r"kfm-ftp.*other-ftp"):
         make_source(source, Settings(), tools())
     with pytest.raises(ConfigError, match="bucket"):
-        make_source(Source(id="src", dataset="ds", kind="buckt"), Settings(), tools())
+        make_source(SourceSettings(id="src", dataset="ds", kind="buckt"), Settings(), tools())

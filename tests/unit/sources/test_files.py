@@ -7,12 +7,12 @@ import os
 
 import pytest
 
-from kfm.core.errors import ConfigError, LimitExceeded, PathConflict, UpstreamUnavailable
-from kfm.core.records import Window
-from kfm.core.settings import Limits, Source
+from kfm.model.errors import ConfigError, LimitExceeded, PathConflict, UpstreamUnavailable
+from kfm.model.records import Window
+from kfm.model.settings import Limits, SourceSettings
 from kfm.sources.files import FilesSource
-from kfm.sources.media import media_type
-from kfm.sources.patterns import Pattern
+from kfm.sources.media_types import media_type
+from kfm.sources.placement import PathPattern
 from tests.stand_ins import START_MS
 
 DAY = Window(start_ms=START_MS, end_ms=START_MS + 86_400_000, spec="P1D")
@@ -38,7 +38,9 @@ def folder(tmp_path):
 
 def make(folder, limits=Limits(), **settings):  # noqa: B008
     return FilesSource(
-        Source(id="src", dataset="ds", kind="files", folder="incoming", **{"mode": "replace", **settings}),
+        SourceSettings(
+            id="src", dataset="ds", kind="files", folder="incoming", **{"mode": "replace", **settings}
+        ),
         str(folder),
         limits,
     )
@@ -96,7 +98,7 @@ def test_patterns_stay_inside(folder, pattern):
 
 def test_many_stars_are_quick():
     """No pattern makes matching explode."""
-    assert not Pattern("/".join(["**", "*a*a*a*"] * 10 + ["z"])).matches("/".join(["aaaaaaaaab"] * 60))
+    assert not PathPattern("/".join(["**", "*a*a*a*"] * 10 + ["z"])).matches("/".join(["aaaaaaaaab"] * 60))
 
 
 def test_links(folder, tmp_path):

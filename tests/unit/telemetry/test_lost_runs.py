@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from kfm.config import load
-from kfm.core.commits import Promoted
-from kfm.engine.requests import RunRequest
+from kfm.app import App
+from kfm.config.loader import load
+from kfm.model.transactions import Promoted
+from kfm.runs.kernel import RunRequest
 from kfm.telemetry.recording import Recording
-from kfm.wiring import App
 
 pytestmark = pytest.mark.req("UPD-15")
 

@@ -7,13 +7,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from kfm.core.wal import Claimed, Done, Finish, Finished, Undone
-from kfm.engine.unit_watching import NAMED_MAX, UnitWatch
-from kfm.telemetry.aggregates import Aggregates, Bounds
-from kfm.telemetry.exposition import exposition
+from kfm.model.units import Claimed, Done, Finish, Finished, Undone
+from kfm.nodd.unit_observer import NAMED_MAX, UnitObserver
+from kfm.telemetry.aggregates import Aggregates, TimeBounds
+from kfm.telemetry.exposition import Tallies, exposition
+from kfm.telemetry.ledger_metrics import Figure, fold_units
 from kfm.telemetry.recording import Recording
-from kfm.telemetry.tallies import Tallies
-from kfm.telemetry.unit_folding import Figure, fold_units
 
 FIGURES: list[Figure] = [
     ("hrrr", "pending", 4, None),
@@ -108,7 +107,7 @@ def test_datasets_that_share_a_mask_are_one() -> None:
 @pytest.mark.req("WAL-16")
 def test_a_release_tells_the_same() -> None:
     """A release's document has the counters by dataset and in all."""
-    counting = Aggregates("v1", "test", Bounds())
+    counting = Aggregates("v1", "test", TimeBounds())
     assert counting.ingest().datasets == ()
     counting.units(FIGURES, str)
     told = counting.ingest()
@@ -125,7 +124,7 @@ def test_a_release_tells_the_same() -> None:
 def test_a_batch_is_one_span_and_trouble_has_its_own() -> None:
     """Successes are counted in their batch's span; failures and replays are told one by one."""
     telemetry = Recording()
-    watch = UnitWatch(telemetry, "w1", {"nodd": "aws_sqs"})
+    watch = UnitObserver(telemetry, "w1", {"nodd": "aws_sqs"})
     replayed = claimed("replayed", replay_reason="incident", attempts=3)
     finish = Finish(done=(done(claimed("fine")), done(replayed)), undone=(undone(claimed("bad")),))
     watch.ended(finish, Finished(succeeded=("fine", "replayed"), failed=("bad",)), 12)
@@ -153,7 +152,7 @@ def test_a_batch_is_one_span_and_trouble_has_its_own() -> None:
 def test_a_lost_batch_and_a_bad_one_stay_bounded() -> None:
     """Units that somebody else took over are told as lost, and of a large bad batch only some are named."""
     telemetry = Recording()
-    watch = UnitWatch(telemetry, "w1", {})
+    watch = UnitObserver(telemetry, "w1", {})
     many = tuple(undone(claimed(f"unit {number}")) for number in range(NAMED_MAX + 50))
     watch.ended(Finish(done=(done(claimed("gone")),), undone=many), Finished(lost=("gone",)), 1)
     batch, *units = telemetry.spans
@@ -168,7 +167,7 @@ def test_a_lost_batch_and_a_bad_one_stay_bounded() -> None:
 def test_units_of_a_masked_dataset_have_no_span() -> None:
     """The id of a unit could be guessed from its object: for a masked dataset it is not told."""
     telemetry = Recording()
-    watch = UnitWatch(telemetry, "w1", {}, lambda _: "masked")
+    watch = UnitObserver(telemetry, "w1", {}, lambda _: "masked")
     watch.ended(Finish(undone=(undone(claimed("bad")),)), Finished(failed=("bad",)), 1)
     (batch,) = telemetry.spans
     assert batch.attributes["dataset"] == "masked"

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
-from kfm.core.records import Asset, Manifest
-from kfm.publish.catalogue import dcat, stac
+from kfm.model.records import Asset, Manifest
+from kfm.publish.catalogue import dcat, stac_collection
 from kfm.publish.manifest import manifest_bytes
 
 Locate = Callable[[Asset], str]  # an asset's address, relative to the version's folder
@@ -17,11 +17,11 @@ def documents(manifest: Manifest, locate: Locate) -> dict[str, bytes]:
     """Every document of a version by its path in the version's folder."""
     found = {
         "manifest.json": manifest_bytes(manifest),
-        "collection.json": encode(stac.collection(manifest)),
+        "collection.json": encode(stac_collection.collection(manifest)),
         "dcat.jsonld": encode(dcat.dataset(manifest, locate)),
     }
     for item in manifest.items:
-        found[f"items/{item.id}.json"] = encode(stac.item(manifest, item, locate))
+        found[f"items/{item.id}.json"] = encode(stac_collection.item(manifest, item, locate))
     return found
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
-from kfm.core.records import Asset, Item, Manifest
-from kfm.core.settings import Rights
-from kfm.core.times import rfc3339
-from kfm.core.urns import run_urn
-from kfm.publish.catalogue.stac import last_ms, license_url, stac_license, told
+from kfm.model.records import Asset, Item, Manifest
+from kfm.model.settings import Rights
+from kfm.model.times import rfc3339
+from kfm.model.urns import run_urn
+from kfm.publish.catalogue.stac_collection import last_ms, license_url, stac_license, told
 from kfm.publish.manifest import require_rights
 
 CONTEXT = {

@@ -1,17 +1,18 @@
-"""The checks of one column, fed value by value."""
+"""Checks of one column, fed value by value, with exact duplicate counting in bounded memory."""
 
 from __future__ import annotations
 
+import hashlib
 import ipaddress
 import re
+import tempfile
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
-from kfm.publish.contract.model import ContractLimits, Property, Rule
-from kfm.publish.contract.patterns import ecma
-from kfm.publish.contract.tally import Tally
-from kfm.publish.contract.uniqueness import Distinct
+from kfm.publish.contract.findings import PlaceTally
+from kfm.publish.contract.model import ContractLimits, Property, QualityRule
 from kfm.publish.contract.values import ParseError, instant_us, key_of, parser_for
+from kfm.publish.contract.vocabulary import ecma
 
 MISSING = object()  # the row has no such column
 
@@ -107,9 +108,9 @@ def _string_format(name: str) -> Callable[[Any], bool] | None:
 class RuleCount:
     """How many values break one quality rule."""
 
-    def __init__(self, rule: Rule, limits: ContractLimits) -> None:
+    def __init__(self, rule: QualityRule, limits: ContractLimits) -> None:
         self.rule = rule
-        self.tally = Tally(limits.samples_max)
+        self.tally = PlaceTally(limits.samples_max)
         self._missing = {key_of(value) for value in rule.missing_values}
         self._valid = _one_of(rule.valid_values) if rule.valid_values is not None else None
         self._matches = _matcher(rule.pattern, limits) if rule.pattern is not None else None
@@ -132,17 +133,17 @@ class RuleCount:
         return self._matches is not None and not self._matches(value)
 
 
-class Column:
+class ColumnChecks:
     """Everything that is counted about one column while the rows go by."""
 
     def __init__(self, prop: Property, limits: ContractLimits, *, tracks_newest: bool = False) -> None:
         self.prop = prop
         self.required = prop.required or prop.primary_key_position is not None
         self.parser = parser_for(prop)
-        self.tests = [(test, Tally(limits.samples_max)) for test in value_tests(prop, limits)]
+        self.tests = [(test, PlaceTally(limits.samples_max)) for test in value_tests(prop, limits)]
         self.rules = [RuleCount(rule, limits) for rule in prop.quality if rule.metric != "duplicateValues"]
-        self.nulls = Tally(limits.samples_max)
-        self.wrong_type = Tally(limits.samples_max)
+        self.nulls = PlaceTally(limits.samples_max)
+        self.wrong_type = PlaceTally(limits.samples_max)
         self.complaints: set[str] = set()
         wants_distinct = prop.unique or any(rule.metric == "duplicateValues" for rule in prop.quality)
         self.distinct = Distinct(limits) if wants_distinct else None
@@ -175,3 +176,67 @@ class Column:
     def newest_ms(self) -> int | None:
         """The newest instant; a date counts from its midnight in UTC."""
         return None if self._newest is None else instant_us(self._newest) // 1000
+
+
+_DIGEST_BYTES = 16
+_PLACE_BYTES = 8
+_RECORD_BYTES = _DIGEST_BYTES + _PLACE_BYTES
+_BUCKETS = 64
+
+
+class Distinct:
+    """Which values came before. `duplicates()` ends the counting."""
+
+    def __init__(self, limits: ContractLimits) -> None:
+        self._in_memory_max = limits.unique_in_memory_max
+        self._seen: set[bytes] = set()
+        self._buckets: list[IO[bytes]] = []
+        self._row = 0
+        self.tally = PlaceTally(limits.samples_max)
+
+    def add(self, key: bytes, place: str) -> None:
+        digest = hashlib.sha256(key).digest()[:_DIGEST_BYTES]
+        self._row += 1
+        if self._buckets:
+            self._spill(digest, self._row)
+        elif digest in self._seen:
+            self.tally.add(place)
+        else:
+            self._seen.add(digest)
+            if len(self._seen) > self._in_memory_max:
+                self._open_buckets()
+
+    def _open_buckets(self) -> None:
+        self._buckets = [tempfile.TemporaryFile() for _ in range(_BUCKETS)]  # noqa: SIM115
+        for digest in self._seen:
+            self._spill(digest, 0)
+        self._seen = set()
+
+    def _spill(self, digest: bytes, row: int) -> None:
+        self._buckets[digest[0] % _BUCKETS].write(digest + row.to_bytes(_PLACE_BYTES, "big"))
+
+    def duplicates(self) -> PlaceTally:
+        """The rows that repeat an earlier value."""
+        found: list[int] = []
+        count = 0
+        for bucket in self._buckets:
+            with bucket:
+                bucket.seek(0)
+                seen: set[bytes] = set()
+                while record := bucket.read(_RECORD_BYTES):
+                    digest = record[:_DIGEST_BYTES]
+                    if digest in seen:
+                        count += 1
+                        found.append(int.from_bytes(record[_DIGEST_BYTES:], "big"))
+                        found = sorted(found)[: self.tally.samples_max]
+                    seen.add(digest)
+        self._buckets = []
+        for row in sorted(found):
+            self.tally.add(f"row {row}")
+        self.tally.count += count - len(found)
+        return self.tally
+
+    def close(self) -> None:
+        for bucket in self._buckets:
+            bucket.close()
+        self._buckets = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kfm.core.records import Asset
+from kfm.model.records import Asset
 from kfm.publish.contract.model import Format
 
 _BY_MEDIA_TYPE: dict[str, Format] = {

@@ -17,7 +17,7 @@ class Value(msgspec.Struct, frozen=True, kw_only=True):
     """A part of a contract."""
 
 
-class Bounds(Value, frozen=True, kw_only=True):
+class ValueBounds(Value, frozen=True, kw_only=True):
     """Limits of a value; of text for numbers and lengths, of instants for dates."""
 
     minimum: Any = None
@@ -71,7 +71,7 @@ class Operator(Value, frozen=True, kw_only=True):
         return f"{self.name} {' and '.join(str(number) for number in self.operand)}"
 
 
-class Rule(Value, frozen=True, kw_only=True):
+class QualityRule(Value, frozen=True, kw_only=True):
     """A quality rule of the ODCS library."""
 
     metric: Metric
@@ -94,8 +94,8 @@ class Property(Value, frozen=True, kw_only=True):
     required: bool = False
     unique: bool = False
     primary_key_position: int | None = None
-    bounds: Bounds | None = None
-    length: Bounds | None = None  # of text, or the number of items or members
+    bounds: ValueBounds | None = None
+    length: ValueBounds | None = None  # of text, or the number of items or members
     pattern: str | None = None
     format: str | None = None
     timezone: bool | None = None  # True: an offset is required; False: refused
@@ -105,7 +105,7 @@ class Property(Value, frozen=True, kw_only=True):
     required_members: tuple[str, ...] = ()
     properties: tuple[Property, ...] = ()
     items: Property | None = None
-    quality: tuple[Rule, ...] = ()
+    quality: tuple[QualityRule, ...] = ()
 
 
 class SchemaObject(Value, frozen=True, kw_only=True):
@@ -114,7 +114,7 @@ class SchemaObject(Value, frozen=True, kw_only=True):
     name: str
     path_pattern: str | None = None  # None: every file
     properties: tuple[Property, ...] = ()
-    quality: tuple[Rule, ...] = ()
+    quality: tuple[QualityRule, ...] = ()
     format: Format | None = None  # None: from media type and name
     pointer: str = ""  # where the rows are in a JSON document
     delimiter: str = ","

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from typing import IO, Any
 
-from kfm.core.errors import ExtraMissing
+from kfm.model.errors import ExtraMissing
 from kfm.ports import Reader
 from kfm.publish.contract.columns import MISSING
 from kfm.publish.contract.streams import CHUNK_BYTES, FileProblem

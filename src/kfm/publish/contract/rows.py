@@ -6,14 +6,20 @@ import csv
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from kfm.core.records import Asset
+from kfm.model.records import Asset
 from kfm.ports import Reader
 from kfm.publish.contract.columns import MISSING
-from kfm.publish.contract.features import features
-from kfm.publish.contract.findings import Findings
-from kfm.publish.contract.geometry import GeometryProblem, check_bbox, check_crs, check_geometry, winds_right
+from kfm.publish.contract.findings import ContractFindings
+from kfm.publish.contract.geojson import (
+    GeometryProblem,
+    check_bbox,
+    check_crs,
+    check_geometry,
+    features,
+    winds_right,
+)
 from kfm.publish.contract.model import ContractLimits, SchemaObject
-from kfm.publish.contract.streams import FileProblem, JsonStream, Lines, decode_line
+from kfm.publish.contract.streams import FileProblem, JsonStream, TextLines, decode_line
 
 # Where the row stands, its values in the order of the properties, and whether they are text.
 Row = tuple[str, Sequence[Any], bool]
@@ -22,7 +28,7 @@ Row = tuple[str, Sequence[Any], bool]
 class RowReader:
     """Reads the files of one schema object; what is wrong with them goes to `findings`."""
 
-    def __init__(self, table: SchemaObject, limits: ContractLimits, findings: Findings) -> None:
+    def __init__(self, table: SchemaObject, limits: ContractLimits, findings: ContractFindings) -> None:
         self._table = table
         self._limits = limits
         self._findings = findings
@@ -44,7 +50,7 @@ class RowReader:
     # --- CSV
 
     def _csv(self, reader: Reader, asset: Asset, prefix: str) -> Iterator[Row]:
-        lines = Lines(reader, self._limits.record_chars_max)
+        lines = TextLines(reader, self._limits.record_chars_max)
         delimiter = self._table.delimiter
         if delimiter == "," and asset.path.lower().endswith(".tsv"):
             delimiter = "\t"
@@ -69,7 +75,7 @@ class RowReader:
             values = record or [""]
             yield place, [MISSING if at is None else values[at] for at in places], True
 
-    def _next(self, records: Iterator[list[str]], lines: Lines) -> list[str] | None:
+    def _next(self, records: Iterator[list[str]], lines: TextLines) -> list[str] | None:
         try:
             record = next(records, None)
         except csv.Error as error:
@@ -99,7 +105,7 @@ class RowReader:
     # --- JSON
 
     def _json_lines(self, reader: Reader, prefix: str) -> Iterator[Row]:
-        lines = Lines(reader, self._limits.record_chars_max, encoding="utf-8")
+        lines = TextLines(reader, self._limits.record_chars_max, encoding="utf-8")
         for line in lines:
             lines.record()
             if lines.number == 1 and line.startswith("\ufeff"):

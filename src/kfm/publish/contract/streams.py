@@ -36,7 +36,7 @@ class _Raw(io.RawIOBase):
         return len(data)
 
 
-class Lines:
+class TextLines:
     """Lines with their ends kept. `record()` tells that what was read so far is dealt with."""
 
     def __init__(self, reader: Reader, chars_max: int, encoding: str = "utf-8-sig") -> None:

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from kfm.core.gates import utc_text
-from kfm.core.records import Asset, Check
-from kfm.core.wording import counted
+from kfm.model.gates import utc_text
+from kfm.model.records import Asset, Check
+from kfm.model.wording import counted
 from kfm.ports import Reader
-from kfm.publish.contract.columns import Column
-from kfm.publish.contract.findings import GEO_CHECKS, Findings
-from kfm.publish.contract.model import Contract, ContractLimits, Rule, SchemaObject
+from kfm.publish.contract.columns import ColumnChecks, Distinct
+from kfm.publish.contract.findings import GEO_CHECKS, ContractFindings, PlaceTally
+from kfm.publish.contract.model import Contract, ContractLimits, QualityRule, SchemaObject
 from kfm.publish.contract.rows import RowReader
 from kfm.publish.contract.streams import FileProblem
-from kfm.publish.contract.tally import Tally
-from kfm.publish.contract.uniqueness import Distinct
 from kfm.publish.contract.values import key_of
 
 
@@ -30,8 +28,10 @@ class TableChecks:
         self._prefix = f"{table.name}." if several else ""
         self._freshness = [item for item in contract.freshness if item.object_name == table.name]
         fresh = {item.property_name for item in self._freshness}
-        self._columns = [Column(prop, limits, tracks_newest=prop.name in fresh) for prop in table.properties]
-        self._findings = Findings(limits)
+        self._columns = [
+            ColumnChecks(prop, limits, tracks_newest=prop.name in fresh) for prop in table.properties
+        ]
+        self._findings = ContractFindings(limits)
         self._reader = RowReader(table, limits, self._findings)
         self._key = _Composite(table, [prop.name for prop in table.primary_key], limits)
         self._composites = [
@@ -132,7 +132,7 @@ class TableChecks:
             detail = ("Warning only: " if warns else "") + detail
             yield self._check(f"geojson.{name}", warns, detail, path, tally.sample(False))
 
-    def _column_checks(self, column: Column, path: str | None, show: bool) -> Iterator[Check]:
+    def _column_checks(self, column: ColumnChecks, path: str | None, show: bool) -> Iterator[Check]:
         prop = column.prop
         lacking = self._findings.lacking.get(prop.name)
         if lacking is not None:
@@ -156,7 +156,7 @@ class TableChecks:
             yield self._counted(name, tally, verdict, path, show)
         yield from self._column_rules(column, path, show)
 
-    def _column_rules(self, column: Column, path: str | None, show: bool) -> Iterator[Check]:
+    def _column_rules(self, column: ColumnChecks, path: str | None, show: bool) -> Iterator[Check]:
         prop = column.prop
         repeated = column.distinct.duplicates() if column.distinct is not None else None
         if prop.unique and repeated is not None:
@@ -170,12 +170,14 @@ class TableChecks:
             if rule.metric == "duplicateValues" and repeated is not None:
                 yield self._ruled(rule, repeated, self._prefix + prop.name, path, False)
 
-    def _counted(self, name: str, tally: Tally, verdict: str, path: str | None, show: bool) -> Check:
+    def _counted(self, name: str, tally: PlaceTally, verdict: str, path: str | None, show: bool) -> Check:
         if not tally.count:
             return self._check(name, True, _every(self._findings.rows), path)
         return self._check(name, False, f"{verdict}{tally.where()}.", path, tally.sample(show))
 
-    def _ruled(self, rule: Rule, tally: Tally, target: str, path: str | None, show: bool) -> Check:
+    def _ruled(
+        self, rule: QualityRule, tally: PlaceTally, target: str, path: str | None, show: bool
+    ) -> Check:
         rows = self._findings.rows
         measured: float | int = tally.count
         if rule.percent:
@@ -184,11 +186,11 @@ class TableChecks:
 
     def _rule_check(
         self,
-        rule: Rule,
+        rule: QualityRule,
         measured: float | int,
         target: str,
         path: str | None,
-        tally: Tally | None,
+        tally: PlaceTally | None,
         show: bool,
     ) -> Check:
         holds = rule.operator.admits(measured)

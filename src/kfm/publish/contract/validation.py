@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 
-from kfm.core.records import Asset, Check, ValidationReport, Window
-from kfm.core.wording import counted
+from kfm.model.records import Asset, Check, ValidationReport, Window
+from kfm.model.wording import counted
 from kfm.ports import Reader
+from kfm.publish.contract.findings import PlaceTally
 from kfm.publish.contract.formats import format_of
 from kfm.publish.contract.model import Contract, ContractLimits, SchemaObject
 from kfm.publish.contract.table import TableChecks
-from kfm.publish.contract.tally import Tally
 
 
 def validate(
@@ -39,7 +39,7 @@ def validate(
     several = len(contract.objects) > 1
     tables = {table.name: TableChecks(contract, table, bounds, several) for table in contract.objects}
     matched: dict[str, list[Asset]] = {table.name: [] for table in contract.objects}
-    uncovered = Tally(bounds.samples_max)
+    uncovered = PlaceTally(bounds.samples_max)
     for asset in assets:
         table = _object_for(contract, asset)
         if table is None:
@@ -79,7 +79,7 @@ def _object_for(contract: Contract, asset: Asset) -> SchemaObject | None:
     return None
 
 
-def _covered(uncovered: Tally, total: int, allowed: bool) -> Check:
+def _covered(uncovered: PlaceTally, total: int, allowed: bool) -> Check:
     files = counted(total, "file")
     if not uncovered.count:
         return Check(name="schema.covered", passed=True, detail=f"The contract covers all of {files}.")

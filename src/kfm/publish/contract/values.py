@@ -16,7 +16,7 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 from kfm.publish.contract.model import Property
-from kfm.publish.contract.patterns import date_pattern
+from kfm.publish.contract.vocabulary import date_pattern
 
 _INTEGER = re.compile(r"[+-]?\d{1,1000}", re.ASCII)
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,6})?", re.ASCII)

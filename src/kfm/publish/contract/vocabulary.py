@@ -1,6 +1,93 @@
-"""The words of the Open Data Contract Standard 3.x, by level. Words not used here are known and ignored."""
+"""The vocabulary of the Open Data Contract Standard 3.x, and its regular expressions and date patterns."""
 
 from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from kfm.publish.contract.yaml_document import DocumentPart
+
+_DATE_FIELDS = {
+    "yyyy": r"(?P<year>\d{4})",
+    "uuuu": r"(?P<year>\d{4})",
+    "MM": r"(?P<month>\d{2})",
+    "dd": r"(?P<day>\d{2})",
+    "HH": r"(?P<hour>\d{2})",
+    "mm": r"(?P<minute>\d{2})",
+    "ss": r"(?P<second>\d{2})",
+    "XXX": r"(?P<offset>Z|[+-]\d{2}:\d{2})",
+    "XX": r"(?P<offset>Z|[+-]\d{4})",
+    "xx": r"(?P<offset>[+-]\d{4})",
+    "xxx": r"(?P<offset>[+-]\d{2}:\d{2})",
+}
+_DATE_TOKEN = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|[^A-Za-z']+")
+
+
+def compiled(part: DocumentPart) -> re.Pattern[str]:
+    """The pattern, or a complaint that names its line."""
+    try:
+        return ecma(part.text())
+    except (re.error, RecursionError, OverflowError) as error:
+        part.fail(f"is not a regular expression: {error}")
+
+
+@lru_cache(maxsize=256)
+def ecma(pattern: str) -> re.Pattern[str]:
+    """An ECMA-262 expression with Python's engine: ASCII classes, `$` only at the very end."""
+    out: list[str] = []
+    in_class = False
+    index = 0
+    while index < len(pattern):
+        char = pattern[index]
+        if char == "\\":
+            # `\/` is a slash there; Python knows no such escape.
+            following = pattern[index + 1 : index + 2]
+            out.append("/" if following == "/" else pattern[index : index + 2])
+            index += 2
+            continue
+        if char == "[" and not in_class:
+            in_class = True
+        elif char == "]" and in_class:
+            in_class = False
+        elif char == "$" and not in_class:
+            char = r"\Z"
+        elif pattern.startswith("(?<", index) and pattern[index + 3 : index + 4] not in ("=", "!", ""):
+            char, index = "(?P<", index + 2
+        out.append(char)
+        index += 1
+    return re.compile("".join(out), re.ASCII)
+
+
+@lru_cache(maxsize=64)
+def date_pattern(pattern: str) -> re.Pattern[str]:
+    """A JDK pattern such as `yyyy-MM-dd'T'HH:mm:ssXXX` as an expression; ValueError if unsupported."""
+    out: list[str] = []
+    fields: set[str] = set()
+    position = 0
+    for token in _DATE_TOKEN.finditer(pattern):
+        if token.start() != position:
+            raise ValueError("a quote is not closed")
+        position = token.end()
+        text = token.group(0)
+        if text.startswith("'"):
+            out.append(re.escape(token.group(1).replace("''", "'") or "'"))
+        elif text[0].isalpha():
+            expression = rf"(?P<fraction>\d{{{len(text)}}})" if set(text) == {"S"} else _DATE_FIELDS.get(text)
+            if expression is None:
+                raise ValueError(f"{text!r} is not supported; use yyyy MM dd HH mm ss SSS XXX")
+            if expression in fields:
+                raise ValueError(f"{text!r} stands there twice")
+            fields.add(expression)
+            out.append(expression)
+        else:
+            out.append(re.escape(text))
+    if position != len(pattern):
+        raise ValueError("a quote is not closed")
+    try:
+        return re.compile("".join(out), re.ASCII)
+    except re.error as error:
+        raise ValueError(f"a field stands there twice ({error})") from None
+
 
 _ELEMENT = frozenset(
     "id name physicalType description businessName authoritativeDefinitions tags customProperties".split()

@@ -1,0 +1,650 @@
+"""The application: the one composition root, from settings to adapters and use cases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Literal
+
+from kfm.config.loader import token as shown_token
+from kfm.db.connection import make_folder, open_ledger, open_store
+from kfm.model.errors import KfmError, PlanError, RoleMissing, UsageError
+from kfm.model.records import Window
+from kfm.model.roles import Identity, Role, decide, refusal_entry, who_could
+from kfm.model.settings import SourceSettings, Target
+from kfm.runs.kernel import ProjectionReport, RunReport, RunRequest
+from kfm.system import (
+    FlockLiveness,
+    LeaseHeartbeat,
+    PosixFiles,
+    ProcessMeter,
+    SystemClock,
+    SystemIds,
+    SystemRng,
+)
+
+if TYPE_CHECKING:
+    from kfm.calls.shared_breakers import SharedBreakers
+    from kfm.config.loader import Loaded
+    from kfm.lineage.delivery import Delivered
+    from kfm.model.audit import Seal
+    from kfm.model.breaker import Breaker
+    from kfm.model.gates import GateDecision
+    from kfm.model.incidents import IncidentRenderer
+    from kfm.model.records import Run, Switch
+    from kfm.model.requests import UpdateRequest
+    from kfm.model.schedule_accounting import BackfillTime
+    from kfm.model.schedules import Schedule, ScheduleState
+    from kfm.objects.local import LocalObjects
+    from kfm.pipelines.declaration import Pipeline
+    from kfm.pipelines.inputs import FarSigns
+    from kfm.pipelines.options import PassKernel
+    from kfm.policy.cedar import CedarPolicies
+    from kfm.policy.fixtures import FixtureResult
+    from kfm.ports import (
+        Bucket,
+        Clock,
+        Guard,
+        LedgerReader,
+        Objects,
+        Progress,
+        Projection,
+        Retrying,
+        Store,
+        Telemetry,
+    )
+    from kfm.ports import Source as Upstream
+    from kfm.runs.admission import RunSubject
+    from kfm.runs.gc import Collected, Collection
+    from kfm.runs.kernel import CallObserver, Kernel
+    from kfm.runs.plan import RunPlan
+    from kfm.service.incidents import HookPass
+    from kfm.service.scheduler import Timetable
+    from kfm.sources.source_kinds import Tools
+
+
+class Quiet:
+    """Nobody watches."""
+
+    def phase(self, name: str, total: int | None = None) -> None: ...
+    def advance(self, amount: int, note: str = "") -> None: ...
+    def done(self) -> None: ...
+
+
+class Adapters:
+    """Settings, and what they stand for; everything is made when it is first needed."""
+
+    def __init__(self, loaded: Loaded, *, read_only: bool, progress: Progress | None) -> None:
+        self.loaded = loaded
+        self.settings = loaded.settings
+        self.read_only = read_only
+        self.clock: Clock = SystemClock()
+        self.ids = SystemIds()
+        self.rng = SystemRng()
+        self.files = PosixFiles()
+        self.state = loaded.resolve(self.settings.state).rstrip("/")
+        self.progress = progress or Quiet()
+        self.announce: Callable[[str], None] = lambda _line: None
+        self._hearer: Callable[[Retrying], None] | None = None
+        self._leave_calls: Callable[[], None] = lambda: None
+        self._herald: IncidentRenderer | None = None
+        self.liveness = FlockLiveness(f"{self.state}/workers")
+        self.store: Store | None = None
+        if read_only:
+            self.ledger: LedgerReader = open_ledger(loaded.store, self.state, self.clock)
+        else:
+            make_folder(self.state)
+            self.store = self.ledger = self._testifying_store()
+
+    def _testifying_store(self) -> Store:
+        """The ledger, with a witness that posts an event for whatever it changes."""
+        from kfm.lineage.collectors import MaskKey, make_witness
+        from kfm.service.incidents import make_herald
+
+        key = MaskKey()
+        witness, self._herald = make_witness(self.loaded, key), make_herald(self.loaded, key.mask)
+        store = open_store(self.loaded.store, self.state, self.clock, witness, self._herald)
+        key.take(store, self.settings, lambda: self.ids.new() + self.ids.new())
+        return store
+
+    def close(self) -> None:
+        if not self._holds_a_lock():
+            self.liveness.close()
+        # Otherwise the sign of life stays until the process ends: then everybody sees that it is dead.
+        if "telemetry" in self.__dict__:
+            self.telemetry.close()
+        if "breakers" in self.__dict__:
+            self._leave_calls()
+            self.breakers.close()
+        self.ledger.close()
+
+    def _holds_a_lock(self) -> bool:
+        if "kernel" not in self.__dict__ or self.store is None:
+            return False
+        try:
+            holders = [lock.holder for lock in self.store.locks()]
+        except KfmError:
+            return True
+        return any(holder is not None and holder.worker_id == self.kernel.worker_id for holder in holders)
+
+    # --- adapters, made when first needed --------------------------------------------
+
+    @cached_property
+    def policies(self) -> CedarPolicies:
+        from kfm.policy.cedar import CedarPolicies
+
+        return CedarPolicies(self.settings.policies, self.loaded.folder)
+
+    @cached_property
+    def objects(self) -> Objects:
+        if self.settings.objects is not None:
+            from kfm.objects.remote import RemoteObjects
+
+            return RemoteObjects(self._bucket(self.settings.objects, self.settings.objects_options))
+        from kfm.objects.local import LocalObjects
+
+        return LocalObjects(self.files, f"{self.state}/objects", self.ids)
+
+    @property
+    def _collectable(self) -> LocalObjects:
+        from kfm.objects.local import LocalObjects
+
+        if not isinstance(self.objects, LocalObjects):
+            raise UsageError(
+                "Objects in a bucket are not collected.",
+                remedy="Remove what is old with the bucket's own rules.",
+            )
+        return self.objects
+
+    def _scratch(self) -> Objects:
+        from kfm.objects.scratch import ScratchObjects
+
+        return self._watched(ScratchObjects())
+
+    def _watched(self, objects: Objects) -> Objects:
+        """Objects that take in none of the configuration's secrets."""
+        secrets = self.loaded.referenced_secrets()
+        if not secrets:
+            return objects
+        from kfm.objects.secret_scan import WatchedObjects, needles
+
+        return WatchedObjects(objects, needles(secrets))
+
+    def _tell(self, line: str) -> None:
+        self.announce(self.loaded.discretion(line))
+
+    def _discreet(self, text: str | None) -> str | None:
+        """What a person gave us to keep, without secrets."""
+        return text and self.loaded.discretion.said(text)
+
+    def _upstream(self, source: SourceSettings, _window: Window) -> Upstream:
+        from kfm.sources.source_kinds import make_source
+
+        made = make_source(source, self.settings, self._source_tools)
+        if not self.loaded.discretion.redactor.secrets:
+            return made
+        from kfm.sources.redacted import RedactedSource
+
+        return RedactedSource(made, self.loaded.discretion.hide)
+
+    @cached_property
+    def _source_tools(self) -> Tools:
+        from kfm.objects.http_client import HttpxClient
+        from kfm.sources.source_kinds import Tools
+
+        return Tools(
+            http=HttpxClient(),
+            guard=self._guard,
+            clock=self.clock,
+            open_bucket=self._bucket,
+            resolve_secret=self.loaded.secret,
+            resolve_path=self.loaded.resolve,
+            limits=self.settings.limits,
+            shield=self._shielded,
+        )
+
+    def _shielded(self, source: SourceSettings, tools: Tools) -> Tools:
+        from kfm.runs.circuits import shielded
+
+        return shielded(source, tools, self.breakers, self.clock)
+
+    @cached_property
+    def breakers(self) -> SharedBreakers:
+        """The circuits of all providers, shared through the ledger."""
+        from kfm.calls.shared_breakers import BreakerAccess, SharedBreakers
+
+        another: Callable[[], LedgerReader] = self._own_store
+        if self.read_only:
+            another = partial(open_ledger, self.loaded.store, self.state, self.clock)
+        return SharedBreakers(BreakerAccess(self.ledger, self.store, another), self.clock)
+
+    @cached_property
+    def _guard(self) -> Guard:
+        from kfm.calls.guard import guarded, retry_text
+
+        def told(retrying: Retrying) -> None:
+            self._tell(retry_text(retrying))
+            if self._hearer is not None:
+                self._hearer(retrying)
+
+        return partial(
+            guarded,
+            clock=self.clock,
+            rng=self.rng,
+            timeout_ms=self.settings.limits.call_timeout_ms,
+            on_retry=told,
+        )
+
+    def _bucket(self, address: str, options: Mapping[str, str]) -> Bucket:
+        from kfm.objects.bucket_client import open_bucket
+
+        resolved = {name: self.loaded.secret(value) for name, value in options.items()}
+        return open_bucket(
+            address,
+            resolved,
+            timeout_ms=self.settings.limits.call_timeout_ms,
+            discreet=self.loaded.discretion,
+        )
+
+    def _shielded_target(self, target: Target, bucket: Bucket) -> Bucket:
+        from kfm.runs.circuits import shielded_target
+
+        return shielded_target(target, bucket, self.breakers, self.clock)
+
+    @cached_property
+    def projections(self) -> list[Projection]:
+        from kfm.config.loader import github
+        from kfm.publish.targets.target_kinds import TargetParts, build
+
+        job = github()
+        return build(
+            self.settings.publish,
+            TargetParts(
+                root=self.loaded.folder,
+                files=self.files,
+                objects=self.objects,
+                ids=self.ids,
+                bucket=lambda address, options: (self._bucket(address, options), ""),
+                shield=self._shielded_target,
+                append=_append,
+                github_output=job.output if job else None,
+                github_summary=job.step_summary if job else None,
+            ),
+        )
+
+    @cached_property
+    def telemetry(self) -> Telemetry:
+        """Spans and metrics on their way to a collector, where one is named. A dry-run sends nothing."""
+        from kfm.config.loader import otlp
+        from kfm.telemetry.exporter import choose
+
+        named = otlp(self.settings.telemetry)
+        if named is None or self.read_only:
+            return choose(None)
+        return choose(
+            named.endpoint,
+            headers={name: self.loaded.secret(value) for name, value in named.headers.items()},
+            service=named.service,
+            environment=self.settings.environment,
+            instance=self.ids.new(),
+            announce=lambda line: self.announce(line),
+        )
+
+    @cached_property
+    def public_name(self) -> Callable[[str], str]:
+        from kfm.telemetry.public_names import PublicNames
+
+        return PublicNames(self.settings, self.ledger)
+
+    @cached_property
+    def kernel(self) -> Kernel:
+        from kfm.runs.kernel import Kernel
+
+        return Kernel(
+            settings=self.settings,
+            ledger=self.ledger,
+            writer=self.store,
+            clock=self.clock,
+            ids=self.ids,
+            files=self.files,
+            objects=self._watched(self.objects),
+            scratch=self._scratch,
+            upstream=self._upstream,
+            guard=self._guard,
+            policies=self.policies,
+            projections=self.projections,
+            liveness=self.liveness,
+            worker_id=self.ids.new(),
+            progress=self.progress,
+            read_project=self._read,
+            load_pipeline=self._pipeline,
+            runs_folder=f"{self.state}/runs",
+            heart=None if self.read_only else LeaseHeartbeat(self._own_store, self._tell),
+            announce=self._tell,
+            redact=self.loaded.discretion,
+            meter=ProcessMeter(),
+            telemetry=self.telemetry,
+            rng=self.rng,
+            providers=self.breakers,
+            public_name=self.public_name,
+            listen=self._listen,
+            overheard=self._overheard,
+            passing=self._passing,
+            next_scheduled_ms=lambda run: self._timetable.next_run_ms(run),
+        )
+
+    @cached_property
+    def _timetable(self) -> Timetable:
+        from kfm.service.scheduler import Timetable
+
+        return Timetable(self.loaded, self.ledger, self.clock, self._tell)
+
+    def signs(self) -> FarSigns:
+        """Asks about what is far away as sources do, with the same patience and the same credentials."""
+        from kfm.pipelines.inputs import FarSigns
+
+        return FarSigns(
+            lambda: self._source_tools.http,
+            self._guard,
+            lambda address: self._bucket(address, {}),
+            self.ledger.branch_reader,
+        )
+
+    def _passing(self, objects: Objects, dry_run: bool) -> PassKernel:
+        from kfm.pipelines.project import governed_kernel
+
+        return governed_kernel(self, objects, dry_run=dry_run)
+
+    def _overheard(self, by: CallObserver, left_ms: int) -> AbstractContextManager[None]:
+        from kfm.runs.circuits import overheard
+
+        return overheard(by, left_ms)
+
+    def _listen(self, hearer: Callable[[Retrying], None] | None) -> None:
+        self._hearer = hearer
+
+    def _own_store(self) -> Store:
+        return open_store(self.loaded.store, self.state, SystemClock(), herald=self._herald)
+
+    def _read(self, path: str) -> bytes:
+        with open(self.loaded.resolve(path), "rb") as file:
+            return file.read()
+
+    def _pipeline(self, reference: str) -> Callable[[Any], None] | Pipeline:
+        from kfm.runs.transform import load_function
+
+        self._share_calls()
+        path, _, name = reference.rpartition(":")
+        return load_function(self.loaded.resolve(path), name)
+
+    def _share_calls(self) -> None:
+        """A pipeline's own `kfm.call`s pass the same circuits as ours."""
+        from kfm.runs.circuits import share_calls
+
+        self._leave_calls()
+        self._leave_calls = share_calls(self.breakers, self.clock, self.rng)
+
+
+def _append(path: str, data: bytes) -> None:
+    with open(path, "ab") as file:
+        file.write(data)
+
+
+class App(Adapters):
+    """What the commands talk to."""
+
+    @cached_property
+    def identity(self) -> Identity:
+        """Who is asking, and what he may do."""
+        return self.loaded.identity()
+
+    @property
+    def actor(self) -> str:
+        """The name under which whatever is done now is recorded."""
+        return self.identity.subject
+
+    def run(self, request: RunRequest) -> RunReport:
+        from kfm.runs.executor import RunExecutor
+
+        return RunExecutor(
+            self.kernel,
+            self.subject(request),
+            force=request.force,
+            artifacts_dir=request.artifacts_dir,
+            plan=self._plan(request),
+        ).run()
+
+    def preview(self, request: RunRequest) -> RunReport:
+        from kfm.runs.preview import preview
+
+        return preview(
+            self.kernel, self.subject(request), force=request.force, artifacts_dir=request.artifacts_dir
+        )
+
+    def _plan(self, request: RunRequest) -> RunPlan | None:
+        from kfm.runs import plan
+
+        if request.plan_path is None:
+            return None
+        try:
+            with open(request.plan_path, "rb") as file:
+                return plan.read(file.read(plan.PLAN_BYTES_MAX + 1))
+        except OSError as error:
+            raise PlanError(f"{request.plan_path}: {error.strerror or error}.") from None
+
+    def subject(self, request: RunRequest) -> RunSubject:
+        """What a request is about, by the configuration of now."""
+        from kfm.model.keys import make_trigger
+        from kfm.model.windows import resolve_window
+        from kfm.runs.admission import describe
+        from kfm.runs.transform import output_version
+
+        source = self.settings.source(request.source_id)
+        window = resolve_window(request.window_spec or source.window, source.time_zone, self.clock.now_ms())
+        members = [self.settings.source(member) for member in source.members]
+        trigger = make_trigger(
+            source,
+            kind=request.trigger_type,
+            actor=request.actor,
+            claimed_actor=self._discreet(request.claimed_actor),
+            rationale=self._discreet(request.rationale),
+            ticket=self._discreet(request.ticket),
+            correction=self._discreet(request.correction),
+            message_id=request.message_id,
+            request_uuid=request.request_uuid,
+            envelope=request.envelope,
+        )
+        return describe(
+            source,
+            self.settings.dataset(source.dataset),
+            window,
+            output_version(source, members, self._read),
+            trigger,
+            self.settings.environment,
+        )
+
+    def admission(self, request: RunRequest) -> GateDecision:
+        """Would the gates let this begin right now? Reads only."""
+        from kfm.runs import admission
+
+        return admission.at_admission(self.kernel, self.subject(request), dry_run=True)
+
+    def address(self, source: SourceSettings) -> tuple[str, str, dict[str, str]]:
+        """An HTTP source's address for its window now, as it goes out and as it may be shown; its headers."""
+        from kfm.model.windows import resolve_window
+        from kfm.sources.http_address import Address
+        from kfm.sources.placement import place_fields
+
+        window = resolve_window(source.window, source.time_zone, self.clock.now_ms())
+        address = Address(source, self.loaded.secret)
+        first = address.first(place_fields(source, window))
+        return address.outgoing(first), address.shown(first), address.headers()
+
+    def project(self, *, everything: bool = False) -> list[ProjectionReport]:
+        """Bring the targets up to date with the heads, after ending what dead processes left."""
+        from kfm.runs.failures import sweep
+        from kfm.runs.target_updates import project
+
+        sweep(self.kernel.store, self.liveness, self._tell)
+        return project(self.kernel, everything=everything)
+
+    def export_runs(self, runs: Sequence[Run], path: str) -> None:
+        """The ledger's runs as JSON Lines, Parquet or Feather, by the file's name."""
+        from kfm.pipelines.records import export_runs
+
+        export_runs(runs, path)
+
+    def evaluate_fixtures(self, path: str) -> list[FixtureResult]:
+        """What the policies say of each fixture in a file, beside what it expects."""
+        return self.policies.evaluate_fixtures(path)
+
+    def plan_collection(self, grace_ms: int | None = None) -> Collection:
+        """What `kfm gc` would remove."""
+        from kfm.runs import gc
+
+        return gc.plan(self.kernel, self._collectable, grace_ms)
+
+    def collect(
+        self, *, actor: str, rationale: str, grace_ms: int | None = None
+    ) -> tuple[Collection, Collected]:
+        from kfm.runs import gc
+
+        return gc.carry_out(
+            self.kernel,
+            self._collectable,
+            actor=actor,
+            rationale=self.loaded.discretion.said(rationale),
+            grace_ms=grace_ms,
+        )
+
+    def set_switch(
+        self,
+        scope: str,
+        position: Literal["running", "paused", "stopped"],
+        *,
+        rationale: str,
+        actor: str,
+        claimed_actor: str | None = None,
+        ticket: str | None = None,
+    ) -> Switch:
+        from kfm.model.records import GovernanceEntry, Switch
+
+        store = self.kernel.store
+        rationale = self.loaded.discretion.said(rationale)
+        switch = Switch(
+            scope=scope, position=position, rationale=rationale, actor=actor, set_at_ms=store.now_ms()
+        )
+        entry = GovernanceEntry(
+            kind="switch",
+            subject=scope,
+            actor=actor,
+            recorded_at_ms=switch.set_at_ms,
+            rationale=rationale,
+            ticket=self._discreet(ticket),
+            details={"position": position, "claimed_actor": self._discreet(claimed_actor)},
+        )
+        store.set_switch(switch, entry)
+        return switch
+
+    def reset_breaker(self, provider: str, **why: Any) -> tuple[Breaker, Breaker]:
+        """Close a provider's circuit because a person says so: what it was, and what it is now."""
+        from kfm.runs.circuits import reset_breaker
+
+        return reset_breaker(self.kernel.store, provider, self._discreet, **why)
+
+    # --- for those who ask over HTTP ---------------------------------------------------
+
+    def set_schedule_paused(self, schedule: Schedule, paused: bool, **why: Any) -> tuple[ScheduleState, bool]:
+        """Pause or resume a schedule: its state now, and whether that changed anything."""
+        from kfm.service.schedule_changes import set_paused
+
+        return set_paused(self, schedule, paused, **why)
+
+    def plan_backfill(self, schedule: Schedule, start_ms: int, end_ms: int, **how: Any) -> list[BackfillTime]:
+        """The instants of a span that can be made up for. Reads only."""
+        from kfm.service.schedule_changes import plan_backfill
+
+        return plan_backfill(self, schedule, start_ms, end_ms, **how)
+
+    def make_backfill(
+        self, schedule: Schedule, planned: Sequence[BackfillTime], **why: Any
+    ) -> list[UpdateRequest]:
+        """Requests for those instants that have none; the new ones."""
+        from kfm.service.schedule_changes import make_backfill
+
+        return make_backfill(self, schedule, planned, **why)
+
+    # --- evidence ----------------------------------------------------------------------
+
+    def deliver(self) -> Delivered:
+        """Hand over the events that wait, for a bounded time."""
+        from kfm.lineage.collectors import deliver
+
+        return deliver(self)
+
+    def tell_incidents(self, *, on_request: bool = False) -> list[HookPass]:
+        """Hand the changes of incidents to the hooks, for a bounded time each."""
+        from kfm.service.incidents import deliver_incidents
+
+        return deliver_incidents(self, on_request=on_request)
+
+    def seal(self, *, actor: str, minimum: int = 1, stream: str = "outbox") -> list[Seal]:
+        """Seal the rows of a stream that came since its last seal, if there are that many."""
+        from kfm.audit.chain import seal_all
+
+        return seal_all(self.kernel.store, actor, minimum, stream)
+
+    def provenance(self, wanted: str, *, internal: bool = False) -> bytes:
+        """The PROV-O document of a run, or of a call that never became one."""
+        from kfm.lineage.collectors import provenance
+
+        return provenance(self, wanted, internal=internal)
+
+    def leave_provenance(self, report: RunReport) -> None:
+        from kfm.lineage.collectors import leave_provenance
+
+        if report.run is not None and report.artifacts_dir is not None:
+            leave_provenance(self, report.run.run_id, report.artifacts_dir)
+
+
+@contextmanager
+def open_app(
+    loaded: Loaded,
+    *,
+    read_only: bool = False,
+    progress: Progress | None = None,
+    role: Role | None = None,
+    what: str = "This",
+) -> Iterator[App]:
+    """The application, for somebody who may: whatever can change something needs a role that says so."""
+    needed: Role = role or ("read" if read_only else "operate")
+    if loaded.settings.people and (needed != "read" or shown_token() is not None):
+        require(loaded, needed, what, lambda: App(loaded, read_only=False, progress=None))
+    app = App(loaded, read_only=read_only, progress=progress)
+    try:
+        yield app
+    finally:
+        app.close()
+
+
+def require(loaded: Loaded, role: Role, what: str, opened: Callable[[], App]) -> None:
+    """RoleMissing, unless whoever asks may do this. Who only wanted to read leaves no trace."""
+    people, identity = loaded.people(), loaded.identity()
+    access = decide(identity, role, people, what=f"`{what}`")
+    if access.allowed:
+        return
+    if role != "read":
+        with suppress(KfmError, OSError):  # a ledger that can't be written lets nobody in
+            _record(opened(), identity, role, what, access.reason)
+    raise RoleMissing(access.reason, remedy=who_could(access.others))
+
+
+def _record(app: App, identity: Identity, role: Role, what: str, reason: str) -> None:
+    """In the ledger, where the action would have been."""
+    try:
+        assert app.store is not None
+        entry = refusal_entry(identity, role, what, reason, app.store.now_ms())
+        app.store.append_governance([entry])
+    finally:
+        app.close()

@@ -1,0 +1,241 @@
+"""HTTP clients, buckets and upstream readers behind the circuit breaker of their provider."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Literal, TypeVar
+
+from kfm.calls.guard import classify_call
+from kfm.calls.shared_breakers import SharedCircuit
+from kfm.model.breaker import PROBE_LEASE_MS
+from kfm.model.errors import BackendUnavailable, ChecksumMismatch, KfmError, UpstreamUnavailable
+from kfm.model.records import ObjectStat
+from kfm.model.retry import parse_retry_after
+from kfm.model.units import PROVIDERS
+from kfm.ports import Bucket, Clock, Http, Response, Upstream
+
+RENEW_MS = PROBE_LEASE_MS // 3
+_OURS = ("contention", "circuit-open")  # passing trouble of this machine, or none at all
+
+T = TypeVar("T")
+
+
+class Shield:
+    """One provider's circuit, around single requests."""
+
+    def __init__(self, circuit: SharedCircuit, clock: Clock) -> None:
+        self._circuit = circuit
+        self._clock = clock
+
+    @contextmanager
+    def request(self) -> Iterator[Passage]:
+        """Raises CircuitOpen before anything goes out."""
+        circuit = self._circuit
+        fence = None if circuit.quiet else circuit.before()
+        passage = Passage(circuit, fence, self._clock)
+        try:
+            yield passage
+        except Exception as error:
+            passage.failed(error)
+            raise
+        except BaseException:  # cancelled
+            passage.undecided()
+            raise
+        circuit.after(True, fence)
+
+    def call(self, work: Callable[[], T]) -> T:
+        with self.request() as passage, passage.theirs():
+            return work()
+
+
+class Passage:
+    """One request under way."""
+
+    def __init__(self, circuit: SharedCircuit, fence: int | None, clock: Clock) -> None:
+        self._circuit = circuit
+        self._fence = fence
+        self._clock = clock
+        self._renewed_ms = clock.monotonic_ms()
+        self._blamed: Exception | None = None
+
+    @contextmanager
+    def theirs(self) -> Iterator[None]:
+        """Whatever is raised in here came from the other side."""
+        try:
+            yield
+        except Exception as error:
+            self._blamed = error
+            raise
+
+    def chunks(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
+        """Bytes of the other side; while they come, a probe stays ours."""
+        while True:
+            with self.theirs():
+                chunk = next(chunks, None)
+            if chunk is None:
+                return
+            self._renew()
+            yield chunk
+
+    def sent(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
+        """Bytes for the other side; while they go out, a probe stays ours."""
+        for chunk in chunks:
+            self._renew()
+            yield chunk
+
+    def _renew(self) -> None:
+        if self._fence is not None and self._clock.monotonic_ms() - self._renewed_ms >= RENEW_MS:
+            self._renewed_ms = self._clock.monotonic_ms()
+            self._circuit.renew(self._fence)
+
+    def failed(self, error: Exception) -> None:
+        kind = classify_call(error)
+        theirs = error is self._blamed or isinstance(error, UpstreamUnavailable)
+        if not theirs or kind.error_class in _OURS:
+            self.undecided()
+        elif isinstance(error, ChecksumMismatch) or not kind.retryable:
+            self._answered(error)
+        else:
+            self._circuit.after(False, self._fence)
+            self._hand_up(error)
+
+    def _answered(self, error: Exception) -> None:
+        """Somebody answered, if there is a status; a bad address, say, tells nothing of who lives there."""
+        status = error.facts.get("status") if isinstance(error, KfmError) else None
+        if status is not None or isinstance(error, ChecksumMismatch):
+            self._circuit.after(True, self._fence)
+        else:
+            self.undecided()
+
+    def undecided(self) -> None:
+        if self._fence is not None:
+            self._circuit.give_up(self._fence)
+
+    def _hand_up(self, error: Exception) -> None:
+        """The failure that opened the circuit is the run's business: no wait inside a call is that long."""
+        wait_s = -(-self._circuit.wait_ms() // 1000)
+        if wait_s <= 0 or not isinstance(error, BackendUnavailable):
+            return
+        error.facts["circuit_open"] = True
+        asked_ms = parse_retry_after(error.facts.get("retry_after") or "", self._clock.now_ms())
+        if asked_ms is None or asked_ms < wait_s * 1000:
+            error.facts["retry_after"] = str(wait_s)
+
+
+class ShieldedHttp:
+    """`ports.Http` behind a circuit."""
+
+    def __init__(self, http: Http, shield: Shield) -> None:
+        self._http = http
+        self._shield = shield
+
+    @contextmanager
+    def open(
+        self,
+        method: Literal["GET", "HEAD"],
+        url: str,
+        headers: Mapping[str, str],
+        timeout_ms: int,
+        *,
+        shown: str | None = None,
+        secrets: Collection[str] = (),
+    ) -> Iterator[Response]:
+        with (
+            self._shield.request() as passage,
+            self._http.open(method, url, headers, timeout_ms, shown=shown, secrets=secrets) as response,
+        ):
+            yield _Watched(response, passage)
+
+
+class _Watched:
+    """A response whose bytes keep a probe alive."""
+
+    def __init__(self, response: Response, passage: Passage) -> None:
+        self.status = response.status
+        self.headers = response.headers
+        self._response = response
+        self._passage = passage
+
+    def chunks(self) -> Iterator[bytes]:
+        return self._passage.chunks(iter(self._response.chunks()))
+
+
+class ShieldedBucket:
+    """`ports.Bucket` behind a circuit."""
+
+    def __init__(self, bucket: Bucket, shield: Shield) -> None:
+        self._bucket = bucket
+        self._shield = shield
+
+    def get(self, key: str) -> tuple[bytes, str] | None:
+        return self._shield.call(lambda: self._bucket.get(key))
+
+    def put(self, key: str, data: bytes, *, if_match: str | None = None, if_none_match: bool = False) -> bool:
+        return self._shield.call(
+            lambda: self._bucket.put(key, data, if_match=if_match, if_none_match=if_none_match)
+        )
+
+    def put_stream(self, key: str, chunks: Iterable[bytes]) -> None:
+        with self._shield.request() as passage, passage.theirs():
+            self._bucket.put_stream(key, passage.sent(chunks))
+
+    def head(self, key: str) -> ObjectStat | None:
+        return self._shield.call(lambda: self._bucket.head(key))
+
+    def delete(self, key: str) -> None:
+        self._shield.call(lambda: self._bucket.delete(key))
+
+    def list(self, prefix: str) -> Iterator[ObjectStat]:
+        with self._shield.request() as passage:
+            listed = iter(self._bucket.list(prefix))
+            while True:
+                with passage.theirs():
+                    stat = next(listed, None)
+                if stat is None:
+                    return
+                yield stat
+
+    def read(
+        self, key: str, *, offset: int = 0, if_match: str | None = None
+    ) -> AbstractContextManager[tuple[ObjectStat, Iterator[bytes]]]:
+        return self._read(key, offset, if_match)
+
+    @contextmanager
+    def _read(
+        self, key: str, offset: int, if_match: str | None
+    ) -> Iterator[tuple[ObjectStat, Iterator[bytes]]]:
+        with self._shield.request() as passage, ExitStack() as stack:
+            with passage.theirs():
+                opened = self._bucket.read(key, offset=offset, if_match=if_match)
+                stat, chunks = stack.enter_context(opened)
+            yield stat, passage.chunks(iter(chunks))
+
+
+def circuit_name(provider: str) -> str:
+    """The circuit that all objects of a provider share."""
+    return f"objects.{provider}"
+
+
+class ShieldedUpstream:
+    """Implements `Upstream`. Raises CircuitOpen before anything goes out."""
+
+    def __init__(self, upstream: Upstream, shield: Callable[[str], Shield]) -> None:
+        self._upstream = upstream
+        self._shield = shield  # by provider
+
+    def _of(self, object_uri: str) -> Shield:
+        return self._shield(PROVIDERS[object_uri.partition("://")[0]])
+
+    def head(self, object_uri: str) -> ObjectStat | None:
+        return self._of(object_uri).call(lambda: self._upstream.head(object_uri))
+
+    def read(self, object_uri: str, start: int, length: int) -> bytes:
+        return self._of(object_uri).call(lambda: self._upstream.read(object_uri, start, length))
+
+    def stream(self, object_uri: str) -> Iterator[bytes]:
+        with self._of(object_uri).request() as passage:
+            yield from passage.chunks(iter(self._upstream.stream(object_uri)))
+
+    def list(self, provider: str, bucket: str, prefix: str) -> Iterator[ObjectStat]:
+        return self._upstream.list(provider, bucket, prefix)

@@ -1,0 +1,156 @@
+"""Clock, randomness, breakers, hooks and deadlines of every `kfm.call` in this process."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Literal
+
+import msgspec
+
+from kfm.calls.breakers import Breakers, Circuit, LocalBreakers, NoCircuit
+from kfm.ports import Clock, Rng
+
+DEADLINE_MS: ContextVar[int | None] = ContextVar("kfm_deadline_ms", default=None)  # monotonic
+
+
+def deadline() -> float | None:
+    """Seconds that are left to the code that asks, never below 0; None where nothing limits it."""
+    until_ms = DEADLINE_MS.get()
+    return None if until_ms is None else max(0, until_ms - HERE.clock.monotonic_ms()) / 1000
+
+
+@contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """Limit everything inside; a wider limit than the one around has no effect."""
+    until_ms = HERE.clock.monotonic_ms() + round(seconds * 1000)
+    outer_ms = DEADLINE_MS.get()
+    token = DEADLINE_MS.set(until_ms if outer_ms is None else min(until_ms, outer_ms))
+    try:
+        yield
+    finally:
+        DEADLINE_MS.reset(token)
+
+
+_MARK = "__kfm_handed_up__"
+_ORIGIN = "__kfm_handed_up_by__"
+
+Outcome = Literal["retry", "gave-up", "recovered"]
+
+
+class FailedTry(msgspec.Struct, frozen=True, kw_only=True):
+    """One failed try. A recovery repeats the last one that failed before the success."""
+
+    call: str  # the function's name
+    provider: str | None
+    attempt: int  # of this try, from 1
+    outcome: Outcome
+    reason: str  # retry, or why there is no further try
+    error_class: str
+    retryable: bool  # by its class, whatever was decided
+    delay_ms: int
+    not_before_ms: int | None
+    circuit_open: bool
+    error: Exception
+    sequence: int = 0  # the tries of one call share it, and no two calls of a process do
+
+
+class HandedUp(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a call gave up, for the tier above. `not_before_ms` is when trying again makes sense."""
+
+    call: str
+    provider: str | None
+    attempts: int
+    reason: str
+    error_class: str
+    retryable: bool
+    not_before_ms: int | None
+
+
+def handed_up(error: BaseException) -> HandedUp | None:
+    """What the call tier says of an error that it let through; None if it never saw it."""
+    found = getattr(error, _MARK, None)
+    return found if isinstance(found, HandedUp) else None
+
+
+def mark(error: BaseException, handed: HandedUp, origin: object) -> None:
+    with contextlib.suppress(AttributeError, TypeError):  # an exception with slots keeps its secret
+        setattr(error, _MARK, handed)
+        setattr(error, _ORIGIN, origin)
+
+
+def handed_up_inside(error: BaseException, origin: object) -> HandedUp | None:
+    """As `handed_up`, if another declaration did it: an error object that is raised again and again
+    may still bear the mark of an earlier call of the same one."""
+    return None if getattr(error, _ORIGIN, None) == origin else handed_up(error)
+
+
+async def _pause(delay_ms: int) -> None:
+    import asyncio
+
+    await asyncio.sleep(delay_ms / 1000)
+
+
+class Line:
+    """Where a declared call finds its provider's present circuit."""
+
+    __slots__ = ("circuit", "provider")
+
+    def __init__(self, provider: str | None, circuit: Circuit) -> None:
+        self.provider = provider
+        self.circuit = circuit
+
+
+class CallRuntime:
+    """What calls are made with; `HERE` is the only one."""
+
+    clock: Clock
+    rng: Rng
+    breakers: Breakers
+    pause: Callable[[int], Awaitable[None]]
+    hearer: Callable[[FailedTry], None] | None  # of every failed try and every recovery
+    acting: Callable[[str], None] | None  # told before each try of a call that says idempotent=False
+
+    def __init__(self) -> None:
+        self._lines: dict[str | None, Line] = {}
+
+    def equip(self, clock: Clock, rng: Rng) -> None:
+        """Real time and chance, unless somebody has been here before."""
+        if not hasattr(self, "clock"):
+            self.clock, self.rng = clock, rng
+            self.breakers = LocalBreakers(clock)
+            self.pause = _pause
+            self.hearer = self.acting = None
+
+    def line(self, provider: str | None) -> Line:
+        if not hasattr(self, "clock"):
+            raise RuntimeError("Calls have no clock yet: use `kfm.call`, which brings one.")
+        found = self._lines.get(provider)
+        if found is None:
+            circuit = NoCircuit() if provider is None else self.breakers.circuit(provider)
+            found = self._lines.setdefault(provider, Line(provider, circuit))
+        return found
+
+    def replace(self, **changes: Any) -> dict[str, Any]:
+        """Set some of them for good; what they were is returned."""
+        former = {name: getattr(self, name) for name in changes}
+        for name, value in changes.items():
+            setattr(self, name, value)
+        if "breakers" in changes:
+            for provider, line in list(self._lines.items()):
+                if provider is not None:
+                    line.circuit = self.breakers.circuit(provider)
+        return former
+
+    @contextmanager
+    def replaced(self, **changes: Any) -> Iterator[None]:
+        former = self.replace(**changes)
+        try:
+            yield
+        finally:
+            self.replace(**former)
+
+
+HERE = CallRuntime()

@@ -1,0 +1,96 @@
+"""How errors are told: one line with a code, one with the way out; tracebacks only on request."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from kfm.model.errors import BackendUnavailable, Cancelled, KfmError, UsageError
+
+
+def as_error(problem: BaseException) -> KfmError:
+    """Any exception as one that a person can be told."""
+    if isinstance(problem, KfmError):
+        return problem
+    if isinstance(problem, KeyboardInterrupt | click.exceptions.Abort):
+        return Cancelled()
+    if isinstance(problem, click.UsageError):
+        return _usage_error(problem)
+    if isinstance(problem, click.ClickException):
+        return UsageError(problem.format_message())
+    if isinstance(problem, OSError):
+        place = f" ({problem.filename})" if problem.filename else ""
+        return BackendUnavailable(f"{problem.strerror or problem}{place}.")
+    return KfmError(
+        f"{type(problem).__name__}: {problem}",
+        remedy="This is a defect. Run it again with --verbose for the traceback, and report it.",
+    )
+
+
+def _usage_error(problem: click.UsageError) -> UsageError:
+    context = problem.ctx
+    if context is None:
+        return UsageError(problem.format_message())
+    remedy = f"Read `{context.command_path} --help`."
+    if isinstance(problem, click.exceptions.NoArgsIsHelpError) and isinstance(context.command, click.Group):
+        commands = ", ".join(context.command.list_commands(context))
+        return UsageError(f"`{context.command_path}` needs one of: {commands}.", remedy=remedy)
+    if isinstance(problem, click.NoSuchOption) and context.parent is None:
+        remedy = f"Options stand after the command: `kfm status --json`. {remedy}"
+    return UsageError(" ".join(problem.format_message().split()), remedy=remedy)
+
+
+def show_error(error: KfmError, *, output: str, verbose: bool, cause: BaseException | None = None) -> int:
+    """Tell it and return the exit code.
+
+    With JSON output the error document is the result, on stdout; people read it on stderr in any case.
+    """
+    if output != "text":
+        from kfm.cli.output import encode
+        from kfm.cli.streams import cleaned
+
+        sys.stdout.write(encode(cleaned(error.as_document()), output))
+        sys.stdout.flush()
+    for line in error_lines(error):
+        click.echo(line, err=True)
+    annotate(error)
+    if verbose and cause is not None and not isinstance(cause, KeyboardInterrupt):
+        import traceback
+
+        click.echo("".join(traceback.format_exception(cause)), err=True, nl=False)
+    return error.exit_code
+
+
+def error_lines(error: KfmError) -> tuple[str, str]:
+    """What went wrong, and the way out. A message may quote anybody: a terminal must not obey it."""
+    from kfm.cli.output import one_line
+
+    message = "\n".join(one_line(line) for line in error.message.splitlines())
+    return f"error {error.code}: {message}", f"fix: {error.way_out}"
+
+
+def annotate(error: KfmError, title: str | None = None) -> None:
+    """An annotation in a GitHub Actions log. It is read from stderr too, so stdout stays data."""
+    from kfm.config.loader import github
+
+    if github() is None or getattr(sys.stderr, "is_json", False):  # an annotation is no JSON
+        return
+    facts = {"title": title or error.code, **_place(error)}
+    properties = ",".join(f"{name}={_escape(str(value), ':,')}" for name, value in facts.items())
+    click.echo(f"::error {properties}::{_escape(f'{error.message} {error.way_out}')}", err=True)
+
+
+def _place(error: KfmError) -> dict[str, Any]:
+    """File and line, where the message of a configuration error begins with them."""
+    import re
+
+    match = re.match(r"(?P<file>[^\s:]+):(?P<line>\d+): ", error.detail)
+    return {} if match is None else {"file": match["file"], "line": match["line"]}
+
+
+def _escape(text: str, more: str = "") -> str:
+    for char in "%\r\n" + more:
+        text = text.replace(char, f"%{ord(char):02X}")
+    return text

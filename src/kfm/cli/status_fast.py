@@ -1,0 +1,226 @@
+"""`kfm status` without the argument parser, and the lines that it prints."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from kfm.cli.output import between, duration, one_line, short_id, table, utc
+from kfm.cli.session import CommandSession
+from kfm.model.records import UNIT_STATUSES
+from kfm.model.wording import counted
+from kfm.reports.status import gather
+
+
+def read_session(arguments: Sequence[str]) -> CommandSession | None:
+    """The session that these arguments of `status` mean, or None if the parser should decide."""
+    config, output = None, "text"
+    rest = list(arguments)
+    while rest:
+        word = rest.pop(0)
+        if word == "--json":
+            output = "json"
+        elif word in ("-c", "--config") and rest and not rest[0].startswith("-"):
+            config = rest.pop(0)
+        else:
+            return None
+    return CommandSession(config=config, output=output)
+
+
+def quick_status(arguments: Sequence[str]) -> int | None:
+    """Run `status` and return its exit code; None: not for us."""
+    session = read_session(arguments)
+    if session is None:
+        return None
+    from kfm.cli.main import guarded
+
+    return guarded(lambda: show_status(session), arguments)
+
+
+def show_status(session: CommandSession) -> int:
+    with session.app(read_only=True) as app:
+        document = gather(app)
+    session.emit(document, render(document))
+    return 0
+
+
+def render(document: dict[str, Any]) -> list[str]:
+    head = document["headline"]
+    first = head["sentence"]
+    if head["state"] == "empty":
+        first = f"{first}: {head['command']}"
+    elif head["command"]:
+        first = f"{first}: {head['who']} can lift it with `{head['command']}`"
+        if head["state"] != "blocked":
+            first = f"{head['sentence']}: try `{head['command']}`"
+    lines = [first, f"environment {document['environment']}, {utc(document['at'])}"]
+    if datasets := _dataset_rows(document):
+        lines += ["", *table(("DATASET", "VERSION", "PROMOTED", "LAST RUN", "RUN ID"), datasets)]
+    for title, rows in (
+        ("needs attention", _attention_rows(document)),
+        ("running", _running_rows(document)),
+        ("locks", _lock_rows(document)),
+        ("switches", _switch_rows(document)),
+        ("providers", _breaker_rows(document)),
+        ("incidents", _incident_rows(document)),
+        ("failed work", _ahead_rows(document)),
+        ("requests", _request_rows(document)),
+        ("not shown yet", _pending_rows(document)),
+        ("not delivered yet", _lineage_rows(document)),
+        ("announced objects", _unit_rows(document)),
+    ):
+        if rows:
+            lines += ["", f"{title}:", *rows]
+    return lines
+
+
+def _dataset_rows(document: dict[str, Any]) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = []
+    for dataset in document["datasets"]:
+        last = dataset["last_run"]
+        rows.append(
+            (
+                dataset["dataset_id"],
+                str(dataset["version"] or "-"),
+                utc(dataset["promoted_at"]) if dataset["promoted_at"] else "-",
+                last["status"] if last else "-",
+                short_id(last["run_id"]) if last else "-",
+            )
+        )
+    return rows
+
+
+def _unit_rows(document: dict[str, Any]) -> list[str]:
+    if document["units"] is None:
+        return []
+
+    return unit_status_rows(document["units"])
+
+
+def _attention_rows(document: dict[str, Any]) -> list[str]:
+    rows = []
+    for run in document["needs_attention"]:
+        tries = f", {run['attempts']} attempts" if run["attempts"] > 1 else ""
+        rows.append(
+            f"  {short_id(run['run_id'])}  {run['dataset_id']} from {run['source_id']}, "
+            f"{between(run['window_start'], run['window_end'])}: {run['error_code'] or 'an error'}{tries}"
+        )
+        rows.append(f"                 `{run['command']}`")
+    if document["needs_attention_more"]:
+        rows.append(f"  … and {document['needs_attention_more']} more: kfm runs --status failed")
+    return rows
+
+
+def _running_rows(document: dict[str, Any]) -> list[str]:
+    rows = []
+    for run in document["running"]:
+        held = (
+            f"held by {run['holder']}"
+            if run["holder"]
+            else "held by nobody: the next `kfm run` takes it over"
+        )
+        left = f", lease ends in {duration(run['lease_left_ms'])}" if run["holder"] else ""
+        rows.append(
+            f"  {short_id(run['run_id'])}  {run['dataset_id']} from {run['source_id']}, "
+            f"attempt {run['attempt']}, since {utc(run['started_at'])}, {held}{left}"
+        )
+    return rows
+
+
+def _lock_rows(document: dict[str, Any]) -> list[str]:
+    return [
+        f"  {lock['scope']}  fence {lock['fence']}, run {short_id(lock['run_id'])}, "
+        + (f"lease ends in {duration(lock['lease_left_ms'])}" if lock["lease_left_ms"] else "lease lapsed")
+        for lock in document["locks"]
+    ]
+
+
+def _switch_rows(document: dict[str, Any]) -> list[str]:
+    return [
+        f"  {switch['scope']}  {switch['position']} since {utc(switch['set_at'])} "
+        f"by {one_line(switch['actor'])}: {one_line(switch['rationale'])}"
+        for switch in document["switches"]
+    ]
+
+
+def _breaker_rows(document: dict[str, Any]) -> list[str]:
+    if not document["breakers"]:
+        return []
+    from kfm.reports.breakers import breaker_text
+
+    return [f"  {breaker_text(breaker)}" for breaker in document["breakers"]]
+
+
+def _incident_rows(document: dict[str, Any]) -> list[str]:
+    if not document["incidents"]:
+        return []
+    from kfm.reports.incidents import incident_text
+
+    return [f"  {short_id(each['incident_id'])}  {incident_text(each)}" for each in document["incidents"]]
+
+
+def _ahead_rows(document: dict[str, Any]) -> list[str]:
+    if document["held"] is None and document["next_retry"] is None:
+        return []
+
+    return ahead_rows(document)
+
+
+def _request_rows(document: dict[str, Any]) -> list[str]:
+    counts = document["requests"]
+    told = [
+        f"{counts[state]} {word}"
+        for state, word in (
+            ("running", "running"),
+            ("open", "waiting"),
+            ("awaiting_approval", "waiting for an approval (`kfm approve`)"),
+        )
+        if counts[state]
+    ]
+    return [f"  {', '.join(told)}: `kfm requests list`"] if told else []
+
+
+def _lineage_rows(document: dict[str, Any]) -> list[str]:
+    waiting, oldest = document["lineage"]["waiting"], document["lineage"]["oldest"]
+    if not waiting:
+        return []
+    events = f"{waiting} lineage event{'s' if waiting != 1 else ''}"
+    return [f"  {events} since {utc(oldest)}; send with `kfm lineage deliver`"]
+
+
+def _pending_rows(document: dict[str, Any]) -> list[str]:
+    return [
+        f"  {pending['dataset_id']} on {pending['target']}: shows {pending['shown'] or 'nothing'}, "
+        f"promoted is {pending['promoted']}; make it with `kfm project`"
+        for pending in document["pending_projections"]
+    ]
+
+
+def ahead_rows(document: dict[str, Any]) -> list[str]:
+    rows = []
+    held, upcoming = document["held"], document["next_retry"]
+    if held is not None:
+        since = utc(held["oldest"])
+        rows.append(f"  {counted(held['count'], 'run')} held, the oldest since {since}: `{held['command']}`")
+    if upcoming is not None:
+        more = f", {upcoming['waiting'] - 1} more after it" if upcoming["waiting"] > 1 else ""
+        when = "due since" if upcoming["at"] <= document["at"] else "due at"
+        rows.append(
+            f"  {short_id(upcoming['run_id'])} of {upcoming['dataset_id']} is tried again, "
+            f"{when} {utc(upcoming['at'])}{more}: `{upcoming['command']}`"
+        )
+    return rows
+
+
+def unit_status_rows(document: dict[str, Any]) -> list[str]:
+    rows = []
+    for one in document["datasets"]:
+        parts = [f"{one[name]} {name.replace('_', ' ')}" for name in UNIT_STATUSES if one[name]]
+        newest = f"; newest {utc(one['newest'])}" if one["newest"] else ""
+        rows.append(f"  {one['dataset']}  {', '.join(parts) or 'nothing'}{newest}")
+    given_up = [one for one in document["datasets"] if one["failed"] or one["quarantined"]]
+    if given_up:
+        rows.append("  given up: `kfm nodd units --status failed`, `kfm quarantine list`")
+    if document["dead_messages"]:
+        rows.append(f"  dead messages came {document['dead_messages']} times: `kfm nodd dead list`")
+    return rows

@@ -1,0 +1,486 @@
+"""Checks of a well-shaped configuration: names agree, values make sense."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+from kfm.config.document import Document
+from kfm.config.ingest_checks import ingest_problems
+from kfm.config.people import people_problems
+from kfm.config.secrets import inline_secrets, is_reference
+from kfm.config.shape import gathered, is_web_address, nearest
+from kfm.config.webhooks import serve_problems, webhook_problems
+from kfm.model.breaker import PROVIDER_CHARS_MAX, is_provider_name
+from kfm.model.energy import FIGURE_MIN, FIGURES_MAX
+from kfm.model.errors import ConfigError, WindowError
+from kfm.model.settings import Hook, Settings, SourceSettings, Target, own_places, takes_in
+
+ID_RULE = "letters, digits, `.`, `_` and `-`, beginning with a letter or digit, at most 100"
+BAD_CHARACTERS = f"has characters that are not allowed: {ID_RULE}"
+_ID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]|\.(?!\.)){0,99}", re.ASCII)
+_SOME_MOMENT_MS = 1_735_732_800_000  # any will do: only the form of a window is checked
+_PIPELINE = re.compile(r"[^:]+\.(?:py|mjs):[A-Za-z_]\w*")  # .mjs: run by the Node.js twin
+
+# What each kind of source and target needs, and what only it understands.
+NEEDS = {"files": "folder", "http": "url", "bucket": "bucket", "sync": "members"}
+OWN = {
+    "files": {"folder", "pattern"},
+    "http": {"url", "params", "headers", "pagination"},
+    "bucket": {"bucket", "prefix", "pattern", "bucket_options"},
+    "sync": {"members"},
+}
+TARGET_NEEDS = {"local": "path", "s3": "url", "github-actions": None, "noop": None}
+STORES = ("sqlite:", "postgresql://", "postgres://", "env:", "file:")
+SCHEMES = {"url": ("http", "https"), "bucket": ("s3", "gs", "az", "file")}
+
+Problem = tuple[str, str]  # path, sentence
+
+
+def check(document: Document, settings: Settings) -> None:
+    """ConfigError with every problem, in the order of the file's lines."""
+    problems = [
+        *_names(settings),
+        *_datasets(settings),
+        *_sources(settings),
+        *_sync(settings),
+        *_own_output(document, settings),
+        *_targets(settings),
+        *_freezes(settings),
+        *_numbers(settings),
+        *_evidence(settings),
+        *run_state_problems(settings),
+        *hook_problems(settings),
+        *ingest_problems(settings),
+        *people_problems(settings),
+        *webhook_problems(settings),
+        *serve_problems(settings),
+        *inline_secrets(settings),
+    ]
+    if problems:
+        ordered = sorted(problems, key=lambda problem: document.line(problem[0]))
+        raise gathered([document.error(path, sentence) for path, sentence in ordered])
+
+
+def value_problem(settings: Settings, field: str) -> str | None:
+    """What is wrong with one field that came from outside the file."""
+    problems = [*_names(settings), *_numbers(settings), *_evidence(settings), *run_state_problems(settings)]
+    return next((sentence for path, sentence in problems if path == field), None)
+
+
+def _names(settings: Settings) -> Iterator[Problem]:
+    if not _ID.fullmatch(settings.environment):
+        yield (
+            "environment",
+            f"the environment `{settings.environment[:40]}` {BAD_CHARACTERS}",
+        )
+    groups: dict[str, tuple[Any, ...]] = {"datasets": settings.datasets, "sources": settings.sources}
+    for group, things in groups.items():
+        seen: dict[str, str] = {}
+        for index, thing in enumerate(things):
+            path = f"{group}[{index}].id"
+            word = group.removesuffix("s")
+            if not _ID.fullmatch(thing.id):
+                yield path, f"the {word} id `{thing.id[:40]}` {BAD_CHARACTERS}"
+            earlier = seen.setdefault(thing.id.casefold(), thing.id)
+            if any(other.id == thing.id for other in things[:index]):
+                yield path, f"two {group} have the id `{thing.id}`"
+            elif earlier != thing.id:
+                yield path, f"the {word} ids `{earlier}` and `{thing.id}` differ in case only"
+
+
+def _datasets(settings: Settings) -> Iterator[Problem]:
+    for index, dataset in enumerate(settings.datasets):
+        path = f"datasets[{index}]"
+        if not _ID.fullmatch(dataset.domain):
+            yield (
+                f"{path}.domain",
+                f"the domain `{dataset.domain[:40]}` {BAD_CHARACTERS}",
+            )
+        if dataset.bbox is not None:
+            west, south, east, north = dataset.bbox
+            right = -180 <= west <= 180 and -180 <= east <= 180 and -90 <= south <= north <= 90
+            if not right:
+                yield f"{path}.bbox", "`bbox` must be west, south, east, north in degrees"
+        rights = dataset.rights
+        if rights is not None and not rights.license.strip():
+            yield f"{path}.rights.license", "`license` must not be empty"
+        if rights is not None and not rights.care.label.strip():
+            yield f"{path}.rights.care.label", "`label` must not be empty"
+
+
+def _sources(settings: Settings) -> Iterator[Problem]:
+    datasets = [dataset.id for dataset in settings.datasets]
+    for index, source in enumerate(settings.sources):
+        path = f"sources[{index}]"
+        if source.dataset not in datasets:
+            hint = nearest(source.dataset, datasets)
+            yield (
+                f"{path}.dataset",
+                f"source `{source.id}` names the dataset `{source.dataset}`, which is not there{hint}",
+            )
+        yield from _kind(source, path)
+        yield from _time(source, path)
+        if source.pipeline is not None and not _PIPELINE.fullmatch(source.pipeline):
+            yield (
+                f"{path}.pipeline",
+                f"`pipeline` must be `path/to/file.py:function`, not `{source.pipeline[:60]}`",
+            )
+        for field in ("partition", "output_version"):
+            if getattr(source, field) == "":
+                yield f"{path}.{field}", f"`{field}` must not be empty; leave it out instead"
+        yield from _templates(source, path)
+        yield from _provider(source, path)
+
+
+def _provider(source: SourceSettings, path: str) -> Iterator[Problem]:
+    if source.provider is None:
+        return
+    if source.kind in ("files", "sync"):
+        why = "nobody outside is called" if source.kind == "files" else "its members call; give it to them"
+        yield f"{path}.provider", f"`provider` does not apply to a source of kind `{source.kind}`: {why}"
+    else:
+        yield from _provider_name(source.provider, path)
+
+
+def _provider_name(provider: str, path: str) -> Iterator[Problem]:
+    if not is_provider_name(provider):
+        yield (
+            f"{path}.provider",
+            f"`provider` must be one word of plain characters, at most {PROVIDER_CHARS_MAX}",
+        )
+
+
+_PLAIN = SourceSettings(id="", dataset="", kind="")
+
+
+def _kind(source: SourceSettings, path: str) -> Iterator[Problem]:
+    if source.kind not in NEEDS:
+        if not _plugin("kfm.sources", source.kind):
+            yield (
+                f"{path}.kind",
+                f"there is no kind of source `{source.kind[:40]}`{nearest(source.kind, sorted(NEEDS))}",
+            )
+        return
+    needed = NEEDS[source.kind]
+    if not getattr(source, needed):
+        yield path, f"source `{source.id}` is of kind `{source.kind}` and needs `{needed}`"
+    foreign = set().union(*OWN.values()) - OWN[source.kind]
+    for field in sorted(foreign):
+        if getattr(source, field) != getattr(_PLAIN, field):
+            yield f"{path}.{field}", f"`{field}` does not apply to a source of kind `{source.kind}`"
+    if needed in SCHEMES and getattr(source, needed):
+        yield from _address(getattr(source, needed), needed, f"{path}.{needed}")
+
+
+def _address(address: str, field: str, path: str) -> Iterator[Problem]:
+    schemes = SCHEMES[field]
+    try:
+        parts = urlsplit(address)
+        whole = parts.scheme in schemes and bool(parts.netloc or (parts.scheme == "file" and parts.path))
+        _ = parts.port
+    except ValueError:
+        whole = False
+    if not whole:
+        field = path.rpartition(".")[2]
+        yield path, f"`{field}` must begin with {' or '.join(f'`{s}://`' for s in schemes)} and name a place"
+
+
+def _time(source: SourceSettings, path: str) -> Iterator[Problem]:
+    if not _zone_exists(source.time_zone):
+        from zoneinfo import available_timezones
+
+        hint = nearest(source.time_zone, sorted(available_timezones()))
+        yield f"{path}.time_zone", f"there is no time zone `{source.time_zone[:40]}`{hint}"
+        return
+    from kfm.model.windows import resolve_window
+
+    try:
+        resolve_window(source.window, source.time_zone, _SOME_MOMENT_MS)
+    except WindowError as error:
+        yield f"{path}.window", f"`window` can't be used: {_clause(error.detail)}"
+
+
+def _templates(source: SourceSettings, path: str) -> Iterator[Problem]:
+    """Fields in braces that nobody fills in."""
+    from kfm.model.templates import PATH_FIELDS, PLACE_FIELDS, template_problem
+
+    places = {"url": source.url, "prefix": source.prefix, "pattern": source.pattern}
+    places |= {f"params.{name}": value for name, value in source.params.items()}
+    written = [(field, text, PLACE_FIELDS) for field, text in places.items()]
+    for field, text, allowed in [*written, ("path", source.path, PATH_FIELDS)]:
+        problem = template_problem(text, allowed=allowed) if text else None
+        if problem:
+            yield f"{path}.{field}", f"`{field}` can't be used: {_clause(problem)}"
+
+
+def _clause(sentence: str) -> str:
+    return (
+        (sentence[:1].lower() + sentence[1:]).rstrip(".") if sentence[:1].isalpha() else sentence.rstrip(".")
+    )
+
+
+def _zone_exists(name: str) -> bool:
+    from zoneinfo import ZoneInfo
+
+    if name == "UTC":
+        return True
+    try:
+        ZoneInfo(name)
+    except (ValueError, OSError, LookupError):
+        return False
+    return True
+
+
+def _sync(settings: Settings) -> Iterator[Problem]:
+    sources = {source.id: source for source in settings.sources}
+    for index, source in enumerate(settings.sources):
+        path = f"sources[{index}].members"
+        for position, member in enumerate(source.members):
+            here = f"{path}[{position}]"
+            if member not in sources:
+                hint = nearest(member, list(sources))
+                yield here, f"sync `{source.id}` names the member `{member}`, which is not there{hint}"
+            elif member in source.members[:position]:
+                yield here, f"sync `{source.id}` names the member `{member}` twice"
+            elif problem := _member(source, sources[member]):
+                yield here, problem
+
+
+def _member(sync: SourceSettings, member: SourceSettings) -> str | None:
+    """What stands against taking a source into a sync."""
+    if member.id == sync.id:
+        return f"sync `{sync.id}` contains itself"
+    if member.kind == "sync":
+        return (
+            f"sync `{sync.id}` has the sync `{member.id}` among its members; name the members of "
+            f"`{member.id}` instead"
+        )
+    if member.dataset != sync.dataset:
+        return (
+            f"sync `{sync.id}` publishes the dataset `{sync.dataset}`, "
+            f"but its member `{member.id}` belongs to `{member.dataset}`"
+        )
+    if member.pipeline is not None:
+        return (
+            f"sync `{sync.id}` would publish what its member `{member.id}` fetches without running the "
+            "member's `pipeline`; give the sync itself a pipeline"
+        )
+    return None
+
+
+def _own_output(document: Document, settings: Settings) -> Iterator[Problem]:
+    """Folders of sources and of what we write, as they are spelt; links are looked at in a run."""
+    here = os.path.dirname(os.path.abspath(document.name))
+
+    def absolute(path: str) -> str:
+        return os.path.normpath(os.path.join(here, path))
+
+    for index, source in enumerate(settings.sources):
+        if source.kind != "files" or not source.folder:
+            continue
+        for what, own in own_places(settings):
+            if takes_in(absolute(source.folder), absolute(own), source.dataset, what):
+                yield (
+                    f"sources[{index}].folder",
+                    (
+                        f"the folder `{source.folder}` of source `{source.id}` and the {what} `{own}` "
+                        "overlap: kfm would take in its own output; keep them apart"
+                    ),
+                )
+
+
+def _targets(settings: Settings) -> Iterator[Problem]:
+    names: set[str] = set()
+    for index, target in enumerate(settings.publish):
+        path = f"publish[{index}]"
+        yield from _target(target, path)
+        name = target.name or target.kind
+        if not _ID.fullmatch(name):
+            yield (
+                f"{path}.name",
+                f"the target name `{name[:40]}` {BAD_CHARACTERS}",
+            )
+        elif name in names:
+            yield path, f"two targets are called `{name}`; give one of them a `name`"
+        names.add(name)
+
+
+def _target(target: Target, path: str) -> Iterator[Problem]:
+    if target.kind not in TARGET_NEEDS:
+        if not _plugin("kfm.publishers", target.kind):
+            words = nearest(target.kind, sorted(TARGET_NEEDS))
+            yield f"{path}.kind", f"there is no kind of target `{target.kind[:40]}`{words}"
+        return
+    needed = TARGET_NEEDS[target.kind]
+    if needed and not getattr(target, needed):
+        yield path, f"a target of kind `{target.kind}` needs `{needed}`"
+    if target.kind == "s3" and target.url and not target.url.startswith("s3://"):
+        yield f"{path}.url", "`url` must begin with `s3://` and name a place"
+    if target.provider is not None:
+        yield from _provider_name(target.provider, path)
+        if target.kind != "s3":
+            why = "nobody outside is called"
+            yield f"{path}.provider", f"`provider` does not apply to a target of kind `{target.kind}`: {why}"
+
+
+def _freezes(settings: Settings) -> Iterator[Problem]:
+    from kfm.model.gates import freeze_span_ms
+
+    known = {"datasets": [d.id for d in settings.datasets], "domains": [d.domain for d in settings.datasets]}
+    for index, freeze in enumerate(settings.freezes):
+        path = f"freezes[{index}]"
+        try:
+            freeze_span_ms(freeze)
+        except ConfigError as error:
+            yield f"{path}.start", _clause(error.detail)
+        for field, names in known.items():
+            for position, pattern in enumerate(getattr(freeze, field)):
+                if not set(pattern) & set("*?[") and pattern not in names:
+                    hint = nearest(pattern, names)
+                    sentence = f"the freeze names `{pattern}`, which is not one of the {field}{hint}"
+                    yield f"{path}.{field}[{position}]", sentence
+
+
+def _numbers(settings: Settings) -> Iterator[Problem]:
+    for field in settings.limits.__struct_fields__:
+        if getattr(settings.limits, field) < 1:
+            yield f"limits.{field}", f"`{field}` must be at least 1"
+    lease = settings.lease
+    if not 1 <= lease.seconds <= 86_400:
+        yield "lease.seconds", "`seconds` must be from 1 to 86400"
+    if lease.heartbeat_seconds is not None and not 0 < lease.heartbeat_seconds < lease.seconds:
+        yield "lease.heartbeat_seconds", "`heartbeat_seconds` must be more than 0 and less than `seconds`"
+    for index, source in enumerate(settings.sources):
+        if source.pagination is not None:
+            for field in ("page_size", "pages_max"):
+                if getattr(source.pagination, field) < 1:
+                    yield f"sources[{index}].pagination.{field}", f"`{field}` must be at least 1"
+    store = settings.store
+    if store is not None and not store.startswith(STORES):
+        yield (
+            "store",
+            "`store` must be `sqlite:PATH`, a `postgresql://` address, `env:NAME` or `file:PATH`",
+        )
+
+
+def _evidence(settings: Settings) -> Iterator[Problem]:
+    """What events, telemetry, energy and the audit chain are told."""
+    model = settings.energy
+    for field, most in FIGURES_MAX.items():
+        figure = getattr(model, field)
+        none = field == "carbon_g_per_kwh" and figure == 0  # true of some grids, but of no machine
+        if not (none or FIGURE_MIN <= figure <= most):  # NaN compares with nothing
+            yield f"energy.{field}", f"`{field}` must be more than 0 and at most {most}"
+    if not re.fullmatch(r"[\w .,()/-]{1,60}", model.region):
+        yield "energy.region", "`region` must be a name of at most 60 letters, digits, spaces, `.,()/-`"
+    for path, value in (("lineage.url", settings.lineage.url), ("telemetry.otlp", settings.telemetry.otlp)):
+        if value is not None:
+            yield from _address(value, "url", path)
+    for path, value in (("lineage.path", settings.lineage.path), ("audit.anchors", settings.audit.anchors)):
+        if value is not None and not value.strip():
+            yield path, f"`{path.rpartition('.')[2]}` must not be empty"
+
+
+def _plugin(group: str, name: str) -> bool:
+    from importlib.metadata import entry_points
+
+    return any(point.name == name for point in entry_points(group=group))
+
+
+HOOKS_MAX = 10  # each may cost a run its time
+TIMEOUT_MIN_S, TIMEOUT_MAX_S = 0.1, 60.0
+OWN_HOOKS = {"command": {"command"}, "webhook": {"url", "secret"}, "file": {"path"}}
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}", re.ASCII)
+_PLAIN_HOOK = Hook(kind="")
+
+
+def hook_problems(settings: Settings) -> Iterator[Problem]:
+    names: set[str] = set()
+    for index, hook in enumerate(settings.incidents):
+        path = f"incidents[{index}]"
+        yield from _hook(hook, path)
+        name = hook.name or hook.kind
+        if not _NAME.fullmatch(name):
+            yield f"{path}.name", f"the hook name `{name[:40]}` has characters that are not allowed"
+        elif name in names:
+            yield path, f"two hooks are called `{name}`; give one of them a `name`"
+        names.add(name)
+    if len(settings.incidents) > HOOKS_MAX:
+        yield "incidents", f"there are more than {HOOKS_MAX} hooks"
+
+
+def _hook(hook: Hook, path: str) -> Iterator[Problem]:
+    if not TIMEOUT_MIN_S <= hook.timeout_seconds <= TIMEOUT_MAX_S:
+        yield (
+            f"{path}.timeout_seconds",
+            f"`timeout_seconds` must be from {TIMEOUT_MIN_S:g} to {TIMEOUT_MAX_S:g}",
+        )
+    if hook.kind not in OWN_HOOKS:
+        if not _hook_plugin(hook.kind):
+            hint = nearest(hook.kind, sorted(OWN_HOOKS))
+            yield f"{path}.kind", f"there is no kind of hook `{hook.kind[:40]}`{hint}"
+        return
+    for field in sorted(OWN_HOOKS[hook.kind]):
+        if not getattr(hook, field):
+            yield path, f"a hook of kind `{hook.kind}` needs `{field}`"
+    for field in sorted(set().union(*OWN_HOOKS.values(), {"options"}) - OWN_HOOKS[hook.kind]):
+        if getattr(hook, field) != getattr(_PLAIN_HOOK, field):
+            yield f"{path}.{field}", f"`{field}` does not apply to a hook of kind `{hook.kind}`"
+    if hook.kind == "command" and any(not word or "\0" in word for word in hook.command[:1]):
+        yield f"{path}.command", "`command` must begin with the name of a program"
+    url = hook.url if hook.kind == "webhook" else None
+    if url and not is_reference(url) and not is_web_address(url):
+        yield f"{path}.url", "`url` must begin with `http://` or `https://` and name a place"
+
+
+def _hook_plugin(name: str) -> bool:
+    from importlib.metadata import entry_points
+
+    return any(point.name == name for point in entry_points(group="kfm.notifiers"))
+
+
+_REPOSITORY = re.compile(r"[a-z0-9][a-z0-9-]{2,62}")
+
+
+def run_state_problems(settings: Settings) -> Iterator[tuple[str, str]]:
+    """Path and sentence: one store, and only what belongs to it."""
+    chosen = settings.run_state
+    if chosen.store != "delta":
+        for field in ("path", "options"):
+            if getattr(chosen, field):
+                yield (
+                    f"run_state.{field}",
+                    f"`{field}` names a Delta table, and `store` says `{chosen.store}`: an environment keeps"
+                    " its run-state in one store",
+                )
+    elif chosen.path is not None and not chosen.path.strip():
+        yield "run_state.path", "`path` must not be empty"
+    yield from _lakefs_problems(settings)
+
+
+def _lakefs_problems(settings: Settings) -> Iterator[tuple[str, str]]:
+    """Branches are in one place, and the records of nodes with them."""
+    server, store = settings.lakefs, settings.run_state.store
+    if (server is None) == (store == "lakefs"):
+        said = "`run_state.store` is `lakefs`, and" if server is None else "`lakefs` is set, and"
+        rest = "`lakefs` names no server" if server is None else f"`run_state.store` is `{store}`"
+        yield (
+            "lakefs" if server is None else "run_state.store",
+            f"{said} {rest}: branches and the records of their nodes are in one place",
+        )
+    if server is None:
+        return
+    if not server.endpoint.startswith(("https://", "http://", "env:", "file:")):
+        yield (
+            "lakefs.endpoint",
+            "`endpoint` must be an https:// or http:// address, `env:NAME` or `file:PATH`",
+        )
+    if not _REPOSITORY.fullmatch(server.repository):
+        yield (
+            "lakefs.repository",
+            "`repository` must have 3 to 63 lower-case letters, digits and dashes, and begin with no dash",
+        )

@@ -1,0 +1,298 @@
+"""Configuration documents: YAML 1.2 and JSON as plain values that remember their lines."""
+
+from __future__ import annotations
+
+import math
+import re
+from json.decoder import scanstring  # type: ignore[attr-defined,unused-ignore]
+from typing import Any
+
+from kfm.model.errors import ConfigError
+
+VALUES_MAX = 100_000  # aliases can multiply; nobody writes this many settings
+DEPTH_MAX = 64
+INT_MAX = 2**53 - 1
+
+
+class Document:
+    """Plain values (dict, list, str, int, float, bool, None) and the line of every field.
+
+    Paths are written as people would: `sources[0].headers.Accept`.
+    """
+
+    def __init__(self, name: str, values: Any, lines: dict[str, int]) -> None:
+        self.name = name
+        self.values = values
+        self.lines = lines
+
+    def line(self, path: str) -> int:
+        """The line of a field, or of the nearest thing around it that was written."""
+        while path and path not in self.lines:
+            path = path[: max(path.rfind("."), path.rfind("["), 0)]
+        return self.lines.get(path, 1)
+
+    def error(self, path: str, sentence: str) -> ConfigError:
+        return ConfigError(f"{self.name}:{self.line(path)}: {sentence}")
+
+
+class DocumentBuilder:
+    """Builds a document value by value; refuses what would be ambiguous or endless."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.lines: dict[str, int] = {}
+        self._count = 0
+
+    def fail(self, line: int, sentence: str) -> ConfigError:
+        return ConfigError(f"{self.name}:{line}: {sentence}")
+
+    def note(self, path: str, line: int, depth: int) -> None:
+        self._count += 1
+        if self._count > VALUES_MAX:
+            raise self.fail(line, f"more than {VALUES_MAX:,} values; is an alias repeated too often?")
+        if depth > DEPTH_MAX:
+            raise self.fail(line, f"nested more than {DEPTH_MAX} levels deep")
+        self.lines.setdefault(path, line)
+
+    def key(self, mapping: dict[str, Any], parent: str, key: str, line: int) -> str:
+        """The path of a new key; a second key of one name is an error that names both lines."""
+        path = f"{parent}.{key}" if parent else key
+        if key in mapping:
+            first = self.lines.get(path, line)
+            raise self.fail(line, f"`{key}` is given twice; the first is on line {first}")
+        self.lines[path] = line
+        return path
+
+
+def read_document(name: str, data: bytes) -> Document:
+    """Parse a file's bytes; `name` decides the format (.json is JSON, anything else YAML 1.2)."""
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        raise ConfigError(f"{name}:{line}: the file is not UTF-8 text") from None
+    if not text.strip():
+        raise ConfigError(f"{name}: the file is empty")
+    if name.endswith(".json"):
+        document = parse_json(name, text)
+    else:
+        document = parse_yaml(name, text)
+    if not isinstance(document.values, dict):
+        raise document.error("", "the file must hold settings, written as `name: value`")
+    return document
+
+
+_TAG = "tag:yaml.org,2002:"
+
+
+class _Reader:
+    def __init__(self, name: str) -> None:
+        self.collect = DocumentBuilder(name)
+        self._open: set[int] = set()  # nodes that are being read: an alias to one of them never ends
+
+    def value(self, node: Any, path: str, depth: int) -> Any:
+        line = node.start_mark.line + 1
+        self.collect.note(path, line, depth)
+        kind = str(node.tag or "").removeprefix(_TAG)
+        if kind == "map":
+            return self.inside(node, line, lambda: self.mapping(node, path, depth))
+        if kind == "seq":
+            return self.inside(
+                node,
+                line,
+                lambda: [self.value(item, f"{path}[{i}]", depth + 1) for i, item in enumerate(node.value)],
+            )
+        return self.scalar(kind, node.value, line)
+
+    def inside(self, node: Any, line: int, read: Any) -> Any:
+        if id(node) in self._open:
+            raise self.collect.fail(line, "an alias refers to something that it is part of")
+        self._open.add(id(node))
+        try:
+            return read()
+        finally:
+            self._open.discard(id(node))
+
+    def mapping(self, node: Any, path: str, depth: int) -> dict[str, Any]:
+        values: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            line = key_node.start_mark.line + 1
+            if not isinstance(key_node.value, str):
+                raise self.collect.fail(line, "a name must be plain text")
+            key = key_node.value
+            child = self.collect.key(values, path, key, line)
+            values[key] = self.value(value_node, child, depth + 1)
+        return values
+
+    def scalar(self, kind: str, text: Any, line: int) -> Any:
+        if kind == "null":
+            return None
+        if kind == "bool":
+            return text.lower() == "true"
+        if kind == "int":
+            return self.integer(text, line)
+        if kind == "float":
+            return self.decimal(text, line)
+        if kind in ("str", "timestamp"):  # dates are text here: their meaning needs a zone
+            return str(text)
+        raise self.collect.fail(line, f"the tag `{kind}` is not supported")
+
+    def integer(self, text: str, line: int) -> int:
+        digits = text.replace("_", "")
+        try:
+            value = int(digits, 0) if digits.lstrip("+-")[:2].lower() in ("0x", "0o", "0b") else int(digits)
+        except ValueError:
+            raise self.collect.fail(line, f"`{text[:20]}` is not a number") from None
+        if abs(value) > INT_MAX:
+            raise self.collect.fail(line, f"`{text[:20]}` is too large a number")
+        return value
+
+    def decimal(self, text: str, line: int) -> float:
+        try:
+            value = float(text.replace("_", ""))
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value):
+            raise self.collect.fail(line, f"`{text[:20]}` is not a finite number")
+        return value
+
+
+def parse_yaml(name: str, text: str) -> Document:
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+    reader = _Reader(name)
+    try:
+        nodes = list(YAML(typ="safe", pure=True).compose_all(text))
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        raise reader.collect.fail(mark.line + 1 if mark else 1, f"not YAML: {_plain(error)}") from None
+    except YAMLError as error:
+        line = text[: getattr(error, "position", 0)].count("\n") + 1
+        raise reader.collect.fail(line, "not YAML: a character is not allowed here") from None
+    except (RecursionError, ValueError, TypeError, AttributeError, IndexError, KeyError, AssertionError):
+        # The parser itself gave up: still one plain sentence.
+        raise reader.collect.fail(1, "not YAML: it can't be read at all") from None
+    if len(nodes) > 1:
+        line = nodes[1].start_mark.line + 1
+        raise reader.collect.fail(line, "a second document begins here; one file holds one configuration")
+    if not nodes or nodes[0] is None:
+        raise reader.collect.fail(1, "the file holds no settings, only comments")
+    return Document(name, reader.value(nodes[0], "", 0), reader.collect.lines)
+
+
+def _plain(error: Any) -> str:
+    parts = [error.context, error.problem]
+    return ", ".join(str(part).strip() for part in parts if part)
+
+
+_SPACE = re.compile(r"[ \t\n\r]*")
+_NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(\.\d+)?([eE][-+]?\d+)?")
+_WORDS = {"true": True, "false": False, "null": None}
+
+
+class _Parser:
+    def __init__(self, name: str, text: str) -> None:
+        self.text = text
+        self.at = 0
+        self.collect = DocumentBuilder(name)
+        self._line = 1
+        self._line_at = 0
+
+    def line(self) -> int:
+        # Positions only grow, so the count goes on from where it stopped.
+        self._line += self.text.count("\n", self._line_at, self.at)
+        self._line_at = self.at
+        return self._line
+
+    def fail(self, sentence: str) -> Exception:
+        return self.collect.fail(self.line(), sentence)
+
+    def peek(self) -> str:
+        self.at = _SPACE.match(self.text, self.at).end()  # type: ignore[union-attr]
+        return self.text[self.at : self.at + 1]
+
+    def expect(self, char: str, after: str) -> None:
+        if self.peek() != char:
+            raise self.fail(f"expected `{char}` {after}, found {self.found()}")
+        self.at += 1
+
+    def found(self) -> str:
+        here = self.text[self.at : self.at + 1]
+        return f"`{here}`" if here.strip() else "the end of the file"
+
+    def value(self, path: str, depth: int) -> Any:
+        start = self.peek()
+        self.collect.note(path, self.line(), depth)
+        if start == "{":
+            return self.object(path, depth)
+        if start == "[":
+            return self.array(path, depth)
+        if start == '"':
+            return self.string()
+        for word, meaning in _WORDS.items():
+            if self.text.startswith(word, self.at):
+                self.at += len(word)
+                return meaning
+        number = _NUMBER.match(self.text, self.at)
+        if number is None:
+            raise self.fail(f"expected a value, found {self.found()}")
+        self.at = number.end()
+        return self.number(number)
+
+    def number(self, match: re.Match[str]) -> int | float:
+        text = match.group()
+        if match.group(1) or match.group(2):
+            value = float(text)
+            if value in (float("inf"), float("-inf")):
+                raise self.fail(f"`{text}` is too large a number")
+            return value
+        if len(text) > 17 or abs(int(text)) > INT_MAX:
+            raise self.fail(f"`{text[:20]}` is too large a number")
+        return int(text)
+
+    def string(self) -> str:
+        try:
+            value, self.at = scanstring(self.text, self.at + 1, True)
+            value.encode()
+        except UnicodeEncodeError:
+            raise self.fail("the text holds half of a surrogate pair") from None
+        except ValueError as error:
+            raise self.fail(f"the text can't be read: {str(error).split(':')[0].lower()}") from None
+        return str(value)
+
+    def object(self, path: str, depth: int) -> dict[str, Any]:
+        self.at += 1
+        values: dict[str, Any] = {}
+        while self.peek() != "}":
+            if values:
+                self.expect(",", "between two settings")
+                self.peek()
+            if self.peek() != '"':
+                raise self.fail(f"expected a name in double quotes, found {self.found()}")
+            line = self.line()
+            key = self.string()
+            child = self.collect.key(values, path, key, line)
+            self.expect(":", f"after `{key}`")
+            values[key] = self.value(child, depth + 1)
+        self.at += 1
+        return values
+
+    def array(self, path: str, depth: int) -> list[Any]:
+        self.at += 1
+        values: list[Any] = []
+        while self.peek() != "]":
+            if values:
+                self.expect(",", "between two values")
+            values.append(self.value(f"{path}[{len(values)}]", depth + 1))
+        self.at += 1
+        return values
+
+
+def parse_json(name: str, text: str) -> Document:
+    parser = _Parser(name, text)
+    assert DEPTH_MAX < 200, "the parser recurses"
+    values = parser.value("", 0)
+    if parser.peek():
+        raise parser.fail(f"expected the end of the file, found {parser.found()}")
+    return Document(name, values, parser.collect.lines)

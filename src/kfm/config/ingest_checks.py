@@ -1,0 +1,195 @@
+"""What `ingest:` must be, beyond its shape: names that agree, numbers that make sense."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING
+
+from kfm.config.secrets import is_reference
+from kfm.config.shape import is_web_address, nearest
+
+if TYPE_CHECKING:
+    from kfm.model.settings import Ingest, IngestQueue, Settings
+
+BATCH_MAX = 10_000  # units in one transaction; others wait that long
+DAY_S = 86_400
+VISIBILITY_S_MAX = 12 * 3_600  # of SQS, and long enough for any object
+REPLAYS_MAX = 10_000_000
+QUEUE_OPTIONS = ["region", "endpoint_url"]
+NAME_RULE = "letters, digits, `.`, `_` and `-`, beginning with a letter or digit, at most 100"
+DATASET_RULE = "lower-case letters, digits and `-`, beginning and ending with a letter or digit, at most 64"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}", re.ASCII)
+_DATASET = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?")
+_CODE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}", re.ASCII)
+_TOPIC = re.compile(r"arn:aws[a-z-]*:sns:[a-z0-9-]+:\d{12}:[A-Za-z0-9_-]{1,256}")
+_PLACE = re.compile(r"(?:s3|gs|az)://\S+")
+
+Problem = tuple[str, str]  # path, sentence
+
+
+def ingest_problems(settings: Settings) -> Iterator[Problem]:
+    ingest = settings.ingest
+    yield from _queues(ingest)
+    yield from _policies(ingest)
+    yield from _generic(ingest)
+    yield from _places(ingest)
+    yield from _replicas(ingest)
+    yield from _figures(ingest)
+    yield from _follows(settings)
+
+
+def dataset_problems(settings: Settings, known: Collection[str]) -> Iterator[Problem]:
+    """Names of datasets that nothing announces. `known` come with kfm or from entry points."""
+    generic = {one.dataset for one in settings.ingest.generic}
+    for index, one in enumerate(settings.ingest.generic):
+        if one.dataset in known:
+            yield (
+                f"ingest.generic[{index}].dataset",
+                f"`{one.dataset[:64]}` is a known dataset; give the objects that nothing describes a name of "
+                "their own",
+            )
+    names = sorted({*known, *generic})
+    said = [
+        (f"ingest.policies[{index}].datasets[{position}]", name)
+        for index, policy in enumerate(settings.ingest.policies)
+        for position, name in enumerate(policy.datasets)
+        if name != "*"
+    ]
+    said += [
+        (f"sources[{index}].follows[{position}]", name)
+        for index, source in enumerate(settings.sources)
+        for position, name in enumerate(source.follows)
+    ]
+    for path, name in said:
+        if name not in names:
+            yield path, f"there is no announced dataset `{name[:64]}`{nearest(name, names)}"
+
+
+def _queues(ingest: Ingest) -> Iterator[Problem]:
+    names: set[str] = set()
+    places: set[str] = set()
+    for index, queue in enumerate(ingest.queues):
+        path = f"ingest.queues[{index}]"
+        if not _NAME.fullmatch(queue.name):
+            yield f"{path}.name", f"the queue name `{queue.name[:40]}` is not allowed: {NAME_RULE}"
+        elif queue.name in names:
+            yield f"{path}.name", f"two queues are called `{queue.name}`"
+        names.add(queue.name)
+        yield from _queue(queue, path)
+        place = queue.path if queue.kind == "folder" else queue.url
+        if place and place.rstrip("/") in places:
+            yield (
+                path,
+                f"the queue `{queue.name[:40]}` reads what another one reads: one queue for each place",
+            )
+        places.add((place or "").rstrip("/"))
+
+
+def _queue(queue: IngestQueue, path: str) -> Iterator[Problem]:
+    needed, foreign = ("path", "url") if queue.kind == "folder" else ("url", "path")
+    if not getattr(queue, needed):
+        yield path, f"the queue `{queue.name[:40]}` is of kind `{queue.kind}` and needs `{needed}`"
+    if getattr(queue, foreign) is not None:
+        yield f"{path}.{foreign}", f"`{foreign}` does not apply to a queue of kind `{queue.kind}`"
+    if queue.kind == "folder":
+        if "\0" in (queue.path or ""):
+            yield f"{path}.path", "`path` holds a character that no path can hold"
+        if queue.options:
+            yield f"{path}.options", "`options` does not apply to a queue of kind `folder`"
+        return
+    if queue.url and not is_web_address(queue.url):
+        yield f"{path}.url", "`url` must begin with `http://` or `https://` and name a place"
+    for name in queue.options:
+        if name not in QUEUE_OPTIONS:
+            yield f"{path}.options.{name}", f"`{name[:40]}` is unknown here{nearest(name, QUEUE_OPTIONS)}"
+
+
+def _policies(ingest: Ingest) -> Iterator[Problem]:
+    named: dict[str, int] = {}  # dataset → which policy holds
+    for index, policy in enumerate(ingest.policies):
+        path = f"ingest.policies[{index}]"
+        if not policy.datasets:
+            yield f"{path}.datasets", "a policy names at least one dataset, or `*` for all others"
+        for position, name in enumerate(policy.datasets):
+            here = f"{path}.datasets[{position}]"
+            if name != "*" and not _DATASET.fullmatch(name):
+                yield here, f"`{name[:64]}` can't be the name of a dataset: {DATASET_RULE}"
+            elif name in named or "*" in named:
+                first = named.get(name, named.get("*", 0))
+                yield here, f"this never holds for `{name}`: policy {first + 1} of the list names it first"
+            named.setdefault(name, index)
+        for position, code in enumerate(policy.replay_quarantined):
+            if not _CODE.fullmatch(code):
+                yield f"{path}.replay_quarantined[{position}]", f"`{code[:64]}` is no error code"
+
+
+def _generic(ingest: Ingest) -> Iterator[Problem]:
+    seen: set[tuple[str, str]] = set()
+    for index, one in enumerate(ingest.generic):
+        path = f"ingest.generic[{index}]"
+        if not _DATASET.fullmatch(one.dataset):
+            yield f"{path}.dataset", f"`{one.dataset[:64]}` can't be the name of a dataset: {DATASET_RULE}"
+        if not one.bucket.strip() or "://" in one.bucket:
+            yield f"{path}.bucket", "`bucket` is a bucket's name alone; `provider` says whose it is"
+        elif (one.provider, one.bucket) in seen:
+            yield f"{path}.bucket", f"the bucket `{one.bucket[:64]}` is named twice"
+        seen.add((one.provider, one.bucket))
+
+
+def _places(ingest: Ingest) -> Iterator[Problem]:
+    for index, topic in enumerate(ingest.topics):
+        if not _TOPIC.fullmatch(topic):
+            yield (
+                f"ingest.topics[{index}]",
+                "a topic is named by its full ARN: arn:aws:sns:REGION:ACCOUNT:NAME",
+            )
+    for bucket, folder in ingest.mirrors.items():
+        if not bucket.strip() or not folder.strip() or "\0" in folder:
+            yield f"ingest.mirrors.{bucket}", "a mirror is a bucket's name, or `*`, and a folder"
+    for place in ingest.object_options:
+        if not _PLACE.fullmatch(place):
+            yield (
+                f"ingest.object_options.{place}",
+                "options stand under the address of a bucket, such as `s3://name` or `s3://*`",
+            )
+
+
+def _replicas(ingest: Ingest) -> Iterator[Problem]:
+    names: set[str] = set()
+    for index, replica in enumerate(ingest.replicas):
+        path = f"ingest.replicas[{index}]"
+        if not _NAME.fullmatch(replica.name):
+            yield f"{path}.name", f"the replica name `{replica.name[:40]}` is not allowed: {NAME_RULE}"
+        elif replica.name in names:
+            yield f"{path}.name", f"two replicas are called `{replica.name}`"
+        names.add(replica.name)
+        if not is_reference(replica.url) and not is_web_address(replica.url):
+            yield f"{path}.url", "`url` must begin with `http://` or `https://` and name a place"
+
+
+def _figures(ingest: Ingest) -> Iterator[Problem]:
+    for field, least, most in (
+        ("batch", 1, BATCH_MAX),
+        ("visibility_seconds", 1, VISIBILITY_S_MAX),
+        ("safety_seconds", 0, VISIBILITY_S_MAX),
+        ("coalesce_seconds", 0, DAY_S),
+        ("replays_max", 1, REPLAYS_MAX),
+    ):
+        if not least <= getattr(ingest, field) <= most:  # NaN compares with nothing
+            yield f"ingest.{field}", f"`{field}` must be from {least} to {most}"
+    for index, reason in enumerate(ingest.replay_reasons):
+        if not _NAME.fullmatch(reason):
+            yield f"ingest.replay_reasons[{index}]", f"`{reason[:40]}` is no code for a reason: {NAME_RULE}"
+        elif reason in ingest.replay_reasons[:index]:
+            yield f"ingest.replay_reasons[{index}]", f"the reason `{reason}` is named twice"
+
+
+def _follows(settings: Settings) -> Iterator[Problem]:
+    for index, source in enumerate(settings.sources):
+        for position, name in enumerate(source.follows):
+            here = f"sources[{index}].follows[{position}]"
+            if not _DATASET.fullmatch(name):
+                yield here, f"`{name[:64]}` can't be the name of a dataset: {DATASET_RULE}"
+            elif name in source.follows[:position]:
+                yield here, f"source `{source.id}` follows `{name}` twice"

@@ -1,1 +1,0 @@
-"""How a configuration file becomes settings: read, shape, check. `kfm.config` is the way in."""

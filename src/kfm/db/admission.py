@@ -1,0 +1,82 @@
+"""Admission: key, gate decision and lock in one transaction."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from kfm.db import approvals, governance, leases, quarantine, requests, rows
+from kfm.db.outbox import Journal
+from kfm.db.session import Session
+from kfm.model.contracts import check_transition
+from kfm.model.records import Run
+from kfm.model.transactions import Admit, Admitted
+
+
+def admit(session: Session, request: Admit, dead: leases.Dead, journal: Journal) -> Admitted:
+    # Always in this order, so that two transactions never wait for each other: the collector's
+    # lock, locks of datasets and domains by name, the policy epoch, everything else.
+    now_ms = session.now_ms()
+    collector = session.one("locks.get_for_share", scope=leases.COLLECTOR)
+    assert collector is not None, "the first migration makes it"
+    lock = leases.lock_for_update(session, request.scope)
+    if governance.held_epoch(session) != request.policy_epoch:
+        return Admitted(answer="epoch-moved")
+    collecting = rows.lock_from(collector)
+    for held in (lock, collecting):
+        if held.holder is not None and not leases.is_gone(held, now_ms, dead):
+            return Admitted(answer="locked", lock=held)
+    if collecting.holder is not None:
+        leases.free(session, collecting, now_ms)  # should it wake up, it finds that it is none any more
+    if not approvals.is_usable(session, request.approval, now_ms):
+        return Admitted(answer="moved")
+    if not requests.hold(session, request.claim):
+        return Admitted(answer="unclaimed")
+    # Above the run's own fence, too: its scope may have been another one last time.
+    fence = max(lock.fence, request.seen.fence if request.seen else 0) + 1
+    stored = _store_run(session, replace(request.run, fence=fence), request.seen)
+    if stored is None:
+        return Admitted(answer="moved", run=_in_the_way(session, request.run))
+    if lock.holder is not None:
+        leases.evict(
+            session, lock, now_ms, journal
+        )  # a run that was just taken over has a higher fence and goes on
+    leases.take(
+        session, lock, fence, request.worker_id, request.run.run_id, now_ms, now_ms + request.lease_ms
+    )
+    requests.begun(session, request.claim, stored.run_id)
+    session.all("invocations.insert", **rows.invocation_parameters(request.invocation))
+    if request.seen is not None:
+        journal.abandon(session, stored.run_id, leases.LEASE_EXPIRED, leases.GONE, now_ms)
+    journal.admitted(session, request, stored, now_ms)
+    quarantine.put_retry_state(session, request.grant)
+    approvals.use(session, request.approval, stored.run_id, stored.attempts, now_ms)
+    governance.append(session, request.entries)
+    return Admitted(answer="admitted", run=stored)
+
+
+def _in_the_way(session: Session, run: Run) -> Run | None:
+    """The row that has this run's id, or one of its keys."""
+    row = (
+        session.one("runs.by_id", run_id=run.run_id)
+        or session.one("runs.by_key", idempotency_key=run.idempotency_key)
+        or session.one("runs.latest_of_work", work_base=run.work_base)
+    )
+    return rows.run_from(row) if row else None
+
+
+def _store_run(session: Session, run: Run, seen: Run | None) -> Run | None:
+    """Insert a new run, or restart the one that was seen; None if the world has moved."""
+    if seen is None:
+        if run.status != "running":  # what the table of states says; reading it costs more than this does
+            check_transition("run", None, run.status, "started")
+        return run if session.one("runs.insert", **rows.run_parameters(run)) else None
+    check_transition("run", seen.status, run.status, "retried" if seen.status == "failed" else "taken_over")
+    landed = session.one(
+        "runs.restart",
+        run_id=run.run_id,
+        attempts=run.attempts,
+        fence=run.fence,
+        seen_fence=seen.fence,
+        seen_attempts=seen.attempts,
+    )
+    return run if landed else None

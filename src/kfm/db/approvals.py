@@ -1,0 +1,114 @@
+"""Wishes that need a second person, and what his yes lets happen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from kfm.db import leases, quarantine, rows
+from kfm.db.session import Row, Session
+from kfm.model.errors import NotApproved
+from kfm.model.quarantine import Approval
+from kfm.model.records import Lock
+from kfm.model.transactions import Approve, Approved
+
+_FIELDS = Approval.__struct_fields__
+_FREE = (
+    "requested_by",
+    "rationale",
+    "ticket",
+    "approved_by",
+    "approval_rationale",
+    "about",
+)
+
+
+def approval_from(row: Row) -> Approval:
+    values = dict(zip(_FIELDS, row, strict=True))
+    values["requested_names"] = rows.value_of(values["requested_names"])
+    return rows.converted(_FIELDS, tuple(values.values()), Approval)
+
+
+def approval_parameters(approval: Approval) -> dict[str, Any]:
+    parameters = rows.with_storable(msgspec.structs.asdict(approval), _FREE)
+    parameters["requested_names"] = rows.prose_of(list(approval.requested_names))
+    return parameters
+
+
+def approve(session: Session, request: Approve) -> Approved:
+    """Approve and carry out; nothing happens if anything is not as it was asked for."""
+    from kfm.model.roles import is_same_person  # late: those who only read need it not
+
+    now_ms, by = session.now_ms(), rows.storable(request.approved_by)
+    if request.held_id is not None:
+        refused = _not_as_asked(session, request, request.held_id, now_ms)
+        if refused is not None:
+            return refused
+    row = session.one("approvals.get_for_update", request_id=request.request_id)
+    asked = approval_from(row) if row else None
+    agrees = (by, *(rows.storable(name) for name in request.names))
+    if asked is None or is_same_person(asked.requested_by, asked.requested_names, agrees):
+        return Approved(answer="moved")
+    landed = session.one(
+        "approvals.approve",
+        request_id=request.request_id,
+        digest=request.digest,
+        approved_by=by,
+        approved_at_ms=now_ms,
+        approval_rationale=rows.storable(request.rationale),
+        expires_at_ms=now_ms + request.valid_ms if request.valid_ms is not None else None,
+    )
+    if landed is None:
+        return Approved(answer="moved")
+    if request.update is not None:
+        _let_run(session, request.update, request.digest, by)
+    if request.held_id is not None:
+        session.one("held.release", held_id=request.held_id, released_at_ms=now_ms, released_by=by)
+    quarantine.put_retry_state(session, request.grant)
+    from kfm.db import governance  # late: those who only read need it not
+
+    governance.append(session, request.entries)
+    return Approved(answer="approved")
+
+
+def _let_run(session: Session, request_id: str, digest: str, by: str) -> None:
+    reason = f"Approved by {by}."
+    if not session.one("requests.approved", request_id=request_id, plan_digest=digest, reason=reason):
+        raise NotApproved("The request does not wait for this approval any more.")
+
+
+def _not_as_asked(session: Session, request: Approve, held_id: str, now_ms: int) -> Approved | None:
+    """First the run, then what is held of it: the order in which a run's end takes them."""
+    from kfm.model.quarantine import release_digest  # late: those who only read need it not
+
+    grant = request.grant
+    if grant is not None and not session.one("runs.ended", run_id=grant.run_id, attempts=grant.attempt):
+        lock = _live_lock(session, grant.run_id, now_ms)
+        return Approved(answer="busy", lock=lock) if lock is not None else Approved(answer="moved")
+    row = session.one("held.get_for_update", held_id=held_id)
+    if row is None or release_digest(quarantine.held_from(row)) != request.digest:
+        return Approved(answer="moved")
+    return None
+
+
+def _live_lock(session: Session, run_id: str, now_ms: int) -> Lock | None:
+    return leases.live(session, lambda lock: lock.holder is not None and lock.holder.run_id == run_id, now_ms)
+
+
+def is_usable(session: Session, approval: tuple[str, str] | None, now_ms: int) -> bool:
+    """May an attempt begin with this approval? Held from here to the end of the transaction."""
+    if approval is None:
+        return True
+    request_id, digest = approval
+    return session.one("approvals.usable", request_id=request_id, digest=digest, now_ms=now_ms) is not None
+
+
+def use(session: Session, approval: tuple[str, str] | None, run_id: str, attempt: int, now_ms: int) -> None:
+    """One approval, one attempt."""
+    if approval is None:
+        return
+    used = session.one(
+        "approvals.use", request_id=approval[0], used_by=run_id, used_attempt=attempt, used_at_ms=now_ms
+    )
+    assert used is not None, "the approval's row is ours inside this transaction"

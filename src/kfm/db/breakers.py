@@ -1,0 +1,36 @@
+"""The breakers' rows. The rules are the caller's: here a row is only read, changed and compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from kfm.db import rows
+from kfm.db.session import Session
+from kfm.model.breaker import Breaker
+
+Change = Callable[[Breaker, int], Breaker]  # (breaker, now_ms) → breaker; pure, and may be asked again
+
+
+def read(session: Session, provider: str) -> Breaker:
+    """The provider's breaker; of one that nobody had trouble with there is no row."""
+    row = session.one("breakers.get", provider=provider)
+    return rows.breaker_from(row) if row else Breaker(provider=provider)
+
+
+def change(session: Session, provider: str, decide: Change) -> tuple[Breaker, Breaker]:
+    """What was found, and what stands now."""
+    session.all("breakers.ensure", provider=provider)
+    row = session.one("breakers.get_for_update", provider=provider)
+    assert row is not None
+    seen = rows.breaker_from(row)
+    kept = decide(seen, session.now_ms())
+    if kept == seen:
+        return seen, seen
+    assert kept.provider == provider, "a breaker does not change its provider"
+    before = {f"seen_{name}": value for name, value in msgspec.structs.asdict(seen).items()}
+    del before["seen_provider"]
+    landed = session.one("breakers.change", **msgspec.structs.asdict(kept), **before)
+    assert landed is not None, "the breaker's row is ours inside this transaction"
+    return seen, kept

@@ -1,0 +1,178 @@
+"""Opens the ledger that the settings name, and refuses file systems and SQLite builds that are not safe."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING
+
+from kfm.model.errors import BackendUnavailable, ConfigError, StoreUnsafe
+from kfm.system import SystemClock
+
+if TYPE_CHECKING:
+    from kfm.model.incidents import IncidentRenderer
+    from kfm.ports import Clock, LedgerReader, Store, Witness
+
+
+_NETWORK_FILE_SYSTEMS = {
+    "nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "9p", "ceph", "glusterfs", "lustre", "beegfs",
+    "fuse.sshfs", "fuse.s3fs", "fuse.gcsfuse", "fuse.glusterfs", "fuse.rclone", "fuse.blobfuse",
+}  # fmt: skip
+
+_OCTAL = re.compile(r"\\([0-7]{3})")  # how the kernel writes blanks and backslashes in mount points
+
+
+def check_sqlite_library(version: str) -> None:
+    """Refuse libraries with the WAL-reset bug: two processes that write and checkpoint lose commits."""
+    number = tuple(int(part) for part in version.split(".")[:3])
+    patched = (3, 44, 6) <= number < (3, 45) or (3, 50, 7) <= number < (3, 51)
+    if number < (3, 51, 3) and not patched:
+        raise StoreUnsafe(
+            f"SQLite {version} can lose commits when two processes write (fixed in 3.51.3).",
+            remedy="Install the apsw wheel that the requirements pin: it carries its own SQLite.",
+        )
+
+
+def file_system_type(path: str, mounts: str = "/proc/self/mountinfo") -> str | None:
+    """The type of the file system that holds a path; None where the machine does not tell."""
+    try:
+        with open(mounts, encoding="utf-8", errors="replace") as lines:
+            table = [line.split() for line in lines]
+    except OSError:
+        return None
+    real = os.path.realpath(path)
+    best, kind = "", None
+    for fields in table:
+        point = _OCTAL.sub(lambda found: chr(int(found[1], 8)), fields[4])
+        inside = real == point or real.startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= len(best):
+            best, kind = point, fields[fields.index("-") + 1]
+    return kind
+
+
+def check_local_disk(path: str, kind: str | None) -> None:
+    """SQLite's locks and shared memory do not work over a network."""
+    if kind in _NETWORK_FILE_SYSTEMS:
+        raise StoreUnsafe(
+            f"{path} lies on a network file system ({kind}).",
+            remedy="Set `state` to a folder on a local disk, or `store` to a postgresql:// address.",
+        )
+
+
+POSTGRES = ("postgresql://", "postgres://")
+
+
+def open_store(
+    store: str | None,
+    state: str,
+    clock: Clock,
+    witness: Witness | None = None,
+    herald: IncidentRenderer | None = None,
+) -> Store:
+    """The ledger, made or migrated as needed."""
+    from kfm.db.ledger import Ledger
+    from kfm.db.migrations import migrate
+
+    if store is not None and store.startswith(POSTGRES):
+        from kfm.db.postgres import PostgresDatabase
+
+        server = PostgresDatabase(store)
+        migrate(server, "postgresql", clock.now_ms())
+        return Ledger(server, witness, herald)
+    from kfm.db.sqlite import SqliteDatabase
+
+    path = sqlite_path(store, state)
+    make_folder(os.path.dirname(path))
+    database = SqliteDatabase(path, clock)
+    migrate(database, "sqlite", clock.now_ms())
+    return Ledger(database, witness, herald)
+
+
+def open_ledger(store: str | None, state: str, clock: Clock) -> LedgerReader:
+    """The ledger for reading only; leaves no trace, also where there is none yet."""
+    from kfm.db.ledger_reader import LedgerReader
+    from kfm.db.migrations import applied, check, is_current, migrate
+
+    if store is not None and store.startswith(POSTGRES):
+        from kfm.db.postgres import PostgresDatabase
+
+        server = PostgresDatabase(store, read_only=True)
+        if server.is_empty():
+            server.close()
+        elif is_current(server.session):
+            return LedgerReader(server)
+        else:  # a reader changes nothing, and has no copy that it could bring up to date, as of a file
+            server.close()
+            raise BackendUnavailable(
+                "The database was made by an older kfm.",
+                remedy="The next command that writes brings it up to date: `kfm run`, for one.",
+            )
+    else:
+        from kfm.db.sqlite import SqliteReader
+
+        path = sqlite_path(store, state)
+        if _is_filled(path):
+            reader = SqliteReader(path, clock)
+            check(applied(reader.session))
+            return LedgerReader(reader)
+    from kfm.db.sqlite_session import MemoryDatabase
+
+    nothing = MemoryDatabase(clock)
+    migrate(nothing, "sqlite", clock.now_ms())
+    return LedgerReader(nothing)
+
+
+def _is_filled(path: str) -> bool:
+    """Is there a ledger? One that can't be looked at is not an empty one."""
+    try:
+        return os.stat(path).st_size > 0
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise BackendUnavailable(
+            f"{path} can't be looked at: {(error.strerror or str(error)).lower()}.",
+            remedy="Let this user read the state folder and what is in it.",
+        ) from None
+
+
+def place_of(store: str | None, state: str) -> tuple[int, int] | None:
+    """Which file the ledger is, so that another in its place is noticed; None: it is no file, or gone."""
+    if store is not None and store.startswith(POSTGRES):
+        return None
+    try:
+        found = os.stat(sqlite_path(store, state))
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def sqlite_path(store: str | None, state: str) -> str:
+    if store is None:
+        return os.path.join(state, "kfm.db")
+    if not store.startswith("sqlite:"):
+        raise ConfigError(
+            f"The store {store.partition(':')[0]} is not known.", remedy="Write sqlite:PATH or postgresql://…"
+        )
+    return os.path.join(os.path.dirname(state), store.removeprefix("sqlite:"))
+
+
+def make_folder(path: str) -> None:
+    try:
+        os.makedirs(path, mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise BackendUnavailable(
+            f"The folder {path} for the state can't be made: {(error.strerror or str(error)).lower()}.",
+            remedy="Name a folder that can be made and written, with `state:` or `store:`.",
+        ) from None
+
+
+def system_clock() -> Clock:
+    return SystemClock()
+
+
+def require_local_disk(path: str) -> str | None:
+    """The type of the file system under a path; StoreUnsafe if SQLite can't live on it."""
+
+    kind = file_system_type(path)
+    check_local_disk(path, kind)
+    return kind

@@ -1,0 +1,119 @@
+"""Governance: policy epoch, switches, the audit chain and its seals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from kfm.db import rows
+from kfm.db.session import Session
+from kfm.model import audit
+from kfm.model.attempts import Letter
+from kfm.model.audit import EVENTS, UNITS, Row, Seal, SealedPage, Span, details, from_details, sealed
+from kfm.model.errors import StoreCorrupt
+from kfm.model.records import GovernanceEntry, Switch
+
+
+def held_epoch(session: Session) -> int:
+    """The policy epoch, which no one moves until this transaction ends."""
+    row = session.one("policy.epoch_for_share")
+    assert row is not None
+    return int(row[0])
+
+
+def set_switch(session: Session, switch: Switch) -> int:
+    row = session.one("policy.advance")
+    assert row is not None
+    session.all("switches.set", **rows.switch_parameters(switch))
+    return int(row[0])
+
+
+def append(session: Session, entries: Iterable[GovernanceEntry]) -> None:
+    """The next rows of the chain.
+
+    Its head is one row for everybody, held until the transaction ends: so numbers follow the order of
+    commits without a gap, and so whoever appends does it last of all.
+    """
+    kept = tuple(entries)
+    if not kept:
+        return
+    seen_number, seen_hash = number, previous = _held_head(session)
+    if number == 0:
+        number, previous = _adopt(session)
+    for entry in kept:
+        number += 1
+        parameters = rows.entry_parameters(entry)
+        # What is hashed is what was stored: a NUL, for one, is not kept as such.
+        made = audit.link(previous, number, rows.stored_entry(parameters))
+        if session.one("governance.append", number=number, hash=made.hash, **parameters) is None:
+            raise StoreCorrupt(
+                f"The governance ledger has a row {number} beyond its end.",
+                remedy="`kfm audit verify` says more. Stop, and copy the database before anything else.",
+            )
+        previous = made.hash
+    advanced = session.one(
+        "chain_heads.advance",
+        number=number,
+        hash=previous,
+        seen_number=seen_number,
+        seen_hash=seen_hash,
+    )
+    assert advanced is not None, "the head is ours inside this transaction"
+
+
+def hold(session: Session) -> None:
+    """Nobody else appends until this transaction ends."""
+    _held_head(session)
+
+
+def _held_head(session: Session) -> tuple[int, str]:
+    row = session.one("chain_heads.get_for_update")
+    assert row is not None, "the migration makes it"
+    return int(row[0]), str(row[1])
+
+
+def _adopt(session: Session) -> tuple[int, str]:
+    """Chain, in their order, the rows from before there was a chain; where it ends then."""
+    number, previous = 0, audit.ZEROS
+    for row in session.all("governance.unchained"):
+        number = row[0]
+        previous = audit.link(previous, number, rows.entry_of_link(row[1:])).hash
+        session.one("governance.adopt", number=number, hash=previous)
+    return number, previous
+
+
+KIND = "seal"
+
+
+def seal(session: Session, actor: str, limit: int, stream: str = EVENTS) -> Seal | None:
+    """Enter the root of the rows that no seal covers yet; None if there are none."""
+    hold(session)
+    newest = session.one("governance.list", kind=KIND, subject=stream, row_limit=1)
+    before = from_details(stream, rows.entry_from(newest).details) if newest else None
+    found = [row for span in (before.holes if before else ()) for row in _rows(session, stream, span, limit)]
+    found += _rows(session, stream, ((before.high if before else 0) + 1, 2**62), limit)
+    if not found:
+        return None
+    made = sealed(stream, before, found[:limit])
+    entry = GovernanceEntry(
+        kind=KIND, subject=stream, actor=actor, recorded_at_ms=session.now_ms(), details=details(made)
+    )
+    append(session, [entry])
+    return made
+
+
+def _rows(session: Session, stream: str, span: Span, limit: int) -> list[Row]:
+    found: Sequence[Row] = (pages if stream == UNITS else between)(session, span, limit)
+    return list(found)
+
+
+def between(session: Session, span: Span, limit: int) -> list[Letter]:
+    first, last = span
+    found = session.all("outbox.between", first_number=first, last_number=last, row_limit=limit)
+    return [rows.letter_from(row) for row in found]
+
+
+def pages(session: Session, span: Span, limit: int) -> list[SealedPage]:
+    """Of the history of units."""
+    first, last = span
+    found = session.all("unit_pages.between", first_number=first, last_number=last, row_limit=limit)
+    return [SealedPage(*row) for row in found]

@@ -1,0 +1,244 @@
+"""Incidents, changed in the transaction that causes or ends them, and the deliveries of each hook."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from kfm.db import rows
+from kfm.db.session import Row, Session
+from kfm.model import incidents
+from kfm.model.attempts import Backlog, Letter
+from kfm.model.breaker import Breaker
+from kfm.model.incidents import TOPIC, Change, Incident, IncidentCause, IncidentRenderer, Notification
+from kfm.model.quarantine import QuarantineEntry, RetryState
+from kfm.model.records import Run
+
+_FIELDS = Incident.__struct_fields__
+_FREE = ("name", "message", "subject")
+
+
+def incident_from(row: Row) -> Incident:
+    return rows.converted(_FIELDS, row, Incident)
+
+
+class IncidentKeeper:
+    """Keeps the incidents of one store.
+
+    The row of a cause is held while its subjects change, so that two who strike or mend at once agree on
+    how many there are.
+    """
+
+    def __init__(self, herald: IncidentRenderer | None = None) -> None:
+        self._herald = herald or IncidentRenderer()  # which tells no names
+
+    # --- what comes ----------------------------------------------------------------------
+
+    def gave_up(
+        self,
+        session: Session,
+        held: QuarantineEntry | None,
+        state: RetryState | None,
+        now_ms: int,
+        *,
+        halted: bool = False,
+    ) -> None:
+        if held is not None:
+            self._struck(session, incidents.held_trouble(held, state, halted=halted), now_ms)
+
+    def circuit(self, session: Session, seen: Breaker, kept: Breaker, now_ms: int) -> None:
+        """A circuit has changed: it may have opened, or closed."""
+        trouble = incidents.circuit_trouble(seen, kept)
+        if trouble is not None:
+            self._struck(session, trouble, now_ms)
+        elif incidents.circuit_closed(seen, kept):
+            self._ended(session, incidents.provider_cause(kept.provider), now_ms)
+
+    # --- what goes -----------------------------------------------------------------------
+
+    def succeeded(self, session: Session, run: Run, now_ms: int) -> None:
+        """Its source works again: what it suffered from is over, unless others still suffer from it."""
+        found = session.all("incident_subjects.causes", source_id=run.source_id, dataset_id=run.dataset_id)
+        for (cause,) in found:
+            self._ended(session, cause, now_ms, source_id=run.source_id)
+
+    def let_go(self, session: Session, wal_id: str, now_ms: int, by: str) -> None:
+        """What was held of a unit is settled: it no longer suffers from what it was held for."""
+        found = session.all("held.resolve_unit", subject=wal_id, released_at_ms=now_ms, released_by=by)
+        for dataset_id, error_code, error_classes in found:
+            cause = incidents.held_cause(dataset_id, rows.value_of(error_classes), error_code)
+            self._ended(session, cause, now_ms, subject=wal_id)
+
+    def closed(self, session: Session, cause: str, now_ms: int) -> bool:
+        """A person says that nobody suffers from it any more; False if it is over already."""
+        row = session.one("incidents.get_for_update", cause=cause)
+        if row is None or incident_from(row).state != "open":
+            return False
+        session.all("incident_subjects.clear", cause=cause)
+        self._ended(session, cause, now_ms)
+        return True
+
+    # --- the row -------------------------------------------------------------------------
+
+    def _struck(self, session: Session, trouble: IncidentCause, now_ms: int) -> None:
+        cause = incidents.cause_of(trouble)
+        row = session.one("incidents.get_for_update", cause=cause)
+        if row is None:
+            made, change = self._decided(None, trouble, cause, 1, now_ms)
+            if session.one("incidents.insert", **_parameters(made)):
+                self._add_subject(session, cause, trouble)
+                self._tell(session, made, change, now_ms)
+                return
+            row = session.one("incidents.get_for_update", cause=cause)  # somebody was faster
+            assert row is not None
+        seen = incident_from(row)
+        fresh = self._add_subject(session, cause, trouble)
+        affected = fresh + (seen.affected if seen.state == "open" else 0)
+        met, change = self._decided(seen, trouble, cause, affected, now_ms)
+        session.all("incidents.change", **_changing(met))
+        self._tell(session, met, change, now_ms)
+
+    def _decided(
+        self, seen: Incident | None, trouble: IncidentCause, cause: str, affected: int, now_ms: int
+    ) -> tuple[Incident, Change | None]:
+        occurrence = (seen.occurrence if seen else 0) + 1
+        return incidents.struck(
+            seen,
+            trouble,
+            affected=affected if trouble.count is None else trouble.count,
+            incident_id=self._herald.incident_id(trouble.about, trouble.name, cause, occurrence),
+            now_ms=now_ms,
+        )
+
+    @staticmethod
+    def _add_subject(session: Session, cause: str, trouble: IncidentCause) -> int:
+        """1 if it was not among them. A run that fails again with the same is no second one."""
+        if trouble.count is not None:
+            return 0
+        added = session.one(
+            "incident_subjects.add",
+            cause=cause,
+            subject=trouble.subject,
+            dataset_id=trouble.name,
+            source_id=trouble.source_id,
+        )
+        return 0 if added is None else 1
+
+    def _ended(
+        self,
+        session: Session,
+        cause: str,
+        now_ms: int,
+        source_id: str | None = None,
+        subject: str | None = None,
+    ) -> None:
+        row = session.one("incidents.get_for_update", cause=cause)
+        if row is None:  # its circuit opened before there were incidents
+            return
+        if source_id is not None or subject is not None:
+            if subject is not None:
+                session.all("incident_subjects.remove_one", cause=cause, subject=subject)
+            else:
+                session.all("incident_subjects.remove", cause=cause, source_id=source_id)
+            if session.one("incident_subjects.any", cause=cause) is not None:
+                return
+        over, change = incidents.ended(incident_from(row), now_ms)
+        if change is not None:
+            session.all("incidents.change", **_changing(over))
+            self._tell(session, over, change, now_ms)
+
+    def _tell(self, session: Session, incident: Incident, change: Change | None, now_ms: int) -> None:
+        if change is None:
+            return
+        said = self._herald.change(incident, change, _held(session, incident))
+        session.all(
+            "outbox.post",
+            event_id=said.id,
+            topic=TOPIC,
+            subject=incident.cause,
+            body=rows.prose_of(said),
+            recorded_at_ms=now_ms,
+        )
+
+
+def _held(session: Session, incident: Incident) -> int:
+    if incident.about != "dataset":
+        return 0
+    row = session.one("held.of_cause", dataset_id=incident.name, error_code=incident.error_code)
+    assert row is not None
+    return int(row[0])
+
+
+def _parameters(incident: Incident) -> dict[str, Any]:
+    return rows.with_storable(msgspec.structs.asdict(incident), _FREE)
+
+
+def _changing(incident: Incident) -> dict[str, Any]:
+    """What the cause stands for does not change."""
+    kept = ("about", "name", "error_class", "error_code")
+    return {name: value for name, value in _parameters(incident).items() if name not in kept}
+
+
+LOOK_MAX = 10_000
+
+
+def told_from(row: Row) -> Notification:
+    change_id, recorded_at_ms, body, hook, tries, delivered_at_ms = row
+    return Notification(
+        change_id=change_id,
+        recorded_at_ms=recorded_at_ms,
+        body=body,
+        hook=hook,
+        tries=tries or 0,
+        delivered_at_ms=delivered_at_ms,
+    )
+
+
+def backlog(session: Session, hook: str) -> Backlog:
+    row = session.one("hook_deliveries.backlog", topic=TOPIC, hook=hook)
+    assert row is not None
+    return Backlog(waiting=row[0], oldest_ms=row[1])
+
+
+def claim(session: Session, hook: str, limit: int, claim_ms: int) -> list[Letter]:
+    """The oldest that are due. What follows a letter that rests, about the same cause, rests with it."""
+    session.all("outbox.hold")
+    now_ms = session.now_ms()
+    found = session.all("hook_deliveries.waiting", topic=TOPIC, hook=hook, row_limit=LOOK_MAX)
+    taken: list[Letter] = []
+    resting: set[str] = set()
+    for letter in map(rows.letter_from, found):
+        if letter.not_before_ms > now_ms:
+            resting.add(letter.subject)
+        elif letter.subject not in resting and len(taken) < limit:
+            taken.append(letter)
+    for letter in taken:
+        session.all("hook_deliveries.claim", hook=hook, number=letter.number, until_ms=now_ms + claim_ms)
+    return [replace(letter, tries=letter.tries + 1) for letter in taken]
+
+
+def delivered(session: Session, hook: str, numbers: Sequence[int]) -> None:
+    now_ms = session.now_ms()
+    for number in numbers:
+        session.all("hook_deliveries.delivered", hook=hook, number=number, delivered_at_ms=now_ms)
+
+
+def put_back(session: Session, hook: str, numbers: Sequence[int], not_before_ms: int) -> None:
+    for number in numbers:
+        session.all("hook_deliveries.put_back", hook=hook, number=number, not_before_ms=not_before_ms)
+
+
+def settle(session: Session, hooks: Sequence[str]) -> int:
+    """Be done with the letters that each of these hooks has had; how many there were."""
+    session.all("outbox.hold")
+    had: dict[int, set[str]] = {}
+    for number, hook in session.all("hook_deliveries.arrived", topic=TOPIC):
+        had.setdefault(number, set()).add(hook)
+    done = [number for number, names in had.items() if names.issuperset(hooks)]
+    now_ms = session.now_ms()
+    for number in done:
+        session.all("outbox.delivered", number=number, delivered_at_ms=now_ms)
+    return len(done)

@@ -1,0 +1,127 @@
+"""Leases on datasets and domains: who holds them, whether he is gone, and what follows from that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kfm.db import rows
+from kfm.db.outbox import Journal
+from kfm.db.session import Session
+from kfm.model.records import Lock
+from kfm.model.transactions import Reaped
+
+Dead = Callable[[str], bool]
+
+LEASE_MAX_MS = 2 * 86_400_000  # twice what a configuration may ask for
+LEASE_EXPIRED = "LEASE_EXPIRED"
+WORKER_DIED = "WORKER_DIED"
+GONE = "The process that ran it is gone."
+COLLECTOR = "gc"  # the lock that garbage collection holds; no run starts while it is held
+
+
+def is_gone(lock: Lock, now_ms: int, dead: Dead) -> bool:
+    if lock.holder is None:
+        return False
+    return _lapsed(lock, now_ms) or dead(lock.holder.worker_id)
+
+
+def _lapsed(lock: Lock, now_ms: int) -> bool:
+    # A lease beyond any that can be configured was written by a clock that was far ahead.
+    return not 0 < lock.lease_until_ms - now_ms <= LEASE_MAX_MS
+
+
+def at_work_on(session: Session, branch: str) -> Lock | None:
+    """The lock of a pass, or of a node that runs alone, on this branch."""
+    kinds, place = ("pipeline:", "node:"), f"@{branch}"
+    return live(
+        session,
+        lambda lock: lock.scope.startswith(kinds) and lock.scope.endswith(place),
+        session.now_ms(),
+    )
+
+
+def live(
+    session: Session, wanted: Callable[[Lock], bool], now_ms: int, dead: Dead = lambda _worker_id: False
+) -> Lock | None:
+    """The first held lock of this kind whose holder is not known to be gone."""
+    for lock in (rows.lock_from(row) for row in session.all("locks.held")):
+        if lock.holder is not None and wanted(lock) and not is_gone(lock, now_ms, dead):
+            return lock
+    return None
+
+
+def lock_for_update(session: Session, scope: str) -> Lock:
+    row = session.one("locks.get_for_update", scope=scope)
+    if row is None:
+        session.all("locks.ensure", scope=scope)
+        row = session.one("locks.get_for_update", scope=scope)
+    assert row is not None
+    return rows.lock_from(row)
+
+
+def take(
+    session: Session,
+    lock: Lock,
+    fence: int,
+    worker_id: str | None,
+    run_id: str | None,
+    now_ms: int,
+    lease_until_ms: int,
+) -> None:
+    taken = session.one(
+        "locks.take",
+        scope=lock.scope,
+        seen_fence=lock.fence,
+        fence=fence,
+        worker_id=worker_id,
+        run_id=run_id,
+        acquired_at_ms=now_ms,
+        lease_until_ms=lease_until_ms,
+    )
+    assert taken is not None, "the lock's row is ours inside this transaction"
+
+
+def free(session: Session, lock: Lock, now_ms: int) -> None:
+    """The fence grows, so whatever the last holder still tries is refused."""
+    take(session, lock, lock.fence + 1, None, None, now_ms, 0)
+
+
+def evict(session: Session, lock: Lock, now_ms: int, journal: Journal) -> Reaped:
+    """The run of a holder that is gone has failed."""
+    assert lock.holder is not None
+    lapsed = _lapsed(lock, now_ms)
+    code = LEASE_EXPIRED if lapsed else WORKER_DIED
+    session.one(
+        "runs.fail",
+        run_id=lock.holder.run_id,
+        fence=lock.fence,
+        end_time_ms=now_ms,
+        error_code=code,
+        error_message=GONE,
+    )
+    session.all("invocations.interrupt", run_id=lock.holder.run_id, reason=code)
+    journal.abandon(session, lock.holder.run_id, code, GONE, now_ms, _lone_node(lock.scope))
+    return Reaped(run_id=lock.holder.run_id, scope=lock.scope, worker_id=lock.holder.worker_id, lapsed=lapsed)
+
+
+def _lone_node(scope: str) -> str:
+    """The node that is at work under this lock by itself, while others of its run may be, too."""
+    return scope.removeprefix("node:").rpartition("@")[0] if scope.startswith("node:") else ""
+
+
+def sweep(session: Session, now_ms: int, dead: Dead, journal: Journal) -> tuple[list[Reaped], list[Lock]]:
+    """Evict every holder that is gone; returns the runs that this ended, and the locks still held."""
+    reaped, live = [], []
+    for lock in (rows.lock_from(row) for row in session.all("locks.held")):
+        if is_gone(lock, now_ms, dead):
+            lock = lock_for_update(session, lock.scope)  # it may have changed hands before we had it
+        if lock.holder is None:
+            continue
+        if not is_gone(lock, now_ms, dead):
+            live.append(lock)
+            continue
+        ended = evict(session, lock, now_ms, journal)
+        free(session, lock, now_ms)
+        if lock.scope != COLLECTOR:
+            reaped.append(ended)
+    return reaped, live

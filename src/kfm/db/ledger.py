@@ -1,0 +1,354 @@
+"""Changes to the ledger. Each method is one transaction; its answer says whether it landed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from kfm.db import (
+    admission,
+    approvals,
+    breakers,
+    governance,
+    incidents,
+    leases,
+    outbox,
+    promotion,
+    quarantine,
+    rows,
+)
+from kfm.db.ledger_reader import LedgerReader
+from kfm.db.session import Database, Session
+from kfm.model.attempts import Circumstances, Letter
+from kfm.model.audit import Seal
+from kfm.model.breaker import Breaker
+from kfm.model.incidents import IncidentRenderer
+from kfm.model.quarantine import Approval
+from kfm.model.records import GovernanceEntry, Invocation, Lock, Switch
+from kfm.model.transactions import (
+    Admit,
+    Admitted,
+    Approve,
+    Approved,
+    Fail,
+    Judge,
+    Promote,
+    Promoted,
+    Reaped,
+    Step,
+)
+
+if TYPE_CHECKING:
+    from kfm.db.branches import EmbeddedBranches
+    from kfm.db.catalogue import Replicas
+    from kfm.db.replays import Replays
+    from kfm.db.requests import Bursts, Requests
+    from kfm.db.schedules import ScheduleStates
+    from kfm.db.units import Units
+    from kfm.ports import Witness
+
+
+class Ledger(LedgerReader):
+    """Implements `ports.Store` on either database."""
+
+    def __init__(
+        self, database: Database, witness: Witness | None = None, herald: IncidentRenderer | None = None
+    ) -> None:
+        super().__init__(database)
+        self._journal = outbox.Journal(witness, herald)
+
+    # --- admission -------------------------------------------------------------------
+
+    def admit(self, request: Admit, dead: leases.Dead) -> Admitted:
+        return self._database.write(lambda session: admission.admit(session, request, dead, self._journal))
+
+    def record_invocation(
+        self,
+        invocation: Invocation,
+        entries: Iterable[GovernanceEntry] = (),
+        known: Circumstances | None = None,
+    ) -> None:
+        """A call that started nothing: a no-op, a refusal, a busy answer."""
+        kept = tuple(entries)  # a lost race asks for them again
+
+        def change(session: Session) -> None:
+            session.all("invocations.insert", **rows.invocation_parameters(invocation))
+            if known is not None:
+                self._journal.turned_away(session, invocation, known, session.now_ms())
+            governance.append(session, kept)
+
+        self._database.write(change)
+
+    # --- while a run is under way ----------------------------------------------------
+
+    def renew(self, scope: str, fence: int, lease_ms: int) -> int | None:
+        """The policy epoch if the lease still is ours, else None."""
+
+        def change(session: Session) -> int | None:
+            until = session.now_ms() + lease_ms
+            if not session.one("locks.renew", scope=scope, fence=fence, lease_until_ms=until):
+                return None
+            row = session.one("policy.epoch")
+            assert row is not None
+            return int(row[0])
+
+        return self._database.write(change)
+
+    def step(self, request: Step) -> bool:
+        return self._database.write(lambda session: self._journal.step(session, request))
+
+    # --- the end of a run ------------------------------------------------------------
+
+    def promote(self, request: Promote) -> Promoted:
+        try:
+            return self._database.write(lambda session: promotion.promote(session, request, self._journal))
+        except promotion.Undo as undo:
+            return undo.answer
+
+    def fail(self, request: Fail) -> bool:
+        def change(session: Session) -> bool:
+            now_ms = session.now_ms()
+            session.one("locks.get_for_update", scope=request.scope)
+            landed = session.one(
+                "runs.fail",
+                run_id=request.run_id,
+                fence=request.fence,
+                end_time_ms=now_ms,
+                error_code=request.error_code,
+                error_message=rows.storable(request.error_message),
+            )
+            session.all(
+                "invocations.finish",
+                run_id=request.run_id,
+                invocation_id=request.invocation_id,
+                outcome=request.outcome,
+                reason=rows.storable(request.error_message),
+                gates=rows.gates_text(request.gates),
+            )
+            if landed:  # else somebody else has the run: what a stale one says of it does not count
+                row = session.one("runs.by_id", run_id=request.run_id)
+                assert row is not None
+                self._journal.discovered(session, request.fingerprint, request.inputs)
+                self._journal.end(session, request.closes, request.retries, rows.run_from(row), now_ms)
+                quarantine.ended(session, request.retry, request.held, now_ms)
+                if request.pause is not None:
+                    governance.set_switch(session, request.pause)
+                self._journal.watch.gave_up(
+                    session, request.held, request.retry, now_ms, halted=request.pause is not None
+                )
+                session.all("locks.release", scope=request.scope, fence=request.fence)
+                governance.append(session, request.entries)
+            return landed is not None
+
+        return self._database.write(change)
+
+    # --- recovery --------------------------------------------------------------------
+
+    def reap(self, dead: leases.Dead) -> list[Reaped]:
+        """End the runs whose holder is gone, and free their locks. Needs none of those locks."""
+        now_ms = self.now_ms()
+        if not any(leases.is_gone(lock, now_ms, dead) for lock in self.locks()):
+            return []
+
+        def change(session: Session) -> list[Reaped]:
+            reaped, _ = leases.sweep(session, session.now_ms(), dead, self._journal)
+            return reaped
+
+        return self._database.write(change)
+
+    def judge(self, request: Judge) -> bool:
+        """Decide about a run that has ended already; False if the world has moved."""
+        return self._database.write(lambda session: quarantine.judge(session, request, self._journal.watch))
+
+    def request_approval(self, approval: Approval, entry: GovernanceEntry) -> None:
+        def change(session: Session) -> None:
+            session.all("approvals.insert", **approvals.approval_parameters(approval))
+            governance.append(session, [entry])
+
+        self._database.write(change)
+
+    def approve(self, request: Approve) -> Approved:
+        """Approve and carry out; not if it is not as it was asked for, or somebody is at work on it."""
+        return self._database.write(lambda session: approvals.approve(session, request))
+
+    # --- breakers --------------------------------------------------------------------
+
+    def change_breaker(
+        self, provider: str, decide: breakers.Change, entries: Iterable[GovernanceEntry] = ()
+    ) -> tuple[Breaker, Breaker]:
+        """What was found, and what stands now. What changes nothing takes no transaction."""
+        provider, kept = rows.storable(provider), tuple(entries)
+        if not kept:
+            seen = self.breaker(provider)
+            if decide(seen, self.now_ms()) == seen:
+                return seen, seen
+
+        def change(session: Session) -> tuple[Breaker, Breaker]:
+            answer = breakers.change(session, provider, decide)
+            self._journal.watch.circuit(session, *answer, session.now_ms())
+            governance.append(session, kept)
+            return answer
+
+        return self._database.write(change)
+
+    # --- incidents and hooks ---------------------------------------------------------
+
+    def close_incident(self, cause: str, entry: GovernanceEntry) -> bool:
+        """Resolve an incident because a person says so; False if it is over already."""
+
+        def change(session: Session) -> bool:
+            landed = self._journal.watch.closed(session, cause, session.now_ms())
+            governance.append(session, [entry] if landed else [])
+            return landed
+
+        return self._database.write(change)
+
+    def claim_for_hook(self, hook: str, limit: int, claim_ms: int) -> list[Letter]:
+        """The oldest changes of incidents that are due at this hook, not due again before the claim ends."""
+        return self._database.write(lambda session: incidents.claim(session, hook, limit, claim_ms))
+
+    def hook_delivered(self, hook: str, numbers: Sequence[int]) -> None:
+        self._database.write(lambda session: incidents.delivered(session, hook, numbers))
+
+    def hook_put_back(self, hook: str, numbers: Sequence[int], not_before_ms: int) -> None:
+        self._database.write(lambda session: incidents.put_back(session, hook, numbers, not_before_ms))
+
+    def hasten_hook(self, hook: str) -> None:
+        self._database.write(
+            lambda session: session.all("hook_deliveries.hasten", hook=hook, now_ms=session.now_ms())
+        )
+
+    def settle_hooks(self, names: Sequence[str]) -> int:
+        """Be done with the changes that each of these hooks has had; how many there were."""
+        return self._database.write(lambda session: incidents.settle(session, names))
+
+    # --- branches --------------------------------------------------------------------
+
+    def branch_store(self) -> EmbeddedBranches:
+        from kfm.db.branches import EmbeddedBranches
+
+        return EmbeddedBranches(self._database)
+
+    # --- units -----------------------------------------------------------------------
+
+    def units(self) -> Units:
+        from kfm.db.units import Units
+
+        return Units(self._database, self._journal.watch)
+
+    def replays(self) -> Replays:
+        from kfm.db.replays import Replays
+
+        return Replays(self._database, self._journal.watch)
+
+    def replicas(self) -> Replicas:
+        from kfm.db.catalogue import Replicas
+
+        return Replicas(self._database)
+
+    def bursts(self) -> Bursts:
+        from kfm.db.requests import Bursts
+
+        return Bursts(self._database)
+
+    # --- the service -----------------------------------------------------------------
+
+    def requests(self) -> Requests:
+        from kfm.db.requests import Requests
+
+        return Requests(self._database)
+
+    def schedule_states(self) -> ScheduleStates:
+        from kfm.db.schedules import ScheduleStates
+
+        return ScheduleStates(self._database)
+
+    # --- projections and collection ---------------------------------------------------
+
+    def raise_projected(self, dataset_id: str, target: str, sequence: int) -> None:
+        self._database.write(
+            lambda session: session.all(
+                "projections.raise", dataset_id=dataset_id, target=target, sequence=sequence
+            )
+        )
+
+    def begin_collection(self, worker_id: str, lease_ms: int, dead: leases.Dead) -> int | Lock:
+        """The fence of the collection lock, or the lock that stands in the way."""
+
+        def change(session: Session) -> int | Lock:
+            now_ms = session.now_ms()
+            leases.lock_for_update(session, leases.COLLECTOR)  # first: no run is admitted from here on
+            _, live = leases.sweep(session, now_ms, dead, self._journal)
+            if live:
+                return live[0]
+            own = leases.lock_for_update(session, leases.COLLECTOR)  # a predecessor may have been swept
+            leases.take(session, own, own.fence + 1, worker_id, "", now_ms, now_ms + lease_ms)
+            return own.fence + 1
+
+        return self._database.write(change)
+
+    def end_collection(self, fence: int, entry: GovernanceEntry) -> None:
+        def change(session: Session) -> None:
+            session.all("locks.release", scope=leases.COLLECTOR, fence=fence)
+            governance.append(session, [entry])
+
+        self._database.write(change)
+
+    # --- governance ------------------------------------------------------------------
+
+    def set_switch(self, switch: Switch, entry: GovernanceEntry) -> int:
+        """The new policy epoch: whoever passed the gates before must ask them again."""
+
+        def change(session: Session) -> int:
+            epoch = governance.set_switch(session, switch)
+            governance.append(session, [entry])
+            return epoch
+
+        return self._database.write(change)
+
+    def append_governance(self, entries: Iterable[GovernanceEntry]) -> None:
+        kept = tuple(entries)
+        self._database.write(lambda session: governance.append(session, kept))
+
+    # --- evidence ----------------------------------------------------------------------
+
+    def keep_policies(self, bundle_id: str, texts: Mapping[str, str]) -> None:
+        text = rows.text_of(dict(texts))
+        self._database.write(lambda session: session.all("policies.keep", bundle_id=bundle_id, texts=text))
+
+    def claim_letters(self, topic: str, limit: int, claim_ms: int) -> list[Letter]:
+        """The oldest that are due, not due again before the claim ends."""
+        return self._database.write(lambda session: outbox.claim(session, topic, limit, claim_ms))
+
+    def letters_delivered(self, numbers: Sequence[int]) -> None:
+        def change(session: Session) -> None:
+            now_ms = session.now_ms()
+            for number in numbers:
+                session.all("outbox.delivered", number=number, delivered_at_ms=now_ms)
+
+        self._database.write(change)
+
+    def letters_put_back(self, numbers: Sequence[int], not_before_ms: int) -> None:
+        def change(session: Session) -> None:
+            for number in numbers:
+                session.all("outbox.put_back", number=number, not_before_ms=not_before_ms)
+
+        self._database.write(change)
+
+    def seal(self, actor: str, limit: int = 1000, stream: str = "outbox") -> Seal | None:
+        """Enter one root for the rows of a stream that no seal covers yet; None if there are none."""
+        return self._database.write(lambda session: governance.seal(session, actor, limit, stream))
+
+    def hasten_letters(self, topic: str) -> None:
+        self._database.write(
+            lambda session: session.all("outbox.hasten", topic=topic, now_ms=session.now_ms())
+        )
+
+    def ensure_mark(self, name: str, value: str) -> str:
+        def change(session: Session) -> str:
+            session.all("marks.ensure", name=name, value=value)
+            row = session.one("marks.get", name=name)
+            assert row is not None
+            return str(row[0])
+
+        return self._database.write(change)

@@ -1,0 +1,442 @@
+"""Queries on the ledger. Nothing here writes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from kfm.db import approvals, breakers, quarantine, rows
+from kfm.db.session import Database, Session
+from kfm.db.session import Row as SessionRow
+from kfm.model.attempts import Attempt, Backlog, CallRetry, ChainLink, Letter
+from kfm.model.breaker import Breaker
+from kfm.model.quarantine import Ahead, Approval, QuarantineEntry, RetryState, Waiting
+from kfm.model.records import Found, GovernanceEntry, Invocation, Lock, Manifest, Promotion, Run, Switch, Work
+
+if TYPE_CHECKING:
+    from kfm.db.branches import EmbeddedBranchReader
+    from kfm.db.catalogue import CatalogueTables
+    from kfm.db.replays import ReplayReader
+    from kfm.db.requests import RequestReader
+    from kfm.db.schedules import ScheduleReader
+    from kfm.db.units import UnitReader
+    from kfm.model.incidents import Incident, Notification
+    from kfm.model.run_state import PassFigures
+
+
+Row = TypeVar("Row", bound=tuple[Any, ...])
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+PAGE_ROWS = 1000
+
+
+def every(read: Callable[[int, int], Sequence[Row]]) -> Iterator[Row]:
+    """All rows of a reader that takes a number and a limit; each row begins with its own number."""
+    after = 0
+    while page := read(after, PAGE_ROWS):
+        yield from page
+        after = page[-1][0]
+
+
+def every_from(
+    start: Key, read: Callable[[Key, int], Sequence[Value]], key: Callable[[Value], Key]
+) -> Iterator[Value]:
+    """As `every`, for rows that have a place in an order instead of a number."""
+    after = start
+    while page := read(after, PAGE_ROWS):
+        yield from page
+        after = key(page[-1])
+
+
+_NEVER = 2**62  # ms; later than anything
+
+
+def _incidents(found: list[SessionRow]) -> list[Incident]:
+    if not found:  # the usual case imports nothing
+        return []
+    from kfm.db.incidents import incident_from
+
+    return [incident_from(row) for row in found]
+
+
+class LedgerReader:
+    """Implements `ports.LedgerReader` on either database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._session: Session = database.session
+
+    @property
+    def database(self) -> Database:
+        """For the tables that have a class of their own."""
+        return self._database
+
+    def latest_run(self, work_base: str) -> Run | None:
+        row = self._session.one("runs.latest_of_work", work_base=work_base)
+        return rows.run_from(row) if row else None
+
+    def latest_success(self, work: Work) -> Run | None:
+        """The run that published this source's window last, whatever its pipeline's version."""
+        row = self._session.one(
+            "runs.latest_success",
+            source_id=work.source_id,
+            window_start_ms=work.window.start_ms,
+            window_end_ms=work.window.end_ms,
+            partition_key=work.partition or "",
+        )
+        return rows.run_from(row) if row else None
+
+    def run_of_correction(self, work_base: str, correction: str) -> Run | None:
+        row = self._session.one("runs.of_correction", work_base=work_base, correction=correction)
+        return rows.run_from(row) if row else None
+
+    def run(self, run_id: str) -> Run | None:
+        row = self._session.one("runs.by_id", run_id=run_id)
+        return rows.run_from(row) if row else None
+
+    def is_touched(self, source_id: str, start_ms: int, end_ms: int) -> bool:
+        """Has any run looked at this window of a source?"""
+        return bool(
+            self._session.one(
+                "runs.touched", source_id=source_id, window_start_ms=start_ms, window_end_ms=end_ms
+            )
+        )
+
+    def run_by_key(self, idempotency_key: str) -> Run | None:
+        row = self._session.one("runs.by_key", idempotency_key=idempotency_key)
+        return rows.run_from(row) if row else None
+
+    def runs(
+        self,
+        *,
+        dataset_id: str | None = None,
+        source_id: str | None = None,
+        status: str | None = None,
+        since_ms: int = 0,
+        before: tuple[int, str] | None = None,
+        limit: int = 50,
+    ) -> list[Run]:
+        before_ms, before_id = before or (_NEVER, "")
+        found = self._session.all(
+            "runs.list",
+            dataset_id=dataset_id or "",
+            source_id=source_id or "",
+            status=status or "",
+            since_ms=since_ms,
+            before_ms=before_ms,
+            before_id=before_id,
+            row_limit=limit,
+        )
+        return [rows.run_from(row) for row in found]
+
+    def invocations(self, *, run_id: str | None = None, limit: int = 50) -> list[Invocation]:
+        found = self._session.all("invocations.list", run_id=run_id or "", row_limit=limit)
+        return [rows.invocation_from(row) for row in found]
+
+    def head(self, dataset_id: str) -> tuple[Promotion, Manifest] | None:
+        row = self._session.one("promotions.head_with_manifest", dataset_id=dataset_id)
+        return (rows.promotion_from(row[:-1]), rows.manifest_from(row[-1])) if row else None
+
+    def heads(self) -> list[Promotion]:
+        return [rows.promotion_from(row) for row in self._session.all("promotions.heads")]
+
+    def promotions(self, dataset_id: str, limit: int = 50) -> list[Promotion]:
+        found = self._session.all("promotions.list", dataset_id=dataset_id, row_limit=limit)
+        return [rows.promotion_from(row) for row in found]
+
+    def promotion(self, dataset_id: str, sequence: int) -> Promotion | None:
+        row = self._session.one("promotions.at", dataset_id=dataset_id, sequence=sequence)
+        return rows.promotion_from(row) if row else None
+
+    def manifest(self, version_id: str) -> Manifest | None:
+        row = self._session.one("versions.get", version_id=version_id)
+        return rows.manifest_from(row[0]) if row else None
+
+    def lock(self, scope: str) -> Lock | None:
+        row = self._session.one("locks.get", scope=scope)
+        return rows.lock_from(row) if row else None
+
+    def locks(self) -> list[Lock]:
+        return [rows.lock_from(row) for row in self._session.all("locks.list")]
+
+    def switches(self) -> list[Switch]:
+        return [rows.switch_from(row) for row in self._session.all("switches.list")]
+
+    def breaker(self, provider: str) -> Breaker:
+        return breakers.read(self._session, rows.storable(provider))
+
+    def breakers(self) -> list[Breaker]:
+        return [rows.breaker_from(row) for row in self._session.all("breakers.list")]
+
+    def policy_epoch(self) -> int:
+        row = self._session.one("policy.epoch")
+        assert row is not None
+        return int(row[0])
+
+    def forces(self, work_base: str) -> int:
+        row = self._session.one("runs.forces", work_base=work_base)
+        assert row is not None
+        return int(row[0])
+
+    def governance(
+        self, *, kind: str | None = None, subject: str | None = None, limit: int = 50
+    ) -> list[GovernanceEntry]:
+        found = self._session.all("governance.list", kind=kind or "", subject=subject or "", row_limit=limit)
+        return [rows.entry_from(row) for row in found]
+
+    def links(self, subject: str, limit: int = 50) -> list[ChainLink]:
+        found = self._session.all("governance.of_subject", subject=subject, row_limit=limit)
+        return [rows.link_from(row) for row in found]
+
+    def projected(self) -> dict[tuple[str, str], int]:
+        return {(dataset, target): seq for dataset, target, seq in self._session.all("projections.list")}
+
+    def states(self, dataset_id: str) -> dict[str, Any]:
+        found = self._session.all("states.list", dataset_id=dataset_id)
+        return {key: rows.value_of(value) for key, value in found}
+
+    def events(self, run_id: str) -> list[tuple[str, Any]]:
+        found = self._session.all("events.list", run_id=run_id)
+        return [(kind, rows.value_of(payload)) for kind, payload in found]
+
+    def oldest_running_ms(self) -> int | None:
+        row = self._session.one("runs.oldest_running")
+        return row[0] if row else None
+
+    # --- evidence ----------------------------------------------------------------------
+
+    def invocation(self, invocation_id: str) -> Invocation | None:
+        row = self._session.one("invocations.by_id", invocation_id=invocation_id)
+        return rows.invocation_from(row) if row else None
+
+    def invocations_since(self, after: int, limit: int = 1000) -> list[tuple[int, Invocation]]:
+        found = self._session.all("invocations.since", after_number=after, row_limit=limit)
+        return [(row[0], rows.invocation_from(row[1:])) for row in found]
+
+    def count_runs(self, since_ms: int = 0) -> int:
+        row = self._session.one("runs.count_since", since_ms=since_ms)
+        return int(row[0]) if row else 0
+
+    def troubled_runs(self, after: tuple[int, str], limit: int = 1000) -> list[Run]:
+        found = self._session.all("runs.troubled", after_ms=after[0], after_id=after[1], row_limit=limit)
+        return [rows.run_from(row) for row in found]
+
+    def attempts(self, run_id: str) -> list[Attempt]:
+        return [rows.attempt_from(row) for row in self._session.all("attempts.of_run", run_id=run_id)]
+
+    def attempts_since(self, after: int, limit: int = 1000) -> list[tuple[int, Attempt, Run]]:
+        found = self._session.all("attempts.since", after_number=after, row_limit=limit)
+        return [rows.attempt_and_run_from(row) for row in found]
+
+    def pass_attempts(self, run_id: str) -> list[PassFigures]:
+        from kfm.db import pipeline_runs
+
+        found = self._session.all("pass_attempts.of_run", run_id=run_id)
+        return [pipeline_runs.figures_from(row) for row in found]
+
+    def pass_attempts_since(self, after: int, limit: int = 1000) -> list[tuple[int, PassFigures]]:
+        from kfm.db import pipeline_runs
+
+        found = self._session.all("pass_attempts.since", after_number=after, row_limit=limit)
+        return [(row[0], pipeline_runs.figures_from(row[1:])) for row in found]
+
+    def retries(self, run_id: str) -> list[CallRetry]:
+        return [rows.retry_from(row) for row in self._session.all("retries.of_run", run_id=run_id)]
+
+    def retries_since(self, after: int, limit: int = 1000) -> list[tuple[int, CallRetry]]:
+        found = self._session.all("retries.since", after_number=after, row_limit=limit)
+        return [(row[0], rows.retry_from(row[1:])) for row in found]
+
+    def inputs(self, fingerprint: str) -> tuple[Found, ...] | None:
+        row = self._session.one("inputs.get", fingerprint=fingerprint)
+        return rows.found_from(row[0]) if row else None
+
+    def policy_texts(self, bundle_id: str) -> dict[str, str] | None:
+        row = self._session.one("policies.get", bundle_id=bundle_id)
+        return rows.texts_from(row[0]) if row else None
+
+    def letters(self, subject: str) -> list[Letter]:
+        found = self._session.all("outbox.of_subject", subject=subject)
+        return [rows.letter_from(row) for row in found]
+
+    def backlog(self, topic: str) -> Backlog:
+        row = self._session.one("outbox.backlog", topic=topic)
+        return Backlog(waiting=row[0], oldest_ms=row[1]) if row else Backlog(waiting=0, oldest_ms=None)
+
+    def chain(self, after: int = 0, limit: int = 1000) -> list[ChainLink]:
+        """The governance ledger in its own order."""
+        found = self._session.all("governance.chain", after_number=after, row_limit=limit)
+        if after == 0:  # what stands before the first row belongs to no page, and must still be seen
+            found = self._session.all("governance.strays") + found
+        return [rows.link_from(row) for row in found]
+
+    def chain_head(self) -> tuple[int, str]:
+        """Where the governance ledger says that it ends: the number and hash of its last row."""
+        row = self._session.one("chain_heads.get")
+        assert row is not None, "the migration makes it"
+        return row[0], row[1]
+
+    def events_between(self, first: int, last: int, limit: int = 1000) -> list[Letter]:
+        found = self._session.all("outbox.between", first_number=first, last_number=last, row_limit=limit)
+        return [rows.letter_from(row) for row in found]
+
+    def events_posted(self, after: int = 0) -> int:
+        row = self._session.one("outbox.count", after_number=after)
+        return int(row[0]) if row else 0
+
+    # --- retries -----------------------------------------------------------------------
+
+    def retry_state(self, run_id: str) -> RetryState | None:
+        row = self._session.one("retry_states.get", run_id=run_id)
+        return quarantine.state_from(row) if row else None
+
+    def waiting(self, until_ms: int, limit: int = 100) -> list[Waiting]:
+        """Failed runs whose automatic attempt is due by then, the earliest first."""
+        found = self._session.all("retry_states.waiting", until_ms=until_ms, row_limit=limit)
+        return [quarantine.waiting_from(row) for row in found]
+
+    def unjudged(self, limit: int = 100) -> list[Run]:
+        """Runs whose process died before anybody decided what becomes of them."""
+        return [rows.run_from(row) for row in self._session.all("runs.unjudged", row_limit=limit)]
+
+    def held(
+        self,
+        *,
+        state: str | None = None,
+        kind: str | None = None,
+        dataset_id: str | None = None,
+        subject: str | None = None,
+        limit: int = 50,
+    ) -> list[QuarantineEntry]:
+        found = self._session.all(
+            "held.list",
+            state=state or "",
+            kind=kind or "",
+            dataset_id=dataset_id or "",
+            subject=subject or "",
+            row_limit=limit,
+        )
+        return [quarantine.held_from(row) for row in found]
+
+    def held_one(self, held_id: str) -> QuarantineEntry | None:
+        row = self._session.one("held.get", held_id=held_id)
+        return quarantine.held_from(row) if row else None
+
+    def ahead(self) -> Ahead:
+        """How much is held and since when, and which automatic attempt comes next."""
+        held, since_ms, waiting = self._session.one("held.ahead") or (0, None, 0)
+        row = self._session.one("retry_states.next") if waiting else None
+        run_id, dataset_id, at_ms = row or (None, None, None)
+        return Ahead(
+            held=held,
+            held_since_ms=since_ms,
+            waiting=waiting,
+            next_run_id=run_id,
+            next_dataset_id=dataset_id,
+            next_at_ms=at_ms,
+        )
+
+    def halted(self, dataset_id: str) -> QuarantineEntry | None:
+        row = self._session.one("held.halted", dataset_id=dataset_id)
+        return quarantine.held_from(row) if row else None
+
+    def approval(self, request_id: str) -> Approval | None:
+        row = self._session.one("approvals.get", request_id=request_id)
+        return approvals.approval_from(row) if row else None
+
+    def approvals(
+        self, *, state: str | None = None, subject: str | None = None, limit: int = 50
+    ) -> list[Approval]:
+        found = self._session.all("approvals.list", state=state or "", subject=subject or "", row_limit=limit)
+        return [approvals.approval_from(row) for row in found]
+
+    # --- incidents ---------------------------------------------------------------------
+
+    def incidents(self, *, state: str | None = None, limit: int = 50) -> list[Incident]:
+        """Newest first."""
+        if state == "open":
+            found = self._session.all("incidents.list_open", row_limit=limit)
+        else:
+            found = self._session.all("incidents.list", state=state or "", row_limit=limit)
+        return _incidents(found)
+
+    def find_incidents(self, start: str, limit: int = 2) -> list[Incident]:
+        """Those whose id, or whose cause, begins so."""
+        return _incidents(self._session.all("incidents.find", start=f"{start}%", row_limit=limit))
+
+    def incident_subjects(self, cause: str, limit: int = 100) -> list[str]:
+        """The runs that suffer from it."""
+        found = self._session.all("incident_subjects.list", cause=cause, row_limit=limit)
+        return [str(row[0]) for row in found]
+
+    def hook_backlog(self, hook: str) -> Backlog:
+        """What a hook has still to be told."""
+        from kfm.db import incidents  # late: few ask
+
+        return incidents.backlog(self._session, hook)
+
+    def hook_deliveries(self, cause: str) -> list[Notification]:
+        """Each change of a cause and each hook that it was offered to, in their order."""
+        found = self._session.all("hook_deliveries.of_subject", subject=cause, topic="incident")
+        if not found:
+            return []
+        from kfm.db import incidents
+
+        return [incidents.told_from(row) for row in found]
+
+    # --- branches ----------------------------------------------------------------------
+
+    def branch_reader(self) -> EmbeddedBranchReader:
+        from kfm.db.branches import EmbeddedBranchReader  # late: most commands need no branches
+
+        return EmbeddedBranchReader(self._database)
+
+    def unit_reader(self) -> UnitReader:
+        from kfm.db.units import UnitReader
+
+        return UnitReader(self._database)
+
+    def replay_reader(self) -> ReplayReader:
+        from kfm.db.replays import ReplayReader
+
+        return ReplayReader(self._database)
+
+    def unsettled_requests(self) -> dict[str, int]:
+        """How many requests have no end yet, by state."""
+        return dict(self._session.all("requests.unsettled"))
+
+    def request_reader(self) -> RequestReader:
+        from kfm.db.requests import RequestReader
+
+        return RequestReader(self._database)
+
+    def schedule_reader(self) -> ScheduleReader:
+        from kfm.db.schedules import ScheduleReader
+
+        return ScheduleReader(self._database)
+
+    def unit_figures(self) -> list[tuple[str, str, int, int | None]]:
+        """(dataset, name, amount, newest time) of the units' counters, for those who need nothing else."""
+        from kfm.db.catalogue import PREFIX
+
+        return [tuple(row) for row in self._session.all("unit_totals.list") if not row[1].startswith(PREFIX)]
+
+    def catalogue(self) -> CatalogueTables:
+        from kfm.db.catalogue import CatalogueTables
+
+        return CatalogueTables(self._database)
+
+    # --- the environment -----------------------------------------------------------------
+
+    def mark(self, name: str) -> str | None:
+        row = self._session.one("marks.get", name=name)
+        return row[0] if row else None
+
+    def now_ms(self) -> int:
+        """The clock that leases live by."""
+        return self._session.now_ms()
+
+    def close(self) -> None:
+        self._database.close()

@@ -1,0 +1,103 @@
+"""How far schedules are accounted for. Every step compares what was seen, so that an instant has one fate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from kfm.db import governance, rows
+from kfm.db.requests import accept, cancel
+from kfm.db.session import Database, Row, Session
+from kfm.model.records import GovernanceEntry
+from kfm.model.requests import UpdateRequest
+from kfm.model.schedules import Accounting, Instant, ScheduleState
+
+_STATE = ScheduleState.__struct_fields__
+_INSTANT = Instant.__struct_fields__
+
+
+class ScheduleReader:
+    """Nothing here writes."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def states(self) -> dict[str, ScheduleState]:
+        found = [
+            rows.converted(_STATE, row, ScheduleState) for row in self._database.session.all("schedules.list")
+        ]
+        return {state.schedule_id: state for state in found}
+
+    def instants(self, schedule_id: str, start_ms: int, end_ms: int, limit: int = 1000) -> list[Instant]:
+        found = self._database.session.all(
+            "instants.list", schedule_id=schedule_id, start_ms=start_ms, end_ms=end_ms, row_limit=limit
+        )
+        return [_instant(row) for row in found]
+
+    def instants_before(self, schedule_id: str, before_ms: int, limit: int) -> list[Instant]:
+        found = self._database.session.all(
+            "instants.before", schedule_id=schedule_id, before_ms=before_ms, row_limit=limit
+        )
+        return [_instant(row) for row in found]
+
+
+class ScheduleStates(ScheduleReader):
+    """Each method is one transaction."""
+
+    def account(self, accounting: Accounting) -> bool:
+        def change(session: Session) -> bool:
+            if not _moved(session, accounting.seen, accounting.state):
+                return False
+            accept(session, accounting.requests)
+            session.many("instants.insert", [_parameters(one) for one in accounting.instants])
+            for request_id, reason in accounting.cancels:
+                cancel(session, request_id, reason)
+            return True
+
+        return self._database.write(change)
+
+    def set_paused(self, seen: ScheduleState | None, state: ScheduleState, entry: GovernanceEntry) -> bool:
+        def change(session: Session) -> bool:
+            if not _moved(session, seen, state):
+                return False
+            governance.append(session, [entry])
+            return True
+
+        return self._database.write(change)
+
+    def backfill(
+        self, instants: Sequence[Instant], requests: Sequence[UpdateRequest], entry: GovernanceEntry
+    ) -> list[UpdateRequest]:
+        def change(session: Session) -> list[UpdateRequest]:
+            fresh = accept(session, requests)
+            made = [one for one in requests if one.request_id in fresh]
+            chosen = [one for one in instants if one.request_id in fresh]
+            session.many("instants.shorten", [_named(one) for one in chosen])
+            session.many("instants.backfill", [_parameters(one) for one in chosen])
+            if made:
+                governance.append(session, [entry])
+            return made
+
+        return self._database.write(change)
+
+
+def _moved(session: Session, seen: ScheduleState | None, state: ScheduleState) -> bool:
+    """Is the step ours? Whoever moved the state first has decided."""
+    parameters = rows.with_storable(msgspec.structs.asdict(state), ("paused_by", "rationale"))
+    if seen is None:
+        return session.one("schedules.insert", **parameters) is not None
+    return session.one("schedules.move", **parameters, seen_version=seen.version) is not None
+
+
+def _instant(row: Row) -> Instant:
+    return rows.converted(_INSTANT, row, Instant)
+
+
+def _named(instant: Instant) -> dict[str, Any]:
+    return {"schedule_id": instant.schedule_id, "instant_ms": instant.instant_ms}
+
+
+def _parameters(instant: Instant) -> dict[str, Any]:
+    return rows.with_storable(msgspec.structs.asdict(instant), ("reason",))

@@ -1,0 +1,162 @@
+"""The history of units: one page per transition of a transaction, and its outbox message."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import msgspec
+
+from kfm.db import rows
+from kfm.db.session import Row, Session
+from kfm.model.attempts import Letter
+from kfm.model.units import TOPIC, Claimed, Done, Ended, HistoryPage, Move, Undone
+
+__all__ = ["Ended", "of_failure", "of_success", "of_trail", "post"]
+
+
+_DECODE = msgspec.json.Decoder(tuple[tuple[Any, ...], ...])
+_ENCODE = msgspec.json.Encoder().encode
+
+Member = tuple[Any, ...]  # wal_id, version, attempts, and what else the event tells
+
+
+# The last number that each session was given: a page that is begun is not there before it is written.
+_given: WeakKeyDictionary[Session, int] = WeakKeyDictionary()
+
+
+def begin(session: Session) -> int:
+    """The number of a new page; whoever asks for one writes it."""
+    row = session.one("unit_pages.next", given=_given.get(session, 0))
+    assert row is not None
+    number = _given[session] = int(row[0])
+    return number
+
+
+def write(
+    session: Session,
+    number: int,
+    event: str,
+    status: str,
+    members: Sequence[Member],
+    *,
+    at_ms: int,
+    worker_id: str | None = None,
+) -> None:
+    session.tell(
+        "unit_pages.insert",
+        number=number,
+        event=event,
+        status=status,
+        at_ms=at_ms,
+        worker_id=worker_id,
+        members=_ENCODE(members).decode(),
+    )
+
+
+def page_from(row: Row) -> HistoryPage:
+    number, event, status, at_ms, worker_id, members = row
+    return HistoryPage(
+        number=number,
+        event=event,
+        status=status,
+        at_ms=at_ms,
+        worker_id=worker_id,
+        members=_DECODE.decode(members),
+    )
+
+
+def between(session: Session, first: int, last: int, limit: int) -> list[HistoryPage]:
+    found = session.all("unit_pages.between", first_number=first, last_number=last, row_limit=limit)
+    return [page_from(row) for row in found]
+
+
+def history(session: Session, wal_id: str, trail: str) -> list[Move]:
+    """What one unit went through, in the order of its trail: neither clocks nor page numbers tell it."""
+    numbers = [int(text) for text in trail.split()]
+    found = session.all("unit_pages.of", numbers=_ENCODE(numbers).decode())
+    pages = {page.number: page for page in map(page_from, found)}
+    moves = []
+    for page in (pages[number] for number in numbers):
+        for member in page.members:
+            if member[0] == wal_id:
+                moves.append(
+                    Move(
+                        version=member[1],
+                        status=page.status,
+                        event=page.event,
+                        at_ms=page.at_ms,
+                        worker_id=page.worker_id,
+                        attempts=member[2],
+                        details=member[3] if len(member) > 3 else {},
+                    )
+                )
+    return moves
+
+
+def of_success(one: Done, stac_status: str) -> Ended:
+    claimed, entry = one.claimed, one.entry
+    content = one.content
+    # By position, in the order of the record's fields: this is done for every unit.
+    return Ended(
+        claimed.wal_id,
+        claimed.attempts,
+        claimed.dataset,
+        claimed.object_uri,
+        claimed.etag if content is None else content.etag,
+        claimed.size if content is None else content.size,
+        claimed.version_id,
+        claimed.sequencer,
+        claimed.content_version,
+        claimed.event_time_ms,
+        entry.collection_id if entry else None,
+        entry.item_id if entry else None,
+        stac_status,
+        claimed.replay_reason,
+        started_at_ms=claimed.claimed_at_ms,
+    )
+
+
+def of_failure(one: Undone) -> Ended:
+    return failed(one.claimed, one.error_code, one.error_message)
+
+
+def failed(claimed: Claimed, code: str, message: str) -> Ended:
+    return Ended(
+        wal_id=claimed.wal_id,
+        attempt=claimed.attempts,
+        dataset=claimed.dataset,
+        object_uri=claimed.object_uri,
+        etag=claimed.etag,
+        size=claimed.size,
+        version_id=claimed.version_id,
+        sequencer=claimed.sequencer,
+        content_version=claimed.content_version,
+        event_time_ms=claimed.event_time_ms,
+        replay_reason=claimed.replay_reason,
+        error_code=code,
+        error_message=rows.storable(message),
+        started_at_ms=claimed.claimed_at_ms,
+    )
+
+
+def post(session: Session, ended: Sequence[Ended], now_ms: int) -> None:
+    body = _ENCODE(ended).decode()
+    digest = sha256(body.encode()).hexdigest()
+    session.tell(
+        "outbox.post",
+        event_id=f"{TOPIC}/{now_ms}/{digest[:32]}",
+        topic=TOPIC,
+        subject=f"units/{now_ms}",  # by which a unit's history knows it again
+        body=body,
+        recorded_at_ms=now_ms,
+    )
+
+
+def of_trail(session: Session, trail: str) -> list[Letter]:
+    """The letters that were posted with these pages of history."""
+    numbers = [int(text) for text in trail.split()]
+    found = session.all("outbox.of_pages", numbers=_ENCODE(numbers).decode())
+    return [rows.letter_from(row) for row in found]

@@ -1,0 +1,439 @@
+"""Intake of announced objects: new units, new bytes of known ones, removals, dead letters, imports."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from kfm.db import catalogue, governance, quarantine, rows, unit_history, unit_rows
+from kfm.db.incidents import IncidentKeeper
+from kfm.db.session import Session
+from kfm.db.unit_rows import CountChanges
+from kfm.model import keys
+from kfm.model.quarantine import QuarantineEntry
+from kfm.model.records import GovernanceEntry, Record, Unit
+from kfm.model.units import (
+    Claim,
+    Claimed,
+    Content,
+    IntakeBatch,
+    IntakeRemoval,
+    IntakeReport,
+    IntakeUnit,
+    Rejected,
+    Stored,
+    compare,
+    migrated,
+    newer,
+    replayed,
+)
+
+REISSUE = "reissue"  # the replay reason of new bytes under a known key
+APPROVED_BY_POLICY = "policy:reissue"
+TAKEN_OUT = 2  # removed, and its item with it
+
+
+def take_in(session: Session, intake: IntakeBatch, watch: IncidentKeeper) -> IntakeReport:
+    if intake.taken:
+        session.expect("unit_pages.next")
+    now_ms, tally = session.now_ms(), CountChanges()
+    again, _ = insert_new(session, intake.taken, now_ms, tally)
+    created = len(intake.taken) - len(again)
+    said = [_announced_again(session, taken, now_ms, tally, watch) for taken in again]
+    leaving = sorted(intake.gone, key=lambda gone: gone.wal_id)
+    removed = sum(_removed(session, gone, now_ms, tally) for gone in leaving)
+    for rejected in intake.rejected:
+        _bury(session, rejected, now_ms)
+        tally.add("", f"dead:{rejected.error_code}")
+    tally.write(session)
+    return IntakeReport(
+        created=created,
+        duplicate=said.count("duplicate"),
+        reissued=said.count("reissued"),
+        stale=said.count("stale"),
+        removed=removed,
+        dead=len(intake.rejected),
+    )
+
+
+# --- new ones ------------------------------------------------------------------------
+
+
+class ClaimableUnits(Record, frozen=True):
+    """Who claims new units at once, and how many; pages of the history for their coming and for that."""
+
+    wish: Claim
+    room: int
+    created: int
+    claimed: int
+
+
+def insert_new(
+    session: Session,
+    taken: Sequence[IntakeUnit],
+    now_ms: int,
+    tally: CountChanges,
+    hands: ClaimableUnits | None = None,
+) -> tuple[list[IntakeUnit], list[Claimed]]:
+    """Insert those that are new, some of them claimed already.
+
+    The others come back by id, those of one id in the order they came in.
+    """
+    if not taken:
+        return [], []
+    fresh: dict[str, IntakeUnit] = {}
+    for one in taken:
+        fresh.setdefault(one.unit.wal_id, one)
+    landed, claimed = _insert(session, fresh, now_ms, tally, hands)
+    if len(landed) == len(taken):
+        return [], claimed
+    again = [one for one in taken if one.unit.wal_id not in landed or fresh[one.unit.wal_id] is not one]
+    return sorted(again, key=lambda one: one.unit.wal_id), claimed
+
+
+def _insert(
+    session: Session,
+    fresh: Mapping[str, IntakeUnit],
+    now_ms: int,
+    tally: CountChanges,
+    hands: ClaimableUnits | None = None,
+) -> tuple[Collection[str], list[Claimed]]:
+    """Ids of those that nobody has taken in before; and those of them that are in our hands now."""
+    number = unit_history.begin(session) if hands is None else hands.created
+    # In the order of their ids: neighbours on disk, and two intakes at once never wait in a circle.
+    order, waiting = sorted(fresh), (str(number), *_WAITING)
+    texts: dict[int, str] = {}  # many units share what their keys tell
+    claimed: list[Claimed] = []
+    lines = []
+    room, lane, in_hand = (0, None, waiting) if hands is None else _in_hand(hands, now_ms)
+    for wal_id in order:
+        one = fresh[wal_id]
+        extra = texts.get(id(one.unit.extra))
+        if extra is None:
+            extra = texts[id(one.unit.extra)] = unit_rows.extra_text(one.unit.extra)
+        if len(claimed) < room and lane == (one.unit.dataset, one.unit.provider):
+            claimed.append(_claimed(one, extra, now_ms))
+            lines.append(_line(one, extra, now_ms) + in_hand)
+        else:
+            lines.append(_line(one, extra, now_ms) + waiting)
+    landed = unit_rows.written(session, "units.insert", lines, order, str(number), f"{number} %")
+    if len(landed) < len(order):
+        claimed = [one for one in claimed if one.wal_id in landed]
+    members = []
+    amounts: dict[str, int] = {}
+    for wal_id in order:
+        if wal_id in landed:
+            one = fresh[wal_id]
+            members.append((wal_id, 1, 0, {"etag": one.content.etag, "size": one.content.size}))
+            dataset = one.unit.dataset
+            amounts[dataset] = amounts.get(dataset, 0) + 1
+    for dataset, amount in amounts.items():
+        tally.moved(dataset, None, "pending", amount)
+    if members:
+        unit_history.write(session, number, "created", "pending", members, at_ms=now_ms)
+    return landed, claimed
+
+
+# From status to ingest_run_id, as `units.insert` names them: one that waits.
+_WAITING = ("pending", 1, 0, 0, 0, None, 0, None, None)
+
+
+def _in_hand(hands: ClaimableUnits, now_ms: int) -> tuple[int, tuple[str, str], tuple[object, ...]]:
+    """How many of which lane; and from trail to ingest_run_id what `units.claim` would make of them."""
+    wish, lane = hands.wish, hands.wish.lane
+    trail, lease_until_ms = f"{hands.created} {hands.claimed}", now_ms + wish.lease_ms
+    values = (trail, "in_progress", 2, 1, 1, now_ms, now_ms, lease_until_ms)
+    room = 0 if lane.alone else hands.room
+    return room, (lane.dataset, lane.provider), (*values, wish.worker_id, wish.ingest_run_id)
+
+
+def _claimed(taken: IntakeUnit, extra: str, now_ms: int) -> Claimed:
+    unit, content = taken.unit, taken.content
+    # By position, from the fence on: with two dozen names this would take much longer.
+    return Claimed(
+        unit.wal_id,
+        2,
+        unit.dataset,
+        unit.provider,
+        unit.queue,
+        unit.object_uri,
+        unit.event_time_ms,
+        1,
+        unit.replay_reason,
+        extra,
+        content.etag,
+        content.sequencer,
+        content.size,
+        content.version_id,
+        *(1, 0, 1, 1, now_ms),  # content and done version, grants, attempts in this one, since when
+        *(0, 0, 0, 0, now_ms),  # alone, removed, unclear, replacing; when it was claimed
+    )
+
+
+def _line(taken: IntakeUnit, extra: str, now_ms: int) -> tuple[object, ...]:
+    """In the order of `units.insert`, up to where it matters who has it."""
+    unit, content = taken.unit, taken.content
+    return (
+        unit.wal_id,
+        unit.dataset,
+        unit.object_uri,
+        unit.provider,
+        unit.queue,
+        unit.event_time_ms,
+        unit.time_range_start_ms,
+        unit.time_range_end_ms,
+        now_ms,
+        now_ms,
+        extra,
+        content.etag,
+        content.sequencer,
+        content.size,
+        content.version_id,
+        now_ms,
+        unit.replay_reason,
+    )
+
+
+# --- known ones ----------------------------------------------------------------------
+
+
+def _announced_again(
+    session: Session, taken: IntakeUnit, now_ms: int, tally: CountChanges, watch: IncidentKeeper
+) -> str:
+    seen = unit_rows.held(session, taken.unit.wal_id)
+    assert seen is not None, "units are never deleted"
+    verdict = compare(seen.content, taken.content, removed=bool(seen.removed))
+    dataset = seen.unit.dataset
+    if verdict == "duplicate":
+        _advance(session, seen, taken.content.sequencer)
+        tally.add(dataset, "duplicates")
+        return "duplicate"
+    # An object that was taken out of the catalogue comes back into it: that is no re-issue of what is there.
+    if verdict == "stale" or (taken.reissue == "ignore" and seen.removed != TAKEN_OUT):
+        details = {"etag": taken.content.etag, "sequencer": taken.content.sequencer, "verdict": verdict}
+        note(session, seen, "stale", now_ms, details)
+        tally.add(dataset, "stale")
+        return "stale"
+    reissue(session, seen, taken, now_ms, tally, watch, unclear=verdict == "unclear")
+    tally.add(dataset, "reissued")
+    return "reissued"
+
+
+def reissue(
+    session: Session,
+    seen: Stored,
+    taken: IntakeUnit,
+    now_ms: int,
+    tally: CountChanges,
+    watch: IncidentKeeper,
+    *,
+    unclear: bool = False,
+) -> None:
+    """New bytes under a known key: the same unit with its next content version, and grants of its own."""
+    content = taken.content
+    unit = replace(seen.unit, event_time_ms=taken.unit.event_time_ms, extra=taken.unit.extra)
+    made = replace(
+        seen,
+        unit=unit,
+        etag=content.etag,
+        sequencer=content.sequencer or seen.sequencer,
+        size=content.size,
+        version_id=content.version_id,
+        content_version=seen.content_version + 1,
+        removed=0,
+        unclear=int(unclear),
+    )
+    details = {"etag": content.etag, "size": content.size, "content_version": made.content_version}
+    if seen.unit.status == "in_progress":
+        # Whoever works on it keeps its lease; when it ends, what it did counts for the version before.
+        fresh = replace(made, grants=1, grant_attempts=1, granted_at_ms=now_ms)
+        _put(session, seen, fresh, "reissued", now_ms, details)
+        return
+    reopened(session, seen, made, now_ms, tally, details, watch)
+
+
+def reopened(
+    session: Session,
+    seen: Stored,
+    made: Stored,
+    now_ms: int,
+    tally: CountChanges,
+    details: Mapping[str, object],
+    watch: IncidentKeeper,
+) -> None:
+    """Pending again, with a grant of its own, due at once."""
+    unit = made.unit
+    if unit.status == "pending":
+        event, moved = "reissued", replace(unit, version=unit.version + 1, updated_at_ms=now_ms)
+    elif unit.status == "failed":
+        event, moved = "replayed", replayed(unit, reason=REISSUE, now_ms=now_ms)
+    else:
+        event = "migrated"
+        moved = migrated(unit, reason=REISSUE, approval=APPROVED_BY_POLICY, now_ms=now_ms)
+        details = {**details, "approval": APPROVED_BY_POLICY}
+    if seen.unit.status != "pending":
+        tally.moved(unit.dataset, seen.unit.status, "pending")
+        tally.add(unit.dataset, f"replays:{REISSUE}")
+        watch.let_go(session, unit.wal_id, now_ms, REISSUE)
+    made = replace(
+        made, unit=moved, not_before_ms=now_ms, grants=1, grant_attempts=0, granted_at_ms=0, alone=0
+    )
+    _put(session, seen, made, event, now_ms, details)
+
+
+# --- removals ------------------------------------------------------------------------
+
+
+def _removed(session: Session, gone: IntakeRemoval, now_ms: int, tally: CountChanges) -> int:
+    """A tombstone in the history. The item stays or goes, as the policy says."""
+    seen = unit_rows.held(session, gone.wal_id) or _tombstone(session, gone, now_ms, tally)
+    if seen is None:
+        return 0  # never announced: there is nothing of it here
+    verdict = compare(seen.content, Content(sequencer=gone.sequencer), removed=True)
+    details = {"sequencer": gone.sequencer, "removing": gone.removing}
+    if verdict == "stale" or (verdict == "unclear" and _before(gone.event_time_ms, seen.unit.event_time_ms)):
+        return 0
+    if seen.removed:
+        _advance(session, seen, gone.sequencer)
+        return 0
+    made = replace(
+        seen,
+        removed=TAKEN_OUT if gone.removing == "remove" else 1,
+        sequencer=gone.sequencer or seen.sequencer,
+    )
+    if seen.unit.status != "in_progress":
+        made = replace(made, unit=replace(seen.unit, version=seen.unit.version + 1, updated_at_ms=now_ms))
+    _put(session, seen, made, "removed", now_ms, details)
+    if gone.removing == "remove" and seen.done_version:
+        withdrawn = catalogue.withdraw(session, seen.unit, now_ms)
+        if withdrawn is not None:
+            catalogue.tell_replicas(session, withdrawn)
+    tally.add(seen.unit.dataset, "removed")
+    return 1
+
+
+def _tombstone(session: Session, gone: IntakeRemoval, now_ms: int, tally: CountChanges) -> Stored | None:
+    """A removal that overtook its object's announcement: whatever is older has nothing to say any more."""
+    if gone.unit is None or gone.removing != "remove" or not gone.sequencer:
+        return None
+    _insert(session, {gone.wal_id: IntakeUnit(gone.unit, Content(sequencer=gone.sequencer))}, now_ms, tally)
+    return unit_rows.held(session, gone.wal_id)
+
+
+def _before(first_ms: int | None, second_ms: int | None) -> bool:
+    return first_ms is not None and second_ms is not None and first_ms < second_ms
+
+
+def _advance(session: Session, seen: Stored, sequencer: str | None) -> None:
+    """How far the key has come, also where nothing else changed: what is older has nothing to say."""
+    if sequencer and (not seen.sequencer or newer(sequencer, seen.sequencer)):
+        session.all("units.advance", wal_id=seen.unit.wal_id, sequencer=sequencer)
+
+
+# --- rows ----------------------------------------------------------------------------
+
+
+def note(session: Session, seen: Stored, event: str, now_ms: int, details: Mapping[str, object]) -> None:
+    """Something that happened to a unit and changed nothing but its history."""
+    _put(session, seen, seen, event, now_ms, details)
+
+
+def _put(
+    session: Session, seen: Stored, made: Stored, event: str, now_ms: int, details: Mapping[str, object]
+) -> None:
+    number = unit_history.begin(session)
+    unit = made.unit
+    unit_rows.put(session, seen, replace(made, trail=f"{made.trail} {number}"))
+    member = (unit.wal_id, unit.version, unit.attempts, details)
+    unit_history.write(session, number, event, unit.status, [member], at_ms=now_ms, worker_id=None)
+
+
+def _bury(session: Session, rejected: Rejected, now_ms: int) -> None:
+    session.all(
+        "dead_messages.put",
+        envelope_hash=rejected.envelope_hash,
+        record_index=rejected.index,
+        queue=rejected.queue,
+        error_code=rejected.error_code,
+        error=rows.storable(rejected.error),
+        body=None if rejected.body is None else rows.storable(rejected.body),
+        at_ms=now_ms,
+    )
+
+
+EVENT = "imported"
+GIVEN_UP = ("failed", "quarantined")
+
+
+def bring_in(session: Session, units: Sequence[Unit], actor: str, rationale: str) -> int:
+    """How many were new. Whoever held one elsewhere does not hold it here: such a lease has lapsed.
+
+    Our catalogue has seen none of them, so none counts as done: new bytes are looked at from the start.
+    """
+    now_ms, tally = session.now_ms(), CountChanges()
+    by_status: dict[str, list[Unit]] = {}
+    for unit in sorted(units, key=lambda one: one.wal_id):
+        by_status.setdefault(unit.status, []).append(unit)
+    counts = {status: _enter(session, status, by_status[status], now_ms, tally) for status in by_status}
+    created = sum(counts.values())
+    if created:
+        tally.write(session)
+        entry = GovernanceEntry(
+            kind="units-imported",
+            subject="units",
+            actor=actor,
+            recorded_at_ms=now_ms,
+            rationale=rationale,
+            details={"created": created, **{name: count for name, count in counts.items() if count}},
+        )
+        governance.append(session, [entry])
+    return created
+
+
+def _enter(session: Session, status: str, units: Sequence[Unit], now_ms: int, tally: CountChanges) -> int:
+    """Those of one status: one page of the history."""
+    number = unit_history.begin(session)
+    lines = [_import_line(unit, now_ms, str(number)) for unit in units]
+    landed = {wal_id for (wal_id,) in session.gather("units.bring_in", lines) or ()}
+    ours = [unit for unit in units if unit.wal_id in landed]
+    if ours:
+        members = [(unit.wal_id, unit.version, unit.attempts) for unit in ours]
+        unit_history.write(session, number, EVENT, status, members, at_ms=now_ms)
+    for unit in ours:
+        tally.moved(unit.dataset, None, status)
+        if status in GIVEN_UP:
+            quarantine.hold(session, _held(unit, now_ms))
+    return len(ours)
+
+
+def _import_line(unit: Unit, now_ms: int, trail: str) -> tuple[Any, ...]:
+    """In the order of `units.bring_in`: the record's own fields in theirs."""
+    values = msgspec.structs.asdict(unit)
+    values["extra"] = unit_rows.extra_text(unit.extra)
+    rows.with_storable(values, ("last_error_message",))
+    return (*values.values(), now_ms, trail)
+
+
+def _held(unit: Unit, now_ms: int) -> QuarantineEntry:
+    """It waits for whoever looks into it; no incident, for it is no news."""
+    return QuarantineEntry(
+        held_id=keys.held_unit_id(unit.wal_id, unit.version),
+        kind="quarantine" if unit.status == "quarantined" else "dead-letter",
+        grain="unit",
+        subject=unit.wal_id,
+        dataset_id=unit.dataset,
+        source_id=unit.queue,
+        payload_hash=None,
+        source_ids=(unit.object_uri,),
+        code_sha="",
+        idempotency_key=f"{unit.wal_id}/1",
+        attempts=unit.attempts,
+        error_classes=(),
+        error_code=unit.last_error_code or "UNKNOWN",
+        error_message=rows.storable(unit.last_error_message or ""),
+        reason=EVENT,
+        held_at_ms=now_ms,
+    )

@@ -1,0 +1,404 @@
+"""Ends of units: successes, failures, lapsed leases. A unit's effects and its final status land together."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from kfm.db import catalogue, quarantine, rows, unit_history, unit_rows
+from kfm.db.catalogue import Figures
+from kfm.db.incidents import IncidentKeeper
+from kfm.db.session import Session
+from kfm.db.unit_intake import reopened
+from kfm.db.unit_rows import WATERMARK, CountChanges
+from kfm.model import keys
+from kfm.model.errors import IllegalTransition
+from kfm.model.quarantine import QuarantineEntry
+from kfm.model.records import GovernanceEntry
+from kfm.model.replays import MISMATCH
+from kfm.model.retry_budgets import lapse_fate
+from kfm.model.units import (
+    LEASE_EXPIRED,
+    Claimed,
+    Done,
+    Finish,
+    Finished,
+    Stored,
+    Undone,
+    lease_lapsed,
+    quarantined,
+    retry_scheduled,
+    unit_failed,
+)
+
+SUPERSEDED = "SUPERSEDED"
+PROVEN = ("ok",)  # no policy allows less: the letter is in the unit's own transaction
+
+
+# --- success -------------------------------------------------------------------------
+
+
+class UnitResults:
+    """One transaction that ends units."""
+
+    def __init__(
+        self,
+        session: Session,
+        finish: Finish,
+        watch: IncidentKeeper,
+        now_ms: int,
+        tally: CountChanges,
+        figures: Figures | None = None,
+    ) -> None:
+        self._session = session
+        self._figures = figures
+        self._finish = finish
+        self._watch = watch
+        self._now_ms = now_ms
+        self._tally = tally
+        self.entries: list[GovernanceEntry] = []  # for the chain, at the transaction's very end
+        self._ended: list[unit_history.Ended] = []
+        self._changed: list[tuple[str, str, int]] = []
+        self._lost: list[str] = []
+        self._failed: list[str] = []
+
+    def end(self) -> Finished:
+        session, finish = self._session, self._finish
+        # In the order of their ids, as intake does, so that two at once never wait in a circle.
+        done = sorted(finish.done, key=_wal_id)
+        if finish.undone:
+            unit_rows.hold_all(session, [*map(_wal_id, done), *map(_wal_id, finish.undone)])
+        succeeded = self._succeed(done)
+        for one in sorted(finish.undone, key=_wal_id):
+            self._fail(one)
+        if finish.replicas:
+            catalogue.want(session, finish.replicas, self._changed)
+        if finish.lineage and self._ended:
+            unit_history.post(session, self._ended, self._now_ms)
+        return Finished(succeeded=tuple(succeeded), failed=tuple(self._failed), lost=tuple(self._lost))
+
+    def _succeed(self, done: Sequence[Done]) -> list[str]:
+        """The update decides whose units these still are; effects follow for those alone."""
+        if not done:
+            return []
+        checked = [one for one in done if not one.claimed.done_version or not self._is_mismatch(one)]
+        number = unit_history.begin(self._session)
+        trail = f" {number}"
+        lines = [self._line(one, trail) for one in checked]
+        ids = [one.claimed.wal_id for one in checked]
+        landed = unit_rows.written(self._session, "units.succeed", lines, ids, f"%{trail}")
+        ours = [one for one in checked if one.claimed.wal_id in landed]
+        for one in checked:
+            if one.claimed.wal_id not in landed:
+                self._outrun(one)
+        if ours:
+            statuses = self._register(ours)
+            self._tell(ours, statuses, number)
+        return [one.claimed.wal_id for one in ours]
+
+    def _line(self, one: Done, trail: str) -> tuple[object, ...]:
+        """In the order of `units.succeed`. Most items are new; the others are corrected after."""
+        claimed, entry, content = one.claimed, one.entry, one.content
+        if one.provenance_status not in PROVEN:
+            raise IllegalTransition(f"unit {claimed.wal_id}: provenance is {one.provenance_status}.")
+        if one.extra is not None:
+            unit_rows.check_extra(one.extra)
+        collection_id = entry.collection_id if entry else None
+        item_id = entry.item_id if entry else None
+        return (
+            one.integrity_status,
+            one.metadata_status,
+            "created" if entry else "no-op",
+            one.provenance_status,
+            collection_id,
+            item_id,
+            f"collections/{collection_id}/items/{item_id}" if entry else None,
+            claimed.extra if one.extra is None else one.extra,
+            claimed.etag if content is None else content.etag,
+            claimed.size if content is None else content.size,
+            claimed.content_version,
+            self._now_ms,
+            trail,
+            claimed.wal_id,
+            claimed.version,
+            claimed.removed,
+        )
+
+    def _register(self, ours: Sequence[Done]) -> list[str]:
+        entries = [one.entry for one in ours if one.entry is not None]
+        answers = iter(catalogue.register(self._session, entries, self._now_ms, self._figures))
+        statuses, told = [], bool(self._finish.replicas)
+        for one in ours:
+            entry = one.entry
+            if entry is None:
+                statuses.append("no-op")
+                continue
+            answer = next(answers)
+            statuses.append(answer.status)
+            if told and answer.status != "no-op":
+                self._changed.append((entry.collection_id, entry.item_id, answer.revision))
+            if answer.status != "created":
+                wal_id = one.claimed.wal_id
+                self._session.all("units.stac_status", wal_id=wal_id, stac_status=answer.status)
+        return statuses
+
+    def _tell(self, ours: Sequence[Done], statuses: Sequence[str], number: int) -> None:
+        members: list[unit_history.Member] = []
+        sums: Counter[tuple[str, int]] = Counter()
+        highs: dict[str, int] = {}
+        for one, status in zip(ours, statuses, strict=True):
+            claimed, entry = one.claimed, one.entry
+            attempts, dataset = claimed.attempts, claimed.dataset
+            member = (claimed.wal_id, claimed.version + 1, attempts)
+            members.append(member if status == "created" else (*member, {"stac_status": status}))
+            sums[dataset, attempts] += 1
+            high_ms = (entry.end_ms or entry.at_ms) if entry else None
+            if high_ms is not None and high_ms > highs.get(dataset, high_ms - 1):
+                highs[dataset] = high_ms
+            if attempts > 1:
+                self._watch.let_go(self._session, claimed.wal_id, self._now_ms, f"attempt {attempts}")
+        if self._finish.lineage:
+            self._ended += map(unit_history.of_success, ours, statuses)
+        for (dataset, attempts), amount in sums.items():
+            self._tally.moved(dataset, "in_progress", "succeeded", amount)
+            self._tally.reached(dataset, WATERMARK, highs.get(dataset), amount)
+            self._tally.add(dataset, f"attempts:{attempts}", amount)
+        unit_history.write(self._session, number, "succeeded", "succeeded", members, at_ms=self._now_ms)
+        self._gather(ours)
+
+    def _gather(self, ours: Sequence[Done]) -> None:
+        """Those that a source waits for."""
+        wanted = self._finish.downstream
+        if not wanted:
+            return
+        lines = [
+            (
+                source_id,
+                dataset,
+                f"{one.claimed.wal_id}/{one.claimed.content_version}",
+                one.entry.start_ms,
+                one.entry.end_ms,
+                self._now_ms,
+            )
+            for dataset, source_id in wanted
+            for one in ours
+            if one.claimed.dataset == dataset and one.entry is not None
+        ]
+        if lines:
+            self._session.tell_all("burst_members.add", lines)
+
+    def _outrun(self, one: Done) -> None:
+        """Not ours any more; or new bytes came meanwhile, and those are to be looked at first."""
+        claimed = one.claimed
+        seen = unit_rows.held(self._session, claimed.wal_id)
+        if seen is None or seen.unit.version != claimed.version or seen.unit.status != "in_progress":
+            self._lost.append(claimed.wal_id)
+            return
+        self._put_back(seen, claimed, SUPERSEDED, "New bytes were announced while it was being looked at.")
+        self._lost.append(claimed.wal_id)
+
+    def _is_mismatch(self, one: Done) -> bool:
+        """The same bytes as in an earlier success must make the same item, unless a repair was approved."""
+        claimed, entry = one.claimed, one.entry
+        if not claimed.done_version or claimed.done_version != claimed.content_version:
+            return False
+        if claimed.replacing or entry is None:
+            return False
+        found = catalogue.differences(self._session, entry)
+        if not found:
+            return False
+        names = ", ".join(sorted(found))
+        undone = Undone(
+            claimed=claimed,
+            error_code=MISMATCH,
+            error_message=f"The same bytes made another item: {names}.",
+            error_class="checksum",
+            fate="quarantine",
+            reason="non-retryable",
+            integrity_status=one.integrity_status,
+            metadata_status=one.metadata_status,
+        )
+        if self._fail(undone, {name: list(pair) for name, pair in found.items()}):
+            self._tally.add(claimed.dataset, "mismatches")
+        return True
+
+    # --- failure ---------------------------------------------------------------------
+
+    def _fail(self, one: Undone, facts: Mapping[str, object] | None = None) -> bool:
+        claimed = one.claimed
+        seen = unit_rows.held(self._session, claimed.wal_id)
+        if seen is None or seen.unit.version != claimed.version or seen.unit.status != "in_progress":
+            self._lost.append(claimed.wal_id)
+            return False
+        if seen.content_version != claimed.content_version:
+            self._put_back(seen, claimed, one.error_code, one.error_message)
+            self._failed.append(claimed.wal_id)
+            return True
+        unit = replace(
+            seen.unit,
+            integrity_status=one.integrity_status,
+            metadata_status=one.metadata_status,
+            stac_status="failed" if one.error_code == MISMATCH else seen.unit.stac_status,
+        )
+        first = unit_failed(
+            unit,
+            error_code=one.error_code,
+            error_message=rows.storable(one.error_message),
+            now_ms=self._now_ms,
+        )
+        details = {"error_code": one.error_code, "error_class": one.error_class, **(facts or {})}
+        charged = seen.grant_attempts if one.charged else max(0, seen.grant_attempts - 1)
+        # An approved repair stays one while its grant lasts.
+        replacing = seen.replacing if one.fate == "retry" else 0
+        made = replace(seen, unit=first, lease_until_ms=0, grant_attempts=charged, replacing=replacing)
+        if one.charged:
+            self._ended.append(unit_history.of_failure(one))
+        self._settle(seen, made, one, details)
+        self._failed.append(claimed.wal_id)
+        return True
+
+    def _settle(self, seen: Stored, made: Stored, one: Undone, details: Mapping[str, object]) -> None:
+        """failed, and from there pending or quarantined, in one transaction."""
+        worker_id, now_ms = seen.unit.worker_id, self._now_ms
+        made = self._page(made, "failed", details, worker_id)
+        dataset = seen.unit.dataset
+        if one.fate == "retry":
+            again = retry_scheduled(made.unit, now_ms=now_ms)
+            if not one.charged:  # nothing was tried, so no attempt was opened either
+                again = replace(again, attempts=made.unit.attempts)
+            made = replace(made, unit=again, not_before_ms=one.not_before_ms or now_ms)
+            made = self._page(made, "retry_scheduled", {"not_before_ms": made.not_before_ms})
+        elif one.fate == "quarantine":
+            ended = quarantined(
+                made.unit,
+                error_code=one.error_code,
+                error_message=made.unit.last_error_message or "",
+                now_ms=now_ms,
+            )
+            made = self._page(replace(made, unit=ended), "quarantined", {"reason": one.reason})
+        unit_rows.put(self._session, seen, made)
+        self._tally.moved(dataset, "in_progress", made.unit.status)
+        if one.fate != "retry":
+            self._tally.add(dataset, f"attempts:{made.unit.attempts}")
+            self._hold(made, one)
+
+    def _hold(self, made: Stored, one: Undone) -> None:
+        """Given up: all that a replay needs, an incident, and for a quarantine an entry in the chain."""
+        unit = made.unit
+        held = held_unit(made, one, self._now_ms)
+        quarantine.hold(self._session, held)
+        self._watch.gave_up(self._session, held, None, self._now_ms)
+        if held.kind == "quarantine":
+            self.entries.append(
+                GovernanceEntry(
+                    kind="quarantine",
+                    subject=unit.wal_id,
+                    actor="kfm",
+                    recorded_at_ms=self._now_ms,
+                    details={
+                        "held_id": held.held_id,
+                        "dataset_id": unit.dataset,
+                        "code": held.error_code,
+                        "reason": held.reason,
+                        "attempts": unit.attempts,
+                        "payload_hash": held.payload_hash,
+                    },
+                )
+            )
+
+    def _put_back(self, seen: Stored, claimed: Claimed, code: str, message: str) -> None:
+        """New bytes came while the old ones were looked at: those count from here on."""
+        self._ended.append(unit_history.failed(claimed, code, message))
+        failed = unit_failed(
+            seen.unit, error_code=code, error_message=rows.storable(message), now_ms=self._now_ms
+        )
+        made = self._page(
+            replace(seen, unit=failed, lease_until_ms=0), "failed", {"error_code": code}, seen.unit.worker_id
+        )
+        reopened(
+            self._session,
+            seen,
+            made,
+            self._now_ms,
+            self._tally,
+            {"content_version": made.content_version},
+            self._watch,
+        )
+
+    # --- lapsed leases ---------------------------------------------------------------
+
+    def lapse(self, wal_id: str, unit_random: float, gone: Collection[str] = ()) -> bool:
+        seen = unit_rows.held(self._session, wal_id)
+        if seen is None or seen.unit.status != "in_progress":
+            return False
+        if seen.lease_until_ms > self._now_ms and seen.unit.worker_id not in gone:
+            return False
+        alone = bool(seen.alone)
+        outlook = lapse_fate(
+            alone=alone,
+            grants=seen.grants,
+            grant_attempts=seen.grant_attempts,
+            granted_at_ms=seen.granted_at_ms,
+            now_ms=self._now_ms,
+            unit_random=unit_random,
+        )
+        failed = lease_lapsed(seen.unit, now_ms=self._now_ms)
+        charged = seen.grant_attempts if alone else max(0, seen.grant_attempts - 1)
+        made = replace(seen, unit=failed, lease_until_ms=0, alone=1, grant_attempts=charged)
+        undone = Undone(
+            claimed=unit_rows.claimed_of(seen),
+            error_code=LEASE_EXPIRED,
+            error_message="The lease lapsed.",
+            error_class="lease",
+            fate=outlook.fate,
+            reason=outlook.reason,
+            not_before_ms=outlook.not_before_ms,
+        )
+        self._ended.append(unit_history.of_failure(undone))
+        self._settle(seen, made, undone, {"error_code": LEASE_EXPIRED})
+        return True
+
+    # --- pages -----------------------------------------------------------------------
+
+    def _page(
+        self, made: Stored, event: str, details: Mapping[str, object], worker_id: str | None = None
+    ) -> Stored:
+        number, unit = unit_history.begin(self._session), made.unit
+        unit_history.write(
+            self._session,
+            number,
+            event,
+            unit.status,
+            [(unit.wal_id, unit.version, unit.attempts, details)],
+            at_ms=self._now_ms,
+            worker_id=worker_id,
+        )
+        return replace(made, trail=f"{made.trail} {number}")
+
+
+def _wal_id(one: Done | Undone) -> str:
+    return one.claimed.wal_id
+
+
+def held_unit(made: Stored, one: Undone, now_ms: int) -> QuarantineEntry:
+    unit = made.unit
+    return QuarantineEntry(
+        held_id=keys.held_unit_id(unit.wal_id, unit.version),
+        kind="quarantine" if one.fate == "quarantine" else "dead-letter",
+        grain="unit",
+        subject=unit.wal_id,
+        dataset_id=unit.dataset,
+        source_id=unit.queue,
+        payload_hash=made.etag,
+        source_ids=(unit.object_uri,),
+        code_sha="",
+        idempotency_key=f"{unit.wal_id}/{made.content_version}",
+        attempts=unit.attempts,
+        error_classes=(one.error_class,),
+        error_code=one.error_code,
+        error_message=rows.storable(one.error_message),
+        reason=one.reason,
+        held_at_ms=now_ms,
+    )

@@ -1,0 +1,167 @@
+"""Rows of units to records and back, and the counters that transactions change."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from kfm.db import rows
+from kfm.db.catalogue import PREFIX, Line
+from kfm.db.session import Row, Session
+from kfm.model.errors import IllegalTransition
+from kfm.model.records import Unit
+from kfm.model.units import Claimed, Stored
+
+_UNIT_FIELDS = Unit.__struct_fields__
+_BESIDE = Stored.__struct_fields__[1:]
+_EXTRA = len(_UNIT_FIELDS) - 1
+UNCHANGING = ("wal_id", "dataset", "object_uri", "provider", "queue", "created_at_ms")
+
+
+def stored_from(row: Row) -> Stored:
+    unit = rows.converted(_UNIT_FIELDS, (*row[:_EXTRA], rows.value_of(row[_EXTRA])), Unit)
+    return Stored(unit, *row[_EXTRA + 1 :])
+
+
+def get(session: Session, wal_id: str) -> Stored | None:
+    row = session.one("units.get", wal_id=wal_id)
+    return None if row is None else stored_from(row)
+
+
+def held(session: Session, wal_id: str) -> Stored | None:
+    """The unit, which nobody else changes until this transaction ends."""
+    row = session.one("units.get_for_update", wal_id=wal_id)
+    return None if row is None else stored_from(row)
+
+
+def hold_all(session: Session, wal_ids: Sequence[str]) -> None:
+    """Nobody else changes these until this transaction ends; had in the order of their ids."""
+    session.all("units.hold_all", wal_ids=msgspec.json.encode(wal_ids).decode())
+
+
+def put(session: Session, seen: Stored, made: Stored) -> None:
+    """The unit as it is now. Held before, so it must land."""
+    parameters = msgspec.structs.asdict(made.unit)
+    parameters["extra"] = extra_text(made.unit.extra)
+    for name in UNCHANGING[1:]:
+        del parameters[name]
+    for name in _BESIDE:
+        parameters[name] = getattr(made, name)
+    rows.with_storable(parameters, ("last_error_message",))
+    landed = session.one("units.put", seen_version=seen.unit.version, **parameters)
+    assert landed is not None, "the unit's row is ours inside this transaction"
+
+
+def written(
+    session: Session, name: str, lines: Sequence[tuple[Any, ...]], wal_ids: list[str], *trails: str
+) -> set[str]:
+    """Write these lines; the ids of those that landed, known by how their trail ends now.
+
+    Looked for only where not all did, which is rare: returning an id for each row would cost more.
+    """
+    if session.bulk(name, lines) == len(lines):
+        return set(wal_ids)
+    asked = msgspec.json.encode(wal_ids).decode()
+    found = [row for trail in trails for row in session.all("units.of_page", wal_ids=asked, trail=trail)]
+    return {wal_id for (wal_id,) in found}
+
+
+def check_extra(text: str) -> None:
+    """What operators add must not shadow the record's own fields."""
+    shadowed = sorted(set(rows.value_of(text)) & set(_UNIT_FIELDS))
+    if shadowed:
+        raise IllegalTransition(f"unit: extra fields shadow the record's own: {', '.join(shadowed)}.")
+
+
+def extra_text(extra: dict[str, Any]) -> str:
+    return rows.payload_of(extra) if extra else "{}"
+
+
+def claimed_of(seen: Stored) -> Claimed:
+    unit = seen.unit
+    return Claimed(
+        wal_id=unit.wal_id,
+        version=unit.version,
+        dataset=unit.dataset,
+        provider=unit.provider,
+        queue=unit.queue,
+        object_uri=unit.object_uri,
+        event_time_ms=unit.event_time_ms,
+        attempts=unit.attempts,
+        replay_reason=unit.replay_reason,
+        extra=extra_text(unit.extra),
+        claimed_at_ms=unit.last_attempt_at_ms or 0,
+        **{
+            name: getattr(seen, name)
+            for name in Claimed.__struct_fields__
+            if name in Stored.__struct_fields__
+        },
+    )
+
+
+WATERMARK = "watermark"  # amount: units that succeeded; high: the newest time that they cover
+
+
+class CountChanges:
+    """What one transaction changes."""
+
+    def __init__(self) -> None:
+        self._amounts: Counter[tuple[str, str]] = Counter()
+        self._highs: dict[tuple[str, str], int] = {}
+
+    def add(self, dataset: str, name: str, amount: int = 1) -> None:
+        self._amounts[dataset, name] += amount
+
+    def moved(self, dataset: str, old: str | None, new: str, amount: int = 1) -> None:
+        if old is not None:
+            self._amounts[dataset, old] -= amount
+        self._amounts[dataset, new] += amount
+
+    def reached(self, dataset: str, name: str, high_ms: int | None, amount: int = 1) -> None:
+        self._amounts[dataset, name] += amount
+        if high_ms is not None and high_ms > self._highs.get((dataset, name), high_ms - 1):
+            self._highs[dataset, name] = high_ms
+
+    def write(self, session: Session, beside: Iterable[Line] = ()) -> None:
+        rows: list[Line] = [
+            (dataset, name, amount, self._highs.get((dataset, name)))
+            for (dataset, name), amount in self._amounts.items()
+            if amount or (dataset, name) in self._highs
+        ]
+        rows += beside
+        if rows:
+            session.tell_all("unit_deltas.add", rows)
+
+
+def fold(session: Session, limit: int) -> int:
+    """Add up the oldest changes; how many there were."""
+    taken = session.all("unit_deltas.take", row_limit=limit)
+    sums: Counter[tuple[str, str]] = Counter()
+    highs: dict[tuple[str, str], int] = {}
+    for dataset, name, amount, high_ms in taken:
+        sums[dataset, name] += amount
+        if high_ms is not None:
+            highs[dataset, name] = max(high_ms, highs.get((dataset, name), high_ms))
+    # In one order, so that two who add up at once never wait for each other in a circle.
+    for dataset, name in sorted(sums):
+        session.all(
+            "unit_totals.add",
+            dataset=dataset,
+            name=name,
+            amount=sums[dataset, name],
+            high_ms=highs.get((dataset, name)),
+        )
+    return len(taken)
+
+
+def totals(session: Session) -> dict[tuple[str, str], tuple[int, int | None]]:
+    """(dataset, name) → amount and high, changes that are not added up yet included."""
+    found: Iterable[tuple[str, str, int, int | None]] = session.all("unit_totals.list")
+    return {
+        (dataset, name): (int(amount), high_ms)
+        for dataset, name, amount, high_ms in found
+        if not name.startswith(PREFIX)  # of the catalogue
+    }

@@ -1,0 +1,279 @@
+"""The write-ahead ledger of units: claims, queries, counters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from kfm.db import governance, unit_history, unit_intake, unit_results, unit_rows
+from kfm.db.catalogue import Figures, KnownFigures
+from kfm.db.session import Database, Row, Session
+from kfm.db.unit_intake import ClaimableUnits, insert_new
+from kfm.db.unit_rows import CountChanges
+from kfm.model.attempts import Letter
+from kfm.model.audit import SealedPage
+from kfm.model.records import GovernanceEntry, Unit
+from kfm.model.units import (
+    Claim,
+    Claimed,
+    DeadMessage,
+    Exchanged,
+    Finish,
+    Finished,
+    IntakeBatch,
+    IntakeReport,
+    IntakeUnit,
+    KnownContent,
+    Lane,
+    Move,
+    Stored,
+    UnitFilter,
+)
+
+if TYPE_CHECKING:
+    from kfm.db.incidents import IncidentKeeper
+
+
+_ENCODE = msgspec.json.Encoder().encode
+# Each status that few units have is found by an index of its own.
+LISTS = {
+    "pending": "units.list_waiting",
+    "in_progress": "units.list_leased",
+    "failed": "units.list_stuck",
+    "quarantined": "units.list_stuck",
+}
+
+
+class UnitQueries:
+    """What can be asked without looking for work."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def unit(self, wal_id: str) -> Unit | None:
+        stored = self.stored(wal_id)
+        return None if stored is None else stored.unit
+
+    def stored(self, wal_id: str) -> Stored | None:
+        return unit_rows.get(self._database.session, wal_id)
+
+    def history_of(self, wal_id: str) -> list[Move]:
+        stored = self.stored(wal_id)
+        return [] if stored is None else unit_history.history(self._database.session, wal_id, stored.trail)
+
+    def letters_of(self, wal_id: str) -> list[Letter]:
+        stored = self.stored(wal_id)
+        return [] if stored is None else unit_history.of_trail(self._database.session, stored.trail)
+
+    def contents(self, wal_ids: Sequence[str]) -> dict[str, KnownContent]:
+        """What is known of the content of many units."""
+        found = self._database.session.all("units.contents", wal_ids=_ENCODE(wal_ids).decode())
+        return {row[0]: KnownContent(*row) for row in found}
+
+    def unit_counts(self) -> dict[tuple[str, str], int]:
+        return {key: amount for key, (amount, _) in self.totals().items()}
+
+    def totals(self) -> dict[tuple[str, str], tuple[int, int | None]]:
+        return unit_rows.totals(self._database.session)
+
+    def find_units(self, wanted: UnitFilter) -> list[Unit]:
+        found = self._database.session.all(
+            LISTS.get(wanted.status, "units.list"),
+            status=wanted.status,
+            dataset=wanted.dataset,
+            error_code=wanted.error_code,
+            since_ms=wanted.since_ms,
+            row_limit=wanted.limit,
+        )
+        return [unit_rows.stored_from(row).unit for row in found]
+
+    def oldest_open(self, dataset: str) -> Stored | None:
+        found = [
+            row[0]
+            for name in ("units.oldest_open", "units.oldest_leased")
+            if (row := self._database.session.one(name, dataset=dataset)) and row[0] is not None
+        ]
+        return self.stored(min(found)) if found else None
+
+    # --- the history's pages ---------------------------------------------------------
+
+    def pages_between(self, first: int, last: int, limit: int) -> list[SealedPage]:
+        return governance.pages(self._database.session, (first, last), limit)
+
+    def pages_written(self, after: int = 0) -> int:
+        row = self._database.session.one("unit_pages.count", after_number=after)
+        assert row is not None
+        return int(row[0])
+
+    # --- dead messages ---------------------------------------------------------------
+
+    def dead_messages(self, state: str = "held", error_code: str = "", limit: int = 100) -> list[DeadMessage]:
+        found = self._database.session.all(
+            "dead_messages.list", state=state, error_code=error_code, row_limit=limit
+        )
+        return [DeadMessage(*row) for row in found]
+
+    def dead_message(self, envelope_hash: str) -> list[DeadMessage]:
+        found = self._database.session.all("dead_messages.bodies", envelope_hash=envelope_hash)
+        ordered = [(*row[:5], *row[6:], row[5]) for row in found]
+        return [DeadMessage(*values) for values in ordered]
+
+
+LANES_MAX = 10_000
+REAPED_MAX = 10_000
+TOGETHER_MAX = 200  # lapsed leases in one transaction: nobody else writes to SQLite meanwhile
+
+
+class UnitReader(UnitQueries):
+    """Implements `ingest_ports.WalReader`."""
+
+    def lanes(self) -> list[Lane]:
+        """Found one after the other in the index, so that what waits in them is not counted."""
+        found: list[Lane] = []
+        at: tuple[str, str, int] = ("", "", 0)
+        session = self._database.session
+        for _ in range(LANES_MAX):
+            row = session.one("units.next_lane", dataset=at[0], provider=at[1], alone=at[2])
+            if row is None:
+                break
+            found.append(Lane(*row))
+            at = row[:3]
+        return found
+
+
+def _pages_of(finish: Finish | None, claim: Claim | None, fresh: Sequence[IntakeUnit]) -> list[str]:
+    """A new page for what is claimed, one for what is new, and one for what succeeded."""
+    pages = (claim is not None) + bool(fresh) + bool(finish is not None and finish.done)
+    return ["unit_pages.next"] * pages
+
+
+class Units(UnitReader):
+    """Implements `ingest_ports.Wal`. Each method is one transaction."""
+
+    def __init__(self, database: Database, watch: IncidentKeeper) -> None:
+        super().__init__(database)
+        self._watch = watch
+        self._told = KnownFigures()
+
+    def take_in(self, intake: IntakeBatch) -> IntakeReport:
+        return self._database.write(lambda session: unit_intake.take_in(session, intake, self._watch))
+
+    def turn(self, finish: Finish | None, claim: Claim | None) -> tuple[Finished, list[Claimed]]:
+        exchanged = self.exchange(finish, claim, ())
+        return exchanged.finished, list(exchanged.claimed)
+
+    def exchange(self, finish: Finish | None, claim: Claim | None, fresh: Sequence[IntakeUnit]) -> Exchanged:
+        def change(session: Session) -> tuple[Exchanged, Figures]:
+            session.expect("policy.epoch_for_share", *_pages_of(finish, claim, fresh))
+            now_ms, tally, figures = session.now_ms(), CountChanges(), Figures(self._told)
+            if is_outdated(session, finish, claim):
+                return Exchanged(Finished(epoch_moved=True), left=tuple(fresh)), figures
+            finished, entries, waited = Finished(), [], 0
+            if finish is not None:
+                ending = unit_results.UnitResults(session, finish, self._watch, now_ms, tally, figures)
+                finished, entries = ending.end(), ending.entries
+            # A claim waits for nobody, and new units only for others that are being taken in: so whoever
+            # waits for us is not waited for in turn. Known ones would be, and are left for later.
+            if claim is not None:
+                claimed, left, waited = claim_units(session, claim, now_ms, tally, fresh)
+            else:
+                left, claimed = unit_intake.insert_new(session, fresh, now_ms, tally)
+            tally.write(session, figures.lines())
+            governance.append(session, entries)
+            created = len(fresh) - len(left)
+            return Exchanged(finished, tuple(claimed), waited, created, tuple(left)), figures
+
+        exchanged, figures = self._database.write(change)
+        self._told.learn(figures)
+        return exchanged
+
+    def reap_units(
+        self, unit_random: float, dead: Callable[[str], bool] | None = None, *, lineage: bool = True
+    ) -> int:
+        """Units whose lease has lapsed, or whose worker is known to be gone, fail and are tried again."""
+        session = self._database.session
+        found = session.all("units.leased", row_limit=REAPED_MAX)
+        now_ms = session.now_ms()
+        workers = {worker_id for _, worker_id, _ in found if worker_id is not None}
+        gone = {worker_id for worker_id in workers if dead is not None and dead(worker_id)}
+        lapsed = sorted(row[0] for row in found if row[2] <= now_ms or row[1] in gone)
+
+        def change(session: Session, some: Sequence[str]) -> int:
+            now_ms, tally = session.now_ms(), CountChanges()
+            ending = unit_results.UnitResults(session, Finish(lineage=lineage), self._watch, now_ms, tally)
+            count = sum(ending.lapse(wal_id, unit_random, gone) for wal_id in some)
+            ending.end()
+            tally.write(session)
+            governance.append(session, ending.entries)
+            return count
+
+        batches = [lapsed[at : at + TOGETHER_MAX] for at in range(0, len(lapsed), TOGETHER_MAX)]
+        return sum(self._database.write(partial(change, some=some)) for some in batches)
+
+    def release_dead(self, envelope_hash: str, entry: GovernanceEntry) -> int:
+        def change(session: Session) -> int:
+            released = session.all("dead_messages.release", envelope_hash=envelope_hash)
+            governance.append(session, [entry] if released else [])
+            return len(released)
+
+        return self._database.write(change)
+
+    def bring_in(self, units: Sequence[Unit], actor: str, rationale: str) -> int:
+        from kfm.db import unit_intake  # late: once in a ledger's life
+
+        return self._database.write(lambda session: unit_intake.bring_in(session, units, actor, rationale))
+
+    def fold_counts(self, limit: int = 10_000) -> int:
+        return self._database.write(lambda session: unit_rows.fold(session, limit))
+
+
+def claim_units(
+    session: Session, wish: Claim, now_ms: int, tally: CountChanges, fresh: Sequence[IntakeUnit] = ()
+) -> tuple[list[Claimed], list[IntakeUnit], int]:
+    """What waits comes first; new units, which are taken in here, have the room that is left.
+
+    Those that are not new come back; and how many had waited.
+    """
+    lane = wish.lane
+    created = unit_history.begin(session) if fresh else 0  # before the other, as it is in their histories
+    number = unit_history.begin(session)
+    limit = 1 if lane.alone else wish.limit
+    # Nobody waits there before the first is due, so nobody is looked for: that saves a journey to a server.
+    found = _waiting(session, wish, limit, now_ms, number) if lane.due_ms <= now_ms else []
+    claimed = [Claimed(*row) for row in found]
+    waited = len(claimed)
+    hands = ClaimableUnits(wish, limit - waited, created, number)
+    known, ours = insert_new(session, fresh, now_ms, tally, hands)
+    claimed += ours
+    if claimed:
+        members = [(one.wal_id, one.version, one.attempts) for one in claimed]
+        unit_history.write(
+            session, number, "claimed", "in_progress", members, at_ms=now_ms, worker_id=wish.worker_id
+        )
+        tally.moved(lane.dataset, "pending", "in_progress", len(claimed))
+    return claimed, known, waited
+
+
+def _waiting(session: Session, wish: Claim, limit: int, now_ms: int, number: int) -> list[Row]:
+    lane = wish.lane
+    return session.all(
+        "units.claim",
+        dataset=lane.dataset,
+        provider=lane.provider,
+        alone=lane.alone,
+        worker_id=wish.worker_id,
+        ingest_run_id=wish.ingest_run_id,
+        now_ms=now_ms,
+        lease_until_ms=now_ms + wish.lease_ms,
+        row_limit=limit,
+        trail=f" {number}",
+    )
+
+
+def is_outdated(session: Session, finish: Finish | None, claim: Claim | None) -> bool:
+    """Have the gates to be asked again, since a switch was set meanwhile?"""
+    asked = {one.policy_epoch for one in (finish, claim) if one is not None} - {None}
+    return bool(asked) and asked != {governance.held_epoch(session)}

@@ -1,1 +1,0 @@
-"""Run-state as a Delta table."""

@@ -1,0 +1,214 @@
+"""What goes into a bundle of evidence: documents from the ledger, and the files that a run left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from kfm.evidence_bundle.proofs import Proof, seals_any
+from kfm.lineage.jsonld import written
+from kfm.lineage.masking import Mask, veiled_attempt, veiled_call, veiled_run
+from kfm.lineage.provenance import prov_bytes, prov_document
+from kfm.lineage.run_facts import RunEvidence
+from kfm.model.attempts import ChainLink
+from kfm.model.audit import copied
+from kfm.model.canonical import canonical_bytes
+from kfm.model.records import Invocation, Manifest, Record
+from kfm.model.redaction import redact, redact_url
+from kfm.model.settings import Rights
+from kfm.model.wording import counted
+
+FORMAT = "kfm-evidence/1"
+POLICIES_MAX = 1000
+
+Hide = Callable[[str], str]
+
+
+class View(NamedTuple):
+    """For whose eyes a bundle is made."""
+
+    mask: Mask | None  # set: the dataset must not be named
+    hide: Hide  # takes known secrets out of text
+    environment: str
+    rights: Rights
+
+
+class Contents(NamedTuple):
+    """Documents by their path in the bundle, and what could not be put in."""
+
+    documents: dict[str, bytes]
+    missing: list[str]
+
+
+def contents(
+    evidence: RunEvidence,
+    links: Sequence[ChainLink],
+    proofs: Sequence[Proof],
+    render: Callable[[Manifest], dict[str, bytes]],
+    view: View,
+) -> Contents:
+    """Everything but the artifacts. `links` are those from the first that concerns the run on."""
+    found = Contents({}, [])
+    _ledger(found, evidence, view)
+    _lineage(found, evidence, proofs, view)
+    _governance(found, evidence, links, view)
+    _published(found, evidence, render, view)
+    _policies(found, evidence, view)
+    return found
+
+
+def concerns(link: ChainLink, run_id: str, calls: Iterable[Invocation]) -> bool:
+    """Is this entry about the run, or about one of its calls?"""
+    ids = {run_id, *(call.invocation_id for call in calls)}
+    entry = link.entry
+    return entry.subject in ids or any(entry.details.get(name) in ids for name in ("run_id", "invocation_id"))
+
+
+# --- the ledger's rows --------------------------------------------------------------------
+
+
+def _ledger(found: Contents, evidence: RunEvidence, view: View) -> None:
+    mask = view.mask
+    run, calls, attempts = evidence.run, evidence.invocations, evidence.attempts
+    if mask is not None:
+        run = replace(
+            veiled_run(run, mask),
+            work_base=mask(run.work_base),
+            error_message=None,
+            correction=None if run.correction is None else mask(run.correction),
+        )
+        calls = tuple(replace(veiled_call(call, mask), claimed_actor=None, rationale=None) for call in calls)
+        attempts = tuple(map(veiled_attempt, attempts))
+    put = found.documents
+    put["ledger/run.json"] = _line(run, view)
+    put["ledger/invocations.jsonl"] = _lines(calls, view)
+    if not calls:
+        found.missing.append("No call that asked for this run is on record.")
+    put["ledger/attempts.jsonl"] = _lines(attempts, view)
+    if not attempts:
+        found.missing.append("No attempt at this run was kept: it is from before attempts were.")
+    put["ledger/retries.jsonl"] = _lines(evidence.retries, view)
+    promotions = [evidence.promotion] if evidence.promotion else []
+    if mask is not None:
+        promotions = [replace(one, dataset_id=mask(one.dataset_id)) for one in promotions]
+    put["ledger/promotions.jsonl"] = _lines(promotions, view)
+    if not evidence.inputs_known:
+        found.missing.append("What was discovered upstream was not kept.")
+    elif mask is not None:
+        found.missing.append("The inputs of a masked dataset are withheld.")
+    else:
+        told = [replace(one, uri=redact_url(one.uri)) for one in evidence.inputs]
+        put["ledger/inputs.jsonl"] = _lines(told, view)
+
+
+def _line(record: Record, view: View) -> bytes:
+    return written(_told(msgspec.to_builtins(record), view.hide))
+
+
+def _lines(records: Iterable[Record], view: View) -> bytes:
+    return b"".join(_line(record, view) for record in records)
+
+
+def _told(value: Any, hide: Hide) -> Any:
+    if isinstance(value, str):
+        return redact(hide(value))
+    if isinstance(value, dict):
+        return {name: _told(member, hide) for name, member in value.items()}
+    if isinstance(value, list | tuple):
+        return [_told(member, hide) for member in value]
+    return value
+
+
+# --- lineage ------------------------------------------------------------------------------
+
+
+def _lineage(found: Contents, evidence: RunEvidence, proofs: Sequence[Proof], view: View) -> None:
+    document = prov_document(evidence, mask=view.mask, environment=view.environment, rights=view.rights)
+    found.documents["prov.jsonld"] = prov_bytes(document)
+    bodies = [letter.body for letter in evidence.letters]
+    if not bodies:
+        found.missing.append("No lineage was kept.")
+    elif view.mask is not None and _names(bodies, evidence):
+        found.missing.append("The lineage is withheld: it names the dataset, which was not masked then.")
+    else:
+        found.documents["openlineage.jsonl"] = "".join(f"{body}\n" for body in bodies).encode()
+        if proofs:
+            found.documents["openlineage.proofs.jsonl"] = b"".join(
+                written(msgspec.to_builtins(proof)) for proof in proofs
+            )
+        if len(proofs) < len(bodies):
+            without = counted(len(bodies) - len(proofs), "event")
+            found.missing.append(f"A proof for {without}: not sealed yet when this was made.")
+
+
+def _names(texts: Iterable[str], evidence: RunEvidence) -> bool:
+    """Does any of them name what must not be named?"""
+    run = evidence.run
+    names = [json_text(name) for name in (run.dataset_id, run.source_id, run.pipeline_id)]
+    return any(name in text for text in texts for name in names)
+
+
+def json_text(text: str) -> str:
+    """Text as it stands inside a JSON document."""
+    return msgspec.json.encode(text).decode()[1:-1]
+
+
+# --- governance ---------------------------------------------------------------------------
+
+
+def _governance(found: Contents, evidence: RunEvidence, links: Sequence[ChainLink], view: View) -> None:
+    if not links:
+        found.missing.append("No entry of the governance ledger concerns this run.")
+        return
+    lines = []
+    for link in links:
+        about_it = view.mask is None and concerns(link, evidence.run.run_id, evidence.invocations)
+        shown = about_it or seals_any(link, evidence.letters)  # a seal holds numbers and a hash, no names
+        lines.append(canonical_bytes(msgspec.to_builtins(copied(link, withhold=not shown))) + b"\n")
+    found.documents["governance/links.jsonl"] = b"".join(lines)
+    if view.mask is not None:
+        found.missing.append("What governance entries of a masked dataset say is withheld.")
+
+
+# --- what was published --------------------------------------------------------------------
+
+
+def _published(
+    found: Contents, evidence: RunEvidence, render: Callable[[Manifest], dict[str, bytes]], view: View
+) -> None:
+    if evidence.run.version_id is None:
+        found.missing.append("The run published nothing.")
+        return
+    if view.mask is not None:
+        found.missing.append("The catalogue records of a masked dataset are withheld.")
+        return
+    if evidence.manifest is None:
+        found.missing.append("The manifest of the version is not kept any more.")
+        return
+    documents = render(evidence.manifest)
+    wanted = ["manifest.json", "dcat.jsonld", "collection.json"]
+    if evidence.item is not None:
+        wanted.append(f"items/{evidence.item.id}.json")
+    for name in wanted:
+        found.documents[f"published/{name}"] = documents[name]
+
+
+def _policies(found: Contents, evidence: RunEvidence, view: View) -> None:
+    if not evidence.policies:
+        found.missing.append("It is not on record which policies were in force.")
+    elif view.mask is not None:
+        found.missing.append("The texts of policies about a masked dataset are withheld.")
+        return
+    for bundle, texts in sorted(evidence.policies.items()):
+        if texts is None:
+            found.missing.append(f"The texts of the policies {bundle} were not kept.")
+            continue
+        kept = dict(sorted(texts.items())[:POLICIES_MAX])
+        if len(kept) < len(texts):
+            found.missing.append(f"{len(texts) - len(kept)} policies of {bundle} are left out.")
+        document = {"bundle_id": bundle, "policies": kept}
+        name = bundle.removeprefix("sha256:")[:16]
+        found.documents[f"policies/{name}.json"] = canonical_bytes(document) + b"\n"

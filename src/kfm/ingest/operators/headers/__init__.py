@@ -1,1 +1,0 @@
-"""Readers of file headers. They trust nothing: every length is checked, every loop has a bound."""

@@ -1,1 +1,0 @@
-"""One small module for each shape of message that announces objects."""

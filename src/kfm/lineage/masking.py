@@ -1,0 +1,65 @@
+"""What is left of a masked dataset's evidence when it leaves the house.
+
+Verdicts, figures and hashes may be told; names, addresses, words and content may not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from kfm.model.attempts import Attempt, Circumstances
+from kfm.model.records import GateResult, Invocation, Run
+
+Mask = Callable[[str], str]
+
+
+def veiled_run(run: Run, mask: Mask) -> Run:
+    return replace(
+        run,
+        source_id=mask(run.source_id),
+        dataset_id=mask(run.dataset_id),
+        pipeline_id=mask(run.pipeline_id),
+        pipeline_version=mask(run.pipeline_version),
+        idempotency_key=mask(run.idempotency_key),
+        work_key=mask(run.work_key),
+        partition=None if run.partition is None else mask(run.partition),
+    )
+
+
+def veiled_attempt(attempt: Attempt) -> Attempt:
+    """Without the version of the code, too: it would help to check a guess at the source by the run's id."""
+    return replace(attempt, error_message=None, code_sha=None)
+
+
+def veiled_call(invocation: Invocation, mask: Mask) -> Invocation:
+    return replace(
+        invocation,
+        source_id=mask(invocation.source_id),
+        dataset_id=mask(invocation.dataset_id),
+        idempotency_key=mask(invocation.idempotency_key),
+        actor=mask(invocation.actor),
+        ticket=None,
+        reason="Withheld: the dataset is masked.",
+        gates=_veiled_gates(invocation.gates, mask),
+    )
+
+
+def veiled(known: Circumstances, mask: Mask) -> Circumstances:
+    """Inputs and outputs stay in it to be counted and named by their mask alone."""
+    return Circumstances(
+        invocation=None if known.invocation is None else veiled_call(known.invocation, mask),
+        gates=_veiled_gates(known.gates, mask),
+        policies=known.policies,
+        inputs=known.inputs,
+        outputs=known.outputs,
+        version_id=known.version_id,
+    )
+
+
+def _veiled_gates(gates: tuple[GateResult, ...], mask: Mask) -> tuple[GateResult, ...]:
+    return tuple(
+        replace(result, reason="", policy_ids=tuple(mask(policy) for policy in result.policy_ids))
+        for result in gates
+    )

@@ -1,0 +1,260 @@
+"""Everything that the ledger knows of one run, brought together once for whoever tells of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from kfm.lineage.naming import dataset_name
+from kfm.model.attempts import Attempt, CallRetry, Letter
+from kfm.model.errors import UsageError
+from kfm.model.keys import turned_away_id
+from kfm.model.records import Found, GovernanceEntry, Invocation, Item, Manifest, Promotion, Record, Run
+from kfm.ports import LedgerReader
+
+INVOCATIONS_MAX = 1000
+ENTRIES_MAX = 1000
+PROMOTIONS = (1, 100, 100_000)
+TOPIC = "openlineage"
+# Entries by which a person answers for what the rules alone would not have let pass.
+APPROVALS = ("force", "correction", "governed-retry", "approval", "release")
+
+
+class AttemptEvents(Record, frozen=True):
+    """What the events of one attempt tell that its row does not."""
+
+    policies: str | None = None  # the bundle in force
+    producer: str | None = None  # the version of kfm that did the work
+
+
+class RunEvidence(Record, frozen=True):
+    """One run and what belongs to it. Empty means that nothing of the kind was kept."""
+
+    run: Run
+    attempts: tuple[Attempt, ...] = ()
+    retries: tuple[CallRetry, ...] = ()
+    invocations: tuple[Invocation, ...] = ()  # oldest first
+    letters: tuple[Letter, ...] = ()
+    heard: dict[str, AttemptEvents] = {}  # by lineage id
+    policies: dict[str, dict[str, str] | None] = {}  # bundle → its texts, where they were kept
+    inputs: tuple[Found, ...] = ()
+    inputs_known: bool = False
+    manifest: Manifest | None = None  # of the version that the run ended with
+    item: Item | None = None  # what the run contributed, or found as it stood
+    promotion: Promotion | None = None  # by this run
+    before: Promotion | None = None  # the one that it followed
+    approvals: tuple[GovernanceEntry, ...] = ()
+
+    @property
+    def made_by(self) -> str | None:
+        """The run whose work the item is."""
+        if self.item is None:
+            return None
+        if isinstance(self.item.run_state, msgspec.UnsetType):
+            return self.run.run_id if self.promotion is not None else None
+        return self.item.run_state.run_id
+
+
+def gather(
+    ledger: LedgerReader,
+    run_id: str,
+    *,
+    policies: str | None = None,
+    producer: str | None = None,
+    fetched: Sequence[Found] = (),
+    manifest: Manifest | None = None,
+) -> RunEvidence:
+    """Read it all. What the engine knows at the end of an attempt may be given: it fills gaps only.
+
+    `policies` and `producer` are those of the last attempt, `fetched` its inputs with their checksums,
+    `manifest` is the version that it ended with: large ones need not be read again.
+    """
+    run = ledger.run(run_id)
+    if run is None:
+        raise UsageError(f"There is no run `{run_id}`.", remedy="`kfm runs` lists them.")
+    attempts = tuple(ledger.attempts(run_id))
+    letters = tuple(one for one in ledger.letters(run_id) if one.topic == TOPIC)
+    events = [_decoded(letter) for letter in letters]
+    heard = _heard(events)
+    last = max((one.attempt for one in attempts), default=0)
+    for one in attempts:
+        told = heard.get(one.lineage_id, AttemptEvents())
+        if one.attempt == last:
+            told = AttemptEvents(policies=told.policies or policies, producer=told.producer or producer)
+        heard[one.lineage_id] = told
+    if manifest is None and run.version_id:
+        manifest = ledger.manifest(run.version_id)
+    promotion, before = _promotions(ledger, run) if run.version_id else (None, None)
+    inputs, known = _inputs(ledger, run, attempts, events, fetched)
+    entries = ledger.governance(subject=run_id, limit=ENTRIES_MAX)
+    bundles = {one.policies for one in heard.values() if one.policies} | _bundles(entries)
+    return RunEvidence(
+        run=run,
+        attempts=attempts,
+        retries=tuple(ledger.retries(run_id)),
+        invocations=tuple(
+            sorted(
+                ledger.invocations(run_id=run_id, limit=INVOCATIONS_MAX),
+                key=lambda call: (call.requested_at_ms, call.invocation_id),
+            )
+        ),
+        letters=letters,
+        heard=_completed(heard, attempts, entries),
+        policies={bundle: ledger.policy_texts(bundle) for bundle in sorted(bundles)},
+        inputs=inputs,
+        inputs_known=known,
+        manifest=manifest,
+        item=_item(manifest, run),
+        promotion=promotion,
+        before=before,
+        approvals=tuple(
+            sorted(
+                (entry for entry in entries if entry.kind in APPROVALS),
+                key=lambda entry: (entry.recorded_at_ms, entry.kind),
+            )
+        ),
+    )
+
+
+class CallEvidence(Record, frozen=True):
+    """A call that never became an attempt."""
+
+    invocation: Invocation
+    letters: tuple[Letter, ...] = ()
+    heard: AttemptEvents = AttemptEvents()
+    policies: dict[str, dict[str, str] | None] = {}
+
+
+def gather_call(
+    ledger: LedgerReader, invocation_id: str, *, policies: str | None = None, producer: str | None = None
+) -> CallEvidence:
+    invocation = ledger.invocation(invocation_id)
+    if invocation is None:
+        raise UsageError(f"There is no call `{invocation_id}`.", remedy="`kfm show RUN` lists a run's calls.")
+    letters = tuple(one for one in ledger.letters(invocation_id) if one.topic == TOPIC)
+    told = _heard([_decoded(letter) for letter in letters]).get(
+        turned_away_id(invocation_id), AttemptEvents()
+    )
+    told = AttemptEvents(policies=told.policies or policies, producer=told.producer or producer)
+    texts = {told.policies: ledger.policy_texts(told.policies)} if told.policies else {}
+    return CallEvidence(invocation=invocation, letters=letters, heard=told, policies=texts)
+
+
+# --- what events tell ------------------------------------------------------------------
+
+
+def _decoded(letter: Letter) -> dict[str, Any]:
+    try:
+        event = msgspec.json.decode(letter.body)
+    except msgspec.DecodeError:
+        return {}
+    return event if isinstance(event, dict) else {}
+
+
+def _heard(events: Iterable[dict[str, Any]]) -> dict[str, AttemptEvents]:
+    found: dict[str, AttemptEvents] = {}
+    for event in events:
+        run = event.get("run") or {}
+        facets = run.get("facets") or {}
+        before = found.get(run.get("runId", ""), AttemptEvents())
+        found[run.get("runId", "")] = AttemptEvents(
+            policies=(facets.get("kfmGates") or {}).get("policies") or before.policies,
+            producer=(facets.get("processing_engine") or {}).get("version") or before.producer,
+        )
+    return found
+
+
+def _bundles(entries: Iterable[GovernanceEntry]) -> set[str]:
+    return {entry.details["policies"] for entry in entries if isinstance(entry.details.get("policies"), str)}
+
+
+def _completed(
+    heard: dict[str, AttemptEvents], attempts: Sequence[Attempt], entries: Iterable[GovernanceEntry]
+) -> dict[str, AttemptEvents]:
+    """A node was judged by what its run's attempt was; a promotion by what its entry names."""
+    whole = {one.attempt: one.lineage_id for one in attempts if not one.node}
+    promoted = next(iter(_bundles(entry for entry in entries if entry.kind == "promotion")), None)
+    last = max(whole, default=0)
+    done = dict(heard)  # also of calls that were turned away
+    for one in attempts:
+        mine, its = (
+            heard.get(one.lineage_id, AttemptEvents()),
+            heard.get(whole.get(one.attempt, ""), AttemptEvents()),
+        )
+        of_promotion = promoted if one.attempt == last else None
+        done[one.lineage_id] = AttemptEvents(
+            policies=mine.policies or its.policies or of_promotion, producer=mine.producer or its.producer
+        )
+    return done
+
+
+# --- inputs and outputs ------------------------------------------------------------------
+
+
+def _inputs(
+    ledger: LedgerReader,
+    run: Run,
+    attempts: Sequence[Attempt],
+    events: Sequence[dict[str, Any]],
+    fetched: Sequence[Found],
+) -> tuple[tuple[Found, ...], bool]:
+    """What the last attempt that got so far discovered, with checksums where its bytes were seen."""
+    hashes = [run.fingerprint, *(one.inputs_hash for one in reversed(attempts))]
+    for fingerprint in (one for one in hashes if one):
+        found = ledger.inputs(fingerprint)
+        if found is not None:
+            break
+    else:
+        return tuple(fetched), bool(fetched)
+    seen = {one.uri: one.checksum for one in fetched if one.checksum}
+    told = _checksums(events)
+    return tuple(
+        one if one.checksum else replace(one, checksum=seen.get(one.uri) or _told(told, one.uri))
+        for one in found
+    ), True
+
+
+def _told(told: dict[tuple[str, str], str | None], uri: str) -> str | None:
+    """What events say of a URI. They name files by whole paths, discovery by paths within the project."""
+    namespace, name = dataset_name(uri)
+    if namespace != "file" or name.startswith("/"):
+        return told.get((namespace, name))
+    found = {sum_ for (place, path), sum_ in told.items() if place == "file" and path.endswith(f"/{name}")}
+    return found.pop() if len(found) == 1 else None
+
+
+def _checksums(events: Iterable[dict[str, Any]]) -> dict[tuple[str, str], str | None]:
+    """By name, as events give it; None where two contents bear one name."""
+    told: dict[tuple[str, str], str | None] = {}
+    for event in events:
+        for dataset in event.get("inputs") or ():
+            sha256 = ((dataset.get("facets") or {}).get("kfmContent") or {}).get("sha256")
+            if not sha256:
+                continue
+            name = (dataset.get("namespace", ""), dataset.get("name", ""))
+            checksum = f"sha256:{sha256}"
+            told[name] = checksum if told.get(name, checksum) == checksum else None
+    return told
+
+
+def _item(manifest: Manifest | None, run: Run) -> Item | None:
+    slot = (run.source_id, run.window_start_ms, run.window_end_ms, run.partition)
+    for item in manifest.items if manifest else ():
+        if (item.source_id, item.window_start_ms, item.window_end_ms, item.partition) == slot:
+            return item
+    return None
+
+
+def _promotions(ledger: LedgerReader, run: Run) -> tuple[Promotion | None, Promotion | None]:
+    """The run's promotion and the one before it; the newest are asked for most."""
+    for limit in PROMOTIONS:
+        found = ledger.promotions(run.dataset_id, limit=limit)
+        for promotion in found:
+            if promotion.run_id == run.run_id:
+                return promotion, ledger.promotion(run.dataset_id, promotion.sequence - 1)
+        if len(found) < limit:
+            break
+    return None, None

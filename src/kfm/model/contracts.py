@@ -1,0 +1,69 @@
+"""Files that ship with kfm, and the state machines among them (`contracts/states/*.json`)."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Literal
+
+import msgspec
+
+from kfm.model.errors import IllegalTransition
+
+_CONTRACTS = f"{__file__.rpartition('/core/')[0]}/contracts"
+
+
+def contract(name: str) -> bytes:
+    """One of the language-neutral contracts, by its path below `contracts`."""
+    with open(f"{_CONTRACTS}/{name}", "rb") as file:
+        return file.read()
+
+
+MachineName = Literal["run", "node", "unit", "breaker", "invocation"]
+MACHINES: tuple[MachineName, ...] = ("run", "node", "unit", "breaker", "invocation")
+
+
+class Transition(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"source": "from", "target": "to"}
+):
+    """One allowed change. `source` is None where the record does not exist yet."""
+
+    source: str | None
+    target: str
+    event: str
+    note: str
+    requirement: str
+
+
+class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    machine: str
+    title: str
+    states: tuple[str, ...]
+    terminal: tuple[str, ...]
+    transitions: tuple[Transition, ...]
+
+    def allows(self, source: str | None, target: str, event: str | None = None) -> bool:
+        return any(
+            one.source == source and one.target == target and event in (None, one.event)
+            for one in self.transitions
+        )
+
+
+@cache
+def machine(name: MachineName) -> Machine:
+    """The named machine; read once."""
+    return msgspec.json.decode(contract(f"states/{name}.json"), type=Machine)
+
+
+@cache
+def _is_allowed(name: MachineName, source: str | None, target: str, event: str | None) -> bool:
+    """A table never changes, and units ask by the thousand."""
+    return machine(name).allows(source, target, event)
+
+
+def check_transition(name: MachineName, source: str | None, target: str, event: str | None = None) -> None:
+    """Raise IllegalTransition unless the table allows it (by this event, where one is named)."""
+    if not _is_allowed(name, source, target, event):
+        by = f" by {event}" if event else ""
+        raise IllegalTransition(
+            f"{name}: {source or 'nothing'} → {target}{by}.", machine=name, source=source, target=target
+        )

@@ -1,0 +1,335 @@
+"""Gate decisions: who may stop work, and what a force can pass. Pure.
+
+A gate answers with a `GateResult`; `combine` turns the answers into one
+`GateDecision`. Its first blocker is a sentence that names the cause, who can
+lift it and the command that does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, tzinfo
+from fnmatch import fnmatchcase
+
+import msgspec
+
+from kfm.model.errors import (
+    BudgetSpent,
+    ConfigError,
+    ContractViolated,
+    GateDenied,
+    Halted,
+    RationaleRequired,
+    Refused,
+    RightsMissing,
+    SwitchThrown,
+)
+from kfm.model.records import Check, GateResult, Record, Switch, ValidationReport
+from kfm.model.settings import DatasetSettings, Freeze
+from kfm.model.wording import counted
+
+# The only gates a force may pass. A result that calls itself overridable is
+# believed only if its gate stands here: a plugin can't open a CARE gate.
+OVERRIDABLE_GATES = frozenset({"duplicate-key", "budget", "freeze"})
+
+# A violation found by one of these halts the run and pauses the dataset.
+HALTING_GATES = frozenset({"care", "sovereignty"})
+
+_STRICTNESS = {"running": 0, "paused": 1, "stopped": 2}
+_TEXT_MAX = 200
+
+_ASKING = re.compile(r"`kfm (?:request|quarantine release) [^`]*`")
+
+FIRST_CHECK = ", the first is "  # before it: how many checks of a contract failed
+
+# A reason ends with who can lift it, and how. Where that begins, by gate; a refusal tells it apart.
+_LIFTS = {
+    "switch": "An operator lifts it with ",
+    "freeze": "It ends by itself; an operator passes it with ",
+    "rights": "Whoever keeps the configuration adds it; ",
+    "contract": "Whoever keeps the data or its contract corrects it, ",
+}
+
+
+class ForceRequest(Record, frozen=True, kw_only=True):
+    """Somebody asks to pass what may be passed, and answers for it."""
+
+    actor: str
+    rationale: str | None = None
+    ticket: str | None = None
+
+
+class GateDecision(Record, frozen=True, kw_only=True):
+    """All answers of the gates, and what follows from them."""
+
+    allowed: bool
+    results: tuple[GateResult, ...]
+    first_blocker: GateResult | None = None
+    halts: bool = False
+    approval: tuple[str, str] | msgspec.UnsetType = msgspec.UNSET  # request and digest of what counted
+
+    @property
+    def overridden(self) -> tuple[str, ...]:
+        """The gates that a force passed."""
+        return tuple(result.gate for result in self.results if result.overridden)
+
+
+def switch_gate(switches: Sequence[Switch], dataset_id: str, domain: str, in_flight: bool) -> GateResult:
+    """Is work on this dataset allowed to start, or to go on?
+
+    Paused stops new starts; stopped cancels work in flight too. The strictest
+    switch that covers the dataset wins, whatever its scope. No force passes it.
+    """
+    return _switches_of(switches, ("all", f"domain:{domain}", f"dataset:{dataset_id}"), in_flight)
+
+
+def replay_gate(switches: Sequence[Switch], dataset_id: str, domain: str) -> GateResult:
+    """May units of this dataset be brought back? What stops new work stops that, and a switch of its own."""
+    general = switch_gate(switches, dataset_id, domain, in_flight=False)
+    if not general.allowed:
+        return general
+    return _switches_of(switches, ("replays:all", f"replays:{dataset_id}"), in_flight=False)
+
+
+def _switches_of(switches: Sequence[Switch], scopes: tuple[str, ...], in_flight: bool) -> GateResult:
+    newest: dict[str, Switch] = {}
+    for switch in switches:
+        held = newest.get(switch.scope)
+        if switch.scope in scopes and (held is None or _recency(switch) > _recency(held)):
+            newest[switch.scope] = switch
+    thrown = sorted(
+        (switch for switch in newest.values() if switch.position != "running"),
+        key=lambda switch: (-_STRICTNESS[switch.position], scopes.index(switch.scope)),
+    )
+    if not thrown:
+        return GateResult(gate="switch", allowed=True, reason="No kill switch stands in the way.")
+    return _thrown(thrown, in_flight)
+
+
+def _recency(switch: Switch) -> tuple[int, int]:
+    # Two settings of one scope in the same millisecond: the stricter stands.
+    return switch.set_at_ms, _STRICTNESS[switch.position]
+
+
+def _thrown(thrown: list[Switch], in_flight: bool) -> GateResult:
+    worst = thrown[0]
+    goes_on = in_flight and worst.position == "paused"
+    reason = (
+        f"{_scope_words(worst.scope)} {worst.position} since {utc_text(worst.set_at_ms)} "
+        f"by {_one_line(worst.actor)}: {_sentence(worst.rationale)}"
+    )
+    if goes_on:
+        reason += " Work in flight goes on."
+    else:
+        if len(thrown) > 1:
+            others = ", ".join(f"{switch.scope} {switch.position}" for switch in thrown[1:])
+            reason += f" Also in the way: {others}."
+        reason += f" {_LIFTS['switch']}`{switch_command(worst.scope)}`."
+    return GateResult(gate="switch", allowed=goes_on, reason=reason)
+
+
+def switch_command(scope: str) -> str:
+    """The command that lifts a kill switch of this scope."""
+    kind, _, name = scope.partition(":")
+    flag = "--all" if kind == "all" else f"--{kind} {name}"  # also --replays all
+    return f"kfm switch set running {flag} --rationale TEXT"
+
+
+def _scope_words(scope: str) -> str:
+    kind, _, name = scope.partition(":")
+    if kind == "replays":
+        return "Replays are" if name == "all" else f"Replays of {name} are"
+    return "Everything is" if kind == "all" else f"The {kind} {name} is"
+
+
+def freeze_gate(
+    freezes: Sequence[Freeze], dataset_id: str, domain: str, now_ms: int, zone: tzinfo = UTC
+) -> GateResult:
+    """Is this moment inside a freeze window of the configuration?
+
+    A window is half open: start <= now < end. A date without a time, and a time
+    without an offset, are read in `zone`; a date counts from midnight. Both the
+    dataset and the domain patterns have to match. A force passes it.
+    """
+    for freeze in freezes:
+        start_ms, end_ms = freeze_span_ms(freeze, zone)
+        covers = _matches(freeze.datasets, dataset_id) and _matches(freeze.domains, domain)
+        if covers and start_ms <= now_ms < end_ms:
+            reason = (
+                f"Frozen from {utc_text(start_ms)} to {utc_text(end_ms)}: {_sentence(freeze.reason)} "
+                f"{_LIFTS['freeze']}`kfm run … --force --rationale TEXT --ticket ID`."
+            )
+            return GateResult(gate="freeze", allowed=False, reason=reason, overridable=True)
+    return GateResult(gate="freeze", allowed=True, reason="No freeze window covers this moment.")
+
+
+def freeze_span_ms(freeze: Freeze, zone: tzinfo = UTC) -> tuple[int, int]:
+    """Start and end of a freeze window; ConfigError if they make no span."""
+    start_ms, end_ms = _instant_ms(freeze.start, zone), _instant_ms(freeze.end, zone)
+    if end_ms <= start_ms:
+        raise ConfigError(f"The freeze window {freeze.start} … {freeze.end} ends before it begins.")
+    return start_ms, end_ms
+
+
+def _instant_ms(text: str, zone: tzinfo) -> int:
+    try:
+        moment = datetime.fromisoformat(text)
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=zone)
+        return round(moment.timestamp() * 1000)
+    except (ValueError, OverflowError) as error:
+        raise ConfigError(
+            f"The freeze window's time {text!r} can't be read.",
+            remedy="Write it as 2026-12-20 or 2026-12-20T06:00:00Z.",
+        ) from error
+
+
+def _matches(patterns: Sequence[str], name: str) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def rights_gate(dataset: DatasetSettings) -> GateResult:
+    """Are a licence and a CARE label declared? They travel with every published record."""
+    rights = dataset.rights
+    missing = [
+        field
+        for field, value in (
+            ("rights.license", rights.license if rights else ""),
+            ("rights.care.label", rights.care.label if rights else ""),
+        )
+        if not value.strip()
+    ]
+    if not missing:
+        return GateResult(gate="rights", allowed=True, reason="A licence and a CARE label are declared.")
+    reason = (
+        f"The dataset {dataset.id} declares no {' and no '.join(missing)}. "
+        f"{_LIFTS['rights']}`kfm config show --origin` names the file."
+    )
+    return GateResult(gate="rights", allowed=False, reason=reason)
+
+
+def contract_gate(report: ValidationReport | None) -> GateResult:
+    """Did the staged bytes keep their contract? None: the source declares no contract."""
+    if report is None:
+        return GateResult(gate="contract", allowed=True, reason="The source declares no contract.")
+    if not report.checks:
+        # A contract that checked nothing proves nothing.
+        nothing = "The contract made no check, so nothing is proven."
+        return GateResult(gate="contract", allowed=False, reason=nothing)
+    failed = [check for check in report.checks if not check.passed]
+    if not failed:
+        return GateResult(gate="contract", allowed=True, reason=f"All {len(report.checks)} checks passed.")
+    beginning = f"{len(failed)} of {counted(len(report.checks), 'check')} failed"
+    first = f"{beginning}{FIRST_CHECK if len(failed) > 1 else ': '}{check_text(failed[0])}"
+    reason = f"{first} {_LIFTS['contract']}then the same command runs."
+    return GateResult(gate="contract", allowed=False, reason=reason)
+
+
+def check_text(check: Check) -> str:
+    """One check of a contract as one line: its name, the file, what was found."""
+    place = f" in {check.path}" if check.path else ""
+    return f"{check.name}{place}: {_sentence(check.detail)}"
+
+
+def combine(results: Iterable[GateResult], force: ForceRequest | None = None) -> GateDecision:
+    """One decision from all answers.
+
+    A force passes overridable gates only, and only if it passes all that stand
+    in the way: otherwise nothing is marked as overridden, because nothing was.
+    """
+    if force is not None:
+        _require_answerable(force)
+    answers = tuple(results)
+    denied = [result for result in answers if not result.allowed]
+    if force is not None and all(may_override(result) for result in denied):
+        passed = tuple(
+            result if result.allowed else msgspec.structs.replace(result, overridden=True)
+            for result in answers
+        )
+        return GateDecision(allowed=True, results=passed)
+    # Name what is hardest to lift first: lifting the others would not help. Rights that are not
+    # declared come before everything: the other gates can't judge what is not there.
+    ranked = sorted(
+        denied, key=lambda result: (result.gate != "rights", not result.halts, may_override(result))
+    )
+    return GateDecision(
+        allowed=not denied,
+        results=answers,
+        first_blocker=ranked[0] if ranked else None,
+        halts=any(result.halts for result in denied),
+    )
+
+
+def may_override(result: GateResult) -> bool:
+    """May a force pass this gate?"""
+    return result.overridable and not result.halts and result.gate in OVERRIDABLE_GATES
+
+
+def _require_answerable(force: ForceRequest) -> None:
+    given = {
+        "an actor": "" if force.actor == "unknown" else force.actor,
+        "a rationale (--rationale TEXT)": force.rationale or "",
+        "a ticket (--ticket ID)": force.ticket or "",
+    }
+    missing = [name for name, value in given.items() if not value.strip()]
+    if missing:
+        raise RationaleRequired(f"A force needs {' and '.join(missing)}.")
+
+
+def refusal(decision: GateDecision, *, in_flight: bool = False) -> Refused:
+    """The error that tells a person about a refusal.
+
+    A CARE or sovereignty denial before the start is a refusal; found later, it
+    is a violation that halts the run.
+    """
+    blocker = decision.first_blocker
+    if blocker is None:
+        raise ValueError("only a denied decision has a refusal")
+    cause, remedy = cause_and_remedy(blocker)
+    if decision.halts and in_flight:
+        return Halted(cause, gate=blocker.gate, policy_ids=blocker.policy_ids)
+    kinds: dict[str, type[Refused]] = {
+        "switch": SwitchThrown,
+        "rights": RightsMissing,
+        "contract": ContractViolated,
+        "budget": BudgetSpent,
+    }
+    kind = kinds.get(blocker.gate, GateDenied)
+    return kind(cause, remedy=remedy, gate=blocker.gate, policy_ids=blocker.policy_ids)
+
+
+def cause_and_remedy(blocker: GateResult) -> tuple[str, str | None]:
+    """A reason in two: what stands in the way, and how it is lifted. Each is told once."""
+    if blocker.policy_ids:
+        rules = f"{'Rule' if len(blocker.policy_ids) == 1 else 'Rules'} {', '.join(blocker.policy_ids)}"
+        return f"{rules}: {blocker.reason}", f"{_asked(blocker)} `kfm explain {GateDenied.code}` says more."
+    lift = _LIFTS.get(blocker.gate)
+    cause, found, rest = blocker.reason.rpartition(lift) if lift else ("", "", "")
+    return (cause.rstrip(), found + rest) if found and cause else (blocker.reason, None)
+
+
+def _asked(blocker: GateResult) -> str:
+    """Where a second person can agree, the command that asks for it."""
+    found = _ASKING.search(blocker.reason)
+    if found is None:
+        return GateDenied.remedy
+    return f"Ask a second person with {found[0]}; once it is approved, run the same command."
+
+
+def utc_text(instant_ms: int) -> str:
+    """RFC 3339 in UTC, to the second."""
+    try:
+        return f"{datetime.fromtimestamp(instant_ms // 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    except (ValueError, OverflowError, OSError):
+        return f"{instant_ms} ms after 1970-01-01T00:00:00Z"
+
+
+def _one_line(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _TEXT_MAX else line[: _TEXT_MAX - 1] + "…"
+
+
+def _sentence(text: str) -> str:
+    line = _one_line(text)
+    return line if line.endswith((".", "!", "?", "…")) else line + "."

@@ -1,0 +1,336 @@
+"""The records of the kernel: plain frozen values, the same in memory, on disk and on the wire."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, get_args
+
+import msgspec
+
+from kfm.model.settings import Rights
+
+TriggerType = Literal["cron", "webhook", "upstream-event", "manual", "retry"]
+RunStatus = Literal["running", "success", "failed"]
+InvocationOutcome = Literal["success", "noop", "failed", "refused", "busy"]
+NodeOutcome = Literal["success", "failed", "partial", "skipped"]
+UnitStatus = Literal["pending", "in_progress", "succeeded", "failed", "quarantined"]
+UNIT_STATUSES: tuple[UnitStatus, ...] = get_args(UnitStatus)
+
+
+class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A frozen value; a changed one is made with `msgspec.structs.replace`."""
+
+
+class Window(Record, frozen=True):
+    """A resolved span of time, half open: start <= t < end, in ms since the epoch (UTC)."""
+
+    start_ms: int
+    end_ms: int
+    spec: str  # as the person wrote it
+
+
+class Work(Record, frozen=True):
+    """What is done, whoever asked: the work key without its revision."""
+
+    source_id: str
+    window: Window
+    partition: str | None
+    output_version: str
+
+
+class Trigger(Record, frozen=True):
+    """One request to do work, of whatever kind."""
+
+    type: TriggerType
+    source_id: str
+    dataset_id: str
+    request_uuid: str | None = None  # webhook
+    message_id: str | None = None  # upstream-event
+    source_uri: str | None = None
+    content_tag: str | None = None  # etag, md5 or version of the announced object
+    member_keys: tuple[str, ...] = ()  # coalesced upstream events
+    envelope: dict[str, str] = {}  # webhook: hash, signature, event type; nothing that it said
+    force: int = 0
+    correction: str | None = None
+    actor: str = "unknown"
+    claimed_actor: str | None = None
+    rationale: str | None = None
+    ticket: str | None = None
+
+
+class Run(Record, frozen=True):
+    """One piece of logical work: a row of the idempotency ledger."""
+
+    run_id: str
+    source_id: str
+    dataset_id: str
+    pipeline_id: str
+    idempotency_key: str
+    work_key: str
+    work_base: str  # the work key without its revision: groups the revisions of one work
+    revision: int
+    trigger_type: TriggerType
+    window_spec: str
+    window_start_ms: int
+    window_end_ms: int
+    partition: str | None
+    pipeline_version: str
+    status: RunStatus
+    attempts: int
+    fence: int
+    start_time_ms: int
+    end_time_ms: int | None = None
+    fingerprint: str | None = None
+    version_id: str | None = None
+    error_code: str | None = None
+    error_message: str | None = None
+    force: int = 0
+    correction: str | None = None
+
+
+class Invocation(Record, frozen=True):
+    """One call that asked for a run."""
+
+    invocation_id: str
+    run_id: str | None
+    source_id: str
+    dataset_id: str
+    trigger_type: TriggerType
+    idempotency_key: str
+    outcome: InvocationOutcome | None  # None while it is under way
+    actor: str
+    requested_at_ms: int
+    claimed_actor: str | None = None
+    rationale: str | None = None
+    ticket: str | None = None
+    reason: str | None = None  # why noop, refused or busy
+    gates: tuple[GateResult, ...] = ()
+
+
+class Output(Record, frozen=True):
+    """One thing that a node made."""
+
+    name: str  # its path, relative: in the project for a file, on the branch for an object
+    checksum: str  # sha256:<hex>
+    size: int
+    kind: Literal["object", "file"] = "object"  # in the object store, or where the node itself put it
+    asset: Asset | None = None  # how it goes into the dataset's next version, too
+
+
+class Node(Record, frozen=True):
+    """One step of a run's DAG: a row of run-state."""
+
+    dataset_id: str
+    run_id: str
+    lakefs_branch: str
+    inputs_hash: str
+    validation_summary: dict[str, Any]
+    outcome: NodeOutcome
+    recorded_at_ms: int
+    attempt: int = 1
+    output_commit: str | None = None
+    outputs: tuple[Output, ...] = ()
+    skipped_because: str | None = None
+    code_sha: str | None = None
+    pipeline_id: str | None = None
+    duration_ms: int | None = None
+    error_code: str | None = None
+    error_message: str | None = None
+    reason: str | None = None  # why it ran, or did not
+
+
+class Unit(Record, frozen=True, kw_only=True, gc=False):
+    """One upstream object: a row of the write-ahead ledger."""
+
+    wal_id: str
+    dataset: str
+    object_uri: str
+    provider: str
+    queue: str
+    event_time_ms: int | None
+    time_range_start_ms: int | None
+    time_range_end_ms: int | None
+    status: UnitStatus
+    attempts: int
+    last_attempt_at_ms: int | None = None
+    last_error_code: str | None = None
+    last_error_message: str | None = None
+    integrity_status: Literal["unknown", "ok", "suspect", "failed"] = "unknown"
+    metadata_status: Literal["unknown", "ok", "suspect", "failed"] = "unknown"
+    stac_status: Literal["unknown", "created", "updated", "no-op", "failed"] = "unknown"
+    provenance_status: Literal["unknown", "ok", "partial", "failed"] = "unknown"
+    stac_item_id: str | None = None
+    stac_collection_id: str | None = None
+    stac_item_href: str | None = None
+    ingest_run_id: str | None = None
+    worker_id: str | None = None
+    replay_reason: str | None = None
+    created_at_ms: int
+    updated_at_ms: int
+    version: int
+    extra: dict[str, Any] = {}
+
+
+class Found(Record, frozen=True):
+    """One upstream object, as discovery saw it. At least one of the last four identifies its content."""
+
+    uri: str
+    path: str  # where it will stand in the dataset, relative, no ".."
+    media_type: str
+    size: int | None = None
+    modified_ms: int | None = None
+    etag: str | None = None
+    checksum: str | None = None  # sha256:<hex>
+    version: str | None = None
+
+
+class ObjectStat(Record, frozen=True):
+    """One object of a bucket, as a listing tells."""
+
+    key: str
+    size: int
+    modified_ms: int | None = None
+    etag: str | None = None
+    version: str | None = None
+
+
+class Fetched(Record, frozen=True):
+    """One upstream object whose bytes are staged."""
+
+    found: Found
+    sha256: str  # bare hex
+    size: int
+
+
+class Asset(Record, frozen=True):
+    """One published file."""
+
+    path: str
+    sha256: str
+    size: int
+    media_type: str
+    source_uri: str | None = None
+    modified_ms: int | None = None
+    roles: tuple[str, ...] = ("data",)
+
+
+class PublishedRun(Record, frozen=True):
+    """The run that made an item, as far as it may be published: no time of ours, no names of people."""
+
+    dataset_id: str
+    run_id: str
+    lakefs_branch: str
+    inputs_hash: str
+    validation_summary: dict[str, int]  # checks, passed, failed
+    outcome: NodeOutcome
+    code_sha: str  # the pipeline's version
+
+
+class Item(Record, frozen=True):
+    """What one piece of work contributes to a dataset: becomes one STAC item."""
+
+    id: str
+    source_id: str
+    window_start_ms: int
+    window_end_ms: int
+    partition: str | None
+    assets: tuple[Asset, ...]
+    bbox: tuple[str, str, str, str] | None = None  # decimal text: hashed documents hold no floats
+    # Unset in what was published before it was kept: those bytes, and so their versions' ids, stay the same.
+    run_state: PublishedRun | msgspec.UnsetType = msgspec.UNSET
+
+
+class Manifest(Record, frozen=True):
+    """One whole version of a dataset. Its hash is the version's id."""
+
+    dataset_id: str
+    title: str
+    description: str
+    domain: str
+    keywords: tuple[str, ...]
+    rights: Rights
+    items: tuple[Item, ...]  # sorted by id
+
+
+class Promotion(Record, frozen=True):
+    """The pointer: the newest row of a dataset is its head."""
+
+    dataset_id: str
+    sequence: int
+    version_id: str
+    run_id: str
+    fence: int
+    policy_epoch: int
+    promoted_at_ms: int
+
+
+class Holder(Record, frozen=True):
+    """Who holds a lock. `worker_id` is new at each process start and names no host."""
+
+    worker_id: str
+    run_id: str
+
+
+class Lock(Record, frozen=True):
+    """A lease on a dataset or a domain. The fence only grows."""
+
+    scope: str  # "dataset:ID" or "domain:ID"
+    fence: int
+    holder: Holder | None
+    acquired_at_ms: int
+    lease_until_ms: int
+
+
+class Switch(Record, frozen=True):
+    """A kill switch. Scope is "all", "domain:ID" or "dataset:ID"."""
+
+    scope: str
+    position: Literal["running", "paused", "stopped"]
+    rationale: str
+    actor: str
+    set_at_ms: int
+
+
+class GateResult(Record, frozen=True):
+    """What one gate said, and which policies decided."""
+
+    gate: str  # switch | freeze | policy | rights | contract | plan
+    allowed: bool
+    reason: str
+    policy_ids: tuple[str, ...] = ()
+    overridable: bool = False  # may --force pass it?
+    overridden: bool = False
+    halts: bool = False  # a CARE or sovereignty violation: halt, pause, review
+
+
+class GovernanceEntry(Record, frozen=True):
+    """One line of the governance ledger."""
+
+    kind: str  # gate-refused, force, switch, halt-review, postmortem, promotion, gc, …
+    subject: str  # run id, dataset id, scope
+    actor: str
+    recorded_at_ms: int
+    rationale: str | None = None
+    ticket: str | None = None
+    details: dict[str, Any] = {}
+
+
+class Check(Record, frozen=True):
+    """One check of a data contract on staged bytes."""
+
+    name: str
+    passed: bool
+    detail: str
+    path: str | None = None
+    sample: tuple[str, ...] = ()
+
+
+class ValidationReport(Record, frozen=True):
+    checks: tuple[Check, ...]
+
+    @property
+    def passed(self) -> bool:
+        return all(check.passed for check in self.checks)
+
+    def summary(self) -> dict[str, int]:
+        passed = sum(check.passed for check in self.checks)
+        return {"checks": len(self.checks), "passed": passed, "failed": len(self.checks) - passed}

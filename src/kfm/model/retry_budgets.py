@@ -1,0 +1,187 @@
+"""Retry budgets: how many attempts and how much time a run or a unit still has."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec.structs import replace
+
+from kfm.model.quarantine import Fate, RetryState
+from kfm.model.records import Record, Run
+from kfm.model.retry import (
+    Classification,
+    before_next_run,
+    budget_state,
+    decide_retry,
+    policy_for,
+    retry_rules,
+)
+
+REAPED = Classification(retryable=True, error_class="lease")  # the process is gone, the work may be fine
+CIRCUIT_OPEN = "circuit-open"
+
+
+class Standing(Record, frozen=True):
+    """What the present grant has been used for."""
+
+    grants: int
+    attempts: int
+    since_ms: int
+
+
+def standing(run: Run, state: RetryState | None) -> Standing:
+    """Attempts that nobody judged, because their process died, count."""
+    if state is None:
+        return Standing(grants=1, attempts=run.attempts, since_ms=run.start_time_ms)
+    return Standing(
+        grants=state.grants,
+        attempts=state.grant_attempts + run.attempts - state.attempt,
+        since_ms=state.granted_at_ms,
+    )
+
+
+def budget_ends_ms(run: Run, state: RetryState | None) -> int:
+    """Until when attempts are made without somebody who answers for them; the calls' waiting is in it."""
+    return standing(run, state).since_ms + policy_for(run.trigger_type).budget_ms
+
+
+def is_spent(run: Run, state: RetryState | None, now_ms: int) -> bool:
+    """Does the next attempt need somebody who answers for it?"""
+    now = standing(run, state)
+    return budget_state(now.attempts, now.since_ms, now_ms, policy_for(run.trigger_type)) != "free"
+
+
+def may_be_granted(run: Run, state: RetryState | None) -> bool:
+    """Grants are few: after the last one only a new revision goes on."""
+    return standing(run, state).grants < retry_rules().grants_max
+
+
+def granted(run: Run, state: RetryState | None, now_ms: int) -> RetryState:
+    """A new grant for a run that has ended: its attempts and its time begin anew, and it is due at once."""
+    return RetryState(
+        run_id=run.run_id,
+        attempt=run.attempts,
+        grants=standing(run, state).grants + 1,
+        grant_attempts=0,
+        granted_at_ms=now_ms,
+        not_before_ms=now_ms,
+        fate="retry",
+        error_class=state.error_class if state else "unknown",
+        reason="granted",
+        updated_at_ms=now_ms,
+    )
+
+
+def judge(
+    run: Run,
+    kind: Classification,
+    prior: RetryState | None,
+    *,
+    now_ms: int,
+    unit_random: float,
+    asked_ms: int | None = None,
+    idempotent: bool = True,
+    acted: bool = False,
+    counts: bool = True,
+    stopped: bool = False,
+    next_run_ms: int | None = None,
+    lasts_ms: int = 0,
+) -> RetryState:
+    """What becomes of a run whose attempt has just ended without success.
+
+    `asked_ms`: how long upstream wants us to wait. `acted`: the attempt did something on the outside that
+    nobody may repeat. `counts`: False where a breaker refused the call, so that nothing was tried.
+    `stopped`: somebody ended it on purpose; nobody but a person starts it again.
+    `next_run_ms`: when the schedule begins its next run, with which what is left is tried.
+    """
+    now = standing(run, prior)
+    attempts = now.attempts if counts else now.attempts - 1
+    policy = policy_for(run.trigger_type)
+    decision = decide_retry(kind, policy, attempts, now.since_ms, now_ms, unit_random, asked_ms)
+    decision = before_next_run(decision, next_run_ms, lasts_ms, now.since_ms + policy.budget_ms)
+    fate: Fate = "retry" if decision.retry else "spent"
+    reason = decision.reason
+    if reason == "retry" and asked_ms is not None and asked_ms >= (decision.delay_ms or 0):
+        reason = CIRCUIT_OPEN if kind.error_class == CIRCUIT_OPEN else "retry-after"
+    if stopped:
+        fate, reason = "spent", "stopped"
+    elif not kind.retryable:
+        fate = "quarantine"
+    elif not idempotent:
+        fate, reason = "spent", "not-idempotent"
+    elif acted:
+        fate, reason = "spent", "acted"
+    elif fate == "spent" and now.grants >= retry_rules().grants_max:
+        fate = "quarantine"
+    return RetryState(
+        run_id=run.run_id,
+        attempt=run.attempts,
+        grants=now.grants,
+        grant_attempts=attempts,
+        granted_at_ms=now.since_ms,
+        not_before_ms=decision.not_before_ms,
+        fate=fate,
+        error_class=kind.error_class,
+        reason=reason,
+        updated_at_ms=now_ms,
+    )
+
+
+def given_up(state: RetryState, reason: str, now_ms: int) -> RetryState:
+    """An automatic attempt that will not be made after all."""
+    return replace(state, fate="spent", reason=reason, updated_at_ms=now_ms)
+
+
+def attended(state: RetryState, approved: bool, now_ms: int) -> RetryState:
+    """Work that a second person approved for one attempt is never tried again by itself."""
+    return given_up(state, "needs-approval", now_ms) if approved and state.fate == "retry" else state
+
+
+TRIGGER = "upstream-event"
+LAPSED = Classification(retryable=True, error_class="lease")
+ISOLATE_MS = 0  # a unit that may be poison is claimed again at once, by itself
+
+
+class Outlook(Record, frozen=True):
+    fate: Literal["retry", "spent", "quarantine"]
+    reason: str
+    not_before_ms: int | None = None
+
+
+def fate_of(
+    kind: Classification,
+    *,
+    grants: int,
+    grant_attempts: int,
+    granted_at_ms: int,
+    now_ms: int,
+    unit_random: float,
+    asked_ms: int | None = None,
+    charged: bool = True,
+) -> Outlook:
+    """After a failure. `grant_attempts` includes the attempt that just ended, which may not be charged."""
+    attempts = grant_attempts if charged else grant_attempts - 1
+    decision = decide_retry(kind, policy_for(TRIGGER), attempts, granted_at_ms, now_ms, unit_random, asked_ms)
+    if decision.retry:
+        return Outlook(fate="retry", reason=decision.reason, not_before_ms=decision.not_before_ms)
+    if not kind.retryable:
+        return Outlook(fate="quarantine", reason=decision.reason)
+    if grants >= retry_rules().grants_max:
+        return Outlook(fate="quarantine", reason="grants-spent")
+    return Outlook(fate="spent", reason=decision.reason)
+
+
+def lapse_fate(
+    *, alone: bool, grants: int, grant_attempts: int, granted_at_ms: int, now_ms: int, unit_random: float
+) -> Outlook:
+    """After a lease lapsed."""
+    if not alone:
+        return Outlook(fate="retry", reason="isolate", not_before_ms=now_ms + ISOLATE_MS)
+    return fate_of(
+        LAPSED,
+        grants=grants,
+        grant_attempts=grant_attempts,
+        granted_at_ms=granted_at_ms,
+        now_ms=now_ms,
+        unit_random=unit_random,
+    )

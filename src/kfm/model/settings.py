@@ -1,0 +1,361 @@
+"""Settings: what a configuration says, as frozen values. Reading files is the work of `kfm.config`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+import msgspec
+
+
+class Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A value whose unknown fields are errors."""
+
+
+class Care(Strict, frozen=True):
+    label: str
+    level: Literal["public", "review", "restricted", "blocked"] = "public"
+
+
+class Sovereignty(Strict, frozen=True):
+    authority: str
+    consent: Literal["granted", "pending", "withdrawn"]
+    agreement: str | None = None
+
+
+class Rights(Strict, frozen=True):
+    license: str
+    care: Care
+    sovereignty: Sovereignty | None = None
+    local_contexts: str | None = None
+    attribution: str | None = None
+
+
+class DatasetSettings(Strict, frozen=True):
+    id: str
+    title: str | None = None
+    description: str | None = None
+    domain: str = "general"
+    keywords: tuple[str, ...] = ()
+    bbox: tuple[float, float, float, float] | None = None
+    rights: Rights | None = None
+    lock: Literal["dataset", "domain"] = "dataset"
+
+
+class Pagination(Strict, frozen=True):
+    """How an HTTP API hands out its pages."""
+
+    style: Literal["link-header", "json-next", "page-number", "offset"]
+    next_pointer: str = "/next"
+    parameter: str = "page"
+    first: int = 1
+    page_size: int = 100
+    size_parameter: str | None = None
+    items_pointer: str = ""
+    pages_max: int = 1000
+
+
+class Webhook(Strict, frozen=True):
+    """Who else may ask for an update of a source, over HTTP."""
+
+    secrets: tuple[str, ...]  # references; any of them signs: a new one is added before the old one goes
+    signature: Literal["hmac", "legacy-concat"] = "hmac"  # legacy-concat: sha256(secret + body) passes, too
+    tolerance_seconds: float = 300.0  # between its sending and now
+    approval: Literal["none", "required"] = "none"  # required: somebody else agrees to the preview
+
+
+class SourceSettings(Strict, frozen=True):
+    """One place that data comes from. Which fields apply depends on `kind`."""
+
+    id: str
+    dataset: str
+    kind: str  # files | http | bucket | sync, or the name of a kfm.sources entry point
+    window: str = "P1D"
+    time_zone: str = "UTC"
+    partition: str | None = None
+    output_version: str | None = None  # pinned; None: a hash of the pipeline's own files
+    contract: str | None = None
+    pipeline: str | None = None  # "path/to/file.py:function"
+    mode: Literal["merge", "replace"] = "merge"
+    idempotent: bool = True  # False: the pipeline acts on the outside by itself, so it is not retried
+    path: str | None = None  # template of the published path, see the reference
+    provider: str | None = None  # whose circuit its calls pass; None: by the address
+    # files
+    folder: str | None = None
+    pattern: str = "**/*"
+    # http
+    url: str | None = None
+    params: dict[str, str] = {}
+    headers: dict[str, str] = {}
+    pagination: Pagination | None = None
+    # bucket
+    bucket: str | None = None  # s3://name, gs://name, az://name, file:///path
+    prefix: str = ""
+    bucket_options: dict[str, str] = {}
+    # sync
+    members: tuple[str, ...] = ()
+    follows: tuple[str, ...] = ()  # datasets of announced objects whose arrival starts it
+    webhook: Webhook | None = None  # None: nobody asks over HTTP
+
+
+class Freeze(Strict, frozen=True):
+    """A span of time in which nothing is published."""
+
+    start: str
+    end: str
+    reason: str
+    datasets: tuple[str, ...] = ("*",)
+    domains: tuple[str, ...] = ("*",)
+
+
+class Target(Strict, frozen=True):
+    """A publishing target: a projection of the promoted head."""
+
+    kind: str  # local | s3 | github-actions | noop, or a kfm.publishers entry point
+    name: str | None = None
+    path: str | None = None
+    url: str | None = None
+    provider: str | None = None  # whose circuit its calls pass; None: by the address
+    options: dict[str, str] = {}
+
+
+class Limits(Strict, frozen=True):
+    objects_per_run_max: int = 10_000
+    object_bytes_max: int = 5 * 1024**3
+    run_bytes_max: int = 50 * 1024**3
+    call_timeout_ms: int = 60_000
+    versions_kept: int = 10
+
+
+class Lease(Strict, frozen=True):
+    seconds: float = 60.0
+    heartbeat_seconds: float | None = None  # None: a third of the lease
+
+
+class LineageSettings(Strict, frozen=True):
+    """Where OpenLineage events go."""
+
+    export: Literal["file", "http", "none"] = "file"
+    path: str | None = None  # file: None is lineage/openlineage.jsonl in the state folder
+    url: str | None = None  # http: the collector; OPENLINEAGE_URL and OPENLINEAGE__TRANSPORT__* are honoured
+    token: str | None = None  # http: env:NAME or file:PATH
+    namespace: str | None = None  # of jobs; None: kfm.<environment>
+
+
+class TelemetrySettings(Strict, frozen=True):
+    """OpenTelemetry. Off unless an endpoint is named here or in OTEL_EXPORTER_OTLP_ENDPOINT."""
+
+    otlp: str | None = None
+    headers: dict[str, str] = {}
+    service: str = "kfm"
+
+
+class EnergyModel(Strict, frozen=True):
+    """The assumptions behind every figure of energy and carbon."""
+
+    watts_per_core: float = 10.0  # of one busy core, with its share of the machine
+    overhead: float = 1.0  # power usage effectiveness of the place
+    carbon_g_per_kwh: float = 332.6  # Kansas, EPA
+    region: str = "US-KS"
+
+
+class Audit(Strict, frozen=True):
+    anchors: str = "audit-anchors.jsonl"  # beside the configuration, to be kept elsewhere, too
+
+
+class Hook(Strict, frozen=True):
+    """Who is told when an incident opens, gets worse or is resolved."""
+
+    kind: str  # command | webhook | file, or a kfm.notifiers entry point
+    name: str | None = None  # None: the kind; what was delivered is kept under it
+    command: tuple[str, ...] = ()
+    url: str | None = None
+    secret: str | None = None  # env:NAME or file:PATH
+    path: str | None = None
+    options: dict[str, str] = {}
+    timeout_seconds: float = 5.0
+
+
+class RunStateSettings(Strict, frozen=True):
+    """Where the records of nodes are kept: one store for an environment, and no other."""
+
+    store: Literal["relational", "delta", "branch", "lakefs"] = "relational"
+    path: str | None = None  # delta: a folder or s3://…; None: run-state in the state folder
+    options: dict[str, str] = {}  # delta: of the client of that bucket
+
+
+class Lakefs(Strict, frozen=True):
+    """The lakeFS repository that an environment's branches are in."""
+
+    endpoint: str  # https://…, without /api/v1; env:NAME or file:PATH
+    repository: str
+    access_key: str  # env:NAME or file:PATH
+    secret_key: str  # env:NAME or file:PATH
+
+
+class PersonSettings(Strict, frozen=True):
+    """Somebody who may use kfm: one person, or one machine, by whichever name it comes."""
+
+    subject: str
+    roles: tuple[Literal["read", "operate", "approve"], ...]
+    accounts: tuple[str, ...] = ()  # of the operating system
+    tokens: tuple[str, ...] = ()  # sha256:HEX of each, or a reference to such a text
+
+
+class IngestQueue(Strict, frozen=True):
+    """A queue of announcements."""
+
+    name: str  # units keep it
+    kind: Literal["sqs", "folder"] = "sqs"
+    url: str | None = None  # sqs
+    path: str | None = None  # folder
+    signatures: Literal["off", "required"] = "off"  # of SNS, on every message
+    options: dict[str, str] = {}  # sqs: region, endpoint_url
+
+
+class GenericBucketSettings(Strict, frozen=True):
+    """A bucket whose objects are taken in although no dataset describes them."""
+
+    bucket: str
+    dataset: str
+    provider: Literal["aws", "azure", "gcp"] = "aws"
+
+
+class IngestPolicy(Strict, frozen=True):
+    """What is asked of the objects of some datasets. The first policy that names a dataset holds."""
+
+    datasets: tuple[str, ...] = ("*",)
+    integrity: Literal["announced", "head", "magic", "full"] = "announced"
+    metadata: Literal["key", "header"] = "key"
+    reissue: Literal["update", "ignore"] = "update"
+    removal: Literal["keep", "remove"] = "keep"
+    replay_quarantined: tuple[str, ...] = ()  # error codes whose quarantine a replay may end
+
+
+class Replica(Strict, frozen=True):
+    """An external STAC API with transactions that follows our catalogue."""
+
+    name: str
+    url: str
+    token: str | None = None  # env:NAME or file:PATH
+
+
+_NO_POLICY = IngestPolicy()
+
+
+class Ingest(Strict, frozen=True):
+    """Taking in objects that others announce."""
+
+    queues: tuple[IngestQueue, ...] = ()
+    policies: tuple[IngestPolicy, ...] = ()
+    generic: tuple[GenericBucketSettings, ...] = ()
+    topics: tuple[str, ...] = ()  # beyond those of the known datasets
+    mirrors: dict[str, str] = {}  # bucket → a folder that has its objects
+    object_options: dict[str, dict[str, str]] = {}  # s3://bucket, or s3://* → options of the client
+    batch: int = 100  # units in one transaction
+    visibility_seconds: float = 300.0
+    safety_seconds: float = 30.0
+    coalesce_seconds: float = 60.0
+    replays_max: int = 10_000  # units in one replay
+    replay_reasons: tuple[str, ...] = ()  # codes beyond those that everybody has
+    replicas: tuple[Replica, ...] = ()
+
+    def policy_of(self, dataset: str) -> IngestPolicy:
+        for policy in self.policies:
+            if "*" in policy.datasets or dataset in policy.datasets:
+                return policy
+        return _NO_POLICY
+
+    @property
+    def reads_buckets(self) -> bool:
+        """Does some policy have objects looked at, with no folder anywhere that stands in for a bucket?"""
+        asked = any((one.integrity, one.metadata) != ("announced", "key") for one in self.policies)
+        return asked and not self.mirrors
+
+    @property
+    def lease_ms(self) -> int:
+        return round((self.visibility_seconds + self.safety_seconds) * 1000)
+
+
+class Serve(Strict, frozen=True):
+    """The service: where it listens, and what it allows itself."""
+
+    host: str = "127.0.0.1"
+    port: int = 8377
+    hosts: tuple[str, ...] = ()  # names that it answers to, beside the address it listens on
+    runners: int = 2  # runs at a time
+    late_seconds: float = 60.0  # an instant that is older than this was missed
+    body_bytes_max: int = 262_144  # of one webhook
+
+    @property
+    def late_ms(self) -> int:
+        return round(self.late_seconds * 1000)
+
+
+class Settings(Strict, frozen=True):
+    version: Literal[1] = 1
+    environment: str = "default"
+    state: str = ".kfm"
+    store: str | None = None  # None: sqlite in the state folder; postgresql://…
+    objects: str | None = None  # None: a folder in the state folder; s3://name for machines that share
+    objects_options: dict[str, str] = {}
+    datasets: tuple[DatasetSettings, ...] = ()
+    sources: tuple[SourceSettings, ...] = ()
+    publish: tuple[Target, ...] = ()
+    policies: tuple[str, ...] = ()
+    freezes: tuple[Freeze, ...] = ()
+    limits: Limits = Limits()
+    lease: Lease = Lease()
+    lineage: LineageSettings = LineageSettings()
+    telemetry: TelemetrySettings = TelemetrySettings()
+    energy: EnergyModel = EnergyModel()
+    audit: Audit = Audit()
+    incidents: tuple[Hook, ...] = ()
+    run_state: RunStateSettings = RunStateSettings()
+    lakefs: Lakefs | None = None  # None: branches are tables of the ledger
+    ingest: Ingest = Ingest()
+    serve: Serve = Serve()
+    schedules: str | None = None  # None: cron.yml beside the configuration, if it is there
+    people: tuple[PersonSettings, ...] = ()  # none: whoever can run kfm here may do everything
+
+    def dataset(self, dataset_id: str) -> DatasetSettings:
+        return next(d for d in self.datasets if d.id == dataset_id)
+
+    def declared(self, dataset_id: str | None) -> DatasetSettings | None:
+        """None for datasets that only the ledger knows, and for those of announced objects, which need no
+        declaration."""
+        return next((one for one in self.datasets if one.id == dataset_id), None)
+
+    def domain_of(self, dataset_id: str) -> str:
+        """What a switch or a freeze of a whole domain goes by, also where nothing is declared."""
+        return (self.declared(dataset_id) or DatasetSettings(id=dataset_id)).domain
+
+    def source(self, source_id: str) -> SourceSettings:
+        return next(s for s in self.sources if s.id == source_id)
+
+
+STATE = "state folder"
+TARGET = "local target"
+
+
+def own_places(settings: Settings) -> Iterator[tuple[str, str]]:
+    """What each is, and its path as it was configured."""
+    yield STATE, settings.state
+    for target in settings.publish:
+        if target.kind == "local" and target.path:
+            yield TARGET, target.path
+
+
+def takes_in(folder: str, own: str, dataset_id: str, what: str) -> bool:
+    """Would reading the folder (absolute, as `own`) bring in what is written to `own`?
+
+    Hidden folders are never entered; another dataset's published files are a fair source.
+    """
+    if _holds(folder, own):
+        below = own[len(folder.rstrip("/")) :].split("/")
+        return not any(name.startswith(".") for name in below)
+    return _holds(own if what == STATE else f"{own.rstrip('/')}/{dataset_id}", folder)
+
+
+def _holds(outer: str, inner: str) -> bool:
+    return inner == outer or inner.startswith(outer.rstrip("/") + "/")

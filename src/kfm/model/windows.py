@@ -1,0 +1,261 @@
+"""Windows: which span of time a run covers.
+
+`P1D` means the last complete day in the source's zone, 23, 24 or 25 hours
+long. Windows of one length tile time: no gap, no overlap, across every change
+of the clocks. How they are aligned, always in the source's zone:
+
+- years, months and days begin at midnight, weeks at midnight on Monday;
+  `P3M` begins in January, April, …; `P10Y` in 2020, 2030, …; several days or
+  weeks are counted from Monday 0001-01-01;
+- hours, minutes and seconds are counted in real time from midnight, and the
+  length must divide 24 hours. On a day when the clocks change the last window
+  of the day ends at midnight, so it may be shorter: `PT6H` on a day of 25 hours
+  is four windows of six hours and one of one hour, `PT1H` is 25 windows.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import date
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from kfm.model.errors import UsageError, WindowError
+from kfm.model.records import Window
+from kfm.model.times import MS_MAX, MS_MIN, parse_rfc3339, rfc3339
+
+if TYPE_CHECKING:
+    from whenever import ZonedDateTime
+
+DAY_MS = 86_400_000
+_DURATION = re.compile(
+    r"P(?:(\d{1,7})Y)?(?:(\d{1,7})M)?(?:(\d{1,7})W)?(?:(\d{1,7})D)?"
+    r"(?:T(?:(\d{1,7})H)?(?:(\d{1,7})M)?(?:(\d{1,7})S)?)?\Z",
+    re.ASCII,
+)
+_DATE = re.compile(r"(\d{4})-(\d\d)-(\d\d)\Z", re.ASCII)
+_NAIVE = re.compile(r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,3}))?)?\Z", re.ASCII)
+_SHORT_OFFSET = re.compile(r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d)(Z|[+-]\d\d:\d\d)\Z", re.ASCII)
+_UNITS = ("years", "months", "weeks", "days")
+
+
+class Duration(msgspec.Struct, frozen=True, kw_only=True):
+    """An ISO 8601 duration: calendar parts, and an exact part."""
+
+    years: int = 0
+    months: int = 0
+    weeks: int = 0
+    days: int = 0
+    time_ms: int = 0
+
+
+def parse_duration(text: str) -> Duration:
+    """`P1D`, `P1W`, `P1M`, `P1Y`, `PT6H`, `PT15M`, `P1DT12H`; not zero, no fractions."""
+    match = _DURATION.match(text)
+    if match is None or text.endswith(("P", "T")):
+        raise WindowError(f"{text[:64]!r} is not an ISO 8601 duration.")
+    years, months, weeks, days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    time_ms = ((hours * 60 + minutes) * 60 + seconds) * 1000
+    duration = Duration(years=years, months=months, weeks=weeks, days=days, time_ms=time_ms)
+    if duration == Duration():
+        raise WindowError(f"{text!r} has no length.")
+    return duration
+
+
+def resolve_window(spec: str, zone: str, now_ms: int) -> Window:
+    """The absolute window that a person's words mean at this moment."""
+    if "/" in spec:
+        return _explicit(spec, zone)
+    duration = _alignable(spec)
+    start_ms, end_ms = _containing(duration, zone, now_ms)
+    if end_ms > now_ms:  # always, unless the calendar ends here
+        start_ms, end_ms = _containing(duration, zone, start_ms - 1)
+    return Window(start_ms=start_ms, end_ms=end_ms, spec=spec)
+
+
+def window_of(spec: str, zone: str, at_ms: int) -> Window:
+    """The window of this length that an instant lies in, whether it is over or not."""
+    start_ms, end_ms = _containing(_alignable(spec), zone, at_ms)
+    return Window(spec=spec, start_ms=start_ms, end_ms=end_ms)
+
+
+def next_window(window: Window, zone: str) -> Window:
+    """The window that begins where this one ends."""
+    return _neighbour(window, zone, forward=True)
+
+
+def previous_window(window: Window, zone: str) -> Window:
+    """The window that ends where this one begins."""
+    return _neighbour(window, zone, forward=False)
+
+
+def _neighbour(window: Window, zone: str, *, forward: bool) -> Window:
+    left, _, right = window.spec.partition("/")
+    if not right:
+        start_ms, end_ms = _containing(
+            _alignable(left), zone, window.end_ms if forward else window.start_ms - 1
+        )
+        return Window(start_ms=start_ms, end_ms=end_ms, spec=window.spec)
+    if right.startswith("P"):
+        duration = parse_duration(right)
+        if forward:
+            start_ms, end_ms = window.end_ms, _shifted(window.end_ms, duration, zone, 1)
+        else:
+            start_ms, end_ms = _shifted(window.start_ms, duration, zone, -1), window.start_ms
+        return Window(start_ms=start_ms, end_ms=end_ms, spec=f"{rfc3339(start_ms)}/{right}")
+    length_ms = (window.end_ms - window.start_ms) * (1 if forward else -1)
+    start_ms, end_ms = window.start_ms + length_ms, window.end_ms + length_ms
+    return Window(start_ms=start_ms, end_ms=end_ms, spec=f"{rfc3339(start_ms)}/{rfc3339(end_ms)}")
+
+
+# --- windows with a named start ------------------------------------------------------
+
+
+def _explicit(spec: str, zone: str) -> Window:
+    left, _, right = spec.partition("/")
+    start_ms = parse_instant(left, zone)
+    if right.startswith("P"):
+        end_ms = _shifted(start_ms, parse_duration(right), zone, 1)
+    else:
+        end_ms = parse_instant(right, zone)
+    if end_ms <= start_ms:
+        raise WindowError(f"{spec[:128]!r} ends before it begins, or is empty.")
+    return Window(start_ms=start_ms, end_ms=end_ms, spec=spec)
+
+
+def parse_instant(text: str, zone: str) -> int:
+    """A date (its first instant), a local time, or a time with an offset, in ms since the epoch.
+
+    Without an offset it is a time in the zone. One that the clocks show twice,
+    or never, is refused: an offset says which is meant.
+    """
+    day = _DATE.match(text)
+    if day is not None:
+        return _midnight(_date(text, *(int(part) for part in day.groups())), zone)
+    local = _NAIVE.match(text)
+    if local is None:
+        short = _SHORT_OFFSET.match(text)
+        try:
+            return parse_rfc3339(f"{short[1]}:00{short[2]}" if short else text)
+        except UsageError as error:
+            raise WindowError(error.detail) from None
+    from whenever import PlainDateTime, RepeatedTime, SkippedTime
+
+    year, month, day_, hour, minute, second = (int(part or 0) for part in local.group(1, 2, 3, 4, 5, 6))
+    ms = int((local[7] or "0").ljust(3, "0"))
+    try:
+        plain = PlainDateTime(year, month, day_, hour, minute, second, nanosecond=ms * 1_000_000)
+        return _ms(plain.assume_tz(zone, disambiguation="raise"))
+    except RepeatedTime:
+        raise WindowError(f"The clocks of {zone} show {text} twice: add an offset such as -05:00.") from None
+    except SkippedTime:
+        raise WindowError(f"The clocks of {zone} never show {text}.") from None
+    except ValueError as error:
+        raise WindowError(f"{text!r} in {zone}: {error}.") from None
+
+
+def _shifted(from_ms: int, duration: Duration, zone: str, sign: int) -> int:
+    """Calendar parts first, on the local clock; then the exact part."""
+    try:
+        moved = _zoned(from_ms, zone).add(
+            years=sign * duration.years,
+            months=sign * duration.months,
+            weeks=sign * duration.weeks,
+            days=sign * duration.days,
+            disambiguation="compatible",
+        )
+        shifted_ms = _ms(moved) + sign * duration.time_ms
+    except ValueError as error:
+        raise WindowError(f"The window leaves the calendar: {error}.") from None
+    if not MS_MIN <= shifted_ms <= MS_MAX:
+        raise WindowError("The window leaves the calendar.")
+    return shifted_ms
+
+
+# --- aligned windows -----------------------------------------------------------------
+
+
+def _alignable(spec: str) -> Duration:
+    duration = parse_duration(spec)
+    parts = sum(getattr(duration, unit) > 0 for unit in _UNITS) + (duration.time_ms > 0)
+    if parts != 1:
+        raise WindowError(f"{spec!r} mixes units, so nothing says where it begins: name a start.")
+    if duration.time_ms and DAY_MS % duration.time_ms:
+        raise WindowError(
+            f"{spec!r} does not divide a day: use a length that does, whole days, or name a start."
+        )
+    return duration
+
+
+def _containing(duration: Duration, zone: str, at_ms: int) -> tuple[int, int]:
+    """The aligned window that holds an instant."""
+    if duration.time_ms:
+        day_start, day_end = _containing(Duration(days=1), zone, at_ms)
+        start_ms = day_start + (at_ms - day_start) // duration.time_ms * duration.time_ms
+        return start_ms, min(start_ms + duration.time_ms, day_end)
+    index = _index(duration, _zoned(at_ms, zone).date().to_stdlib())
+    start_ms, end_ms = _boundary(duration, index, zone), _boundary(duration, index + 1, zone)
+    # A clock set back over midnight, or a day that a zone left out, moves the local date by one.
+    while start_ms > at_ms:
+        index, end_ms = index - 1, start_ms
+        start_ms = _boundary(duration, index, zone)
+    while end_ms <= at_ms:
+        index, start_ms = index + 1, end_ms
+        end_ms = _boundary(duration, index + 1, zone)
+    return start_ms, end_ms
+
+
+def _index(duration: Duration, day: date) -> int:
+    """The running number of the window of this length that holds a local date."""
+    if duration.years:
+        return day.year // duration.years
+    if duration.months:
+        return (day.year * 12 + day.month - 1) // duration.months
+    # 0001-01-01 is a Monday.
+    return (day.toordinal() - 1) // (duration.weeks * 7 or duration.days)
+
+
+def _boundary(duration: Duration, index: int, zone: str) -> int:
+    try:
+        if duration.years:
+            day = date(index * duration.years, 1, 1)
+        elif duration.months:
+            year, month = divmod(index * duration.months, 12)
+            day = date(year, month + 1, 1)
+        else:
+            day = date.fromordinal(index * (duration.weeks * 7 or duration.days) + 1)
+    except (ValueError, OverflowError):
+        raise WindowError("The window leaves the calendar.") from None
+    return _midnight(day, zone)
+
+
+def _date(text: str, year: int, month: int, day: int) -> date:
+    try:
+        return date(year, month, day)
+    except ValueError:
+        raise WindowError(f"{text!r} is not a date.") from None
+
+
+def _midnight(day: date, zone: str) -> int:
+    """The first instant of a local day; where the zone left the day out, of the next one."""
+    from whenever import PlainDateTime
+
+    try:
+        noon = PlainDateTime(day.year, day.month, day.day, 12).assume_tz(zone, disambiguation="compatible")
+        return _ms(noon.start_of("day"))
+    except ValueError as error:
+        raise WindowError(f"{day} in {zone}: {error}.") from None
+
+
+def _zoned(at_ms: int, zone: str) -> ZonedDateTime:
+    from whenever import Instant
+
+    try:
+        return Instant.from_timestamp(at_ms, unit="millisecond").to_tz(zone)
+    except ValueError as error:
+        raise WindowError(f"{at_ms} ms in {zone}: {error}.") from None
+
+
+def _ms(moment: ZonedDateTime) -> int:
+    return int(moment.timestamp(unit="millisecond"))

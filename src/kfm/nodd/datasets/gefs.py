@@ -1,0 +1,37 @@
+"""Global Ensemble Forecast System, with chemistry, waves and its AI sister."""
+
+from __future__ import annotations
+
+from kfm.nodd.datasets import models
+from kfm.nodd.grammar import Dataset, Place, Rule
+from kfm.nodd.patterns import Pattern, Template
+from kfm.nodd.spans import named_forecast
+
+DATASET = Dataset(
+    name="gefs",
+    title="Global Ensemble Forecast System",
+    places=(
+        Place(bucket="noaa-gefs-pds"),
+        Place(bucket="gfs-ensemble-forecast-system", provider="gcp", home=False),
+    ),
+    topics=("arn:aws:sns:us-east-1:123901341784:NewGEFSObject",),
+    media_type=models.GRIB2,
+    sidecars=models.INDEX,
+    rules=(
+        Rule(
+            pattern=Pattern(
+                "[{run:lower}.{ymd:ymd}/{d_cycle:hh}/[{folder:path}/]]{head:name}.t{hh:hh}z.{rest:name}"
+            ),
+            product=models.product,
+            times=named_forecast,
+            folders=models.cycle_folder,
+            footprint=models.everywhere,
+        ),
+        Rule(
+            pattern=Pattern("{run:lower}.{ymd:ymd}/{d_cycle:hh}/[{folder:path}/]{file:name}"),
+            product=Template("{file}"),
+            times=models.cycle_of_folder,
+            footprint=models.everywhere,
+        ),
+    ),
+)

@@ -1,0 +1,43 @@
+"""Global Forecast System, with its analyses (gdas) and waves."""
+
+from __future__ import annotations
+
+from kfm.nodd.datasets import models
+from kfm.nodd.grammar import Dataset, Place, Rule
+from kfm.nodd.patterns import Pattern, Template
+from kfm.nodd.spans import named_forecast
+
+DATASET = Dataset(
+    name="gfs",
+    title="Global Forecast System",
+    places=(
+        Place(bucket="noaa-gfs-bdp-pds"),
+        Place(bucket="noaa-gfs-pds", home=False),
+        Place(bucket="noaa-gfs-warmstart-pds", home=False),
+        Place(bucket="global-forecast-system", provider="gcp", home=False),
+    ),
+    topics=(
+        "arn:aws:sns:us-east-1:123901341784:NewGFSObject",
+        "arn:aws:sns:us-east-1:123901341784:NewGfsWarmStartObject",
+        "arn:aws:sns:us-east-1:104891172899:noaa-gfs-pds",
+    ),
+    media_type=models.GRIB2,
+    sidecars=models.INDEX,
+    rules=(
+        Rule(
+            pattern=Pattern(
+                "[{run:lower}.{ymd:ymd}/{d_cycle:hh}/[{folder:path}/]]{head:name}.t{hh:hh}z.{rest:name}"
+            ),
+            product=models.product,
+            times=named_forecast,
+            folders=models.cycle_folder,
+            footprint=models.everywhere,
+        ),
+        Rule(
+            pattern=Pattern("{run:lower}.{ymd:ymd}/{d_cycle:hh}/[{folder:path}/]{file:name}"),
+            product=Template("{file}"),
+            times=models.cycle_of_folder,
+            footprint=models.everywhere,
+        ),
+    ),
+)

@@ -1,0 +1,31 @@
+"""Rapid Refresh."""
+
+from __future__ import annotations
+
+from kfm.nodd.datasets import models
+from kfm.nodd.grammar import Dataset, Place, Rule
+from kfm.nodd.patterns import Pattern, Template
+from kfm.nodd.spans import cycle_only, forecast
+
+_FOLDER = "[{run:run}.{ymd:ymd}/]"
+_RUN = {"run": r"rap[a-z_]*", "product": r"[A-Za-z0-9_-]+"}
+DATASET = Dataset(
+    name="rap",
+    title="Rapid Refresh",
+    places=(Place(bucket="noaa-rap-pds"),),
+    topics=("arn:aws:sns:us-east-1:123901341784:NewRAPObject",),
+    media_type=models.GRIB2,
+    sidecars=models.INDEX,
+    rules=(
+        Rule(
+            pattern=Pattern(_FOLDER + "{head:run}.t{hh:hh}z.{product:product}f{fh:hours}.grib2", _RUN),
+            product=Template("{product}"),
+            times=forecast,
+        ),
+        Rule(
+            pattern=Pattern(_FOLDER + "{head:run}.t{hh:hh}z.{rest:name}", _RUN),
+            product=models.rest,
+            times=cycle_only,
+        ),
+    ),
+)

@@ -1,0 +1,16 @@
+"""UnRestricted Mesoscale Analysis."""
+
+from __future__ import annotations
+
+from kfm.nodd.datasets import mesoscale_analysis, models
+from kfm.nodd.grammar import Dataset, Place
+
+DATASET = Dataset(
+    name="urma",
+    title="UnRestricted Mesoscale Analysis",
+    places=(Place(bucket="noaa-urma-pds"),),
+    topics=("arn:aws:sns:us-east-1:123901341784:NewNCEPURMAObject",),
+    media_type=models.GRIB2,
+    sidecars=models.INDEX,
+    rules=mesoscale_analysis.RULES,
+)

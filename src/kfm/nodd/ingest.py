@@ -1,0 +1,256 @@
+"""Taking in announced objects, put together: queues, operators, circuits, gates, the ledger of units."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, BinaryIO
+
+from msgspec.structs import replace
+
+from kfm.db.connection import open_store
+from kfm.lineage.collectors import lineage_export
+from kfm.model.errors import ConfigError, UsageError
+from kfm.model.records import GateResult
+from kfm.model.settings import IngestQueue
+from kfm.nodd.dataset_registry import Generic, IntakePolicy, Registry, load_registry
+from kfm.nodd.inspect.inspection import looking
+from kfm.nodd.key_cache import KeyCache
+from kfm.nodd.poller import Poller
+from kfm.nodd.unit_observer import UnitObserver
+from kfm.nodd.worker import WorkerContext
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
+    from kfm.app import App
+    from kfm.model.units import Claimed, Done, Undone
+    from kfm.nodd.intake import Check
+    from kfm.ports import Queue, Store, Upstream
+
+ACTOR = "kfm"
+
+
+class NoddIngest:
+    """What a configuration says about announced objects; everything is made when it is first needed."""
+
+    def __init__(self, app: App, *, concurrency: int = 1) -> None:
+        self._app = app
+        self._concurrency = concurrency
+        self._pool: ThreadPoolExecutor | None = None
+        self._stores: list[Store] = []
+        self._polled: list[Queue] = []
+        self.settings = app.settings.ingest
+        self.worker_id = app.kernel.worker_id
+
+    @cached_property
+    def registry(self) -> Registry:
+        return registry_of(self._app)
+
+    @cached_property
+    def memory(self) -> KeyCache:
+        return KeyCache(self.registry)
+
+    @cached_property
+    def upstream(self) -> Upstream:
+        return upstream_of(self._app)
+
+    def kernel(self, store: Store | None = None) -> WorkerContext:
+        """For one thread; a store of its own for any but the first."""
+        app, ledger = self._app, store or self._app.kernel.store
+        return WorkerContext(
+            settings=self.settings,
+            wal=ledger.units(),
+            registry=self.registry,
+            clock=app.clock,
+            rng=app.rng,
+            worker_id=self.worker_id,
+            ingest_run_id=self.worker_id,
+            memory=self.memory,
+            gate=lambda dataset, in_flight: self._gate(ledger, dataset, in_flight),
+            policy_epoch=ledger.policy_epoch,
+            look=looking(self.upstream, self._media_type),
+            shut=self._shut,
+            redact=app.loaded.discretion,
+            downstream=self.downstream,
+            replicas=tuple(replica.name for replica in self.settings.replicas),
+            spread=self._spread,
+            lineage=lineage_export(app.settings) != "none",
+            watch=self.watch,
+        )
+
+    @cached_property
+    def watch(self) -> UnitObserver | None:
+        """None while nobody collects spans."""
+        from kfm.telemetry.exporter import Off
+        from kfm.telemetry.public_names import PublicNames
+
+        app = self._app
+        if isinstance(app.telemetry, Off):
+            return None
+        systems = {queue.name: "aws_sqs" for queue in self.settings.queues if queue.kind == "sqs"}
+        names = PublicNames(app.settings, app.kernel.store)
+        return UnitObserver(app.telemetry, self.worker_id, systems, names.of_units)
+
+    @property
+    def downstream(self) -> tuple[tuple[str, str], ...]:
+        """Which source waits for which dataset."""
+        return tuple(
+            (dataset, source.id) for source in self._app.settings.sources for dataset in source.follows
+        )
+
+    # --- threads ---------------------------------------------------------------------
+
+    def pollers(self, stream: BinaryIO | None = None) -> list[tuple[Poller, Queue]]:
+        """One for each queue, each with a connection of its own."""
+        made = []
+        for queue, check in self.queues(stream):
+            self._polled.append(queue)
+            made.append((Poller(self.kernel(self.another_store()), queue, check), queue))
+        return made
+
+    def another_store(self) -> Store:
+        """For a thread; closed with everything else."""
+        store = open_store(self._app.loaded.store, self._app.state, self._app.clock)
+        self._stores.append(store)
+        return store
+
+    def queues(self, stream: BinaryIO | None = None) -> list[tuple[Queue, Check | None]]:
+        if stream is not None:
+            from kfm.nodd.queues.line_stream import StreamQueue
+
+            return [(StreamQueue(stream, self._app.clock), None)]
+        return [(self.queue(one), self._check(one)) for one in self.settings.queues]
+
+    def queue(self, one: IngestQueue) -> Queue:
+        app = self._app
+        if one.kind == "folder":
+            from kfm.nodd.queues.folder import FolderQueue
+
+            if one.path is None:
+                raise ConfigError(f"The queue `{one.name}` is a folder without a path.")
+            folder = app.loaded.resolve(one.path)
+            return FolderQueue(folder, app.clock, worker=self.worker_id, name=one.name)
+        from kfm.nodd.queues.sqs import open_sqs
+
+        if one.url is None:
+            raise ConfigError(f"The queue `{one.name}` has no url.")
+        options = {name: app.loaded.secret(value) for name, value in one.options.items()}
+        return open_sqs(
+            one.url,
+            name=one.name,
+            region=options.get("region"),
+            endpoint_url=options.get("endpoint_url"),
+        )
+
+    def dead_letters(self, name: str, url: str | None) -> tuple[Queue, Check | None]:
+        """The dead-letter queue of a configured queue: another of its kind, at another address."""
+        one = next((queue for queue in self.settings.queues if queue.name == name), None)
+        if one is None:
+            known = ", ".join(sorted(queue.name for queue in self.settings.queues)) or "none"
+            raise UsageError(
+                f"No queue `{name[:80]}` is configured.", remedy=f"Configured under `ingest.queues`: {known}."
+            )
+        if url is None:
+            raise UsageError(
+                f"Where the dead letters of `{name}` are is not known.",
+                remedy="Give --url URL, the address of its dead-letter queue; a folder's path for a folder.",
+            )
+        at = replace(one, path=url) if one.kind == "folder" else replace(one, url=url)
+        return self.queue(at), self._check(one)
+
+    def _check(self, one: IngestQueue) -> Check | None:
+        if one.signatures == "off":
+            return None
+        from kfm.nodd.messages.sns_signatures import Verifier
+        from kfm.nodd.queues.certificates import HttpsCertificates
+
+        return Verifier(HttpsCertificates(), self._app.clock, self.registry.topics).check
+
+    def _spread(
+        self, work: Callable[[Claimed], Done | Undone], claimed: Sequence[Claimed]
+    ) -> Iterable[Done | Undone]:
+        if self._concurrency <= 1 or len(claimed) <= 1:
+            return map(work, claimed)
+        if self._pool is None:
+            from concurrent.futures import ThreadPoolExecutor
+
+            self._pool = ThreadPoolExecutor(self._concurrency, thread_name_prefix="kfm-unit")
+        return self._pool.map(work, claimed)
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+        for queue in self._polled:
+            queue.close()
+        for store in self._stores:
+            store.close()
+
+    # --- what may be done ------------------------------------------------------------
+
+    @cached_property
+    def _known(self) -> frozenset[str]:
+        return self.registry.names
+
+    def _gate(self, ledger: Store, dataset: str, in_flight: bool) -> GateResult:
+        """Switches and freezes for everybody; the policies for datasets whose rights are declared here."""
+        from kfm.model.gates import combine, freeze_gate, rights_gate, switch_gate
+        from kfm.runs.admission import facts
+
+        if not in_flight and dataset not in self._known:
+            # Whoever took it in knows more than we do: it must not be given up because of that.
+            sentence = f"This worker knows no dataset {dataset}: its bucket is not under `ingest.generic`."
+            return GateResult(gate="policy", allowed=False, reason=sentence)
+        app = self._app
+        declared, domain = app.settings.declared(dataset), app.settings.domain_of(dataset)
+        results = [switch_gate(ledger.switches(), dataset, domain, in_flight=in_flight)]
+        if not in_flight:
+            results.append(freeze_gate(app.settings.freezes, dataset, domain, ledger.now_ms()))
+        if declared is not None:
+            context = facts("upstream-event", None, None)
+            results += [rights_gate(declared), *app.policies.decide("publish", declared, ACTOR, context)]
+        decision = combine(results)
+        return decision.first_blocker or results[0]
+
+    def _shut(self, provider: str) -> int | None:
+        """Until when a provider's objects are left alone; None: they are not."""
+        from kfm.calls.circuit_guards import circuit_name
+
+        circuit = self._app.breakers.circuit(circuit_name(provider))
+        return circuit.due_ms(0, self.worker_id) or None
+
+    def _media_type(self, dataset: str) -> str:
+        found = self.registry.find(dataset)
+        return found.media_type if found is not None else "application/octet-stream"
+
+
+def registry_of(app: App) -> Registry:
+    """The known datasets, and what the configuration adds to them."""
+    ingest = app.settings.ingest
+    generic = tuple(
+        Generic(dataset=one.dataset, bucket=one.bucket, provider=one.provider) for one in ingest.generic
+    )
+    return load_registry(IntakePolicy(generic=generic, topics=ingest.topics))
+
+
+def upstream_of(app: App) -> Upstream:
+    from kfm.calls.circuit_guards import Shield, ShieldedUpstream, circuit_name
+    from kfm.objects.upstream import CloudUpstream
+
+    ingest = app.settings.ingest
+    options = {
+        address: {name: app.loaded.secret(value) for name, value in given.items()}
+        for address, given in ingest.object_options.items()
+    }
+    plain = CloudUpstream(
+        options=options,
+        mirrors={bucket: app.loaded.resolve(path) for bucket, path in ingest.mirrors.items()},
+        discreet=app.loaded.discretion,
+    )
+    if ingest.reads_buckets:
+        plain.check()
+
+    def shield(provider: str) -> Shield:
+        return Shield(app.breakers.circuit(circuit_name(provider)), app.clock)
+
+    return ShieldedUpstream(plain, shield)

@@ -1,0 +1,123 @@
+"""Inspection of one unit's object, as closely as its dataset's policy asks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from kfm.model.records import Record
+from kfm.model.units import Content
+from kfm.nodd.catalogue.geometry import Footprint
+from kfm.nodd.grammar import Reading
+from kfm.nodd.inspect.file_kinds import kind_of
+from kfm.nodd.inspect.integrity import integrity
+from kfm.nodd.inspect.metadata import Described, metadata
+from kfm.nodd.inspect.verdicts import InspectionVerdict, Levels, Status
+from kfm.ports import Upstream
+
+
+class InspectionResult(Record, frozen=True):
+    """What the operators found. Times, platform and footprint are the header's, where the key is silent;
+    a footprint belongs into the catalogue's entry and nowhere else."""
+
+    integrity_status: Status
+    metadata_status: Status
+    doubts: tuple[str, ...] = ()  # why something is suspect, those of the key included
+    notes: tuple[str, ...] = ()
+    error_code: str | None = None  # set: the unit failed
+    error_message: str | None = None
+    checksum: str | None = None  # sha256:HEX
+    content: Content | None = None  # what upstream has, where the announcement was silent or wrong
+    disagrees: dict[str, dict[str, Any]] = {}  # field → {"key": …, "header": …}
+    start_ms: int | None = None
+    end_ms: int | None = None
+    reference_ms: int | None = None
+    platform: str | None = None
+    footprint: Footprint | None = None
+
+    @property
+    def extra(self) -> dict[str, Any]:
+        """What the unit's record keeps of this, beside the statuses."""
+        return {"disagrees": self.disagrees} if self.disagrees else {}
+
+
+_TAKEN_AS_SAID = InspectionResult(integrity_status="unknown", metadata_status="ok")
+
+
+def work(
+    reading: Reading,
+    content: Content,
+    levels: Levels,
+    upstream: Upstream,
+    *,
+    media_type: str = "application/octet-stream",
+    declared: Mapping[str, str] | None = None,
+) -> InspectionResult:
+    """`media_type` is the dataset's; `declared` are checksums that a manifest or message named."""
+    if levels.integrity == "announced" and levels.metadata == "key":
+        if not reading.suspect:
+            return _TAKEN_AS_SAID
+        return InspectionResult(integrity_status="unknown", metadata_status="suspect", doubts=reading.suspect)
+    kind = kind_of(reading, media_type)
+    uri = reading.object_uri
+    verdict = integrity(uri, content, kind, levels, upstream, declared)
+    if verdict.status == "failed":
+        return _failed(verdict, reading)
+    # Whoever asked HEAD knows the content by now, or the announcement was right about it.
+    known = None if levels.integrity == "announced" else verdict.content or content
+    return _looked(verdict, metadata(uri, known, reading, kind, levels, upstream))
+
+
+# Integrity and metadata of one object, as closely as the levels ask. Raises what upstream raises.
+class Look(Protocol):
+    """`work` for one upstream."""
+
+    def __call__(
+        self,
+        reading: Reading,
+        content: Content,
+        levels: Levels,
+        declared: Mapping[str, str] | None = None,
+    ) -> InspectionResult: ...
+
+
+def looking(upstream: Upstream, media_type_of: Callable[[str], str]) -> Look:
+    """`work` for one upstream. `media_type_of` knows datasets."""
+
+    def look(
+        reading: Reading, content: Content, levels: Levels, declared: Mapping[str, str] | None = None
+    ) -> InspectionResult:
+        media_type = media_type_of(reading.dataset)
+        return work(reading, content, levels, upstream, media_type=media_type, declared=declared)
+
+    return look
+
+
+def _failed(verdict: InspectionVerdict, reading: Reading) -> InspectionResult:
+    return InspectionResult(
+        integrity_status="failed",
+        metadata_status="unknown",
+        doubts=reading.suspect,
+        notes=verdict.notes,
+        error_code=verdict.code,
+        error_message=verdict.message,
+    )
+
+
+def _looked(verdict: InspectionVerdict, described: Described) -> InspectionResult:
+    return InspectionResult(
+        integrity_status=verdict.status,
+        metadata_status=described.status,
+        doubts=(*verdict.doubts, *described.doubts),
+        notes=(*verdict.notes, *described.notes),
+        error_code=described.code,
+        error_message=described.message if described.code else None,
+        checksum=verdict.checksum,
+        content=verdict.content,
+        disagrees=described.disagrees,
+        start_ms=described.start_ms,
+        end_ms=described.end_ms,
+        reference_ms=described.reference_ms,
+        platform=described.platform,
+        footprint=described.footprint,
+    )

@@ -1,0 +1,58 @@
+"""What a message says, before anybody looked at what its keys mean."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from kfm.model.errors import UsageError
+from kfm.model.records import Record
+from kfm.model.times import parse_rfc3339
+
+DAY_MS = 86_400_000
+
+
+class Announcement(Record, frozen=True, gc=False):
+    """One object of which a message tells; its key is decoded and safe."""
+
+    provider: str
+    bucket: str  # Azure: account/container
+    key: str
+    removed: bool = False
+    event_time_ms: int | None = None
+    size: int | None = None
+    etag: str | None = None
+    sequencer: str | None = None
+    version_id: str | None = None
+    topic: str | None = None
+    suspect: tuple[str, ...] = ()
+    md5: str | None = None  # of the bytes, in hex, where the publisher declares it beside the ETag
+
+
+class Ignored(Record, frozen=True):
+    """A record that is rightly left alone."""
+
+    error_code: str
+    error: str
+
+
+class RefusedRecord(Record, frozen=True):
+    """A record that can't be taken in: a dead letter."""
+
+    error_code: str
+    error: str
+
+
+Heard = Announcement | Ignored | RefusedRecord
+Happening = Literal["created", "removed", "other"]
+
+
+def event_time(text: object) -> tuple[int | None, tuple[str, ...]]:
+    """When it happened, and doubts about that: the object is there, whatever the clock said."""
+    if text is None:
+        return None, ()
+    if isinstance(text, str) and len(text) <= 64:
+        try:
+            return parse_rfc3339(text), ()
+        except UsageError:
+            pass
+    return None, ("EVENT_TIME_INVALID",)

@@ -1,0 +1,159 @@
+"""From a message's body to units: hear it, read its keys, keep the newest of what is said twice."""
+
+from __future__ import annotations
+
+import msgspec
+
+from kfm.model.records import Record
+from kfm.model.times import rfc3339
+from kfm.model.units import newer
+from kfm.nodd.dataset_registry import Registry
+from kfm.nodd.grammar import Reading
+from kfm.nodd.messages.announcement import DAY_MS, Announcement, Ignored, RefusedRecord
+from kfm.nodd.messages.envelopes import hear
+from kfm.nodd.messages.refusals import IGNORED, RecordRefusal
+from kfm.nodd.object_keys import check_bucket, check_key
+
+
+class Arrival(Record, frozen=True, gc=False):
+    """An object to take in: what the message said, and what its key tells."""
+
+    announced: Announcement
+    reading: Reading
+
+
+class Removal(Record, frozen=True):
+    """An object is gone: a tombstone for its unit if there is one. No work, so its line is an ignored one."""
+
+    announced: Announcement
+    reading: Reading | None
+
+
+Outcome = Arrival | Removal | Ignored | RefusedRecord
+
+
+class ParsedLine(Record, frozen=True, omit_defaults=True):
+    """What `kfm nodd parse` prints of an object."""
+
+    dataset: str
+    object_uri: str
+    provider: str
+    product: str | None
+    platform: str | None
+    time_range_start: str | None
+    time_range_end: str | None
+    reference_time: str | None
+    forecast_hour: int | None
+    wal_id: str
+    stac_collection_id: str
+    stac_item_id: str
+    suspect: tuple[str, ...] = ()  # only where there are doubts
+
+
+class ErrorLine(Record, frozen=True, omit_defaults=True):
+    """What `kfm nodd parse` prints of a record that is not taken in."""
+
+    error_code: str
+    error: str
+    ignored: bool = False  # only where it is
+
+
+def parse(body: bytes, registry: Registry, now_ms: int) -> tuple[Outcome, ...]:
+    """One outcome for each record, in the message's order. Never raises."""
+    heard = hear(body, registry.topics)
+    if len(heard) == 1:
+        return (_outcome(heard[0], registry, now_ms),)
+    return _newest([_outcome(one, registry, now_ms) for one in heard])
+
+
+def parse_key(bucket: str, key: str, registry: Registry, now_ms: int, provider: str | None = None) -> Outcome:
+    """One key, as if it had just been announced."""
+    try:
+        check_bucket(bucket)
+        known = registry.providers_of(bucket)
+        announced = Announcement(
+            provider=provider or (known[0] if known else "aws"), bucket=bucket, key=check_key(key)
+        )
+    except RecordRefusal as refusal:
+        return RefusedRecord(error_code=refusal.code, error=refusal.text)
+    return _outcome(announced, registry, now_ms)
+
+
+def _outcome(heard: Announcement | Ignored | RefusedRecord, registry: Registry, now_ms: int) -> Outcome:
+    if not isinstance(heard, Announcement):
+        return heard
+    try:
+        reading = registry.read(heard.provider, heard.bucket, heard.key)
+    except RecordRefusal as refusal:
+        if heard.removed:
+            return Removal(announced=heard, reading=None)
+        return RefusedRecord(error_code=refusal.code, error=refusal.text)
+    if heard.removed:
+        return Removal(announced=heard, reading=reading)
+    doubts = heard.suspect
+    if heard.event_time_ms is not None and heard.event_time_ms > now_ms + DAY_MS:
+        doubts += ("EVENT_TIME_FUTURE",)
+    # A forecast is for the future, but nobody makes it there.
+    made_ms = reading.time_range_start_ms if reading.reference_time_ms is None else reading.reference_time_ms
+    if made_ms is not None and made_ms > now_ms + DAY_MS:
+        doubts += ("TIME_FUTURE",)
+    if doubts:
+        reading = msgspec.structs.replace(reading, suspect=(*doubts, *reading.suspect))
+    return Arrival(announced=heard, reading=reading)
+
+
+def _newest(outcomes: list[Outcome]) -> tuple[Outcome, ...]:
+    """Of several arrivals of one object only the newest counts."""
+    best: dict[str, int] = {}
+    repeated = Ignored(error_code="REPEATED", error=IGNORED["REPEATED"])
+    for index, outcome in enumerate(outcomes):
+        if not isinstance(outcome, Arrival):
+            continue
+        rival = best.setdefault(outcome.reading.object_uri, index)
+        if rival == index:
+            continue
+        held = outcomes[rival]
+        assert isinstance(held, Arrival)
+        if _is_after(outcome.announced, held.announced):
+            outcomes[rival], best[outcome.reading.object_uri] = repeated, index
+        else:
+            outcomes[index] = repeated
+    return tuple(outcomes)
+
+
+def _is_after(one: Announcement, other: Announcement) -> bool:
+    answer = newer(one.sequencer, other.sequencer)
+    if answer is not None:
+        return answer
+    return (one.event_time_ms or 0) > (other.event_time_ms or 0)
+
+
+# --- lines ---------------------------------------------------------------------------
+
+
+def line(outcome: Outcome) -> ParsedLine | ErrorLine:
+    """What is printed of an outcome. No coordinates: those belong to catalogue items alone."""
+    if isinstance(outcome, Arrival):
+        reading = outcome.reading
+        return ParsedLine(
+            dataset=reading.dataset,
+            object_uri=reading.object_uri,
+            provider=reading.provider,
+            product=reading.product,
+            platform=reading.platform,
+            time_range_start=_text(reading.time_range_start_ms),
+            time_range_end=_text(reading.time_range_end_ms),
+            reference_time=_text(reading.reference_time_ms),
+            forecast_hour=reading.forecast_hour,
+            wal_id=reading.wal_id,
+            stac_collection_id=reading.stac_collection_id,
+            stac_item_id=reading.stac_item_id,
+            suspect=reading.suspect,
+        )
+    if isinstance(outcome, Removal):
+        return ErrorLine(error_code="REMOVED", error=IGNORED["REMOVED"], ignored=True)
+    return ErrorLine(error_code=outcome.error_code, error=outcome.error, ignored=isinstance(outcome, Ignored))
+
+
+def _text(at_ms: int | None) -> str | None:
+    return None if at_ms is None else rfc3339(at_ms)

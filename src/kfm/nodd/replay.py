@@ -1,0 +1,445 @@
+"""Replays: a frozen plan brings units back, batch by batch, each with a receipt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from kfm.model.errors import PlanDrifted, ReplayTooLarge, SwitchThrown, UsageError
+from kfm.model.gates import replay_gate
+from kfm.model.records import GateResult, GovernanceEntry, Record
+from kfm.model.replays import (
+    DLQ_DRAIN,
+    NO_SCOPE_REMEDY,
+    STATUSES,
+    Chosen,
+    Mode,
+    Replay,
+    ReplayPlan,
+    ReplaySpec,
+    Selection,
+    check_plan,
+    check_reason,
+    ineligible,
+    make_plan,
+)
+from kfm.model.settings import Ingest
+from kfm.model.times import rfc3339
+from kfm.model.units import IntakeReport
+from kfm.model.wording import counted
+from kfm.nodd.dead_letters import DeadLetters, Drained, drain
+from kfm.ports import Clock, ReplayReader, Replays
+
+if TYPE_CHECKING:
+    from kfm.app import App
+    from kfm.model.quarantine import Approval
+    from kfm.ports import Queue, QueueMessage
+
+
+BATCH_SIZE = 100
+NAMED_MAX = 3
+
+
+class ReplayPace(Record, frozen=True):
+    """How fast, and how far."""
+
+    batch_size: int = BATCH_SIZE
+    max_batches: int | None = None
+    rate: float | None = None  # units a second
+
+
+class ReplayActor(Record, frozen=True):
+    """Who carries it out, and why."""
+
+    actor: str
+    rationale: str
+    ticket: str | None = None
+    claimed_actor: str | None = None
+
+
+class Carried(Record, frozen=True):
+    """What carrying it out came to, this time."""
+
+    replay: Replay
+    receipts: dict[str, int]  # all that were ever given; '' are the units that wait
+    batches: int
+    stopped: dict[str, str] = {}  # dataset → which switch stands in the way
+
+    @property
+    def waiting(self) -> int:
+        return self.receipts.get("", 0)
+
+
+@dataclass(frozen=True)
+class Replayer:
+    """Everything that replays need, chosen by the wiring."""
+
+    settings: Ingest
+    replays: Replays
+    gate: Callable[[str], GateResult]  # may units of this dataset be brought back
+    clock: Clock
+    now_ms: Callable[[], int]  # of the ledger
+    note: Callable[[list[GovernanceEntry]], None] = lambda _entries: None  # who took one up again
+
+
+# --- planning --------------------------------------------------------------------------
+
+
+def whole(selection: Selection, mode: Mode) -> Selection:
+    """With the states that the mode is about, where none were named. Without scope it is refused."""
+    if not selection.has_scope:
+        raise UsageError(
+            "A replay without scope would mean everything that ever failed.", remedy=NO_SCOPE_REMEDY
+        )
+    return selection if selection.statuses else replace(selection, statuses=STATUSES[mode])
+
+
+def plan(
+    reader: ReplayReader,
+    settings: Ingest,
+    selection: Selection,
+    *,
+    mode: Mode,
+    reason: str,
+    limit: int | None,
+    now_ms: int,
+) -> ReplayPlan:
+    """Exactly what would be replayed now. Without --limit a selection beyond the cap is refused."""
+    selection = whole(selection, mode)
+    check_reason(reason, settings.replay_reasons)
+    cap = settings.replays_max
+    chosen = reader.select(selection, cap + 1)
+    if len(chosen) > cap and limit is None:
+        raise ReplayTooLarge(
+            f"More than {counted(cap, 'unit')} are selected, and one replay has at most that."
+        )
+    if limit is not None and limit > cap:
+        raise ReplayTooLarge(f"--limit {limit} is beyond the cap of {counted(cap, 'unit')} a replay.")
+    return make_plan(
+        selection, chosen, mode=mode, reason=reason, policy_of=settings.policy_of, now_ms=now_ms, limit=limit
+    )
+
+
+def require_current(reader: ReplayReader, settings: Ingest, made: ReplayPlan) -> None:
+    """Would the same be decided now about exactly these units? If not, nothing is done."""
+    check_plan(made)
+    check_reason(made.reason, settings.replay_reasons)
+    if not made.units:
+        raise UsageError("The plan has no units, so there is nothing to replay.")
+    if len(made.units) > settings.replays_max:
+        raise ReplayTooLarge(
+            f"The plan has {counted(len(made.units), 'unit')}; one replay has at most {settings.replays_max}."
+        )
+    named = Selection(wal_ids=tuple(unit.wal_id for unit in made.units))
+    now = make_plan(
+        named,
+        reader.select(named, len(made.units)),
+        mode=made.mode,
+        reason=made.reason,
+        policy_of=settings.policy_of,
+        now_ms=made.made_at_ms,
+    )
+    as_they_are = {unit.wal_id: (unit.version, unit.status) for unit in now.units}
+    changed = [
+        unit.wal_id for unit in made.units if as_they_are.get(unit.wal_id) != (unit.version, unit.status)
+    ]
+    if changed:
+        raise drifted(made, changed)
+
+
+def drifted(made: ReplayPlan, changed: Sequence[str]) -> PlanDrifted:
+    names = ", ".join(changed[:NAMED_MAX]) + (", …" if len(changed) > NAMED_MAX else "")
+    return PlanDrifted(
+        f"plan made at {rfc3339(made.made_at_ms)}, {counted(len(changed), 'unit')} changed since: {names}",
+        remedy="Make a new plan with `kfm replay dry-run`, read it, run that. Nothing was replayed.",
+    )
+
+
+# --- carrying out ----------------------------------------------------------------------
+
+
+def begin(kernel: Replayer, made: ReplayPlan, by: ReplayActor) -> Replay:
+    """On record from here on. One that was begun before is found, and goes on whatever moved since."""
+    known = kernel.replays.replay(made.replay_id)
+    if known is None or known.state == "requested":
+        require_current(kernel.replays, kernel.settings, made)
+        _require_open(kernel, made)
+        entry = _entry("replay", made, by, kernel.now_ms(), {"units": len(made.units)})
+        changed = kernel.replays.begin(made, rationale=by.rationale, requested_by=by.actor, entry=entry)
+        if changed:
+            raise drifted(made, changed)
+        known = kernel.replays.replay(made.replay_id)
+    elif known.state == "running":
+        kernel.note([_entry("replay-resumed", made, by, kernel.now_ms(), {})])
+    assert known is not None, "it was begun"
+    return known
+
+
+def carry_out(
+    kernel: Replayer,
+    replay: Replay,
+    pace: ReplayPace,
+    by: ReplayActor,
+    progress: Callable[[int], None] = lambda _units: None,
+) -> Carried:
+    """Batch by batch, until every unit has its receipt, or as far as switches and the pace let it go."""
+    made, stopped, after, batches = replay.plan, {}, "", 0
+    done = replay.state == "done"
+    for _ in range(len(made.units) + 1):  # each step gets at least one unit further
+        if done or (pace.max_batches is not None and batches >= pace.max_batches):
+            break
+        began_ms = kernel.clock.monotonic_ms()
+        stopped = _stopped(kernel, made)
+        if len(stopped) == len(made.by_dataset):
+            break
+        step = kernel.replays.step(
+            replay,
+            pace.batch_size,
+            after=after,
+            stopped=stopped,
+            ended=lambda counts, at_ms: _entry("replay-ended", made, by, at_ms, {"receipts": counts}),
+        )
+        done, after, given = step.done, step.last, sum(step.receipts.values())
+        batches += bool(given)
+        progress(given)
+        if step.looked_at < pace.batch_size:
+            break  # what is left belongs to datasets that are stopped
+        if not done and pace.rate is not None:
+            _rest(kernel.clock, began_ms, given / pace.rate)
+    known = kernel.replays.replay(replay.replay_id)
+    assert known is not None, "replays are never removed"
+    return Carried(
+        replay=known,
+        receipts=kernel.replays.tally(replay.replay_id),
+        batches=batches,
+        stopped={} if done else stopped,
+    )
+
+
+def _rest(clock: Clock, began_ms: int, wanted_s: float) -> None:
+    left_ms = round(wanted_s * 1000) - (clock.monotonic_ms() - began_ms)
+    if left_ms > 0:
+        clock.sleep_ms(left_ms)
+
+
+def _stopped(kernel: Replayer, made: ReplayPlan) -> dict[str, str]:
+    gates = {dataset: kernel.gate(dataset) for dataset in made.by_dataset}
+    return {dataset: gate.reason for dataset, gate in gates.items() if not gate.allowed}
+
+
+def _require_open(kernel: Replayer, made: ReplayPlan) -> None:
+    stopped = _stopped(kernel, made)
+    if stopped and len(stopped) == len(made.by_dataset):
+        raise SwitchThrown(next(iter(stopped.values())))
+
+
+def _entry(
+    kind: str, made: ReplayPlan, by: ReplayActor, at_ms: int, facts: dict[str, object]
+) -> GovernanceEntry:
+    return GovernanceEntry(
+        kind=kind,
+        subject=made.replay_id,
+        actor=by.actor,
+        recorded_at_ms=at_ms,
+        rationale=by.rationale,
+        ticket=by.ticket,
+        details={
+            "digest": made.digest,
+            "mode": made.mode,
+            "reason": made.reason,
+            "by_dataset": made.by_dataset,
+            "claimed_actor": by.claimed_actor,
+            **facts,
+        },
+    )
+
+
+IDS_MAX = 1_000  # looked up at once
+
+
+def replaying(app: App) -> Replayer:
+    store = app.kernel.store
+
+    def gate(dataset: str) -> GateResult:
+        return replay_gate(store.switches(), dataset, app.settings.domain_of(dataset))
+
+    return Replayer(
+        settings=app.settings.ingest,
+        replays=store.replays(),
+        gate=gate,
+        clock=app.clock,
+        now_ms=store.now_ms,
+        note=store.append_governance,
+    )
+
+
+def selected(app: App, spec: ReplaySpec, limit: int) -> list[tuple[Chosen, str | None]]:
+    """Units that are meant, each with why it would not come back; None: it would."""
+    ingest = app.settings.ingest
+    selection = whole(spec.selection, spec.mode)
+    check_reason(spec.reason, ingest.replay_reasons)
+    _require_known(app, selection)
+    chosen = app.ledger.replay_reader().select(selection, limit)
+    return [(unit, ineligible(unit, spec.mode, ingest.policy_of(unit.dataset))) for unit in chosen]
+
+
+def plan_of(app: App, spec: ReplaySpec) -> ReplayPlan:
+    """For those who only look, and for those who go on: the same."""
+    reader: ReplayReader = app.ledger.replay_reader()
+    _require_known(app, spec.selection)
+    return plan(
+        reader,
+        app.settings.ingest,
+        spec.selection,
+        mode=spec.mode,
+        reason=spec.reason,
+        limit=spec.limit,
+        now_ms=app.ledger.now_ms(),
+    )
+
+
+def _require_known(app: App, selection: Selection) -> None:
+    """A name that is nobody's selects nothing, which would look like good news."""
+    unknown = set(selection.datasets) - {dataset for dataset, _ in app.ledger.unit_reader().unit_counts()}
+    if not unknown:
+        return
+    from kfm.config.shape import nearest
+    from kfm.nodd.ingest import registry_of
+
+    known = registry_of(app).names
+    for name in sorted(unknown - known):
+        raise UsageError(
+            f"There is no dataset `{name[:80]}`{nearest(name[:80], sorted(known))}",
+            remedy="`kfm nodd datasets` lists those that are known.",
+        )
+
+
+def run_plan(
+    app: App,
+    made: ReplayPlan,
+    pace: ReplayPace,
+    by: ReplayActor,
+    progress: Callable[[int], None] = lambda _units: None,
+) -> Carried:
+    kernel = replaying(app)
+    return carry_out(kernel, begin(kernel, made, by), pace, by, progress)
+
+
+def person(app: App, rationale: str, ticket: str | None, claimed_actor: str | None) -> ReplayActor:
+    """What people say is kept for good, so without what must not be kept."""
+    said = app.loaded.discretion.said
+    return ReplayActor(
+        actor=app.actor,
+        rationale=said(rationale),
+        ticket=ticket and said(ticket),
+        claimed_actor=claimed_actor and said(claimed_actor),
+    )
+
+
+def has_approval(app: App, made: ReplayPlan) -> bool:
+    """May it be begun, or was it? The store asks once more, in its own transaction."""
+    store = app.kernel.store
+    known = store.replays().replay(made.replay_id)
+    if known is not None and known.state != "requested":
+        return True
+    now_ms = store.now_ms()
+    return any(
+        one.kind == "replay"
+        and one.digest == made.digest
+        and one.used_at_ms is None
+        and (one.expires_at_ms or 0) > now_ms
+        for one in store.approvals(state="approved", subject=made.replay_id)
+    )
+
+
+def ask(app: App, made: ReplayPlan, by: ReplayActor) -> Approval:
+    from kfm.service.approvals import request_replay
+
+    return request_replay(app, made, rationale=by.rationale, ticket=by.ticket, claimed_actor=by.claimed_actor)
+
+
+# --- dead-letter queues ----------------------------------------------------------------
+
+
+class DrainReport(Record, frozen=True):
+    """What became of a dead-letter queue's messages, and of the units that they are about."""
+
+    queue: str
+    drained: Drained
+    report: IntakeReport
+    replayed: int  # units that had failed for good, and were announced in there
+    left_failed: int  # those of them that could not be brought back
+
+
+def drain_queue(
+    app: App,
+    name: str,
+    url: str | None,
+    limit: int,
+    by: ReplayActor,
+    progress: Callable[[int], None] = lambda _messages: None,
+) -> DrainReport:
+    """Take in what a dead-letter queue holds; failed units that it is about get another chance."""
+    from kfm.nodd.ingest import NoddIngest
+
+    place = NoddIngest(app)
+    queue, check = place.dead_letters(name, url)
+    letters = DeadLetters(place.kernel(), queue.name, check)
+
+    def hand_on(messages: list[QueueMessage]) -> list[str]:
+        durable = letters.hand_on(messages)
+        progress(len(messages))
+        return durable
+
+    try:
+        _note_drain(app, "queue-drain", queue, by, {"limit": limit})
+        drained = drain(queue, hand_on, messages_max=limit)
+    finally:
+        queue.close()
+        place.close()
+    replayed, left = _bring_back(app, letters.announced, by)
+    facts = {"received": drained.received, "durable": drained.durable, "left": drained.left}
+    _note_drain(app, "queue-drained", queue, by, {**facts, "replayed": replayed})
+    return DrainReport(
+        queue=name, drained=drained, report=letters.report, replayed=replayed, left_failed=left
+    )
+
+
+def _bring_back(app: App, announced: set[str], by: ReplayActor) -> tuple[int, int]:
+    """Units that wait for a drain: out of attempts, with an error that may have passed."""
+    reader, names = app.kernel.store.replay_reader(), sorted(announced)
+    replayed = left = 0
+    for start in range(0, len(names), IDS_MAX):
+        selection = Selection(wal_ids=tuple(names[start : start + IDS_MAX]), statuses=("failed",))
+        made = plan(
+            reader,
+            app.settings.ingest,
+            selection,
+            mode="failed-only",
+            reason=DLQ_DRAIN,
+            limit=app.settings.ingest.replays_max,
+            now_ms=app.kernel.store.now_ms(),
+        )
+        left += sum(made.left_out.values())
+        if made.units:
+            carried = run_plan(app, made, ReplayPace(), by)
+            replayed += carried.receipts.get("replayed", 0)
+            left += carried.waiting
+    return replayed, left
+
+
+def _note_drain(app: App, kind: str, queue: Queue, by: ReplayActor, facts: dict[str, int]) -> None:
+    store = app.kernel.store
+    entry = GovernanceEntry(
+        kind=kind,
+        subject=queue.name,
+        actor=by.actor,
+        recorded_at_ms=store.now_ms(),
+        rationale=by.rationale,
+        ticket=by.ticket,
+        details={"reason": DLQ_DRAIN, "claimed_actor": by.claimed_actor, **facts},
+    )
+    store.append_governance([entry])

@@ -1,0 +1,121 @@
+"""Evidence about units that leaves the house: events of their attempts, and their provenance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from kfm import __version__
+from kfm.lineage.collectors import RUN_DELIVERY_MS, LineageContext, MaskKey, deliver, make_collector
+from kfm.lineage.delivery import Delivered, deliver_letters
+from kfm.lineage.unit_events import UnitCollector, UnitScribe
+from kfm.model.errors import UsageError
+from kfm.model.redaction import MASK_KEY, is_masked
+from kfm.model.units import TOPIC
+
+if TYPE_CHECKING:
+    from kfm.model.attempts import Letter
+    from kfm.ports import Collector, Store
+
+BATCH = 20  # letters; each is some hundred events
+
+
+def hidden_units(app: LineageContext) -> Callable[[str], bool]:
+    """Must a dataset of units not be named? What is announced to everybody is no secret, unless its rights
+    are declared here and say so."""
+    declared = {dataset.id: is_masked(dataset) for dataset in app.settings.datasets}
+    return lambda dataset: declared.get(dataset, False)
+
+
+def unit_mask(app: LineageContext) -> Callable[[str], str]:
+    key = MaskKey()
+    key.value = app.ledger.mark(MASK_KEY)
+    return key.mask
+
+
+def unit_scribe(app: LineageContext) -> UnitScribe:
+    settings = app.settings
+    return UnitScribe(
+        namespace=settings.lineage.namespace or f"kfm.{settings.environment}",
+        producer_version=__version__,
+        masked=hidden_units(app),
+        mask=unit_mask(app),
+        hide=lambda text: app.loaded.discretion.hide(text),
+    )
+
+
+def deliver_units(
+    app: LineageContext,
+    *,
+    deadline_ms: int = RUN_DELIVERY_MS,
+    progress: Callable[[int], None] = lambda _sent: None,
+) -> Delivered:
+    """One bounded pass over the letters about units that wait. Never raises."""
+    if app.store is None:
+        return Delivered()
+    return UnitDeliveries(app, app.store).step(deadline_ms=deadline_ms, progress=progress)
+
+
+class UnitDeliveries:
+    """For a thread of its own, with a store of its own: a slow collector keeps nobody from work."""
+
+    def __init__(self, app: LineageContext, store: Store) -> None:
+        self._app = app
+        self._store = store
+        self._scribe = unit_scribe(app)
+
+    def step(
+        self,
+        *,
+        deadline_ms: int = RUN_DELIVERY_MS,
+        progress: Callable[[int], None] = lambda _sent: None,
+    ) -> Delivered:
+        return deliver_letters(
+            self._store,
+            self._collector,
+            self._app.clock,
+            topic=TOPIC,
+            batch=BATCH,
+            deadline_ms=deadline_ms,
+            progress=progress,
+        )
+
+    def _collector(self) -> Collector | None:
+        made = make_collector(self._app)
+        return None if made is None else UnitCollector(made, self._scribe, self._app.clock)
+
+
+def deliver_events(
+    app: LineageContext, *, deadline_ms: int, progress: Callable[[int], None] = lambda _sent: None
+) -> tuple[Delivered, Delivered]:
+    """Events of runs, then letters about units."""
+    runs = deliver(app, deadline_ms=deadline_ms, progress=progress)
+    units = deliver_units(app, deadline_ms=deadline_ms, progress=lambda sent: progress(runs.sent + sent))
+    return runs, units
+
+
+def unit_letters(app: LineageContext, wal_id: str) -> list[Letter]:
+    """The events of a unit's attempts, in their order."""
+    scribe = unit_scribe(app)
+    letters = app.ledger.unit_reader().letters_of(wal_id)
+    return [event for letter in letters for event in scribe.of_unit(letter, wal_id)]
+
+
+def unit_provenance(app: LineageContext, wal_id: str, *, internal: bool = False) -> bytes:
+    """The PROV-O document of a unit."""
+    from kfm.lineage.jsonld import written
+    from kfm.lineage.unit_provenance import unit_document
+
+    reader = app.ledger.unit_reader()
+    stored = reader.stored(wal_id)
+    if stored is None:
+        raise UsageError(f"There is no unit `{wal_id}`.", remedy="`kfm nodd units` lists them.")
+    veiled = hidden_units(app)(stored.unit.dataset) and not internal
+    return written(
+        unit_document(
+            stored,
+            reader.history_of(wal_id),
+            mask=unit_mask(app) if veiled else None,
+            environment=app.settings.environment,
+        )
+    )

@@ -1,0 +1,206 @@
+"""Records of units from elsewhere, a line of JSON each: older ledgers, or another one of our own.
+
+A record has the fields of a unit, with its times as RFC 3339 text. What older writers left out gets its
+default, what we do not know goes under `extra`. A line that can't be read is told of by its number and
+harms no other; a unit that is known already stays as it is, so the same file may be read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+
+from kfm.model.errors import KfmError, UsageError
+from kfm.model.records import Record, Unit
+from kfm.model.redaction import redact
+from kfm.model.times import parse_rfc3339
+from kfm.model.units import PROVIDERS, canonical_object_uri, wal_id
+from kfm.nodd.dataset_registry import Registry
+from kfm.nodd.key_cache import split
+from kfm.nodd.messages.refusals import RecordRefusal
+from kfm.ports import UnitImporter
+
+BATCH = 500  # records that become durable together
+LINE_BYTES_MAX = 1024 * 1024
+ERRORS_MAX = 100  # that are told of one by one
+NUMBER_MAX = 2**53
+MESSAGE_CHARS_MAX = 1_000
+QUEUE = "imported"
+FORMER_ID = "imported_wal_id"  # under extra: what the unit was called where it came from
+
+TIMES = {
+    "event_time": "event_time_ms",
+    "time_range_start": "time_range_start_ms",
+    "time_range_end": "time_range_end_ms",
+    "last_attempt_at": "last_attempt_at_ms",
+    "created_at": "created_at_ms",
+    "updated_at": "updated_at_ms",
+}
+_PLAIN = frozenset(Unit.__struct_fields__) - set(TIMES.values()) - {"extra"}
+_OWN = frozenset(Unit.__struct_fields__) | TIMES.keys()
+_FREE = ("last_error_message",)
+
+
+class LineError(Record, frozen=True):
+    """Why a line was not taken."""
+
+    line: int
+    error: str
+
+
+class ImportReport(Record, frozen=True):
+    """What became of the lines."""
+
+    lines: int = 0
+    created: int = 0
+    known: int = 0  # were there already, and were left as they are
+    refused: int = 0
+    errors: tuple[LineError, ...] = ()  # the first of them
+
+
+def import_units(
+    lines: Iterable[str | bytes],
+    wal: UnitImporter,
+    registry: Registry,
+    *,
+    now_ms: int,
+    actor: str,
+    rationale: str,
+    hide: Callable[[str], str] = redact,
+) -> ImportReport:
+    """Read them all; blank lines say nothing."""
+    batch: dict[str, Unit] = {}
+    errors: list[LineError] = []
+    seen = created = known = refused = 0
+
+    def flush() -> int:
+        landed = wal.bring_in(tuple(batch.values()), actor, rationale) if batch else 0
+        batch.clear()
+        return landed
+
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        seen += 1
+        try:
+            unit = read_line(line, registry, now_ms, hide)
+        except KfmError as error:
+            refused += 1
+            if len(errors) < ERRORS_MAX:
+                errors.append(LineError(line=number, error=error.detail))
+            continue
+        known += 1  # until it has landed
+        batch.setdefault(unit.wal_id, unit)
+        if len(batch) >= BATCH:
+            created += flush()
+    created += flush()
+    return ImportReport(
+        lines=seen, created=created, known=known - created, refused=refused, errors=tuple(errors)
+    )
+
+
+def read_line(
+    line: str | bytes, registry: Registry, now_ms: int, hide: Callable[[str], str] = redact
+) -> Unit:
+    """The unit that a line tells of. Raises UsageError."""
+    if len(line) > LINE_BYTES_MAX:
+        raise UsageError(f"The line has more than {LINE_BYTES_MAX} bytes.")
+    try:
+        document = msgspec.json.decode(line)
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise UsageError(f"Not JSON: {error}.") from None
+    if not isinstance(document, dict):
+        raise UsageError("Not a JSON object.")
+    return unit_of(document, registry, now_ms, hide)
+
+
+def unit_of(
+    document: dict[str, Any], registry: Registry, now_ms: int, hide: Callable[[str], str] = redact
+) -> Unit:
+    for name in ("dataset", "object_uri", "status"):
+        if not isinstance(document.get(name), str) or not document[name]:
+            raise UsageError(f"`{name}` is missing or no text.")
+    values: dict[str, Any] = {name: document[name] for name in _PLAIN if document.get(name) is not None}
+    for name, field in TIMES.items():
+        values[field] = _time(name, document.get(name))
+    _check(values)
+    values["extra"] = _extra(document)
+    _identify(values, document, registry)
+    values.setdefault("queue", QUEUE)
+    values.setdefault("version", 1)
+    values.setdefault("attempts", 0 if values["status"] == "pending" else 1)
+    created_ms, updated_ms = values["created_at_ms"], values["updated_at_ms"]
+    values["created_at_ms"] = next(at for at in (created_ms, updated_ms, now_ms) if at is not None)
+    values["updated_at_ms"] = values["created_at_ms"] if updated_ms is None else updated_ms
+    if "last_error_message" in values:
+        values["last_error_message"] = hide(str(values["last_error_message"]))[:MESSAGE_CHARS_MAX]
+    try:
+        return msgspec.convert(values, Unit)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{error}.") from None
+
+
+def _time(name: str, text: Any) -> int | None:
+    if text is None:
+        return None
+    if not isinstance(text, str):
+        raise UsageError(f"`{name}` is not an RFC 3339 time.")
+    try:
+        return parse_rfc3339(text)
+    except UsageError as error:
+        raise UsageError(f"`{name}`: {error.detail}") from None
+
+
+def _check(values: dict[str, Any]) -> None:
+    """Texts that can be stored and shown, numbers that count something."""
+    for name, value in values.items():
+        if isinstance(value, str) and name not in _FREE and not value.isprintable():
+            raise UsageError(f"`{name}` holds characters that can't be printed.")
+    for name, least in (("version", 1), ("attempts", 0)):
+        value = values.get(name, least)
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value < NUMBER_MAX:
+            raise UsageError(f"`{name}` is not a number from {least} on.")
+
+
+def _extra(document: dict[str, Any]) -> dict[str, Any]:
+    """Its own extra, and every field that is not ours."""
+    extra = document.get("extra", {})
+    if extra is None:
+        extra = {}
+    if not isinstance(extra, dict):
+        raise UsageError("`extra` is not an object.")
+    unknown = {name: value for name, value in document.items() if name not in TIMES and name not in _PLAIN}
+    unknown.pop("extra", None)
+    if twice := sorted(extra.keys() & unknown.keys()):
+        raise UsageError(f"Said twice, beside `extra` and in it: {', '.join(twice)}.")
+    found = {**extra, **unknown}
+    if shadowing := sorted(found.keys() & _OWN):
+        raise UsageError(f"Extra fields shadow the record's own: {', '.join(shadowing)}.")
+    return found
+
+
+def _identify(values: dict[str, Any], document: dict[str, Any], registry: Registry) -> None:
+    """The id that the object has here: the one that its next announcement will have, too."""
+    uri = canonical_object_uri(values["object_uri"])
+    provider = PROVIDERS.get(uri.partition("://")[0])
+    made = wal_id(values["dataset"], values["object_uri"], values["time_range_start_ms"])
+    if provider is not None:
+        try:
+            reading = registry.read(*split(uri))
+        except RecordRefusal:
+            pass  # nobody reads such keys any more; the record stands for itself
+        else:
+            if reading.dataset != values["dataset"]:
+                raise UsageError(f"The object belongs to the dataset {reading.dataset}.")
+            made, uri = reading.wal_id, reading.object_uri
+            for name in ("time_range_start_ms", "time_range_end_ms"):
+                if values[name] is None:
+                    values[name] = getattr(reading, name)
+    former = document.get("wal_id")
+    if isinstance(former, str) and former != made:
+        values["extra"].setdefault(FORMER_ID, former)
+    values["wal_id"], values["object_uri"] = made, uri
+    if values.setdefault("provider", provider) is None:
+        raise UsageError("`provider` is missing, and the address does not tell it.")

@@ -1,0 +1,199 @@
+"""S3, GCS, Azure, or a stand-in in memory or a folder, through obstore.
+
+The library's own retries are off: one tier retries a call, and that is the guarded call.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from kfm.model.errors import BackendUnavailable, ChecksumMismatch, ConfigError, ExtraMissing
+from kfm.model.records import ObjectStat
+from kfm.model.redaction import is_secret_name, redact
+
+LIST_CHUNK = 1000
+PART_BYTES = 8 * 1024 * 1024
+RANGE_NOT_SATISFIABLE = 416
+SMALL_BYTES_MAX = 64 * 1024 * 1024  # get() and put() hold the object in memory
+_STATUS = re.compile(r"(?:status(?: code)?|error)[^0-9]{0,4}([1-5]\d\d)\b", re.IGNORECASE)
+_PASSING = re.compile(
+    r"timed? ?out|timeout|connect|reset|broken pipe|sending request|slow ?down|throttl", re.IGNORECASE
+)
+
+
+def open_bucket(
+    url: str,
+    options: Mapping[str, str] | None = None,
+    *,
+    timeout_ms: int = 60_000,
+    discreet: Callable[[str], str] = redact,
+) -> ObstoreBucket:
+    """A bucket by its address: s3://name, gs://name, az://name, file:///folder, memory:///.
+
+    What it says in errors is cut; `discreet` masks the secrets that others gave us before that.
+    """
+    try:
+        from obstore import store as stores
+    except ImportError:
+        raise ExtraMissing("Buckets need obstore: install kfm[objects].") from None
+    scheme = url.partition("://")[0]
+    given = dict(options or {})
+    connect: Any = stores.from_url  # its overloads want literal keys
+    try:
+        if scheme in ("file", "memory"):
+            store = connect(url)
+        else:
+            client: dict[str, Any] = {"timeout": timedelta(milliseconds=timeout_ms)}
+            plain = given.pop("allow_http", "").lower() == "true"  # the client's, not the store's
+            if plain or given.get("endpoint", given.get("aws_endpoint", "")).startswith("http://"):
+                client["allow_http"] = True
+            store = connect(url, config=given, client_options=client, retry_config={"max_retries": 0})
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # noqa: BLE001 - it has no common class for what it refuses, and panics
+        reason = redact(discreet(str(error).split("\n")[0]), given.values())
+        raise ConfigError(f"The bucket {redact(url)} can't be opened: {reason}") from None
+    secrets = tuple(value for name, value in given.items() if is_secret_name(name))
+    return ObstoreBucket(store, redact(url), secrets, discreet)
+
+
+class ObstoreBucket:
+    def __init__(
+        self,
+        store: Any,
+        name: str,
+        secrets: tuple[str, ...] = (),
+        discreet: Callable[[str], str] = redact,
+    ) -> None:
+        self._store = store
+        self._name = name
+        self._secrets = secrets
+        self._discreet = discreet
+
+    def get(self, key: str) -> tuple[bytes, str] | None:
+        from obstore.exceptions import NotFoundError
+
+        with self._explained(key):
+            try:
+                result = self._store.get(key)
+            except (NotFoundError, FileNotFoundError):
+                return None
+            if result.meta["size"] > SMALL_BYTES_MAX:
+                raise BackendUnavailable(
+                    f"{self._name}: {key} is too large to be read at once.", transient=False
+                )
+            return bytes(result.bytes()), result.meta["e_tag"] or ""
+
+    def put(self, key: str, data: bytes, *, if_match: str | None = None, if_none_match: bool = False) -> bool:
+        from obstore.exceptions import AlreadyExistsError, NotFoundError, PreconditionError
+
+        mode: Any = "create" if if_none_match else {"e_tag": if_match} if if_match else "overwrite"
+        with self._explained(key):
+            try:
+                self._store.put(key, data, mode=mode, use_multipart=False)
+            except (AlreadyExistsError, PreconditionError, FileExistsError):
+                return False
+            except (NotFoundError, FileNotFoundError):
+                if if_match:  # what we meant to replace is gone
+                    return False
+                raise
+        return True
+
+    def put_stream(self, key: str, chunks: Iterable[bytes]) -> None:
+        with self._explained(key):
+            self._store.put(key, iter(chunks), chunk_size=PART_BYTES, max_concurrency=4)
+
+    def head(self, key: str) -> ObjectStat | None:
+        from obstore.exceptions import NotFoundError
+
+        with self._explained(key):
+            try:
+                return _stat(self._store.head(key))
+            except (NotFoundError, FileNotFoundError):
+                return None
+
+    def list(self, prefix: str) -> Iterator[ObjectStat]:
+        folder = prefix.rpartition("/")[0]  # the library knows whole segments only
+        with self._explained(prefix):
+            for batch in self._store.list(prefix=folder or None, chunk_size=LIST_CHUNK):
+                yield from (_stat(meta) for meta in batch if meta["path"].startswith(prefix.lstrip("/")))
+
+    def delete(self, key: str) -> None:
+        from obstore.exceptions import NotFoundError
+
+        with self._explained(key), contextlib.suppress(NotFoundError, FileNotFoundError):
+            self._store.delete(key)
+
+    @contextlib.contextmanager
+    def read(
+        self, key: str, *, offset: int = 0, if_match: str | None = None
+    ) -> Iterator[tuple[ObjectStat, Iterator[bytes]]]:
+        options: dict[str, Any] = {"range": {"offset": offset}} if offset else {}
+        if if_match:
+            options["if_match"] = if_match
+        with self._explained(key):
+            result = self._store.get(key, options=options)
+            stat = _stat(result.meta)
+        yield stat, self._stream(key, result)
+
+    def read_range(
+        self, key: str, start: int, length: int, *, if_match: str | None = None
+    ) -> tuple[ObjectStat | None, bytes]:
+        """Some bytes, fewer at the object's end. No stat and no bytes: it ends before `start`."""
+        options: dict[str, Any] = {"range": (start, start + length)}
+        if if_match:
+            options["if_match"] = if_match
+        try:
+            with self._explained(key):
+                result = self._store.get(key, options=options)
+                return _stat(result.meta), bytes(result.bytes())
+        except BackendUnavailable as error:
+            if error.facts.get("status") == RANGE_NOT_SATISFIABLE:
+                return None, b""
+            raise
+
+    def _stream(self, key: str, result: Any) -> Iterator[bytes]:
+        with self._explained(key):
+            for chunk in result.stream(min_chunk_size=256 * 1024):
+                yield bytes(chunk)
+
+    @contextlib.contextmanager
+    def _explained(self, key: str) -> Iterator[None]:
+        """Errors of the library, in our words, without secrets."""
+        from obstore import exceptions
+
+        try:
+            yield
+        except exceptions.PreconditionError:
+            raise ChecksumMismatch(f"{self._name}: {key} changed meanwhile.", transient=True) from None
+        except (exceptions.NotFoundError, FileNotFoundError):
+            raise BackendUnavailable(f"{self._name}: there is no {key}.", status=404) from None
+        except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError, PermissionError) as error:
+            raise BackendUnavailable(f"{self._name} refuses us: {self._said(error)}", status=403) from None
+        except NotImplementedError:
+            raise BackendUnavailable(f"{self._name} knows no conditional writes.", transient=False) from None
+        except (exceptions.BaseError, OSError) as error:
+            text = str(error)
+            status = _STATUS.search(text)
+            facts: dict[str, Any] = (
+                {"status": int(status[1])} if status else {"transient": bool(_PASSING.search(text))}
+            )
+            raise BackendUnavailable(f"{self._name}: {self._said(error)}", **facts) from None
+
+    def _said(self, error: Exception) -> str:
+        return redact(self._discreet(str(error).split("\n")[0]), self._secrets)[:500]
+
+
+def _stat(meta: Any) -> ObjectStat:
+    modified = meta["last_modified"]
+    return ObjectStat(
+        key=meta["path"],
+        size=meta["size"],
+        modified_ms=int(modified.timestamp() * 1000) if isinstance(modified, datetime) else None,
+        etag=meta["e_tag"],
+        version=meta["version"],
+    )

@@ -1,0 +1,183 @@
+"""Evidence of passes: who testifies, where it goes, and under which names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from kfm import __version__
+from kfm.model.errors import KfmError
+from kfm.model.redaction import hidden_names
+from kfm.system import ProcessMeter
+
+if TYPE_CHECKING:
+    from kfm.app import Adapters
+    from kfm.config.loader import Loaded
+    from kfm.lineage.collectors import MaskKey
+    from kfm.model.settings import Settings
+    from kfm.pipelines.project import PipelineProject
+    from kfm.ports import Clock, Ids, LedgerReader, PassWitness, Store, Telemetry
+
+OF_NOBODY = "kfm.yml"  # what the configuration would be called, if there were one
+
+
+class PlaceEvidence:
+    """What the passes of one place leave behind, and how it is handed over once they are done."""
+
+    def __init__(
+        self,
+        loaded: Loaded | None,
+        root: str,
+        state: str,
+        store: Store,
+        clock: Clock,
+        ids: Ids,
+        announce: Callable[[str], None],
+    ) -> None:
+        from kfm.lineage.collectors import MaskKey
+
+        self.loaded = loaded or _unconfigured(root)
+        self.settings = self.loaded.settings
+        self.state = state
+        self.clock = clock
+        self.store: Store | None = store
+        self.ledger: LedgerReader = store
+        self._ids = ids
+        self._announce = announce
+        self._key = MaskKey()
+        self._key.take(store, self.settings, lambda: ids.new() + ids.new())
+        self.witness = pass_witness(self.loaded, self._key)
+        self.public_name = public_names(self.settings, self._key.mask)
+        self.telemetry = self._telemetry()
+
+    def _telemetry(self) -> Telemetry:
+        from kfm.config.loader import otlp
+        from kfm.telemetry.exporter import choose
+
+        named = otlp(self.settings.telemetry)
+        if named is None:
+            return choose(None)
+        return choose(
+            named.endpoint,
+            headers={name: self.loaded.secret(value) for name, value in named.headers.items()},
+            service=named.service,
+            environment=self.settings.environment,
+            instance=self._ids.new(),
+            announce=self._announce,
+        )
+
+    def fields(self) -> dict[str, Any]:
+        """Of a PassKernel."""
+        return _fields(self.settings, self.witness, self.telemetry, self.public_name)
+
+    def hand_over(self) -> None:
+        """Send what waits, for a bounded time. Nothing of this may change how the work ended."""
+        self.telemetry.close()
+        if self.witness is None:
+            return
+        from kfm.lineage.collectors import deliver
+
+        try:
+            trouble = deliver(self).trouble
+        except (KfmError, OSError) as error:
+            trouble = str(error)
+        if trouble:
+            self._announce(f"lineage: {trouble}; `kfm lineage deliver` sends what waits")
+
+
+def governed_evidence(app: Adapters) -> dict[str, Any]:
+    """Fields of the PassKernel of a governed run: what is told goes where the run's own is told."""
+    from kfm.lineage.collectors import MaskKey
+    from kfm.model.redaction import MASK_KEY
+
+    key = MaskKey()
+    key.value = app.ledger.mark(MASK_KEY)
+    names = public_names(app.settings, key.mask)
+    return _fields(app.settings, pass_witness(app.loaded, key), app.telemetry, names)
+
+
+def _fields(
+    settings: Settings, witness: PassWitness | None, telemetry: Telemetry, public_name: Callable[[str], str]
+) -> dict[str, Any]:
+    return {
+        "witness": witness,
+        "telemetry": telemetry,
+        "public_name": public_name,
+        "meter": ProcessMeter(),
+        "energy": settings.energy,
+    }
+
+
+def pass_witness(loaded: Loaded, key: MaskKey) -> PassWitness | None:
+    """None where lineage goes nowhere."""
+    from kfm.lineage.collectors import lineage_export
+
+    if lineage_export(loaded.settings) == "none":
+        return None
+    from kfm.lineage.pipeline_emitter import PassTestimony
+
+    settings = loaded.settings
+    return PassTestimony(
+        namespace=settings.lineage.namespace or f"kfm.{settings.environment}",
+        producer_version=__version__,
+        masked=hidden_names(settings.datasets),
+        mask=key.mask,
+        folder=loaded.folder,
+        hide=loaded.hide,
+    )
+
+
+def pass_provenance(place: PipelineProject, wanted: str, *, internal: bool = False) -> bytes | None:
+    """The PROV-O document of a pass that stands on its own; None if there is no such pass."""
+    from kfm.lineage.jsonld import written
+    from kfm.lineage.pipeline_provenance import pass_document
+    from kfm.model.redaction import MASK_KEY, mask
+
+    tables = place.tables
+    found = tables.get(wanted)
+    if found is None:
+        return None
+    public: Callable[[str], str] = str
+    if place.loaded is not None and not internal:
+        key = place.store.mark(MASK_KEY)
+        public = public_names(place.loaded.settings, lambda name: mask(name, key))
+    nodes = tables.of_run(found.run_id)
+    return written(pass_document(found, nodes, tables.document, producer=__version__, public=public))
+
+
+def add_pass(app: Any, document: dict[str, Any], run_id: str, veil: Callable[[str], str] | None) -> None:
+    """What the nodes of a governed run add to its document, where it has any."""
+    from kfm.db.run_state import RunStateTables
+
+    found = RunStateTables(app.ledger.database).get(run_id)
+    if found is None:
+        return
+    from kfm.lineage.pipeline_provenance import pass_things
+    from kfm.pipelines.run_state_store import StoreParts, open_run_states
+
+    around = StoreParts(app.ledger, app.state, app.objects, app.loaded)
+    tables = open_run_states(around, app.settings.run_state, read_only=True)
+    graph = document["@graph"]
+    graph += pass_things(
+        found,
+        tables.of_run(run_id),
+        tables.document,
+        {thing["@id"] for thing in graph},
+        producer=__version__,
+        public=veil or str,
+    )
+
+
+def public_names(settings: Settings, mask: Callable[[str], str]) -> Callable[[str], str]:
+    hidden = hidden_names(settings.datasets)
+    if hidden is None:
+        return str
+    return lambda name: mask(name) if hidden(name) else name
+
+
+def _unconfigured(root: str) -> Loaded:
+    """A folder without a configuration is one in which everything is left as it comes."""
+    from kfm.config.loader import Loaded
+    from kfm.model.settings import Settings
+
+    return Loaded(Settings(), f"{root}/{OF_NOBODY}", OF_NOBODY, {}, {})

@@ -1,0 +1,443 @@
+"""A pipeline's project: its folder, its state, its ledger; from `flows/soil.py:pipeline` to a pipeline."""
+
+from __future__ import annotations
+
+import hashlib
+import linecache
+import os
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from kfm.db.connection import make_folder, open_ledger, open_store
+from kfm.model.errors import ConfigNotFound, PipelineError, UsageError
+from kfm.model.run_state import Pass
+from kfm.pipelines.declaration import Pipeline, WorkersKind
+from kfm.pipelines.execution import PipelineExecutor
+from kfm.pipelines.graph import near
+from kfm.pipelines.options import NodeReport, PassKernel, PassReport, PipelineOptions
+from kfm.pipelines.workers import Alone, Bench, Threads
+from kfm.system import FlockLiveness, LeaseHeartbeat, PosixFiles, SystemClock, SystemIds
+
+if TYPE_CHECKING:
+    from kfm.app import Adapters
+    from kfm.config.loader import Loaded
+    from kfm.db.run_state import RunStateTables
+    from kfm.pipelines.evidence import PlaceEvidence
+    from kfm.pipelines.run_state_store import StoreParts
+    from kfm.ports import BranchReader, Clock, Objects, Signs
+
+
+REMEDY = "Name a Python file that makes a kfm.Pipeline: `FILE`, or `FILE:NAME` where it makes several."
+
+
+def load_pipeline(wanted: str) -> Pipeline:
+    """The pipeline of a file: the one that is named, or the only one."""
+    path, name = split(wanted)
+    found = pipelines_of(path)
+    if name is not None:
+        if name in found:
+            return found[name]
+        known = f"it has {', '.join(found)}" if found else "it makes none"
+        raise PipelineError(f"{path} has no pipeline {name}: {known}{near(name, found)}.", remedy=REMEDY)
+    distinct = list({id(value): value for value in found.values()}.values())
+    if len(distinct) == 1:
+        return distinct[0]
+    if not distinct:
+        raise PipelineError(f"{path} makes no kfm.Pipeline.", remedy=REMEDY)
+    raise PipelineError(
+        f"{path} makes several pipelines: {', '.join(found)}.",
+        remedy=f"Name one: `{path}:{next(iter(found))}`.",
+    )
+
+
+def pipelines_of(path: str) -> dict[str, Pipeline]:
+    """All that a file makes, by the names that it gives them."""
+    return {key: value for key, value in vars(_executed(path)).items() if isinstance(value, Pipeline)}
+
+
+def split(wanted: str) -> tuple[str, str | None]:
+    """A file may have a colon in its name: then it is there."""
+    path, colon, name = wanted.rpartition(":")
+    if colon and name.isidentifier() and not os.path.exists(wanted):
+        return path, name
+    return wanted, None
+
+
+def _executed(path: str) -> ModuleType:
+    try:
+        # Not through the import system: that would leave bytecode beside the person's file.
+        with open(path, "rb") as file:
+            text = file.read()
+    except OSError as error:
+        why = "there is no such file" if isinstance(error, FileNotFoundError) else error.strerror
+        raise PipelineError(f"{path} can't be read: {(why or str(error)).lower()}.", remedy=REMEDY) from None
+    absolute = os.path.abspath(path)
+    name = "kfm_pipeline_" + hashlib.sha256(absolute.encode()).hexdigest()[:12]
+    module = ModuleType(name)
+    module.__file__ = absolute
+    sys.modules[name] = module
+    linecache.checkcache(absolute)  # the code's hash is that of the text as it is now
+    folder = os.path.dirname(absolute)
+    if folder not in sys.path:
+        sys.path.append(folder)  # last: its neighbours can be imported, and hide nothing
+    try:
+        exec(compile(text, absolute, "exec"), module.__dict__)  # noqa: S102 - a pipeline is code that its owner asked to run
+    except PipelineError:
+        raise
+    except (Exception, SystemExit) as error:
+        place = _line(error, absolute)
+        raise PipelineError(
+            f"{path}{place}: {type(error).__name__}: {error}", remedy="Mend the file; it did not load."
+        ) from error
+    return module
+
+
+def _line(error: BaseException, path: str) -> str:
+    """`:12`, the line of the file at which it went wrong."""
+    if isinstance(error, SyntaxError) and error.filename == path and error.lineno:
+        return f":{error.lineno}"
+    line, trace = None, error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == path:
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return f":{line}" if line else ""
+
+
+JOBS_MAX = 256
+
+
+class LateSigns:
+    """Implements `ports.Signs`; loads what asks about far things once there is one."""
+
+    def __init__(self, clock: Clock, branches: Callable[[], BranchReader]) -> None:
+        self._clock = clock
+        self._branches = branches
+        self._signs: Signs | None = None
+
+    def of(self, uri: str) -> Mapping[str, Any]:
+        if self._signs is None:
+            from kfm.pipelines.inputs import plain_signs
+
+            self._signs = plain_signs(self._clock, self._branches)
+        return self._signs.of(uri)
+
+
+class PipelineProject:
+    """Where a pipeline works: a project's folder, its state, its store."""
+
+    def __init__(
+        self,
+        root: str,
+        state: str,
+        store: str | None,
+        announce: Callable[[str], None],
+        *,
+        read_only: bool = False,
+        redact: Callable[[str], str] = lambda text: text,
+        loaded: Loaded | None = None,
+        moving: bool = False,
+    ) -> None:
+        from kfm.objects.local import LocalObjects
+        from kfm.objects.project_files import DiskProject
+
+        self.root = root
+        self.state = state
+        self.clock = SystemClock()
+        self.ids = SystemIds()
+        self.store: Any
+        if read_only:
+            self.store = open_ledger(store, state, self.clock)
+        else:
+            make_folder(state)
+            self.store = open_store(store, state, self.clock)
+        self.loaded = loaded  # the configuration, where there is one
+        self.objects = LocalObjects(PosixFiles(), f"{state}/objects", self.ids)
+        try:
+            self.tables = self._run_states(read_only=read_only, moving=moving)
+        except BaseException:
+            self.store.close()
+            raise
+        self.files = DiskProject(root)
+        self.liveness = FlockLiveness(f"{state}/workers")
+        self.announce = announce
+        self._redact = redact
+        self.worker_id = self.ids.new()
+        self._store_name = store
+        self._read_only = read_only
+        self._evidence: PlaceEvidence | None = None
+
+    def surroundings(self) -> StoreParts:
+        from kfm.pipelines.run_state_store import StoreParts
+
+        return StoreParts(self.store, self.state, self.objects, self.loaded)
+
+    def _run_states(self, *, read_only: bool, moving: bool) -> RunStateTables:
+        from kfm.model.settings import RunStateSettings
+        from kfm.pipelines import run_state_store
+
+        chosen = self.loaded.settings.run_state if self.loaded else RunStateSettings()
+        if moving:
+            begun = run_state_store.begun_with(self.store) or run_state_store.RELATIONAL
+            return run_state_store.make(self.surroundings(), run_state_store.named(begun, chosen))
+        return run_state_store.open_run_states(self.surroundings(), chosen, read_only=read_only)
+
+    def kernel(self, on_node: Callable[[NodeReport], None], log: Callable[[str, str], None]) -> PassKernel:
+        bench = Bench(self.objects, self.files, self.clock, log)
+        self._evidence = told = self._evidence or self._leave_evidence()
+        return PassKernel(
+            states=self.tables,
+            passes=self.tables,
+            objects=self.objects,
+            object_size=_sizes(f"{self.state}/objects/sha256/"),
+            files=self.files,
+            signs=self._signs(),
+            clock=self.clock,
+            liveness=self.liveness,
+            worker_id=self.worker_id,
+            workers=lambda jobs: Threads(bench, jobs) if jobs > 1 else Alone(bench),
+            actor=_who(self.loaded),
+            heart=LeaseHeartbeat(self._own_store, self.announce),
+            announce=self.announce,
+            redact=self._redact,
+            on_node=on_node,
+            **({} if told is None else told.fields()),
+        )
+
+    def _signs(self) -> Signs:
+        return LateSigns(self.clock, self.store.branch_reader)
+
+    def _leave_evidence(self) -> PlaceEvidence | None:
+        """Whoever only looks leaves none."""
+        if self._read_only:
+            return None
+        from kfm.pipelines.evidence import PlaceEvidence
+
+        return PlaceEvidence(
+            self.loaded, self.root, self.state, self.store, self.clock, self.ids, self.announce
+        )
+
+    def _own_store(self) -> Any:
+        return open_store(self._store_name, self.state, SystemClock())
+
+    def close(self) -> None:
+        if self._evidence is not None:
+            self._evidence.hand_over()
+        holders = [lock.holder.worker_id for lock in self.store.locks() if lock.holder is not None]
+        if self.worker_id not in holders:
+            self.liveness.close()
+        # Otherwise the sign of life stays until the process ends: then everybody sees that it is dead.
+        self.store.close()
+
+
+def governed_kernel(app: Adapters, objects: Objects, *, dry_run: bool) -> PassKernel:
+    """What the nodes of a governed run work with. A dry-run keeps nothing, and so knows nothing."""
+    from kfm.objects.project_files import DiskProject
+    from kfm.pipelines.dry_run_state import Forgetful
+    from kfm.pipelines.evidence import governed_evidence
+
+    files = DiskProject(app.loaded.folder)
+    bench = Bench(objects, files, app.clock, lambda node, line: app.announce(f"{node}: {line}"))
+    kept: RunStateTables | Forgetful = Forgetful()
+    if not dry_run:
+        from kfm.pipelines.run_state_store import StoreParts, open_run_states
+
+        around = StoreParts(app.store, app.state, objects, app.loaded)
+        kept = open_run_states(around, app.settings.run_state)
+    kernel = app.kernel
+    return PassKernel(
+        states=kept,
+        passes=kept,
+        objects=objects,
+        object_size=objects.size_of,
+        files=files,
+        signs=app.signs(),
+        clock=app.clock,
+        liveness=app.liveness,
+        worker_id=kernel.worker_id,
+        workers=lambda jobs: Threads(bench, jobs) if jobs > 1 else Alone(bench),
+        actor=_who(app.loaded),
+        announce=app.announce,
+        redact=app.loaded.discretion,
+        **({} if dry_run else governed_evidence(app)),
+    )
+
+
+def _who(loaded: Loaded | None) -> str:
+    """Whoever shows a token, else the account; never what the environment claims."""
+    from kfm.config.loader import actor
+
+    return loaded.identity().subject if loaded is not None else actor()
+
+
+def _sizes(folder: str) -> Callable[[str], int | None]:
+    stat = os.stat
+
+    def size(sha256: str) -> int | None:
+        try:
+            return stat(f"{folder}{sha256[:2]}/{sha256[2:]}").st_size
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    return size
+
+
+@contextmanager
+def open_place(
+    directory: str | None = None,
+    config: str | None = None,
+    announce: Callable[[str], None] = lambda _line: None,
+    *,
+    loaded: Loaded | None = None,
+    read_only: bool = False,
+    moving: bool = False,
+) -> Iterator[PipelineProject]:
+    """By the configuration, where there is one; else the folder itself, with its state in `.kfm`."""
+    if loaded is None and directory is None:
+        from kfm.config.loader import load
+
+        try:
+            loaded = load(config, {})
+        except ConfigNotFound:
+            if config is not None:
+                raise
+    if loaded is not None:
+        state = loaded.resolve(loaded.settings.state).rstrip("/")
+        hide = loaded.discretion.hide
+        place = PipelineProject(
+            loaded.folder,
+            state,
+            loaded.store,
+            announce,
+            read_only=read_only,
+            redact=hide,
+            loaded=loaded,
+            moving=moving,
+        )
+    else:
+        root = os.path.abspath(directory or ".")
+        place = PipelineProject(
+            root, os.path.join(root, ".kfm"), None, announce, read_only=read_only, moving=moving
+        )
+    try:
+        yield place
+    finally:
+        place.close()
+
+
+def require_role(loaded: Loaded, *, read_only: bool, what: str) -> None:
+    """As for every other command: RoleMissing, where people have roles and whoever asks has not this one."""
+    from kfm.app import open_app
+
+    if loaded.settings.people:
+        with open_app(loaded, read_only=True, role="read" if read_only else "operate", what=what):
+            pass
+
+
+def run_pipeline(
+    pipeline: Pipeline,
+    *,
+    directory: str | None = None,
+    config: str | None = None,
+    workers: WorkersKind | None = None,
+    on_node: Callable[[NodeReport], None] = lambda _report: None,
+    log: Callable[[str, str], None] = lambda _node, _line: None,
+    **wish: Any,
+) -> PassReport:
+    """`wish` is what `make_wish` takes."""
+    with open_place(directory, config) as place:
+        made = make_wish(pipeline, place, **wish)
+        kernel = with_workers(place.kernel(on_node, log), place, pipeline, workers, log)
+        return PipelineExecutor(kernel, pipeline, made).run()
+
+
+def with_workers(
+    kernel: PassKernel,
+    place: PipelineProject,
+    pipeline: Pipeline,
+    workers: WorkersKind | None,
+    log: Callable[[str, str], None],
+) -> PassKernel:
+    """Threads, unless the pipeline or whoever runs it wants processes."""
+    if (workers or pipeline.workers) != "processes":
+        return kernel
+    from kfm.pipelines.workers import Processes, home_of
+
+    home_of(pipeline)  # before anything is begun
+    return replace(kernel, workers=lambda jobs: Processes(place, pipeline, jobs, log))
+
+
+def plan_pipeline(
+    pipeline: Pipeline, *, directory: str | None = None, config: str | None = None, **wish: Any
+) -> PassReport:
+    with open_place(directory, config, read_only=True) as place:
+        return planned(place, pipeline, make_wish(pipeline, place, **wish))
+
+
+def planned(place: PipelineProject, pipeline: Pipeline, wish: PipelineOptions) -> PassReport:
+    """What a pass would do, with what it would know: also of commits that were reverted since."""
+    from kfm.db.run_state import PlanningView
+
+    graph = tuple(pipeline.graph().reads.items())
+    states: Any = PlanningView(place.tables, place.store.database.session, graph)
+    kernel = replace(place.kernel(lambda _report: None, lambda _node, _line: None), states=states)
+    return PipelineExecutor(kernel, pipeline, wish).plan()
+
+
+def make_wish(
+    pipeline: Pipeline,
+    place: PipelineProject,
+    *,
+    branch: str | None = None,
+    run_id: str | None = None,
+    resume: str | None = None,
+    fork: str | None = None,
+    fork_from: str | None = None,
+    force: Collection[str] = (),
+    only: Collection[str] = (),
+    jobs: int | None = None,
+    keep_going: bool = False,
+    verify: bool = False,
+) -> PipelineOptions:
+    if (fork is None) != (fork_from is None):
+        raise UsageError("A fork needs both: the run to fork, and the node to begin from.")
+    if resume is not None and (fork is not None or run_id is not None):
+        raise UsageError("A run is resumed as it is: with no other id, and no fork.")
+    earlier = _pass(place, resume or fork, pipeline)
+    branch = branch or (earlier.branch if earlier else pipeline.branch)
+    return PipelineOptions(
+        run_id=resume or run_id or place.ids.new(),
+        pipeline_id=pipeline.id,
+        branch=branch,
+        scope=f"pipeline:{pipeline.id}@{branch}",
+        jobs=_jobs(jobs or pipeline.jobs),
+        keep_going=keep_going,
+        force=tuple(force),
+        only=tuple(only),
+        fork_of=earlier.run_id if fork is not None and earlier else None,
+        fork_from=fork_from,
+        verify=verify,
+    )
+
+
+def _pass(place: PipelineProject, run_id: str | None, pipeline: Pipeline) -> Pass | None:
+    if run_id is None:
+        return None
+    found = place.tables.get(run_id)
+    if found is None:
+        raise UsageError(f"There is no pass {run_id}.", remedy="`kfm run-state list` shows them.")
+    if found.pipeline_id != pipeline.id:
+        raise UsageError(f"Run {run_id} is one of {found.pipeline_id}, not of {pipeline.id}.")
+    return found
+
+
+def _jobs(wanted: int | None) -> int:
+    jobs = wanted or min(4, os.cpu_count() or 1)
+    if not 1 <= jobs <= JOBS_MAX:
+        raise UsageError(f"jobs is {jobs}; 1 to {JOBS_MAX} are possible.")
+    return jobs

@@ -1,0 +1,270 @@
+"""The one store of run-state that an environment has: opened, refused if it is another, or moved."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from hashlib import sha256
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from kfm.model.errors import Busy, ConfigError, StoreCorrupt, UsageError
+from kfm.model.records import GovernanceEntry, Lock, Node
+from kfm.model.run_state import STORE_MARK, to_document
+from kfm.model.settings import RunStateSettings
+
+if TYPE_CHECKING:
+    from kfm.branches_remote.run_state_objects import VersionedShelf
+    from kfm.config.loader import Loaded
+    from kfm.db.run_state import RunStateTables
+    from kfm.pipelines.project import PipelineProject
+    from kfm.ports import Objects
+
+RELATIONAL = "relational"
+FOLDER = "run-state"  # of the Delta table, in the state folder
+PAGE = 1000
+LEASE_MS = 60 * 60 * 1000
+
+
+class StoreParts(msgspec.Struct, frozen=True, eq=False):
+    """What a store of run-state is made from."""
+
+    store: Any  # the ledger
+    state: str  # its folder
+    objects: Objects
+    loaded: Loaded | None = None
+
+
+def name_of(chosen: RunStateSettings) -> str:
+    """What the ledger's mark says of a store: the same words wherever the project's folder lies."""
+    return f"delta:{chosen.path}" if chosen.path else chosen.store
+
+
+def named(name: str, chosen: RunStateSettings) -> RunStateSettings:
+    """The store that a mark names, with the options of the configuration."""
+    kind, _, path = name.partition(":")
+    if kind == "delta":
+        return RunStateSettings(store="delta", path=path or None, options=chosen.options)
+    if kind in ("branch", "lakefs"):
+        return RunStateSettings(store=kind)  # type: ignore[arg-type]
+    return RunStateSettings()
+
+
+def open_run_states(
+    around: StoreParts, chosen: RunStateSettings, *, read_only: bool = False
+) -> RunStateTables:
+    """The store that the configuration names; ConfigError if the environment has begun with another."""
+    require(around.store, chosen, read_only=read_only)
+    return make(around, chosen)
+
+
+def require(store: Any, chosen: RunStateSettings, *, read_only: bool) -> None:
+    wanted = name_of(chosen)
+    begun = begun_with(store)
+    if begun is None and not read_only and wanted != RELATIONAL:
+        begun = store.ensure_mark(STORE_MARK, wanted)
+    if begun not in (None, wanted):
+        raise ConfigError(
+            f"The run-state of this environment is kept in `{begun}`, and the configuration says `{wanted}`.",
+            remedy=f"`kfm run-state migrate --to {chosen.store}` moves it; or set run_state back to what"
+            " it was.",
+        )
+
+
+def begun_with(store: Any) -> str | None:
+    """The mark; without one, the ledger's own tables if any pass is on record there."""
+    from kfm.db.run_state import RunStateTables
+
+    mark: str | None = store.mark(STORE_MARK)
+    if mark is None and RunStateTables(store.database).any_passes():
+        return RELATIONAL
+    return mark
+
+
+def make(around: StoreParts, chosen: RunStateSettings, *, moving: bool = False) -> RunStateTables:
+    database = around.store.database
+    if chosen.store == "delta":
+        from kfm.db.run_state_external import ShelvedRunStates
+
+        return ShelvedRunStates(database, delta_shelf(around, chosen))
+    if chosen.store == "branch":
+        from kfm.db.run_state_external import BranchesInside, ShelvedRunStates
+
+        shelf = _versioned(around, outputs=not moving)
+        return ShelvedRunStates(
+            database, shelf, lambda session: shelf.on(BranchesInside(session, gated=moving))
+        )
+    if chosen.store == "lakefs":
+        return _on_lakefs(around)
+    from kfm.db.run_state import RunStateTables
+
+    return RunStateTables(database)
+
+
+def _on_lakefs(around: StoreParts) -> RunStateTables:
+    from kfm.branches_remote.lakefs_client import open_branches
+    from kfm.branches_remote.run_state_objects import BranchShelf
+    from kfm.db.run_state_external import RunStatesElsewhere
+    from kfm.system import SystemClock, SystemIds, SystemRng
+
+    if around.loaded is None or around.loaded.settings.lakefs is None:
+        raise ConfigError(
+            "The run-state of this environment is on lakeFS, and the configuration names no server.",
+            remedy="Set `lakefs:` to the repository, as it was.",
+        )
+    branches = open_branches(
+        around.loaded, around.objects, around.store, clock=SystemClock(), ids=SystemIds(), rng=SystemRng()
+    )
+    return RunStatesElsewhere(around.store.database, BranchShelf(branches, around.objects, branches.bring))
+
+
+def _versioned(around: StoreParts, *, outputs: bool) -> VersionedShelf:
+    from kfm.branches_remote.run_state_objects import VersionedShelf
+    from kfm.db.branches import EmbeddedBranches
+
+    return VersionedShelf(EmbeddedBranches(around.store.database), around.objects, outputs=outputs)
+
+
+def delta_shelf(around: StoreParts, chosen: RunStateSettings) -> Any:
+    from kfm.branches_remote.delta import DeltaShelf
+
+    loaded = around.loaded
+    options = {name: loaded.secret(value) if loaded else value for name, value in chosen.options.items()}
+    hide: Callable[[str], str] = loaded.discretion.hide if loaded else lambda text: text
+    return DeltaShelf(table_address(around, chosen.path), options, discreet=hide)
+
+
+def table_address(around: StoreParts, path: str | None) -> str:
+    if path is None:
+        return os.path.join(around.state, FOLDER)
+    if "://" in path or path.startswith("/"):
+        return path
+    return around.loaded.resolve(path) if around.loaded else os.path.abspath(path)
+
+
+# --- moving ----------------------------------------------------------------------------------
+
+
+class RecordDigest(NamedTuple):
+    """How many records, and one digest of them all, in whichever order they come."""
+
+    records: int
+    digest: str
+
+
+class MovedStore(NamedTuple):
+    before: str
+    after: str
+    records: int
+    digest: str
+
+
+def tally(nodes: Iterable[Node]) -> RecordDigest:
+    total, count = 0, 0
+    for node in nodes:
+        document = msgspec.json.encode(to_document(node), order="deterministic")
+        total += int.from_bytes(sha256(document).digest(), "big")
+        count += 1
+    return RecordDigest(count, f"sha256:{total % 2**256:064x}")
+
+
+def migrate(
+    place: PipelineProject, target: RunStateSettings, *, actor: str, on_page: Callable[[int], None]
+) -> MovedStore:
+    """Every record, compared before the mark moves. The old store stays as it is.
+
+    While it is under way nothing else runs. What an interrupted one has moved is not moved again.
+    """
+    from kfm.db import run_state as moves
+
+    around = place.surroundings()
+    before = begun_with(place.store) or RELATIONAL
+    after = name_of(target)
+    if target.store == "lakefs":
+        raise UsageError(
+            "Records can't be moved to lakeFS.",
+            remedy="Begin a new environment: `environment:` and `state:`.",
+        )
+    if before == after:
+        raise UsageError(f"The run-state of this environment is kept in `{after}` already.")
+    fence = _alone(place)
+    try:
+        source, goal = make(around, named(before, target)), make(around, target, moving=True)
+        moved = 0
+        for page in _pages(source.rows()):
+            goal.move_in(page)
+            moved += len(page)
+            on_page(moved)
+        reverted = source.reverted()
+        goal.take_back(reverted)
+        if target.store == "branch":
+            _beside_heads(around)
+        had, has = tally(source.rows()), tally(goal.rows())
+        if had != has or goal.reverted() != reverted:
+            raise StoreCorrupt(
+                f"`{before}` holds {had.records} records and `{after}` {has.records}, or they differ.",
+                remedy=f"Nothing was switched. Empty `{after}` of what is not from here, and try again.",
+            )
+        entry = GovernanceEntry(
+            kind="run-state-migrate",
+            subject=after,
+            actor=actor,
+            recorded_at_ms=place.store.now_ms(),
+            details={"before": before, "records": had.records, "digest": had.digest},
+        )
+        if not moves.switch(place.store.database, fence, before, after, entry):
+            raise Busy("Somebody else has taken over meanwhile; nothing was switched.")
+        return MovedStore(before, after, *had)
+    finally:
+        moves.let_go(place.store.database, fence)
+
+
+def _alone(place: PipelineProject) -> int:
+    place.liveness.claim(place.worker_id)
+    fence = place.store.begin_collection(place.worker_id, LEASE_MS, place.liveness.is_dead)
+    if isinstance(fence, Lock):
+        holder = fence.holder.run_id if fence.holder else ""
+        raise Busy(f"{fence.scope} is held by run {holder or '?'}, so run-state can't be moved now.")
+    return int(fence)
+
+
+def _beside_heads(around: StoreParts) -> None:
+    """A branch that knows of a node what another branch made gets the record, too, as a merge would bring."""
+    from kfm.db.run_state import heads
+
+    shelf, database = _versioned(around, outputs=False), around.store.database
+    reverted = shelf.reverted()
+    for branch, keys in heads(database.session).items():
+        missing = set(keys) - shelf.present(keys, branch) - reverted
+        prepared = shelf.prepare_on(branch, shelf.get(missing).values())
+        database.write(partial(_put_inside, shelf, prepared))
+
+
+def _put_inside(shelf: VersionedShelf, prepared: Any, session: Any) -> None:
+    from kfm.db.run_state_external import BranchesInside
+
+    shelf.on(BranchesInside(session, gated=True)).put(prepared)
+
+
+def _pages(nodes: Iterator[Node]) -> Iterator[list[Node]]:
+    while page := list(islice(nodes, PAGE)):
+        yield page
+
+
+# --- a mirror --------------------------------------------------------------------------------
+
+
+def mirror(around: StoreParts, tables: RunStateTables, address: str) -> int:
+    """All records as a Delta table for analysis, made anew. Nothing ever reads it to decide."""
+    mark = begun_with(around.store) or RELATIONAL
+    shelf = delta_shelf(around, RunStateSettings(store="delta", path=address))
+    if mark.partition(":")[0] == "delta" and shelf.uri == table_address(
+        around, mark.partition(":")[2] or None
+    ):
+        raise UsageError(
+            f"{address} is the store of this environment's run-state.", remedy="Name another folder."
+        )
+    return int(shelf.rebuild(_pages(tables.rows())))

@@ -1,0 +1,534 @@
+"""Workers that run nodes: in this thread, in threads, or in processes of their own."""
+
+from __future__ import annotations
+
+import contextvars
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import msgspec
+
+from kfm.model import errors
+from kfm.model.errors import Cancelled, ContractViolated, KfmError, PipelineError, PipelineFailed
+from kfm.model.records import NodeOutcome, Output
+from kfm.model.run_state import NOTHING_CHECKED, outputs_of, outputs_text
+from kfm.pipelines.context import NodeContext, NodePublisher, OutOfSight
+from kfm.pipelines.declaration import CONTEXT_NAMES, NodeSpec, Pipeline
+from kfm.pipelines.values import handed_on, store_value
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
+
+    from kfm.pipelines.project import PipelineProject
+    from kfm.ports import Clock, Objects, ProjectFiles
+
+
+GLANCE_S = 0.1  # how often a wait looks whether somebody wants to stop
+
+
+class NodeJob(msgspec.Struct, frozen=True, eq=False):
+    """A node that must run, with all that it is given."""
+
+    spec: NodeSpec
+    reason: str
+    inputs_hash: str
+    code_sha: str
+    document: bytes
+    attempt: int
+    arguments: Mapping[str, tuple[Output, ...]]
+    run_id: str
+    branch: str
+    run: Any = None
+    sees_run: bool = True  # what it could read there is part of its hash
+
+
+class Outcome(NamedTuple):
+    """How it ended."""
+
+    job: NodeJob
+    outcome: NodeOutcome
+    outputs: tuple[Output, ...]
+    summary: dict[str, int]
+    error: KfmError | None
+    duration_ms: int
+
+
+class Workers(Protocol):
+    """Does jobs, a bounded number at a time."""
+
+    def __enter__(self) -> Workers: ...
+    def __exit__(self, *problem: object) -> None: ...
+    @property
+    def busy(self) -> bool: ...
+    @property
+    def full(self) -> bool: ...
+    def start(self, job: NodeJob) -> None: ...
+    def wait(self, cancelled: threading.Event) -> list[Outcome]:
+        """At least one outcome; all that are there."""
+
+
+class Bench(msgspec.Struct, frozen=True, eq=False):
+    """What a job is done with."""
+
+    objects: Objects
+    files: ProjectFiles
+    clock: Clock
+    log: Callable[[str, str], None] = lambda _node, _line: None
+    turn: threading.Lock = msgspec.field(default_factory=threading.Lock)
+
+
+class Alone:
+    """Implements `Workers` in the thread that asks, one job at a time."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+        self._job: NodeJob | None = None
+
+    def __enter__(self) -> Alone:
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self._job = None
+
+    @property
+    def busy(self) -> bool:
+        return self._job is not None
+
+    @property
+    def full(self) -> bool:
+        return self._job is not None
+
+    def start(self, job: NodeJob) -> None:
+        self._job = job
+
+    def wait(self, cancelled: threading.Event) -> list[Outcome]:
+        assert self._job is not None
+        job, self._job = self._job, None
+        return [perform(job, self._bench, cancelled.is_set)]
+
+
+class Threads:
+    """Implements `Workers` with threads."""
+
+    def __init__(self, bench: Bench, jobs: int) -> None:
+        self._bench = bench
+        self._jobs = jobs
+        self._pool: ThreadPoolExecutor | None = None
+        self._running: dict[Future[Outcome], NodeJob] = {}
+        self._cancelled = threading.Event()
+
+    def __enter__(self) -> Threads:
+        from concurrent.futures import ThreadPoolExecutor  # late: where nothing runs, nobody needs it
+
+        self._pool = ThreadPoolExecutor(self._jobs, thread_name_prefix="kfm-node")
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        assert self._pool is not None
+        self._cancelled.set()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._running)
+
+    @property
+    def full(self) -> bool:
+        return len(self._running) >= self._jobs
+
+    def start(self, job: NodeJob) -> None:
+        assert self._pool is not None
+        own = contextvars.copy_context()
+        self._running[self._pool.submit(own.run, perform, job, self._bench, self._cancelled.is_set)] = job
+
+    def wait(self, cancelled: threading.Event) -> list[Outcome]:
+        while True:
+            from concurrent.futures import FIRST_COMPLETED, wait
+
+            done, _ = wait(self._running, timeout=GLANCE_S, return_when=FIRST_COMPLETED)
+            if cancelled.is_set():
+                self._cancelled.set()
+            if done:
+                for future in done:
+                    del self._running[future]
+                return [future.result() for future in done]
+
+
+def perform(job: NodeJob, bench: Bench, cancelled: Callable[[], bool]) -> Outcome:
+    """Do one job. Whatever goes wrong is the node's failure, and told as such."""
+    spec, began_ms = job.spec, bench.clock.monotonic_ms()
+    publisher = NodePublisher(bench.objects, job.run.publisher if job.run else None, bench.turn)
+    context = NodeContext(
+        node=spec.id,
+        run_id=job.run_id,
+        branch=job.branch,
+        attempt=job.attempt,
+        params=spec.params,
+        publisher=publisher,
+        log=lambda line: bench.log(spec.id, line),
+        cancelled=cancelled,
+        run=_run_of(job),
+    )
+    outcome: NodeOutcome = "failed"
+    outputs: tuple[Output, ...] = ()
+    error: KfmError | None = None
+    try:
+        value = _called(job, context, bench)
+        if context.failed_checks:
+            raise ContractViolated(f"{spec.id}: {'; '.join(context.failed_checks[:5])}.")
+        written = publisher.outputs()
+        files = _files(spec, bench.files)
+        kept = [] if value is None and (written or files) else [store_value(bench.objects, spec.id, value)]
+        outputs = (*kept, *written, *files)
+        outcome = "partial" if context.partial_reason else "success"
+    except KfmError as problem:
+        error = problem
+    except KeyboardInterrupt as interrupt:
+        error = Cancelled(f"{spec.id} was interrupted.")
+        error.__cause__ = interrupt
+    except (Exception, SystemExit) as problem:  # noqa: BLE001 - a node may raise anything; told once, here
+        from kfm.model.redaction import shapeless  # late: only failures need it
+
+        error = PipelineFailed(f"{spec.id}: {type(problem).__name__}: {shapeless(str(problem))}")
+        error.__cause__ = problem
+    return Outcome(
+        job,
+        outcome,
+        outputs,
+        context.summary or dict(NOTHING_CHECKED),
+        error,
+        bench.clock.monotonic_ms() - began_ms,
+    )
+
+
+def _called(job: NodeJob, context: NodeContext, bench: Bench) -> Any:
+    spec = job.spec
+    arguments = {name: handed_on(outputs, bench.objects) for name, outputs in job.arguments.items()}
+    arguments |= {name: value for name, value in spec.params.items() if _takes(spec, name)}
+    for name in CONTEXT_NAMES:
+        if _takes(spec, name):
+            arguments[name] = context
+    arguments = _typed(spec, arguments)
+    answer = spec.function(**arguments)
+    if isinstance(answer, CoroutineType):
+        import asyncio  # slow to import, and most passes have nothing to run
+
+        return asyncio.run(answer)
+    return answer
+
+
+def _takes(spec: NodeSpec, name: str) -> bool:
+    from kfm.pipelines.declaration import arguments_of
+
+    names, _ = arguments_of(spec.function)
+    return name in names
+
+
+def _typed(spec: NodeSpec, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Values as the records that a function says it takes."""
+    import typing
+
+    try:
+        hints = typing.get_type_hints(spec.function)
+    except Exception:  # noqa: BLE001 - a hint that can't be resolved is no reason not to run
+        return arguments
+    for name, hint in hints.items():
+        if name in arguments and (
+            (isinstance(hint, type) and issubclass(hint, msgspec.Struct))
+            or hasattr(hint, "__dataclass_fields__")
+        ):
+            try:
+                arguments[name] = msgspec.convert(arguments[name], hint)
+            except msgspec.ValidationError as error:
+                raise PipelineFailed(f"{spec.id}: {name} is no {hint.__name__}: {error}.") from None
+    return arguments
+
+
+def _run_of(job: NodeJob) -> Any:
+    if job.run is None:
+        return None
+    return job.run.context if job.sees_run else OutOfSight(job.spec.id)
+
+
+def _files(spec: NodeSpec, files: ProjectFiles) -> list[Output]:
+    """The files that the function wrote by itself, as it declared."""
+    found = []
+    for pattern in spec.outputs:
+        matched = files.match(pattern)
+        if not matched:
+            raise PipelineFailed(f"{spec.id} did not write {pattern}, which it declares as an output.")
+        for path in matched:
+            told = files.stat(path)
+            try:
+                checksum = files.checksum(path)
+            except IsADirectoryError:
+                raise PipelineFailed(
+                    f"{spec.id}: its output {path} is a folder.",
+                    remedy=f"Declare the files in it: {path}/* or, with all that is below, {path}/**.",
+                ) from None
+            found.append(Output(name=path, checksum=checksum, size=told[0] if told else 0, kind="file"))
+    return found
+
+
+LENGTH_BYTES = 8
+
+
+def framed(message: dict[str, Any]) -> bytes:
+    body = msgspec.json.encode(message)
+    return len(body).to_bytes(LENGTH_BYTES, "big") + body
+
+
+class Frames:
+    """Puts messages together from the pieces in which they come."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+
+    def fed(self, data: bytes) -> Iterator[dict[str, Any]]:
+        self._data += data
+        while len(self._data) >= LENGTH_BYTES:
+            end = LENGTH_BYTES + int.from_bytes(self._data[:LENGTH_BYTES], "big")
+            if len(self._data) < end:
+                return
+            body = bytes(self._data[LENGTH_BYTES:end])
+            del self._data[:end]
+            message: dict[str, Any] = msgspec.json.decode(body)
+            yield message
+
+
+TRIES_MAX = 2  # in a child that was killed, and once more
+LEAVE_S = 5.0  # how long a child that has nothing to do may take to go
+CHILD = "kfm.pipelines.worker_child"
+NOT_IN_A_FILE = (
+    "Other processes load a pipeline from its file. Put it at the top level of one, or use threads."
+)
+
+
+@dataclass
+class _Child:
+    process: subprocess.Popen[bytes]
+    answers: int  # our end of the pipe
+    frames: Frames = field(default_factory=Frames)
+    job: NodeJob | None = None
+    cancelled: bool = False
+
+    def tell(self, message: dict[str, Any]) -> None:
+        assert self.process.stdin is not None
+        with suppress(BrokenPipeError):  # it is dead, which its answers' end will tell
+            self.process.stdin.write(framed(message))
+            self.process.stdin.flush()
+
+
+class Processes:
+    """Implements `Workers` with child processes."""
+
+    def __init__(
+        self, place: PipelineProject, pipeline: Pipeline, jobs: int, log: Callable[[str, str], None]
+    ) -> None:
+        self._place = place
+        self._pipeline = pipeline
+        self._jobs = jobs
+        self._log = log
+        self._home = home_of(pipeline)
+        self._children: list[_Child] = []
+        self._tries: dict[str, int] = {}
+        self._selector = selectors.DefaultSelector()
+
+    def __enter__(self) -> Processes:
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        for child in self._children:
+            if child.job is not None:
+                child.process.kill()
+            _no_more(child)
+        for child in self._children:
+            _ended(child)
+        self._children.clear()
+        self._selector.close()
+
+    @property
+    def busy(self) -> bool:
+        return any(child.job is not None for child in self._children)
+
+    @property
+    def full(self) -> bool:
+        return sum(child.job is not None for child in self._children) >= self._jobs
+
+    def start(self, job: NodeJob) -> None:
+        if job.run is not None:
+            raise PipelineError("The nodes of a governed run share its publisher, and so its process.")
+        idle = next((child for child in self._children if child.job is None), None)
+        child = idle or self._born()
+        child.job, child.cancelled = job, False
+        child.tell({"job": _references(job)})
+
+    def wait(self, cancelled: threading.Event) -> list[Outcome]:
+        while True:
+            done: list[Outcome] = []
+            for key, _ in self._selector.select(GLANCE_S):
+                done += self._heard(key.data)
+            if done:
+                return done
+            if cancelled.is_set():
+                for child in self._children:
+                    if child.job is not None and not child.cancelled:
+                        child.cancelled = True
+                        child.tell({"cancel": True})
+
+    # --- children ----------------------------------------------------------------------
+
+    def _born(self) -> _Child:
+        ours, theirs = os.pipe()
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-m", CHILD, str(theirs)],
+                stdin=subprocess.PIPE,
+                stdout=_visible(),
+                pass_fds=(theirs,),
+                start_new_session=True,  # Ctrl-C is for us; we tell them
+            )
+        finally:
+            os.close(theirs)
+        child = _Child(process, ours)
+        child.tell(
+            {
+                "home": self._home,
+                "pipeline_id": self._pipeline.id,
+                "root": self._place.root,
+                "state": self._place.state,
+                "parent": os.getpid(),
+                "path": [each for each in sys.path if each],
+            }
+        )
+        self._children.append(child)
+        self._selector.register(ours, selectors.EVENT_READ, child)
+        return child
+
+    def _heard(self, child: _Child) -> list[Outcome]:
+        data = os.read(child.answers, 1 << 20)
+        if not data:
+            return self._buried(child)
+        done = []
+        for message in child.frames.fed(data):
+            if "log" in message:
+                self._log(message["node"], message["log"])
+            elif "unusable" in message:
+                raise _error(message["unusable"])
+            else:
+                assert child.job is not None
+                done.append(_outcome(child.job, message["done"]))
+                self._tries.pop(child.job.spec.id, None)
+                child.job = None
+        return done
+
+    def _buried(self, child: _Child) -> list[Outcome]:
+        """It is gone. Its job is another's, once."""
+        self._selector.unregister(child.answers)
+        self._children.remove(child)
+        code = _ended(child)
+        job = child.job
+        if job is None:
+            return []
+        tries = self._tries[job.spec.id] = self._tries.get(job.spec.id, 0) + 1
+        if tries < TRIES_MAX and not child.cancelled:
+            self._log(job.spec.id, f"its process {_fate(code)}; tried once more in another")
+            self.start(job)
+            return []
+        times = "twice" if tries >= TRIES_MAX else "while it was asked to stop"
+        error = PipelineFailed(
+            f"{job.spec.id}: the process that ran it {_fate(code)}, {times}.",
+            remedy="A process that is killed from outside is often one that took too much memory: "
+            "`--jobs 1`, or smaller nodes.",
+        )
+        return [Outcome(job, "failed", (), {"checks": 0, "passed": 0, "failed": 0}, error, 0)]
+
+
+def home_of(pipeline: Pipeline) -> str:
+    """The file that makes it; PipelineError if no other process could load it from there."""
+    home = pipeline.home
+    if home is None or not os.path.isfile(home):
+        where = f"It was made in {home}." if home else "It was made at a prompt."
+        raise PipelineError(f"{pipeline.id} is in no file. {where}", remedy=NOT_IN_A_FILE)
+    return os.path.abspath(home)
+
+
+def _visible() -> int | None:
+    """Where nodes print to here, they print to there, also if that was redirected."""
+    try:
+        return sys.stdout.fileno()
+    except (AttributeError, OSError, ValueError):
+        return None
+
+
+def _ended(child: _Child) -> int:
+    try:
+        code = child.process.wait(LEAVE_S)
+    except subprocess.TimeoutExpired:
+        child.process.kill()
+        code = child.process.wait()
+    os.close(child.answers)
+    _no_more(child)
+    return code
+
+
+def _no_more(child: _Child) -> None:
+    """The end of its orders is the end of its work."""
+    assert child.process.stdin is not None
+    with suppress(BrokenPipeError):
+        child.process.stdin.close()
+
+
+def _fate(code: int) -> str:
+    if code >= 0:
+        return f"ended by itself with status {code}"
+    try:
+        return f"was killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was killed by signal {-code}"
+
+
+# --- what is said ----------------------------------------------------------------------------
+
+
+def _references(job: NodeJob) -> dict[str, Any]:
+    return {
+        "node": job.spec.id,
+        "code_sha": job.code_sha,
+        "attempt": job.attempt,
+        "arguments": {name: outputs_text(outputs) for name, outputs in job.arguments.items()},
+        "run_id": job.run_id,
+        "branch": job.branch,
+    }
+
+
+def _outcome(job: NodeJob, done: dict[str, Any]) -> Outcome:
+    error = _error(done["error"]) if done["error"] else None
+    outputs = outputs_of(done["outputs"])
+    return Outcome(job, done["outcome"], outputs, done["summary"], error, done["duration_ms"])
+
+
+def _error(told: dict[str, Any]) -> KfmError:
+    kind = getattr(errors, told["kind"], PipelineFailed)
+    error: KfmError = kind(told["detail"], remedy=told["remedy"])
+    if told["trace"]:
+        error.__cause__ = ElsewhereError(told["trace"], told["place"])
+    return error
+
+
+class ElsewhereError(Exception):
+    """What was raised in another process, as text."""
+
+    def __init__(self, trace: str, place: str) -> None:
+        super().__init__(trace.rstrip().rpartition("\n")[2])
+        self.trace = trace
+        self.place = place

@@ -1,0 +1,158 @@
+"""A version as files for `actions/upload-artifact`, with the job's outputs and summary.
+
+    <folder>/<dataset>/00000012-0123456789ab/…    name this folder (output `path`) as the artifact
+    <folder>/<dataset>/.reported-00000012-…       its outputs and summary have been written
+
+A job's output file can only be appended to, so this is for one process of one job.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+from kfm.model.errors import TargetUnavailable
+from kfm.model.records import Manifest, Promotion
+from kfm.model.wording import readable_size
+from kfm.ports import Files, Ids, Objects
+from kfm.publish.publisher_trace import MASKED
+from kfm.publish.targets.tree import (
+    VersionBuilder,
+    remove_tree,
+    require_folder_name,
+    sequence_of,
+    version_name,
+)
+
+ROWS_MAX = 50
+DELIMITER_TRIES_MAX = 10
+_REPORTED = ".reported-"
+_SPECIAL = re.compile(r"([\\`*_{}\[\]()#+!|<>&~-])")
+
+HeadReader = Callable[[], tuple[Promotion, Manifest] | None]
+Append = Callable[[str, bytes], None]
+
+
+class GithubActions:
+    """Stages the head's files and tells the job about them, once for each sequence."""
+
+    def __init__(
+        self,
+        name: str,
+        files: Files,
+        objects: Objects,
+        ids: Ids,
+        folder: str,
+        *,
+        append: Append,
+        output_path: str | None,
+        summary_path: str | None,
+    ) -> None:
+        self.name = name
+        self._files = files
+        self._objects = objects
+        self._ids = ids
+        self._folder = folder.rstrip("/")
+        self._append = append
+        self._output_path = output_path
+        self._summary_path = summary_path
+
+    def project(
+        self,
+        dataset_id: str,
+        head: HeadReader,
+        known: Callable[[int], str | None] | None = None,  # noqa: ARG002
+    ) -> int | None:
+        folder = f"{self._folder}/{require_folder_name(dataset_id)}"
+        found = head()
+        if found is None:
+            return None
+        try:
+            return self._show(folder, *found)
+        except OSError as error:
+            raise TargetUnavailable(
+                f"{self.name}: {error.strerror or error} ({error.filename or folder})."
+            ) from error
+
+    def _show(self, folder: str, promotion: Promotion, manifest: Manifest) -> int:
+        self._files.make_dirs(folder)
+        reported = self._reported(folder)
+        if reported is not None and reported >= promotion.sequence:
+            return reported
+        final = f"{folder}/{version_name(promotion)}"
+        if not self._files.exists(final):
+            self._build(folder, final, manifest)
+        if self._output_path:
+            self._append(self._output_path, outputs(output_values(promotion, final), self._ids))
+        if self._summary_path:
+            self._append(self._summary_path, summary(promotion, manifest).encode())
+        self._files.create(f"{folder}/{_REPORTED}{version_name(promotion)}").close()
+        return promotion.sequence
+
+    def _build(self, folder: str, final: str, manifest: Manifest) -> None:
+        building = f"{folder}/.building-{self._ids.new()}"
+        try:
+            VersionBuilder(self._files, self._objects, building, None, "never").build(manifest)
+            self._files.rename(building, final)
+            self._files.fsync_dir(folder)
+        finally:
+            if self._files.exists(building):
+                remove_tree(self._files, building)
+
+    def _reported(self, folder: str) -> int | None:
+        names = [
+            name.removeprefix(_REPORTED) for name in self._files.listdir(folder) if name.startswith(_REPORTED)
+        ]
+        return max((sequence_of(name) for name in names), default=None)
+
+
+def output_values(promotion: Promotion, final: str) -> dict[str, str]:
+    """The job's outputs; with the dataset in the name too, for jobs that publish several."""
+    values = {"path": final, "sequence": str(promotion.sequence), "version_id": promotion.version_id}
+    prefix = re.sub(r"[^A-Za-z0-9_-]", "_", promotion.dataset_id)
+    return {**values, **{f"{prefix}_{name}": value for name, value in values.items()}}
+
+
+def outputs(values: Mapping[str, str], ids: Ids) -> bytes:
+    """The lines for $GITHUB_OUTPUT. A delimiter that nobody can guess keeps a value from ending early."""
+    lines = []
+    for name, value in values.items():
+        delimiter = _delimiter(value, ids)
+        lines.append(f"{name}<<{delimiter}\n{value}\n{delimiter}\n")
+    return "".join(lines).encode()
+
+
+def _delimiter(value: str, ids: Ids) -> str:
+    for _ in range(DELIMITER_TRIES_MAX):
+        delimiter = f"kfm_{ids.new()}"
+        if delimiter not in value:
+            return delimiter
+    raise TargetUnavailable("No delimiter was found that the value does not contain.")
+
+
+def summary(promotion: Promotion, manifest: Manifest) -> str:
+    """A few lines of Markdown. The summary of a public repository is public: restricted ids stay hidden."""
+    hidden = manifest.rights.care.level in ("restricted", "blocked")
+    assets = [asset for item in manifest.items for asset in item.assets]
+    total = readable_size(sum(asset.size for asset in assets))
+    lines = [
+        f"### {escaped(MASKED if hidden else manifest.title)}: version {promotion.sequence}",
+        "",
+        f"{len(assets)} files, {total} · licence {escaped(manifest.rights.license)} · "
+        f"{escaped(manifest.rights.care.label)} · `{promotion.version_id}`",
+        "",
+    ]
+    if not hidden and assets:
+        lines += ["| file | size |", "| --- | ---: |"]
+        lines += [f"| {escaped(asset.path)} | {readable_size(asset.size)} |" for asset in assets[:ROWS_MAX]]
+        if len(assets) > ROWS_MAX:
+            lines.append(f"| … and {len(assets) - ROWS_MAX} more | |")
+        lines.append("")
+    return "\n".join(lines) + "\n"
+
+
+def escaped(text: str) -> str:
+    """Text that Markdown and HTML show as it is, on one line."""
+    one_line = " ".join(text.split())
+    entities = {"<": "&lt;", ">": "&gt;", "&": "&amp;", "|": "&#124;"}
+    return _SPECIAL.sub(lambda match: entities.get(match[1], "\\" + match[1]), one_line)

@@ -1,0 +1,153 @@
+"""The published tree in a bucket.
+
+    <dataset>/current.json                        the pointer: moved by a conditional put only
+    <dataset>/versions/00000012-0123456789ab/…    documents, never overwritten
+    <dataset>/blobs/sha256/ab/cdef…               files, under their hash
+
+The pointer's ETag is the fence: it is read before the head, and the put is refused if anybody moved
+the pointer since. So what is replaced is what was read, and what was read had a lower sequence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Literal
+
+import msgspec
+
+from kfm.model.canonical import canonical_bytes
+from kfm.model.errors import BackendUnavailable, CircuitOpen, StoreCorrupt, TargetUnavailable
+from kfm.model.records import Asset, Manifest, Promotion, Record
+from kfm.ports import Bucket, Objects
+from kfm.publish.catalogue import documents
+from kfm.publish.targets.tree import COPY_BYTES, is_head, lost, require_folder_name, version_name
+
+ATTEMPTS_MAX = 20
+
+HeadReader = Callable[[], tuple[Promotion, Manifest] | None]
+History = Callable[[int], str | None]  # sequence → the version that this database promoted with it
+
+
+class Pointer(Record, frozen=True):
+    """What `current.json` says."""
+
+    pointer: Literal[1]
+    dataset_id: str
+    sequence: int
+    version_id: str
+    manifest: str  # relative to the pointer
+    collection: str
+
+
+class BucketTree:
+    """Projects heads into a bucket, by way of anything that has a conditional put."""
+
+    def __init__(self, name: str, bucket: Bucket, objects: Objects, prefix: str = "") -> None:
+        self.name = name
+        self._bucket = bucket
+        self._objects = objects
+        self._prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
+
+    def project(self, dataset_id: str, head: HeadReader, known: History | None = None) -> int | None:
+        """Make `current.json` show the head; returns the sequence that it shows."""
+        root = f"{self._prefix}{require_folder_name(dataset_id)}/"
+        try:
+            for _ in range(ATTEMPTS_MAX):
+                shown, etag = self._shown(root)
+                found = head()  # only now: a pointer moved from here on makes our put fail
+                if found is None:
+                    return None
+                if shown and self._is_done(shown, found[0], known):
+                    return shown.sequence
+                if self._uploaded(root, found, head) and self._point(root, found[0], etag):
+                    return found[0].sequence
+        except (StoreCorrupt, TargetUnavailable, CircuitOpen):
+            raise
+        except (BackendUnavailable, OSError) as error:
+            raise TargetUnavailable(f"{self.name}: {error}") from error
+        raise TargetUnavailable(f"{self.name}: the pointer moved {ATTEMPTS_MAX} times under our hands.")
+
+    def _shown(self, root: str) -> tuple[Pointer | None, str | None]:
+        found = self._bucket.get(f"{root}current.json")
+        if found is None:
+            return None, None
+        if not found[1]:
+            raise TargetUnavailable(
+                f"{self.name}: the bucket gives no ETag, so the pointer can't be moved safely."
+            )
+        try:
+            return msgspec.json.decode(found[0], type=Pointer), found[1]
+        except msgspec.DecodeError as error:
+            raise TargetUnavailable(f"{self.name}: {root}current.json is not ours; move it away.") from error
+
+    def _is_done(self, shown: Pointer, promotion: Promotion, known: History | None) -> bool:
+        if shown.sequence < promotion.sequence:
+            same = known is None or known(shown.sequence) == shown.version_id
+        else:
+            # The pointer was read first, so a database that it came from knows at least as much.
+            same = (shown.sequence, shown.version_id) == (promotion.sequence, promotion.version_id)
+        if not same:
+            raise TargetUnavailable(
+                f"{self.name}: it shows {shown.sequence} ({shown.version_id}), which is not of this "
+                f"database; the database is at {promotion.sequence} ({promotion.version_id}).",
+                remedy="The target belongs to another state folder, or the state was lost or restored: "
+                "give it another prefix, or remove its current.json and project again.",
+            )
+        return shown.sequence == promotion.sequence
+
+    def _uploaded(self, root: str, found: tuple[Promotion, Manifest], head: HeadReader) -> bool:
+        try:
+            self._upload(root, *found)
+        except StoreCorrupt:
+            if is_head(found[0], head):
+                raise
+            return False  # so old by now that its objects were collected: begin again
+        return True
+
+    def _upload(self, root: str, promotion: Promotion, manifest: Manifest) -> None:
+        """Everything that the pointer will lead to. What is there already is equal, by its name."""
+        assets = {asset.sha256: (item, asset) for item in manifest.items for asset in item.assets}
+        for item, asset in assets.values():
+            key = root + blob_key(asset)
+            there = self._bucket.head(key)
+            if there is None or there.size != asset.size:
+                try:
+                    self._bucket.put_stream(key, self._chunks(asset))
+                except StoreCorrupt as error:
+                    damaged = self._objects.has(asset.sha256)
+                    raise lost(manifest, item, error, damaged=damaged) from error
+        folder = f"{root}versions/{version_name(promotion)}/"
+        for name, data in documents(manifest, lambda asset: "../../" + blob_key(asset)).items():
+            self._bucket.put(folder + name, data, if_none_match=True)
+
+    def _chunks(self, asset: Asset) -> Iterator[bytes]:
+        size = 0
+        reader = self._objects.open(asset.sha256)
+        try:
+            while data := reader.read(COPY_BYTES):
+                size += len(data)
+                yield data
+        finally:
+            reader.close()
+        if size != asset.size:
+            raise StoreCorrupt(f"Object sha256:{asset.sha256} of {asset.path} has another length.")
+
+    def _point(self, root: str, promotion: Promotion, etag: str | None) -> bool:
+        folder = f"versions/{version_name(promotion)}"
+        pointer = Pointer(
+            pointer=1,
+            dataset_id=promotion.dataset_id,
+            sequence=promotion.sequence,
+            version_id=promotion.version_id,
+            manifest=f"{folder}/manifest.json",
+            collection=f"{folder}/collection.json",
+        )
+        body = canonical_bytes(msgspec.to_builtins(pointer)) + b"\n"
+        key = f"{root}current.json"
+        if etag is None:
+            return self._bucket.put(key, body, if_none_match=True)
+        return self._bucket.put(key, body, if_match=etag)
+
+
+def blob_key(asset: Asset) -> str:
+    return f"blobs/sha256/{asset.sha256[:2]}/{asset.sha256[2:]}"

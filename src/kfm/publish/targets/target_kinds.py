@@ -1,0 +1,141 @@
+"""From configured targets to projections: the built-in kinds, and those of `kfm.publishers`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from kfm.model.errors import ConfigError, PluginConflict
+from kfm.model.settings import Target
+from kfm.ports import Bucket, Files, Ids, Objects, Projection
+
+GROUP = "kfm.publishers"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TargetParts:
+    """What projections are made with. Relative paths are below `root`, the configuration's folder."""
+
+    root: str
+    files: Files
+    objects: Objects
+    ids: Ids
+    bucket: Callable[[str, Mapping[str, str]], tuple[Bucket, str]]  # address, options → bucket, prefix in it
+    append: Callable[[str, bytes], None]  # to a file of the CI job
+    shield: Callable[[Target, Bucket], Bucket] = lambda _target, bucket: bucket  # by its provider's circuit
+    github_output: str | None = None
+    github_summary: str | None = None
+
+
+Factory = Callable[[str, Target, TargetParts], Projection]
+
+
+def build(targets: Iterable[Target], surroundings: TargetParts) -> list[Projection]:
+    """One projection for each target, in order; their names are unique."""
+    targets = tuple(targets)
+    names = target_names(targets)
+    return [
+        _factory(target.kind)(name, target, surroundings) for name, target in zip(names, targets, strict=True)
+    ]
+
+
+def target_names(targets: Iterable[Target]) -> list[str]:
+    """A target's own name, or its kind. The database remembers by it what a target shows."""
+    names = [target.name or target.kind for target in targets]
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise ConfigError(f"Two targets are called {twice[0]}: give each a `name`.")
+    return names
+
+
+def _factory(kind: str) -> Factory:
+    if kind in BUILT_IN:
+        return BUILT_IN[kind]  # without reading entry points: start-up is measured
+    found = _plugins().get(kind, [])
+    if not found:
+        known = ", ".join(sorted(BUILT_IN.keys() | _plugins().keys()))
+        raise ConfigError(f"There is no publishing target of the kind {kind!r}; there are {known}.")
+    if len(found) > 1:
+        raise PluginConflict(f"{GROUP}: {kind} comes from {_origins(found)}.")
+    loaded: Factory = found[0].load()
+    return loaded
+
+
+def _plugins() -> dict[str, list[Any]]:
+    from importlib import metadata  # imported late: start-up is measured
+
+    found: dict[str, list[Any]] = {}
+    for entry in metadata.entry_points(group=GROUP):
+        found.setdefault(entry.name, []).append(entry)
+    return found
+
+
+def _origins(entries: list[Any]) -> str:
+    return " and ".join(
+        sorted(f"{entry.dist.name if entry.dist else '?'} ({entry.value})" for entry in entries)
+    )
+
+
+# --- built in ------------------------------------------------------------------------
+
+
+def _local(name: str, target: Target, around: TargetParts) -> Projection:
+    from kfm.publish.targets.folder import LocalTree
+    from kfm.publish.targets.tree import Linking
+
+    linking = target.options.get("link", "versions")
+    if linking not in get_args(Linking):
+        raise ConfigError(f"Target {name}: link is one of {', '.join(get_args(Linking))}, not {linking!r}.")
+    _require_options(name, target, {"link"})
+    path = _below(around.root, _require(name, "path", target.path))
+    return LocalTree(name, around.files, around.objects, around.ids, path, linking=linking)  # type: ignore[arg-type]
+
+
+def _s3(name: str, target: Target, around: TargetParts) -> Projection:
+    from kfm.publish.targets.s3 import BucketTree
+
+    bucket, prefix = around.bucket(_require(name, "url", target.url), target.options)
+    return BucketTree(name, around.shield(target, bucket), around.objects, prefix)
+
+
+def _github_actions(name: str, target: Target, around: TargetParts) -> Projection:
+    from kfm.publish.targets.github_actions import GithubActions
+
+    _require_options(name, target, set())
+    return GithubActions(
+        name,
+        around.files,
+        around.objects,
+        around.ids,
+        _below(around.root, target.path or "artifacts/published"),
+        append=around.append,
+        output_path=around.github_output,
+        summary_path=around.github_summary,
+    )
+
+
+def _noop(name: str, target: Target, around: TargetParts) -> Projection:  # noqa: ARG001
+    from kfm.publish.targets.noop import Noop
+
+    return Noop(name)
+
+
+BUILT_IN: dict[str, Factory] = {"local": _local, "s3": _s3, "github-actions": _github_actions, "noop": _noop}
+
+
+def _require(name: str, field: str, value: str | None) -> str:
+    if not value:
+        raise ConfigError(f"Target {name} needs `{field}`.")
+    return value
+
+
+def _require_options(name: str, target: Target, known: set[str]) -> None:
+    unknown = sorted(target.options.keys() - known)
+    if unknown:
+        raise ConfigError(f"Target {name}: there is no option {unknown[0]!r} for the kind {target.kind}.")
+
+
+def _below(root: str, path: str) -> str:
+    return path if path.startswith("/") else f"{root.rstrip('/')}/{path}"

@@ -1,0 +1,323 @@
+"""Builds a release: one pass over the ledger, every file, then the folder appears."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from kfm import __version__
+from kfm.config.loader import Loaded, source_date_epoch_ms
+from kfm.model.attempts import ChainLink
+from kfm.model.errors import RationaleRequired, ReleaseDiffers, SigningFailed, UsageError
+from kfm.model.records import GovernanceEntry, Record
+from kfm.model.redaction import MASK_KEY, hidden_names, mask
+from kfm.model.settings import Settings
+from kfm.model.times import rfc3339
+from kfm.ports import Ids, LedgerReader, PolicyEngine, Store
+from kfm.release import folder, ledger_lines
+from kfm.release.attestation import Origin, Parameters, statement
+from kfm.release.distributions import installed
+from kfm.release.folder import ATTESTATION, LEDGER, MANIFEST, SBOM, SIGNATURE, checked_version
+from kfm.release.sbom import sbom
+from kfm.release.verification import Verified, verify
+from kfm.telemetry.aggregates import Aggregates, DatasetNames, TimeBounds, visit, visit_passes
+from kfm.telemetry.documents import document_bytes
+from kfm.telemetry.public_names import PublicNames
+
+ENTRY = "release"  # the kind of its governance entries
+CHAIN_PAGE = 1000
+
+
+State = Literal["made", "replaced", "signed", "unchanged"]
+
+
+class ReleaseOptions(Record, frozen=True):
+    """What was asked for."""
+
+    version: str
+    parent: str  # the folder that holds releases
+    bounds: TimeBounds
+    actor: str
+    unique: str  # names what is hidden until it is finished
+    epoch_ms: int | None = None  # SOURCE_DATE_EPOCH
+    replace: bool = False
+    rationale: str | None = None
+
+
+class Made(Record, frozen=True):
+    state: State
+    version: str
+    path: str
+    digest: str  # sha256:<hex> of the attestation, which names all other files by theirs
+    signed: bool
+    files: dict[str, str]  # name → sha256 hex
+
+
+def make(
+    wanted: ReleaseOptions,
+    ledger: LedgerReader,
+    store: Store,
+    names: DatasetNames,
+    origin: Origin,
+    sign: Callable[[bytes], bytes] | None = None,
+) -> Made:
+    """Make it, or find that it is there already. The making is recorded in the governance ledger."""
+    if wanted.replace and not (wanted.rationale or "").strip():
+        raise RationaleRequired("Replacing a release needs --rationale TEXT.")
+    target = os.path.join(wanted.parent, wanted.version)
+    with folder.workplace(wanted.parent, wanted.version, wanted.unique) as work:
+        made = os.path.join(work, "release")
+        os.mkdir(made)
+        _write_all(wanted, ledger, names, origin, work, made)
+        digests = folder.digests_of(made)
+        attested = _read(os.path.join(made, ATTESTATION))
+        state: State
+        state, before = _compared(wanted, target, digests)
+        already = os.path.lexists(os.path.join(target, SIGNATURE))
+        if sign is not None and not (state == "unchanged" and already):
+            signature = sign(attested)
+            state = _signed(state, signature, work, made, target)
+        if state == "made" and not folder.show(made, target):
+            state, before = _compared(wanted, target, digests)
+        if state == "replaced":
+            folder.exchange(made, target, os.path.join(work, "before"))
+    result = Made(
+        state=state,
+        version=wanted.version,
+        path=target,
+        digest=f"sha256:{digests[ATTESTATION]}",
+        signed=os.path.lexists(os.path.join(target, SIGNATURE)),
+        files=digests,
+    )
+    _record(result, wanted, store, before)
+    return result
+
+
+def _signed(state: State, signature: bytes, work: str, made: str, target: str) -> State:
+    if state != "unchanged":
+        folder.write_file(os.path.join(made, SIGNATURE), signature)
+        return state
+    fresh = os.path.join(work, SIGNATURE)
+    folder.write_file(fresh, signature)
+    os.rename(fresh, os.path.join(target, SIGNATURE))
+    folder.fsync_folder(target)
+    return "signed"
+
+
+def _compared(wanted: ReleaseOptions, target: str, digests: dict[str, str]) -> tuple[State, str | None]:
+    """What is to be done about what is there; and what was attested there before."""
+    if not os.path.lexists(target):
+        return "made", None
+    there = folder.digests_of(target) if os.path.isdir(target) and not os.path.islink(target) else {}
+    before = there.get(ATTESTATION)
+    if there == digests:
+        return "unchanged", before
+    if not wanted.replace:
+        differing = sorted(name for name in {*there, *digests} if there.get(name) != digests.get(name))
+        raise ReleaseDiffers(
+            f"{target} differs in {', '.join(differing[:10]) or 'everything'}.", files=differing
+        )
+    return "replaced", before
+
+
+def _write_all(
+    wanted: ReleaseOptions,
+    ledger: LedgerReader,
+    names: DatasetNames,
+    origin: Origin,
+    work: str,
+    made: str,
+) -> None:
+    chain = last_link(ledger, wanted.bounds)
+    aggregates = Aggregates(wanted.version, origin.environment, wanted.bounds)
+    members: dict[str, str] = {}
+    with ExitStack() as stack:
+        streams = {}
+        for name in (ledger_lines.RUNS, ledger_lines.ATTEMPTS, ledger_lines.RETRIES, ledger_lines.CALLS):
+            members[LEDGER + name] = os.path.join(work, name)
+            streams[name] = stack.enter_context(folder.durable(members[LEDGER + name]))
+        exporter = ledger_lines.Exporter(streams)
+        visit(ledger, wanted.bounds, names, aggregates, exporter)
+        visit_passes(ledger, wanted.bounds, names, aggregates)
+    for name, document in aggregates.documents().items():
+        folder.write_file(os.path.join(made, name), document_bytes(document))
+    # The last time that the ledger knows of, so that making it again tomorrow makes the same.
+    last_ms = max(aggregates.last_ms or 0, chain.entry.recorded_at_ms if chain else 0)
+    created_ms = last_ms if wanted.epoch_ms is None else wanted.epoch_ms
+    bill = msgspec.json.encode(sbom(installed(), created_ms, origin.kfm_version))
+    folder.write_file(os.path.join(made, SBOM), msgspec.json.format(bill, indent=2) + b"\n")
+    members |= {name: os.path.join(made, name) for name in os.listdir(made)}
+    folder.write_zip(os.path.join(made, MANIFEST), members)
+    asked = Parameters(
+        version=wanted.version, since=_text(wanted.bounds.since_ms), until=_text(wanted.bounds.until_ms)
+    )
+    told = statement(asked, origin, chain, exporter.pipelines, folder.digests_of(made))
+    folder.write_file(os.path.join(made, ATTESTATION), document_bytes(told))
+
+
+def last_link(ledger: LedgerReader, bounds: TimeBounds) -> ChainLink | None:
+    """The last entry of the governance ledger within the bounds that is not itself about a release.
+
+    Making a release is recorded: if that counted, no release could be made twice alike.
+    """
+    end, _ = ledger.chain_head()
+    while end > 0:
+        start = max(0, end - CHAIN_PAGE)
+        for link in reversed(ledger.chain(start, end - start)):
+            before_end = bounds.until_ms is None or link.entry.recorded_at_ms < bounds.until_ms
+            if link.entry.kind != ENTRY and before_end:
+                return link
+        end = start
+    return None
+
+
+def _record(made: Made, wanted: ReleaseOptions, store: Store, before: str | None) -> None:
+    """Once for each content and each signature, also if an earlier call could show it but not record it."""
+    told = store.governance(kind=ENTRY, subject=made.version, limit=1)
+    same = bool(told) and told[0].details.get("digest") == made.digest
+    if same and made.state == "unchanged" and told[0].details.get("signed") == made.signed:
+        return
+    store.append_governance(
+        [
+            GovernanceEntry(
+                kind=ENTRY,
+                subject=made.version,
+                actor=wanted.actor,
+                recorded_at_ms=store.now_ms(),
+                rationale=wanted.rationale,
+                details={
+                    "digest": made.digest,
+                    "replaced": f"sha256:{before}" if before and made.state == "replaced" else None,
+                    "signed": made.signed,
+                },
+            )
+        ]
+    )
+
+
+def _read(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def _text(at_ms: int | None) -> str | None:
+    return None if at_ms is None else rfc3339(at_ms)
+
+
+EVERYTHING = TimeBounds()
+FOLDER = "releases"  # beside the configuration
+SIGN_SECONDS_MAX = 300
+SIGNATURE_BYTES_MAX = 1024 * 1024
+STDERR_SHOWN_CHARS = 300
+
+
+class ReleaseContext(Protocol):
+    """As much of the application as this needs."""
+
+    loaded: Loaded
+    settings: Settings
+    ids: Ids
+    ledger: LedgerReader
+    store: Store | None
+
+    @property
+    def actor(self) -> str: ...
+    @property
+    def policies(self) -> PolicyEngine: ...
+
+
+def make_release(
+    app: ReleaseContext,
+    version: str,
+    *,
+    to: str | None = None,
+    bounds: TimeBounds = EVERYTHING,
+    sign: str | None = None,
+    replace: bool = False,
+    rationale: str | None = None,
+) -> Made:
+    """Make releases/<version>/ from what the ledger holds."""
+    assert app.store is not None, "a release is recorded"
+    wanted = ReleaseOptions(
+        version=checked_version(version),
+        parent=os.path.abspath(to) if to else app.loaded.resolve(FOLDER),
+        bounds=bounds,
+        actor=app.actor,
+        unique=app.ids.new(),
+        epoch_ms=source_date_epoch_ms(),
+        replace=replace,
+        rationale=rationale and app.loaded.discretion.said(rationale),
+    )
+    origin = Origin(
+        kfm_version=__version__,
+        environment=app.settings.environment,
+        policies=app.policies.bundle_id,
+    )
+    return make(wanted, app.ledger, app.store, _names(app), origin, _signer(sign) if sign else None)
+
+
+def _names(app: ReleaseContext) -> DatasetNames:
+    assert app.store is not None
+    key = app.store.mark(MASK_KEY) or app.store.ensure_mark(MASK_KEY, app.ids.new() + app.ids.new())
+    public = PublicNames(app.settings, app.store)
+    return DatasetNames(
+        hidden=lambda dataset_id: public(dataset_id) != dataset_id,
+        mask=lambda name: mask(name, key),
+        hidden_units=lambda dataset: public.of_units(dataset) != dataset,
+        hidden_pipeline=hidden_names(app.settings.datasets) or (lambda _name: False),
+    )
+
+
+def _signer(command: str) -> Callable[[bytes], bytes]:
+    try:
+        words: Sequence[str] = shlex.split(command)
+    except ValueError as error:
+        raise UsageError(f"--sign can't be read: {error}.") from None
+    if not words:
+        raise UsageError("--sign names no command.")
+
+    def sign(attestation: bytes) -> bytes:
+        try:
+            done = subprocess.run(
+                words, input=attestation, capture_output=True, timeout=SIGN_SECONDS_MAX, check=False
+            )
+        except subprocess.TimeoutExpired:
+            raise SigningFailed(f"`{words[0]}` did not end within {SIGN_SECONDS_MAX} s.") from None
+        except OSError as error:
+            raise SigningFailed(
+                f"`{words[0]}` can't be run: {(error.strerror or str(error)).lower()}."
+            ) from None
+        if done.returncode != 0:
+            said = " ".join(done.stderr.decode("utf-8", "replace").split())[:STDERR_SHOWN_CHARS]
+            raise SigningFailed(f"`{words[0]}` ended with {done.returncode}{': ' + said if said else '.'}")
+        if not 0 < len(done.stdout) <= SIGNATURE_BYTES_MAX:
+            raise SigningFailed(f"`{words[0]}` printed {len(done.stdout)} bytes, which is no signature.")
+        return done.stdout
+
+    return sign
+
+
+def verify_release(path: str) -> Verified:
+    """Check a release's folder; neither configuration nor ledger is needed."""
+    return verify(path, _problem)
+
+
+def _problem(schema: str, document: Any) -> str | None:
+    """What a document breaks of its schema."""
+    from importlib.resources import files
+
+    import jsonschema_rs
+    import msgspec
+
+    text = files("kfm").joinpath("contracts", "schemas", f"{schema}.schema.json").read_bytes()
+    validator = jsonschema_rs.validator_for(msgspec.json.decode(text), validate_formats=True)
+    for error in validator.iter_errors(document):
+        place = "/".join(str(part) for part in error.instance_path)
+        return f"{place or 'the document'}: {error.message}"[:STDERR_SHOWN_CHARS]
+    return None

@@ -1,0 +1,269 @@
+"""What stands in the way: each blocker with what it blocks, since when, who can lift it and the command.
+
+Told here for all: the first line of status takes the hardest, the console shows every one. What is not needed
+is not looked up: the parts are made one after the other.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from kfm.model.records import Record
+from kfm.model.wording import counted, instant, moment, short_id
+
+if TYPE_CHECKING:
+    from kfm.model.breaker import Breaker
+    from kfm.model.quarantine import Approval
+    from kfm.model.records import GateResult, Invocation, Run, Switch
+    from kfm.model.settings import Settings
+    from kfm.ports import LedgerReader
+
+RUNS_SEEN_MAX = 500
+CALLS_SEEN_MAX = 500
+APPROVALS_SEEN_MAX = 20
+OPERATOR = "an operator"
+_COMMAND = re.compile(r"`(kfm [^`]+)`")
+_LIFTERS = {
+    "care": "somebody asks, somebody else approves",
+    "sovereignty": "the authority that its rights name",
+    "rights": "whoever keeps the configuration",
+    "licence": "whoever keeps the configuration",
+    "policy": "whoever keeps the policies",
+    "budget": "an operator who answers for it",
+}
+
+
+class Blocker(Record, frozen=True):
+    """One thing that keeps work from beginning."""
+
+    kind: Literal["switch", "replays", "freeze", "halt", "refusal", "breaker"]
+    how: str  # in a word
+    what: str  # is blocked
+    why: str
+    since_ms: int | None
+    who: str
+    command: str
+    sentence: str = ""  # all of it, where it can be the first line of status
+
+
+def switched(switches: Iterable[Switch]) -> Iterator[Blocker]:
+    """Kill switches, the hardest first; one that stops replays alone blocks no new work."""
+    thrown = [switch for switch in switches if switch.position != "running"]
+    thrown.sort(key=lambda each: (each.position != "stopped", each.scope != "all", each.set_at_ms))
+    if not thrown:
+        return
+    from kfm.model.gates import switch_command
+
+    for switch in thrown:
+        kind, _, name = switch.scope.partition(":")
+        where = "everything" if kind == "all" else f"{kind} {name}"
+        yield Blocker(
+            kind="replays" if kind == "replays" else "switch",
+            how=switch.position,
+            what=f"replays of {name}" if kind == "replays" else where,
+            why=f"Kill switch, {switch.position} by {switch.actor}: {switch.rationale}",
+            since_ms=switch.set_at_ms,
+            who=OPERATOR,
+            command=switch_command(switch.scope),
+            sentence=f"blocked by kill switch on {where}, {switch.position} by {switch.actor} "
+            f"since {moment(switch.set_at_ms)}: {switch.rationale}",
+        )
+
+
+def frozen(settings: Settings, now_ms: int) -> Iterator[Blocker]:
+    """Datasets that are in a freeze window now."""
+    if not settings.freezes:
+        return
+    from kfm.model.gates import cause_and_remedy, freeze_gate, freeze_span_ms
+
+    for dataset in settings.datasets:
+        gate = freeze_gate(settings.freezes, dataset.id, dataset.domain, now_ms)
+        if gate.allowed:
+            continue
+        since = [start for start, end in map(freeze_span_ms, settings.freezes) if start <= now_ms < end]
+        cause, _ = cause_and_remedy(gate)
+        source = next((each.id for each in settings.sources if each.dataset == dataset.id), "ID")
+        yield Blocker(
+            kind="freeze",
+            how="blocked",
+            what=f"dataset {dataset.id}",
+            why=cause,
+            since_ms=max(since, default=None),
+            who="nobody need: it ends by itself; an operator can pass it",
+            command=f"kfm run --source {source} --force --rationale TEXT --ticket ID",
+            sentence=f"blocked by a freeze window on dataset {dataset.id}: {cause}",
+        )
+
+
+def halted(settings: Settings, ledger: LedgerReader) -> Iterator[Blocker]:
+    """Datasets that wait for a review."""
+    for dataset in settings.datasets:
+        held = ledger.halted(dataset.id)
+        if held is not None:
+            yield Blocker(
+                kind="halt",
+                how="blocked",
+                what=f"dataset {dataset.id}",
+                why=f"Halted for review after run {short_id(held.subject)}: {held.error_code}",
+                since_ms=held.held_at_ms,
+                who="an operator asks, somebody else approves",
+                command=f"kfm quarantine release {short_id(held.held_id)} --rationale TEXT",
+            )
+
+
+def left_alone(breakers: Iterable[Breaker], now_ms: int) -> Iterator[Blocker]:
+    """Providers whose circuit is open."""
+    for breaker in breakers:
+        if breaker.state == "closed":
+            continue
+        from kfm.model.breaker import wait_ms
+        from kfm.reports.breakers import breaker_document, breaker_headline
+
+        tried = breaker.state == "half-open"
+        again = "" if tried else f"; tried again at {moment(now_ms + wait_ms(breaker, now_ms))}"
+        sentence, command = breaker_headline(breaker_document(breaker, now_ms))
+        yield Blocker(
+            kind="breaker",
+            how="being tried" if tried else "left alone",
+            what=f"provider {breaker.provider}",
+            why=f"Its circuit is open after {counted(breaker.failures, 'failure')} in a row{again}",
+            since_ms=breaker.tripped_at_ms,
+            who="nobody need: it is tried by itself; an operator can close it",
+            command=command,
+            sentence=sentence,
+        )
+
+
+def blockers(settings: Settings, ledger: LedgerReader, now_ms: int) -> list[Blocker]:
+    """All of it, the hardest first."""
+    switches = ledger.switches()
+    return [
+        *switched(switches),
+        *frozen(settings, now_ms),
+        *halted(settings, ledger),
+        *left_alone(ledger.breakers(), now_ms),
+        *turned_away(settings, ledger, switches, now_ms),
+    ]
+
+
+# --- calls that were turned away -----------------------------------------------------
+
+
+def turned_away(
+    settings: Settings, ledger: LedgerReader, switches: Sequence[Switch], now_ms: int
+) -> Iterator[Blocker]:
+    """Datasets whose last call a gate turned away that nobody has lifted. Switches tell of themselves."""
+    calls = last_calls(ledger)
+    for name in (dataset.id for dataset in settings.datasets if dataset.id in calls):
+        call = calls[name]
+        gate = stands(call, settings, switches, now_ms)
+        if gate is not None and gate.gate not in ("switch", "freeze"):
+            asked = ledger.approvals(state="requested", limit=APPROVALS_SEEN_MAX)
+            waiting = next(
+                (each for each in asked if each.kind == "attempt" and each.dataset_id == name), None
+            )
+            yield _refusal(call, gate, waiting)
+
+
+def last_calls(ledger: LedgerReader) -> Mapping[str, Invocation]:
+    """By dataset, the newest call, as far back as is looked."""
+    found: dict[str, Invocation] = {}
+    for call in ledger.invocations(limit=CALLS_SEEN_MAX):
+        held = found.setdefault(call.dataset_id, call)
+        if call.requested_at_ms > held.requested_at_ms:
+            found[call.dataset_id] = call
+    return found
+
+
+def stands(
+    call: Invocation, settings: Settings, switches: Sequence[Switch], now_ms: int
+) -> GateResult | None:
+    """The gate that turned a call away and would again, as far as can be told; a run tells of itself."""
+    if call.outcome != "refused" or call.run_id is not None:
+        return None
+    from kfm.model.gates import freeze_gate, switch_gate
+    from kfm.reports.explain.invocations import refused
+
+    domain = settings.domain_of(call.dataset_id)
+    for gate in refused(call.gates):
+        if gate.gate == "switch":
+            lifted = switch_gate(switches, call.dataset_id, domain, in_flight=False).allowed
+        elif gate.gate == "freeze":
+            lifted = freeze_gate(settings.freezes, call.dataset_id, domain, now_ms).allowed
+        else:
+            lifted = gate.gate == "plan"  # it was about that one call
+        if not lifted:
+            return gate
+    return None
+
+
+def _refusal(call: Invocation, gate: GateResult, waiting: Approval | None) -> Blocker:
+    from kfm.model.gates import cause_and_remedy
+
+    cause, remedy = cause_and_remedy(gate)
+    asked = _COMMAND.search(cause) or _COMMAND.search(remedy or "")
+    command = asked[1] if asked else f"kfm explain {short_id(call.invocation_id)}"
+    who = _LIFTERS.get(gate.gate, "whoever can do what the rule asks for")
+    if waiting is not None:
+        command, who = f"kfm approve {waiting.request_id} --rationale TEXT", "somebody else than who asked"
+    return Blocker(
+        kind="refusal",
+        how="blocked",
+        what=f"dataset {call.dataset_id}",
+        why=_without_the_way_out(gate, cause, call.dataset_id),
+        since_ms=call.requested_at_ms,
+        who=who,
+        command=command,
+    )
+
+
+def _without_the_way_out(gate: GateResult, cause: str, dataset_id: str) -> str:
+    """What stands in the way and by which rule; the sentence with the command is told apart."""
+    text = gate.reason.removeprefix(f"{dataset_id}: ") if gate.policy_ids else cause
+    found = _COMMAND.search(text)
+    end = text.rfind(". ", 0, found.start()) if found else -1
+    said = text if end < 0 else text[: end + 1]
+    return f"{said.rstrip('.')} ({', '.join(gate.policy_ids)})." if gate.policy_ids else said
+
+
+# --- runs that failed ----------------------------------------------------------------
+
+
+def failures(settings: Settings, ledger: LedgerReader) -> list[Run]:
+    """The newest run of each piece of work, where that failed; newest first.
+
+    The same window of the same source is the same work here, whatever its pipeline was: once a corrected
+    one has succeeded, nobody has to look at the failure any more.
+    """
+    failed = ledger.runs(status="failed", limit=RUNS_SEEN_MAX)
+    if not failed:
+        return []
+    newest: dict[Any, Run] = {}
+    for run in [*ledger.runs(limit=RUNS_SEEN_MAX), *failed]:
+        held = newest.setdefault(_work(run), run)
+        if (run.start_time_ms, run.revision) > (held.start_time_ms, held.revision):
+            newest[_work(run)] = run
+    known = {source.id for source in settings.sources}
+    return [run for run in failed if newest[_work(run)].run_id == run.run_id and run.source_id in known]
+
+
+def _work(run: Run) -> tuple[Any, ...]:
+    return (run.source_id, run.window_start_ms, run.window_end_ms, run.partition)
+
+
+def retry_command(run: Run, ledger: LedgerReader, now_ms: int) -> str:
+    """Asks for exactly this run's work again, with a reason where its budget is spent."""
+    from kfm.model.retry_budgets import is_spent
+
+    spent = is_spent(run, ledger.retry_state(run.run_id), now_ms)
+    return work_command(run) + (" --rationale TEXT --ticket ID" if spent else "")
+
+
+def work_command(run: Run) -> str:
+    """The command that asks for exactly this run's work."""
+    start, end = (
+        (instant(at_ms) or "").replace(".000Z", "Z") for at_ms in (run.window_start_ms, run.window_end_ms)
+    )
+    return f"kfm run --source {run.source_id} --window {start}/{end}"

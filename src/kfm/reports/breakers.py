@@ -1,0 +1,41 @@
+"""How a circuit breaker is told, wherever one is."""
+
+from __future__ import annotations
+
+from shlex import quote
+from typing import Any
+
+from kfm.model.wording import instant, one_line, utc
+
+
+def breaker_document(breaker: Any, now_ms: int) -> dict[str, Any]:
+    from kfm.model.breaker import recovered_at_ms, wait_ms
+
+    is_open = breaker.state != "closed"
+    back_ms = recovered_at_ms(breaker)
+    return {
+        "provider": breaker.provider,
+        "state": breaker.state,
+        "failures": breaker.failures,
+        "since": instant(breaker.tripped_at_ms) if is_open else None,
+        "next_try": instant(now_ms + wait_ms(breaker, now_ms)) if is_open else None,
+        # Until then what waited for the last outage is released, bit by bit.
+        "recovered_at": instant(back_ms) if not is_open and back_ms > now_ms else None,
+    }
+
+
+def breaker_text(document: dict[str, Any]) -> str:
+    provider = one_line(document["provider"])
+    if document["state"] == "closed":
+        until = f"; what waited comes back until {utc(document['recovered_at'])}"
+        return f"{provider} is called as usual{until if document['recovered_at'] else ''}"
+    failures = f"{document['failures']} failures in a row, down since {utc(document['since'])}"
+    if document["state"] == "half-open":
+        return f"{provider} is being tried: {failures}"
+    return f"{provider} is left alone: {failures}; tried again at {utc(document['next_try'])}"
+
+
+def breaker_headline(document: dict[str, Any]) -> tuple[str, str]:
+    """It ends by itself; an operator may know better."""
+    command = f"kfm breaker reset {quote(one_line(document['provider']))} --rationale TEXT"
+    return f"blocked by a provider: {breaker_text(document)}", command

@@ -1,0 +1,391 @@
+"""Explains a run, one of its attempts, or one of its nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kfm.model.attempts import Attempt, ChainLink, Letter
+from kfm.model.errors import UsageError
+from kfm.model.records import Invocation, Promotion, Record, Run
+from kfm.model.times import rfc3339
+from kfm.model.wording import counted, duration, moment, span
+from kfm.ports import LedgerReader
+from kfm.reports.explain import attempts, invocations
+from kfm.reports.explain.attempts import ahead
+from kfm.reports.explain.inputs import compared
+from kfm.reports.explain.invocations import all_asked, governed, repeated
+from kfm.reports.explain.requests import requested
+from kfm.reports.explain.sentences import (
+    Explanation,
+    Ref,
+    Sentence,
+    of_call,
+    of_inputs,
+    of_link,
+    of_promotion,
+    of_row,
+    of_run,
+    stopped,
+)
+
+INPUTS_SHOWN_MAX = 10
+LETTERS_SHOWN_MAX = 20
+
+
+def account_of_attempt(ledger: LedgerReader, run: Run, number: int | None, node: str) -> Explanation:
+    """Of the newest attempt, if no number is given."""
+    rows = ledger.attempts(run.run_id)
+    row = _row(run, rows, number, node)
+    same = [each for each in rows if (each.attempt, each.node) == (row.attempt, row.node)]
+    inside = rows if node == "" else same
+    retries = [
+        each for each in ledger.retries(run.run_id) if each.attempt == row.attempt and node in ("", each.node)
+    ]
+    place = f"{run.run_id}#{row.attempt}/{node}" if node else f"{run.run_id}#{row.attempt}"
+    return Explanation(
+        kind="node" if node else "attempt",
+        id=place,
+        reason=_reason(run, row),
+        chain=(
+            of_row(attempts.attempt_text(row, inside), row),
+            *_others(run, rows, row),
+            *_facts(ledger, row),
+            *attempts.retried(run, same, retries),
+            *attempts.cost(run, same),
+            *_letters(ledger, row),
+        ),
+    )
+
+
+def _row(run: Run, rows: list[Attempt], number: int | None, node: str) -> Attempt:
+    found = [row for row in rows if row.node == node and number in (None, row.attempt)]
+    if found:
+        return found[-1]
+    if not rows:
+        raise UsageError(
+            f"No evidence of single attempts at run {run.run_id} is kept.",
+            remedy=f"`kfm explain {run.run_id}` tells what is.",
+        )
+    known = sorted({f"#{row.attempt}/{row.node}" if row.node else f"#{row.attempt}" for row in rows})
+    wanted = (f"#{number}" if number is not None else "") + (f"/{node}" if node else "")
+    raise UsageError(
+        f"No evidence of {wanted} in run {run.run_id}: it has {', '.join(known[:20])}.",
+        remedy=f"Write one of them behind the run's id: `kfm explain {run.run_id}{known[-1]}`.",
+    )
+
+
+def _reason(run: Run, row: Attempt) -> Sentence:
+    what = f"Node {row.node} of attempt {row.attempt}" if row.node else f"Attempt {row.attempt}"
+    name = f"{what} of run {run.run_id}"
+    if row.ending is None:
+        return of_row(
+            f"{name} is under way, or its end is not recorded: `kfm status` shows who holds it.", row
+        )
+    if row.ending == "complete":
+        return of_row(f"{name} completed.", row)
+    if row.error_code in attempts.REAPED:
+        return of_row(f"{name} was killed and reaped ({row.error_code}): its process was gone.", row)
+    word = "was stopped" if row.ending == "abort" else "failed"
+    said = stopped(row.error_message or "No message was kept.")
+    again = {True: " Trying again may help.", False: " Trying again will not help before the cause is gone."}
+    hint = again.get(row.retryable, "") if row.retryable is not None else ""
+    return of_row(f"{name} {word}: {row.error_code or 'no code'}: {said}{hint}", row)
+
+
+def _others(run: Run, rows: list[Attempt], row: Attempt) -> list[Sentence]:
+    """What stands beside it: the nodes of an attempt, or the run's attempt of a node."""
+    if row.node:
+        whole = [each for each in rows if each.node == "" and each.attempt == row.attempt]
+        return [of_row(attempts.attempt_text(each, rows), each) for each in whole] or [
+            of_run(f"No evidence of attempt {row.attempt} as a whole.", run)
+        ]
+    nodes = [each for each in rows if each.node and each.attempt == row.attempt]
+    if not nodes:
+        return [of_row("No evidence of a node: it ended before the first began.", row)]
+    return [of_row(attempts.attempt_text(each), each) for each in nodes]
+
+
+def _facts(ledger: LedgerReader, row: Attempt) -> list[Sentence]:
+    told: list[Sentence] = []
+    if row.code_sha:
+        told.append(of_row(f"Its code was {row.code_sha}.", row))
+    if row.inputs_hash is None:
+        told.append(of_row("No evidence of its inputs.", row))
+    else:
+        found = ledger.inputs(row.inputs_hash)
+        if found is None:
+            told.append(of_row(f"Its inputs were {row.inputs_hash}; what they were is not kept.", row))
+        else:
+            paths = ", ".join(each.path for each in found[:INPUTS_SHOWN_MAX])
+            more = f" and {len(found) - INPUTS_SHOWN_MAX} more" if len(found) > INPUTS_SHOWN_MAX else ""
+            count = counted(len(found), "input")
+            told.append(of_inputs(f"It had {count}: {paths or 'none'}{more}.", row.inputs_hash))
+    if row.validation:
+        said = ", ".join(f"{count} {name}" for name, count in sorted(row.validation.items()))
+        told.append(of_row(f"Its validation says: {said}.", row))
+    return told
+
+
+def _letters(ledger: LedgerReader, row: Attempt) -> list[Sentence]:
+    """The lineage events about it."""
+    mine = [letter for letter in ledger.letters(row.run_id) if row.lineage_id in letter.body]
+    if not mine:
+        return [of_row("No evidence of a lineage event about it.", row)]
+    return [_letter(letter) for letter in mine[:LETTERS_SHOWN_MAX]]
+
+
+def _letter(letter: Letter) -> Sentence:
+    end = (
+        f"was delivered at {moment(letter.delivered_at_ms)}"
+        if letter.delivered_at_ms
+        else "waits for delivery"
+    )
+    text = f"Event {letter.event_id} of topic {letter.topic} {end}."
+    return Sentence(text=text, record=Ref(type="letter", id=str(letter.number)))
+
+
+READ_MAX = 10_000
+
+
+class RunFacts(Record, frozen=True):
+    """All that is on record about one run."""
+
+    run: Run
+    calls: tuple[Invocation, ...]  # in order
+    attempts: tuple[Attempt, ...]
+    links: tuple[ChainLink, ...]
+    promotions: tuple[Promotion, ...]
+
+
+def gather(ledger: LedgerReader, run: Run) -> RunFacts:
+    calls = ledger.invocations(run_id=run.run_id, limit=READ_MAX)
+    return RunFacts(
+        run=run,
+        calls=tuple(sorted(calls, key=lambda call: (call.requested_at_ms, call.invocation_id))),
+        attempts=tuple(ledger.attempts(run.run_id)),
+        links=tuple(ledger.links(run.run_id, limit=READ_MAX)),
+        promotions=tuple(p for p in ledger.promotions(run.dataset_id, READ_MAX) if p.run_id == run.run_id),
+    )
+
+
+def account_of_run(ledger: LedgerReader, run: Run, now_ms: int) -> Explanation:
+    known = gather(ledger, run)
+    because, why = why_it_ran(ledger, known)
+    return Explanation(
+        kind="run",
+        id=run.run_id,
+        reason=run_reason(ledger, known, because),
+        chain=(
+            *_doing(run, now_ms),
+            *why,
+            *attempts.tried(run, known.attempts),
+            *attempts.approved(ledger, run),
+            *attempts.retried(run, known.attempts, ledger.retries(run.run_id)),
+            *ahead(ledger, run, now_ms),
+            *_refusals(ledger, known),
+            *_promoted(known),
+            *all_asked(run, known.calls),
+            *requested(ledger, run),
+            repeated(run, known.calls),
+            *governed(known.links),
+            *attempts.cost(run, [row for row in known.attempts if row.node == ""]),
+            *_next(known),
+        ),
+    )
+
+
+def work_command(run: Run) -> str:
+    """Asks for exactly this run's work again."""
+    window = f"{rfc3339(run.window_start_ms)}/{rfc3339(run.window_end_ms)}"
+    return f"kfm run --source {run.source_id} --window {window}"
+
+
+# --- the one reason ------------------------------------------------------------------
+
+
+def run_reason(ledger: LedgerReader, known: RunFacts, because: str | None) -> Sentence:
+    run = known.run
+    name = f"Run {run.run_id}"
+    if run.status == "success":
+        why = f"because {because}" if because else "; no evidence of why it ran"
+        if known.promotions:
+            last = known.promotions[0]
+            text = f"{name} published version {last.sequence} of {run.dataset_id} {why}"
+            return of_promotion(stopped(text.replace(" ; ", "; ")), last)
+        text = f"{name} succeeded and changed nothing for readers; it ran {why}"
+        return of_run(stopped(text.replace("it ran ; ", "")), run)
+    if run.status == "running":
+        return _running(ledger, run, name)
+    call = _last_refusal(known)
+    if call is not None:
+        blocker = invocations.refused(call.gates)[0]
+        bundle = invocations.bundle_of(call, known.links)
+        texts = ledger.policy_texts(bundle) if bundle else None
+        return of_call(f"{name} was refused: {invocations.blocker_text(blocker, texts)}", call)
+    return _failed(known, name)
+
+
+def _running(ledger: LedgerReader, run: Run, name: str) -> Sentence:
+    held = [lock for lock in ledger.locks() if lock.holder and lock.holder.run_id == run.run_id]
+    if held:
+        until = moment(held[0].lease_until_ms)
+        text = (
+            f"{name} is running since {moment(run.start_time_ms)}; its lease on {held[0].scope} ends {until}."
+        )
+        return of_run(f"{text} `kfm status` shows who holds it.", run)
+    return of_run(
+        f"{name} is recorded as running, and nobody holds its lock. "
+        f"Whoever runs kfm takes it over with `{work_command(run)}`.",
+        run,
+    )
+
+
+def _failed(known: RunFacts, name: str) -> Sentence:
+    run = known.run
+    command = f"`{work_command(run)}`"
+    if run.error_code in attempts.REAPED:
+        cause = "its process was gone" if run.error_code == "WORKER_DIED" else "its lease had run out"
+        way = f"Whoever runs kfm has it go on with {command}."
+        text = f"{name} was interrupted: {cause} ({run.error_code}). {way}"
+    elif run.error_code == "CANCELLED":
+        text = f"{name} was cancelled. Whoever runs kfm starts it again with {command}."
+    else:
+        said = stopped(run.error_message or "No message was kept.")
+        way = f"Whoever runs kfm retries it with {command}."
+        text = f"{name} failed: {run.error_code or 'no code'}: {said} {way}"
+    whole = [row for row in known.attempts if row.node == "" and row.attempt == run.attempts]
+    return of_row(text, whole[-1]) if whole else of_run(text, run)
+
+
+def _last_refusal(known: RunFacts) -> Invocation | None:
+    """The call whose refusal ended the run, if that is what ended it."""
+    last = next(
+        (call for call in reversed(known.calls) if call.outcome in ("refused", "failed", "success")), None
+    )
+    return last if last and last.outcome == "refused" and invocations.refused(last.gates) else None
+
+
+# --- what led to it ------------------------------------------------------------------
+
+
+def _doing(run: Run, now_ms: int) -> list[Sentence]:
+    partition = f", partition {run.partition}" if run.partition else ""
+    end_ms = run.end_time_ms if run.end_time_ms is not None else now_ms
+    so_far = "it took" if run.end_time_ms is not None else "so far"
+    took = f"{so_far} {duration(max(end_ms - run.start_time_ms, 0))}"
+    window = span(run.window_start_ms, run.window_end_ms)
+    return [
+        of_run(
+            f"It was to bring dataset {run.dataset_id} up to date from source {run.source_id} for "
+            f"{window}{partition}: revision {run.revision} of that work, pipeline {run.pipeline_version}.",
+            run,
+        ),
+        of_run(
+            f"It was first asked for by trigger {run.trigger_type} and began at "
+            f"{moment(run.start_time_ms)}; {took}; its work key is {run.work_key}.",
+            run,
+        ),
+    ]
+
+
+def why_it_ran(ledger: LedgerReader, known: RunFacts) -> tuple[str | None, list[Sentence]]:
+    """Half a sentence for the reason, and what it rests on."""
+    run = known.run
+    forced = next((link for link in known.links if link.entry.kind == "force"), None)
+    if run.force:
+        who = f"{forced.entry.actor} forced it" if forced else "it was forced"
+        return who, [] if forced else [of_run("No evidence of who forced it.", run)]
+    if run.correction:
+        return f"correction {run.correction} asked for it", [
+            of_run(f"It is correction {run.correction}.", run)
+        ]
+    if run.revision == 0:
+        return _first(ledger, run)
+    previous = _revision(ledger, run, run.revision - 1)
+    if previous is None:
+        return None, [of_run(f"No evidence of revision {run.revision - 1} of the same work.", run)]
+    if previous.dataset_id != run.dataset_id:
+        text = f"its source feeds {run.dataset_id} now, not {previous.dataset_id}"
+        return text, [of_run(f"Revision {previous.revision} fed {previous.dataset_id}.", previous)]
+    because, told = compared(ledger, previous, run)
+    if because is None:
+        recorded = next((call for call in known.calls if call.outcome == "success" and call.reason), None)
+        if recorded is not None and recorded.reason:
+            because = _half(recorded.reason, run.revision)
+            told.append(of_call(f"The call's record says why it ran: {recorded.reason}", recorded))
+    return because, told
+
+
+def _half(reason: str, revision: int) -> str:
+    """A recorded reason as the second half of a sentence."""
+    text = reason.removesuffix(f": revision {revision} opens.").rstrip(".")
+    return text[:1].lower() + text[1:]
+
+
+def _first(ledger: LedgerReader, run: Run) -> tuple[str, list[Sentence]]:
+    for other in _same_window(ledger, run):
+        if other.pipeline_version != run.pipeline_version and other.start_time_ms < run.start_time_ms:
+            text = f"the pipeline changed from {other.pipeline_version} to {run.pipeline_version}"
+            return text, [
+                of_run(f"Run {other.run_id} did the same window with {other.pipeline_version}.", other)
+            ]
+    return "this work had not been done before", [
+        of_run("It is revision 0: no earlier run of the same work is on record.", run)
+    ]
+
+
+def _same_window(ledger: LedgerReader, run: Run) -> list[Run]:
+    return [
+        other
+        for other in ledger.runs(source_id=run.source_id, limit=READ_MAX)
+        if other.run_id != run.run_id
+        and (other.window_start_ms, other.window_end_ms) == (run.window_start_ms, run.window_end_ms)
+        and other.partition == run.partition
+    ]
+
+
+def _revision(ledger: LedgerReader, run: Run, revision: int) -> Run | None:
+    same = (other for other in _same_window(ledger, run) if other.work_base == run.work_base)
+    return next((other for other in same if other.revision == revision), None)
+
+
+def _refusals(ledger: LedgerReader, known: RunFacts) -> list[Sentence]:
+    told: list[Sentence] = []
+    last = _last_refusal(known) if known.run.status == "failed" else None
+    seen: set[object] = set()
+    for call in reversed(known.calls):
+        if call.gates in seen or not any(not gate.allowed for gate in call.gates):
+            continue
+        seen.add(call.gates)
+        told += invocations.refusals(ledger, call, known.links, told_first=call is last)
+    return told[: attempts.SHOWN_MAX]
+
+
+def _promoted(known: RunFacts) -> list[Sentence]:
+    run = known.run
+    told = [
+        of_promotion(f"It was promoted as version {p.sequence} at {moment(p.promoted_at_ms)}.", p)
+        for p in known.promotions
+    ]
+    if not told and run.status == "success":
+        told.append(of_run("No evidence of a promotion: readers see what they saw before.", run))
+    told += [
+        of_link(f"Its promotion is entry {link.number} of the governance ledger.", link)
+        for link in known.links
+        if link.entry.kind == "promotion"
+    ]
+    return told
+
+
+def _next(known: RunFacts) -> list[Sentence]:
+    run = known.run
+    if run.status == "success":
+        text = f"`{work_command(run)}` asks for the same again; while upstream is unchanged it does nothing."
+        return [of_run(text, run)]
+    if run.error_code and run.error_code.startswith("KFM"):
+        return [of_run(f"`kfm explain {run.error_code}` says more about the error.", run)]
+    return []
+
+
+def newest(rows: Sequence[Run]) -> Run | None:
+    return max(rows, key=lambda run: (run.start_time_ms, run.run_id), default=None)

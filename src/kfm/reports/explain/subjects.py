@@ -1,0 +1,280 @@
+"""From an id, a name or an error code to its explanation."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any
+
+from kfm.model.errors import UsageError
+from kfm.model.records import Invocation, Run
+from kfm.model.requests import UpdateRequest
+from kfm.model.wording import moment
+from kfm.ports import LedgerReader
+from kfm.reports.explain.invocations import account_of_call
+from kfm.reports.explain.requests import account_of_request
+from kfm.reports.explain.runs import READ_MAX, account_of_attempt, account_of_run, newest
+from kfm.reports.explain.sentences import Explanation, Ref, Sentence, of_link, of_promotion, stopped
+from kfm.reports.lookup import find_unit, is_wal_id
+from kfm.reports.pipeline_runs import find_pass
+
+if TYPE_CHECKING:
+    from kfm.model.settings import Settings
+    from kfm.reports.explain import Explanation as Account
+
+
+PREFIX_CHARS_MIN = 4
+NAMED_MAX = 3
+_PLACE = re.compile(r"(?P<run>[0-9A-Za-z-]+)(?:#(?P<attempt>[0-9]{1,6}))?(?:/(?P<node>[a-z_-]+))?")
+
+
+def explain(
+    ledger: LedgerReader,
+    wanted: str,
+    now_ms: int,
+    *,
+    datasets: Collection[str] = (),
+    sources: Collection[str] = (),
+) -> Explanation:
+    """The account of a run, an attempt, a node, a call, a request, a dataset or a source. Reads only."""
+    place = _PLACE.fullmatch(wanted)
+    if place and (place["attempt"] or place["node"]):
+        run = _one_run(ledger, place["run"])
+        number = int(place["attempt"]) if place["attempt"] else None
+        return account_of_attempt(ledger, run, number, place["node"] or "")
+    run_found = ledger.run(wanted)
+    if run_found is not None:
+        return account_of_run(ledger, run_found, now_ms)
+    call = ledger.invocation(wanted)
+    if call is not None:
+        return _of_call(ledger, call, now_ms)
+    known = _now(ledger, wanted, now_ms, datasets, sources)
+    if known is not None:
+        return known
+    found = _beginning_with(ledger, wanted)
+    if isinstance(found, UpdateRequest):
+        return _of_request(ledger, found, now_ms)
+    return (
+        account_of_run(ledger, found, now_ms) if isinstance(found, Run) else _of_call(ledger, found, now_ms)
+    )
+
+
+def _of_request(ledger: LedgerReader, request: UpdateRequest, now_ms: int) -> Explanation:
+    run = ledger.run(request.run_id) if request.run_id else None
+    return account_of_request(ledger, request, account_of_run(ledger, run, now_ms) if run else None)
+
+
+def _of_call(ledger: LedgerReader, call: Invocation, now_ms: int) -> Explanation:
+    """A call that began an attempt is told with its run; any other by itself."""
+    began = call.run_id and any(
+        row.invocation_id == call.invocation_id for row in ledger.attempts(call.run_id)
+    )
+    run = ledger.run(call.run_id) if call.run_id and began else None
+    if run is None:
+        return account_of_call(ledger, call)
+    told = account_of_run(ledger, run, now_ms)
+    return Explanation(kind="invocation", id=call.invocation_id, reason=told.reason, chain=told.chain)
+
+
+# --- a dataset or a source, now --------------------------------------------------------
+
+
+def _now(
+    ledger: LedgerReader, wanted: str, now_ms: int, datasets: Collection[str], sources: Collection[str]
+) -> Explanation | None:
+    """Why it is as it is: by the newest call or run."""
+    of_dataset = wanted in datasets
+    calls = [
+        call
+        for call in ledger.invocations(limit=READ_MAX)
+        if wanted == call.source_id or wanted == call.dataset_id
+    ]
+    runs = ledger.runs(source_id=wanted, limit=1) or ledger.runs(dataset_id=wanted, limit=1)
+    if not calls and not runs and not of_dataset and wanted not in sources:
+        return None
+    of_dataset = of_dataset or wanted in {call.dataset_id for call in calls} | {
+        run.dataset_id for run in runs
+    }
+    ref = Ref(type="dataset" if of_dataset else "source", id=wanted)
+    run = newest(runs)
+    if calls and (run is None or calls[0].requested_at_ms >= run.start_time_ms):
+        told = _of_call(ledger, calls[0], now_ms)
+    elif run is not None:
+        told = account_of_run(ledger, run, now_ms)
+    else:
+        option = "" if of_dataset else f" --source {wanted}"
+        way = f"Whoever runs kfm does with `kfm run{option}`."
+        text = f"No evidence of {wanted}: nobody has asked for it yet. {way}"
+        return Explanation(
+            kind=ref.type,  # type: ignore[arg-type]
+            id=wanted,
+            reason=Sentence(text=text, record=ref),
+            chain=(),
+        )
+    dataset_id = wanted if of_dataset else calls[0].dataset_id if calls else run.dataset_id if run else wanted
+    return Explanation(
+        kind=ref.type,  # type: ignore[arg-type]
+        id=wanted,
+        reason=told.reason,
+        chain=(*_shown(ledger, dataset_id), *_switched(ledger, dataset_id), *told.chain),
+    )
+
+
+def _shown(ledger: LedgerReader, dataset_id: str) -> list[Sentence]:
+    head = ledger.promotions(dataset_id, 1)
+    if not head:
+        text = f"No evidence of a version of {dataset_id}: readers see nothing."
+        return [Sentence(text=text, record=Ref(type="dataset", id=dataset_id))]
+    last = head[0]
+    when = f"promoted at {moment(last.promoted_at_ms)} by run {last.run_id}"
+    text = f"Readers see version {last.sequence}, {when}."
+    return [of_promotion(text, last)]
+
+
+def _switched(ledger: LedgerReader, dataset_id: str) -> list[Sentence]:
+    """Kill switches that stand now, on everything or on this dataset."""
+    told = []
+    for switch in ledger.switches():
+        if switch.position == "running" or switch.scope not in ("all", f"dataset:{dataset_id}"):
+            continue
+        since = f"{switch.scope} is {switch.position} since {moment(switch.set_at_ms)} by {switch.actor}"
+        text = stopped(f"A kill switch stands now: {since}: {switch.rationale}")
+        links = ledger.links(switch.scope, limit=1)
+        record = Ref(type="dataset", id=dataset_id)
+        told.append(of_link(text, links[0]) if links else Sentence(text=text, record=record))
+    return told
+
+
+# --- beginnings of ids -------------------------------------------------------------------
+
+
+def _beginning_with(ledger: LedgerReader, wanted: str) -> Run | Invocation | UpdateRequest:
+    _require_telling(wanted)
+    start = wanted.lower()
+    runs = [run for run in ledger.runs(limit=READ_MAX) if run.run_id.startswith(start)]
+    calls = [call for call in ledger.invocations(limit=READ_MAX) if call.invocation_id.startswith(start)]
+    requests = ledger.request_reader().find(start, NAMED_MAX + 1)
+    found: list[Run | Invocation | UpdateRequest] = [*runs, *calls, *requests]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        names = [_id_of(each) for each in found[:NAMED_MAX]]
+        more = f" and {len(found) - NAMED_MAX} more" if len(found) > NAMED_MAX else ""
+        kinds = {"runs": runs, "calls": calls, "requests": requests}
+        what = " and ".join(name for name, some in kinds.items() if some)
+        raise UsageError(
+            f"Several {what} begin with `{wanted}`: {', '.join(names)}{more}.", remedy="Give more of the id."
+        )
+    raise UsageError(
+        f"There is no run, call, request, dataset or source `{wanted}`.",
+        remedy="`kfm runs` lists runs, `kfm requests list` requests, `kfm status` datasets; "
+        "`kfm show RUN --json` has the ids of calls.",
+    )
+
+
+def _id_of(one: Run | Invocation | UpdateRequest) -> str:
+    if isinstance(one, UpdateRequest):
+        return one.request_id
+    return one.run_id if isinstance(one, Run) else one.invocation_id
+
+
+def _one_run(ledger: LedgerReader, wanted: str) -> Run:
+    run = ledger.run(wanted)
+    if run is None:
+        _require_telling(wanted)
+        found = [each for each in ledger.runs(limit=READ_MAX) if each.run_id.startswith(wanted.lower())]
+        if len(found) != 1:
+            why = "Several runs begin" if found else "No run begins"
+            raise UsageError(f"{why} with `{wanted}`.", remedy="`kfm runs` lists them.")
+        run = found[0]
+    return run
+
+
+def _require_telling(wanted: str) -> None:
+    if len(wanted) < PREFIX_CHARS_MIN:
+        code = f" For the error code: `kfm explain KFM{wanted}`." if re.fullmatch(r"\d{3}", wanted) else ""
+        raise UsageError(
+            f"`{wanted}` is too short for a run: give at least {PREFIX_CHARS_MIN} characters of its id.",
+            remedy=code.strip() or "`kfm runs` lists them.",
+        )
+
+
+_CODE = re.compile(r"(?i)kfm\d{3}", re.ASCII)
+_PASS = re.compile(r"last|[0-9a-fA-F-]{4,36}")  # the newest; an id, or the beginning of one
+
+
+def explained(
+    ledger: LedgerReader, tables: Any, settings: Settings, what: str, now_ms: int
+) -> Account | dict[str, Any]:
+    """The account of a run, a node, a pass, a call, a request, a unit, a dataset, a source; or a code's page.
+
+    `tables` hold the passes of this environment.
+    """
+    if is_code(what):
+        from kfm.reports.error_pages import error_page
+
+        return error_page(what.upper())
+    if is_wal_id(what):
+        return account_of_unit(ledger, settings, what)
+    told = account_of_pipeline(ledger, tables, what)
+    return told if told is not None else account_of_records(ledger, settings, what, now_ms)
+
+
+def is_code(what: str) -> bool:
+    return _CODE.fullmatch(what) is not None
+
+
+def account_of_records(ledger: LedgerReader, settings: Settings, what: str, now_ms: int) -> Account:
+    from kfm.reports.explain import explain
+
+    return explain(
+        ledger,
+        what,
+        now_ms,
+        datasets=[dataset.id for dataset in settings.datasets],
+        sources=[source.id for source in settings.sources],
+    )
+
+
+def account_of_unit(ledger: LedgerReader, settings: Settings, wal_id: str) -> Account:
+    from kfm.reports.explain.units import account_of_unit
+
+    reader = ledger.unit_reader()
+    stored = find_unit(reader, wal_id)
+    domain = settings.domain_of(stored.unit.dataset)
+    return account_of_unit(stored, reader.history_of(wal_id), ledger.switches(), domain, ledger.now_ms())
+
+
+def account_of_pipeline(
+    ledger: LedgerReader, tables: Any, what: str, *, governed: bool = True
+) -> Account | None:
+    """The account of a pass, or of a node of one; None: it means something else.
+
+    `governed`: there is a configuration, so that a name may be one of its datasets, or of a run.
+    """
+    run, slash, node = what.partition("/")
+    if not slash and not _PASS.fullmatch(run) and governed and tables.get(run) is None:
+        return None  # the name of a dataset or a source, most likely
+    if governed and ledger.run(run) is not None and not slash:
+        return None  # a governed run: its pipeline is one part of it
+    try:
+        found = find_pass(tables, run)
+    except UsageError:
+        if not governed:
+            raise
+        return None
+    if slash and node not in dict(found.graph):
+        if not governed or ledger.run(found.run_id) is None:
+            from kfm.pipelines.graph import near
+
+            known = [name for name, _ in found.graph]
+            raise UsageError(
+                f"Run {found.run_id} has no node `{node}`{near(node, known)}.",
+                remedy=f"`kfm graph {found.run_id}` shows them.",
+            )
+        return None
+    from kfm.reports.explain.pipeline_runs import account_of_node, account_of_pass
+
+    if not slash:
+        return account_of_pass(tables, found)
+    return account_of_node(tables, found, node, ledger.run(found.run_id))

@@ -1,0 +1,124 @@
+"""Why a unit stands where it stands: from its record and its history alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kfm.model.gates import cause_and_remedy, switch_gate
+from kfm.model.records import GateResult, Switch
+from kfm.model.units import Move, Stored, UnitAttempt, catalogued, replay_command, tries
+from kfm.model.wording import counted, duration, moment
+from kfm.reports.explain.sentences import Explanation, Ref, Sentence, stopped
+
+SHOWN_MAX = 20
+WORKER = "kfm worker --until-idle"
+_ITEMS = {"created": "the item was created", "updated": "the item was updated"}
+
+
+def account_of_unit(
+    stored: Stored, history: Sequence[Move], switches: Sequence[Switch], domain: str, now_ms: int
+) -> Explanation:
+    """The blocker first, with who can lift it and how; then what the unit went through."""
+    gate = switch_gate(switches, stored.unit.dataset, domain, in_flight=False)
+    reason = _Reason(stored, tries(history), gate, now_ms).sentence()
+    told = [_told(move) for move in history]
+    if len(told) > SHOWN_MAX:
+        left = len(told) - SHOWN_MAX
+        told = [f"{counted(left, 'earlier step')}: `kfm nodd show {stored.unit.wal_id}`.", *told[-SHOWN_MAX:]]
+    chain = [_of(_announced(stored), stored), *(_of(text, stored) for text in told)]
+    return Explanation(kind="unit", id=stored.unit.wal_id, reason=_of(reason, stored), chain=tuple(chain))
+
+
+class _Reason:
+    def __init__(self, stored: Stored, attempts: list[UnitAttempt], gate: GateResult, now_ms: int) -> None:
+        self._stored = stored
+        self._unit = stored.unit
+        self._attempts = attempts
+        self._gate = gate
+        self._now_ms = now_ms
+
+    def sentence(self) -> str:
+        name = f"Unit {self._unit.wal_id} of {self._unit.dataset}"
+        return f"{name} {getattr(self, '_' + self._unit.status)()}"
+
+    def _pending(self) -> str:
+        unit, due_ms = self._unit, self._stored.not_before_ms
+        if not self._gate.allowed:
+            cause, remedy = cause_and_remedy(self._gate)
+            return f"waits: {stopped(cause)} {remedy or 'An operator can lift it.'}"
+        if due_ms > self._now_ms:
+            after = f" after {unit.last_error_code}" if unit.last_error_code else ""
+            return (
+                f"waits for attempt {unit.attempts}{after}, which is due at {moment(due_ms)}; "
+                f"nobody has to do anything but keep a worker running: `{WORKER}`."
+            )
+        since = moment(max(due_ms, unit.created_at_ms))
+        return f"waits for a worker since {since}; anyone who may operate starts one with `{WORKER}`."
+
+    def _in_progress(self) -> str:
+        unit, left_ms = self._unit, self._stored.lease_until_ms - self._now_ms
+        at = f"is worked on by {unit.worker_id}, attempt {unit.attempts}"
+        if left_ms > 0:
+            return f"{at}; its lease ends in {duration(left_ms)}."
+        return f"{at}, but its lease has lapsed: the next worker takes it over, `{WORKER}`."
+
+    def _failed(self) -> str:
+        return f"was given up after {self._tried()}: {self._trouble()} {self._way_out()}"
+
+    def _quarantined(self) -> str:
+        return f"is in quarantine after {self._tried()}: {self._trouble()} {self._way_out()}"
+
+    def _succeeded(self) -> str:
+        unit = self._unit
+        if unit.stac_item_id is None:
+            return f"is done since {moment(unit.updated_at_ms)}: its object is gone, and so is its item."
+        gone = " Its object has been removed upstream since." if self._stored.removed else ""
+        item = f"item {unit.stac_item_id} of collection {unit.stac_collection_id}"
+        return f"is in the catalogue as {item} since {moment(unit.updated_at_ms)}.{gone}"
+
+    def _tried(self) -> str:
+        return counted(len(self._attempts), "attempt")
+
+    def _trouble(self) -> str:
+        unit = self._unit
+        return stopped(f"{unit.last_error_code}: {unit.last_error_message or 'no message was kept'}")
+
+    def _way_out(self) -> str:
+        unit = self._unit
+        command = replay_command(unit.wal_id, unit.status)
+        if unit.status != "quarantined":
+            return f"An operator can bring it back with `{command}`."
+        return (
+            f"An operator can bring it back with `{command}`, if another agrees and the policy of "
+            f"{unit.dataset} has {unit.last_error_code} under `replay_quarantined`."
+        )
+
+
+def _announced(stored: Stored) -> str:
+    unit = stored.unit
+    size = "" if stored.size is None else f", {stored.size:,} bytes"
+    return f"It is the object {unit.object_uri}{size}, announced by the queue {unit.queue}."
+
+
+def _told(move: Move) -> str:
+    """One step of the history, in words."""
+    details = move.details
+    text = {
+        "created": "taken in",
+        "imported": "taken over from another ledger",
+        "claimed": f"attempt {move.attempts} began, by {move.worker_id}",
+        "succeeded": f"succeeded; {_ITEMS.get(catalogued(move) or '', 'the item was left as it was')}",
+        "failed": f"attempt failed: {details.get('error_code', 'no code was kept')}",
+        "retry_scheduled": "to be tried again",
+        "quarantined": f"put into quarantine: {details.get('reason', 'no reason was kept')}",
+        "reissued": "announced anew, with other bytes",
+        "replayed": "brought back by a replay",
+        "migrated": f"brought back, approved by {details.get('approval', 'nobody on record')}",
+        "removed": "its object was removed upstream",
+        "stale": "an older announcement came late and changed nothing",
+    }.get(move.event, move.event)
+    return f"{moment(move.at_ms)}: {text}."
+
+
+def _of(text: str, stored: Stored) -> Sentence:
+    return Sentence(text=text, record=Ref(type="unit", id=stored.unit.wal_id))

@@ -1,0 +1,152 @@
+"""Pipeline runs as documents."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kfm.model.errors import UsageError
+from kfm.model.wording import instant
+
+if TYPE_CHECKING:
+    from kfm.app import App
+    from kfm.model.records import Node
+    from kfm.model.run_state import Pass
+    from kfm.pipelines.draw import NodeCell
+    from kfm.reports.explain import Explanation as Account
+
+
+NODES_MAX = 20_000
+
+
+class PassSeen(NamedTuple):
+    found: Pass
+    nodes: dict[str, Node]  # those that have a record
+    account: Account  # why it is as it is
+
+
+def list_passes(app: App, limit: int) -> list[Pass]:
+    """The newest first."""
+    from kfm.db.run_state import RunStateTables
+
+    return RunStateTables(app.ledger.database).passes(limit=limit)  # type: ignore[attr-defined]
+
+
+def read_pass(app: App, run_id: str) -> PassSeen | None:
+    """The pass of this id, or of this governed run; None: there is none."""
+    from kfm.db.run_state import RunStateTables
+
+    if RunStateTables(app.ledger.database).get(run_id) is None:  # type: ignore[attr-defined]
+        return None
+    from kfm.pipelines.run_state_store import StoreParts, open_run_states
+    from kfm.reports.explain.pipeline_runs import account_of_pass
+
+    around = StoreParts(app.ledger, app.state, app.objects, app.loaded)
+    tables = open_run_states(around, app.settings.run_state, read_only=True)
+    found = tables.get(run_id)
+    if found is None:
+        return None
+    nodes = {node.dataset_id: node for node in islice(tables.of_run(run_id), NODES_MAX)}
+    return PassSeen(found, nodes, account_of_pass(tables, found))
+
+
+PREFIX_CHARS_MIN = 4
+SEARCHED_MAX = 10_000
+NAMED_MAX = 3
+# What a record says, and the word that people read for it.
+WORDS = {"success": "ran", "skipped": "unchanged", "failed": "failed", "partial": "partial"}
+
+
+def pass_document(found: Any) -> dict[str, Any]:
+    return {
+        "run_id": found.run_id,
+        "pipeline_id": found.pipeline_id,
+        "branch": found.branch,
+        "state": found.state,
+        "attempt": found.attempt,
+        "started_at": instant(found.started_at_ms),
+        "ended_at": instant(found.ended_at_ms),
+        "counts": found.counts,
+        "commit": found.commit,
+        "error_code": found.error_code,
+    }
+
+
+def node_document(node: Any) -> dict[str, Any]:
+    """The record as everybody knows it: run-state.schema.json."""
+    from kfm.model.run_state import to_document
+
+    return to_document(node)
+
+
+def cells_of(found: Any, records: dict[str, Any]) -> list[NodeCell]:
+    """Each node with the word for what is on record of it; nothing is on record of what has not ended."""
+    from kfm.pipelines.draw import NodeCell
+
+    cells: dict[str, NodeCell] = {}
+    for name, upstream in found.graph:
+        record = records.get(name)
+        if record is not None:
+            reason = record.error_code if record.outcome == "failed" else record.reason
+            cells[name] = NodeCell(name, WORDS[record.outcome], reason or "", record.duration_ms)
+        elif found.state == "running":
+            cells[name] = NodeCell(name, "running", "no record yet")
+        else:
+            bad = next((each for each in upstream if cells[each].word in ("failed", "blocked")), None)
+            why = f"{bad} {cells[bad].word}" if bad is not None else "the pass stopped before"
+            cells[name] = NodeCell(name, "blocked", why)
+    return list(cells.values())
+
+
+def graph_document(found: Any, cells: list[NodeCell], svg: str | None) -> dict[str, Any]:
+    from kfm.pipelines.draw import depths
+
+    reads = dict(found.graph)
+    layer = depths(reads)
+    return {
+        "run_id": found.run_id,
+        "pipeline_id": found.pipeline_id,
+        "branch": found.branch,
+        "state": found.state,
+        "nodes": [
+            {
+                "node": cell.id,
+                "layer": layer[cell.id] + 1,
+                "word": cell.word,
+                "reason": cell.reason,
+                "duration_ms": cell.took_ms,
+                "reads": list(reads[cell.id]),
+            }
+            for cell in cells
+        ],
+        "svg": svg,
+    }
+
+
+def find_pass(tables: Any, wanted: str) -> Pass:
+    """A pass by its run's id, or by the beginning of it if that is enough to tell; `last` is the newest."""
+    found: Pass | None = tables.get(wanted)
+    if found is not None:
+        return found
+    remedy = "`kfm run-state list` shows them."
+    listed = tables.passes(limit=SEARCHED_MAX)
+    if wanted == "last" and listed:
+        fitting = listed[:1]
+    elif len(wanted) < PREFIX_CHARS_MIN:
+        raise UsageError(
+            f"`{wanted}` is too short for a run: give at least {PREFIX_CHARS_MIN} characters of its id.",
+            remedy=remedy,
+        )
+    else:
+        fitting = [each for each in listed if each.run_id.startswith(wanted)]
+    if not fitting:
+        raise UsageError(f"There is no pass `{wanted}`.", remedy=remedy)
+    if len(fitting) > 1:
+        names = ", ".join(each.run_id for each in fitting[:NAMED_MAX])
+        more = f" and {len(fitting) - NAMED_MAX} more" if len(fitting) > NAMED_MAX else ""
+        raise UsageError(
+            f"Several passes begin with `{wanted}`: {names}{more}.", remedy="Give more of the id."
+        )
+    whole: Pass | None = tables.get(fitting[0].run_id)
+    assert whole is not None
+    return whole

@@ -1,0 +1,89 @@
+"""Runs, invocations and plans as documents."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kfm.model.wording import instant
+from kfm.reports.lookup import find_run
+
+CALLS_MAX = 100
+PROMOTIONS_MAX = 1000
+
+
+def run_document(run: Any) -> dict[str, Any]:
+    """A run as JSON output shows it: the ledger's record, with times as text."""
+    return {
+        "run_id": run.run_id,
+        "source_id": run.source_id,
+        "dataset_id": run.dataset_id,
+        "pipeline_id": run.pipeline_id,
+        "idempotency_key": run.idempotency_key,
+        "work_key": run.work_key,
+        "revision": run.revision,
+        "trigger_type": run.trigger_type,
+        "window_spec": run.window_spec,
+        "window_start": instant(run.window_start_ms),
+        "window_end": instant(run.window_end_ms),
+        "partition": run.partition,
+        "pipeline_version": run.pipeline_version,
+        "status": run.status,
+        "attempts": run.attempts,
+        "start_time_utc": instant(run.start_time_ms),
+        "end_time_utc": instant(run.end_time_ms),
+        "version_id": run.version_id,
+        "error_code": run.error_code,
+        "error_message": run.error_message,
+        "force": run.force,
+        "correction": run.correction,
+    }
+
+
+def shown_run(ledger: Any, wanted: str) -> dict[str, Any]:
+    run = find_run(ledger, wanted)
+    promotions = ledger.promotions(run.dataset_id, limit=PROMOTIONS_MAX)
+    return {
+        "run": run_document(run),
+        "version": next((p.sequence for p in promotions if p.version_id == run.version_id), None),
+        "invocations": [
+            invocation_document(call) for call in ledger.invocations(run_id=run.run_id, limit=CALLS_MAX)
+        ],
+        "promotions": [
+            {
+                "version": promotion.sequence,
+                "version_id": promotion.version_id,
+                "promoted_at": instant(promotion.promoted_at_ms),
+            }
+            for promotion in promotions
+            if promotion.run_id == run.run_id
+        ],
+    }
+
+
+def invocation_document(call: Any) -> dict[str, Any]:
+    return {
+        "invocation_id": call.invocation_id,
+        "outcome": call.outcome,
+        "trigger_type": call.trigger_type,
+        "requested_at": instant(call.requested_at_ms),
+        "actor": call.actor,
+        "claimed_actor": call.claimed_actor,
+        "rationale": call.rationale,
+        "ticket": call.ticket,
+        "reason": call.reason,
+        "gates": list(call.gates),
+    }
+
+
+def plan_document(plan: Any) -> dict[str, Any]:
+    header = plan.header
+    return {
+        "digest": header.digest,
+        "base_version": header.base_sequence,
+        "version_id": header.version_id,
+        "fingerprint": header.fingerprint,
+        "made_at": header.made_at,
+        "unchanged": plan.unchanged,
+        "tally": header.tally,
+        "changes": list(plan.changes),
+    }

@@ -1,0 +1,232 @@
+"""What stands in the way first, then everything else. It only reads."""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import Any
+
+from kfm.model.wording import instant, one_line, short_id
+from kfm.reports.blockers import OPERATOR, failures, frozen, retry_command, switched
+
+ATTENTION_MAX = 20  # works named; more are counted
+FORCED = "kfm run --force --rationale TEXT --ticket ID"
+
+
+def gather(app: Any) -> dict[str, Any]:
+    """Everything that status tells, as one document."""
+    settings, ledger, now_ms = app.settings, app.ledger, app.clock.now_ms()
+    heads = {head.dataset_id: head for head in ledger.heads()}
+    switches = [switch for switch in ledger.switches() if switch.position != "running"]
+    running = ledger.runs(status="running", limit=100)
+    locks = [lock for lock in ledger.locks() if lock.holder is not None]
+    gone = {lock.scope for lock in locks if app.liveness.is_dead(lock.holder.worker_id)}
+    alive = [lock for lock in locks if lock.scope not in gone]
+    datasets = [_dataset(dataset.id, heads, ledger) for dataset in settings.datasets]
+    pending = _pending(settings, heads, ledger.projected())
+    attention = failures(settings, ledger)
+    document: dict[str, Any] = {
+        "environment": settings.environment,
+        "at": instant(now_ms),
+        "datasets": datasets,
+        "needs_attention": [_needing(run, ledger, now_ms) for run in attention[:ATTENTION_MAX]],
+        "needs_attention_more": max(len(attention) - ATTENTION_MAX, 0),
+        "running": [_running(run, alive, now_ms) for run in running],
+        "locks": [_lock(lock, now_ms, lock.scope in gone) for lock in locks],
+        "switches": [switch_document(switch) for switch in switches],
+        "breakers": _breakers(ledger),
+        "incidents": _incidents(ledger),
+        "pending_projections": pending,
+        "lineage": _lineage(ledger),
+        "units": _units(ledger),
+        "requests": _requests(ledger),
+        **_ahead(ledger),
+    }
+    return {"headline": _headline(settings, switches, document, now_ms), **document}
+
+
+def _breakers(ledger: Any) -> list[dict[str, Any]]:
+    """The circuits that are not as usual."""
+    found = [each for each in ledger.breakers() if each.state != "closed" or each.closed_at_ms is not None]
+    if not found:
+        return []
+    from kfm.reports.breakers import breaker_document
+
+    documents = [breaker_document(breaker, ledger.now_ms()) for breaker in found]
+    return [each for each in documents if each["state"] != "closed" or each["recovered_at"]]
+
+
+def _incidents(ledger: Any) -> list[dict[str, Any]]:
+    """Those that are open, the newest first."""
+    found = ledger.incidents(state="open", limit=ATTENTION_MAX)
+    if not found:
+        return []
+    from kfm.reports.incidents import incident_document
+
+    return [incident_document(incident) for incident in found]
+
+
+def _lineage(ledger: Any) -> dict[str, Any]:
+    backlog = ledger.backlog("openlineage")
+    return {"waiting": backlog.waiting, "oldest": instant(backlog.oldest_ms)}
+
+
+def _units(ledger: Any) -> dict[str, Any] | None:
+    figures = ledger.unit_figures()
+    if not figures:
+        return None
+    from kfm.reports.units import unit_documents
+
+    return unit_documents(figures)
+
+
+def _requests(ledger: Any) -> dict[str, int]:
+    """What was asked for and has no end yet."""
+    found = ledger.unsettled_requests()
+    return {
+        state.replace("-", "_"): found.get(state, 0) for state in ("open", "running", "awaiting-approval")
+    }
+
+
+def _ahead(ledger: Any) -> dict[str, Any]:
+    ahead = ledger.ahead()
+    if not ahead.held and not ahead.waiting:
+        return {"held": None, "next_retry": None}
+    from kfm.reports.quarantine import ahead_documents
+
+    return ahead_documents(ahead)
+
+
+# --- the first line ------------------------------------------------------------------
+
+
+def _headline(settings: Any, switches: list[Any], document: dict[str, Any], now_ms: int) -> dict[str, Any]:
+    """State, one sentence, who can change it and the command. The hardest blocker first."""
+    for each in chain(switched(switches), frozen(settings, now_ms)):
+        if each.kind != "replays":
+            return _line(
+                "blocked", each.sentence, OPERATOR, FORCED if each.kind == "freeze" else each.command
+            )
+    for breaker in document["breakers"]:
+        if breaker["state"] != "closed":
+            from kfm.reports.breakers import breaker_headline
+
+            sentence, command = breaker_headline(breaker)
+            return _line("blocked", sentence, OPERATOR, command)
+    for last in document["needs_attention"]:
+        sentence = (
+            f"failing: dataset {last['dataset_id']}, run {short_id(last['run_id'])} ended with "
+            f"{last['error_code'] or 'an error'}: {last['error_message'] or 'no message was kept'}"
+        )
+        return _line("failing", sentence, OPERATOR, last["command"])
+    for incident in document["incidents"]:
+        from kfm.reports.incidents import incident_headline
+
+        sentence, command = incident_headline(incident)
+        return _line("failing", sentence, OPERATOR, command)
+    for pending in document["pending_projections"]:
+        sentence = (
+            f"behind: target {pending['target']} does not show version {pending['promoted']} "
+            f"of dataset {pending['dataset_id']} yet"
+        )
+        return _line("behind", sentence, OPERATOR, "kfm project")
+    announced = settings.ingest.queues and not settings.sources  # nothing that `kfm run` could do
+    if announced and document["units"] is None:
+        return _line("empty", "nothing was taken in yet", "anyone who may operate", "kfm worker")
+    if not announced and not any(dataset["last_run"] for dataset in document["datasets"]):
+        return _line("empty", "nothing has run yet", "anyone who may run it", "kfm run")
+    return _line("clear", "all clear", None, None)
+
+
+def _line(state: str, sentence: str, who: str | None, command: str | None) -> dict[str, Any]:
+    return {"state": state, "sentence": one_line(sentence).rstrip("."), "who": who, "command": command}
+
+
+# --- the rest ------------------------------------------------------------------------
+
+
+def _dataset(dataset_id: str, heads: dict[str, Any], ledger: Any) -> dict[str, Any]:
+    head = heads.get(dataset_id)
+    runs = ledger.runs(dataset_id=dataset_id, limit=1)
+    return {
+        "dataset_id": dataset_id,
+        "version": head.sequence if head else None,
+        "version_id": head.version_id if head else None,
+        "promoted_at": instant(head.promoted_at_ms) if head else None,
+        "last_run": _brief(runs[0]) if runs else None,
+    }
+
+
+def _brief(run: Any) -> dict[str, Any]:
+    return {
+        "run_id": run.run_id,
+        "source_id": run.source_id,
+        "status": run.status,
+        "window_start": instant(run.window_start_ms),
+        "window_end": instant(run.window_end_ms),
+        "started_at": instant(run.start_time_ms),
+        "ended_at": instant(run.end_time_ms),
+        "error_code": run.error_code,
+        "error_message": run.error_message,
+    }
+
+
+def _needing(run: Any, ledger: Any, now_ms: int) -> dict[str, Any]:
+    return {
+        "dataset_id": run.dataset_id,
+        **_brief(run),
+        "attempts": run.attempts,
+        "command": retry_command(run, ledger, now_ms),
+    }
+
+
+def _running(run: Any, locks: list[Any], now_ms: int) -> dict[str, Any]:
+    lock = next((lock for lock in locks if lock.holder.run_id == run.run_id), None)
+    return {
+        "run_id": run.run_id,
+        "source_id": run.source_id,
+        "dataset_id": run.dataset_id,
+        "window_start": instant(run.window_start_ms),
+        "window_end": instant(run.window_end_ms),
+        "attempt": run.attempts,
+        "started_at": instant(run.start_time_ms),
+        "holder": lock.holder.worker_id if lock else None,
+        "lease_left_ms": max(lock.lease_until_ms - now_ms, 0) if lock else 0,
+    }
+
+
+def _lock(lock: Any, now_ms: int, gone: bool) -> dict[str, Any]:
+    return {
+        "scope": lock.scope,
+        "fence": lock.fence,
+        "holder": lock.holder.worker_id,
+        "run_id": lock.holder.run_id,
+        "acquired_at": instant(lock.acquired_at_ms),
+        # Nobody waits for a process that is known to be gone.
+        "lease_left_ms": 0 if gone else max(lock.lease_until_ms - now_ms, 0),
+    }
+
+
+def switch_document(switch: Any) -> dict[str, Any]:
+    return {
+        "scope": switch.scope,
+        "position": switch.position,
+        "rationale": switch.rationale,
+        "actor": switch.actor,
+        "set_at": instant(switch.set_at_ms),
+    }
+
+
+def _pending(settings: Any, heads: dict[str, Any], shown: dict[tuple[str, str], int]) -> list[dict[str, Any]]:
+    """Targets that are not known to show the promoted head."""
+    targets = [target.name or target.kind for target in settings.publish if target.kind != "noop"]
+    return [
+        {
+            "dataset_id": dataset_id,
+            "target": target,
+            "promoted": head.sequence,
+            "shown": shown.get((dataset_id, target)),
+        }
+        for dataset_id, head in sorted(heads.items())
+        for target in targets
+        if (shown.get((dataset_id, target)) or 0) < head.sequence
+    ]

@@ -1,0 +1,127 @@
+"""Units and dead letters as documents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from kfm.model.errors import UsageError
+from kfm.model.records import UNIT_STATUSES
+from kfm.model.wording import instant
+
+_TIMES = (
+    "event_time_ms",
+    "time_range_start_ms",
+    "time_range_end_ms",
+    "last_attempt_at_ms",
+    "created_at_ms",
+    "updated_at_ms",
+)
+
+
+def unit_document(unit: Any) -> dict[str, Any]:
+    """Every field of a unit; times as texts."""
+    found = msgspec.to_builtins(unit)
+    for name in _TIMES:
+        found[name.removesuffix("_ms")] = instant(found.pop(name))
+    return dict(sorted(found.items()))
+
+
+def stored_document(stored: Any, history: Any, now_ms: int) -> dict[str, Any]:
+    return {
+        "unit": unit_document(stored.unit),
+        "object": {
+            "etag": stored.etag,
+            "size": stored.size,
+            "version_id": stored.version_id,
+            "sequencer": stored.sequencer,
+            "content_version": stored.content_version,
+            "done_version": stored.done_version,
+            "removed": bool(stored.removed),
+        },
+        "budget": {
+            "grants": stored.grants,
+            "attempts_of_grant": stored.grant_attempts,
+            "due": instant(stored.not_before_ms) if stored.unit.status == "pending" else None,
+            "lease_left_ms": max(0, stored.lease_until_ms - now_ms),
+            "alone": bool(stored.alone),
+        },
+        "history": [
+            {
+                "at": instant(move.at_ms),
+                "event": move.event,
+                "status": move.status,
+                "version": move.version,
+                "attempts": move.attempts,
+                "worker_id": move.worker_id,
+                "details": move.details,
+            }
+            for move in history
+        ],
+    }
+
+
+def unit_documents(figures: Iterable[tuple[str, str, int, int | None]]) -> dict[str, Any]:
+    """(dataset, name, amount, newest time) → by dataset, and how many messages are dead."""
+    datasets: dict[str, dict[str, Any]] = {}
+    dead = 0
+    for dataset, name, amount, high_ms in figures:
+        if name.startswith("dead:"):
+            dead += int(amount)
+            continue
+        if not dataset:
+            continue
+        one = datasets.setdefault(
+            dataset, {"dataset": dataset, **dict.fromkeys(UNIT_STATUSES, 0), "newest": None}
+        )
+        if name in UNIT_STATUSES:
+            one[name] = int(amount)
+        elif name == "watermark":
+            one["newest"] = instant(high_ms)
+    return {"datasets": [datasets[name] for name in sorted(datasets)], "dead_messages": dead}
+
+
+SEARCHED_MAX = 10_000
+PREFIX_CHARS_MIN = 6
+HASH_PREFIX = "sha256:"
+
+
+def dead_document(one: Any) -> dict[str, Any]:
+    """All but the message itself."""
+    return {
+        "message": one.envelope_hash,
+        "record": one.record_index,
+        "queue": one.queue,
+        "error_code": one.error_code,
+        "error": one.error,
+        "times": one.times,
+        "first_at": instant(one.first_at_ms),
+        "last_at": instant(one.last_at_ms),
+        "state": one.state,
+    }
+
+
+def find_dead(reader: Any, wanted: str) -> list[Any]:
+    """By its hash, or the beginning of it, if that is enough to tell."""
+    start = wanted.lower().partition("/")[0]
+    start = start if start.startswith(HASH_PREFIX) else f"{HASH_PREFIX}{start}"
+    exact: list[Any] = reader.dead_message(start)
+    if exact:
+        return exact
+    if len(start) < len(HASH_PREFIX) + PREFIX_CHARS_MIN:
+        raise UsageError(
+            f"`{wanted[:80]}` is too short: give at least {PREFIX_CHARS_MIN} characters of the hash.",
+            remedy="`kfm nodd dead list` has them.",
+        )
+    every = reader.dead_messages("", "", SEARCHED_MAX)
+    found = sorted({one.envelope_hash for one in every if one.envelope_hash.startswith(start)})
+    if len(found) == 1:
+        whole: list[Any] = reader.dead_message(found[0])
+        return whole
+    if found:
+        raise UsageError(f"Several messages begin with `{wanted[:80]}`.", remedy="Give more of the hash.")
+    raise UsageError(
+        f"There is no dead message `{wanted[:80]}`.", remedy="`kfm nodd dead list --all` has all."
+    )

@@ -1,0 +1,221 @@
+"""The files that a run leaves behind: run.jsonl, event_log.jsonl, publisher_trace.jsonl, idempotency.json."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any, Literal
+
+import msgspec
+
+from kfm.model.canonical import INT_MAX, canonical_bytes
+from kfm.model.keys import attempt_id, names_itself, trigger_document, work_document
+from kfm.model.records import Record, Run
+from kfm.model.redaction import Discretion, within
+from kfm.model.times import rfc3339
+from kfm.ports import Clock, Files, Writer
+from kfm.publish.publisher_trace import require_valid
+from kfm.runs.admission import RunSubject
+from kfm.telemetry import correlation
+
+RunEventName = Literal["run.start", "run.metrics", "run.end"]
+Level = Literal["info", "warning", "error"]
+
+
+class RunEvent(Record, frozen=True):
+    """One line of run.jsonl: one change of state."""
+
+    at: str
+    event: RunEventName
+    run_id: str
+    attempt: int
+    trace_id: str  # of its spans; also its lineage run, without dashes
+    dry_run: bool
+    facts: dict[str, Any] = {}
+
+
+class LogEvent(Record, frozen=True):
+    """One line of event_log.jsonl: one step."""
+
+    at: str
+    run_id: str
+    trace_id: str
+    phase: str
+    level: Level
+    message: str
+    facts: dict[str, Any] = {}
+
+
+class RunLog:
+    """Writes whole, valid lines. Without a folder it writes nothing: a dry-run without --artifacts."""
+
+    def __init__(
+        self,
+        files: Files,
+        folder: str | None,
+        clock: Clock,
+        run_id: str,
+        attempt: int,
+        *,
+        dry_run: bool,
+        announce: Callable[[str], None],
+        redact: Discretion,
+        dataset_id: str | None = None,
+        source_id: str | None = None,
+    ) -> None:
+        self.folder = folder
+        self._redact = redact
+        self._files = files
+        self._clock = clock
+        self._run_id = run_id
+        self._attempt = attempt
+        self._trace_id = attempt_id(run_id, attempt).replace("-", "")
+        self._dry_run = dry_run
+        self._announce = announce
+        self._open: dict[str, Writer] = {}
+        self.phase = "admit"
+        correlation.begin(
+            correlation.Correlation(run_id, attempt, self._trace_id, dataset_id, source_id, phase=self.phase)
+        )
+        if folder is not None:
+            files.make_dirs(folder)
+            for name in ("run.jsonl", "event_log.jsonl", "publisher_trace.jsonl"):
+                self._open[name] = fresh_file(files, f"{folder}/{name}")
+
+    def _line(self, name: str, schema: str, record: Record) -> None:
+        if name not in self._open:
+            return
+        plain = msgspec.to_builtins(record)
+        require_valid(schema, plain)
+        self._write(name, canonical_bytes(plain) + b"\n")
+
+    def _write(self, name: str, line: bytes) -> None:
+        """A copy of what the ledger knows: that it can't be written is told once and changes nothing."""
+        writer = self._open.get(name)
+        if writer is None:
+            return
+        try:
+            writer.write(line)
+        except OSError as error:
+            self._announce(f"artifacts: {name} ends here: {error.strerror or error}")
+            del self._open[name]
+            with contextlib.suppress(OSError):
+                writer.close()
+
+    def run_event(self, event: RunEventName, **facts: Any) -> None:
+        self._line(
+            "run.jsonl",
+            "run-event",
+            RunEvent(
+                at=rfc3339(self._clock.now_ms()),
+                event=event,
+                run_id=self._run_id,
+                attempt=self._attempt,
+                trace_id=self._trace_id,
+                dry_run=self._dry_run,
+                facts=self._kept(facts),
+            ),
+        )
+
+    def step(self, phase: str, message: str, *, level: Level = "info", **facts: Any) -> None:
+        self.phase = phase
+        phase, message = self._redact(_text(phase)), self._redact(_text(message))
+        correlation.begin(correlation.current()._replace(phase=phase))
+        with correlation.saying(level=level):
+            self._announce(f"{phase}: {message}")
+        self._line(
+            "event_log.jsonl",
+            "event-log",
+            LogEvent(
+                at=rfc3339(self._clock.now_ms()),
+                run_id=self._run_id,
+                trace_id=self._trace_id,
+                phase=phase,
+                level=level,
+                message=message,
+                facts=self._kept(facts),
+            ),
+        )
+
+    def _kept(self, facts: dict[str, Any]) -> dict[str, Any]:
+        kept: dict[str, Any] = within(_loggable(facts), self._redact)
+        return kept
+
+    def trace_line(self, line: bytes) -> None:
+        """The sink of the publisher's trace."""
+        self._write("publisher_trace.jsonl", line)
+
+    def ledger_record(self, run: Run, subject: RunSubject, outcome: str) -> None:
+        """idempotency.json: the ledger's row, and what its keys were made of."""
+        if self.folder is None:
+            return
+        document = idempotency_document(run, subject, outcome, dry_run=self._dry_run)
+        require_valid("idempotency", document)
+        writer = fresh_file(self._files, f"{self.folder}/idempotency.json.tmp")
+        writer.write(canonical_bytes(document) + b"\n")
+        writer.close()
+        self._files.rename(f"{self.folder}/idempotency.json.tmp", f"{self.folder}/idempotency.json")
+
+    def close(self) -> None:
+        correlation.end()
+        while self._open:
+            self._open.popitem()[1].close()
+
+
+def _text(text: str) -> str:
+    """Half a surrogate pair is no text, and no strict reader would take it."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _loggable(value: Any) -> Any:
+    """Anything as a value that every reader of JSON takes: what is none becomes its text."""
+    if isinstance(value, dict):
+        return {_text(str(name)): _loggable(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_loggable(each) for each in value]
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int) and abs(value) <= INT_MAX:
+        return int(value)
+    return _text(str(value))
+
+
+def fresh_file(files: Files, path: str) -> Writer:
+    """A new file in the place of an older one: a folder of artifacts may be used again."""
+    with contextlib.suppress(FileNotFoundError):
+        files.unlink(path)
+    return files.create(path)
+
+
+def idempotency_document(run: Run, subject: RunSubject, outcome: str, *, dry_run: bool) -> dict[str, Any]:
+    return {
+        "run_id": run.run_id,
+        "dataset_id": run.dataset_id,
+        "pipeline_id": run.pipeline_id,
+        "idempotency_key": run.idempotency_key,
+        "work_key": run.work_key,
+        "revision": run.revision,
+        "trigger_type": run.trigger_type,
+        "window_spec": run.window_spec,
+        "window_start_utc": rfc3339(run.window_start_ms),
+        "window_end_utc": rfc3339(run.window_end_ms),
+        "pipeline_version": run.pipeline_version,
+        "start_time_utc": rfc3339(run.start_time_ms),
+        "end_time_utc": rfc3339(run.end_time_ms) if run.end_time_ms is not None else None,
+        "status": run.status,
+        "outcome": outcome,
+        "attempts": run.attempts,
+        "fence": run.fence,
+        "fingerprint": run.fingerprint,
+        "version_id": run.version_id,
+        "error_code": run.error_code,
+        "dry_run": dry_run,
+        "key_documents": {
+            **(
+                {"trigger": trigger_document(subject.trigger, subject.work, run.revision)}
+                if names_itself(subject.trigger)
+                else {}
+            ),
+            "work": work_document(subject.work, run.revision),
+        },
+    }

@@ -1,0 +1,94 @@
+"""Circuits in their places: around what sources read with, around a pipeline's own calls, for operators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from kfm.calls.circuit_guards import Shield, ShieldedBucket, ShieldedHttp
+from kfm.calls.shared_breakers import SharedBreakers
+from kfm.model.breaker import Breaker, provider_of, provider_of_target, reset
+from kfm.model.records import GovernanceEntry
+from kfm.model.settings import SourceSettings, Target
+from kfm.ports import Bucket, Clock, Rng, Store
+from kfm.sources.source_kinds import Tools
+
+if TYPE_CHECKING:
+    from kfm.calls.runtime import FailedTry
+    from kfm.runs.kernel import CallObserver
+
+
+def shielded(source: SourceSettings, tools: Tools, breakers: SharedBreakers, clock: Clock) -> Tools:
+    """The tools of one source, whose every request passes its provider's circuit."""
+    provider = provider_of(source)
+    if provider is None:
+        return tools
+    shield = Shield(breakers.circuit(provider), clock)
+
+    def open_bucket(address: str, options: Mapping[str, str]) -> Bucket:
+        return ShieldedBucket(tools.open_bucket(address, options), shield)
+
+    return replace(tools, http=ShieldedHttp(tools.http, shield), open_bucket=open_bucket)
+
+
+def shielded_target(target: Target, bucket: Bucket, breakers: SharedBreakers, clock: Clock) -> Bucket:
+    """A target's bucket, whose every request passes its provider's circuit."""
+    provider = provider_of_target(target)
+    return bucket if provider is None else ShieldedBucket(bucket, Shield(breakers.circuit(provider), clock))
+
+
+def share_calls(breakers: SharedBreakers, clock: Clock, rng: Rng) -> Callable[[], None]:
+    """Let every `kfm.call` of this process pass these circuits, until the returned function is called."""
+    from kfm.calls.runtime import HERE
+
+    HERE.equip(clock, rng)
+    former = HERE.replace(breakers=breakers)
+
+    def leave() -> None:
+        if HERE.breakers is breakers:
+            HERE.replace(**former)
+
+    return leave
+
+
+@contextmanager
+def overheard(by: CallObserver, left_ms: int) -> Iterator[None]:
+    """Let every `kfm.call` inside be heard, and have this long; who listened before is told as well."""
+    from kfm.calls.runtime import HERE, within
+
+    former = HERE.hearer
+
+    def heard(tried: FailedTry) -> None:
+        by.heard(tried)
+        if former is not None:
+            former(tried)
+
+    with HERE.replaced(hearer=heard, acting=by.acted), within(left_ms / 1000):
+        yield
+
+
+def reset_breaker(
+    store: Store,
+    provider: str,
+    discreet: Callable[[str | None], str | None],
+    *,
+    rationale: str,
+    actor: str,
+    claimed_actor: str | None = None,
+    ticket: str | None = None,
+) -> tuple[Breaker, Breaker]:
+    """What it was, and what it is now; the decision is kept in the governance ledger."""
+    seen = store.breaker(provider)
+    entry = GovernanceEntry(
+        kind="breaker-reset",
+        subject=f"provider:{provider}",
+        actor=actor,
+        recorded_at_ms=store.now_ms(),
+        rationale=discreet(rationale),
+        ticket=discreet(ticket),
+        details={"state": seen.state, "failures": seen.failures, "claimed_actor": discreet(claimed_actor)},
+    )
+    return store.change_breaker(provider, reset, [entry])

@@ -1,0 +1,333 @@
+"""One call of the updater, from the front door to the last projection. All control flow is here."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from kfm.model.breaker import providers_of
+from kfm.model.errors import Busy, LostLease, PlanDrifted
+from kfm.model.gates import refusal
+from kfm.model.quarantine import Waiting
+from kfm.model.records import GateResult, GovernanceEntry
+from kfm.model.retry_budgets import budget_ends_ms
+from kfm.model.run_state import Fence
+from kfm.model.transactions import Promote
+from kfm.ports import Source as Upstream
+from kfm.publish.manifest import diff
+from kfm.publish.publisher import StagingPublisher
+from kfm.runs import admission, preparation
+from kfm.runs.admission import Admission, Admitted, AlreadyDone, NotAdmitted, RunSubject, unsettled
+from kfm.runs.artifacts import RunLog
+from kfm.runs.failures import sweep
+from kfm.runs.kernel import Kernel, RunReport
+from kfm.runs.lease import HeldLease
+from kfm.runs.nodes import RecordedNodes
+from kfm.runs.observers import RunObserver
+from kfm.runs.outcome import Denied, RunOutcomes, ending
+from kfm.runs.plan import RunPlan, compare
+from kfm.runs.preview import make_plan, trace_of
+
+ROUNDS_MAX = 10
+
+
+class RunExecutor:
+    """One request on its way through the rooms."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        subject: RunSubject,
+        *,
+        force: bool,
+        artifacts_dir: str | None,
+        plan: RunPlan | None,
+        due: Waiting | None = None,
+    ) -> None:
+        self._kernel = kernel
+        self._subject = subject
+        self._force = force
+        self._artifacts_dir = artifacts_dir
+        self._plan = plan
+        self._due = due
+        self._end = RunOutcomes(kernel, subject, automatic=due is not None)
+        self._watch = RunObserver(kernel, subject)
+        self._upstream: Upstream | None = None
+        self._discovered: preparation.Discovered | None = None
+
+    # --- the way in ------------------------------------------------------------------
+
+    def run(self) -> RunReport:
+        try:
+            report = self._answer()
+        finally:
+            if self._kernel.providers is not None:
+                self._kernel.providers.give_back()
+        self._watch.answered(self._subject.trigger.type, report.outcome)
+        return report
+
+    def _answer(self) -> RunReport:
+        kernel = self._kernel
+        kernel.liveness.claim(kernel.worker_id)
+        sweep(kernel.store, kernel.liveness, kernel.announce)
+        if kernel.ledger.policy_texts(kernel.policies.bundle_id) is None:
+            kernel.store.keep_policies(kernel.policies.bundle_id, kernel.policies.texts)
+        door = Admission(
+            kernel.store,
+            kernel.liveness,
+            worker_id=kernel.worker_id,
+            lease_ms=kernel.lease_ms,
+            invocation_id=kernel.ids.new(),
+            gates=lambda subject: admission.at_admission(kernel, subject),
+            refusal=refusal,
+            fingerprint=lambda: self._discover().fingerprint,
+            unsettled=lambda run: unsettled(kernel.ledger, self._subject, run),
+            force=self._force,
+            policies=kernel.policies.bundle_id,
+            redact=kernel.redact,
+            ask=self._ask,
+            due=self._due,
+            claim=kernel.claim,
+        )
+        try:
+            self._refuse_drift(door)
+            answer = door.enter(self._subject)
+        except NotAdmitted as away:
+            return self._end.report(
+                *ending(away.error),
+                kernel.redact(away.error.message),
+                invocation_id=away.invocation.invocation_id,
+                run=away.run,
+                error=away.error,
+                gates=away.invocation.gates,
+            )
+        if isinstance(answer, AlreadyDone):
+            report = self._end.report(
+                "noop",
+                "unchanged",
+                answer.reason,
+                invocation_id=answer.invocation.invocation_id,
+                run=answer.run,
+                gates=answer.invocation.gates,
+                version_id=answer.run.version_id,
+                sequence=self._end.head_sequence(),
+            )
+            return self._end.projected(report)
+        self._subject = self._end.subject = answer.subject
+        with self._watch.run(answer.run, answer.invocation.trigger_type) as span:
+            report = self._work(answer)
+            endings = {"success": "complete", "failed": "fail"}
+            span.note(outcome=endings.get(report.outcome, "abort"))
+            if report.error is not None:
+                span.note(error_type=report.error.code)
+            return report
+
+    def _ask(self, subject: RunSubject) -> None:
+        kernel = self._kernel
+        if kernel.providers is not None:
+            kernel.providers.ask(providers_of(subject.source, kernel.settings.source))
+
+    def _refuse_drift(self, door: Admission) -> None:
+        """A plan that can't come true any more is refused at the door: no run, no key."""
+        if self._plan is None:
+            return
+        planned, subject = self._plan.header, self._subject
+        now = {
+            "dataset's version": (planned.base_sequence, self._end.head_sequence() or 0),
+            "pipeline": (planned.output_version, subject.work.output_version),
+            "upstream's fingerprint": (planned.fingerprint, self._discover().fingerprint),
+        }
+        drift = [f"the {what} is {is_now}, not {was}" for what, (was, is_now) in now.items() if was != is_now]
+        if drift:
+            door.turn_away(subject, PlanDrifted(f"Plan made at {planned.made_at}: {'; '.join(drift)}."))
+
+    def _discover(self) -> preparation.Discovered:
+        """Once a call: the comparison at the door and the run see the same world."""
+        if self._discovered is None:
+            self._discovered = preparation.discover(self._source(), self._subject)
+        return self._discovered
+
+    def _source(self) -> Upstream:
+        if self._upstream is None:
+            self._upstream = self._kernel.upstream(self._subject.source, self._subject.window)
+        return self._upstream
+
+    # --- the work --------------------------------------------------------------------
+
+    def _work(self, entered: Admitted) -> RunReport:
+        """From here on the run is ours, and whatever happens it gets an end."""
+        kernel, run = self._kernel, entered.run
+        log, nodes = self._log(entered, None), self._nodes(entered)
+        kernel.listen(nodes.retried)
+        try:
+            folder = self._artifacts_dir or f"{kernel.runs_folder}/{run.run_id}/attempt-{run.attempts}"
+            log = self._log(entered, folder)
+            log.run_event(
+                "run.start",
+                trigger=entered.invocation.trigger_type,
+                window=run.window_spec,
+                revision=run.revision,
+                reason=entered.reason,
+                idempotency_key=run.idempotency_key,
+                work_key=run.work_key,
+            )
+            report = self._attempt(entered, log, nodes)
+        except (Exception, KeyboardInterrupt) as problem:  # noqa: BLE001 - told once, where the run ends
+            report = self._end.failed(entered, problem, log, nodes)
+        finally:
+            kernel.listen(None)
+            nodes.close()
+        try:
+            log.run_event("run.end", outcome=report.outcome, reason=report.reason, word=report.word)
+            if not isinstance(report.error, LostLease):  # then the folder may be the successor's, too
+                log.ledger_record(kernel.store.run(run.run_id) or run, self._subject, report.outcome)
+        except OSError as error:
+            # The ledger has it; that the copy beside it can't be written changes nothing.
+            kernel.announce(f"artifacts: {error}")
+        finally:
+            log.close()
+        return replace(report, artifacts_dir=log.folder)
+
+    def _log(self, entered: Admitted, folder: str | None) -> RunLog:
+        kernel, run = self._kernel, entered.run
+        return RunLog(
+            kernel.files,
+            folder,
+            kernel.clock,
+            run.run_id,
+            run.attempts,
+            dry_run=False,
+            announce=kernel.announce,
+            redact=kernel.redact,
+            dataset_id=run.dataset_id,
+            source_id=run.source_id,
+        )
+
+    def _nodes(self, entered: Admitted) -> RecordedNodes:
+        known = replace(entered.known, invocation=entered.invocation, code=preparation.code_of(self._subject))
+        kernel, run = self._kernel, entered.run
+        # Of a first attempt nothing is on record yet.
+        state = kernel.store.retry_state(run.run_id) if run.attempts > 1 else None
+        return RecordedNodes(
+            kernel, run, entered.invocation, known, self._watch, budget_ends_ms=budget_ends_ms(run, state)
+        )
+
+    def _attempt(self, entered: Admitted, log: RunLog, nodes: RecordedNodes) -> RunReport:
+        kernel, run, subject = self._kernel, entered.run, self._subject
+
+        def on_epoch() -> None:
+            decision = admission.in_flight(kernel, subject)
+            if not decision.allowed:
+                raise Denied(decision)
+
+        lease = HeldLease(kernel, subject.scope, run.fence, entered.policy_epoch, on_epoch)
+        trace = trace_of(kernel, subject, log, run, dry_run=False)
+        publisher = StagingPublisher(
+            kernel.objects, trace, limits=kernel.settings.limits, leaks=kernel.redact.leaks
+        )
+        try:
+            with lease.beating():
+                nodes.begin("fetch")
+                log.step("discover", subject.source.id)
+                discovered = self._discover()
+                nodes.discovered(discovered.fingerprint, discovered.found)
+                lease.check()
+                prepared = preparation.prepare(
+                    kernel,
+                    subject,
+                    self._source(),
+                    discovered,
+                    kernel.objects,
+                    publisher,
+                    log,
+                    lease.check,
+                    nodes,
+                    run_id=run.run_id,
+                    fence=Fence(subject.scope, run.fence),
+                )
+                nodes.begin("publish", prepared.fingerprint)
+                log.step("promote", f"{subject.dataset.id} by run {run.run_id}", fence=run.fence)
+                report = self._promote(entered, prepared, nodes)
+        finally:
+            publisher.close()
+        log.step("project", f"version {report.sequence}")
+        return self._end.projected(report)
+
+    def _promote(
+        self, entered: Admitted, prepared: preparation.PreparedVersion, nodes: RecordedNodes
+    ) -> RunReport:
+        kernel, subject, run = self._kernel, self._subject, entered.run
+        for _ in range(ROUNDS_MAX):
+            # In this order: a switch thrown after the epoch was read moves the epoch.
+            epoch = kernel.store.policy_epoch()
+            head = kernel.store.head(subject.dataset.id)
+            decision = admission.at_promotion(kernel, subject, prepared.report, run=run)
+            if not decision.allowed:
+                raise Denied(decision, prepared.report)
+            gates = (*entered.invocation.gates, *decision.results)
+            self._require_plan(prepared, head, gates)
+            manifest, version = preparation.merged(prepared, head, subject)
+            if manifest is not None:
+                preparation.require_objects(manifest, kernel.objects)
+            nodes.decided(gates)
+            nodes.learn(outputs=prepared.staged.assets, version_id=version or None)
+            answer = kernel.store.promote(
+                Promote(
+                    run_id=run.run_id,
+                    dataset_id=subject.dataset.id,
+                    scope=subject.scope,
+                    fence=run.fence,
+                    policy_epoch=epoch,
+                    base_sequence=head[0].sequence if head else 0,
+                    fingerprint=prepared.fingerprint,
+                    version_id=version,
+                    manifest=manifest,
+                    invocation_id=entered.invocation.invocation_id,
+                    reason=entered.reason,
+                    gates=gates,
+                    entries=(self._promoted(entered, version),) if manifest is not None else (),
+                    states=tuple((state.state_key, state.value) for state in prepared.staged.states),
+                    events=tuple((event.event_type, event.payload) for event in prepared.staged.events),
+                    branch=prepared.branch,
+                    **nodes.ending("complete"),
+                )
+            )
+            if answer.answer == "lost":
+                raise LostLease(f"{subject.scope} has passed to another run.")
+            if answer.answer in ("promoted", "unchanged"):
+                changed = answer.answer == "promoted"
+                reason = entered.reason if prepared.item else "Upstream has nothing for this window."
+                if prepared.item and not changed:
+                    reason += " The outcome is what is published already."
+                return self._end.report(
+                    "success",
+                    "published" if changed else "unchanged",
+                    reason,
+                    invocation_id=entered.invocation.invocation_id,
+                    run=kernel.store.run(run.run_id),
+                    gates=gates,
+                    changes=tuple(diff(head[1] if head else None, manifest)) if manifest else (),
+                    version_id=version or None,
+                    sequence=answer.sequence or None,
+                )
+        raise Busy("Policies or the head kept changing while this run was being promoted.")
+
+    def _require_plan(
+        self, prepared: preparation.PreparedVersion, head: preparation.Head, gates: tuple[GateResult, ...]
+    ) -> None:
+        keep = self._kernel.keep_plan
+        if self._plan is None and keep is None:
+            return
+        actual = make_plan(self._kernel, self._subject, prepared, head, gates)
+        drift = compare(self._plan, actual) if self._plan is not None else []
+        if drift:
+            raise PlanDrifted("; ".join(drift) + ".")
+        if keep is not None:
+            keep(actual)
+
+    def _promoted(self, entered: Admitted, version: str) -> GovernanceEntry:
+        facts = {
+            "dataset_id": entered.run.dataset_id,
+            "version_id": version,
+            "policies": self._kernel.policies.bundle_id,
+        }
+        return self._end.entry("promotion", entered.run.run_id, facts)

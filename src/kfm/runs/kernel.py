@@ -1,0 +1,194 @@
+"""What a run needs, chosen by `kfm.app`; what it is asked for, and what it reports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import msgspec
+
+from kfm.model.errors import KfmError
+from kfm.model.records import Check, GateResult, Run, TriggerType, Window
+from kfm.model.redaction import Discretion
+from kfm.model.settings import Settings, SourceSettings
+from kfm.ports import (
+    Clock,
+    Files,
+    Guard,
+    Heart,
+    Ids,
+    LedgerReader,
+    Liveness,
+    Meter,
+    Objects,
+    PolicyEngine,
+    Progress,
+    Projection,
+    Providers,
+    Retrying,
+    Rng,
+    Store,
+    Telemetry,
+)
+from kfm.ports import Source as Upstream
+from kfm.telemetry.exporter import Off
+
+if TYPE_CHECKING:
+    from kfm.calls.runtime import FailedTry
+    from kfm.pipelines.declaration import Pipeline
+    from kfm.pipelines.options import PassKernel
+    from kfm.runs.plan import RunPlan
+
+
+class Unmetered:
+    """Where nobody counts what work costs."""
+
+    def cpu_us(self) -> int:
+        return 0
+
+    def package_uj(self) -> int | None:
+        return None
+
+
+class Midway:
+    """No chance: every delay is its nominal one."""
+
+    def unit(self) -> float:
+        return 0.5
+
+
+class CallObserver(Protocol):
+    """Who keeps account of the calls that a pipeline makes by itself. Asked from any thread."""
+
+    def heard(self, tried: FailedTry) -> None:
+        """A try failed, or a call succeeded after failures."""
+
+    def acted(self, call: str) -> None:
+        """A call is being made that nobody may repeat."""
+
+
+def _unheard(_by: CallObserver, _left_ms: int) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
+@dataclass(frozen=True)
+class Kernel:
+    settings: Settings
+    ledger: LedgerReader
+    clock: Clock
+    ids: Ids
+    files: Files
+    objects: Objects
+    scratch: Callable[[], Objects]
+    upstream: Callable[[SourceSettings, Window], Upstream]
+    guard: Guard  # the call tier, around each fetch
+    policies: PolicyEngine
+    projections: Sequence[Projection]
+    liveness: Liveness
+    worker_id: str
+    progress: Progress
+    read_project: Callable[[str], bytes]  # a file of the project, by its path in the configuration
+    load_pipeline: Callable[[str], Callable[[Any], None] | Pipeline]
+    runs_folder: str  # where the artifacts of runs go by default
+    writer: Store | None = None  # None in a dry-run: there is nothing to write with
+    heart: Heart | None = None
+    announce: Callable[[str], None] = lambda _line: None
+    redact: Discretion = field(default_factory=Discretion)  # what is kept or said passes it first
+    meter: Meter = field(default_factory=Unmetered)
+    telemetry: Telemetry = field(default_factory=Off)
+    rng: Rng = field(default_factory=Midway)  # the jitter of retries
+    providers: Providers | None = None  # None: nobody keeps account of who is left alone
+    public_name: Callable[[str], str] = lambda dataset_id: dataset_id  # what a dataset is called in public
+    # Who hears of tries that failed while upstream is being discovered; None: nobody any more.
+    listen: Callable[[Callable[[Retrying], None] | None], None] = lambda _hearer: None
+    # Around a pipeline: its own calls are heard, and have this long until the run's budget ends.
+    overheard: Callable[[CallObserver, int], AbstractContextManager[None]] = _unheard
+    # When the schedule begins its next run, with which what a failed one leaves is tried; None: no schedule.
+    next_scheduled_ms: Callable[[Run], int | None] = lambda _run: None
+
+    # Why the run is to stop, once somebody wants it to.
+    cancelled: Callable[[], str | None] = lambda: None
+    # The request that asks for the run, and the worker that has claimed it.
+    claim: tuple[str, str] | None = None
+    # What is about to be published, before it is; None: nobody asked for it to be kept.
+    keep_plan: Callable[[RunPlan], None] | None = None
+
+    # What the nodes of a pipeline run with, given where bytes go; None: there are no such pipelines here.
+    passing: Callable[[Objects, bool], PassKernel] | None = None
+
+    def pass_kernel(self, objects: Objects, *, dry_run: bool) -> PassKernel:
+        assert self.passing is not None, "this kernel runs no pipelines of nodes"
+        return self.passing(objects, dry_run)
+
+    @property
+    def store(self) -> Store:
+        assert self.writer is not None, "a dry-run was about to write"
+        return self.writer
+
+    @property
+    def lease_ms(self) -> int:
+        return round(self.settings.lease.seconds * 1000)
+
+    @property
+    def heartbeat_ms(self) -> int:
+        chosen = self.settings.lease.heartbeat_seconds
+        return round(chosen * 1000) if chosen is not None else max(1, self.lease_ms // 3)
+
+
+Outcome = Literal["success", "noop", "failed", "refused", "busy", "planned"]
+
+
+class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One wish to bring one source up to date."""
+
+    source_id: str
+    window_spec: str | None = None  # None: the source's own
+    trigger_type: TriggerType = "manual"
+    dry_run: bool = False
+    force: bool = False
+    correction: str | None = None
+    artifacts_dir: str | None = None
+    actor: str = "unknown"
+    claimed_actor: str | None = None
+    rationale: str | None = None
+    ticket: str | None = None
+    plan_path: str | None = None
+    message_id: str | None = None  # upstream-event: what it is known by
+    request_uuid: str | None = None  # webhook: likewise
+    envelope: dict[str, str] = {}  # webhook: what is told of it
+
+
+class ProjectionReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What one target shows after it was asked to show the head."""
+
+    dataset_id: str
+    target: str
+    sequence: int | None
+    error: dict[str, Any] | None = None
+
+
+class RunReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one request."""
+
+    outcome: Outcome
+    word: str  # published | unchanged | planned | blocked | failed | busy: the word that people read
+    source_id: str
+    dataset_id: str
+    window_start_ms: int
+    window_end_ms: int
+    invocation_id: str | None
+    reason: str
+    run: Run | None = None
+    error: KfmError | None = None
+    advice: str | None = None  # after a failure: what trying again means
+    gates: tuple[GateResult, ...] = ()
+    failed_checks: tuple[Check, ...] = ()  # of the contract, where the contract's gate refused
+    changes: tuple[Any, ...] = ()  # kfm.publish.manifest.VersionChange
+    version_id: str | None = None
+    sequence: int | None = None
+    projections: tuple[ProjectionReport, ...] = ()
+    artifacts_dir: str | None = None
+    plan: Any = None  # kfm.runs.plan.RunPlan
+    duration_ms: int = 0

@@ -1,0 +1,77 @@
+"""Holding on to a lock while work goes on, and noticing when it is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from kfm.model.errors import BackendUnavailable, Cancelled, LostLease
+from kfm.ports import Store
+from kfm.runs.kernel import Kernel
+
+
+class HeldLease:
+    """A lock that is ours until the database says otherwise.
+
+    `check` is called between any two steps. Safety does not depend on it: the fence is compared
+    where the promotion commits. It only stops work that has become pointless.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        scope: str,
+        fence: int,
+        policy_epoch: int,
+        on_epoch: Callable[[], None],
+    ) -> None:
+        self._kernel = kernel
+        self._scope = scope
+        self._fence = fence
+        self._epoch = policy_epoch
+        self._epoch_seen = policy_epoch
+        self._on_epoch = on_epoch
+        self._lost = False
+        self._due_ms = kernel.clock.monotonic_ms() + kernel.heartbeat_ms
+
+    def beat(self, store: Store) -> None:
+        """Renew; called here between steps, and by a heart beside long ones."""
+        epoch = store.renew(self._scope, self._fence, self._kernel.lease_ms)
+        if epoch is None:
+            self._lost = True
+        else:
+            self._epoch_seen = epoch
+
+    def check(self) -> None:
+        """Raise if the lock is lost, or somebody or a switch cancels work in flight."""
+        clock = self._kernel.clock
+        if self._kernel.heart is None and clock.monotonic_ms() >= self._due_ms:
+            self._due_ms = clock.monotonic_ms() + self._kernel.heartbeat_ms
+            self.beat(self._kernel.store)
+        reason = self._kernel.cancelled()
+        if reason is not None:
+            raise Cancelled(reason)
+        if self._lost:
+            raise LostLease(f"{self._scope} has passed to another run.")
+        if self._epoch_seen != self._epoch:
+            self._epoch = self._epoch_seen
+            self._on_epoch()
+
+    @contextmanager
+    def beating(self) -> Iterator[None]:
+        """Renew in the background, where the kernel has a heart."""
+        if self._kernel.heart is None:
+            yield
+            return
+
+        def beat(store: Store) -> None:
+            try:
+                self.beat(store)
+            except BackendUnavailable:
+                return  # the next beat tries again; if the lease lapses meanwhile, the fence decides
+
+        stop = self._kernel.heart.start(beat, self._kernel.heartbeat_ms)
+        try:
+            yield
+        finally:
+            stop()

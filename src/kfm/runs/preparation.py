@@ -1,0 +1,279 @@
+"""From upstream's bytes to a version that could be promoted. The same for a run and a dry-run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from functools import partial
+
+from msgspec.structs import replace
+
+from kfm.calls.guard import retry_text
+from kfm.model.attempts import Code, DataColumn
+from kfm.model.errors import PathConflict, StoreCorrupt
+from kfm.model.input_hash import fingerprint as fingerprint_of
+from kfm.model.records import (
+    Asset,
+    Fetched,
+    Found,
+    Item,
+    Manifest,
+    Promotion,
+    PublishedRun,
+    Record,
+    ValidationReport,
+)
+from kfm.model.records import Check as CheckResult
+from kfm.model.run_state import MAIN, Fence
+from kfm.pipelines.declaration import Pipeline
+from kfm.ports import Objects, Retrying
+from kfm.ports import Source as Upstream
+from kfm.publish.contract import Contract, bbox_of, load_contract, validate
+from kfm.publish.manifest import item_id, merge, version_id
+from kfm.publish.publisher import Publisher, Staged
+from kfm.runs.admission import RunSubject
+from kfm.runs.artifacts import RunLog
+from kfm.runs.fetch import fetch_all
+from kfm.runs.kernel import Kernel
+from kfm.runs.nodes import Nodes
+from kfm.runs.pipeline_step import conduct, own_branch
+from kfm.runs.transform import Context, Input, publish_as_fetched, run_pipeline
+
+Check = Callable[[], None]
+Head = tuple[Promotion, Manifest] | None
+
+
+class Discovered(Record, frozen=True):
+    found: tuple[Found, ...]
+    fingerprint: str
+
+
+class PreparedVersion(Record, frozen=True):
+    """What a run would promote, and what its contract says of it."""
+
+    fingerprint: str
+    item: Item | None  # None: upstream has nothing for this window
+    report: ValidationReport | None  # None: no contract was declared
+    staged: Staged
+    branch: str | None = None  # where the nodes of its pipeline worked
+
+
+def discover(upstream: Upstream, subject: RunSubject) -> Discovered:
+    found = tuple(upstream.discover(subject.window))
+    by_path: dict[str, str] = {}
+    for each in found:
+        if by_path.setdefault(each.path, each.uri) != each.uri:
+            raise PathConflict(f"{each.path} would hold {by_path[each.path]} and {each.uri}.")
+    return Discovered(found=found, fingerprint=fingerprint_of(found))
+
+
+def prepare(
+    kernel: Kernel,
+    subject: RunSubject,
+    upstream: Upstream,
+    discovered: Discovered,
+    objects: Objects,
+    publisher: Publisher,
+    log: RunLog,
+    check: Check,
+    nodes: Nodes,
+    *,
+    run_id: str,
+    fence: Fence | None = None,
+) -> PreparedVersion:
+    fetched = _fetch(kernel, upstream, discovered.found, objects, log, check, nodes)
+    seen = tuple(replace(each.found, checksum=f"sha256:{each.sha256}", size=each.size) for each in fetched)
+    nodes.learn(inputs=seen)
+
+    nodes.begin("transform", discovered.fingerprint)
+    nodes.learn(inputs=seen)
+    pipeline = subject.source.pipeline
+    function = kernel.load_pipeline(pipeline) if pipeline else publish_as_fetched
+    log.step("pipeline", pipeline or "publish as fetched")
+    context = Context(
+        [Input(each, objects) for each in fetched],
+        subject.window,
+        publisher,
+        lambda message: log.step("pipeline", message),
+        dataset_id=subject.dataset.id,
+        source_id=subject.source.id,
+        partition=subject.work.partition,
+        dry_run=publisher.dry_run,
+    )
+
+    def heard(sentence: str, error_class: str) -> None:
+        log.step("pipeline", sentence, level="warning", error_class=error_class)
+
+    with nodes.own_calls(heard) if pipeline else nullcontext():
+        if isinstance(function, Pipeline):
+            conduct(
+                kernel.pass_kernel(objects, dry_run=fence is None),
+                function,
+                context,
+                publisher,
+                run_id=run_id,
+                fence=fence,
+            )
+        else:
+            run_pipeline(function, context)
+    check()
+    staged = publisher.staged()
+    nodes.learn(outputs=staged.assets)
+    nodes.begin("validate", discovered.fingerprint)
+    report = _validate(kernel, subject, staged.assets, objects, log, nodes)
+    check()
+    state = _run_state(subject, run_id, discovered.fingerprint, report)
+    return PreparedVersion(
+        fingerprint=discovered.fingerprint,
+        item=_item(subject, staged.assets, objects, state) if staged.assets else None,
+        report=report,
+        staged=staged,
+        branch=own_branch(run_id) if isinstance(function, Pipeline) else None,
+    )
+
+
+def _fetch(
+    kernel: Kernel,
+    upstream: Upstream,
+    found: tuple[Found, ...],
+    objects: Objects,
+    log: RunLog,
+    check: Check,
+    nodes: Nodes,
+) -> list[Fetched]:
+    log.step("fetch", f"{len(found)} objects", objects=len(found))
+    kernel.progress.phase("fetch", sum(each.size or 0 for each in found) or None)
+
+    def progressed(amount: int, note: str = "") -> None:
+        kernel.progress.advance(amount, note)
+
+    def told(retrying: Retrying) -> None:
+        log.step("fetch", retry_text(retrying), level="warning", error_class=retrying.error_class)
+
+    fetched = fetch_all(
+        upstream,
+        found,
+        objects,
+        clock=kernel.clock,
+        guard=partial(nodes.guard, on_retry=told),
+        limits=kernel.settings.limits,
+        on_progress=progressed,
+        check=check,
+    )
+    kernel.progress.done()
+    fetched_bytes = sum(each.size for each in fetched)
+    log.run_event("run.metrics", objects=len(fetched), bytes=fetched_bytes, phase="fetch")
+    nodes.fetched(len(fetched), fetched_bytes)
+    return fetched
+
+
+def _run_state(
+    subject: RunSubject, run_id: str, fingerprint: str, report: ValidationReport | None
+) -> PublishedRun:
+    """What an item says of the run that made it. All of it follows from the work, so that bytes repeat."""
+    return PublishedRun(
+        dataset_id=subject.dataset.id,
+        run_id=run_id,
+        lakefs_branch=MAIN,
+        inputs_hash=fingerprint,
+        validation_summary=(report or ValidationReport(checks=())).summary(),
+        outcome="success",
+        code_sha=subject.work.output_version,
+    )
+
+
+def _item(subject: RunSubject, assets: tuple[Asset, ...], objects: Objects, run_state: PublishedRun) -> Item:
+    return Item(
+        id=item_id(subject.source.id, subject.window, subject.work.partition),
+        source_id=subject.source.id,
+        window_start_ms=subject.window.start_ms,
+        window_end_ms=subject.window.end_ms,
+        partition=subject.work.partition,
+        assets=assets,
+        bbox=bbox_of(assets, objects.open),
+        run_state=run_state,
+    )
+
+
+def _validate(
+    kernel: Kernel, subject: RunSubject, assets: Sequence[Asset], objects: Objects, log: RunLog, nodes: Nodes
+) -> ValidationReport | None:
+    contracts = _contracts(kernel, subject)
+    nodes.learn(outputs=tuple(assets), columns=_columns(contracts))
+    if not contracts:
+        log.step("validate", "no contract is declared", level="warning")
+        return None
+    if not assets:
+        return None
+    rights = subject.dataset.rights
+    public = rights is not None and rights.care.level == "public"
+    checks: list[CheckResult] = []
+    for contract, prefix in contracts:
+        mine = [asset for asset in assets if asset.path.startswith(prefix)]
+        report = validate(
+            contract,
+            mine,
+            objects.open,
+            now_ms=kernel.clock.now_ms(),
+            window=subject.window,
+            show_values=public,
+        )
+        checks += report.checks
+    whole = ValidationReport(checks=tuple(checks))
+    nodes.validated(whole)
+    for failed in (check for check in checks if not check.passed):
+        log.step("validate", f"{failed.name}: {failed.detail}", level="error", path=failed.path)
+    log.step("validate", "contract kept" if whole.passed else "contract broken", summary=whole.summary())
+    return whole
+
+
+def code_of(subject: RunSubject) -> Code | None:
+    """Where the pipeline's own code is."""
+    pipeline = subject.source.pipeline
+    return Code(path=pipeline, sha=subject.work.output_version) if pipeline else None
+
+
+def _columns(contracts: Sequence[tuple[Contract, str]]) -> tuple[DataColumn, ...]:
+    """What the contracts say that the data holds."""
+    return tuple(
+        DataColumn(name=column.name, type=column.logical_type or "string")
+        for contract, _prefix in contracts
+        for table in contract.objects
+        for column in table.properties
+    )
+
+
+def _contracts(kernel: Kernel, subject: RunSubject) -> list[tuple[Contract, str]]:
+    """Each contract with the prefix of the paths that it speaks for."""
+    source = subject.source
+    named = [(source.contract, "")] if source.contract else []
+    for member in source.members:
+        contract = kernel.settings.source(member).contract
+        if contract:
+            named.append((contract, f"{member}/"))
+    return [(load_contract(kernel.read_project(path), path), prefix) for path, prefix in named]
+
+
+def require_objects(manifest: Manifest, objects: Objects) -> None:
+    """Nothing is promoted that can't be shown: every object of the whole version must be at hand."""
+    for item in manifest.items:
+        for asset in item.assets:
+            if not objects.has(asset.sha256):
+                raise StoreCorrupt(
+                    f"Object sha256:{asset.sha256} of {asset.path} is not in the object store.",
+                    remedy="Bring the objects folder back, or run the work that made it again with --force. "
+                    "Machines that share a ledger must share their objects, too.",
+                )
+
+
+def merged(prepared: PreparedVersion, head: Head, subject: RunSubject) -> tuple[Manifest | None, str]:
+    """The manifest to promote over this head (None: the head already shows it) and its version."""
+    old = head[1] if head else None
+    if prepared.item is None:
+        # Upstream has nothing for this window. What was published stays published.
+        return None, head[0].version_id if head else ""
+    manifest = merge(old, subject.dataset, prepared.item, subject.source.mode)
+    version = version_id(manifest)
+    if head is not None and head[0].version_id == version:
+        return None, version
+    return manifest, version

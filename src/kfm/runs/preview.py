@@ -1,0 +1,194 @@
+"""A dry-run: the same decisions and the same work, with nothing to write with."""
+
+from __future__ import annotations
+
+from kfm import __version__
+from kfm.model.errors import BudgetSpent, KfmError
+from kfm.model.gates import GateDecision, refusal
+from kfm.model.records import Check, GateResult, Manifest, Promotion, Run
+from kfm.ports import Source as Upstream
+from kfm.publish.manifest import merge
+from kfm.publish.publisher import NoopPublisher
+from kfm.publish.publisher_trace import Trace
+from kfm.runs import admission as gating
+from kfm.runs import plan as plans
+from kfm.runs import preparation
+from kfm.runs.admission import RunSubject, forced, look, reopened, unchanged, unsettled
+from kfm.runs.artifacts import RunLog, fresh_file
+from kfm.runs.kernel import Kernel, RunReport
+from kfm.runs.nodes import Unrecorded
+from kfm.runs.outcome import failed_checks
+
+
+def preview(kernel: Kernel, subject: RunSubject, *, force: bool, artifacts_dir: str | None) -> RunReport:
+    started_ms = kernel.clock.monotonic_ms()
+    if force:
+        subject = forced(subject, kernel.ledger.forces(subject.work_base) + 1)
+    verdict = look(kernel.ledger, kernel.liveness, subject)
+    seen = verdict.run
+    run = seen or subject.new_run(verdict.revision, kernel.clock.now_ms())
+    admission = gating.at_admission(kernel, subject, dry_run=True)
+    head = kernel.ledger.head(subject.dataset.id)
+    log = RunLog(
+        kernel.files,
+        artifacts_dir,
+        kernel.clock,
+        run.run_id,
+        run.attempts,
+        dry_run=True,
+        announce=kernel.announce,
+        redact=kernel.redact,
+        dataset_id=run.dataset_id,
+        source_id=run.source_id,
+    )
+
+    def report(outcome: str, word: str, reason: str, **more: object) -> RunReport:
+        log.run_event("run.end", outcome=outcome, reason=reason)
+        log.ledger_record(run, subject, outcome)
+        return RunReport(
+            outcome=outcome,  # type: ignore[arg-type]
+            word=word,
+            reason=reason,
+            source_id=subject.source.id,
+            dataset_id=subject.dataset.id,
+            window_start_ms=subject.window.start_ms,
+            window_end_ms=subject.window.end_ms,
+            invocation_id=None,
+            run=seen,
+            artifacts_dir=artifacts_dir,
+            sequence=head[0].sequence if head else None,
+            duration_ms=kernel.clock.monotonic_ms() - started_ms,
+            **more,  # type: ignore[arg-type]
+        )
+
+    try:
+        log.run_event(
+            "run.start", trigger=subject.trigger.type, window=subject.window.spec, verdict=verdict.kind
+        )
+        if not admission.allowed:
+            error: KfmError = refusal(admission)
+            return report("refused", "blocked", error.message, error=error, gates=admission.results)
+        if verdict.kind == "stop":
+            error = BudgetSpent(verdict.reason)
+            return report("refused", "blocked", error.message, error=error, gates=admission.results)
+        if verdict.kind == "done":
+            return report("noop", "unchanged", verdict.reason, gates=admission.results)
+        upstream = kernel.upstream(subject.source, subject.window)
+        discovered = preparation.discover(upstream, subject)
+        if verdict.kind == "compare" and verdict.run is not None:
+            same = discovered.fingerprint == verdict.run.fingerprint
+            why = unsettled(kernel.ledger, subject, verdict.run) if same else "Upstream has changed."
+            if why is None:
+                return report("noop", "unchanged", unchanged(verdict.run), gates=admission.results)
+            verdict = reopened(verdict.run, why)
+        plan, decision, failed = _plan(
+            kernel, subject, upstream, discovered, run, log, admission, revision=verdict.revision
+        )
+        _write_plan(kernel, artifacts_dir, plan)
+        facts = {
+            "plan": plan,
+            "gates": plan.header.gates,
+            "changes": plan.changes,
+            "version_id": plan.header.version_id,
+        }
+        if not decision.allowed:
+            error = refusal(decision, in_flight=True)
+            return report("refused", "blocked", error.message, error=error, failed_checks=failed, **facts)
+        return report("planned", "planned", verdict.reason, **facts)
+    finally:
+        log.close()
+
+
+def _plan(
+    kernel: Kernel,
+    subject: RunSubject,
+    upstream: Upstream,
+    discovered: preparation.Discovered,
+    run: Run,
+    log: RunLog,
+    admission: GateDecision,
+    *,
+    revision: int,
+) -> tuple[plans.RunPlan, GateDecision, tuple[Check, ...]]:
+    objects = kernel.scratch()
+    publisher = NoopPublisher(
+        trace_of(kernel, subject, log, run, dry_run=True),
+        scratch=objects,
+        limits=kernel.settings.limits,
+        leaks=kernel.redact.leaks,
+    )
+    try:
+        prepared = preparation.prepare(
+            kernel,
+            subject,
+            upstream,
+            discovered,
+            objects,
+            publisher,
+            log,
+            lambda: None,
+            Unrecorded(kernel.guard),
+            # The run that would do it: what is published names it.
+            run_id=subject.new_run(revision, run.start_time_ms).run_id,
+        )
+        publisher.noop_guard()
+    finally:
+        publisher.close()
+    decision = gating.at_promotion(kernel, subject, prepared.report, dry_run=True)
+    head = kernel.ledger.head(subject.dataset.id)
+    plan = make_plan(kernel, subject, prepared, head, (*admission.results, *decision.results))
+    return plan, decision, failed_checks(prepared.report)
+
+
+def make_plan(
+    kernel: Kernel,
+    subject: RunSubject,
+    prepared: preparation.PreparedVersion,
+    head: tuple[Promotion, Manifest] | None,
+    gates: tuple[GateResult, ...],
+) -> plans.RunPlan:
+    """What promoting this over that head would change."""
+    old = head[1] if head else None
+    manifest = (
+        old if prepared.item is None else merge(old, subject.dataset, prepared.item, subject.source.mode)
+    )
+    return plans.make(
+        base=head,
+        manifest=manifest or empty_manifest(subject),
+        source_id=subject.source.id,
+        partition=subject.work.partition,
+        window=subject.window,
+        fingerprint=prepared.fingerprint,
+        output_version=subject.work.output_version,
+        gates=gates,
+        kfm_version=__version__,
+        made_at_ms=kernel.clock.now_ms(),
+    )
+
+
+def empty_manifest(subject: RunSubject) -> Manifest:
+    """A dataset in which nothing has been published."""
+    from kfm.publish.manifest import merge_items
+
+    return merge_items(None, subject.dataset, (), "merge")
+
+
+def trace_of(kernel: Kernel, subject: RunSubject, log: RunLog, run: Run, *, dry_run: bool) -> Trace:
+    """The publisher's trace of one attempt; names of data that is not public are masked in it."""
+    rights = subject.dataset.rights
+    return Trace(
+        log.trace_line,
+        kernel.clock.now_ms,
+        run.run_id,
+        publisher="noop" if dry_run else "staging",
+        dry_run=dry_run,
+        restricted=rights is None or rights.care.level != "public",
+    )
+
+
+def _write_plan(kernel: Kernel, folder: str | None, plan: plans.RunPlan) -> None:
+    if folder is None:
+        return
+    writer = fresh_file(kernel.files, f"{folder}/plan.jsonl")
+    writer.write(plans.write(plan))
+    writer.close()

@@ -1,0 +1,91 @@
+"""Making every target show the head that the database names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kfm.model.errors import ConfigError, KfmError, TargetUnavailable
+from kfm.model.gates import refusal
+from kfm.model.records import Promotion
+from kfm.ports import Projection
+from kfm.runs import admission
+from kfm.runs.kernel import Kernel, ProjectionReport
+
+
+def project(
+    kernel: Kernel, dataset_id: str | None = None, *, everything: bool = False
+) -> list[ProjectionReport]:
+    """Bring targets up to date: those behind the head, or all of them.
+
+    A target that fails is reported and left for the next call: the promotion stands. What may not be
+    published now is not shown either: the gates are asked for each dataset that a target lacks.
+    """
+    shown = kernel.ledger.projected()
+    reports = []
+    for head in kernel.ledger.heads():
+        if dataset_id is not None and head.dataset_id != dataset_id:
+            continue
+        # What is not configured any more is left in peace where it was shown.
+        looks = _is_configured(kernel, head.dataset_id)
+        behind = [
+            target
+            for target in kernel.projections
+            if shown.get((head.dataset_id, target.name), 0) < head.sequence
+            or (looks and (everything or _fell(target, head)))
+        ]
+        refused = _refusal(kernel, head) if behind else None
+        for target in behind:
+            if refused is not None:
+                reports.append(_failed(head.dataset_id, target, refused))
+            else:
+                reports.append(_project_one(kernel, head.dataset_id, target))
+    return reports
+
+
+def _fell(target: Projection, head: Promotion) -> bool:
+    """Is what this target was known to show not there any more? Asked where looking is cheap."""
+    stands: Callable[[str, Promotion], bool] | None = getattr(target, "stands", None)
+    try:
+        return stands is not None and not stands(head.dataset_id, head)
+    except (KfmError, OSError):
+        return True  # projecting it again names the trouble
+
+
+def _is_configured(kernel: Kernel, dataset_id: str) -> bool:
+    return any(dataset.id == dataset_id for dataset in kernel.settings.datasets)
+
+
+def _refusal(kernel: Kernel, head: Promotion) -> KfmError | None:
+    """Why nothing of this dataset may be shown now; None if it may."""
+    if not _is_configured(kernel, head.dataset_id):
+        return ConfigError(
+            f"The dataset {head.dataset_id} is promoted but not configured any more, so it is not projected.",
+            remedy="Configure the dataset again, and its targets are brought up to date.",
+        )
+    try:
+        decision = admission.at_projection(kernel, kernel.settings.dataset(head.dataset_id), head)
+    except KfmError as error:
+        return error  # a gate that can't be asked does not let anything pass
+    return None if decision.allowed else refusal(decision)
+
+
+def _project_one(kernel: Kernel, dataset_id: str, target: Projection) -> ProjectionReport:
+    def known(sequence: int) -> str | None:
+        found = kernel.ledger.promotion(dataset_id, sequence)
+        return found.version_id if found else None
+
+    try:
+        sequence = target.project(dataset_id, lambda: kernel.ledger.head(dataset_id), known)
+        if sequence is not None:
+            kernel.store.raise_projected(dataset_id, target.name, sequence)
+    except KfmError as error:
+        return _failed(dataset_id, target, error)
+    except OSError as error:
+        return _failed(dataset_id, target, TargetUnavailable(f"{target.name}: {error.strerror or error}"))
+    return ProjectionReport(dataset_id=dataset_id, target=target.name, sequence=sequence)
+
+
+def _failed(dataset_id: str, target: Projection, error: KfmError) -> ProjectionReport:
+    return ProjectionReport(
+        dataset_id=dataset_id, target=target.name, sequence=None, error=error.as_document()
+    )

@@ -1,0 +1,156 @@
+"""The transform step: loading a pipeline function, what it is given, the version of its output."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any, Protocol
+
+import msgspec
+
+from kfm.model.canonical import canonical_bytes
+from kfm.model.errors import KfmError, PipelineError, PipelineFailed
+from kfm.model.records import Asset, Fetched, Window
+from kfm.model.settings import SourceSettings
+from kfm.pipelines.declaration import Pipeline
+from kfm.ports import Objects, Reader
+
+
+class FilePublisher(Protocol):
+    """The part of a publisher that every pipeline uses."""
+
+    def write_file(self, path: str, data: Any, metadata: Any = None) -> Asset: ...
+
+
+class Input:
+    """One fetched object, as a pipeline sees it."""
+
+    def __init__(self, fetched: Fetched, objects: Objects) -> None:
+        self.fetched = fetched
+        self.path = fetched.found.path
+        self.uri = fetched.found.uri
+        self.media_type = fetched.found.media_type
+        self.size = fetched.size
+        self.sha256 = fetched.sha256
+        self._objects = objects
+
+    @contextmanager
+    def open(self) -> Iterator[Reader]:
+        reader = self._objects.open(self.sha256)
+        try:
+            yield reader
+        finally:
+            reader.close()
+
+    def read(self) -> bytes:
+        """All of it; for objects that fit in memory."""
+        with self.open() as reader:
+            return b"".join(iter(lambda: reader.read(1024 * 1024), b""))
+
+
+class Context:
+    """A pipeline's world: its inputs, its window, its publisher, its log."""
+
+    def __init__(
+        self,
+        inputs: Sequence[Input],
+        window: Window,
+        publisher: FilePublisher,
+        log: Callable[[str], None],
+        *,
+        dataset_id: str,
+        source_id: str,
+        partition: str | None,
+        dry_run: bool,
+    ) -> None:
+        self.inputs = inputs
+        self.window = window
+        self.publisher = publisher
+        self.log = log
+        self.dataset_id = dataset_id
+        self.source_id = source_id
+        self.partition = partition
+        self.dry_run = dry_run
+
+
+def publish_as_fetched(context: Context) -> None:
+    """The built-in pipeline: every object as it came, at the path that discovery gave it."""
+    for entry in context.inputs:
+        context.publisher.write_file(entry.path, entry.fetched)
+
+
+def run_pipeline(function: Callable[[Any], None], context: Context) -> None:
+    """Call a person's function; whatever it raises is the pipeline's failure, said once."""
+    try:
+        function(context)
+    except KfmError:
+        raise
+    except (Exception, SystemExit) as error:
+        from kfm.model.redaction import shapeless  # late: only failures need it
+
+        # It goes to screens and into records: the place to mask what a library quotes of its requests.
+        raise PipelineFailed(f"{type(error).__name__}: {shapeless(str(error))}") from error
+
+
+def load_function(path: str, name: str) -> Callable[[Any], None] | Pipeline:
+    """The function, or the pipeline of nodes, `name` of the Python file at `path`."""
+    if path.endswith(".mjs"):
+        raise PipelineError(
+            f"{path} is an ES module, which Python does not run.",
+            remedy="Run its source with Node.js: `node node/runner.mjs run …`, with the same flags.",
+        )
+    module_name = "kfm_pipeline_" + hashlib.sha256(path.encode()).hexdigest()[:12]
+    module = ModuleType(module_name)
+    module.__file__ = path
+    sys.modules[module_name] = module
+    try:
+        # Not through the import system: that would leave bytecode beside the person's file.
+        with open(path, "rb") as file:
+            exec(compile(file.read(), path, "exec"), module.__dict__)  # noqa: S102 - a pipeline is code that its owner asked to run
+    except FileNotFoundError:
+        raise PipelineError(f"There is no file {path}.") from None
+    except (Exception, SystemExit) as error:
+        raise PipelineError(f"{path}: {type(error).__name__}: {error}") from error
+    function = getattr(module, name, None)
+    if not callable(function) and not isinstance(function, Pipeline):
+        known = sorted(
+            key for key, value in vars(module).items() if callable(value) and not key.startswith("_")
+        )
+        raise PipelineError(f"{path} has no function {name}; it has {', '.join(known) or 'none'}.")
+    loaded: Callable[[Any], None] | Pipeline = function
+    return loaded
+
+
+# What decides which bytes come out. Not the contract (it says what may pass), not the
+# credentials, not the schedule.
+_DECISIVE = (
+    "dataset", "kind", "mode", "path", "folder", "pattern", "url", "params", "pagination",
+    "bucket", "prefix", "members",
+)  # fmt: skip
+
+
+def output_version(
+    source: SourceSettings, members: Sequence[SourceSettings], read: Callable[[str], bytes]
+) -> str:
+    if source.output_version is not None:
+        return source.output_version
+    document = {
+        "kfm": "output/1",
+        "sources": [_definition(each) for each in (source, *members)],
+        "files": [
+            _digest(read(each.pipeline.rpartition(":")[0])) for each in (source, *members) if each.pipeline
+        ],
+    }
+    return "auto-" + hashlib.sha256(canonical_bytes(document)).hexdigest()[:16]
+
+
+def _definition(source: SourceSettings) -> dict[str, Any]:
+    plain = msgspec.to_builtins(source)
+    return {name: plain[name] for name in _DECISIVE}
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

@@ -1,0 +1,368 @@
+"""Asking for what needs a second person, and agreeing to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from kfm.model.errors import LockHeld, NotApproved, UsageError
+from kfm.model.quarantine import Approval, QuarantineEntry
+from kfm.model.records import GovernanceEntry
+from kfm.model.roles import is_same_person
+from kfm.model.wording import counted
+from kfm.runs.retry import window_of
+
+if TYPE_CHECKING:
+    from kfm.app import App
+    from kfm.model.replays import ReplayPlan
+    from kfm.model.requests import UpdateRequest
+    from kfm.model.transactions import Approve
+    from kfm.runs.admission import RunSubject
+    from kfm.runs.plan import RunPlan
+
+
+# --- asking ----------------------------------------------------------------------------
+
+
+def request_release(
+    app: App,
+    held: QuarantineEntry,
+    *,
+    actor: str,
+    rationale: str,
+    ticket: str | None,
+    claimed_actor: str | None,
+    names: Sequence[str] = (),
+) -> Approval:
+    """Ask for the release of what is held; somebody else has to agree."""
+    from kfm.model.quarantine import release_digest
+
+    _require_held(app, held)
+    _require_approvable(app, held.dataset_id, actor)
+    store, said = app.kernel.store, app.loaded.discretion.said
+    approval = Approval(
+        request_id=app.ids.new(),
+        kind="release",
+        subject=held.held_id,
+        digest=release_digest(held),
+        requested_by=actor,
+        requested_at_ms=store.now_ms(),
+        rationale=said(rationale),
+        ticket=ticket and said(ticket),
+        about=f"release of {held.grain} {held.subject}",
+        dataset_id=held.dataset_id,
+        requested_names=tuple(names),
+    )
+    facts = {"held_id": held.held_id}
+    at_ms = approval.requested_at_ms
+    entry = _entry(app, "release-requested", held.subject, approval, at_ms, facts, claimed_actor)
+    store.request_approval(approval, entry)
+    return approval
+
+
+def request_attempt(app: App, subject: RunSubject, *, rationale: str, names: Sequence[str] = ()) -> Approval:
+    """Ask for one attempt at work that the policies let begin only with a second person's yes."""
+    from kfm.model.approvals import attempt_digest
+    from kfm.model.times import rfc3339
+
+    dataset, trigger, window = subject.dataset, subject.trigger, subject.window
+    _require_approvable(app, dataset.id, trigger.actor)
+    store = app.kernel.store
+    approval = Approval(
+        request_id=app.ids.new(),
+        kind="attempt",
+        subject=subject.work_base,
+        digest=attempt_digest(dataset, subject.work_base),
+        requested_by=trigger.actor,
+        requested_at_ms=store.now_ms(),
+        rationale=app.loaded.discretion.said(rationale),
+        ticket=trigger.ticket,
+        about=f"one attempt at {dataset.id} from {subject.source.id}, "
+        f"{rfc3339(window.start_ms)}/{rfc3339(window.end_ms)}",
+        dataset_id=dataset.id,
+        requested_names=tuple(names),
+    )
+    at_ms, facts = approval.requested_at_ms, {"about": approval.about}
+    entry = _entry(app, "approval-requested", dataset.id, approval, at_ms, facts, trigger.claimed_actor)
+    store.request_approval(approval, entry)
+    return approval
+
+
+def request_replay(
+    app: App,
+    plan: ReplayPlan,
+    *,
+    rationale: str,
+    ticket: str | None,
+    claimed_actor: str | None,
+) -> Approval:
+    """Ask for a replay of what had ended: the plan is frozen in the ledger, where the other reads it."""
+    from kfm.nodd.replay import drifted, require_current
+
+    store, said, actor = app.kernel.store, app.loaded.discretion.said, app.actor
+    replays = store.replays()
+    require_current(replays, app.settings.ingest, plan)
+    for dataset in plan.by_dataset:
+        _require_approvable(app, dataset, actor)
+    for one in store.approvals(state="requested", subject=plan.replay_id):
+        return one
+    approval = Approval(
+        request_id=app.ids.new(),
+        kind="replay",
+        subject=plan.replay_id,
+        digest=plan.digest,
+        requested_by=actor,
+        requested_at_ms=store.now_ms(),
+        rationale=said(rationale),
+        ticket=ticket and said(ticket),
+        about=f"replay of {counted(len(plan.units), 'unit')} of {', '.join(plan.by_dataset)}: {plan.mode}",
+        dataset_id=next(iter(plan.by_dataset)) if len(plan.by_dataset) == 1 else None,
+        requested_names=tuple(app.identity.names),
+    )
+    facts = {"about": approval.about, "mode": plan.mode, "reason": plan.reason}
+    at_ms = approval.requested_at_ms
+    entry = _entry(app, "replay-requested", plan.replay_id, approval, at_ms, facts, claimed_actor)
+    changed = replays.request(plan, approval, entry, rationale=approval.rationale)
+    if changed:
+        raise drifted(plan, changed)
+    return approval
+
+
+def request_update(app: App, request: UpdateRequest, plan: RunPlan) -> bool:
+    """Ask for a second person's yes to what a request would change: to this preview, and to no other."""
+    from kfm.runs import plan as plans
+
+    store, header = app.kernel.store, plan.header
+    _require_approvable(app, header.dataset_id, request.actor)
+    approval = Approval(
+        request_id=app.ids.new(),
+        kind="update",
+        subject=request.request_id,
+        digest=header.digest,
+        requested_by=request.actor,
+        requested_at_ms=store.now_ms(),
+        rationale=request.rationale or f"Asked for by {request.actor}.",
+        ticket=request.ticket,
+        about=f"update of {header.dataset_id} from {header.source_id}: "
+        f"{header.tally.added} added, {header.tally.changed} changed, {header.tally.removed} removed",
+        dataset_id=header.dataset_id,
+    )
+    at_ms, facts = approval.requested_at_ms, {"about": approval.about}
+    entry = _entry(
+        app, "approval-requested", request.request_id, approval, at_ms, facts, request.claimed_actor
+    )
+    text = plans.write(plan).decode()
+    return store.requests().await_approval(request, (header.digest, text), approval, entry)
+
+
+# --- agreeing --------------------------------------------------------------------------
+
+
+def approve(
+    app: App,
+    approval: Approval,
+    *,
+    actor: str,
+    rationale: str,
+    claimed_actor: str | None = None,
+    names: Sequence[str] = (),
+) -> QuarantineEntry | None:
+    """Agree to what somebody else has asked for, and carry it out; what was released, if that was it.
+
+    `names`: everything the approver may be recorded as.
+    """
+    from kfm.runs.admission import held_by
+    from kfm.runs.failures import sweep
+
+    if approval.state != "requested":
+        raise NotApproved(f"{approval.approved_by} has approved it already; one approval is for one thing.")
+    if is_same_person(approval.requested_by, approval.requested_names, (actor, *names)):
+        raise NotApproved(
+            f"{actor} has asked for it, so somebody else has to approve it; --actor is only a claim.",
+            remedy=f"Let another person run: kfm approve {approval.request_id} --rationale TEXT",
+        )
+    if approval.dataset_id is not None:
+        _require_approvable(app, approval.dataset_id, actor)
+    kernel = app.kernel
+    sweep(kernel.store, kernel.liveness, kernel.announce)  # a process that died works on nothing
+    wish = {"release": _release, "attempt": _attempt, "replay": _replay, "update": _update}[approval.kind]
+    answer = kernel.store.approve(wish(app, approval, (actor, *names), rationale, claimed_actor))
+    if answer.lock is not None:
+        raise LockHeld(held_by(answer.lock), remedy="Approve it once that attempt has ended, if it failed.")
+    if answer.answer != "approved":
+        raise NotApproved("Somebody was faster, or what it was asked for has changed.")
+    return kernel.store.held_one(approval.subject) if approval.kind == "release" else None
+
+
+def _release(
+    app: App,
+    approval: Approval,
+    names: tuple[str, ...],
+    rationale: str,
+    claimed_actor: str | None,
+) -> Approve:
+    """The run gets a new grant and is due at once."""
+    from kfm.model.quarantine import release_digest
+    from kfm.model.retry_budgets import granted
+    from kfm.model.transactions import Approve
+
+    store, rationale = app.kernel.store, app.loaded.discretion.said(rationale)
+    held = store.held_one(approval.subject)
+    if held is None or held.state != "held" or release_digest(held) != approval.digest:
+        raise NotApproved("What is held is not what the release was asked for: it has changed since.")
+    run = store.run(held.subject) if held.grain == "run" else None
+    now_ms, facts = store.now_ms(), {"held_id": held.held_id}
+    agreed = _entry(
+        app, "approval", held.subject, approval, now_ms, facts, claimed_actor, names[0], rationale
+    )
+    released = _entry(app, "release", held.subject, approval, now_ms, facts)
+    return Approve(
+        request_id=approval.request_id,
+        held_id=held.held_id,
+        digest=approval.digest,
+        approved_by=names[0],
+        names=names,
+        rationale=rationale,
+        grant=granted(run, store.retry_state(run.run_id), now_ms) if run is not None else None,
+        entries=(agreed, released),
+    )
+
+
+def _attempt(
+    app: App,
+    approval: Approval,
+    names: tuple[str, ...],
+    rationale: str,
+    claimed_actor: str | None,
+) -> Approve:
+    """From now on one attempt may be made, for a while."""
+    from kfm.model.approvals import attempt_digest
+
+    dataset = app.kernel.settings.declared(approval.dataset_id)
+    if dataset is None or attempt_digest(dataset, approval.subject) != approval.digest:
+        raise NotApproved("The dataset's rights are not those that the attempt was asked for with.")
+    return _for_a_while(app, approval, dataset.id, names, rationale, claimed_actor)
+
+
+def _replay(
+    app: App,
+    approval: Approval,
+    names: tuple[str, ...],
+    rationale: str,
+    claimed_actor: str | None,
+) -> Approve:
+    """From now on the plan may be carried out, for a while: all of it, and nothing else."""
+    replays = app.kernel.store.replays()
+    replay = replays.replay(approval.subject)
+    moved = replays.moved(approval.subject)
+    if replay is None or replay.digest != approval.digest or moved:
+        changed = f"{counted(len(moved), 'unit')} changed since" if moved else "it is another"
+        raise NotApproved(
+            f"The plan is not what the replay was asked for with: {changed}.",
+            remedy="Let it be asked for again, with a new plan.",
+        )
+    for dataset in replay.plan.by_dataset:
+        _require_approvable(app, dataset, names[0])
+    return _for_a_while(app, approval, approval.subject, names, rationale, claimed_actor)
+
+
+def _update(
+    app: App,
+    approval: Approval,
+    names: tuple[str, ...],
+    rationale: str,
+    claimed_actor: str | None,
+) -> Approve:
+    """From now on the request may run, if it still would change what the preview says."""
+    request = app.ledger.request_reader().request(approval.subject)
+    waits = request is not None and request.state == "awaiting-approval"
+    if request is None or not waits or request.plan_digest != approval.digest:
+        raise NotApproved("The request does not wait for this approval any more.")
+    wish = _for_a_while(app, approval, approval.subject, names, rationale, claimed_actor)
+    return replace(wish, update=request.request_id)
+
+
+def _for_a_while(
+    app: App,
+    approval: Approval,
+    about: str,
+    names: tuple[str, ...],
+    rationale: str,
+    claimed_actor: str | None,
+) -> Approve:
+    """A yes that is used once, and lapses where nobody uses it."""
+    from kfm.model.approvals import VALID_MS
+    from kfm.model.transactions import Approve
+
+    rationale = app.loaded.discretion.said(rationale)
+    now_ms, facts = app.kernel.store.now_ms(), {"about": approval.about}
+    agreed = _entry(app, "approval", about, approval, now_ms, facts, claimed_actor, names[0], rationale)
+    return Approve(
+        request_id=approval.request_id,
+        digest=approval.digest,
+        approved_by=names[0],
+        names=names,
+        rationale=rationale,
+        valid_ms=VALID_MS,
+        entries=(agreed,),
+    )
+
+
+# --- what nobody can approve -----------------------------------------------------------
+
+
+def _require_approvable(app: App, dataset_id: str, actor: str) -> None:
+    """A yes that would change nothing is not asked for: people would read it as one that counts."""
+    from kfm.runs.admission import beyond_approval
+
+    dataset = app.kernel.settings.declared(dataset_id)
+    denied = beyond_approval(app.kernel.policies, dataset, actor) if dataset is not None else None
+    if denied is not None:
+        raise NotApproved(
+            f"No approval lifts this: {denied.reason}",
+            remedy="Do what the rule asks for; `kfm explain KFM301` says more.",
+        )
+
+
+def _require_held(app: App, held: QuarantineEntry) -> None:
+    from kfm.model.retry_budgets import may_be_granted
+
+    if held.state != "held":
+        raise UsageError(f"It is not held any more: it was {held.state} by {held.released_by}.")
+    run = app.ledger.run(held.subject) if held.grain == "run" else None
+    if run is not None and not may_be_granted(run, app.ledger.retry_state(run.run_id)):
+        raise NotApproved(
+            "It was granted as often as anything is; trying the same once more is no way out.",
+            remedy=f"Open a new revision: kfm run --source {run.source_id} --window {window_of(run)} --force "
+            "--rationale TEXT --ticket ID",
+        )
+
+
+def _entry(
+    app: App,
+    kind: str,
+    about: str,
+    approval: Approval,
+    now_ms: int,
+    facts: Mapping[str, str],
+    claimed_actor: str | None = None,
+    actor: str | None = None,
+    rationale: str | None = None,
+) -> GovernanceEntry:
+    return GovernanceEntry(
+        kind=kind,
+        subject=about,
+        actor=actor or approval.requested_by,
+        recorded_at_ms=now_ms,
+        rationale=rationale or approval.rationale,
+        ticket=approval.ticket,
+        details={
+            "request_id": approval.request_id,
+            "dataset_id": approval.dataset_id,
+            "digest": approval.digest,
+            "claimed_actor": claimed_actor and app.loaded.discretion.said(claimed_actor),
+            **facts,
+        },
+    )

@@ -1,0 +1,211 @@
+"""From an accepted request to its run: by the same door as any other call, and to an end in any case."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from kfm.model.errors import Cancelled, CircuitOpen, KfmError, PlanDrifted
+from kfm.model.records import Run, Switch
+from kfm.model.requests import RequestOutcome, UpdateRequest
+from kfm.model.settings import DatasetSettings, SourceSettings
+from kfm.model.times import rfc3339
+from kfm.model.wording import short_id
+from kfm.ports import Requests
+from kfm.runs.kernel import RunReport, RunRequest
+from kfm.runs.plan import RunPlan
+
+CLAIM_MS = 60_000
+BUSY_MS = 2_000  # another run of the dataset is under way
+BUSY_MS_MAX = 60_000
+PAUSED_MS = 15_000
+OTHERS_MS = 5 * 60_000  # for what one service does not know, and another may
+TROUBLE_MS = 5_000
+TROUBLE_MS_MAX = 15 * 60_000
+ENVELOPE = ("signature", "reason")
+PREVIEWS_MAX = 20  # of one request; what has no run yet has no budget of attempts either
+TRIES_MAX = 100  # of a request that could not even be decided: more than a day
+
+
+class DispatchedRuns(Protocol):
+    """What a dispatcher has done for it."""
+
+    def run(self, request: UpdateRequest, wish: RunRequest, plan: RunPlan | None) -> RunReport: ...
+    def preview(self, wish: RunRequest) -> RunReport: ...
+    def ask_approval(self, request: UpdateRequest, plan: RunPlan) -> bool:
+        """Keep the plan and ask for a second person; False if the request is not ours any more."""
+
+    def approved_plan(self, request: UpdateRequest) -> RunPlan:
+        """The plan that somebody has agreed to."""
+
+    def run_by_key(self, key: str) -> Run | None: ...
+    def run_by_id(self, run_id: str) -> Run | None: ...
+    def switches(self) -> Iterable[Switch]: ...
+    def find(self, source_id: str) -> tuple[SourceSettings, DatasetSettings] | None: ...
+
+
+class Dispatcher:
+    """Claims requests, one after the other."""
+
+    def __init__(
+        self,
+        requests: Requests,
+        runs: DispatchedRuns,
+        worker_id: str,
+        *,
+        now_ms: Callable[[], int],
+        dead: Callable[[str], bool],
+        say: Callable[[str], None] = lambda _line: None,
+    ) -> None:
+        self._requests = requests
+        self._runs = runs
+        self._worker_id = worker_id
+        self._now_ms = now_ms
+        self._dead = dead
+        self._say = say
+
+    def step(self) -> UpdateRequest | None:
+        """One request that is due, worked off; None: there is none."""
+        claimed = self._requests.claim(self._worker_id, CLAIM_MS, self._dead)
+        if not claimed:
+            return None
+        request = claimed[0]
+        try:
+            self._work_off(request)
+        except KfmError as error:
+            self._trouble(request, error.message)
+        except Exception as error:  # noqa: BLE001 - a defect in one request is no reason to lose the others
+            self._trouble(request, f"{type(error).__name__}: {error}")
+        return request
+
+    def _work_off(self, request: UpdateRequest) -> None:
+        if request.cancel is not None:
+            self._cancelled(request, request.cancel)
+            return
+        found = self._runs.find(request.source_id)
+        if found is None and self._now_ms() - request.accepted_at_ms < OTHERS_MS:
+            # Whoever accepted it knows the source: while services are exchanged, some have an older file.
+            told = f"A service that runs requests has no source {request.source_id}; another one may."
+            self._requests.reopen(request, self._now_ms() + PAUSED_MS, told, tried=False)
+            return
+        if found is None:
+            self._end(request, "refused", f"There is no source {request.source_id} any more.")
+            return
+        done = self._done_before(request)
+        if done is not None:
+            self._end(request, "success", "Done before its runner was lost.", done.run_id)
+            return
+        paused = self._pause(found[1])
+        if paused is not None:
+            self._requests.reopen(request, self._now_ms() + PAUSED_MS, paused, tried=False)
+            return
+        wish = wish_of(request)
+        plan = None
+        if request.needs_approval:
+            if request.plan_digest is None and request.tries > PREVIEWS_MAX:
+                # Whoever made it died each time: it would take the next one along, too.
+                self._end(request, "failed", f"Given up: {PREVIEWS_MAX} previews came to no end.")
+                return
+            if request.plan_digest is None:
+                self._ask(request, wish)
+                return
+            plan = self._runs.approved_plan(request)
+        self._settle(request, self._runs.run(request, wish, plan))
+
+    def _done_before(self, request: UpdateRequest) -> Run | None:
+        """What was asked for once is never done twice, whatever has moved upstream since.
+
+        A run that began for a request is on record with it; of a webhook the key is its run's, too.
+        """
+        run = self._runs.run_by_id(request.run_id) if request.run_id is not None else None
+        if run is None and request.kind == "webhook":
+            run = self._runs.run_by_key(request.key)
+        return run if run is not None and run.status == "success" else None
+
+    def _pause(self, dataset: DatasetSettings) -> str | None:
+        """A switch that says `paused` delays; one that says `stopped` is the door's to refuse."""
+        scopes = {"all", f"domain:{dataset.domain}", f"dataset:{dataset.id}"}
+        thrown = [one for one in self._runs.switches() if one.scope in scopes]
+        paused = next((one for one in thrown if one.position == "paused"), None)
+        if paused is None or any(one.position == "stopped" for one in thrown):
+            return None
+        kind, _, name = paused.scope.partition(":")
+        option = f"--{kind} {name}" if name else f"--{kind}"
+        return (
+            f"The switch {paused.scope} is paused since {rfc3339(paused.set_at_ms)}. "
+            f"An operator lifts it with `kfm switch set running {option} --rationale TEXT`."
+        )
+
+    def _ask(self, request: UpdateRequest, wish: RunRequest) -> None:
+        """The preview first; somebody else decides whether it comes true."""
+        report = self._runs.preview(wish)
+        if report.plan is None or report.outcome != "planned":
+            self._settle(request, report)
+            return
+        if self._runs.ask_approval(request, report.plan):
+            self._say(f"{request.source_id}: request {request.request_id} waits for an approval")
+
+    # --- endings -----------------------------------------------------------------------
+
+    def _settle(self, request: UpdateRequest, report: RunReport) -> None:
+        now_ms, run_id = self._now_ms(), report.run.run_id if report.run is not None else None
+        if report.outcome == "busy":
+            later_ms = min(BUSY_MS_MAX, BUSY_MS << min(request.tries - 1, 10))
+            self._requests.reopen(request, now_ms + later_ms, report.reason)
+        elif isinstance(report.error, CircuitOpen):
+            at_ms = report.error.facts.get("not_before_ms")
+            later = at_ms if isinstance(at_ms, int) else now_ms + BUSY_MS_MAX
+            self._requests.reopen(request, max(later, now_ms + BUSY_MS), report.reason)
+        elif isinstance(report.error, Cancelled):
+            self._cancelled(request, report.reason, run_id)
+        elif isinstance(report.error, PlanDrifted) and request.needs_approval:
+            self._end(request, "refused", f"Not what was approved: {report.reason}", run_id)
+        else:
+            self._end(request, report.outcome, report.reason, run_id)
+            self._say(f"{request.source_id}: {report.word}, asked for by {request.kind}{_named(run_id)}")
+
+    def _end(self, request: UpdateRequest, outcome: str, reason: str, run_id: str | None = None) -> None:
+        self._requests.settle(
+            request, RequestOutcome(state="done", outcome=outcome, reason=reason, run_id=run_id)
+        )
+
+    def _cancelled(self, request: UpdateRequest, reason: str, run_id: str | None = None) -> None:
+        ending = RequestOutcome(state="cancelled", outcome="cancelled", reason=reason, run_id=run_id)
+        self._requests.settle(request, ending)
+
+    def _trouble(self, request: UpdateRequest, message: str) -> None:
+        """It could not be decided: later, and not for ever."""
+        self._say(f"{request.source_id}: {message}")
+        if request.tries >= TRIES_MAX:
+            self._end(request, "failed", f"Given up after {request.tries} tries: {message}")
+            return
+        later_ms = min(TROUBLE_MS_MAX, TROUBLE_MS << min(request.tries - 1, 10))
+        self._requests.reopen(request, self._now_ms() + later_ms, message)
+
+
+def _named(run_id: str | None) -> str:
+    return f", run {short_id(run_id)}" if run_id is not None else ""
+
+
+def wish_of(request: UpdateRequest) -> RunRequest:
+    return RunRequest(
+        source_id=request.source_id,
+        window_spec=f"{rfc3339(request.window_start_ms)}/{rfc3339(request.window_end_ms)}",
+        trigger_type=request.kind,
+        correction=request.correction,
+        actor=request.actor,
+        claimed_actor=request.claimed_actor,
+        rationale=request.rationale,
+        ticket=request.ticket,
+        # Of a webhook the request is the wish: its key names nothing else.
+        request_uuid=request.request_uuid,
+        envelope=envelope_of(request),
+    )
+
+
+def envelope_of(request: UpdateRequest) -> dict[str, str]:
+    """What lineage tells of the message: hashes and verdicts."""
+    if request.envelope_hash is None:
+        return {}
+    told = {name: str(value) for name, value in request.details.items() if name in ENVELOPE}
+    return {"envelope_sha256": request.envelope_hash, **told}

@@ -1,0 +1,382 @@
+"""The service without its web: threads that keep schedules, run what was asked for, and see to the rest.
+
+Each thread has an application of its own: a store is nobody's to share. A ledger that is away is waited for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from functools import cached_property
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from kfm.app import App, open_app
+from kfm.db.connection import place_of
+from kfm.model.errors import BackendUnavailable, KfmError
+from kfm.model.records import Record, Run, Switch
+from kfm.model.requests import UpdateRequest
+from kfm.model.settings import DatasetSettings, SourceSettings
+from kfm.nodd.worker_loop import Duty
+from kfm.runs import plan as plans
+from kfm.runs.kernel import RunReport, RunRequest
+from kfm.service.dispatcher import CLAIM_MS, Dispatcher
+
+if TYPE_CHECKING:
+    from kfm.config.loader import Loaded
+    from kfm.model.roles import Identity, KnownPerson
+    from kfm.model.schedules import Schedule
+    from kfm.model.settings import Settings
+    from kfm.ports import LedgerReader
+
+KEEP_MS = 5_000
+IDLE_MS_MAX = 1_000
+TROUBLE_MS = 1_000
+TROUBLE_MS_MAX = 30_000
+RETRY_MS = 2_000
+DELIVER_MS = 5_000
+SEAL_MS = 60_000
+SEAL_MIN = 100
+JOINED_S = 30.0  # how long runs that are under way are waited for, all together
+Say = Callable[[str], None]
+
+
+class ServiceOptions(Record, frozen=True):
+    """Which of its parts a service runs."""
+
+    schedules: bool = True
+    runs: bool = True
+    worker: bool = True
+    verbose: bool = False  # tell each step of each run, too
+
+
+class ClaimedRequest:
+    """The request that a runner works on: seen by the runner and by whoever renews its claim."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._request: UpdateRequest | None = None
+        self._cancel: str | None = None
+
+    @contextmanager
+    def holding(self, request: UpdateRequest) -> Iterator[None]:
+        with self._lock:
+            self._request, self._cancel = request, request.cancel
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._request = None
+
+    @property
+    def request(self) -> UpdateRequest | None:
+        with self._lock:
+            return self._request
+
+    def seen(self, request: UpdateRequest) -> None:
+        with self._lock:
+            if self._request is not None and self._request.request_id == request.request_id:
+                self._cancel = request.cancel
+
+    def cancelled(self) -> str | None:
+        with self._lock:
+            return self._cancel
+
+
+class ServedRuns:
+    """What a dispatcher asks for, done by one thread's application."""
+
+    def __init__(self, app: App, held: ClaimedRequest) -> None:
+        self._app = app
+        self._held = held
+
+    def run(self, request: UpdateRequest, wish: RunRequest, plan: plans.RunPlan | None) -> RunReport:
+        from kfm.runs.executor import RunExecutor
+
+        app = self._app
+        requests = app.kernel.store.requests()
+
+        def keep(made: plans.RunPlan) -> None:
+            requests.keep_preview(request.request_id, (made.header.digest, plans.write(made).decode()))
+
+        kernel = replace(
+            app.kernel,
+            keep_plan=keep if request.kind == "webhook" else None,
+            cancelled=self._held.cancelled,
+            claim=(request.request_id, request.claimed_by or ""),
+        )
+        with self._held.holding(request):
+            report = RunExecutor(kernel, app.subject(wish), force=False, artifacts_dir=None, plan=plan).run()
+        with contextlib.suppress(KfmError, OSError):  # the copy beside the artifacts; the ledger has it all
+            app.leave_provenance(report)
+        return report
+
+    def preview(self, wish: RunRequest) -> RunReport:
+        return previewed(self._app.loaded, wish)
+
+    def ask_approval(self, request: UpdateRequest, plan: plans.RunPlan) -> bool:
+        from kfm.service.approvals import request_update
+
+        return request_update(self._app, request, plan)
+
+    def approved_plan(self, request: UpdateRequest) -> plans.RunPlan:
+        text = self._app.ledger.request_reader().preview(request.plan_digest or "")
+        return plans.read((text or "").encode())
+
+    def run_by_key(self, key: str) -> Run | None:
+        return self._app.ledger.run_by_key(key)
+
+    def run_by_id(self, run_id: str) -> Run | None:
+        return self._app.ledger.run(run_id)
+
+    def switches(self) -> Iterable[Switch]:
+        return self._app.ledger.switches()
+
+    def find(self, source_id: str) -> tuple[SourceSettings, DatasetSettings] | None:
+        settings = self._app.settings
+        source = next((one for one in settings.sources if one.id == source_id), None)
+        return None if source is None else (source, settings.dataset(source.dataset))
+
+
+def previewed(loaded: Loaded, wish: RunRequest) -> RunReport:
+    """What a run would change, by an application that can't write."""
+    with open_app(loaded, read_only=True, what="kfm serve") as app:
+        return app.preview(wish)
+
+
+class Service:
+    """Started once, stopped once."""
+
+    def __init__(self, loaded: Loaded, schedules: Sequence[Schedule], wish: ServiceOptions, say: Say) -> None:
+        self._loaded = loaded
+        self._schedules = tuple(schedules)
+        self._wish = wish
+        self._troubles: dict[str, tuple[str, int]] = {}  # of which part, and how long it is left alone
+        self._places: dict[str, tuple[int, int] | None] = {}  # of which part, and which ledger it has open
+        self._say = say
+        self._stop = threading.Event()
+        self._woken = threading.Condition()
+        self._wakes = 0
+        self._held: list[ClaimedRequest] = []
+        self._threads: list[threading.Thread] = []
+
+    # --- from outside ------------------------------------------------------------------
+
+    def start(self) -> None:
+        if self._wish.runs:
+            for number in range(self._loaded.settings.serve.runners):
+                self._held.append(ClaimedRequest())
+                self._thread(f"runner-{number + 1}", self._runner(self._held[-1]))
+            self._thread("claims", self._keeper)
+            self._thread("retries", self._retrier)
+            self._thread("evidence", self._duties)
+        if self._wish.schedules and self._schedules:
+            self._thread("schedules", self._scheduler)
+        if self._wish.worker and self._loaded.settings.ingest.queues:
+            self._thread("worker", self._worker)
+        for thread in self._threads:
+            thread.start()
+
+    def wake(self) -> None:
+        """Something new is in the ledger."""
+        with self._woken:
+            self._wakes += 1
+            self._woken.notify_all()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self.wake()
+
+    def join(self) -> list[str]:
+        """Wait for what is under way; the names of those that would not end."""
+        ends = monotonic() + JOINED_S
+        for thread in self._threads:
+            thread.join(max(0.0, ends - monotonic()))
+        return [thread.name.removeprefix("kfm-") for thread in self._threads if thread.is_alive()]
+
+    # --- threads -----------------------------------------------------------------------
+
+    def _thread(self, name: str, work: Callable[[App], None]) -> None:
+        def again() -> None:
+            """With a new application whenever the last one had trouble: it may have been the ledger's."""
+            while not self._stop.is_set():
+                try:
+                    with open_app(self._loaded, what="kfm serve") as app:
+                        self._places[name] = self._place()
+                        if self._wish.verbose:
+                            app.announce = self._say
+                        work(app)
+                except Exception as error:  # noqa: BLE001 - no trouble of one part ends the others
+                    self._stop.wait(self._trouble(error) / 1000)
+
+        self._threads.append(threading.Thread(target=again, name=f"kfm-{name}", daemon=True))
+
+    def _trouble(self, error: Exception) -> int:
+        """Of the part that calls: told once, however long it lasts; how long to leave it alone."""
+        name = _own_name()
+        text = error.message if isinstance(error, KfmError) else f"{type(error).__name__}: {error}"
+        last, delay_ms = self._troubles.get(name, (None, 0))
+        self._troubles[name] = (text, min(TROUBLE_MS_MAX, max(TROUBLE_MS, delay_ms * 2)))
+        if last != text:
+            self._say(f"{name}: {self._loaded.discretion(text)}")
+        return self._troubles[name][1]
+
+    def _place(self) -> tuple[int, int] | None:
+        return place_of(self._loaded.store, self._loaded.resolve(self._loaded.settings.state).rstrip("/"))
+
+    def _well(self) -> None:
+        """The part that calls has done something, and not in a ledger that nobody will find any more."""
+        name = _own_name()
+        if self._places.get(name) != self._place():
+            raise BackendUnavailable("The ledger was removed or replaced; it is opened anew.")
+        if self._troubles.pop(name, None) is not None:
+            self._say(f"{name}: goes on")
+
+    def _wait(self, wakes: int, delay_ms: int) -> int:
+        """Until somebody has something new, or so long; what the next wait counts from."""
+        with self._woken:
+            if self._wakes == wakes and not self._stop.is_set():
+                self._woken.wait(delay_ms / 1000)
+            return self._wakes
+
+    def _runner(self, held: ClaimedRequest) -> Callable[[App], None]:
+        def work(app: App) -> None:
+            kernel = app.kernel
+            app.liveness.claim(kernel.worker_id)
+            dispatcher = Dispatcher(
+                kernel.store.requests(),
+                ServedRuns(app, held),
+                kernel.worker_id,
+                now_ms=kernel.store.now_ms,
+                dead=app.liveness.is_dead,
+                say=self._say,
+            )
+            wakes = self._wakes
+            while not self._stop.is_set():
+                worked = dispatcher.step() is not None
+                self._well()
+                if not worked:
+                    wakes = self._wait(wakes, IDLE_MS_MAX)
+
+        return work
+
+    def _keeper(self, app: App) -> None:
+        """Renews the claims of the runners, and hears of requests that are to stop."""
+        requests = app.kernel.store.requests()
+        while not self._stop.wait(KEEP_MS / 1000):
+            for held in self._held:
+                request = held.request
+                renewed = requests.renew(request, CLAIM_MS) if request is not None else None
+                if renewed is not None:
+                    held.seen(renewed)
+            self._well()
+
+    def _scheduler(self, app: App) -> None:
+        from kfm.service.scheduler import make_scheduler
+
+        scheduler = make_scheduler(app, self._schedules, self._say)
+        while not self._stop.is_set():
+            if scheduler.step():
+                self.wake()
+            self._well()
+            due_ms = scheduler.next_due_ms()
+            rest_ms = IDLE_MS_MAX if due_ms is None else due_ms - app.kernel.store.now_ms()
+            self._wait(self._wakes, max(10, min(IDLE_MS_MAX, rest_ms)))
+
+    def _retrier(self, app: App) -> None:
+        """Makes the automatic attempts whose time has come."""
+        from kfm.runs.retry import run_due
+
+        while not self._stop.wait(RETRY_MS / 1000):
+            run_due(app, actor=app.actor, told=lambda _report: None)
+            self._well()
+
+    def _duties(self, app: App) -> None:
+        duties = [
+            Duty("lineage", DELIVER_MS, app.deliver),
+            Duty("incidents", DELIVER_MS, app.tell_incidents),
+            Duty("seals", SEAL_MS, lambda: app.seal(actor=app.actor, minimum=SEAL_MIN)),
+        ]
+        while not self._stop.wait(1.0):
+            now_ms = app.clock.monotonic_ms()
+            errors: list[Exception] = []
+            for duty in duties:
+                if not duty.is_due(now_ms):
+                    continue
+                duty.last_ms = now_ms
+                try:
+                    duty.do()
+                except Exception as error:  # noqa: BLE001 - told below; the others have their turn
+                    errors.append(error)
+            if errors:
+                raise errors[0]
+            self._well()
+
+    def _worker(self, app: App) -> None:
+        """Takes in what queues announce: the same as `kfm worker`."""
+        from kfm.nodd.worker_process import WorkerWish, run_worker
+
+        app.announce = self._say
+        self._well()
+        run_worker(app, WorkerWish(mode="until-stopped"), _Stop(self._stop))
+
+
+def _own_name() -> str:
+    return threading.current_thread().name.removeprefix("kfm-")
+
+
+class _Stop(threading.Event):
+    """The service's wish to stop, as a worker sees it; that the worker ends is not the service's end."""
+
+    def __init__(self, service: threading.Event) -> None:
+        super().__init__()
+        self._service = service
+
+    def is_set(self) -> bool:
+        return super().is_set() or self._service.is_set()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        return super().is_set() or self._service.wait(timeout)
+
+
+class ServiceLedger:
+    """What the pages and the API are given: `kfm.web.context.WebContext`."""
+
+    def __init__(
+        self, loaded: Loaded, schedules: Sequence[Schedule], wake: Callable[[], None] = lambda: None
+    ) -> None:
+        self._loaded = loaded
+        self.schedules = tuple(schedules)
+        self.wake = wake
+
+    @property
+    def settings(self) -> Settings:
+        return self._loaded.settings
+
+    @cached_property
+    def people(self) -> Sequence[KnownPerson]:
+        return self._loaded.people()
+
+    @property
+    def folder(self) -> str:
+        return self._loaded.resolve(self.settings.state).rstrip("/")
+
+    def now_ms(self) -> int:
+        from kfm.system import SystemClock
+
+        return SystemClock().now_ms()
+
+    @contextmanager
+    def reader(self) -> Iterator[LedgerReader]:
+        # Opened anew each time: a ledger may be made, moved or restarted while we serve.
+        with closing(App(self._loaded, read_only=True, progress=None)) as app:
+            yield app.ledger
+
+    @contextmanager
+    def app(self, identity: Identity, *, read_only: bool = False) -> Iterator[App]:
+        with closing(App(self._loaded, read_only=read_only, progress=None)) as app:
+            app.__dict__["identity"] = identity  # who asks over HTTP, not whose process this is
+            yield app

@@ -1,0 +1,194 @@
+"""What people do to schedules: pause and resume them, and make up for instants by hand."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from kfm.model.errors import Busy
+from kfm.model.records import GovernanceEntry
+from kfm.model.schedule_accounting import (
+    BACKFILL,
+    EXAMINED_MAX,
+    BackfillTime,
+    Expected,
+    account,
+    backfill,
+    coverage,
+    request_for,
+)
+from kfm.model.schedules import Instant, ScheduleState
+from kfm.model.times import rfc3339
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kfm.app import App
+    from kfm.model.requests import UpdateRequest
+    from kfm.model.schedules import Schedule
+
+ROUNDS_MAX = 20  # a schedule of every second moves meanwhile
+
+
+def set_paused(
+    app: App,
+    schedule: Schedule,
+    paused: bool,
+    *,
+    rationale: str,
+    claimed_actor: str | None = None,
+    ticket: str | None = None,
+) -> tuple[ScheduleState, bool]:
+    """Pause or resume; the state now, and whether that changed anything."""
+    states = app.kernel.store.schedule_states()
+    for _ in range(ROUNDS_MAX):
+        seen = states.states().get(schedule.id)
+        if seen is None:
+            _first_sight(app, schedule)
+            continue
+        if (seen.paused_at_ms is not None) == paused:
+            return seen, False
+        now_ms = app.kernel.store.now_ms()
+        said = app.loaded.discretion.said(rationale)
+        facts = {
+            "while_paused": schedule.while_paused,
+            "accounted_until": rfc3339(seen.cursor_ms),
+            "claimed_actor": _said(app, claimed_actor),
+        }
+        kind = "schedule-paused" if paused else "schedule-resumed"
+        entry = _entry(app, kind, schedule, now_ms, said, ticket, facts)
+        state = replace(
+            seen,
+            version=seen.version + 1,
+            paused_at_ms=now_ms if paused else None,
+            paused_by=app.actor if paused else None,
+            rationale=said if paused else None,
+            updated_at_ms=now_ms,
+        )
+        if states.set_paused(seen, state, entry):
+            return state, True
+    raise Busy(f"The schedule {schedule.id} kept moving.")
+
+
+def _first_sight(app: App, schedule: Schedule) -> None:
+    """What is not known to the ledger can be neither paused nor made up for in it."""
+    store = app.kernel.store
+    source = app.settings.source(schedule.source)
+    step = account(
+        replace(schedule, enabled=True), source, None, [], store.now_ms(), late_ms=0, actor=app.actor
+    )
+    assert step is not None
+    store.schedule_states().account(step)
+
+
+def plan_backfill(
+    app: App, schedule: Schedule, start_ms: int, end_ms: int, *, only_missed: bool
+) -> list[BackfillTime]:
+    """The instants of a span that can be made up for, with what they became. Reads only."""
+    reader = app.ledger.schedule_reader()
+    state = reader.states().get(schedule.id)  # first: rows up to its cursor are there then
+    return backfill(
+        schedule,
+        app.settings.source(schedule.source),
+        start_ms,
+        end_ms,
+        reader.instants(schedule.id, start_ms, end_ms, EXAMINED_MAX + 1),
+        only_missed=only_missed,
+        state=state,
+        now_ms=app.ledger.now_ms(),
+    )
+
+
+def make_backfill(
+    app: App,
+    schedule: Schedule,
+    planned: Sequence[BackfillTime],
+    *,
+    rationale: str,
+    claimed_actor: str | None = None,
+    ticket: str | None = None,
+) -> list[UpdateRequest]:
+    """Requests for those that have none; which ones were made. Somebody else's are left as they are."""
+    store = app.kernel.store
+    if schedule.id not in store.schedule_states().states():
+        # First, or who sees it first may have looked before now, and would still account for these himself.
+        _first_sight(app, schedule)
+    cursor_ms = store.schedule_states().states()[schedule.id].cursor_ms
+    now_ms, said = store.now_ms(), app.loaded.discretion.said(rationale)
+    source = app.settings.source(schedule.source)
+    wanted = [
+        replace(
+            request_for(schedule, source, one.instant_ms, now_ms, app.actor),
+            not_before_ms=now_ms,  # what is on time, and waits since ever, goes first
+            rationale=said,
+            ticket=_said(app, ticket),
+            claimed_actor=_said(app, claimed_actor) or f"schedule:{schedule.id}",
+            details={BACKFILL: True},
+        )
+        for one in planned
+        if not one.has_request and one.instant_ms <= cursor_ms
+    ]
+    if not wanted:
+        return []
+    rows = [
+        Instant(
+            schedule_id=schedule.id,
+            instant_ms=one.instant_ms or 0,
+            last_ms=one.instant_ms or 0,
+            became="backfilled",
+            request_id=one.request_id,
+            reason=f"Made up for by {app.actor}.",
+            at_ms=now_ms,
+        )
+        for one in wanted
+    ]
+    facts = {
+        "instants": len(wanted),
+        "first": rfc3339(wanted[0].instant_ms or 0),
+        "last": rfc3339(wanted[-1].instant_ms or 0),
+        "claimed_actor": _said(app, claimed_actor),
+    }
+    entry = _entry(app, "backfill", schedule, now_ms, said, ticket, facts)
+    return store.schedule_states().backfill(rows, wanted, entry)
+
+
+def _said(app: App, text: str | None) -> str | None:
+    return text and app.loaded.discretion.said(text)
+
+
+def _entry(
+    app: App,
+    kind: str,
+    schedule: Schedule,
+    now_ms: int,
+    rationale: str,
+    ticket: str | None,
+    facts: dict[str, Any],
+) -> GovernanceEntry:
+    return GovernanceEntry(
+        kind=kind,
+        subject=f"schedule:{schedule.id}",
+        actor=app.actor,
+        recorded_at_ms=now_ms,
+        rationale=rationale,
+        ticket=_said(app, ticket),
+        details={"source_id": schedule.source, **facts},
+    )
+
+
+def history(app: App, schedule: Schedule, start_ms: int, end_ms: int, limit: int) -> list[Expected]:
+    """What became of the instants of a span."""
+    reader = app.ledger.schedule_reader()
+    state = reader.states().get(schedule.id)  # first: rows up to its cursor are there then
+    return coverage(
+        schedule,
+        app.settings.source(schedule.source),
+        reader.instants(schedule.id, start_ms, end_ms, EXAMINED_MAX),
+        start_ms,
+        end_ms,
+        state=state,
+        now_ms=app.ledger.now_ms(),
+        late_ms=app.settings.serve.late_ms,
+        limit=limit,
+    )

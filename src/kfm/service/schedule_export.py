@@ -1,0 +1,344 @@
+"""Schedules in the words of others: a GitHub workflow, DAGs of Airflow, a graph with crons for LangGraph.
+
+What another scheduler can't say is refused, with the way out; what it does differently is a note, which is
+printed and stands at the top of the file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from kfm.model.errors import UsageError
+from kfm.model.schedules import MINUTE_MS, Schedule
+from kfm.model.windows import DAY_MS
+
+GITHUB_MINUTES_MIN = 5
+# Pinned by commit: a tag can be moved to other code.
+CHECKOUT = "actions/checkout@11bd71901bbe5b1630ceea73d27597364c9af683 # v4.2.2"
+SETUP_PYTHON = "actions/setup-python@a26af69be951a213d495a4c3e4e4022e16d87065 # v5.6.0"
+UPLOAD_ARTIFACT = "actions/upload-artifact@ea165f8d65b6e75b540449e92b4886f43607fa02 # v4.6.2"
+_OWN = re.compile(r"[#LW]", re.IGNORECASE)
+_NAMES = re.compile(r"\b(?:JAN|FEB|MAR|APR|MAY|JUN|JUL|AUG|SEP|OCT|NOV|DEC|SUN|MON|TUE|WED|THU|FRI|SAT)\b")
+
+
+class ScheduleExport(NamedTuple):
+    """A file for somebody else's scheduler, and what it does differently there."""
+
+    text: str
+    notes: tuple[str, ...]
+
+
+class ExportedJob(NamedTuple):
+    """One schedule as cron lines in one zone, and the command that it starts."""
+
+    schedule: Schedule
+    lines: tuple[str, ...]
+    zone: str
+    command: str
+
+
+def export(target: str, schedules: Sequence[Schedule], config: str, file: str) -> ScheduleExport:
+    """The file for one scheduler; schedules that are not enabled are left out."""
+    enabled = sorted((each for each in schedules if each.enabled), key=lambda each: each.id)
+    if not enabled:
+        raise UsageError("No schedule is enabled, so there is nothing to export.")
+    return TARGETS[target](enabled, config, file)
+
+
+# --- what all of them share --------------------------------------------------------------
+
+
+def _command(schedule: Schedule) -> str:
+    """Every part of it has passed the checks of names and durations, so that nothing needs quoting."""
+    window = f" --window {schedule.window}" if schedule.window is not None else ""
+    return f"kfm run --no-input --source {schedule.source}{window}"
+
+
+def _job(schedule: Schedule, who: str) -> ExportedJob:
+    if schedule.cron is None:
+        return ExportedJob(schedule, tuple(_interval_lines(schedule, who)), "UTC", _command(schedule))
+    fields = schedule.cron.upper().split()
+    if any(_OWN.search(_NAMES.sub("", field)) for field in fields):
+        raise _refused(schedule, who, f"`{schedule.cron}` uses `#`, `L` or `W`", "Name the days.")
+    if "7" in re.split(r"\D", fields[4]):
+        raise _refused(schedule, who, "Sunday is written as 7", "Write 0, or SUN.")
+    stars = [field.startswith("*") for field in (fields[2], fields[4])]
+    if any(stars) and "*" not in (fields[2], fields[4]):
+        raise _refused(
+            schedule,
+            who,
+            f"`{schedule.cron}` restricts both kinds of days, one by a step, which is read in two ways",
+            "List the days instead of the step.",
+        )
+    return ExportedJob(schedule, (schedule.cron,), schedule.time_zone, _command(schedule))
+
+
+def _interval_lines(schedule: Schedule, who: str) -> Iterator[str]:
+    """An interval that divides a day is a list of times of day, in UTC."""
+    every_ms = schedule.every_ms or 0
+    if not _divides_a_day(schedule):
+        raise _refused(
+            schedule,
+            who,
+            f"{every_ms // 1000} s do not divide a day into whole minutes",
+            "Choose an interval that does, such as PT90M or PT6H.",
+        )
+    first = schedule.anchor_ms % every_ms
+    by_minutes: dict[int, list[int]] = {}
+    for at_ms in range(first, DAY_MS, every_ms):
+        hour, minute = divmod(at_ms // MINUTE_MS, 60)
+        by_minutes.setdefault(minute, []).append(hour)
+    by_hours: dict[tuple[int, ...], list[int]] = {}
+    for minute, hours in by_minutes.items():
+        by_hours.setdefault(tuple(hours), []).append(minute)
+    for hours_, minutes in by_hours.items():
+        yield f"{_listed(minutes, 60)} {_listed(hours_, 24)} * * *"
+
+
+def _divides_a_day(schedule: Schedule) -> bool:
+    every_ms = schedule.every_ms or 1
+    return not (every_ms % MINUTE_MS or DAY_MS % every_ms or schedule.anchor_ms % MINUTE_MS)
+
+
+def _listed(values: Sequence[int], all_of: int) -> str:
+    return "*" if len(values) == all_of else ",".join(map(str, sorted(values)))
+
+
+def _refused(schedule: Schedule, who: str, why: str, remedy: str) -> UsageError:
+    return UsageError(f"{who} can't keep the schedule {schedule.id}: {why}.", remedy=remedy)
+
+
+def _notes(schedules: Sequence[Schedule], who: str, cancels: bool) -> tuple[str, ...]:
+    def named(wanted: Callable[[Schedule], bool]) -> str:
+        return ", ".join(each.id for each in schedules if wanted(each))
+
+    told = [f"{who} decides what becomes of instants that it misses: `missed` is not exported"]
+    if ids := named(lambda each: each.jitter_ms > 0):
+        told.append(f"without jitter: {ids}")
+    if not cancels and (ids := named(lambda each: each.overlap == "cancel-older")):
+        told.append(f"a later run does not cancel the older one: {ids}")
+    if ids := named(lambda each: each.cron is not None and each.time_zone != "UTC"):
+        told.append(f"on days on which the clocks change {who}'s rules hold, not kfm's: {ids}")
+    return tuple(told)
+
+
+def _header(target: str, file: str, notes: Sequence[str]) -> list[str]:
+    return [
+        f"# Made by `kfm schedule export {target}` from {file}. Edits here are lost;",
+        f"# `kfm schedule export {target} --check THIS_FILE` tells whether it still says the same.",
+        *(f"# - {note}" for note in notes),
+    ]
+
+
+# --- GitHub ------------------------------------------------------------------------------
+
+
+def _github(schedules: Sequence[Schedule], config: str, file: str) -> ScheduleExport:
+    jobs = [_job(each, "GitHub") for each in schedules]
+    _require_five_minutes(jobs)
+    _require_distinct(jobs)
+    notes = (*_notes(schedules, "GitHub", cancels=True), "GitHub may start late, or leave out a start")
+    lines = [*_header("github", file, notes), "name: kfm schedules", "on:", "  schedule:"]
+    for job in jobs:
+        for line in job.lines:
+            lines.append(f'    - cron: "{line}"  # {job.schedule.id}')
+            if job.zone != "UTC":
+                lines.append(f'      timezone: "{job.zone}"')
+    lines += ["  workflow_dispatch: {}", "", "permissions:", "  contents: read", "", "jobs:"]
+    for job in jobs:
+        lines += _github_job(job, config)
+    return ScheduleExport("\n".join(lines) + "\n", notes)
+
+
+def _require_distinct(jobs: Sequence[ExportedJob]) -> None:
+    """A job knows by the text of the line alone which one started it."""
+    seen: dict[str, ExportedJob] = {}
+    for job in jobs:
+        for line in job.lines:
+            other = seen.setdefault(line, job)
+            if other.zone != job.zone:
+                raise _refused(
+                    job.schedule,
+                    "GitHub",
+                    f"{other.schedule.id} has the same pattern in another time zone",
+                    "Move one of them by a minute.",
+                )
+
+
+def _require_five_minutes(jobs: Sequence[ExportedJob]) -> None:
+    from kfm.model.schedules import times_of_day
+
+    for job in jobs:
+        times = sorted(time for line in job.lines for time in times_of_day(line))
+        gaps = [later - earlier for earlier, later in zip(times, [*times[1:], times[0] + 1440], strict=True)]
+        if min(gaps) < GITHUB_MINUTES_MIN:
+            raise _refused(
+                job.schedule,
+                "GitHub",
+                f"it fires oftener than every {GITHUB_MINUTES_MIN} minutes",
+                "Fire less often, or run `kfm` where it can.",
+            )
+
+
+def _job_name(job: ExportedJob) -> str:
+    """Letters, digits, `-` and `_`, not beginning with a digit: a dot of an id is told apart from a dash."""
+    return "s-" + job.schedule.id.replace("_", "__").replace(".", "_-")
+
+
+def _github_job(job: ExportedJob, config: str) -> list[str]:
+    patterns = ", ".join(f'"{line}"' for line in job.lines)
+    mine = f"contains(fromJSON('[{patterns}]'), github.event.schedule)"
+    cancel = "true" if job.schedule.overlap == "cancel-older" else "false"
+    return [
+        f"  {_job_name(job)}:",
+        f"    if: github.event_name != 'schedule' || {mine}",
+        "    runs-on: ubuntu-latest",
+        "    concurrency:",
+        f"      group: kfm-{job.schedule.source}",
+        f"      cancel-in-progress: {cancel}",
+        "    steps:",
+        f"      - uses: {CHECKOUT}",
+        "        with: {persist-credentials: false}",
+        f"      - uses: {SETUP_PYTHON}",
+        '        with: {python-version: "3.12"}',
+        "      - run: pip install kfm",
+        f"      - run: {job.command} --output json --artifacts artifacts",
+        "        env:",
+        f'          KFM_CONFIG: "{config}"',
+        f"      - uses: {UPLOAD_ARTIFACT}",
+        "        if: always()",
+        f'        with: {{name: "kfm-{job.schedule.id}", path: artifacts}}',
+    ]
+
+
+# --- Airflow -----------------------------------------------------------------------------
+
+
+def _airflow(schedules: Sequence[Schedule], config: str, file: str) -> ScheduleExport:
+    notes = [*_notes(schedules, "Airflow", cancels=False)]
+    if ids := ", ".join(each.id for each in schedules if each.every_ms and not _divides_a_day(each)):
+        notes.append(f"Airflow counts intervals from its own last run: {ids}")
+    notes.append(f"set KFM_CONFIG on the workers to the full path of {config}")
+    lines = [
+        *_header("airflow", file, notes),
+        "from datetime import datetime, timedelta, timezone",
+        "",
+        "from airflow.providers.standard.operators.bash import BashOperator",
+        "from airflow.sdk import DAG",
+        "from airflow.timetables.trigger import DeltaTriggerTimetable, MultipleCronTriggerTimetable",
+        "",
+        "START = datetime(2020, 1, 1, tzinfo=timezone.utc)",
+        "BUSY = 5  # somebody else is at it",
+        "",
+        "",
+        "def made(dag_id, command, timetable):",
+        '    """One at a time, nothing made up for, no retries: kfm has its own."""',
+        "    dag = DAG(dag_id, schedule=timetable, start_date=START, catchup=False, max_active_runs=1)",
+        '    BashOperator(task_id="run", bash_command=command, retries=0, skip_on_exit_code=BUSY, dag=dag)',
+        "    return dag",
+        "",
+        "",
+    ]
+    for index, schedule in enumerate(schedules):
+        lines += [
+            f"dag_{index} = made(",
+            f'    "kfm.{schedule.id}",',
+            f'    "{_command(schedule)}",',
+            f"    {_timetable(schedule)},",
+            ")",
+        ]
+    return ScheduleExport("\n".join(lines) + "\n", tuple(notes))
+
+
+def _timetable(schedule: Schedule) -> str:
+    if schedule.every_ms and not _divides_a_day(schedule):
+        return f"DeltaTriggerTimetable(timedelta(milliseconds={schedule.every_ms}))"
+    job = _job(schedule, "Airflow")
+    crons = ", ".join(f'"{line}"' for line in job.lines)
+    return f'MultipleCronTriggerTimetable({crons}, timezone="{job.zone}")'
+
+
+# --- LangGraph ---------------------------------------------------------------------------
+
+_LANGGRAPH = '''\
+import asyncio
+import subprocess
+import sys
+from typing import TypedDict
+
+from langgraph.graph import END, START, StateGraph
+
+BUSY = 5  # somebody else is at it
+SCHEDULES = {
+%s
+}
+
+
+class Update(TypedDict, total=False):
+    schedule: str
+    exit_code: int
+
+
+def run(state: Update) -> Update:
+    """Bring the schedule's source up to date: done, or nothing to do."""
+    ended = subprocess.run(SCHEDULES[state["schedule"]]["command"].split(), stdout=sys.stderr)
+    if ended.returncode not in (0, BUSY):
+        raise RuntimeError(f"kfm run ended with {ended.returncode}; `kfm status` says why")
+    return {"exit_code": ended.returncode}
+
+
+graph = StateGraph(Update).add_node("run", run).add_edge(START, "run").add_edge("run", END).compile()
+
+
+async def register(url: str, assistant: str) -> None:
+    """Make the crons of a LangGraph server those of this file; crons of others stay."""
+    from langgraph_sdk import get_client
+
+    crons = get_client(url=url).crons
+    for cron in await crons.search(assistant_id=assistant, limit=1000):
+        if "kfm_schedule" in (cron.get("metadata") or {}):
+            await crons.delete(cron["cron_id"])
+    for name, schedule in SCHEDULES.items():
+        for line in schedule["crons"]:
+            await crons.create(
+                assistant,
+                schedule=line,
+                timezone=schedule["timezone"],
+                input={"schedule": name},
+                metadata={"kfm_schedule": name},
+            )
+
+
+if __name__ == "__main__":
+    asyncio.run(register(*sys.argv[1:3]))
+'''
+
+
+def _langgraph(schedules: Sequence[Schedule], config: str, file: str) -> ScheduleExport:
+    notes = (
+        *_notes(schedules, "LangGraph", cancels=False),
+        f"set KFM_CONFIG on the server to the full path of {config}",
+        "register the crons with `python THIS_FILE URL ASSISTANT`",
+    )
+    entries = []
+    for schedule in schedules:
+        job = _job(schedule, "LangGraph")
+        crons = ", ".join(f'"{line}"' for line in job.lines)
+        entries.append(
+            f'    "{schedule.id}": {{\n'
+            f'        "crons": [{crons}],\n'
+            f'        "timezone": "{job.zone}",\n'
+            f'        "command": "{job.command}",\n'
+            "    },"
+        )
+    body = _LANGGRAPH % "\n".join(entries)
+    return ScheduleExport("\n".join(_header("langgraph", file, notes)) + "\n" + body, notes)
+
+
+TARGETS: dict[str, Callable[[Sequence[Schedule], str, str], ScheduleExport]] = {
+    "github": _github,
+    "airflow": _airflow,
+    "langgraph": _langgraph,
+}

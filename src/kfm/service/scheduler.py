@@ -1,0 +1,312 @@
+"""The scheduler: every scheduled time is accounted for by one process, and becomes a request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from kfm.model.errors import BackendUnavailable, ConfigError, KfmError, WindowError
+from kfm.model.schedule_accounting import (
+    LEFT_TO,
+    account,
+    asking_for,
+    definition_of,
+    is_held,
+    left_windows,
+    next_due_ms,
+)
+from kfm.model.schedules import Accounting, Schedule, ScheduleState
+from kfm.model.settings import SourceSettings
+from kfm.model.wording import moment
+from kfm.ports import RequestReader, ScheduleStates
+
+if TYPE_CHECKING:
+    from kfm.app import App
+    from kfm.config.loader import Loaded
+    from kfm.model.records import Run
+    from kfm.model.requests import UpdateRequest
+    from kfm.ports import Clock, LedgerReader
+
+
+SLICES_MAX = 20  # of one schedule in one step
+TROUBLE_MS = 5_000
+ROWS_MAX = 200  # of earlier instants that are looked at for what they have left
+EVER_MS = 2**53 - 1
+
+
+class Scheduler:
+    """All schedules of one project, seen by one process."""
+
+    def __init__(
+        self,
+        states: ScheduleStates,
+        requests: RequestReader,
+        schedules: Sequence[Schedule],
+        sources: Mapping[str, SourceSettings],
+        *,
+        now_ms: Callable[[], int],
+        late_ms: int,
+        actor: str,
+        say: Callable[[str], None] = lambda _line: None,
+        is_touched: Callable[[str, int, int], bool] | None = None,
+    ) -> None:
+        """`is_touched`: has any run looked at this window of a source? None: windows are left as they are."""
+        self._is_touched = is_touched
+        self._states = states
+        self._requests = requests
+        self._schedules = tuple(schedules)
+        self._sources = sources
+        self._now_ms = now_ms
+        self._late_ms = late_ms
+        self._actor = actor
+        self._say = say
+        self._definitions = {one.id: definition_of(one) for one in schedules}
+        self._adopted: set[str] = set()  # whose definition we have put in place once
+        self._due_ms: dict[str, tuple[int, int]] = {}  # schedule → version of its state, when it is due
+        self._said: dict[str, str] = {}
+        self._disagreed: set[str] = set()
+
+    def step(self) -> int:
+        """Account for what has come; how many requests were opened. Trouble with one stops no other."""
+        now_ms = self._now_ms()  # once: a ledger's clock may be far away
+        states, opened = self._states.states(), 0
+        for schedule in self._schedules:
+            try:
+                opened += self._one(schedule, states.get(schedule.id), now_ms)
+            except BackendUnavailable:
+                raise  # the ledger's, not this schedule's: whoever looks after us opens it anew
+            except Exception as error:  # noqa: BLE001 - a defect in one schedule is no reason to lose others
+                text = error.message if isinstance(error, KfmError) else f"{type(error).__name__}: {error}"
+                self._tell(schedule.id, text)
+                self._due_ms[schedule.id] = (-1, now_ms + TROUBLE_MS)
+        return opened
+
+    def next_due_ms(self) -> int | None:
+        """When the next step has something to do, as far as the last one saw."""
+        found = min((at_ms for _, at_ms in self._due_ms.values()), default=EVER_MS)
+        return found if found < EVER_MS else None
+
+    def _one(self, schedule: Schedule, state: ScheduleState | None, now_ms: int) -> int:
+        version, due_ms = self._due_ms.get(schedule.id, (None, 0))
+        if now_ms < due_ms and version in (-1, state.version if state is not None else 0):
+            return 0
+        opened = 0
+        if self._is_ours(schedule, state, now_ms):
+            source = self._sources.get(schedule.source)
+            if source is None:
+                raise ConfigError(f"There is no source {schedule.source}.")
+            for _ in range(SLICES_MAX):
+                unsettled = self._requests.unsettled_of(schedule.id) if state is not None else []
+                step = account(
+                    schedule, source, state, unsettled, now_ms, late_ms=self._late_ms, actor=self._actor
+                )
+                if step is None:
+                    break
+                if not any(LEFT_TO in one.details for one in unsettled):  # no more than are worked off
+                    step = self._with_left(schedule, source, step)
+                if not self._states.account(step):
+                    # Somebody else was faster: the next step sees what he decided.
+                    self._due_ms.pop(schedule.id, None)
+                    return opened
+                state, opened = step.state, opened + len(step.requests)
+        self._looked(schedule, state, now_ms)
+        return opened
+
+    def _with_left(self, schedule: Schedule, source: SourceSettings, step: Accounting) -> Accounting:
+        """What earlier instants have left goes with the first that becomes a request."""
+        if not step.requests or self._is_touched is None:
+            return step
+        first = min(step.requests, key=lambda one: one.instant_ms or 0)
+        before_ms = first.instant_ms or 0
+        new = [row for row in reversed(step.instants) if row.instant_ms < before_ms]
+        rows = [*new, *self._states.instants_before(schedule.id, before_ms, ROWS_MAX)]
+        left = [
+            asking_for(first, window)
+            for window in left_windows(schedule, source, first, rows)
+            if not self._is_touched(source.id, window.start_ms, window.end_ms)
+        ]
+        return replace(step, requests=(*left, *step.requests)) if left else step
+
+    def _is_ours(self, schedule: Schedule, state: ScheduleState | None, now_ms: int) -> bool:
+        """Is there something for us to write?
+
+        A definition that is not ours is replaced when we first see it. If it comes back, another process has
+        another file: both then take turns, each when an instant of its own is due, or they would write the
+        state for ever.
+        """
+        if state is None:
+            self._adopted.add(schedule.id)
+            return schedule.enabled
+        if is_held(schedule, state):
+            return False
+        if state.definition != self._definitions[schedule.id]:
+            if schedule.id not in self._adopted:
+                self._adopted.add(schedule.id)
+                return True
+            if schedule.id not in self._disagreed:
+                self._disagreed.add(schedule.id)
+                self._say(f"schedule {schedule.id}: another process has another definition of it")
+        else:
+            self._adopted.add(schedule.id)
+        due_ms = next_due_ms(schedule, state)
+        return due_ms is not None and due_ms <= now_ms
+
+    def _looked(self, schedule: Schedule, state: ScheduleState | None, now_ms: int) -> None:
+        """Remember when to look again; a changed state is looked at in any case."""
+        if state is None:
+            self._due_ms[schedule.id] = (0, EVER_MS)
+            return
+        due_ms = next_due_ms(schedule, state)
+        self._due_ms[schedule.id] = (state.version, EVER_MS if due_ms is None else due_ms)
+        if state.cursor_ms > now_ms + self._late_ms:
+            self._tell(
+                schedule.id,
+                f"It is accounted for until {moment(state.cursor_ms)}, when the clock was ahead: nothing of "
+                "it is due before.",
+            )
+        elif self._said.pop(schedule.id, None):
+            self._say(f"schedule {schedule.id}: goes on")
+
+    def _tell(self, schedule_id: str, text: str) -> None:
+        """Once, however long it lasts."""
+        if self._said.get(schedule_id) != text:
+            self._said[schedule_id] = text
+            self._say(f"schedule {schedule_id}: {text}")
+
+
+def make_scheduler(app: App, schedules: Sequence[Schedule], say: Callable[[str], None]) -> Scheduler:
+
+    store = app.kernel.store
+    return Scheduler(
+        store.schedule_states(),
+        store.requests(),
+        schedules,
+        {source.id: source for source in app.settings.sources},
+        now_ms=store.now_ms,
+        late_ms=app.settings.serve.late_ms,
+        actor=app.actor,
+        say=say,
+        is_touched=store.is_touched,
+    )
+
+
+class Timetable:
+    """When schedules begin their next runs. Their file is read when somebody first asks."""
+
+    def __init__(
+        self, loaded: Loaded, ledger: LedgerReader, clock: Clock, tell: Callable[[str], None]
+    ) -> None:
+        self._loaded = loaded
+        self._ledger = ledger
+        self._clock = clock
+        self._tell = tell
+
+    @cached_property
+    def _schedules(self) -> tuple[Schedule, ...]:
+        from kfm.config.schedules import load_schedules
+
+        try:
+            return load_schedules(self._loaded)
+        except KfmError as error:  # a run's end must not depend on it
+            self._tell(f"schedules: {error.message}")
+            return ()
+
+    def next_run_ms(self, run: Run) -> int | None:
+        """When the next run of a schedule that asks for such windows of its source begins; None: none does.
+
+        A schedule that is paused begins none.
+        """
+        from kfm.model.schedules import due_ms, next_instant
+
+        source = next((one for one in self._loaded.settings.sources if one.id == run.source_id), None)
+        if source is None:
+            return None
+        fitting = [
+            one
+            for one in self._schedules
+            if one.enabled and one.source == source.id and _asks_for(one, source, run)
+        ]
+        if not fitting:
+            return None
+        states, now_ms, found = self._ledger.schedule_reader().states(), self._clock.now_ms(), []
+        for schedule in fitting:
+            state = states.get(schedule.id)
+            if state is not None and state.paused_at_ms is not None:
+                continue
+            instant_ms = next_instant(schedule, now_ms)
+            if instant_ms is not None:
+                found.append(due_ms(schedule, instant_ms))
+        return min(found, default=None)
+
+
+def _asks_for(schedule: Schedule, source: SourceSettings, run: Run) -> bool:
+    """Is the run's window one of those that the schedule asks for, at whichever instant?"""
+    from kfm.model.windows import window_of
+
+    try:
+        window = window_of(schedule.window or source.window, source.time_zone, run.window_start_ms)
+    except WindowError:
+        return False
+    return (window.start_ms, window.end_ms) == (run.window_start_ms, run.window_end_ms)
+
+
+POLL_MS = 50
+PATIENCE_MS = 5_000
+PAGE = 500
+Say = Callable[[str], None]
+
+
+def run_due(
+    app: App, schedules: Sequence[Schedule], say: Say, told: Callable[[UpdateRequest], None]
+) -> list[UpdateRequest]:
+    """Account for the instants that have come, run the requests that are due, and return when each of these
+    has its end or was put off. As it ends, each is told."""
+    make_scheduler(app, schedules, say).step()
+    due = _due(app)
+    return _worked_off(app, due, say, told) if due else []
+
+
+def _due(app: App) -> list[UpdateRequest]:
+    """Also those whose runner has died."""
+    reader, now_ms = app.ledger.request_reader(), app.ledger.now_ms()
+    found = [one for one in reader.requests(state="open", limit=PAGE) if one.not_before_ms <= now_ms]
+    for one in reader.requests(state="running", limit=PAGE):
+        if one.claim_until_ms <= now_ms or app.liveness.is_dead(one.claimed_by or ""):
+            found.append(one)
+    return sorted(found, key=lambda one: (one.not_before_ms, one.accepted_at_ms))
+
+
+def _worked_off(
+    app: App, due: list[UpdateRequest], say: Say, told: Callable[[UpdateRequest], None]
+) -> list[UpdateRequest]:
+    from kfm.service.runner import Service, ServiceOptions
+
+    service = Service(app.loaded, (), ServiceOptions(schedules=False, worker=False), say)
+    reader, ended = app.ledger.request_reader(), []
+    waiting = {one.request_id: one for one in due}
+    service.start()
+    try:
+        while waiting:
+            app.clock.sleep_ms(POLL_MS)
+            for before in list(waiting.values()):
+                now = reader.request(before.request_id) or before
+                if (
+                    now.is_settled
+                    or now.state == "awaiting-approval"
+                    or _is_put_off(now, app.ledger.now_ms())
+                ):
+                    del waiting[now.request_id]
+                    ended.append(now)
+                    told(now)
+    finally:
+        service.stop()
+        service.join()
+    return ended
+
+
+def _is_put_off(request: UpdateRequest, now_ms: int) -> bool:
+    """Its dataset is paused, or busy for long, or its provider left alone: the next call comes back to it."""
+    return request.state == "open" and request.not_before_ms > now_ms + PATIENCE_MS

@@ -1,7 +1,0 @@
-"""Pages for people: what runs, is due, blocked, failed or held. They only read, and need no script."""
-
-from __future__ import annotations
-
-from kfm.serving.console.routes import console_app, console_routes
-
-__all__ = ["console_app", "console_routes"]

@@ -1,0 +1,49 @@
+"""Any notifier as a collector: one change at a time, each in a bounded time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+
+from kfm.model.attempts import Letter
+from kfm.model.errors import BackendUnavailable, KfmError
+from kfm.ports import Notifier
+
+GRACE_MS = 1_000  # beyond its own time, for a notifier that keeps to it
+
+
+class NotifierCollector:
+    """Whatever a notifier does, whoever waits for it goes on in time: a plugin may forget its timeout."""
+
+    def __init__(self, notifier: Notifier, *, timeout_ms: int) -> None:
+        self._notifier = notifier
+        self._timeout_ms = timeout_ms
+
+    def deliver(self, letters: Sequence[Letter]) -> int:
+        """One: so each is marked before the next is told."""
+        letter = letters[0]
+        outcome: list[BaseException | None] = []
+
+        def tell() -> None:
+            try:
+                self._notifier.notify(letter.event_id, letter.body.encode("utf-8"))
+                outcome.append(None)
+            except BaseException as error:  # noqa: BLE001 - told by whoever waits
+                outcome.append(error)
+
+        telling = threading.Thread(target=tell, name="kfm-notify", daemon=True)
+        telling.start()
+        telling.join((self._timeout_ms + GRACE_MS) / 1000)
+        if not outcome:
+            raise BackendUnavailable("It did not answer in time.")
+        error = outcome[0]
+        if isinstance(error, KfmError):
+            raise error
+        if error is not None:
+            raise BackendUnavailable(f"{type(error).__name__}: {error}") from None
+        return 1
+
+    def close(self) -> None:
+        with suppress(Exception):
+            self._notifier.close()

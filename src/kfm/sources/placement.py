@@ -1,0 +1,104 @@
+"""Where found objects are placed in the dataset, and patterns for relative paths."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from fnmatch import fnmatchcase
+
+import msgspec
+
+from kfm.model.errors import ConfigError, LimitExceeded, PathConflict
+from kfm.model.records import Found, Window
+from kfm.model.settings import Limits, SourceSettings
+from kfm.model.templates import Fields, render, safe_path
+from kfm.model.times import rfc3339
+
+SHORTEST_DAY_MS = 23 * 3_600_000
+
+
+def place_fields(source: SourceSettings, window: Window) -> Fields:
+    """What templates of addresses and patterns may speak of."""
+    return Fields(
+        window=window,
+        time_zone=source.time_zone,
+        source=source.id,
+        dataset=source.dataset,
+        partition=source.partition,
+    )
+
+
+def published_path(source: SourceSettings, window: Window, relpath: str, default: str | None = None) -> str:
+    """The path by the source's template; without one, as it stands upstream.
+
+    Where windows add up (`mode: merge`), each gets a folder of its own, or tomorrow's file would
+    meet today's at the same path.
+    """
+    name = relpath.rpartition("/")[2]
+    fields = msgspec.structs.replace(place_fields(source, window), name=name, relpath=relpath)
+    if source.path is not None:
+        return safe_path(render(source.path, fields))
+    place = default or relpath
+    if source.mode == "replace":
+        return safe_path(place)
+    whole_days = window.end_ms - window.start_ms >= SHORTEST_DAY_MS
+    folder = (
+        render("{window.start:date}", fields) if whole_days else rfc3339(window.start_ms).replace(":", "")
+    )
+    return safe_path(f"{folder}/{place}")
+
+
+def settled(source_id: str, found: Iterable[Found], limits: Limits) -> list[Found]:
+    """In the order of their paths, which must differ, and not too many."""
+    placed: dict[str, Found] = {}
+    for one in found:
+        other = placed.setdefault(one.path, one)
+        if other is not one:
+            raise PathConflict(
+                f"Source `{source_id}`: {one.uri} and {other.uri} would both be {one.path!r}.",
+                remedy="Use {name} or {relpath} in the source's `path` template.",
+            )
+        if len(placed) > limits.objects_per_run_max:
+            raise LimitExceeded(
+                f"Source `{source_id}` has more than {limits.objects_per_run_max} objects "
+                "(limits.objects_per_run_max)."
+            )
+        if one.size is not None and one.size > limits.object_bytes_max:
+            raise LimitExceeded(f"{one.uri} has {one.size} bytes, more than limits.object_bytes_max.")
+    return [placed[path] for path in sorted(placed)]
+
+
+class StreamDownload:
+    """Bytes on their way, and what the answer told about them."""
+
+    def __init__(self, offset: int, found: Found, chunks: Iterator[bytes]) -> None:
+        self.offset = offset
+        self.found = found
+        self._chunks = chunks
+
+    def chunks(self) -> Iterator[bytes]:
+        return self._chunks
+
+
+class PathPattern:
+    def __init__(self, pattern: str) -> None:
+        segments = pattern.split("/")
+        if any(segment in ("", ".", "..") for segment in segments):
+            raise ConfigError(
+                f"The pattern {pattern!r} must be relative, without empty segments, `.` or `..`."
+            )
+        self._segments = segments
+
+    def matches(self, relpath: str) -> bool:
+        names = relpath.split("/")
+        # reached[i]: the pattern so far can end before names[i]. One pass, whatever the stars.
+        reached = [True] + [False] * len(names)
+        for segment in self._segments:
+            if segment == "**":
+                for at in range(len(names)):
+                    reached[at + 1] = reached[at + 1] or reached[at]
+            else:
+                reached = [False] + [
+                    before and fnmatchcase(name, segment)
+                    for before, name in zip(reached[:-1], names, strict=True)
+                ]
+        return reached[-1]

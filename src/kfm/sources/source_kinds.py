@@ -1,0 +1,110 @@
+"""From a source's settings to a source: built-in kinds, and those of installed plugins."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from kfm.model.errors import ConfigError, PluginConflict
+from kfm.model.settings import Limits, Settings, SourceSettings, own_places, takes_in
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+    from kfm import ports
+
+GROUP = "kfm.sources"
+KINDS = ("files", "http", "bucket", "sync")
+
+
+class Tools(msgspec.Struct, frozen=True, kw_only=True):
+    """What a source may use of the outside. A plugin's factory gets it, too."""
+
+    http: Any  # ports.Http
+    guard: Any  # ports.Guard
+    clock: Any  # ports.Clock
+    open_bucket: Callable[[str, Mapping[str, str]], Any]  # address, options → ports.Bucket
+    resolve_secret: Callable[[str], str]
+    resolve_path: Callable[[str], str]
+    limits: Limits = Limits()
+    shield: Any = None  # Callable[[Source, Tools], Tools]: the same tools behind the provider's circuit
+
+
+def make_source(source: SourceSettings, settings: Settings, tools: Tools) -> ports.Source:
+    """The source behind the settings. A plugin is called as factory(source, tools)."""
+    limits = tools.limits
+    if tools.shield is not None and source.kind not in ("files", "sync"):
+        tools = tools.shield(source, tools)
+    if source.kind == "files":
+        from kfm.sources.files import FilesSource
+
+        folder = tools.resolve_path(source.folder or ".")
+        _require_apart(source, folder, settings, tools.resolve_path)
+        return FilesSource(source, folder, limits)
+    if source.kind == "http":
+        from kfm.sources.http import HttpSource
+
+        return HttpSource(source, tools.http, tools.guard, tools.resolve_secret, limits, tools.clock)
+    if source.kind == "bucket":
+        from kfm.sources.bucket import BucketSource
+
+        def connect() -> ports.Bucket:
+            options = {name: tools.resolve_secret(value) for name, value in source.bucket_options.items()}
+            bucket: ports.Bucket = tools.open_bucket(source.bucket or "", options)
+            return bucket
+
+        return BucketSource(source, connect, tools.guard, limits)
+    if source.kind == "sync":
+        from kfm.sources.joint import SyncSource
+
+        direct = [settings.source(member) for member in source.members]
+        if any(member.kind == "sync" for member in direct):
+            raise ConfigError(f"Sync `{source.id}` has a sync among its members.")
+        members = {
+            # One promotion, one calendar: the members' dates are those of the sync.
+            member.id: make_source(
+                msgspec.structs.replace(member, time_zone=source.time_zone), settings, tools
+            )
+            for member in direct
+        }
+        return SyncSource(source.id, members, limits)
+    made: ports.Source = find_plugin(source.kind).load()(source, tools)
+    return made
+
+
+def _require_apart(
+    source: SourceSettings, folder: str, settings: Settings, resolve_path: Callable[[str], str]
+) -> None:
+    """Links and a state folder named by the environment are known only now."""
+    place = os.path.realpath(folder)
+    for what, own in own_places(settings):
+        if takes_in(place, os.path.realpath(resolve_path(own)), source.dataset, what):
+            raise ConfigError(
+                f"The folder `{source.folder}` of source `{source.id}` and the {what} `{own}` overlap: "
+                "kfm would take in its own output."
+            )
+
+
+def find_plugin(kind: str) -> EntryPoint:
+    """The one plugin of that name."""
+    from importlib.metadata import entry_points
+
+    group = entry_points(group=GROUP)
+    found = list({(point.value, _origin(point)): point for point in group if point.name == kind}.values())
+    if not found:
+        words = (*KINDS, *sorted({point.name for point in group}))
+        close = difflib.get_close_matches(kind, words, n=1)
+        hint = f" Did you mean `{close[0]}`?" if close else f" There are: {', '.join(words)}."
+        raise ConfigError(f"There is no kind of source `{kind[:60]}`.{hint}")
+    if len(found) > 1:
+        owners = " and ".join(sorted(f"{_origin(point)} ({point.value})" for point in found))
+        raise PluginConflict(f"The kind of source `{kind}` is offered by {owners}.")
+    return found[0]
+
+
+def _origin(point: EntryPoint) -> str:
+    return point.dist.name if point.dist is not None else "an unknown package"

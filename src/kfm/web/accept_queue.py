@@ -1,0 +1,186 @@
+"""Accepting requests in groups: one writer, one commit for whatever waits, an answer only after it.
+
+While a commit is on its way to the disk, others arrive; they share the next one. Nobody is told that his
+request was accepted before it is durable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack, suppress
+from typing import NamedTuple
+
+from kfm.model.errors import BackendUnavailable, Busy, KfmError
+from kfm.model.requests import UpdateRequest
+from kfm.ports import Requests
+
+WAITING_MAX = 4096  # more are told to come back: what waits costs memory, and its sender is waiting, too
+BATCH_MAX = 512  # one commit must not hold the ledger for long
+ACCEPTING_SECONDS_MAX = 20.0  # senders give up, too, and then nobody has told them anything
+CLOSING_SECONDS_MAX = 30.0
+
+Open = Callable[[], AbstractContextManager[Requests]]
+Answer = UpdateRequest | None | BaseException
+
+
+class Accepted(NamedTuple):
+    """A request that is durable."""
+
+    request: UpdateRequest
+    first: UpdateRequest | None  # None: it is new; else the one that has its key already
+
+
+class _Waiting(NamedTuple):
+    request: UpdateRequest
+    future: asyncio.Future[Accepted]
+    loop: asyncio.AbstractEventLoop
+
+
+class AcceptQueue:
+    """`open_requests` is entered in the writer's own thread, and anew after the ledger was away."""
+
+    def __init__(
+        self,
+        open_requests: Open,
+        *,
+        committed: Callable[[], None] = lambda: None,
+        waiting_max: int = WAITING_MAX,
+        batch_max: int = BATCH_MAX,
+        seconds_max: float = ACCEPTING_SECONDS_MAX,
+    ) -> None:
+        """`committed` is told, once for a commit, that there is something new to do."""
+        self._committed = committed
+        self._open = open_requests
+        self._waiting_max = waiting_max
+        self._batch_max = batch_max
+        self._seconds_max = seconds_max
+        self._waiting: deque[_Waiting] = deque()
+        self._lock = threading.Condition()
+        self._closed = False
+        self._idle = False
+        self._thread = threading.Thread(target=self._write, name="kfm-intake", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    async def accept(self, request: UpdateRequest) -> Accepted:
+        """Waits until it is durable. Busy if too many wait or it takes too long, BackendUnavailable if the
+        ledger is away. Who sends the same again is told whether it was accepted after all."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Accepted] = loop.create_future()
+        with self._lock:
+            if self._closed:
+                raise Busy("The service is stopping.")
+            if len(self._waiting) >= self._waiting_max:
+                raise Busy("Too many requests wait to be accepted.")
+            self._waiting.append(_Waiting(request, future, loop))
+            if self._idle:
+                self._idle = False
+                self._lock.notify()
+        try:
+            async with asyncio.timeout(self._seconds_max):
+                return await future
+        except TimeoutError:
+            raise Busy("The ledger does not answer in time. Send the same again.") from None
+
+    def close(self) -> None:
+        """Whatever waits is committed and answered; whatever comes now is refused."""
+        with self._lock:
+            self._closed = True
+            self._lock.notify()
+        if self._thread.is_alive():
+            self._thread.join(CLOSING_SECONDS_MAX)
+
+    # --- the writer ------------------------------------------------------------------
+
+    def _write(self) -> None:
+        store = _Store(self._open)
+        try:
+            while batch := self._next():
+                try:
+                    answers = store.answers([one.request for one in batch])
+                except BaseException:  # the thread ends; those whose turn it was must not wait for ever
+                    _tell(batch, [Busy("The service is stopping.")] * len(batch))
+                    raise
+                _tell(batch, answers)
+                if any(answer is None for answer in answers):
+                    self._committed()
+        finally:
+            store.close()
+            self._refuse_rest()
+
+    def _next(self) -> list[_Waiting]:
+        """What waits, up to a batch; empty only at the end."""
+        with self._lock:
+            while not self._waiting and not self._closed:
+                self._idle = True
+                self._lock.wait()
+            count = min(len(self._waiting), self._batch_max)
+            return [self._waiting.popleft() for _ in range(count)]
+
+    def _refuse_rest(self) -> None:
+        """Only if the writer itself broke: nobody is left waiting for an answer that can't come."""
+        with self._lock:
+            self._closed = True
+            rest = list(self._waiting)
+            self._waiting.clear()
+        _tell(rest, [Busy("The service is stopping.")] * len(rest))
+
+
+class _Store:
+    """The ledger as the writer has it: opened when needed, and again after a failure."""
+
+    def __init__(self, open_requests: Open) -> None:
+        self._open = open_requests
+        self._opened = ExitStack()
+        self._requests: Requests | None = None
+
+    def answers(self, batch: Sequence[UpdateRequest]) -> list[Answer]:
+        """For each what `Requests.accept` says, or why it was not accepted."""
+        try:
+            if self._requests is None:
+                self._requests = self._opened.enter_context(self._open())
+            return list(self._requests.accept(batch))
+        except BackendUnavailable as error:
+            self.close()
+            return [error] * len(batch)
+        except Exception as error:  # noqa: BLE001 - it is the answer; the writer goes on
+            if len(batch) == 1:
+                self.close()
+                return [error if isinstance(error, KfmError) else _defect(error)]
+        # One of them is at fault. Halves: the others are still accepted, in few commits.
+        middle = len(batch) // 2
+        return [*self.answers(batch[:middle]), *self.answers(batch[middle:])]
+
+    def close(self) -> None:
+        opened, self._opened, self._requests = self._opened, ExitStack(), None
+        with suppress(Exception):
+            opened.close()
+
+
+def _defect(error: Exception) -> KfmError:
+    """Its words may quote what was sent: only its kind is told."""
+    return KfmError(f"A request could not be stored: {type(error).__name__}.")
+
+
+def _tell(batch: Sequence[_Waiting], answers: Sequence[Answer]) -> None:
+    """Each loop is woken once for all of its answers."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[tuple[_Waiting, Answer]]] = {}
+    for one, answer in zip(batch, answers, strict=True):
+        by_loop.setdefault(one.loop, []).append((one, answer))
+    for loop, told in by_loop.items():
+        with suppress(RuntimeError):  # its loop is gone, and whoever waited with it
+            loop.call_soon_threadsafe(_resolve, told)
+
+
+def _resolve(told: Sequence[tuple[_Waiting, Answer]]) -> None:
+    for one, answer in told:
+        if one.future.done():  # the caller has left
+            continue
+        if isinstance(answer, BaseException):
+            one.future.set_exception(answer)
+        else:
+            one.future.set_result(Accepted(one.request, answer))

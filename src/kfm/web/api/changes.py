@@ -1,0 +1,282 @@
+"""What can be changed: each with who asks, why, and an entry in the governance ledger."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kfm.model import keys
+from kfm.model.errors import BudgetSpent, UsageError, WindowError
+from kfm.model.records import GovernanceEntry, Window
+from kfm.model.requests import UpdateRequest
+from kfm.model.settings import SourceSettings
+from kfm.model.times import parse_rfc3339, rfc3339
+from kfm.reports.breakers import breaker_document
+from kfm.reports.quarantine import approval_document, held_document
+from kfm.reports.requests import request_document
+from kfm.reports.schedules import backfill_document, state_document
+from kfm.reports.status import switch_document
+from kfm.web.api.operations import ApiCall, Reply
+from kfm.web.api.reads import schedule_of
+from kfm.web.problems import Problem, missing
+
+API_TAG = "api-request/1"
+MEANING = {
+    "running": "work may start",
+    "paused": "nothing new starts, work in flight goes on",
+    "stopped": "nothing new starts, work in flight is cancelled",
+}
+
+
+# --- updates -------------------------------------------------------------------------
+
+
+def start(asked: ApiCall) -> Any:
+    """Accept the wish; whoever runs requests begins it."""
+    from kfm.model.windows import resolve_window
+
+    body, app = asked.body, asked.app
+    source = _source(asked, body.source)
+    now_ms = app.store.now_ms()
+    window = resolve_window(body.window or source.window, source.time_zone, now_ms)
+    if window.start_ms > now_ms:
+        raise WindowError(f"{window.spec} begins in the future: nothing is there yet.")
+    return _accepted(asked, source, window, correction=body.correction, about={})
+
+
+def _source(asked: ApiCall, source_id: str) -> SourceSettings:
+    for source in asked.app.settings.sources:
+        if source.id == source_id:
+            return source  # type: ignore[no-any-return]
+    raise UsageError(f"There is no source `{source_id}`.", remedy="The configuration names them.")
+
+
+def retry(asked: ApiCall) -> Any:
+    """One more attempt at a failed run, as a request for its work."""
+    from kfm.model.retry_budgets import is_spent
+    from kfm.runs.retry import require_retriable
+
+    app, run = asked.app, asked.app.ledger.run(asked.path["run_id"])
+    if run is None:
+        raise missing("run")
+    if run.status != "failed":
+        word = "has succeeded" if run.status == "success" else "is under way"
+        raise Problem(409, f"The run {word}: there is nothing to retry.")
+    try:
+        require_retriable(app, run)
+    except OSError as error:  # its pipeline's file
+        raise UsageError(f"What its work is made of can't be read: {error.strerror}.") from None
+    spent = is_spent(run, app.ledger.retry_state(run.run_id), app.store.now_ms())
+    if spent and asked.body.ticket is None:
+        raise BudgetSpent("A new budget is granted for a rationale and a ticket.")
+    window = Window(start_ms=run.window_start_ms, end_ms=run.window_end_ms, spec=run.window_spec)
+    source = _source(asked, run.source_id)
+    return _accepted(asked, source, window, correction=run.correction, about={"retry_of": run.run_id})
+
+
+def _accepted(
+    asked: ApiCall, source: SourceSettings, window: Window, *, correction: str | None, about: dict[str, Any]
+) -> Reply:
+    """Durable once it is told. Under one key one request is accepted, whatever is asked for again."""
+    app, body, who = asked.app, asked.body, asked.identity.subject
+    said = app.loaded.discretion.said
+    named = {"kfm": API_TAG, "subject": who, "key": asked.key} if asked.key else {"id": app.ids.new()}
+    key = keys.key_of(named)
+    request = UpdateRequest(
+        request_id=keys.request_id(key),
+        key=key,
+        kind="manual",
+        source_id=source.id,
+        dataset_id=source.dataset,
+        window_start_ms=window.start_ms,
+        window_end_ms=window.end_ms,
+        actor=who,
+        accepted_at_ms=app.store.now_ms(),
+        claimed_actor=body.actor and said(body.actor),
+        rationale=said(body.rationale),
+        ticket=body.ticket and said(body.ticket),
+        correction=correction,
+        envelope_hash=asked.said,
+        details=about,
+    )
+    facts = {
+        "request_id": request.request_id,
+        "source_id": source.id,
+        "window_start": rfc3339(window.start_ms),
+        "window_end": rfc3339(window.end_ms),
+        **about,
+    }
+    entry = _entry(asked, "update-requested", source.dataset, dataset_id=source.dataset, **facts)
+    (known,) = app.store.requests().accept([request], entry)
+    asked.place.wake()
+    if known is not None and known.envelope_hash != request.envelope_hash:
+        raise key_reused()
+    where = {"Location": f"{asked.base}/requests/{request.request_id}"}
+    return Reply({"request": request_document(known or request)}, where)
+
+
+def key_reused() -> UsageError:
+    return UsageError(
+        "The Idempotency-Key was used for something else.",
+        remedy="Use a new key for each thing that you want.",
+    )
+
+
+def cancel(asked: ApiCall) -> Any:
+    from kfm.service.requests import cancel_request
+
+    app, body = asked.app, asked.body
+    request = app.ledger.request_reader().request(asked.path["request_id"])
+    if request is None:
+        raise missing("request")
+    if request.is_settled:
+        raise Problem(409, f"The request has ended: it is {request.state}.")
+    ended = cancel_request(
+        app, request, rationale=body.rationale, ticket=body.ticket, claimed_actor=body.actor
+    )
+    return {"request": request_document(ended)}
+
+
+def _entry(asked: ApiCall, kind: str, subject: str, **facts: Any) -> GovernanceEntry:
+    app, body = asked.app, asked.body
+    said = app.loaded.discretion.said
+    return GovernanceEntry(
+        kind=kind,
+        subject=subject,
+        actor=asked.identity.subject,
+        recorded_at_ms=app.store.now_ms(),
+        rationale=said(body.rationale),
+        ticket=body.ticket and said(body.ticket),
+        details={"claimed_actor": body.actor and said(body.actor), **facts},
+    )
+
+
+# --- schedules -----------------------------------------------------------------------
+
+
+def pause(asked: ApiCall) -> Any:
+    return _set_paused(asked, True)
+
+
+def resume(asked: ApiCall) -> Any:
+    return _set_paused(asked, False)
+
+
+def _set_paused(asked: ApiCall, paused: bool) -> Any:
+    schedule, body = schedule_of(asked), asked.body
+    state, changed = asked.app.set_schedule_paused(
+        schedule, paused, rationale=body.rationale, ticket=body.ticket, claimed_actor=body.actor
+    )
+    return {"schedule_id": schedule.id, "changed": changed, **state_document(state)}
+
+
+def backfill(asked: ApiCall) -> Any:
+    """Requests for instants that became none; with `dry_run` only which."""
+    schedule, body, app = schedule_of(asked), asked.body, asked.app
+    start_ms, end_ms = parse_rfc3339(body.start), parse_rfc3339(body.end)
+    planned = app.plan_backfill(schedule, start_ms, end_ms, only_missed=body.missed_only)
+    made: list[UpdateRequest] = []
+    if not body.dry_run:
+        made = app.make_backfill(
+            schedule, planned, rationale=body.rationale, ticket=body.ticket, claimed_actor=body.actor
+        )
+    fresh = {one.request_id for one in made}
+    return {
+        "schedule_id": schedule.id,
+        "from": body.start,
+        "to": body.end,
+        "missed_only": body.missed_only,
+        "instants": [{**backfill_document(one), "made": one.request_id in fresh} for one in planned],
+        "made": len(made),
+        "dry_run": body.dry_run,
+    }
+
+
+# --- what stands in the way ----------------------------------------------------------
+
+
+def reset_breaker(asked: ApiCall) -> Any:
+    app, body, provider = asked.app, asked.body, asked.path["provider"]
+    if provider not in [breaker.provider for breaker in app.ledger.breakers()]:
+        raise missing("provider that had trouble")
+    before, after = app.reset_breaker(
+        provider,
+        rationale=body.rationale,
+        actor=asked.identity.subject,
+        claimed_actor=body.actor,
+        ticket=body.ticket,
+    )
+    return {"breaker": breaker_document(after, app.ledger.now_ms()), "was": before.state}
+
+
+def release(asked: ApiCall) -> Any:
+    """Ask for it; somebody else has to agree."""
+    from kfm.service.approvals import request_release
+
+    app, body = asked.app, asked.body
+    held = app.ledger.held_one(asked.path["held_id"])
+    if held is None:
+        raise missing("entry")
+    if held.grain != "run":
+        raise UsageError(f"A {held.grain} is not released: it comes back by a replay.")
+    approval = request_release(
+        app,
+        held,
+        actor=asked.identity.subject,
+        names=asked.identity.names,
+        rationale=body.rationale,
+        ticket=body.ticket,
+        claimed_actor=body.actor,
+    )
+    return {"held": held_document(held), "request": approval_document(approval)}
+
+
+def approve(asked: ApiCall) -> Any:
+    from kfm.service.approvals import approve as agree
+
+    app, body, request_id = asked.app, asked.body, asked.path["request_id"]
+    approval = app.ledger.approval(request_id)
+    if approval is None:
+        raise missing("request")
+    held = agree(
+        app,
+        approval,
+        actor=asked.identity.subject,
+        names=asked.identity.names,
+        rationale=body.rationale,
+        claimed_actor=body.actor,
+    )
+    return {
+        "held": held_document(held) if held is not None else None,
+        "request": approval_document(app.ledger.approval(request_id)),
+    }
+
+
+def set_switch(asked: ApiCall) -> Any:
+    app, body, scope = asked.app, asked.body, asked.path["scope"]
+    if not _is_known(app, scope):
+        raise Problem(404, "There is no such scope: all, dataset:ID, domain:ID, replays:ID, replays:all.")
+    switch = app.set_switch(
+        scope,
+        body.position,
+        rationale=body.rationale,
+        actor=asked.identity.subject,
+        claimed_actor=body.actor,
+        ticket=body.ticket,
+    )
+    return {"switch": switch_document(switch), "meaning": MEANING[body.position]}
+
+
+def _is_known(app: Any, scope: str) -> bool:
+    kind, _, name = scope.partition(":")
+    if scope in ("all", "replays:all"):
+        return True
+    datasets = app.settings.datasets
+    if kind == "domain":
+        return name in {dataset.domain for dataset in datasets}
+    if kind not in ("dataset", "replays"):
+        return False
+    if name in {dataset.id for dataset in datasets}:
+        return True
+    from kfm.nodd.ingest import registry_of
+
+    return name in registry_of(app).names

@@ -1,0 +1,227 @@
+"""From the table of operations to routes. Everything that an address can be answered with is decided here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.types import Receive, Scope, Send
+
+from kfm.model.canonical import canonical_bytes, strict_loads
+from kfm.model.errors import KfmError, RationaleRequired, UsageError
+from kfm.model.roles import Identity
+from kfm.web.api import idempotency_keys
+from kfm.web.api.access import Stranger, require, who_asks
+from kfm.web.api.changes import key_reused
+from kfm.web.api.operation_table import OPERATIONS
+from kfm.web.api.operations import ID, JSON, ApiCall, Operation, Reply, read_query
+from kfm.web.api.visible_names import VisibleNames
+from kfm.web.context import WebContext
+from kfm.web.openapi import BASE, api_openapi
+from kfm.web.problems import HEADERS, Problem, api_answer, problem_answer, problem_of
+from kfm.web.server import LOOPBACK, Named
+
+BODY_BYTES_MAX = 64 * 1024
+
+
+def api_routes(place: WebContext) -> list[BaseRoute]:
+    """For whoever mounts them; they need no middleware and no handlers of errors."""
+    by_path: dict[str, dict[str, Operation]] = {}
+    for operation in OPERATIONS:
+        by_path.setdefault(operation.path, {})[operation.method] = operation
+    # A path with a name of any length comes after those that say more.
+    ordered = sorted(by_path, key=lambda path: (path.endswith(":path}"), ":path}" in path))
+    routes: list[BaseRoute] = [Route("/openapi.json", _Description())]
+    routes += [Route(path, _Address(place, by_path[path])) for path in ordered]
+    return [*routes, Route("/{rest:path}", _Nowhere())]
+
+
+def api_app(place: WebContext, *, hosts: Sequence[str] = LOOPBACK) -> Starlette:
+    """The API alone."""
+    routes = [Mount(BASE, routes=api_routes(place))]
+    return Starlette(routes=routes, middleware=[Middleware(Named, hosts=tuple(hosts))])
+
+
+class _Answering:
+    """An address. Whatever happens, the answer is one that is described."""
+
+    methods: tuple[str, ...] = ("GET", "HEAD", "OPTIONS")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        try:
+            response = await self._to(request)
+        except Exception as error:  # noqa: BLE001 - a defect is answered like any trouble
+            response = problem_answer(problem_of(error))
+        if request.method == "HEAD":
+            response.body = b""
+        await response(scope, receive, send)
+
+    async def _to(self, request: Request) -> Response:
+        allow = {"Allow": ", ".join(self.methods)}
+        if request.method not in self.methods:
+            raise Problem(405, f"Understood are {allow['Allow']}.", headers=allow)
+        if request.method == "OPTIONS":
+            return Response(status_code=204, headers={**HEADERS, **allow})
+        return await self.answered(request)
+
+    async def answered(self, request: Request) -> Response:
+        raise NotImplementedError
+
+
+class _Description(_Answering):
+    async def answered(self, request: Request) -> Response:
+        _require_acceptable(request, JSON)
+        _query(request, None)
+        return api_answer(api_openapi(str(request.scope.get("root_path", ""))), 200, JSON)
+
+
+class _Nowhere(_Answering):
+    async def _to(self, _request: Request) -> Response:
+        raise Problem(404, "This is no address of the API; /openapi.json describes them.")
+
+
+class _Address(_Answering):
+    def __init__(self, place: WebContext, operations: dict[str, Operation]) -> None:
+        self._place = place
+        self._operations = operations
+        reading = ("GET", "HEAD") if "GET" in operations else ()
+        self.methods = (*reading, *(name for name in operations if name != "GET"), "OPTIONS")
+
+    async def answered(self, request: Request) -> Response:
+        operation = self._operations["GET" if request.method == "HEAD" else request.method]
+        identity = who_asks(request, self._place.people)
+        if isinstance(identity, Stranger):
+            raise Problem(401, identity.detail, headers={"WWW-Authenticate": 'Bearer realm="kfm"'})
+        assert operation.role is not None
+        what = f"{operation.method} {operation.shown_path}"
+        await run_in_threadpool(require, self._place, identity, operation.role, what)
+        _require_acceptable(request, operation.media_type)
+        path = {name: str(value) for name, value in request.path_params.items() if name in operation.fields}
+        for name, value in path.items():
+            if re.fullmatch(ID, value) is None:
+                raise Problem(404, f"`{name}` is nobody's id.")
+        query = _query(request, operation)
+        body, key, said = None, None, ""
+        if operation.body is not None:
+            key = idempotency_keys.read_key(request.headers.getlist("idempotency-key"))
+            body = _converted(await _read(request), operation.body)
+            asked_for = {"operation": what, "path": path, "body": msgspec.to_builtins(body)}
+            said = f"sha256:{sha256(canonical_bytes(asked_for)).hexdigest()}"
+        base = str(request.scope.get("root_path", ""))
+        asked = {"path": path, "query": query, "body": body, "key": key, "said": said, "base": base}
+        return await run_in_threadpool(_work, self._place, identity, operation, **asked)
+
+
+def _work(place: WebContext, identity: Identity, operation: Operation, **said: Any) -> Response:
+    """In a thread, with an application of its own: a store is nobody's to share."""
+    with place.app(identity, read_only=operation.method == "GET") as app:
+        may_know = bool({"operate", "approve"} & set(identity.roles))
+        names = VisibleNames(app, may_know=may_know, schedules=place.schedules)
+        asked = ApiCall(place, app, identity, names, **said)
+        try:
+            if asked.key is not None and operation.once == "answer":
+                reply = _once(asked, operation)
+            else:
+                reply = _done(asked, operation)
+        except (KfmError, Problem) as error:
+            problem = problem_of(error)
+            problem.detail = names.text(problem.detail)
+            raise problem from None
+        return api_answer(reply.document, operation.status, operation.media_type, reply.headers)
+
+
+def _done(asked: ApiCall, operation: Operation) -> Reply:
+    found = operation.work(asked)
+    reply = found if isinstance(found, Reply) else Reply(found)
+    return Reply(asked.names.shown(reply.document), reply.headers)
+
+
+def _once(asked: ApiCall, operation: Operation) -> Reply:
+    """A change under a key: made by whoever takes it, and answered alike ever after."""
+    store = asked.app.store
+    taken = idempotency_keys.take(
+        store, asked.identity.subject, asked.key or "", asked.said, asked.app.ids.new()
+    )
+    if isinstance(taken, idempotency_keys.Reused):
+        raise key_reused()
+    if isinstance(taken, idempotency_keys.InHand):
+        raise Problem(
+            409,
+            "What this Idempotency-Key was used for is under way, or its process ended in the middle of it. "
+            "Look at what was changed; then use a new key.",
+        )
+    if isinstance(taken, idempotency_keys.AnsweredBefore):
+        return Reply(taken.document, taken.headers)
+    try:
+        reply = _done(asked, operation)
+    except (KfmError, Problem):
+        idempotency_keys.given_back(store, taken)
+        raise
+    idempotency_keys.answered(store, taken, reply.document, dict(reply.headers))
+    return reply
+
+
+# --- what a request says -------------------------------------------------------------
+
+
+def _query(request: Request, operation: Operation | None) -> dict[str, Any]:
+    try:
+        return read_query(
+            request.query_params.multi_items(), () if operation is None else operation.parameters
+        )
+    except UsageError as error:
+        raise Problem(400, error.detail, error) from None
+
+
+def _require_acceptable(request: Request, media_type: str) -> None:
+    """Problem 406 if whoever asks takes nothing that we have."""
+    said = ",".join(request.headers.getlist("accept")).strip()
+    if not said:
+        return
+    family = f"{media_type.partition('/')[0]}/*"
+    for part in said.split(",")[:100]:
+        kind, *options = (each.strip().lower() for each in part.split(";"))
+        refused = any(re.fullmatch(r"q\s*=\s*0(\.0*)?", each) for each in options)
+        if kind in ("*/*", family, media_type, JSON) and not refused:
+            return
+    raise Problem(406, f"This is told as {media_type} only.")
+
+
+async def _read(request: Request) -> bytes:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != JSON:
+        raise Problem(415, f"Send the body as {JSON}.")
+    too_large = Problem(413, f"A body has at most {BODY_BYTES_MAX:,} bytes.")
+    length = request.headers.get("content-length", "0")
+    if length.isascii() and length.isdigit() and int(length[:18]) > BODY_BYTES_MAX:
+        raise too_large
+    parts: list[bytes] = []
+    size = 0
+    async for part in request.stream():
+        size += len(part)
+        if size > BODY_BYTES_MAX:
+            raise too_large
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _converted(data: bytes, kind: type[msgspec.Struct]) -> Any:
+    value = strict_loads(data, bytes_max=BODY_BYTES_MAX)
+    if isinstance(value, dict) and not str(value.get("rationale") or "").strip():
+        raise RationaleRequired("Every change says why.", remedy="Give `rationale`.")
+    try:
+        return msgspec.convert(value, kind, strict=True)
+    except msgspec.ValidationError as error:
+        raise UsageError(
+            f"The body is not what it can be: {error}.", remedy="/openapi.json describes it."
+        ) from None

@@ -1,0 +1,335 @@
+"""The console's addresses: one line a page, and what all of them have in common."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+from urllib.parse import parse_qs, quote
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import BaseRoute, Mount, Route
+
+from kfm import __version__
+from kfm.model.errors import BackendUnavailable, UsageError
+from kfm.model.roles import Identity, decide, identify
+from kfm.web.console import rendering, sign_in
+from kfm.web.console.views import audit, overview, pipeline_runs, quarantine, requests, runs, schedules, units
+from kfm.web.console.visible_text import Shown, visible
+from kfm.web.console.visit import REFRESH, REFRESH_SECONDS, Link, NotForYou, NotHere, Visit, read_query
+from kfm.web.context import WebContext
+from kfm.web.problems import note
+
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'self'; img-src 'self' data:; "
+    "form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+HTML = "text/html; charset=utf-8"
+YEAR_SECONDS = 31_536_000
+_TITLES = {
+    400: "That address can't be understood",
+    403: "This is not for you to see",
+    404: "There is nothing here",
+    405: "Pages are only read",
+    413: "That is too much",
+    500: "Something went wrong here",
+    503: "The ledger can't be read at present",
+}
+
+
+class ConsolePage(NamedTuple):
+    """A view makes a record of what is there, a template shows it."""
+
+    path: str
+    view: Callable[[Visit], Any]
+    template: str
+    title: str
+    filters: tuple[str, ...] = ()
+    section: str = ""  # of the navigation
+
+
+PAGES = (
+    ConsolePage("", overview.view, "overview.html", "Overview", section="Overview"),
+    ConsolePage("runs", runs.view, "runs.html", "Runs", runs.FILTERS, "Runs"),
+    ConsolePage("runs/{run_id}", runs.view_one, "run.html", "Run", (), "Runs"),
+    ConsolePage("calls/{invocation_id}", runs.view_invocation, "call.html", "Call", (), "Runs"),
+    ConsolePage(
+        "pipelines", pipeline_runs.view, "passes.html", "Pipelines", pipeline_runs.FILTERS, "Pipelines"
+    ),
+    ConsolePage("pipelines/{run_id}", pipeline_runs.view_one, "pass.html", "Pass", (), "Pipelines"),
+    ConsolePage("schedules", schedules.view, "schedules.html", "Schedules", schedules.FILTERS, "Schedules"),
+    ConsolePage(
+        "schedules/{schedule_id}",
+        schedules.view_one,
+        "schedule.html",
+        "Schedule",
+        schedules.ONE_FILTERS,
+        "Schedules",
+    ),
+    ConsolePage("requests", requests.view, "requests.html", "Requests", requests.FILTERS, "Requests"),
+    ConsolePage("requests/{request_id}", requests.view_one, "request.html", "Request", (), "Requests"),
+    ConsolePage("held", quarantine.view, "held.html", "Quarantine", quarantine.FILTERS, "Quarantine"),
+    ConsolePage("held/{held_id}", quarantine.view_one, "held_one.html", "Held", (), "Quarantine"),
+    ConsolePage("units", units.view, "units.html", "Units", units.FILTERS, "Units"),
+    ConsolePage("units/{wal_id}", units.view_one, "unit.html", "Unit", (), "Units"),
+    ConsolePage("audit", audit.view, "audit.html", "Audit", audit.FILTERS, "Audit"),
+)
+SECTIONS = tuple(page for page in PAGES if "{" not in page.path)
+
+
+def console_routes(place: WebContext, *, hide: Callable[[str], str] = str) -> list[BaseRoute]:
+    """To be mounted. `hide` takes known secrets out of a text."""
+    console = _Console(place, hide)
+    name = console.stylesheet
+    return [
+        *(Route(f"/{page.path}", partial(console.answer, page), methods=["GET"]) for page in PAGES),
+        Route(f"/static/{name}", console.style, methods=["GET"]),
+        Route("/sign-in", console.sign_in, methods=["GET", "POST"]),
+        Route("/sign-out", console.sign_out, methods=["POST"]),
+        Route("/{rest:path}", console.lost, methods=["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]),
+    ]
+
+
+def console_app(place: WebContext, **options: Any) -> Starlette:
+    """The console alone, at /console."""
+    return Starlette(routes=[Mount("/console", routes=console_routes(place, **options))])
+
+
+class _Console:
+    def __init__(self, place: WebContext, hide: Callable[[str], str]) -> None:
+        self._place = place
+        self._hide = hide
+        self._made = rendering.environment()
+        self._sessions = sign_in.Sessions(secrets.token_bytes(32), place.people)
+        self.stylesheet, self._style = rendering.stylesheet()
+
+    # --- pages -------------------------------------------------------------------------
+
+    async def answer(self, page: ConsolePage, request: Request) -> Response:
+        identity = self._who(request)
+        if identity is None:
+            return self._to_sign_in(request)
+        return await run_in_threadpool(self._page, page, request, identity)
+
+    def _page(self, page: ConsolePage, request: Request, identity: Identity) -> Response:
+        try:
+            query = read_query(request.query_params.multi_items(), page.filters)
+            with self._place.reader() as reader:
+                names = "operate" in identity.roles
+                shown = Shown(
+                    self._place.settings,
+                    reader,
+                    names=names,
+                    hide=self._hide,
+                    schedules=self._place.schedules,
+                )
+                visit = Visit(
+                    self._place,
+                    reader,
+                    shown,
+                    identity,
+                    base_of(request),
+                    page.path.format(
+                        **{name: quote(value, safe="") for name, value in request.path_params.items()}
+                    ),
+                    self._place.now_ms(),
+                    query,
+                    request.path_params,
+                )
+                record = shown.record(page.view(visit))
+            response = self._html(request, page.template, visit=visit, page=page, view=record)
+        except UsageError as error:
+            return self._problem(request, 400, error.detail or error.message, identity)
+        except NotHere as error:
+            return self._problem(request, 404, str(error), identity)
+        except NotForYou as error:
+            return self._problem(request, 403, str(error), identity)
+        except BackendUnavailable as error:
+            note(error)
+            told = f"Ask again in a while; `kfm explain {error.code}` says more."
+            return self._problem(request, 503, told, identity)
+        except Exception as error:  # noqa: BLE001 - whatever it is, a page has nothing to tell of it
+            note(error)
+            return self._problem(
+                request, 500, "It was written down. `kfm doctor` looks for causes.", identity
+            )
+        if REFRESH in query:
+            response.headers["Refresh"] = query[REFRESH]
+        return response
+
+    async def lost(self, request: Request) -> Response:
+        identity = self._who(request)
+        if identity is None:
+            return (
+                self._to_sign_in(request)
+                if request.method in ("GET", "HEAD")
+                else self._problem(request, 405)
+            )
+        status = 404 if request.method in ("GET", "HEAD") else 405
+        return self._problem(request, status, "", identity)
+
+    async def style(self, _request: Request) -> Response:
+        headers = {
+            "Cache-Control": f"public, max-age={YEAR_SECONDS}, immutable",
+            "X-Content-Type-Options": "nosniff",
+        }
+        return Response(self._style, headers=headers, media_type="text/css")
+
+    # --- who ---------------------------------------------------------------------------
+
+    def _who(self, request: Request) -> Identity | None:
+        """Without people whoever comes may read, as on this machine's command line."""
+        if not self._place.people:
+            return identify((), sign_in.ACCOUNT)
+        found = self._sessions.of(request.cookies.get(sign_in.COOKIE), self._place.now_ms())
+        return found if found is not None and "read" in found.roles else None
+
+    def _to_sign_in(self, request: Request) -> Response:
+        """There, and from there to where he wanted to go."""
+        base = base_of(request)
+        wanted = request.url.path.removeprefix(base).strip("/")
+        query = f"?{request.url.query}" if request.url.query else ""
+        after = f"?next={quote(wanted + query, safe='')}" if wanted else ""
+        return RedirectResponse(f"{base}/sign-in{after}", 303, HEADERS)
+
+    async def sign_in(self, request: Request) -> Response:
+        base = base_of(request)
+        wanted = _own_path(request.query_params.get("next", ""))
+        if not self._place.people:
+            return RedirectResponse(f"{base}/", 303, HEADERS)
+        if request.method != "POST":
+            return self._html(request, "sign_in.html", wanted=wanted, refused=None)
+        if _is_foreign(request):
+            return self._problem(request, 403, "The form was not sent from this page.")
+        body = await _body(request)
+        if body is None:
+            return self._problem(request, 413)
+        token = "".join(parse_qs(body.decode("utf-8", "replace")).get("token", [])).strip()
+        identity, cookie = self._sessions.begin(token, self._place.now_ms())
+        if not decide(identity, "read", self._place.people, remote=True).allowed:
+            refused = "That token is nobody's. `kfm whoami` with KFM_TOKEN set shows whose it would be."
+            response = self._html(request, "sign_in.html", wanted=wanted, refused=refused)
+            response.status_code = 403
+            return response
+        response = RedirectResponse(f"{base}/{wanted}", 303, HEADERS)
+        _set_cookie(response, request, cookie, sign_in.SESSION_MS // 1000)
+        return response
+
+    async def sign_out(self, request: Request) -> Response:
+        if _is_foreign(request):
+            return self._problem(request, 403, "The form was not sent from this page.")
+        response = RedirectResponse(
+            f"{base_of(request)}/{'sign-in' if self._place.people else ''}", 303, HEADERS
+        )
+        _set_cookie(response, request, "", 0)
+        return response
+
+    # --- answers -----------------------------------------------------------------------
+
+    def _problem(
+        self, request: Request, status: int, detail: str = "", identity: Identity | None = None
+    ) -> Response:
+        response = self._html(
+            request,
+            "problem.html",
+            status=status,
+            title=_TITLES[status],
+            detail=visible(detail),
+            identity=identity,
+        )
+        response.status_code = status
+        return response
+
+    def _html(self, request: Request, template: str, **context: Any) -> Response:
+        base, page = base_of(request), context.get("page")
+        visit: Visit | None = context.get("visit")
+        identity = visit.identity if visit else context.get("identity")
+        now_ms = visit.now_ms if visit else self._place.now_ms()
+        section = page.section if page else ""
+        everything = {
+            "view": None,
+            "base": base,
+            "style": f"{base}/static/{self.stylesheet}",
+            "sections": [(each.section, f"{base}/{each.path}", each.section == section) for each in SECTIONS],
+            "environment": visible(self._place.settings.environment),
+            "version": __version__,
+            "now_ms": now_ms,
+            "signed_in": identity.subject if identity and self._place.people else None,
+            "masked": identity is not None and "operate" not in identity.roles,
+            "again": _again(visit) if visit else (),
+            "refreshing": visit.query.get(REFRESH) if visit else None,
+            "may_navigate": identity is not None,
+            **context,
+        }
+        return Response(rendering.render(self._made, template, **everything), 200, HEADERS, HTML)
+
+
+def _again(visit: Visit) -> tuple[Link, ...]:
+    """This page once more, or by itself from now on."""
+    now = visit.query.get(REFRESH)
+    links = [
+        Link(text=f"every {each} s", href=visit.with_query(refresh=each))
+        for each in REFRESH_SECONDS
+        if str(each) != now
+    ]
+    stop = [Link(text="stop", href=visit.with_query(refresh=None))] if now else []
+    return (Link(text="now", href=visit.with_query()), *links, *stop)
+
+
+def base_of(request: Request) -> str:
+    """Where the console is mounted."""
+    return str(request.scope.get("root_path", "")).rstrip("/")
+
+
+def _own_path(text: str) -> str:
+    """A page of ours to go on to; nothing that leads elsewhere."""
+    path = text.partition("?")[0]
+    fine = (
+        len(text) <= 1000
+        and text.isascii()
+        and text.isprintable()
+        and not any(char in text for char in "\\:\"'<> ")
+    )
+    return text if fine and not path.startswith("/") and ".." not in path and "//" not in path else ""
+
+
+def _is_foreign(request: Request) -> bool:
+    """Was a form sent by another site's page? Browsers say so; our own policy makes them call us `null`."""
+    site = request.headers.get("sec-fetch-site")
+    if site is not None:
+        return site not in ("same-origin", "none")
+    origin = request.headers.get("origin", "null")
+    return origin != "null" and origin.partition("://")[2] != request.headers.get("host", "")
+
+
+async def _body(request: Request) -> bytes | None:
+    """None: it is longer than a form of ours can be."""
+    found = b""
+    async for part in request.stream():
+        found += part
+        if len(found) > sign_in.FORM_BYTES_MAX:
+            return None
+    return found
+
+
+def _set_cookie(response: Response, request: Request, value: str, seconds: int) -> None:
+    response.set_cookie(
+        sign_in.COOKIE,
+        value,
+        max_age=seconds,
+        path=base_of(request) or "/",
+        httponly=True,
+        samesite="strict",
+        # A proxy's word is enough to be stricter.
+        secure="https" in (request.url.scheme, request.headers.get("x-forwarded-proto", "")),
+    )

@@ -1,0 +1,294 @@
+"""Coverage of a schedule: what became of each scheduled time, drawn as a calendar."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from itertools import groupby, islice
+
+from kfm.model.records import Record
+from kfm.model.requests import UpdateRequest
+from kfm.model.schedule_accounting import Expected, coverage, is_unknown
+from kfm.model.schedules import Schedule, ScheduleState, instants, latest_instants
+from kfm.model.wording import moment
+from kfm.web.console import state_words
+from kfm.web.console.state_words import Word, word
+from kfm.web.console.views.requests import ended
+from kfm.web.console.visit import Visit
+
+ROWS_MAX = 10_000
+SPOTS_MAX = 10_000
+SINGLY_MAX = 100  # requests that are asked for one by one
+TOGETHER_MIN = 10  # so many of the same fate, one after the other, are told in one row
+RECENT, COMING = 300, 60  # instants that are shown of what fires often
+DAY_MS = 86_400_000
+_FATES = {"coming": "ahead", "pending": "waiting", "held": "paused"}
+_WITHOUT = {
+    "unaccounted": "it is past, and nobody has left a word of it",
+    "pending": "it is due just now",
+    "held": "it waits until the schedule is resumed",
+}
+
+
+class Spot(Record, frozen=True):
+    """One instant."""
+
+    at_ms: int
+    word: Word
+    start_ms: int
+    end_ms: int
+    reason: str
+    href: str | None
+    title: str
+
+
+class CoverageStretch(Record, frozen=True):
+    """A row of the table: one instant, or several in a row that became the same without a request."""
+
+    first_ms: int
+    last_ms: int
+    count: int
+    word: Word
+    start_ms: int
+    end_ms: int
+    reason: str
+    href: str | None
+    title: str
+
+
+def spots(
+    visit: Visit, schedule: Schedule, state: ScheduleState | None, start_ms: int, end_ms: int
+) -> list[Spot]:
+    """The instants of a span with what became of each, in order."""
+    reader = visit.reader.schedule_reader()
+    known = reader.instants(schedule.id, start_ms, end_ms, limit=ROWS_MAX)
+    first = reader.instants(schedule.id, 0, visit.now_ms, limit=1)
+    watched_ms = first[0].instant_ms if first else None
+    expected = coverage(
+        schedule,
+        visit.place.settings.source(schedule.source),
+        known,
+        start_ms,
+        end_ms,
+        state=state,
+        now_ms=visit.now_ms,
+        late_ms=round(visit.place.settings.serve.late_seconds * 1000),
+        limit=SPOTS_MAX,
+    )
+    wanted = [each.request_id for each in expected if each.request_id]
+    asked = _requests(visit, schedule.id, wanted)
+    return [_spot(visit, each, watched_ms, asked) for each in expected]
+
+
+def _requests(visit: Visit, schedule_id: str, wanted: list[str]) -> dict[str, UpdateRequest]:
+    reader = visit.reader.request_reader()
+    found = {}
+    if len(wanted) > SINGLY_MAX:
+        found = {each.request_id: each for each in reader.requests(schedule_id=schedule_id, limit=ROWS_MAX)}
+    for name in wanted:
+        each = found.get(name) or reader.request(name)
+        if each is not None:
+            found[name] = each
+    return found
+
+
+def _spot(visit: Visit, each: Expected, watched_ms: int | None, asked: dict[str, UpdateRequest]) -> Spot:
+    found = asked.get(each.request_id) if each.request_id else None
+    if found is not None:
+        mark, reason = state_words.of_request(found.state, found.outcome), ended(found) or each.reason or ""
+    elif is_unknown(each) or (
+        each.fate == "unaccounted" and (watched_ms is None or each.instant_ms < watched_ms)
+    ):
+        mark, reason = word("not known yet"), "no service knew the schedule"
+    else:
+        mark, reason = word(_FATES.get(each.fate, each.fate)), each.reason or _WITHOUT.get(each.fate, "")
+    return Spot(
+        at_ms=each.instant_ms,
+        word=mark,
+        start_ms=each.window_start_ms,
+        end_ms=each.window_end_ms,
+        reason=reason,
+        href=visit.at("requests", found.request_id) if found else None,
+        title=f"{moment(each.instant_ms)}: {mark.text}",
+    )
+
+
+def fitting_days(schedule: Schedule, start_ms: int, days: int) -> int:
+    """So many days of a span that their instants can be shown; one at least."""
+    beyond = next(islice(instants(schedule, start_ms, start_ms + days * DAY_MS), SPOTS_MAX, None), None)
+    return days if beyond is None else max((beyond - start_ms) // DAY_MS, 1)
+
+
+def recent(schedule: Schedule, now_ms: int) -> tuple[int, int]:
+    """A span around now for what fires too often for days: the last instants, and a few ahead."""
+    past = latest_instants(schedule, 0, now_ms + 1, RECENT)
+    coming = list(islice(instants(schedule, now_ms + 1), COMING))
+    ends = [*past, *coming] or [now_ms]
+    return ends[0], ends[-1] + 1
+
+
+def from_there(schedule: Schedule, start_ms: int) -> tuple[int, int]:
+    """As many of them from a moment on."""
+    found = list(islice(instants(schedule, start_ms), RECENT + COMING))
+    return start_ms, (found[-1] if found else start_ms) + 1
+
+
+def before(schedule: Schedule, start_ms: int) -> int:
+    """Where as many of them begin that end there."""
+    found = latest_instants(schedule, 0, start_ms, RECENT + COMING)
+    return found[0] if found else start_ms
+
+
+def stretches(listed: list[Spot]) -> list[CoverageStretch]:
+    """Rows, in the same order. What became a request has a row of its own."""
+    rows: list[CoverageStretch] = []
+    for _, same in groupby(listed, key=lambda spot: (spot.word.text, spot.reason, spot.href)):
+        many = list(same)
+        alone = many[0].href is not None or len(many) < TOGETHER_MIN
+        rows += [_stretch([spot]) for spot in many] if alone else [_stretch(many)]
+    return rows
+
+
+def _stretch(many: list[Spot]) -> CoverageStretch:
+    times = [spot.at_ms for spot in many]
+    return CoverageStretch(
+        first_ms=min(times),
+        last_ms=max(times),
+        count=len(many),
+        word=many[0].word,
+        start_ms=min(spot.start_ms for spot in many),
+        end_ms=max(spot.end_ms for spot in many),
+        reason=many[0].reason,
+        href=many[0].href,
+        title=many[0].title,
+    )
+
+
+SECOND_MS, MINUTE_MS, HOUR_MS = 1_000, 60_000, 3_600_000
+LABEL, TOP, ROW = 92, 22, 28
+_TONES = ("bad", "warn", "busy", "good", "quiet", "faint")  # of several in one cell the worst shows
+
+
+class Grid(Record, frozen=True):
+    """A unit of time as a cell, and how many of them make a row."""
+
+    name: str
+    unit_ms: int
+    across: int
+    wide: int
+    columns: tuple[str, ...]
+    each: int  # so many columns have one label
+    row: str  # how a row's beginning is written
+
+
+_SIXTY = tuple(f"{number:02d}" for number in range(60))
+SECONDS = Grid(
+    name="second (UTC)", unit_ms=SECOND_MS, across=60, wide=16, columns=_SIXTY, each=10, row="%m-%d %H:%M"
+)
+MINUTES = Grid(
+    name="minute (UTC)", unit_ms=MINUTE_MS, across=60, wide=16, columns=_SIXTY, each=10, row="%m-%d %H:00"
+)
+HOURS = Grid(
+    name="hour (UTC)", unit_ms=HOUR_MS, across=24, wide=28, columns=_SIXTY[:24], each=3, row="%Y-%m-%d"
+)
+DAYS = Grid(
+    name="day (UTC)",
+    unit_ms=DAY_MS,
+    across=7,
+    wide=52,
+    columns=("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"),
+    each=1,
+    row="%Y-%m-%d",
+)
+
+
+class CalendarCell(Record, frozen=True):
+    x: int
+    y: int
+    width: int
+    word: Word
+    text: str
+    title: str
+    now: bool
+
+
+class Label(Record, frozen=True):
+    x: int
+    y: int
+    text: str
+
+
+class Calendar(Record, frozen=True):
+    width: int
+    height: int
+    cells: tuple[CalendarCell, ...]
+    rows: tuple[Label, ...]
+    columns: tuple[Label, ...]
+    legend: tuple[Word, ...]
+    said: str
+    unit: str
+
+
+def calendar(found: list[Spot], start_ms: int, end_ms: int, now_ms: int) -> Calendar:
+    grid = _grid(len(found), end_ms - start_ms)
+    row_ms = grid.unit_ms * grid.across
+    # weeks begin on Mondays; 1970-01-01 was a Thursday
+    start_ms -= (start_ms + (3 * DAY_MS if grid is DAYS else 0)) % row_ms
+    held: dict[int, list[Spot]] = {}
+    for spot in found:
+        held.setdefault((spot.at_ms - start_ms) // grid.unit_ms, []).append(spot)
+    here = (now_ms - start_ms) // grid.unit_ms
+    count = -(-(end_ms - start_ms) // row_ms)
+    seen = {spot.word.text: spot.word for spot in found}
+    return Calendar(
+        width=LABEL + grid.across * grid.wide + 4,
+        height=TOP + count * ROW + 4,
+        cells=tuple(_cell(index, many, grid, index == here) for index, many in sorted(held.items())),
+        rows=tuple(
+            Label(
+                x=LABEL - 10,
+                y=TOP + row * ROW + 18,
+                text=datetime.fromtimestamp((start_ms + row * row_ms) / 1000, UTC).strftime(grid.row),
+            )
+            for row in range(count)
+        ),
+        columns=tuple(
+            Label(x=LABEL + index * grid.wide + grid.wide // 2, y=14, text=name)
+            for index, name in enumerate(grid.columns)
+            if index % grid.each == 0
+        ),
+        legend=tuple(sorted(seen.values(), key=lambda each: (_TONES.index(each.tone), each.text))),
+        said=_said(found),
+        unit=grid.name,
+    )
+
+
+def _grid(instants: int, span_ms: int) -> Grid:
+    """The finest that has room; days where it fires up to three times in one."""
+    if span_ms <= HOUR_MS // 4:
+        return SECONDS
+    if span_ms <= 36 * HOUR_MS and instants > 72:
+        return MINUTES
+    return HOURS if instants > 3 * max(span_ms // DAY_MS, 1) else DAYS
+
+
+def _cell(index: int, many: list[Spot], grid: Grid, now: bool) -> CalendarCell:
+    worst = min(many, key=lambda spot: _TONES.index(spot.word.tone)).word
+    past = [spot.word.text for spot in many]
+    told = ", ".join(f"{past.count(text)} {text}" for text in dict.fromkeys(past))
+    return CalendarCell(
+        x=LABEL + index % grid.across * grid.wide,
+        y=TOP + index // grid.across * ROW,
+        width=grid.wide,
+        word=worst,
+        text=worst.sign,
+        title=many[0].title
+        if len(many) == 1
+        else f"{moment(many[0].at_ms)[:-4]} … {moment(many[-1].at_ms)[11:]}: {told}",
+        now=now,
+    )
+
+
+def _said(found: list[Spot]) -> str:
+    texts = [spot.word.text for spot in found]
+    told = ", ".join(f"{texts.count(text)} {text}" for text in dict.fromkeys(texts))
+    return f"{len(found)} instants expected: {told}" if found else "no instants in this span"

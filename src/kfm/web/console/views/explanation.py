@@ -1,0 +1,165 @@
+"""Explanations as pages show them: sentences, each with its record; facts and commands."""
+
+from __future__ import annotations
+
+from kfm.model.records import GateResult, Invocation, Record
+from kfm.reports.explain import Explanation as Account
+from kfm.reports.explain import Sentence
+from kfm.reports.explain.invocations import bundle_of
+from kfm.web.console import state_words
+from kfm.web.console.state_words import Word
+from kfm.web.console.visit import NotForYou, Visit, short
+
+
+class Fact(Record, frozen=True):
+    name: str
+    text: str
+    at_ms: int | None = None
+    href: str | None = None
+    code: bool = False
+
+
+class Next(Record, frozen=True):
+    command: str
+    why: str
+
+
+def allowed(visit: Visit, dataset_id: str) -> None:
+    """All that is on record of a dataset which may not be named would give it away."""
+    if visit.shown.hides(dataset_id):
+        raise NotForYou("The traces of this dataset are for those who have the role operate.")
+
+
+POLICY_CHARS_MAX = 4000
+REF_CHARS_MAX = 40
+LINKS_MAX = 1000
+
+
+class ShownExplanation(Record, frozen=True):
+    text: str
+    record: str
+    href: str | None
+
+
+class Story(Record, frozen=True):
+    reason: ShownExplanation
+    chain: tuple[ShownExplanation, ...]
+
+
+def story(visit: Visit, account: Account) -> Story:
+    return Story(reason=told(visit, account.reason), chain=tuple(told(visit, each) for each in account.chain))
+
+
+def told(visit: Visit, sentence: Sentence) -> ShownExplanation:
+    kind, name = sentence.record.type, sentence.record.id
+    href = None
+    if kind == "run":
+        href = visit.run(name)
+    elif kind == "pass":
+        href = visit.at("pipelines", name)
+    elif kind == "attempt":
+        href = f"{visit.run(name.partition('#')[0])}#timeline"
+    elif kind == "unit":
+        href = visit.at("units", name)
+    elif kind == "invocation":
+        href = visit.at("calls", name)
+    elif kind == "request":
+        href = visit.at("requests", name)
+    elif kind == "governance" and name.isdigit():
+        href = visit.href("audit", before=int(name) + 1)
+    first, mark, rest = name.partition("#" if "#" in name else "/")
+    shown = f"{short(first)}{mark}{rest[:REF_CHARS_MAX]}" if kind != "unit" else name
+    return ShownExplanation(text=sentence.text, record=f"{kind} {shown}", href=href)
+
+
+class ShownPolicy(Record, frozen=True):
+    name: str
+    text: str
+
+
+class GateRow(Record, frozen=True):
+    """What one gate said; what let a call pass is told in one row."""
+
+    gates: str
+    word: Word
+    reason: str
+    policies: tuple[ShownPolicy, ...]
+
+
+class CallGates(Record, frozen=True):
+    invocation_id: str
+    href: str
+    at_ms: int
+    rows: tuple[GateRow, ...]
+
+
+class CallRow(Record, frozen=True):
+    invocation_id: str
+    href: str
+    at_ms: int
+    word: Word
+    trigger: str
+    actor: str
+    reason: str
+
+
+def call_row(visit: Visit, call: Invocation) -> CallRow:
+    claimed = f" for {call.claimed_actor}" if call.claimed_actor else ""
+    said = [call.reason or "", f"Rationale: {call.rationale}" if call.rationale else ""]
+    said += [f"Ticket: {call.ticket}"] if call.ticket else []
+    return CallRow(
+        invocation_id=short(call.invocation_id),
+        href=visit.at("calls", call.invocation_id),
+        at_ms=call.requested_at_ms,
+        word=state_words.of_call(call.outcome),
+        trigger=call.trigger_type,
+        actor=f"{call.actor}{claimed}",
+        reason=" ".join(part for part in said if part),
+    )
+
+
+def gate_rows(visit: Visit, calls: list[Invocation]) -> list[CallGates]:
+    """What the gates said at each call, with the texts of the policies that decided."""
+    found = []
+    for call in calls:
+        if not call.gates:
+            continue
+        links = visit.reader.links(call.run_id or call.invocation_id, limit=LINKS_MAX)
+        bundle = bundle_of(call, links)
+        texts = (visit.reader.policy_texts(bundle) if bundle else None) or {}
+        against = [gate for gate in call.gates if not gate.allowed]
+        rows = [_gate(gate, texts) for gate in against]
+        passed = [gate for gate in call.gates if gate.allowed]
+        if passed:
+            rows.append(_passed(passed, texts))
+        found.append(
+            CallGates(
+                invocation_id=short(call.invocation_id),
+                href=visit.at("calls", call.invocation_id),
+                at_ms=call.requested_at_ms,
+                rows=tuple(rows),
+            )
+        )
+    return found
+
+
+def _gate(gate: GateResult, texts: dict[str, str]) -> GateRow:
+    return GateRow(
+        gates=gate.gate,
+        word=state_words.word("forced" if gate.overridden else "blocked"),
+        reason=gate.reason,
+        policies=_policies([gate], texts),
+    )
+
+
+def _passed(gates: list[GateResult], texts: dict[str, str]) -> GateRow:
+    names = ", ".join(dict.fromkeys(gate.gate for gate in gates))
+    reasons = " ".join(dict.fromkeys(gate.reason for gate in gates))
+    return GateRow(
+        gates=names, word=state_words.word("passed"), reason=reasons, policies=_policies(gates, texts)
+    )
+
+
+def _policies(gates: list[GateResult], texts: dict[str, str]) -> tuple[ShownPolicy, ...]:
+    names = dict.fromkeys(name for gate in gates for name in gate.policy_ids)
+    return tuple(ShownPolicy(name=name, text=texts.get(name, "")[:POLICY_CHARS_MAX]) for name in names)

@@ -1,0 +1,193 @@
+"""Pages of the quarantine: runs, units and dead messages, and one entry."""
+
+from __future__ import annotations
+
+from kfm.model.quarantine import Approval, QuarantineEntry
+from kfm.model.records import Record
+from kfm.model.units import replay_command
+from kfm.web.console import state_words
+from kfm.web.console.state_words import Word, word
+from kfm.web.console.views.explanation import Fact, Next, allowed
+from kfm.web.console.visit import ROWS, Filter, NotHere, Paging, Visit, chosen, paged, short
+
+FILTERS = ("kind", "state", "dataset", "page")
+KINDS = ("dead-letter", "quarantine")
+STATES = ("held", "released", "resolved")
+MESSAGES_SHOWN_MAX = 50
+
+
+class QuarantineRow(Record, frozen=True):
+    held_id: str
+    href: str
+    word: Word
+    grain: str
+    dataset_id: str
+    source_id: str
+    attempts: int
+    error_code: str
+    reason: str
+    since_ms: int
+    subject: str
+    subject_href: str | None
+
+
+class DeadMessage(Record, frozen=True):
+    envelope: str
+    queue: str
+    error_code: str
+    error: str
+    times: int
+    first_ms: int
+    last_ms: int
+
+
+class HeldView(Record, frozen=True):
+    filters: tuple[Filter, ...]
+    rows: tuple[QuarantineRow, ...]
+    paging: Paging
+    clear: str
+    messages: tuple[DeadMessage, ...]
+    messages_more: bool
+
+
+def view(visit: Visit) -> HeldView:
+    kind, dataset = visit.choice("kind", KINDS), visit.dataset()
+    state = visit.choice("state", (*STATES, "any")) or "held"
+    skipped = (visit.page() - 1) * ROWS
+    found = visit.reader.held(
+        state=None if state == "any" else state, kind=kind, dataset_id=dataset, limit=skipped + ROWS + 1
+    )[skipped:]
+    dead = visit.reader.unit_reader().dead_messages("held", "", MESSAGES_SHOWN_MAX + 1)
+    states = chosen("state", "State", (*STATES, "any"), state)
+    return HeldView(
+        filters=(
+            chosen("kind", "Kind", KINDS, kind, ("dead letter", "quarantined")),
+            Filter(name=states.name, label=states.label, value=state, options=states.options[1:]),
+            chosen("dataset", "Dataset", [each.id for each in visit.place.settings.datasets], dataset),
+        ),
+        rows=tuple(row(visit, each) for each in found[:ROWS]),
+        paging=paged(visit, len(found), "entries"),
+        clear=visit.href("held"),
+        messages=tuple(
+            DeadMessage(
+                envelope=f"{each.envelope_hash.removeprefix('sha256:')[:12]}/{each.record_index}",
+                queue=each.queue,
+                error_code=each.error_code,
+                error=each.error,
+                times=each.times,
+                first_ms=each.first_at_ms,
+                last_ms=each.last_at_ms,
+            )
+            for each in dead[:MESSAGES_SHOWN_MAX]
+        ),
+        messages_more=len(dead) > MESSAGES_SHOWN_MAX,
+    )
+
+
+def row(visit: Visit, held: QuarantineEntry) -> QuarantineRow:
+    href = visit.run(held.subject) if held.grain == "run" else None
+    if held.grain == "unit":
+        href = visit.at("units", held.subject)
+    return QuarantineRow(
+        held_id=short(held.held_id),
+        href=visit.at("held", held.held_id),
+        word=state_words.of_held(held.kind, held.state),
+        grain=held.grain,
+        dataset_id=held.dataset_id,
+        source_id=held.source_id,
+        attempts=held.attempts,
+        error_code=held.error_code,
+        reason=held.reason.replace("-", " "),
+        since_ms=held.held_at_ms,
+        subject=f"{held.grain} {short(held.subject)}",
+        subject_href=href,
+    )
+
+
+class ApprovalAsked(Record, frozen=True):
+    word: Word
+    request_id: str
+    by: str
+    at_ms: int
+    rationale: str
+    approved: str
+
+
+class HeldOne(Record, frozen=True):
+    title: str
+    row: QuarantineRow
+    message: str
+    facts: tuple[Fact, ...]
+    asked: tuple[ApprovalAsked, ...]
+    commands: tuple[Next, ...]
+
+
+def view_one(visit: Visit) -> HeldOne:
+    held = visit.reader.held_one(visit.params["held_id"])
+    if held is None:
+        raise NotHere("Nothing of that id is or was held. `kfm quarantine list --all` has all.")
+    allowed(visit, held.dataset_id)
+    asked = visit.reader.approvals(subject=held.held_id)
+    return HeldOne(
+        title=f"{'Dead letter' if held.kind == 'dead-letter' else 'Quarantine'} {short(held.held_id)}",
+        row=row(visit, held),
+        message=held.error_message,
+        facts=tuple(_facts(visit, held)),
+        asked=tuple(map(_asked, asked)),
+        commands=tuple(commands(held, asked)),
+    )
+
+
+def _facts(visit: Visit, held: QuarantineEntry) -> list[Fact]:
+    facts = [
+        Fact(name="Held since (UTC)", text="", at_ms=held.held_at_ms),
+        Fact(
+            name=held.grain.capitalize(),
+            text=held.subject,
+            href=row(visit, held).subject_href,
+            code=True,
+        ),
+        Fact(name="Dataset", text=held.dataset_id, href=visit.href("held", dataset=held.dataset_id)),
+        Fact(name="Source", text=held.source_id),
+        Fact(name="Attempts", text=f"{held.attempts} ({', '.join(held.error_classes)})"),
+        Fact(name="Given up", text=held.reason.replace("-", " ")),
+        Fact(name="Payload hash", text=held.payload_hash or "nothing was discovered", code=True),
+        Fact(name="Code", text=held.code_sha, code=True),
+        Fact(name="Key", text=held.idempotency_key, code=True),
+    ]
+    if held.released_at_ms is not None:
+        facts.append(Fact(name=f"{held.state.capitalize()} (UTC)", text="", at_ms=held.released_at_ms))
+        facts.append(Fact(name="By", text=held.released_by or ""))
+    return [fact for fact in facts if fact.text or fact.at_ms is not None]
+
+
+def _asked(approval: Approval) -> ApprovalAsked:
+    approved = f"{approval.approved_by}: {approval.approval_rationale}" if approval.approved_by else ""
+    return ApprovalAsked(
+        word=word("passed" if approval.state == "approved" else "approval needed"),
+        request_id=approval.request_id,
+        by=approval.requested_by,
+        at_ms=approval.requested_at_ms,
+        rationale=approval.rationale,
+        approved=approved,
+    )
+
+
+def commands(held: QuarantineEntry, asked: list[Approval]) -> list[Next]:
+    if held.state != "held":
+        return []
+    waiting = [each for each in asked if each.state == "requested"]
+    if waiting:
+        command = f"kfm approve {waiting[0].request_id} --rationale TEXT"
+        return [Next(command=command, why="by somebody else than who asked")]
+    if held.grain == "unit":
+        return [
+            Next(
+                command=replay_command(
+                    held.subject, "quarantined" if held.kind == "quarantine" else "failed"
+                ),
+                why="brings the unit back",
+            )
+        ]
+    command = f"kfm quarantine release {short(held.held_id)} --rationale TEXT"
+    return [Next(command=command, why="asks for its release; somebody else approves")]

@@ -1,0 +1,264 @@
+"""Pages of requests: all of them, and one with its preview."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from kfm.model.errors import PlanError
+from kfm.model.records import Record
+from kfm.model.requests import UpdateRequest
+from kfm.model.wording import moment, span
+from kfm.runs.plan import read, render_text
+from kfm.web.console import state_words
+from kfm.web.console.state_words import Word
+from kfm.web.console.views.explanation import Fact, Next, allowed
+from kfm.web.console.visit import ROWS, Filter, NotHere, Paging, Visit, chosen, paged_before, place_in, short
+
+FILTERS = ("state", "kind", "source", "schedule", "before")
+STATES = ("open", "running", "awaiting-approval", "done", "cancelled")
+STATE_WORDS = ("waiting", "running", "approval needed", "done", "cancelled")
+KINDS = ("cron", "webhook", "manual")
+
+
+class RequestRow(Record, frozen=True):
+    request_id: str
+    href: str
+    accepted_ms: int
+    kind: str
+    word: Word
+    dataset_id: str
+    source_id: str
+    source_href: str
+    start_ms: int
+    end_ms: int
+    actor: str
+    reason: str
+    tries: int
+    run_id: str
+    run_href: str | None
+
+
+class RequestsView(Record, frozen=True):
+    filters: tuple[Filter, ...]
+    rows: tuple[RequestRow, ...]
+    paging: Paging
+    clear: str
+
+
+def view(visit: Visit) -> RequestsView:
+    state: Any = visit.choice("state", STATES)
+    kind: Any = visit.choice("kind", KINDS)
+    source, schedule = visit.source(), visit.schedule(visit.query.get("schedule"))
+    found = visit.reader.request_reader().requests(
+        state=state,
+        kind=kind,
+        source_id=source,
+        schedule_id=schedule,
+        before=place_in(visit.query.get("before")),
+        limit=ROWS + 1,
+    )
+    shown = found[:ROWS]
+    last = (shown[-1].accepted_at_ms, shown[-1].request_id) if len(found) > ROWS else None
+    return RequestsView(
+        filters=(
+            chosen("state", "State", STATES, state, STATE_WORDS),
+            chosen("kind", "Asked by", KINDS, kind, ("schedule", "webhook", "person")),
+            chosen("source", "Source", [each.id for each in visit.place.settings.sources], source),
+            chosen("schedule", "Schedule", [each.id for each in visit.place.schedules], schedule),
+        ),
+        rows=tuple(row(visit, each) for each in shown),
+        paging=paged_before(visit, len(shown), last, "request"),
+        clear=visit.href("requests"),
+    )
+
+
+def row(visit: Visit, each: UpdateRequest) -> RequestRow:
+    return RequestRow(
+        request_id=short(each.request_id),
+        href=visit.at("requests", each.request_id),
+        accepted_ms=each.accepted_at_ms,
+        kind={"cron": "schedule", "manual": "person"}.get(each.kind, each.kind),
+        word=state_words.of_request(each.state, each.outcome),
+        dataset_id=each.dataset_id,
+        source_id=each.source_id,
+        source_href=visit.href("requests", source=each.source_id),
+        start_ms=each.window_start_ms,
+        end_ms=each.window_end_ms,
+        actor=each.claimed_actor or each.actor,
+        reason=ended(each),
+        tries=each.tries,
+        run_id=short(each.run_id) if each.run_id else "",
+        run_href=visit.run(each.run_id) if each.run_id else None,
+    )
+
+
+def ended(each: UpdateRequest) -> str:
+    """Why it waits, or how it ended. Of what succeeded the record keeps why it was begun."""
+    said = each.reason or ""
+    return f"Run because: {said[:1].lower()}{said[1:]}" if said and each.outcome == "success" else said
+
+
+PREVIEW_LINES_MAX = 400
+PROMOTIONS_SEEN_MAX = 500
+_SCHEMES = {"standard": "Standard Webhooks", "github": "GitHub"}
+_NAMES = {
+    "reason": "Event type",
+    "checks": "Checked",
+    "known_by": "Told apart by",
+}  # `reason` is lineage's word
+_KNOWN_BY = {
+    "request_uuid": "its request_uuid",
+    "webhook-id": "its webhook-id",
+    "body": "the hash of its body",
+}
+
+
+class RequestView(Record, frozen=True):
+    title: str
+    row: RequestRow
+    became: str
+    why: str
+    facts: tuple[Fact, ...]
+    preview: tuple[str, ...]
+    preview_more: int
+    digest: str
+    preview_first: bool
+    commands: tuple[Next, ...]
+
+
+def view_one(visit: Visit) -> RequestView:
+    reader = visit.reader.request_reader()
+    found = reader.request(visit.params["request_id"])
+    if found is None:
+        raise NotHere("No request of that id is on record.")
+    allowed(visit, found.dataset_id)
+    text = reader.preview(found.plan_digest) if found.plan_digest else None
+    lines = _lines(text)
+    return RequestView(
+        title=f"Request {short(found.request_id)}",
+        row=row(visit, found),
+        became=_became(visit, found),
+        why="" if found.state == "awaiting-approval" else found.reason or "",  # there it is the command below
+        facts=tuple(_facts(visit, found)),
+        preview=tuple(lines[:PREVIEW_LINES_MAX]),
+        preview_more=max(len(lines) - PREVIEW_LINES_MAX, 0),
+        digest=found.plan_digest or "",
+        preview_first=found.state == "awaiting-approval",
+        commands=tuple(_commands(visit, found)),
+    )
+
+
+def _lines(text: str | None) -> list[str]:
+    """The plan for people; as it is kept, should it be no plan."""
+    if text is None:
+        return []
+    try:
+        return render_text(read(text.encode())).splitlines()
+    except PlanError:
+        return text.splitlines()
+
+
+def _became(visit: Visit, found: UpdateRequest) -> str:
+    """What there is to say of it first. Why that is so stands below."""
+    run = f"run {short(found.run_id)}" if found.run_id else ""
+    if found.state == "open":
+        later = found.not_before_ms > visit.now_ms
+        until = moment(found.not_before_ms) if later else "somebody is free to run it"
+        return f"Waits until {until}."
+    if found.state == "running":
+        heard = found.claim_until_ms > visit.now_ms
+        return "Is being run." if heard else "Nobody is heard of who runs it: it is taken up again."
+    if found.state == "awaiting-approval":
+        return "Waits until somebody else approves exactly this preview."
+    if found.state == "cancelled":
+        return f"Was cancelled{f' while {run} was under way' if run else ''}."
+    if found.outcome == "success":
+        return f"Succeeded: {run or 'its run'}{_published(visit, found)}."
+    ends = {
+        "noop": "There was nothing to do",
+        "failed": f"Failed: {run}" if run else "Failed",
+        "refused": "Was turned away",
+    }
+    return f"{ends.get(found.outcome or '', 'Has ended')}."
+
+
+def _published(visit: Visit, found: UpdateRequest) -> str:
+    promoted = visit.reader.promotions(found.dataset_id, PROMOTIONS_SEEN_MAX)
+    made = next((each.sequence for each in promoted if each.run_id == found.run_id), None)
+    return "" if made is None else f" published version {made} of {found.dataset_id}"
+
+
+def _facts(visit: Visit, found: UpdateRequest) -> list[Fact]:
+    facts = [
+        Fact(name="Dataset", text=found.dataset_id, href=visit.href("runs", dataset=found.dataset_id)),
+        Fact(name="Source", text=found.source_id, href=visit.href("requests", source=found.source_id)),
+        Fact(name="Window (UTC)", text=span(found.window_start_ms, found.window_end_ms).removesuffix(" UTC")),
+        Fact(name="Accepted (UTC)", text="", at_ms=found.accepted_at_ms),
+        Fact(name="Asked by", text=found.actor),
+        Fact(name="Tries", text=str(found.tries)),
+    ]
+    if found.not_before_ms > found.accepted_at_ms:
+        facts.append(Fact(name="Not before (UTC)", text="", at_ms=found.not_before_ms))
+    if found.ended_at_ms is not None:
+        facts.append(Fact(name="Ended (UTC)", text="", at_ms=found.ended_at_ms))
+    if found.schedule_id:
+        facts.append(
+            Fact(name="Schedule", text=found.schedule_id, href=visit.at("schedules", found.schedule_id))
+        )
+    if found.instant_ms is not None:
+        facts.append(Fact(name="Instant (UTC)", text="", at_ms=found.instant_ms))
+    for name, text, code in (
+        ("Claimed actor", found.claimed_actor, False),
+        ("Rationale", found.rationale, False),
+        ("Ticket", found.ticket, False),
+        ("Correction", found.correction, False),
+        ("Envelope", found.envelope_hash, True),
+        ("Request uuid", found.request_uuid, True),
+        ("To be stopped", found.cancel, False),
+        ("Worker", found.claimed_by, True),
+    ):
+        if text:
+            facts.append(Fact(name=name, text=text, code=code))
+    facts += _message(found.details)
+    facts.append(Fact(name="Request", text=found.request_id, code=True))
+    return facts
+
+
+def _message(details: Mapping[str, object]) -> list[Fact]:
+    """What was noted of a message: verdicts and names, nothing of what it said."""
+    said = dict(details)
+    facts = []
+    scheme, verdict = str(said.get("scheme", "")), str(said.get("signature", ""))
+    if scheme and verdict == f"{scheme} ok":
+        facts.append(Fact(name="Signature", text=f"{_SCHEMES.get(scheme, scheme)} signature, valid"))
+        del said["scheme"], said["signature"]
+    if isinstance(number := said.get("secret_index"), int):
+        del said["secret_index"]
+        facts.append(Fact(name="Signed with", text=f"secret {number + 1} of the source"))
+    return facts + [_detail(name, value) for name, value in said.items()]
+
+
+def _detail(name: str, value: object) -> Fact:
+    if name == "sent_at_ms" and isinstance(value, int):
+        return Fact(name="Sent (UTC)", text="", at_ms=value)
+    told = _NAMES.get(name) or name.replace("_", " ").capitalize()
+    if isinstance(value, list):
+        return Fact(name=told, text=", ".join(map(str, value)))
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return Fact(name=told, text=_KNOWN_BY.get(text, text) if name == "known_by" else text)
+
+
+def _commands(visit: Visit, found: UpdateRequest) -> list[Next]:
+    name, commands = short(found.request_id), []
+    if found.state == "awaiting-approval":
+        asked = visit.reader.approvals(state="requested", subject=found.request_id, limit=1)
+        command = f"kfm approve {asked[0].request_id if asked else 'ID'} --rationale TEXT"
+        commands.append(Next(command=command, why="by somebody else, for exactly this preview"))
+    if not found.is_settled:
+        stops = "stops it at its next step" if found.state == "running" else "and it never begins"
+        commands.append(Next(command=f"kfm requests cancel {name} --rationale TEXT", why=stops))
+    commands.append(Next(command=f"kfm explain {name}", why="tells why it stands as it does"))
+    return commands

@@ -1,0 +1,446 @@
+"""Pages of runs: all, one with its changes and lineage, one invocation."""
+
+from __future__ import annotations
+
+import re
+
+from kfm.model.attempts import Attempt
+from kfm.model.errors import BackendUnavailable
+from kfm.model.records import Found, Manifest, Promotion, Record, Run
+from kfm.model.wording import counted, duration, span
+from kfm.publish.manifest import VersionChange, diff, tally
+from kfm.reports.blockers import retry_command, work_command
+from kfm.reports.explain import explain
+from kfm.reports.explain.inputs import seen
+from kfm.reports.explain.runs import READ_MAX, account_of_run
+from kfm.web.console import state_words
+from kfm.web.console.state_words import Word
+from kfm.web.console.views import explanation, quarantine
+from kfm.web.console.views.explanation import Fact, Next, allowed
+from kfm.web.console.views.pipeline_runs import Graph, NodeSeen, PassView, graph, pass_view
+from kfm.web.console.views.timeline import Timeline, timeline, word_of
+from kfm.web.console.visit import (
+    ROWS,
+    Filter,
+    Link,
+    NotHere,
+    Paging,
+    Visit,
+    chosen,
+    paged_before,
+    place_in,
+    short,
+)
+from kfm.web.problems import note
+
+FILTERS = ("dataset", "source", "status", "before")
+STATUSES = ("running", "success", "failed")
+
+
+class RunRow(Record, frozen=True):
+    run_id: str
+    href: str
+    word: Word
+    dataset_id: str
+    dataset_href: str
+    source_id: str
+    source_href: str
+    start_ms: int
+    end_ms: int
+    revision: int
+    attempts: int
+    trigger: str
+    started_ms: int
+    took_ms: int | None
+    error_code: str
+
+
+class RunList(Record, frozen=True):
+    filters: tuple[Filter, ...]
+    rows: tuple[RunRow, ...]
+    paging: Paging
+    clear: str
+
+
+def view(visit: Visit) -> RunList:
+    dataset, source = visit.dataset(), visit.source()
+    status = visit.choice("status", STATUSES)
+    found = visit.reader.runs(
+        dataset_id=dataset,
+        source_id=source,
+        status=status,
+        before=place_in(visit.query.get("before")),
+        limit=ROWS + 1,
+    )
+    shown = found[:ROWS]
+    last = (shown[-1].start_time_ms, shown[-1].run_id) if len(found) > ROWS else None
+    settings = visit.place.settings
+    return RunList(
+        filters=(
+            chosen("status", "Status", STATUSES, status, ("running", "succeeded", "failed")),
+            chosen("dataset", "Dataset", _known(dataset, [each.id for each in settings.datasets]), dataset),
+            chosen("source", "Source", _known(source, [each.id for each in settings.sources]), source),
+        ),
+        rows=tuple(row(visit, each) for each in shown),
+        paging=paged_before(visit, len(shown), last, "run"),
+        clear=visit.href("runs"),
+    )
+
+
+def _known(now: str | None, names: list[str]) -> list[str]:
+    """Also what only the ledger knows can be chosen."""
+    return names if now is None or now in names else [*names, now]
+
+
+def row(visit: Visit, run: Run) -> RunRow:
+    return RunRow(
+        run_id=short(run.run_id),
+        href=visit.run(run.run_id),
+        word=state_words.of_run(run.status, run.error_code),
+        dataset_id=run.dataset_id,
+        dataset_href=visit.href("runs", dataset=run.dataset_id),
+        source_id=run.source_id,
+        source_href=visit.href("runs", source=run.source_id),
+        start_ms=run.window_start_ms,
+        end_ms=run.window_end_ms,
+        revision=run.revision,
+        attempts=run.attempts,
+        trigger=run.trigger_type,
+        started_ms=run.start_time_ms,
+        took_ms=run.end_time_ms - run.start_time_ms if run.end_time_ms is not None else None,
+        error_code=run.error_code or "",
+    )
+
+
+_PREFIX = re.compile(r"[0-9a-f-]{4,36}", re.ASCII | re.IGNORECASE)
+SEARCHED_MAX = 10_000
+RETRIES_SHOWN_MAX = 200
+
+
+class RetryRow(Record, frozen=True):
+    attempt: int
+    node: str
+    number: int
+    at_ms: int
+    error_class: str
+    outcome: str
+    delay_ms: int
+    circuit: bool
+
+
+class RunView(Record, frozen=True):
+    run_id: str
+    title: str
+    word: Word
+    dataset_id: str
+    source_id: str
+    window: str
+    story: explanation.Story
+    facts: tuple[Fact, ...]
+    steps: Graph
+    pipeline: PassView | None
+    timeline: Timeline
+    retries: tuple[RetryRow, ...]
+    gates: tuple[explanation.CallGates, ...]
+    calls: tuple[explanation.CallRow, ...]
+    changes: Changes
+    lineage: RunLineage
+    requests: tuple[Link, ...]
+    commands: tuple[Next, ...]
+
+
+def view_one(visit: Visit) -> RunView:
+    run = find(visit, visit.params["run_id"])
+    if run is None:
+        raise NotHere("No run of that id is on record. `kfm runs` lists them.")
+    allowed(visit, run.dataset_id)
+    reader = visit.reader
+    attempts, retries = reader.attempts(run.run_id), reader.retries(run.run_id)
+    calls = sorted(
+        reader.invocations(run_id=run.run_id, limit=READ_MAX), key=lambda call: call.requested_at_ms
+    )
+    changes, lineage = changes_and_lineage(visit, run)
+    word = state_words.of_run(run.status, run.error_code)
+    return RunView(
+        run_id=run.run_id,
+        title=f"Run {short(run.run_id)}",
+        word=word,
+        dataset_id=run.dataset_id,
+        source_id=run.source_id,
+        window=span(run.window_start_ms, run.window_end_ms),
+        story=explanation.story(visit, account_of_run(reader, run, visit.now_ms)),
+        facts=tuple(_facts(visit, run)),
+        steps=graph(_steps(run, attempts)),
+        pipeline=_pipeline(visit, run.run_id),
+        timeline=timeline(attempts, retries, visit.now_ms),
+        retries=tuple(
+            RetryRow(
+                attempt=each.attempt,
+                node=each.node,
+                number=each.number,
+                at_ms=each.at_ms,
+                error_class=each.error_class,
+                outcome=each.outcome.replace("-", " "),
+                delay_ms=each.delay_ms,
+                circuit=each.circuit_open,
+            )
+            for each in retries[:RETRIES_SHOWN_MAX]
+        ),
+        gates=tuple(explanation.gate_rows(visit, calls)),
+        calls=tuple(explanation.call_row(visit, call) for call in calls),
+        changes=changes,
+        lineage=lineage,
+        requests=tuple(_requests(visit, run)),
+        commands=tuple(_commands(visit, run, word)),
+    )
+
+
+def find(visit: Visit, wanted: str) -> Run | None:
+    """By its id, or by the beginning of it if that is enough to tell."""
+    run = visit.reader.run(wanted)
+    if run is not None or not _PREFIX.fullmatch(wanted):
+        return run
+    found = [each for each in visit.reader.runs(limit=SEARCHED_MAX) if each.run_id.startswith(wanted.lower())]
+    return found[0] if len(found) == 1 else None
+
+
+def _pipeline(visit: Visit, run_id: str) -> PassView | None:
+    """Its nodes may be on record elsewhere; if that place is away, the rest of the page is not."""
+    try:
+        return pass_view(visit, run_id)
+    except BackendUnavailable as error:
+        note(error)
+        return None
+
+
+def _facts(visit: Visit, run: Run) -> list[Fact]:
+    ended = run.end_time_ms
+    took = duration((ended if ended is not None else visit.now_ms) - run.start_time_ms)
+    facts = [
+        Fact(name="Dataset", text=run.dataset_id, href=visit.href("runs", dataset=run.dataset_id)),
+        Fact(name="Source", text=run.source_id, href=visit.href("runs", source=run.source_id)),
+        Fact(name="Window (UTC)", text=span(run.window_start_ms, run.window_end_ms).removesuffix(" UTC")),
+        Fact(name="Started (UTC)", text="", at_ms=run.start_time_ms),
+        Fact(name="Ended (UTC)", text="", at_ms=ended)
+        if ended is not None
+        else Fact(name="Ended", text="not yet"),
+        Fact(name="Took" if ended is not None else "So far", text=took),
+        Fact(name="Trigger", text=run.trigger_type),
+        Fact(name="Attempts", text=str(run.attempts)),
+        Fact(name="Revision", text=str(run.revision)),
+        Fact(name="Pipeline", text=f"{run.pipeline_id} {run.pipeline_version[:19]}"),
+        Fact(name="Run", text=run.run_id, code=True),
+        Fact(name="Work key", text=run.work_key, code=True),
+    ]
+    if run.partition:
+        facts.insert(3, Fact(name="Partition", text=run.partition))
+    if run.error_code:
+        facts.append(Fact(name="Error", text=run.error_code, code=True))
+    waiting = visit.reader.retry_state(run.run_id) if run.status == "failed" else None
+    if waiting is not None and waiting.not_before_ms is not None:
+        facts.append(Fact(name="Next attempt, not before (UTC)", text="", at_ms=waiting.not_before_ms))
+    if run.correction:
+        facts.append(Fact(name="Correction", text=run.correction))
+    return facts
+
+
+def _steps(run: Run, attempts: list[Attempt]) -> list[NodeSeen]:
+    """The nodes as they began, each as the last attempt that came to it left it."""
+    last: dict[str, Attempt] = {}
+    for each in attempts:
+        if each.node:
+            last[each.node] = each
+    names = list(last)
+    found = []
+    for index, name in enumerate(names):
+        each = last[name]
+        word = word_of(each)
+        took = each.ended_at_ms - each.started_at_ms if each.ended_at_ms is not None else None
+        reason = ": ".join(part for part in (each.error_code, each.error_message) if part)
+        earlier = f"in attempt {each.attempt}" if each.attempt < run.attempts else ""
+        found.append(
+            NodeSeen(
+                name=name,
+                word=word,
+                reason=reason or earlier,
+                took_ms=took,
+                reads=(names[index - 1],) if index else (),
+            )
+        )
+    return found
+
+
+def _requests(visit: Visit, run: Run) -> list[Link]:
+    found = visit.reader.request_reader().of_run(run.run_id)
+    return [
+        Link(text=f"{each.kind} request {short(each.request_id)}", href=visit.at("requests", each.request_id))
+        for each in found
+    ]
+
+
+def _commands(visit: Visit, run: Run, word: Word) -> list[Next]:
+    """What somebody who looks at this will want to type."""
+    name = short(run.run_id)
+    found = []
+    held = visit.reader.held(state="held", subject=run.run_id, limit=1)
+    if held:
+        found += quarantine.commands(held[0], visit.reader.approvals(subject=held[0].held_id))
+    elif run.status == "failed":
+        found.append(
+            Next(command=retry_command(run, visit.reader, visit.now_ms), why="tries the same work again")
+        )
+    elif run.status == "running":
+        found.append(Next(command=work_command(run), why="takes it over, should its process be gone"))
+    if word.text == "blocked":
+        found.append(Next(command=f"kfm explain {name}", why="names the rule, and what would let it pass"))
+    elif run.status == "success":
+        found.append(Next(command=f"kfm lineage show {name}", why="shows its lineage events"))
+        found.append(
+            Next(command=f"kfm export {name} --to FOLDER", why="bundles its evidence for a stranger")
+        )
+    if run.error_code and run.error_code.startswith("KFM"):
+        found.append(Next(command=f"kfm explain {run.error_code}", why="is the page of the error"))
+    return found
+
+
+SHOWN_MAX = 100
+PROMOTIONS_MAX = 1000
+
+
+class ChangeRow(Record, frozen=True):
+    word: Word
+    what: str
+    name: str
+    before: str
+    after: str
+    size_before: int | None
+    size_after: int | None
+
+
+class Changes(Record, frozen=True):
+    said: str  # in one line
+    version: int | None
+    version_id: str
+    rows: tuple[ChangeRow, ...]
+    more: int
+
+
+class ChangedThing(Record, frozen=True):
+    name: str
+    address: str
+    size: int | None
+    mark: str
+
+
+class RunLineage(Record, frozen=True):
+    inputs: tuple[ChangedThing, ...]
+    inputs_count: int | None  # None: what was found is not kept
+    outputs: tuple[ChangedThing, ...]
+    outputs_count: int
+
+
+def changes_and_lineage(visit: Visit, run: Run) -> tuple[Changes, RunLineage]:
+    made = _made(visit, run)
+    manifest = visit.reader.manifest(made.version_id) if made else None
+    return _changes(visit, run, made, manifest), _lineage(visit, run, manifest)
+
+
+def _made(visit: Visit, run: Run) -> Promotion | None:
+    if run.version_id is None:
+        return None
+    found = visit.reader.promotions(run.dataset_id, limit=PROMOTIONS_MAX)
+    return next((each for each in found if each.run_id == run.run_id), None)
+
+
+def _changes(visit: Visit, run: Run, made: Promotion | None, manifest: Manifest | None) -> Changes:
+    if made is None or manifest is None:
+        said = {
+            "success": "It succeeded and changed nothing for readers.",
+            "running": "Nothing yet: readers see a change only once it is whole.",
+        }.get(run.status, "Nothing: readers still see what they saw before.")
+        return Changes(said=said, version=None, version_id="", rows=(), more=0)
+    before = visit.reader.promotion(run.dataset_id, made.sequence - 1)
+    old = visit.reader.manifest(before.version_id) if before else None
+    found, figures = diff(old, manifest), tally(old, manifest)
+    said = (
+        f"{counted(figures.added, 'file')} added, {figures.changed} changed, {figures.removed} removed, "
+        f"{figures.unchanged} unchanged"
+    )
+    since = f", against version {before.sequence}" if before else ": the first version"
+    return Changes(
+        said=f"{said}{since}.",
+        version=made.sequence,
+        version_id=made.version_id,
+        rows=tuple(map(_row, found[:SHOWN_MAX])),
+        more=max(len(found) - SHOWN_MAX, 0),
+    )
+
+
+def _row(change: VersionChange) -> ChangeRow:
+    hashes = [each[:12] if each else "" for each in (change.sha256_before, change.sha256_after)]
+    return ChangeRow(
+        word=state_words.word(change.kind),
+        what="file" if change.what == "asset" else change.what,
+        name=change.name,
+        before=change.before or hashes[0],
+        after=change.after or hashes[1],
+        size_before=change.size_before,
+        size_after=change.size_after,
+    )
+
+
+def _lineage(visit: Visit, run: Run, manifest: Manifest | None) -> RunLineage:
+    fingerprint = seen(visit.reader, run)
+    found = visit.reader.inputs(fingerprint) if fingerprint else None
+    outputs = [
+        ChangedThing(name=asset.path, address="", size=asset.size, mark=asset.sha256[:12])
+        for item in (manifest.items if manifest else ())
+        if item.source_id == run.source_id
+        and (item.window_start_ms, item.window_end_ms) == (run.window_start_ms, run.window_end_ms)
+        for asset in item.assets
+    ]
+    return RunLineage(
+        inputs=tuple(map(_input, (found or ())[:SHOWN_MAX])),
+        inputs_count=len(found) if found is not None else None,
+        outputs=tuple(outputs[:SHOWN_MAX]),
+        outputs_count=len(outputs),
+    )
+
+
+def _input(found: Found) -> ChangedThing:
+    from kfm.model.redaction import redact_url
+
+    mark = found.checksum or found.etag or found.version or ""
+    return ChangedThing(
+        name=found.path, address=redact_url(found.uri), size=found.size, mark=mark.strip('"')[:24]
+    )
+
+
+class CallView(Record, frozen=True):
+    title: str
+    dataset_id: str
+    source_id: str
+    row: explanation.CallRow
+    run_href: str | None
+    run_id: str
+    story: explanation.Story
+    gates: tuple[explanation.CallGates, ...]
+    command: str
+
+
+def view_invocation(visit: Visit) -> CallView:
+    call = visit.reader.invocation(visit.params["invocation_id"])
+    if call is None:
+        raise NotHere("No call of that id is on record. `kfm explain DATASET` names its newest one.")
+    allowed(visit, call.dataset_id)
+    return CallView(
+        title=f"Call {short(call.invocation_id)}",
+        dataset_id=call.dataset_id,
+        source_id=call.source_id,
+        row=explanation.call_row(visit, call),
+        run_href=visit.run(call.run_id) if call.run_id else None,
+        run_id=short(call.run_id) if call.run_id else "",
+        story=explanation.story(visit, explain(visit.reader, call.invocation_id, visit.now_ms)),
+        gates=tuple(explanation.gate_rows(visit, [call])),
+        command=f"kfm explain {short(call.invocation_id)}",
+    )

@@ -1,0 +1,284 @@
+"""Pages of schedules: all of them, and one with every scheduled time."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from kfm.model.errors import UsageError
+from kfm.model.records import Record
+from kfm.model.schedules import Schedule, ScheduleState, next_instant
+from kfm.model.times import offset_ms
+from kfm.model.wording import duration, moment
+from kfm.web.console.rendering import day, roughly
+from kfm.web.console.state_words import Word, word
+from kfm.web.console.views.coverage import (
+    COMING,
+    DAY_MS,
+    RECENT,
+    SPOTS_MAX,
+    Calendar,
+    CoverageStretch,
+    Spot,
+    before,
+    calendar,
+    fitting_days,
+    from_there,
+    recent,
+    spots,
+    stretches,
+)
+from kfm.web.console.views.explanation import Fact, Next
+from kfm.web.console.visit import ROWS as VISITS_ROWS
+from kfm.web.console.visit import Filter, NotHere, Option, Paging, Visit, chosen, paged
+
+FILTERS = ("page",)
+STRIP = 14  # instants of the past that a row shows
+
+
+class ScheduleRow(Record, frozen=True):
+    schedule_id: str
+    href: str
+    source_id: str
+    dataset_id: str
+    pattern: str
+    time_zone: str
+    word: Word
+    said: str
+    next_ms: int | None
+    next_local: str
+    strip: tuple[Spot, ...]
+
+
+class SchedulesView(Record, frozen=True):
+    rows: tuple[ScheduleRow, ...]
+    paging: Paging
+
+
+def view(visit: Visit) -> SchedulesView:
+    states = visit.reader.schedule_reader().states()
+    found = visit.place.schedules[(visit.page() - 1) * VISITS_ROWS :]
+    return SchedulesView(
+        rows=tuple(row(visit, each, states.get(each.id)) for each in found[:VISITS_ROWS]),
+        paging=paged(visit, len(found), "schedules"),
+    )
+
+
+def row(visit: Visit, schedule: Schedule, state: ScheduleState | None) -> ScheduleRow:
+    from kfm.model.schedules import latest_instants
+
+    source = visit.place.settings.source(schedule.source)
+    is_paused = state is not None and state.paused_at_ms is not None
+    coming = next_instant(schedule, visit.now_ms) if schedule.enabled and not is_paused else None
+    past = latest_instants(schedule, 0, visit.now_ms + 1, STRIP)
+    strip = spots(visit, schedule, state, past[0], visit.now_ms + 1) if past else []
+    mark, said = standing(schedule, state)
+    return ScheduleRow(
+        schedule_id=schedule.id,
+        href=visit.at("schedules", schedule.id),
+        source_id=schedule.source,
+        dataset_id=source.dataset,
+        pattern=pattern(schedule),
+        time_zone=schedule.time_zone if schedule.cron is not None else "",
+        word=mark,
+        said=said,
+        next_ms=coming,
+        next_local=local(coming, schedule.time_zone) if coming is not None else "",
+        strip=tuple(strip[-STRIP:]),
+    )
+
+
+def pattern(schedule: Schedule) -> str:
+    return schedule.cron or f"every {duration(schedule.every_ms or 0)}"
+
+
+def standing(schedule: Schedule, state: ScheduleState | None) -> tuple[Word, str]:
+    if not schedule.enabled:
+        return word("off"), "enabled: false in its file"
+    if state is not None and state.paused_at_ms is not None:
+        who = f"by {state.paused_by} since {moment(state.paused_at_ms)}"
+        return word("paused"), f"{who}: {state.rationale or 'no reason was kept'}"
+    if state is None:
+        return word("not known yet"), "no service has seen it yet"
+    return word("on"), f"accounted for up to {moment(state.cursor_ms)}"
+
+
+def local(at_ms: int, zone: str) -> str:
+    """What the local clock shows, with its offset."""
+    ahead_ms = offset_ms(zone, at_ms)
+    minutes = abs(ahead_ms) // 60_000
+    sign = "−" if ahead_ms < 0 else "+"
+    shown = moment(at_ms + ahead_ms).removesuffix(" UTC").removesuffix(":00")
+    return f"{shown} {sign}{minutes // 60:02d}:{minutes % 60:02d}"
+
+
+ONE_FILTERS = ("from", "days", "page")
+DAYS = ("7", "14", "28", "91")
+DAYS_DEFAULT = 28
+AHEAD_DAYS = 7
+ROWS = 100
+WRITTEN = "`from` is a day such as 2026-03-08, or a time such as 2026-03-08T07:15Z."
+
+
+class ScheduleView(Record, frozen=True):
+    title: str
+    row: ScheduleRow
+    facts: tuple[Fact, ...]
+    filters: tuple[Filter, ...]
+    clear: str
+    cut: str
+    calendar: Calendar
+    rows: tuple[CoverageStretch, ...]
+    paging: Paging
+    start: str
+    end: str
+    earlier: str
+    later: str
+    commands: tuple[Next, ...]
+
+
+def view_one(visit: Visit) -> ScheduleView:
+    wanted = visit.schedule(visit.params["schedule_id"])
+    schedule = next((each for each in visit.place.schedules if each.id == wanted), None)
+    if schedule is None:
+        raise NotHere("No schedule has that name. `kfm schedule list` has them.")
+    span = _span(visit, schedule)
+    state = visit.reader.schedule_reader().states().get(schedule.id)
+    found = spots(visit, schedule, state, span.start_ms, span.end_ms)
+    number = visit.page()
+    came = [each for each in found if each.at_ms <= visit.now_ms]
+    listed = stretches([*reversed(came), *found[len(came) :]])[(number - 1) * ROWS :]
+    return ScheduleView(
+        title=f"Schedule {schedule.id}",
+        row=row(visit, schedule, state),
+        facts=tuple(_facts(visit, schedule)),
+        filters=_filters(span),
+        clear=visit.href(visit.path),
+        cut=_cut(span, len(found)),
+        calendar=calendar(found, span.start_ms, span.end_ms, visit.now_ms),
+        rows=tuple(listed[:ROWS]),
+        paging=Paging(
+            newer=visit.with_query(page=number - 1) if number > 1 else None,
+            older=visit.with_query(page=number + 1) if len(listed) > ROWS else None,
+            said=f"{len(found)} instants: what has come, the latest first; then what lies ahead"
+            if found
+            else "no instants",
+        ),
+        start=span.said(span.start_ms),
+        end=span.said(span.end_ms - 1),
+        earlier=visit.with_query(**{"from": span.written(span.earlier_ms), "page": None}),
+        later=visit.with_query(**{"from": span.written(span.end_ms), "page": None}),
+        commands=tuple(_commands(schedule, state is not None and state.paused_at_ms is not None)),
+    )
+
+
+class _Span(NamedTuple):
+    """What is looked at: whole days, or as many instants as have room."""
+
+    start_ms: int
+    end_ms: int
+    earlier_ms: int
+    wished: int  # days; 0: it goes by instants
+    days: int
+    often: bool  # instants are what it is shown by, unless days are asked for
+
+    def said(self, at_ms: int) -> str:
+        return day(at_ms) if self.wished else moment(at_ms).removesuffix(" UTC")
+
+    def written(self, at_ms: int) -> str:
+        """As `from` takes it."""
+        return day(at_ms) if self.wished else f"{self.said(at_ms).replace(' ', 'T')}Z"
+
+
+def _span(visit: Visit, schedule: Schedule) -> _Span:
+    chosen_days = visit.choice("days", DAYS)
+    start_ms = _from(visit)
+    often = fitting_days(schedule, visit.now_ms, DAYS_DEFAULT) < DAYS_DEFAULT
+    if often and chosen_days is None:
+        start_ms, end_ms = (
+            recent(schedule, visit.now_ms) if start_ms is None else from_there(schedule, start_ms)
+        )
+        return _Span(start_ms, end_ms, before(schedule, start_ms), 0, 0, often)
+    wished = int(chosen_days or DAYS_DEFAULT)
+    days = fitting_days(schedule, _first_day(visit, start_ms, wished), wished)
+    start_ms = _first_day(visit, start_ms, days)
+    return _Span(start_ms, start_ms + days * DAY_MS, start_ms - days * DAY_MS, wished, days, often)
+
+
+def _first_day(visit: Visit, start_ms: int | None, days: int) -> int:
+    """The chosen day; without one, so that a quarter of the days, or a week, lies ahead."""
+    if start_ms is not None:
+        return start_ms // DAY_MS * DAY_MS
+    return (visit.now_ms // DAY_MS + 1 + min(AHEAD_DAYS, days // 4) - days) * DAY_MS
+
+
+def _from(visit: Visit) -> int | None:
+    text = visit.query.get("from")
+    if text is None:
+        return None
+    if not re.fullmatch(r"\d{4}-\d{2}-\d{2}(T\d{2}:\d{2}(:\d{2})?Z?)?", text, re.ASCII):
+        raise UsageError(WRITTEN)
+    try:
+        found = datetime.fromisoformat(text.removesuffix("Z")).replace(tzinfo=UTC)
+    except ValueError:
+        raise UsageError(WRITTEN) from None
+    if not 1970 <= found.year <= 2200:
+        raise UsageError("`from` lies between 1970 and 2200.")
+    return int(found.timestamp()) * 1000
+
+
+def _filters(span: _Span) -> tuple[Filter, ...]:
+    wished = str(span.wished) if span.wished else None
+    options = chosen("days", "Span", DAYS, wished, [f"{each} days" for each in DAYS]).options
+    instants = Option(value="", text=f"{RECENT + COMING} instants", chosen=wished is None)
+    return (
+        Filter(name="from", label="From (UTC)", value=span.written(span.start_ms)),
+        Filter(
+            name="days",
+            label="Span",
+            value=wished or "",
+            options=(instants, *options[1:]) if span.often else options[1:],
+        ),
+    )
+
+
+def _cut(span: _Span, found: int) -> str:
+    """What is said where it fires too often for all that was asked for."""
+    if found >= SPOTS_MAX:
+        return f"It fires too often: only its first {SPOTS_MAX:,} instants from there on are shown."
+    if not span.wished:
+        return f"It fires too often to show days: these are {found} instants."
+    return (
+        f"It fires too often for {span.wished} days: {span.days} are shown."
+        if span.days < span.wished
+        else ""
+    )
+
+
+def _facts(visit: Visit, schedule: Schedule) -> list[Fact]:
+    source = visit.place.settings.source(schedule.source)
+    missed = schedule.missed
+    return [
+        Fact(name="Fires", text=pattern(schedule), code=True),
+        Fact(name="Time zone", text=schedule.time_zone),
+        Fact(name="Source", text=schedule.source, href=visit.href("runs", source=schedule.source)),
+        Fact(name="Dataset", text=source.dataset, href=visit.href("runs", dataset=source.dataset)),
+        Fact(name="Window", text=schedule.window or source.window, code=True),
+        Fact(name="Jitter", text=duration(schedule.jitter_ms) if schedule.jitter_ms else "none"),
+        Fact(name="While one runs", text=schedule.overlap.replace("-", " ")),
+        Fact(
+            name="Missed", text=f"run {missed.run}, within {roughly(missed.within_ms)}, at most {missed.cap}"
+        ),
+        Fact(name="While paused", text=schedule.while_paused),
+        Fact(name="Requests", text="all of this schedule", href=visit.href("requests", schedule=schedule.id)),
+    ]
+
+
+def _commands(schedule: Schedule, paused: bool) -> list[Next]:
+    wanted = "resume" if paused else "pause"
+    why = "lets it fire again" if paused else "stops it for a while"
+    return [
+        Next(command=f"kfm schedule next {schedule.id}", why="shows the next instants with their windows"),
+        Next(command=f"kfm schedule {wanted} {schedule.id} --rationale TEXT", why=why),
+    ]

@@ -1,0 +1,127 @@
+"""Attempts and their nodes along one line of time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kfm.model.attempts import Attempt, CallRetry
+from kfm.model.records import Record
+from kfm.model.wording import duration
+from kfm.web.console import state_words
+from kfm.web.console.state_words import Word
+
+ROWS_MAX = 120
+LABEL, WIDTH, ROW, TOP = 190, 620, 24, 26
+BAR_MIN = 3
+TICKS = 5
+
+
+class TimelineBar(Record, frozen=True):
+    y: int
+    label: str
+    whole: bool  # the attempt, not one of its nodes
+    x: float
+    width: float
+    took: str
+    took_x: float
+    end: bool  # is what it took written before its end, for lack of room after it?
+    word: Word
+    title: str
+    retries: tuple[float, ...]
+
+
+class Tick(Record, frozen=True):
+    x: float
+    text: str
+
+
+class AttemptRow(Record, frozen=True):
+    attempt: int
+    node: str
+    word: Word
+    started_ms: int
+    delay_ms: int
+    took_ms: int | None
+    error: str
+    retries: int
+
+
+class Timeline(Record, frozen=True):
+    width: int
+    height: int
+    bars: tuple[TimelineBar, ...]
+    ticks: tuple[Tick, ...]
+    rows: tuple[AttemptRow, ...]
+    said: str
+
+
+def timeline(attempts: Sequence[Attempt], retries: Sequence[CallRetry], now_ms: int) -> Timeline:
+    shown = attempts[:ROWS_MAX]
+    tried: dict[tuple[int, str], list[int]] = {}
+    for retry in retries:
+        tried.setdefault((retry.attempt, retry.node), []).append(retry.at_ms)
+    start = min((each.started_at_ms for each in shown), default=now_ms)
+    end = max((each.ended_at_ms or now_ms for each in shown), default=now_ms)
+    scale = WIDTH / max(end - start, 1)
+    bars = [
+        _bar(each, index, start, scale, now_ms, tried.get((each.attempt, each.node), []))
+        for index, each in enumerate(shown)
+    ]
+    ticks = [
+        Tick(x=LABEL + WIDTH * number / TICKS, text=f"+{duration(round((end - start) * number / TICKS))}")
+        for number in range(TICKS + 1)
+    ]
+    count = max((each.attempt for each in attempts), default=0)
+    return Timeline(
+        width=LABEL + WIDTH + 60,
+        height=TOP + ROW * len(shown) + 8,
+        bars=tuple(bars),
+        ticks=tuple(ticks) if shown else (),
+        rows=tuple(_row(each, now_ms, len(tried.get((each.attempt, each.node), []))) for each in attempts),
+        said=f"{count} attempt{'s' * (count != 1)} in {duration(end - start)}, {len(retries)} failed calls",
+    )
+
+
+def _bar(each: Attempt, index: int, start: int, scale: float, now_ms: int, tried: list[int]) -> TimelineBar:
+    took = (each.ended_at_ms or now_ms) - each.started_at_ms
+    x = LABEL + (each.started_at_ms - start) * scale
+    width = max(took * scale, BAR_MIN)
+    late = x + width > LABEL + WIDTH - 30
+    name = each.node or f"attempt {each.attempt}"
+    word = word_of(each)
+    return TimelineBar(
+        y=TOP + index * ROW,
+        label=name if len(name) <= 24 else f"{name[:11]}…{name[-12:]}",
+        whole=not each.node,
+        x=round(x, 1),
+        width=round(width, 1),
+        took=duration(took),
+        took_x=round(x - 6 if late and x > LABEL + 80 else x + width + 6, 1),
+        end=late and x > LABEL + 80,
+        word=word,
+        title=f"{name}: {word.text}, {duration(took)}" + (f", {each.error_code}" if each.error_code else ""),
+        retries=tuple(round(LABEL + (at_ms - start) * scale, 1) for at_ms in tried),
+    )
+
+
+def _row(each: Attempt, now_ms: int, retries: int) -> AttemptRow:
+    return AttemptRow(
+        attempt=each.attempt,
+        node=each.node or "whole attempt",
+        word=word_of(each),
+        started_ms=each.started_at_ms,
+        delay_ms=each.delay_ms,
+        took_ms=(each.ended_at_ms or now_ms) - each.started_at_ms,
+        error=": ".join(part for part in (each.error_code, each.error_message) if part),
+        retries=retries,
+    )
+
+
+def word_of(each: Attempt) -> Word:
+    if each.ending is None:
+        return state_words.word("running")
+    if each.ending == "abort":
+        return state_words.word("interrupted")
+    if each.ending == "fail" and state_words.is_refusal(each.error_code):
+        return state_words.word("blocked")
+    return state_words.of_node(each.outcome or ("success" if each.ending == "complete" else "failed"))

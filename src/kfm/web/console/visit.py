@@ -1,0 +1,177 @@
+"""One visit to one page: who came, by which address, and what is there to be read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+from urllib.parse import quote, urlencode
+
+from kfm.model.errors import UsageError
+from kfm.model.records import Record
+from kfm.model.roles import Identity
+from kfm.model.wording import counted
+from kfm.ports import LedgerReader
+from kfm.web.console.visible_text import Shown
+from kfm.web.context import WebContext
+
+VALUE_CHARS_MAX = 200
+ROWS = 50  # of one page
+PAGES_MAX = 200
+PLACE_DIGITS_MAX = 15
+REFRESH_SECONDS = (10, 30, 60)
+REFRESH = "refresh"
+
+
+class NotHere(Exception):
+    """There is nothing of that name."""
+
+
+class NotForYou(Exception):
+    """It is there, and needs a role that the visitor does not have."""
+
+
+class Visit(NamedTuple):
+    place: WebContext
+    reader: LedgerReader
+    shown: Shown
+    identity: Identity
+    base: str  # where the console is, without a slash at its end
+    path: str  # of this page below it
+    now_ms: int
+    query: Mapping[str, str] = {}
+    params: Mapping[str, str] = {}  # parts of the path
+
+    def href(self, page: str = "", /, **query: str | int | None) -> str:
+        """The address of a page of ours: the only addresses that pages hold."""
+        said = urlencode([(name, value) for name, value in query.items() if value not in (None, "")])
+        address = f"{self.base}/{page}"
+        return f"{address}?{said}" if said else address
+
+    def with_query(self, **changed: str | int | None) -> str:
+        """This page, otherwise asked."""
+        return self.href(self.path, **{**self.query, **changed})
+
+    def dataset(self) -> str | None:
+        """The dataset that was chosen, by its own name."""
+        chosen = self.query.get("dataset")
+        return self.shown.real(chosen, [one.id for one in self.place.settings.datasets]) if chosen else None
+
+    def source(self) -> str | None:
+        chosen = self.query.get("source")
+        return self.shown.real(chosen, [one.id for one in self.place.settings.sources]) if chosen else None
+
+    def schedule(self, shown: str | None) -> str | None:
+        """The schedule that an address means, by its own name."""
+        return self.shown.real(shown, [one.id for one in self.place.schedules]) if shown else None
+
+    def page(self) -> int:
+        text = self.query.get("page", "1")
+        if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= PAGES_MAX:
+            raise UsageError(f"`page` is a number from 1 to {PAGES_MAX}.")
+        return int(text)
+
+    def choice(self, name: str, among: Sequence[str]) -> str | None:
+        """The value of a filter, which is one of a few words."""
+        chosen = self.query.get(name)
+        if chosen is not None and chosen not in among:
+            raise UsageError(f"`{name}` is one of {', '.join(among)}.")
+        return chosen
+
+    def at(self, *parts: str) -> str:
+        """The page of one thing."""
+        return self.href("/".join(quote(part, safe="") for part in parts))
+
+    def run(self, run_id: str) -> str:
+        return self.at("runs", run_id)
+
+
+def read_query(pairs: Sequence[tuple[str, str]], known: Sequence[str]) -> dict[str, str]:
+    """What an address asks for. What is not understood is refused, by name."""
+    found: dict[str, str] = {}
+    for name, value in pairs:
+        if name not in (*known, REFRESH):
+            understood = ", ".join(known) or "nothing"
+            raise UsageError(f"`{name[:64]}` is not understood here. Understood: {understood}.")
+        if name in found:
+            raise UsageError(f"`{name}` is there twice.")
+        if len(value) > VALUE_CHARS_MAX:
+            raise UsageError(f"`{name}` is too long.")
+        if value:
+            found[name] = value
+    if found.get(REFRESH, "10") not in map(str, REFRESH_SECONDS):
+        raise UsageError(f"`{REFRESH}` is one of {', '.join(map(str, REFRESH_SECONDS))} seconds.")
+    return found
+
+
+# --- parts that many pages have ----------------------------------------------------------
+
+
+class Link(Record, frozen=True):
+    text: str
+    href: str
+
+
+class Option(Record, frozen=True):
+    value: str
+    text: str
+    chosen: bool
+
+
+class Filter(Record, frozen=True):
+    """A choice, or without options a field to type in."""
+
+    name: str
+    label: str
+    value: str = ""
+    options: tuple[Option, ...] = ()
+
+
+class Paging(Record, frozen=True):
+    newer: str | None
+    older: str | None
+    said: str
+    newest: bool = False  # does `newer` lead to the newest, not to the page before?
+
+
+def chosen(name: str, label: str, among: Sequence[str], now: str | None, words: Sequence[str] = ()) -> Filter:
+    pairs = [("", "any"), *zip(among, words or among, strict=True)]
+    options = tuple(Option(value=value, text=text, chosen=value == (now or "")) for value, text in pairs)
+    return Filter(name=name, label=label, value=now or "", options=options)
+
+
+def place_in(text: str | None) -> tuple[int, str] | None:
+    """The row that the page before ended with: its time and its id, as the link to older ones says them."""
+    if text is None:
+        return None
+    at_ms, _, name = text.partition(".")
+    if not at_ms.isascii() or not at_ms.isdigit() or len(at_ms) > PLACE_DIGITS_MAX or not name:
+        raise UsageError("`before` is what the link to older ones says.")
+    return int(at_ms), name
+
+
+def paged_before(visit: Visit, shown: int, last: tuple[int, str] | None, word: str) -> Paging:
+    """`last`: the row that this page ends with, if there are more."""
+    return Paging(
+        newer=visit.with_query(before=None) if "before" in visit.query else None,
+        older=visit.with_query(before=f"{last[0]}.{last[1]}") if last else None,
+        said=f"{counted(shown, word)}, newest first" if shown else f"no {word}s",
+        newest=True,
+    )
+
+
+def paged(visit: Visit, found: int, words: str, rows: int = ROWS) -> Paging:
+    """`found`: how many there are from this page's first on, as far as was looked; `words`: of what."""
+    number = visit.page()
+    first = (number - 1) * rows + 1
+    shown = min(found, rows)
+    said = f"no {words}" if not shown else f"{words} {first} to {first + shown - 1}"
+    return Paging(
+        newer=visit.with_query(page=number - 1 if number > 2 else None) if number > 1 else None,
+        older=visit.with_query(page=number + 1) if found > rows and number < PAGES_MAX else None,
+        said=said,
+    )
+
+
+def short(identifier: str) -> str:
+    """Enough of an id to tell it from all others; every command takes it."""
+    return identifier[:13]

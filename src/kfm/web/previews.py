@@ -1,0 +1,43 @@
+"""What a dry-run over HTTP is answered with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kfm.model.settings import DatasetSettings
+from kfm.model.times import rfc3339
+from kfm.runs.kernel import RunReport
+
+CHANGES_MAX = 1000
+
+
+def preview_document(report: RunReport, dataset: DatasetSettings) -> dict[str, Any]:
+    """The verdict and the plan. Of data that is not public the changes are counted, not named."""
+    public = dataset.rights is not None and dataset.rights.care.level == "public"
+    document: dict[str, Any] = {
+        "dry_run": True,
+        "outcome": report.outcome,
+        "word": report.word,
+        "reason": report.reason,
+        "source_id": report.source_id,
+        "dataset_id": report.dataset_id,
+        "window_start": rfc3339(report.window_start_ms),
+        "window_end": rfc3339(report.window_end_ms),
+        "plan": None,
+    }
+    if report.plan is not None:
+        header = report.plan.header
+        document["plan"] = {
+            "digest": header.digest,
+            "base_version": header.base_sequence,
+            "version_id": header.version_id,
+            "unchanged": report.plan.unchanged,
+            "tally": header.tally,
+            "changes": list(report.plan.changes[:CHANGES_MAX]) if public else [],
+            "changes_left_out": max(0, len(report.plan.changes) - CHANGES_MAX)
+            if public
+            else len(report.plan.changes),
+        }
+    if report.error is not None:
+        document["error"] = report.error.as_document()
+    return document

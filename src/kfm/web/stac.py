@@ -1,0 +1,258 @@
+"""A read-only STAC API over the catalogue: core, collections, features and item search."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, TypeVar
+from urllib.parse import quote, urlencode
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from kfm.model.catalogue import CollectionFigures, Search
+from kfm.model.errors import KfmError
+from kfm.nodd.catalogue import stac_items
+from kfm.nodd.catalogue.search import find_page
+from kfm.nodd.grammar import Dataset
+from kfm.ports import CatalogueReader
+from kfm.web.openapi import OPENAPI, stac_openapi
+from kfm.web.problems import answer, on_error, on_http
+from kfm.web.query_params import BODY_BYTES_MAX, ITEMS_FIELDS, SEARCH_FIELDS, Query, from_body, from_text
+from kfm.web.server import LOOPBACK, Named
+
+CONFORMS_TO = (
+    "https://api.stacspec.org/v1.0.0/core",
+    "https://api.stacspec.org/v1.0.0/collections",
+    "https://api.stacspec.org/v1.0.0/ogcapi-features",
+    "https://api.stacspec.org/v1.0.0/item-search",
+    "http://www.opengis.net/spec/ogcapi-features-1/1.0/conf/core",
+    "http://www.opengis.net/spec/ogcapi-features-1/1.0/conf/oas30",
+    "http://www.opengis.net/spec/ogcapi-features-1/1.0/conf/geojson",
+)
+Open = Callable[[], AbstractContextManager[CatalogueReader]]
+FIGURES_SECONDS = 10.0
+_READING = ["GET", "HEAD"]
+Result = TypeVar("Result")
+
+
+def stac_app(
+    open_catalogue: Open,
+    datasets: Mapping[str, Dataset],
+    *,
+    hosts: Sequence[str] | None = LOOPBACK,
+    allow_origins: Sequence[str] = (),
+    title: str = "kfm catalogue",
+) -> Starlette:
+    """The API. A reader is opened for each request, in the thread that uses it: a store is nobody's to share.
+
+    `hosts` are the names that it answers to, whatever the port; a page elsewhere that
+    makes a name of its own lead here learns nothing. None: any.
+    """
+    api = _Api(open_catalogue, datasets, title)
+    routes = [
+        Route("/", api.landing, methods=_READING),
+        Route("/conformance", api.conformance, methods=_READING),
+        Route("/api", api.definition, methods=_READING),
+        Route("/livez", api.live, methods=_READING),
+        Route("/readyz", api.ready, methods=_READING),
+        Route("/collections", api.collections, methods=_READING),
+        Route("/collections/{collection_id}", api.collection, methods=_READING),
+        Route("/collections/{collection_id}/items", api.items, methods=_READING),
+        Route("/collections/{collection_id}/items/{item_id}", api.item, methods=_READING),
+        Route("/search", api.search, methods=[*_READING, "POST"]),
+    ]
+    middleware = [Middleware(Named, hosts=tuple(hosts))] if hosts is not None else []
+    if allow_origins:
+        middleware.append(
+            Middleware(
+                CORSMiddleware,
+                allow_origins=list(allow_origins),
+                allow_methods=["GET", "HEAD", "POST"],
+                allow_headers=["Content-Type"],
+            )
+        )
+    handlers: Any = {HTTPException: on_http, KfmError: on_error, Exception: on_error}
+    return Starlette(routes=routes, middleware=middleware, exception_handlers=handlers)
+
+
+class _Api:
+    def __init__(self, open_catalogue: Open, datasets: Mapping[str, Dataset], title: str) -> None:
+        self._open = open_catalogue
+        self._datasets = datasets
+        self._title = title
+        self._figures: list[CollectionFigures] = []
+        self._figures_until = -1.0
+
+    async def _collections(self) -> list[CollectionFigures]:
+        """All collections. Changes that no worker has added up yet are added up here: now and then only."""
+        now = asyncio.get_running_loop().time()
+        if now >= self._figures_until:
+            self._figures = await self._ask(lambda catalogue: catalogue.collections())
+            self._figures_until = now + FIGURES_SECONDS
+        return self._figures
+
+    async def _ask(self, work: Callable[[CatalogueReader], Result]) -> Result:
+        """In a thread, with a reader of its own: neither the loop nor another request waits for the store."""
+
+        def asked() -> Result:
+            try:
+                with self._open() as catalogue:
+                    return work(catalogue)
+            except (HTTPException, KfmError):
+                raise
+            except Exception as error:  # a defect: answered like any trouble, the server goes on
+                raise KfmError(f"{type(error).__name__}: {error}") from error
+
+        return await run_in_threadpool(asked)
+
+    # --- what there is -----------------------------------------------------------------
+
+    async def landing(self, request: Request) -> Response:
+        _no_parameters(request)
+        base = base_of(request)
+        found = await self._collections()
+        links = [
+            stac_items.link("self", f"{base}/"),
+            stac_items.link("root", f"{base}/"),
+            stac_items.link("data", f"{base}/collections"),
+            stac_items.link("conformance", f"{base}/conformance"),
+            stac_items.link("search", f"{base}/search", stac_items.GEOJSON, method="GET"),
+            stac_items.link("search", f"{base}/search", stac_items.GEOJSON, method="POST"),
+            stac_items.link("service-desc", f"{base}/api", OPENAPI),
+            *(
+                stac_items.link(
+                    "child",
+                    f"{base}/collections/{quote(one.collection_id)}",
+                    title=stac_items.title_of(self._datasets.get(one.collection_id), one),
+                )
+                for one in found
+            ),
+        ]
+        return answer(
+            stac_items.render_catalog(links, title=self._title, conforms_to=CONFORMS_TO), stac_items.JSON
+        )
+
+    async def conformance(self, request: Request) -> Response:
+        _no_parameters(request)
+        return answer({"conformsTo": CONFORMS_TO}, stac_items.JSON)
+
+    async def definition(self, request: Request) -> Response:
+        _no_parameters(request)
+        return answer(stac_openapi(self._title), OPENAPI)
+
+    async def live(self, _request: Request) -> Response:
+        return answer({"status": "ok"}, stac_items.JSON)
+
+    async def ready(self, _request: Request) -> Response:
+        await self._ask(lambda catalogue: catalogue.find_items(Search(limit=1)))
+        return answer({"status": "ok"}, stac_items.JSON)
+
+    async def collections(self, request: Request) -> Response:
+        _no_parameters(request)
+        base = base_of(request)
+        found = await self._collections()
+        document = {
+            "collections": [self._rendered(one, base) for one in found],
+            "links": [stac_items.link("self", f"{base}/collections"), stac_items.link("root", f"{base}/")],
+        }
+        return answer(document, stac_items.JSON)
+
+    async def collection(self, request: Request) -> Response:
+        _no_parameters(request)
+        for figures in await self._collections():
+            if figures.collection_id == request.path_params["collection_id"]:
+                return answer(self._rendered(figures, base_of(request)), stac_items.JSON)
+        raise HTTPException(404)
+
+    def _rendered(self, figures: CollectionFigures, base: str) -> dict[str, Any]:
+        return stac_items.render_collection(self._datasets.get(figures.collection_id), figures, base)
+
+    # --- items -------------------------------------------------------------------------
+
+    async def item(self, request: Request) -> Response:
+        _no_parameters(request)
+        where, base = request.path_params, base_of(request)
+
+        def work(catalogue: CatalogueReader) -> Response:
+            found = catalogue.item(where["collection_id"], where["item_id"])
+            if found is None:
+                raise HTTPException(404)
+            return answer(stac_items.render_item(found, base), stac_items.GEOJSON)
+
+        return await self._ask(work)
+
+    async def items(self, request: Request) -> Response:
+        collection_id, base = request.path_params["collection_id"], base_of(request)
+        query = from_text(request.query_params.multi_items(), ITEMS_FIELDS, collection_id)
+        address = f"{base}/collections/{quote(collection_id)}/items"
+
+        def work(catalogue: CatalogueReader) -> Response:
+            if not catalogue.find_items(Search(collections=(collection_id,), limit=1)):
+                raise HTTPException(404)
+            return _page(catalogue, query, base, address)
+
+        return await self._ask(work)
+
+    async def search(self, request: Request) -> Response:
+        base = base_of(request)
+        if request.method == "POST":
+            _no_parameters(request)
+            query = from_body(request.headers.get("content-type", ""), await _body(request))
+        else:
+            query = from_text(request.query_params.multi_items(), SEARCH_FIELDS)
+        return await self._ask(lambda catalogue: _page(catalogue, query, base, f"{base}/search"))
+
+
+def _page(catalogue: CatalogueReader, query: Query, base: str, address: str) -> Response:
+    """One page of items with the way to the next one, asked for in the same manner."""
+    found, token = find_page(catalogue, query.search, query.shape)
+    links = [stac_items.link("root", f"{base}/")]
+    if query.body is None:
+        said = urlencode(query.said)
+        links.append(stac_items.link("self", f"{address}?{said}" if said else address, stac_items.GEOJSON))
+    if token is not None and query.body is None:
+        said = urlencode([*(pair for pair in query.said if pair[0] != "token"), ("token", token)])
+        links.append(stac_items.link("next", f"{address}?{said}", stac_items.GEOJSON, method="GET"))
+    elif token is not None:
+        body = {**(query.body or {}), "token": token}
+        links.append(
+            stac_items.link("next", address, stac_items.GEOJSON, method="POST", body=body, merge=False)
+        )
+    document = {
+        "type": "FeatureCollection",
+        "features": [stac_items.render_item(one, base) for one in found],
+        "links": links,
+        "numberReturned": len(found),
+    }
+    return answer(document, stac_items.GEOJSON)
+
+
+def base_of(request: Request) -> str:
+    """The address under which we were asked, without a slash at its end."""
+    # Not `base_url`: that of an application which is mounted in another lacks where.
+    path = request.scope.get("root_path", "")
+    return str(request.url.replace(path=path, query="", fragment="")).rstrip("/")
+
+
+def _no_parameters(request: Request) -> None:
+    if request.query_params:
+        raise HTTPException(400, "No parameters are understood here.")
+
+
+async def _body(request: Request) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    async for part in request.stream():
+        size += len(part)
+        if size > BODY_BYTES_MAX:
+            raise HTTPException(413, f"A body has at most {BODY_BYTES_MAX:,} bytes.")
+        parts.append(part)
+    return b"".join(parts)

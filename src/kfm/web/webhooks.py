@@ -1,0 +1,314 @@
+"""`POST /hooks/{source_id}`: a signed webhook becomes a durable request; failures are logged by hash."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from kfm.model.errors import BackendUnavailable, Busy, KfmError, Refused, UsageError, WebhookReused
+from kfm.model.requests import UpdateRequest
+from kfm.model.settings import SourceSettings, Webhook
+from kfm.model.times import rfc3339
+from kfm.model.webhooks import (
+    HEADERS,
+    Receiver,
+    WebhookEnvelope,
+    WebhookRefusal,
+    as_request,
+    missing_signature,
+    not_json,
+    read_webhook,
+    receiver,
+    too_large,
+    too_slow,
+)
+from kfm.web.accept_queue import Accepted
+from kfm.web.problems import RETRY_SECONDS, answer, note, problem
+
+PREVIEWS_MAX = 2  # a preview does the whole work: more at a time would starve what was accepted
+BODY_SECONDS_MAX = 30.0  # whoever sends it byte by byte holds a connection that others could use
+JSON = "application/json"
+_STATUS = "/api/v1/requests/"
+_RETRY = {"Retry-After": str(RETRY_SECONDS)}
+_WANTED = frozenset({*(name.encode() for name in HEADERS), b"content-type", b"content-length"})
+
+_ACCEPTED_HEADERS = (
+    (b"content-type", JSON.encode()),
+    (b"cache-control", b"no-cache"),
+    (b"x-content-type-options", b"nosniff"),
+)
+
+Accept = Callable[[UpdateRequest], Awaitable[Accepted]]
+Preview = Callable[[UpdateRequest], Awaitable[dict[str, Any]]]
+
+
+class SenderGone(Exception):
+    """The caller left before it had said everything."""
+
+
+class Webhooks:
+    """One for a service. `secrets` are those of each source that has a `webhook`, resolved."""
+
+    def __init__(
+        self,
+        sources: Mapping[str, SourceSettings],
+        secrets: Mapping[str, tuple[str, ...]],
+        *,
+        now_ms: Callable[[], int],
+        accept: Accept,
+        preview: Preview,
+        failures: Failures,
+        decoy: str,
+        said: Callable[[str], str] = lambda text: text,
+        body_max: int,
+        body_seconds_max: float = BODY_SECONDS_MAX,
+        previews_max: int = PREVIEWS_MAX,
+    ) -> None:
+        """`decoy` is a secret that nobody has: strangers' sources are compared with it, in the same time.
+
+        `said` masks what a sender gives as a reason.
+        """
+        self._receivers = {name: receiver(source, secrets[name]) for name, source in sources.items()}
+        nowhere = SourceSettings(id="", dataset="", kind="", webhook=Webhook(secrets=("",)))
+        self._nowhere = receiver(nowhere, (decoy,))
+        self._now_ms = now_ms
+        self._accept = accept
+        self._preview = preview
+        self._previews = 0
+        self._previews_max = previews_max
+        self._failures = failures
+        self._said = said
+        self._body_max = body_max
+        self._body_seconds_max = body_seconds_max
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            response = await self._answer(scope, receive)
+        except SenderGone:
+            return
+        await response(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive) -> Response:
+        source_id = scope["path_params"]["source_id"]
+        known = self._receivers.get(source_id)
+        headers = _headers(scope)
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != JSON and not kind.endswith("+json"):
+            return self._refuse(known, None, not_json())
+        if headers.keys().isdisjoint(HEADERS):
+            return self._refuse(known, None, missing_signature())
+        try:
+            async with asyncio.timeout(self._body_seconds_max):
+                body = await _body(receive, headers.get("content-length"), self._body_max)
+        except TimeoutError:
+            return self._refuse(known, None, too_slow())
+        if body is None:
+            return self._refuse(known, None, too_large(self._body_max))
+        now_ms = self._now_ms()
+        read = read_webhook(known or self._nowhere, headers, body, now_ms, self._body_max)
+        if isinstance(read, WebhookRefusal) or known is None:
+            assert isinstance(read, WebhookRefusal), "nobody signs with the decoy"
+            return self._refuse(known, body, read)
+        return await self._take(scope, known, read, now_ms)
+
+    async def _take(self, scope: Scope, to: Receiver, envelope: WebhookEnvelope, now_ms: int) -> Response:
+        if envelope.is_ping:
+            return answer({"status": "pong"}, JSON)
+        request = as_request(self._discreet(envelope), to.source, now_ms)
+        try:
+            if envelope.dry_run:
+                return await self._dry_run(request)
+            accepted = await self._accept(request)
+        except KfmError as error:
+            return _trouble(error, preview=envelope.dry_run)
+        first = accepted.first
+        if first is not None:
+            self._failures.note(to.source.id, envelope.envelope_hash, "reused", WebhookReused.code)
+            return _reused(first)
+        address = f"{scope.get('root_path', '')}{_STATUS}{request.request_id}"
+        document = {"request_id": request.request_id, "status": "accepted", "status_url": address}
+        return _AcceptedResponse(msgspec.json.encode(document), address)
+
+    def _discreet(self, envelope: WebhookEnvelope) -> WebhookEnvelope:
+        said = {
+            name: self._said(text)
+            for name in ("rationale", "ticket", "correction", "claimed_actor")
+            if (text := getattr(envelope, name)) is not None
+        }
+        return msgspec.structs.replace(envelope, **said) if said else envelope
+
+    async def _dry_run(self, request: UpdateRequest) -> Response:
+        if self._previews >= self._previews_max:
+            raise Busy("Other previews are being made.")
+        self._previews += 1
+        try:
+            return answer(await self._preview(request), JSON)
+        finally:
+            self._previews -= 1
+
+    def _refuse(self, known: Receiver | None, body: bytes | None, refusal: WebhookRefusal) -> Response:
+        hashed = None if body is None else "sha256:" + sha256(body).hexdigest()
+        source_id = known.source.id if known is not None else None
+        reason = refusal.reason if known is not None else f"unknown-source:{refusal.reason}"
+        self._failures.note(source_id, hashed, reason, refusal.code)
+        headers = {"WWW-Authenticate": "Signature"} if refusal.status == 401 else {}
+        if refusal.status in (408, 413):
+            headers["Connection"] = "close"  # the rest is not worth reading
+        return problem(refusal.status, refusal.detail, refusal.code, headers)
+
+
+class _AcceptedResponse(Response):
+    """What most requests get, without what a response of any kind could need."""
+
+    def __init__(self, body: bytes, address: str) -> None:
+        self.status_code = 202
+        self.background = None
+        self.body = body
+        self.raw_headers = [
+            *_ACCEPTED_HEADERS,
+            (b"location", address.encode("latin-1", "replace")),
+            (b"content-length", b"%d" % len(body)),
+        ]
+
+
+def hook_routes(hooks: Webhooks) -> list[Route]:
+    return [Route("/hooks/{source_id}", hooks, methods=["POST"])]
+
+
+def _headers(scope: Scope) -> dict[str, str]:
+    """Those that matter. One that is there twice is one with a comma, and no signature."""
+    found: dict[str, str] = {}
+    for name, value in scope["headers"]:
+        if name in _WANTED:
+            key, text = name.decode("ascii"), value.decode("latin-1")
+            found[key] = f"{found[key]}, {text}" if key in found else text
+    return found
+
+
+async def _body(receive: Receive, length: str | None, body_max: int) -> bytes | None:
+    """None if it is too large: by what it says, or by what has come so far."""
+    if length is not None and length.isascii() and length.isdigit() and int(length[:20]) > body_max:
+        return None
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise SenderGone
+        part = message.get("body", b"")
+        size += len(part)
+        if size > body_max:
+            return None
+        parts.append(part)
+        if not message.get("more_body", False):
+            return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _reused(first: UpdateRequest) -> Response:
+    return problem(
+        409,
+        f"It was accepted as request {first.request_id}"
+        + (f", which became run {first.run_id}." if first.run_id else ", which has no run yet."),
+        WebhookReused.code,
+        request_id=first.request_id,
+        run_id=first.run_id,
+    )
+
+
+def _trouble(error: KfmError, *, preview: bool) -> Response:
+    """The sender is told when to come back, or what stands in the way of its preview.
+
+    Only our own headlines: what comes behind them may name places, or quote data.
+    """
+    headline = type(error)().message
+    if isinstance(error, BackendUnavailable | Busy):
+        if isinstance(error, BackendUnavailable):
+            note(error)
+        detail = headline if preview or isinstance(error, Busy) else "The ledger can't be written at present."
+        return problem(503, detail, error.code, _RETRY, title="This can't be accepted at present")
+    if preview:
+        status = 400 if isinstance(error, UsageError) else 403 if isinstance(error, Refused) else 422
+        return problem(status, headline, error.code, title="The preview can't be made")
+    note(error)
+    return problem(500, "Something went wrong; it was not accepted.", KfmError.code)
+
+
+NAME = "webhook_failures.jsonl"
+BYTES_MAX = 4 * 1024 * 1024  # then it becomes NAME.1, and the one before that is gone
+LINES_PER_SECOND = 50
+BURST = 200
+
+
+class Failures:
+    """Appends to `folder`/webhook_failures.jsonl. Trouble with the file is no reason to answer otherwise."""
+
+    def __init__(
+        self,
+        folder: str,
+        now_ms: Callable[[], int],
+        *,
+        bytes_max: int = BYTES_MAX,
+        per_second: int = LINES_PER_SECOND,
+        burst: int = BURST,
+    ) -> None:
+        self._path = f"{folder}/{NAME}"
+        self._now_ms = now_ms
+        self._bytes_max = bytes_max
+        self._per_second = per_second
+        self._burst = burst
+        self._left = float(burst)
+        self._last_ms = now_ms()
+        self._unwritten = 0
+
+    def note(self, source_id: str | None, envelope_hash: str | None, reason: str, code: str) -> None:
+        """`source_id` is None where there is no such source: its name would be a stranger's word."""
+        now_ms = self._now_ms()
+        self._left = min(self._burst, self._left + max(0, now_ms - self._last_ms) * self._per_second / 1000)
+        self._last_ms = now_ms
+        if self._left < 1:
+            self._unwritten += 1
+            return
+        self._left -= 1
+        line = {
+            "time": rfc3339(now_ms),
+            "source_id": source_id,
+            "envelope_hash": envelope_hash,
+            "reason": reason,
+            "code": code,
+        }
+        if self._unwritten:
+            line["unwritten_before"] = self._unwritten  # type: ignore[assignment]
+        with suppress(OSError):
+            self._append(msgspec.json.encode(line) + b"\n")
+            self._unwritten = 0
+
+    def _append(self, line: bytes) -> None:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(self._path, flags, 0o600)
+        try:
+            if os.fstat(descriptor).st_size + len(line) > self._bytes_max:
+                self._rotate(descriptor)
+                os.close(descriptor)
+                descriptor = -1
+                descriptor = os.open(self._path, flags, 0o600)
+            os.write(descriptor, line)
+        finally:
+            if descriptor >= 0:
+                os.close(descriptor)
+
+    def _rotate(self, descriptor: int) -> None:
+        """Several processes may see that it is full: one of them moves it, the others find that done."""
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        full, there = os.fstat(descriptor), os.stat(self._path)
+        if (full.st_dev, full.st_ino) == (there.st_dev, there.st_ino):
+            os.replace(self._path, f"{self._path}.1")

@@ -1,0 +1,377 @@
+"""Incidents on every store: in the transaction of their cause, one for each, each change posted once."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from kfm.db.ledger import Ledger
+from kfm.model import breaker as rules
+from kfm.model.errors import BackendUnavailable
+from kfm.model.incidents import TOPIC, Incident, IncidentRenderer
+from kfm.model.transactions import Judge
+from kfm.system import SystemClock
+from tests.conformance.db import ledgers
+from tests.conformance.db.ledgers import Desk, new_run
+from tests.conformance.db.test_quarantine import held_of, state_of
+
+pytestmark = pytest.mark.req("TRG-7")
+
+PROVIDER = "api.example.org"
+THREADS = 8
+
+
+def give_up(desk: Desk, name: str, *, code: str = "KFM303", **changes: Any) -> None:
+    """One run of its own window that ends in quarantine."""
+    run = desk.admitted(name)
+    state = state_of(run, fate="quarantine", reason="non-retryable", error_class="schema")
+    held = held_of(run, error_code=code, **changes)
+    assert desk.fail(run, retry=state, held=held, error_code=code)
+
+
+def succeed(desk: Desk, name: str, **changes: Any) -> None:
+    answer = desk.admit(new_run(name, **changes))
+    assert answer.run is not None
+    assert desk.promote(answer.run).answer in ("promoted", "unchanged")
+
+
+def told(store: Ledger) -> list[dict[str, Any]]:
+    """Every change that was posted, in its order."""
+    letters = [one for one in store.events_between(1, 10**9, 100_000) if one.topic == TOPIC]
+    for letter in letters:
+        assert json.loads(letter.body)["id"] == letter.event_id
+    return [json.loads(letter.body)["data"] for letter in letters]
+
+
+def changes(store: Ledger) -> list[str]:
+    return [data["change"] for data in told(store)]
+
+
+def only(store: Ledger, **wanted: Any) -> Incident:
+    (found,) = store.incidents(**wanted)
+    return found
+
+
+def test_what_is_given_up_opens_an_incident(desk: Desk) -> None:
+    """In the transaction that holds the run: the row, its subject, one letter."""
+    give_up(desk, "one")
+    incident = only(desk.store, state="open")
+    assert (incident.about, incident.name, incident.kind) == ("dataset", "ks-streamflow", "quarantine")
+    assert (incident.error_class, incident.error_code, incident.affected) == ("schema", "KFM303", 1)
+    assert desk.store.incident_subjects(incident.cause) == [incident.subject]
+    assert changes(desk.store) == ["open"]
+    assert desk.store.find_incidents(incident.incident_id[:8]) == [incident]
+    assert desk.store.find_incidents(incident.cause) == [incident]
+
+
+def test_many_runs_of_one_cause_are_one_incident(desk: Desk) -> None:
+    """A hundred held runs: opened, worse at ten and at a hundred; and the same run twice counts once."""
+    for number in range(100):
+        give_up(desk, f"run {number}")
+    incident = only(desk.store)
+    assert (incident.affected, incident.changes) == (100, 3)
+    assert changes(desk.store) == ["open", "worse", "worse"]
+    assert [data["affected"] for data in told(desk.store)] == [1, 10, 100]
+    assert [data["held"] for data in told(desk.store)] == [1, 10, 100]
+
+
+def test_the_same_run_counts_once(desk: Desk) -> None:
+    """Tried again and given up again for the same reason, it is no second one that is affected."""
+    give_up(desk, "one")
+    stored = desk.store.run(only(desk.store).subject)
+    for _ in range(10):
+        assert stored is not None
+        run = desk.again(stored).run
+        assert run is not None
+        state = state_of(run, fate="quarantine", reason="non-retryable", error_class="schema")
+        assert desk.fail(run, retry=state, held=held_of(run), error_code="KFM303")
+        stored = desk.store.run(run.run_id)
+    assert only(desk.store).affected == 1
+    assert changes(desk.store) == ["open"]
+
+
+def test_a_thousand_held_runs_are_four_letters() -> None:
+    """One open and three worse, not a thousand; the success that follows is one more."""
+    store = ledgers.memory_store(SystemClock())
+    desk = Desk(store)
+    for number in range(1_000):
+        give_up(desk, f"run {number}")
+    assert changes(store) == ["open", "worse", "worse", "worse"]
+    succeed(desk, "well", window_start_ms=1, window_end_ms=2)
+    assert changes(store)[4:] == ["resolved"]
+    assert len(store.incidents()) == 1
+    store.close()
+
+
+def test_another_error_is_another_incident(desk: Desk) -> None:
+    """What is mended by itself is told by itself."""
+    give_up(desk, "one")
+    give_up(desk, "two", code="KFM605")
+    assert changes(desk.store) == ["open", "open"]
+    assert len(desk.store.incidents(state="open")) == 2
+
+
+def test_the_sources_success_resolves_it(desk: Desk) -> None:
+    """The next run of the source that succeeds ends what it suffered from; the letter says what is held."""
+    give_up(desk, "one")
+    give_up(desk, "two")
+    succeed(desk, "three", window_start_ms=1, window_end_ms=2)
+    incident = only(desk.store)
+    assert incident.state == "resolved"
+    assert desk.store.incidents(state="open") == []
+    assert changes(desk.store) == ["open", "resolved"]
+    assert told(desk.store)[-1]["held"] == 2
+    assert desk.store.incident_subjects(incident.cause) == []
+
+
+def test_another_source_of_the_dataset_resolves_nothing(desk: Desk) -> None:
+    """As long as one source suffers, the incident is open."""
+    give_up(desk, "one")
+    succeed(desk, "two", source_id="other", window_start_ms=1, window_end_ms=2)
+    assert only(desk.store).state == "open"
+    assert changes(desk.store) == ["open"]
+
+
+def test_it_is_open_until_the_last_source_succeeds(desk: Desk) -> None:
+    """Two sources suffer from one cause: the first that is well leaves it to the other."""
+    give_up(desk, "one")
+    run = desk.admit(new_run("two", source_id="other")).run
+    assert run is not None
+    state = state_of(run, fate="quarantine", reason="non-retryable", error_class="schema")
+    assert desk.fail(run, retry=state, held=held_of(run), error_code="KFM303")
+    assert only(desk.store).affected == 2
+    succeed(desk, "three", window_start_ms=1, window_end_ms=2)
+    assert only(desk.store).state == "open"
+    succeed(desk, "four", source_id="other", window_start_ms=1, window_end_ms=2)
+    assert only(desk.store).state == "resolved"
+    assert changes(desk.store) == ["open", "resolved"]
+
+
+def test_what_comes_back_is_a_new_occurrence(desk: Desk) -> None:
+    """The cause is the same, the incident has a new id, and its count begins anew."""
+    give_up(desk, "one")
+    first = only(desk.store)
+    succeed(desk, "two", window_start_ms=1, window_end_ms=2)
+    give_up(desk, "three", dataset_id="ks-streamflow")
+    again = only(desk.store)
+    assert again.cause == first.cause
+    assert again.incident_id != first.incident_id
+    assert (again.occurrence, again.affected, again.state) == (2, 1, "open")
+    assert changes(desk.store) == ["open", "resolved", "open"]
+
+
+def test_a_halt_makes_it_worse(desk: Desk) -> None:
+    """What was in quarantine and is now halted has risen to the highest severity."""
+    give_up(desk, "one")
+    run = desk.admitted("two")
+    state = state_of(run, fate="quarantine", reason="non-retryable", error_class="schema")
+    desk.fail(run, retry=state, held=held_of(run), pause=ledgers.switch(scope="dataset:ks-streamflow"))
+    assert changes(desk.store) == ["open", "worse"]
+    assert [data["severity"] for data in told(desk.store)] == ["error", "critical"]
+
+
+def test_what_does_not_land_tells_nothing(desk: Desk) -> None:
+    """A stale failure, a stale judgement and a failing run that is retried open no incident."""
+    run = desk.admitted("one")
+    assert not desk.fail(replace(run, fence=run.fence + 1), retry=state_of(run), held=held_of(run))
+    assert desk.fail(run, retry=state_of(run))
+    stored = desk.store.run(run.run_id)
+    assert stored is not None
+    assert not desk.store.judge(Judge(run=stored, seen=None, retry=state_of(run), held=held_of(run)))
+    assert desk.store.incidents() == []
+    assert told(desk.store) == []
+
+
+def test_a_later_judgement_opens_one(desk: Desk) -> None:
+    """A run whose process died is given up by whoever judges it, with its incident."""
+    run = desk.admitted("one")
+    desk.fail(run)
+    stored = desk.store.run(run.run_id)
+    assert stored is not None
+    gone = state_of(run, fate="spent", reason="budget-spent", not_before_ms=None)
+    assert desk.store.judge(Judge(run=stored, seen=None, retry=gone, held=held_of(run, kind="dead-letter")))
+    assert only(desk.store).kind == "dead-letter"
+    assert changes(desk.store) == ["open"]
+
+
+def test_an_open_circuit_is_an_incident_of_its_provider(store: Ledger) -> None:
+    """Opened with the circuit, no second one by a failed probe, resolved when it closes, or is reset."""
+    for _ in range(rules.FAILURES_MAX):
+        store.change_breaker(PROVIDER, lambda one, now_ms: rules.on_failure(one, now_ms - 300_000))
+    assert (only(store).about, only(store).name, only(store).affected) == ("provider", PROVIDER, 3)
+    _, probing = store.change_breaker(PROVIDER, rules.probe_started)
+    for _ in range(7):
+        store.change_breaker(PROVIDER, lambda one, now_ms: rules.on_failure(one, now_ms - 300_000, one.fence))
+        _, probing = store.change_breaker(PROVIDER, rules.probe_started)
+    assert changes(store) == ["open", "worse"]  # ten failures in a row
+    store.change_breaker(PROVIDER, lambda one, now_ms: rules.on_success(one, probing.fence, now_ms))
+    assert only(store).state == "resolved"
+    for _ in range(rules.FAILURES_MAX):
+        store.change_breaker(PROVIDER, rules.on_failure)
+    store.change_breaker(PROVIDER, rules.reset, [ledgers.entry("breaker-reset")])
+    assert changes(store) == ["open", "worse", "resolved", "open", "resolved"]
+
+
+def test_a_store_without_a_herald_names_nobody(desk: Desk) -> None:
+    """Where nobody said what may be told, a letter is posted all the same, without names and words."""
+    give_up(desk, "one")
+    (data,) = told(desk.store)
+    assert (data["name"], data["masked"]) == ("masked", True)
+    assert "contract" not in data["message"]
+
+
+def test_any_message_can_be_told(desk: Desk) -> None:
+    """Half surrogate pairs and zeros in an error keep neither run nor incident from being recorded."""
+    desk.store._journal.watch._herald = IncidentRenderer(masked=lambda _about, _name: False)
+    give_up(desk, "one", error_message="a\0b\ud800c")
+    (data,) = told(desk.store)
+    assert data["message"].startswith("a")
+    assert only(desk.store).state == "open"
+
+
+def test_incidents_survive_a_restart(tmp_path: Path) -> None:
+    """What was open is open, counts go on, and nothing is told twice."""
+    path = str(tmp_path / "kfm.db")
+    first = ledgers.sqlite_store(path, SystemClock())
+    desk = Desk(first)
+    for number in range(9):
+        give_up(desk, f"run {number}")
+    first.close()
+    second = ledgers.sqlite_store(path, SystemClock())
+    later = Desk(second)
+    later.calls = 100
+    give_up(later, "run 9")
+    assert changes(second) == ["open", "worse"]
+    assert only(second).affected == 10
+    second.close()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], Ledger]]:
+    """Opens the same database again and again."""
+    opened: list[Ledger] = []
+    if request.param == "sqlite":
+        place = str(tmp_path / "kfm.db")
+        make: Callable[[], Ledger] = lambda: ledgers.sqlite_store(place, SystemClock())  # noqa: E731
+    else:
+        dsn = request.getfixturevalue("postgres_schema")()
+        make = lambda: ledgers.postgres_store(dsn)  # noqa: E731
+
+    def another() -> Ledger:
+        opened.append(make())
+        return opened[-1]
+
+    another()
+    yield another
+    for one in opened:
+        one.close()
+
+
+def test_those_who_give_up_at_once_open_one(opener: Callable[[], Ledger]) -> None:
+    """Processes that meet one cause in the same instant: one opens it, all are counted, ten is told once."""
+    stores = [opener() for _ in range(THREADS)]
+    ready = threading.Barrier(THREADS)
+    problems: list[BaseException] = []
+
+    def work(number: int) -> None:
+        try:
+            desk = Desk(stores[number])
+            ready.wait(20)
+            for turn in range(3):
+                desk.calls = 1_000 * (number + 1) + turn
+                run = desk.admit(
+                    new_run(f"{number}/{turn}"), scope=f"dataset:{number}", worker_id=f"w-{number}"
+                ).run
+                assert run is not None
+                state = state_of(run, fate="quarantine", reason="non-retryable", error_class="schema")
+                desk.fail(run, scope=f"dataset:{number}", retry=state, held=held_of(run))
+        except BaseException as error:
+            problems.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not problems, problems
+    incident = only(stores[0])
+    assert incident.affected == THREADS * 3
+    assert changes(stores[0]) == ["open", "worse"]
+
+
+# --- hooks -------------------------------------------------------------------------------
+
+
+def claimed(store: Ledger, hook: str, limit: int = 10) -> list[str]:
+    return [json.loads(one.body)["data"]["change"] for one in store.claim_for_hook(hook, limit, 60_000)]
+
+
+def test_each_hook_has_its_own_state(desk: Desk) -> None:
+    """One that had it is not offered it again, however often another fails; then the letter is done with."""
+    store = desk.store
+    give_up(desk, "one")
+    (first,) = store.claim_for_hook("a", 10, 60_000)
+    (second,) = store.claim_for_hook("b", 10, 60_000)
+    assert first.number == second.number
+    assert store.claim_for_hook("a", 10, 60_000) == []
+    store.hook_delivered("a", [first.number])
+    store.hook_put_back("b", [second.number], store.now_ms())
+    assert store.settle_hooks(["a", "b"]) == 0
+    assert store.hook_backlog("a").waiting == 0
+    assert store.hook_backlog("b").waiting == 1
+    (again,) = store.claim_for_hook("b", 10, 60_000)
+    assert (again.tries, again.body) == (2, first.body)
+    store.hook_delivered("b", [again.number])
+    assert store.settle_hooks(["a", "b"]) == 1
+    assert store.backlog(TOPIC).waiting == 0
+    assert [(one.hook, one.tries) for one in store.hook_deliveries(only(store).cause)] == [("a", 1), ("b", 2)]
+
+
+def test_changes_of_one_cause_stay_in_order(desk: Desk) -> None:
+    """While the opening rests, its end is not told; of another cause it is."""
+    store = desk.store
+    give_up(desk, "one")
+    (opening,) = store.claim_for_hook("a", 1, 60_000)
+    store.hook_put_back("a", [opening.number], store.now_ms() + 3_600_000)
+    succeed(desk, "two", window_start_ms=1, window_end_ms=2)
+    give_up(desk, "three", code="KFM605")
+    assert claimed(store, "a") == ["open"]
+    store.hasten_hook("a")
+    assert claimed(store, "a") == ["open", "resolved", "open"]
+
+
+def test_nobody_to_tell_is_soon_done(desk: Desk) -> None:
+    """Without hooks letters do not pile up for the day on which there is one."""
+    give_up(desk, "one")
+    assert desk.store.settle_hooks([]) == 1
+    assert claimed(desk.store, "late") == []
+
+
+def test_a_lapsed_claim_is_offered_again(desk: Desk) -> None:
+    """Whoever dies between telling and noting: the same letter comes again."""
+    give_up(desk, "one")
+    (first,) = desk.store.claim_for_hook("a", 10, -1)
+    (second,) = desk.store.claim_for_hook("a", 10, 60_000)
+    assert first.event_id == second.event_id
+
+
+def test_a_letter_is_posted_only_with_its_cause(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the transaction that holds the run fails at its end, there is no incident either."""
+
+    def broken(*_arguments: Any) -> None:
+        raise BackendUnavailable("The disk is full.")
+
+    run = desk.admitted("one")
+    monkeypatch.setattr("kfm.db.governance.append", broken)
+    with pytest.raises(BackendUnavailable):
+        desk.fail(run, held=held_of(run), retry=state_of(run, fate="quarantine"))
+    monkeypatch.undo()
+    assert desk.store.incidents() == []
+    assert told(desk.store) == []
+    assert desk.store.held() == []

@@ -1,0 +1,124 @@
+"""Leases: renewed, lost, reaped; and the collector's, which excludes every run."""
+
+from __future__ import annotations
+
+import pytest
+
+from kfm.model.records import Holder
+from tests.conformance.db.ledgers import MINUTE_MS, Desk, alive, dead, entry, new_run, switch
+
+pytestmark = pytest.mark.req("UPD-8")
+
+SCOPE = "dataset:ks-streamflow"
+
+
+def test_renewing_answers_with_the_policy_epoch(desk: Desk) -> None:
+    """The holder's heartbeat moves the end of the lease and learns whether a switch was thrown."""
+    run = desk.admitted("a", lease_ms=1_000)
+    before = desk.store.lock(SCOPE)
+    first = desk.store.renew(SCOPE, run.fence, MINUTE_MS)
+    after = desk.store.lock(SCOPE)
+    assert before is not None
+    assert after is not None
+    assert after.lease_until_ms >= before.lease_until_ms + MINUTE_MS - 1_000
+    assert (after.fence, after.holder) == (before.fence, before.holder)
+    moved = desk.store.set_switch(switch(), entry("switch"))
+    assert first == moved - 1
+    assert desk.store.renew(SCOPE, run.fence, MINUTE_MS) == moved
+
+
+def test_a_lost_lease_is_not_renewed(desk: Desk) -> None:
+    """After a takeover, and after a release, the old fence renews nothing."""
+    first = desk.admitted("a", lease_ms=0)
+    second = desk.admitted("b", worker_id="worker-2")
+    assert desk.store.renew(SCOPE, first.fence, MINUTE_MS) is None
+    assert desk.fail(second)
+    assert desk.store.renew(SCOPE, second.fence, MINUTE_MS) is None
+    assert desk.store.renew("dataset:unknown", 1, MINUTE_MS) is None
+
+
+def test_a_lapsed_lease_that_nobody_took_can_be_renewed(desk: Desk) -> None:
+    """Being late is no crime as long as nobody stepped in."""
+    run = desk.admitted("a", lease_ms=0)
+    assert desk.store.renew(SCOPE, run.fence, MINUTE_MS) == desk.store.policy_epoch()
+    assert desk.admit(new_run("b")).answer == "locked"
+
+
+def test_reaping_ends_the_runs_whose_holder_is_gone(desk: Desk) -> None:
+    """Lapsed and dead holders' runs fail with the reason; the living keep their locks; fences grow."""
+    lapsed = desk.admitted("a", scope="dataset:a", worker_id="w-lapsed", lease_ms=0)
+    died = desk.admitted("b", scope="dataset:b", worker_id="w-dead")
+    living = desk.admitted("c", scope="dataset:c", worker_id="w-live")
+    reaped = {one.run_id: one for one in desk.store.reap(dead("w-dead"))}
+    assert reaped.keys() == {lapsed.run_id, died.run_id}
+    assert reaped[lapsed.run_id].lapsed is True
+    assert reaped[died.run_id].lapsed is False
+    codes = {run.run_id: (run.status, run.error_code) for run in desk.store.runs()}
+    assert codes == {
+        lapsed.run_id: ("failed", "LEASE_EXPIRED"),
+        died.run_id: ("failed", "WORKER_DIED"),
+        living.run_id: ("running", None),
+    }
+    locks = {lock.scope: lock for lock in desk.store.locks()}
+    assert [locks[f"dataset:{name}"].fence for name in "abc"] == [2, 2, 1]
+    assert [lock.scope for lock in locks.values() if lock.holder] == ["dataset:c"]
+    assert [call.outcome for call in desk.store.invocations()] == [None, "failed", "failed"]
+    assert desk.store.reap(dead("w-dead")) == []
+
+
+def test_a_reaped_run_can_do_nothing_more(desk: Desk) -> None:
+    """Whatever an evicted worker still tries is refused."""
+    run = desk.admitted("a", lease_ms=0)
+    assert len(desk.store.reap(alive)) == 1
+    assert desk.store.renew(SCOPE, run.fence, MINUTE_MS) is None
+    assert desk.promote(run).answer == "lost"
+    assert desk.fail(run) is False
+    assert desk.store.head("ks-streamflow") is None
+    assert desk.store.run(run.run_id).error_code == "LEASE_EXPIRED"  # type: ignore[union-attr]
+
+
+def test_collection_excludes_runs_and_runs_exclude_collection(desk: Desk) -> None:
+    """Garbage is collected only while no run is under way, and no run starts meanwhile."""
+    run = desk.admitted("a")
+    standing = desk.store.begin_collection("sweeper", MINUTE_MS, alive)
+    assert not isinstance(standing, int)
+    assert standing.holder == Holder(worker_id="worker-1", run_id=run.run_id)
+    desk.fail(run)
+    fence = desk.store.begin_collection("sweeper", MINUTE_MS, alive)
+    assert isinstance(fence, int)
+    assert not isinstance(desk.store.begin_collection("sweeper-2", MINUTE_MS, alive), int)
+    refused = desk.admit(new_run("b"))
+    assert refused.answer == "locked"
+    assert refused.lock is not None
+    assert refused.lock.scope == "gc"
+    assert desk.store.renew("gc", fence, MINUTE_MS) is not None
+    desk.store.end_collection(fence, entry("gc"))
+    assert [found.kind for found in desk.store.governance()] == ["gc"]
+    assert desk.admit(new_run("b")).answer == "admitted"
+
+
+def test_collection_evicts_the_gone_first(desk: Desk) -> None:
+    """A run whose holder is gone does not stand in the way of collection: it fails."""
+    run = desk.admitted("a", lease_ms=0)
+    assert isinstance(desk.store.begin_collection("sweeper", MINUTE_MS, alive), int)
+    assert desk.store.run(run.run_id).error_code == "LEASE_EXPIRED"  # type: ignore[union-attr]
+    assert desk.promote(run).answer == "lost"
+
+
+@pytest.mark.parametrize("by", ["run", "reaper", "collector"])
+def test_a_gone_collector_is_replaced(desk: Desk, by: str) -> None:
+    """A collector that died or stalled blocks nobody, and learns at its next heartbeat that it is none."""
+    first = desk.store.begin_collection("sweeper", 0, alive)
+    assert isinstance(first, int)
+    if by == "run":
+        assert desk.admit(new_run("a")).answer == "admitted"
+    elif by == "reaper":
+        assert desk.store.reap(alive) == []  # no run was ended
+    else:
+        second = desk.store.begin_collection("sweeper-2", MINUTE_MS, alive)
+        assert isinstance(second, int)
+        assert second > first
+    assert desk.store.renew("gc", first, MINUTE_MS) is None
+    desk.store.end_collection(first, entry("gc"))  # on record, and frees nothing that is not its own
+    if by == "collector":
+        assert desk.admit(new_run("a")).answer == "locked"

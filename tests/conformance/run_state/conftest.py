@@ -1,0 +1,55 @@
+"""One store of run-state after the other: whatever is promised is promised by each."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+
+from kfm.db.ledger import Ledger
+from kfm.system import SystemClock
+from tests import services
+from tests.conformance.db import ledgers
+from tests.conformance.run_state.shelves import KINDS, Pipeline, Place
+from tests.lakefs_server import serving
+
+
+@pytest.fixture(scope="session")
+def run_state_schema(postgres_dsn: str) -> Iterator[Callable[[], str]]:
+    """Makes a DSN whose tables are its own."""
+    import psycopg
+
+    numbers = itertools.count(1)
+    with services.postgres_database(postgres_dsn) as dsn, psycopg.connect(dsn, autocommit=True) as admin:
+
+        def make() -> str:
+            name = f"run_states_{next(numbers)}"
+            admin.execute(f"CREATE SCHEMA {name}")
+            return f"{dsn}?options=-csearch_path%3D{name}"
+
+        yield make
+
+
+@pytest.fixture(params=KINDS)
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    opened: list[Ledger] = []
+    path = str(tmp_path / "kfm.db")
+    dsn = request.getfixturevalue("run_state_schema")() if "postgresql" in request.param else ""
+
+    def open_store() -> Ledger:
+        store = ledgers.postgres_store(dsn) if dsn else ledgers.sqlite_store(path, SystemClock())
+        opened.append(store)
+        return store
+
+    with serving(page=50) if request.param == "lakefs" else nullcontext() as server:
+        yield Place(request.param, tmp_path, open_store, server)
+    for store in opened:
+        store.close()
+
+
+@pytest.fixture
+def soil(place: Place) -> Pipeline:
+    return Pipeline(place.open())

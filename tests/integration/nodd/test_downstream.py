@@ -1,0 +1,85 @@
+"""Sources that follow announced objects: from a message to a published version."""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kfm.app import open_app
+from kfm.config.loader import load
+from kfm.nodd.worker_process import WorkerWish, run_worker
+
+CONFIG = """\
+version: 1
+environment: test
+datasets:
+  - id: levels
+    domain: hydrology
+    rights: {license: CC0-1.0, care: {label: Public}}
+sources:
+  - {id: daily, dataset: levels, kind: files, folder: incoming, follows: [nexrad-l2]}
+publish:
+  - {kind: local, path: published}
+ingest:
+  coalesce_seconds: 0
+"""
+
+
+def message(second: int, day: int = 1) -> bytes:
+    stamp = f"202601{day:02d}_0000{second:02d}"
+    record = {
+        "eventVersion": "2.1",
+        "eventSource": "aws:s3",
+        "awsRegion": "us-east-1",
+        "eventTime": "2026-01-03T01:00:00.000Z",
+        "eventName": "ObjectCreated:Put",
+        "s3": {
+            "bucket": {"name": "unidata-nexrad-level2"},
+            "object": {
+                "key": f"2026/01/{day:02d}/KTLX/KTLX{stamp}_V06",
+                "size": 1,
+                "eTag": f"{second:032x}",
+                "sequencer": f"{second:016X}",
+            },
+        },
+    }
+    return json.dumps({"Records": [record]}).encode() + b"\n"
+
+
+def work(folder: Path, *messages: bytes) -> tuple[list[Any], list[str]]:
+    """What a worker left: runs, the oldest first, and what it said."""
+    said: list[str] = []
+    with open_app(load(str(folder / "kfm.yml"))) as app:
+        app.announce = said.append
+        wish = WorkerWish(mode="until-idle", stream=io.BytesIO(b"".join(messages)))
+        run_worker(app, wish, threading.Event())
+        rows: Any = app.kernel.store.database  # type: ignore[attr-defined]
+        runs = rows._connection.execute(
+            "SELECT window_start_ms, revision, status FROM runs ORDER BY start_time_ms, revision"
+        ).fetchall()
+    return runs, said
+
+
+@pytest.mark.req("TRG-6", "TRG-2")
+def test_arrivals_start_what_follows_them(tmp_path: Path) -> None:
+    """One run for each period; repeats start none; late data open their period's next revision."""
+    (tmp_path / "kfm.yml").write_text(CONFIG)
+    incoming = tmp_path / "incoming"
+    incoming.mkdir()
+    (incoming / "a.csv").write_text("a,b\n1,2\n")
+    runs, said = work(tmp_path, message(1), message(2), message(3), message(4, day=2))
+    assert len(runs) == 2, said
+    assert {status for *_, status in runs} == {"success"}
+    assert min(said).startswith("daily: published after ")
+    same, _ = work(tmp_path, message(1), message(2))
+    assert same == runs
+    (incoming / "a.csv").write_text("a,b\n1,3\n")
+    late, _ = work(tmp_path, message(9))
+    assert len(late) == 3
+    assert late[-1][0] == runs[0][0]
+    assert late[-1][1] > runs[0][1]

@@ -1,0 +1,216 @@
+"""From accepted requests to runs, with a real ledger, real files and the door that every call passes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kfm.app import App
+from kfm.config.loader import Loaded
+from kfm.model.errors import NotApproved
+from kfm.model.requests import UpdateRequest
+from kfm.runs import plan as plans
+from kfm.service.approvals import approve
+from kfm.service.dispatcher import Dispatcher
+from kfm.service.runner import ClaimedRequest, ServedRuns, Service, ServiceOptions
+from tests.integration.service.project import asked, eventually, make, opened
+
+
+@pytest.fixture
+def loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Loaded:
+    monkeypatch.setenv("RIVER_SECRET", "s" * 32)
+    return make(tmp_path)
+
+
+@pytest.fixture
+def app(loaded: Loaded) -> Iterator[App]:
+    app = opened(loaded)
+    yield app
+    app.close()
+
+
+def dispatcher(app: App) -> Dispatcher:
+    app.liveness.claim(app.kernel.worker_id)
+    return Dispatcher(
+        app.kernel.store.requests(),
+        ServedRuns(app, ClaimedRequest()),
+        app.kernel.worker_id,
+        now_ms=app.kernel.store.now_ms,
+        dead=app.liveness.is_dead,
+    )
+
+
+def now(app: App, request: UpdateRequest) -> UpdateRequest:
+    found = app.ledger.request_reader().request(request.request_id)
+    assert found is not None
+    return found
+
+
+@pytest.mark.req("TRG-4", "UPD-12")
+def test_a_request_becomes_a_run(app: App) -> None:
+    """An accepted request has one run under its own key, and what it changed was on record before."""
+    request = asked("one")
+    app.kernel.store.requests().accept([request])
+    assert dispatcher(app).step() is not None
+    ended = now(app, request)
+    assert (ended.state, ended.outcome) == ("done", "success")
+    run = app.ledger.run(ended.run_id or "")
+    assert run is not None
+    assert (run.trigger_type, run.idempotency_key, run.status) == ("webhook", request.key, "success")
+    text = app.ledger.request_reader().preview(ended.plan_digest or "")
+    assert text is not None
+    plan = plans.read(text.encode())
+    assert plan.header.version_id == run.version_id
+    assert [change.name for change in plan.changes if change.what == "asset"] != []
+    assert dispatcher(app).step() is None
+
+
+@pytest.mark.req("TRG-2")
+@pytest.mark.parametrize("kind", ["webhook", "cron", "manual"])
+def test_a_lost_runner_changes_nothing_twice(kind: str, app: App, loaded: Loaded) -> None:
+    """If a runner dies between the run's end and the request's, the next one finds the run that was its,
+    also when upstream has moved on since."""
+    request = asked("one", **({} if kind == "webhook" else {"kind": kind, "request_uuid": None}))
+    store = app.kernel.store
+    store.requests().accept([request])
+    (claimed,) = store.requests().claim("lost", -1, app.liveness.is_dead)  # it has lapsed already
+    report = ServedRuns(app, ClaimedRequest()).run(claimed, _wish(claimed), None)
+    assert report.run is not None
+    Path(loaded.folder, "incoming", "b.csv").write_text("day,flow\n2,3\n")
+    assert dispatcher(app).step() is not None
+    ended = now(app, request)
+    assert (ended.state, ended.outcome, ended.run_id) == ("done", "success", report.run.run_id)
+    assert len(app.ledger.runs()) == 1
+
+
+@pytest.mark.req("TRG-2")
+@pytest.mark.parametrize("kind", ["webhook", "cron"])
+def test_a_runner_that_overslept_begins_nothing(kind: str, app: App, loaded: Loaded) -> None:
+    """Who was stopped between its claim and the door finds that the request is another's, or done, also if
+    upstream has moved on: it gets no second run."""
+    request = asked("one", **({} if kind == "webhook" else {"kind": kind, "request_uuid": None}))
+    store = app.kernel.store
+    store.requests().accept([request])
+    (claimed,) = store.requests().claim("stopped", -1, app.liveness.is_dead)  # it has lapsed already
+    (taken,) = store.requests().claim("other", 60_000, app.liveness.is_dead)
+    late = ServedRuns(app, ClaimedRequest()).run(claimed, _wish(claimed), None)
+    assert (late.outcome, late.run) == ("busy", None)
+    done = ServedRuns(app, ClaimedRequest()).run(taken, _wish(taken), None)
+    assert done.outcome == "success"
+    Path(loaded.folder, "incoming", "b.csv").write_text("day,flow\n2,3\n")
+    again = ServedRuns(app, ClaimedRequest()).run(taken, _wish(taken), None)
+    assert (again.outcome, again.run) == ("busy", None)
+    assert done.run is not None
+    assert now(app, request).run_id == done.run.run_id
+    assert len(app.ledger.runs()) == 1
+
+
+def _wish(request: UpdateRequest) -> object:
+    from kfm.service.dispatcher import wish_of
+
+    return wish_of(request)
+
+
+def test_two_requests_for_the_same_work(app: App) -> None:
+    """The second finds the work done, and says so with the run that did it."""
+    first, second = asked("one"), asked("two")
+    app.kernel.store.requests().accept([first, second])
+    made = dispatcher(app)
+    while made.step() is not None:
+        pass
+    assert {now(app, first).outcome, now(app, second).outcome} == {"success", "noop"}
+    assert now(app, first).run_id == now(app, second).run_id
+
+
+def test_a_paused_dataset_delays(app: App) -> None:
+    """While a switch says paused a request waits, with the command that lifts it; stopped refuses it."""
+    request = asked("one")
+    app.kernel.store.requests().accept([request])
+    app.set_switch("dataset:rivers", "paused", rationale="maintenance", actor="ann")
+    assert dispatcher(app).step() is not None
+    waiting = now(app, request)
+    assert waiting.state == "open"
+    assert "dataset:rivers" in (waiting.reason or "")
+    assert waiting.not_before_ms > app.kernel.store.now_ms()
+    other = asked("two")
+    app.kernel.store.requests().accept([other])
+    app.set_switch("dataset:rivers", "stopped", rationale="broken", actor="ann")
+    assert dispatcher(app).step() is not None
+    assert (now(app, other).state, now(app, other).outcome) == ("done", "refused")
+
+
+def test_a_source_that_is_gone(app: App) -> None:
+    """A request for a source that the configuration has no more ends as refused."""
+    request = asked("one", source_id="lake")
+    app.kernel.store.requests().accept([request])
+    dispatcher(app).step()
+    assert (now(app, request).outcome, now(app, request).run_id) == ("refused", None)
+
+
+def test_a_cancelled_request(app: App) -> None:
+    """Whoever is told to stop before it begins begins nothing."""
+    request = asked("one", cancel="a later one covers it")
+    app.kernel.store.requests().accept([request])
+    dispatcher(app).step()
+    assert (now(app, request).state, now(app, request).reason) == ("cancelled", "a later one covers it")
+    assert app.ledger.runs() == []
+
+
+@pytest.mark.req("TRG-4", "GOV-3")
+def test_an_approval_is_for_one_preview(app: App, loaded: Loaded) -> None:
+    """A request that needs it waits with its preview until somebody agrees; then exactly that happens."""
+    request = asked("one", needs_approval=True)
+    app.kernel.store.requests().accept([request])
+    dispatcher(app).step()
+    waiting = now(app, request)
+    assert waiting.state == "awaiting-approval"
+    assert app.ledger.runs() == []
+    (approval,) = app.ledger.approvals(state="requested")
+    assert approval.digest == waiting.plan_digest
+    approve(app, approval, actor="ben", rationale="looked at it")
+    dispatcher(app).step()
+    ended = now(app, request)
+    assert (ended.state, ended.outcome) == ("done", "success")
+    run = app.ledger.run(ended.run_id or "")
+    assert run is not None
+    text = app.ledger.request_reader().preview(approval.digest) or ""
+    assert run.version_id == plans.read(text.encode()).header.version_id
+
+
+@pytest.mark.req("TRG-4")
+def test_what_was_not_approved_does_not_happen(app: App, loaded: Loaded) -> None:
+    """If upstream moves after the yes, nothing is published."""
+    request = asked("one", needs_approval=True)
+    app.kernel.store.requests().accept([request])
+    dispatcher(app).step()
+    (approval,) = app.ledger.approvals(state="requested")
+    approve(app, approval, actor="ben", rationale="looked at it")
+    Path(loaded.folder, "incoming", "b.csv").write_text("day,flow\n2,3\n")
+    dispatcher(app).step()
+    assert now(app, request).outcome == "refused"
+    assert app.ledger.head("rivers") is None
+    with pytest.raises(NotApproved):
+        approve(app, app.ledger.approvals(subject=request.request_id)[0], actor="eve", rationale="again")
+
+
+def test_the_service_works_off_what_comes(loaded: Loaded) -> None:
+    """Threads take up what is accepted, and end when they are asked to."""
+    said: list[str] = []
+    service = Service(loaded, (), ServiceOptions(), said.append)
+    app = opened(loaded)
+    try:
+        service.start()
+        requests = [asked(str(number)) for number in range(5)]
+        app.kernel.store.requests().accept(requests)
+        service.wake()
+        eventually(
+            lambda: all(now(app, one).is_settled for one in requests), f"not all requests have an end: {said}"
+        )
+        service.stop()
+        assert service.join() == []
+        assert {now(app, one).run_id for one in requests} == {app.ledger.runs()[0].run_id}
+    finally:
+        service.stop()
+        app.close()

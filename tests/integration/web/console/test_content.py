@@ -1,0 +1,242 @@
+"""What the console's pages tell, and how they are asked."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+import pytest
+
+from tests.browser.filled import Filled
+from tests.integration.web.console.reading import Reader
+
+
+def test_the_overview_names_the_blocker_who_lifts_it_and_how(reader: Reader) -> None:
+    """The first line is the single thing in the way, with the command that lifts it."""
+    text = reader.page("").text
+    headline = text[text.index("Overview", text.index("Audit")) :][:1200]
+    assert "Domain hydrology: Kill switch, paused by" in headline
+    assert "an operator: kfm switch set running --domain hydrology --rationale TEXT" in headline
+
+
+def test_four_words_for_four_things(reader: Reader) -> None:
+    """Unchanged, skipped, blocked and failed are told apart."""
+    page = reader.page("schedules/river-daily")
+    for word in ("unchanged", "skipped", "blocked", "failed"):
+        assert word in page.text
+    overview = reader.page("").text
+    assert "= unchanged" in overview
+
+
+def test_a_run_that_was_never_begun_has_its_call(reader: Reader, filled: Filled) -> None:
+    """What a gate turned away has a page that names the gate and what would let it pass."""
+    text = reader.page(f"calls/{filled.call_id}").text
+    assert "blocked" in text
+    assert "freeze" in text
+
+
+@pytest.mark.req("RS-12")
+def test_a_run_is_explained_from_its_records(reader: Reader, filled: Filled) -> None:
+    """Each sentence of a run's account is there with the record that it was read from."""
+    from kfm.reports.explain import explain
+
+    with filled.place.reader() as ledger:
+        account = explain(ledger, filled.failed_id, filled.place.now_ms())
+    text = reader.page(f"runs/{filled.failed_id}").text.replace(" .", ".")
+    for sentence in account.chain[:4]:
+        assert sentence.text.replace("`", "")[:60] in text
+    assert "kfm approve" in text  # its release was asked for, and needs somebody else
+
+
+def test_coverage_is_drawn_from_what_was_expected(reader: Reader) -> None:
+    """An instant that nobody has a word of shows as such; those ahead are there, too."""
+    text = reader.page("schedules/river-daily").text
+    assert "1 unaccounted" in text
+    assert "ahead" in text
+    assert "not known yet" in text  # before a service knew the schedule
+
+
+def test_pages_of_many_things_are_paged_by_the_address(reader: Reader) -> None:
+    """Older and newer entries are a link away, and nothing is shown twice."""
+    for path, words in (("requests", ("Older →", "← Newest")), ("audit", ("Older →", "← Newer"))):
+        first = reader.page(path)
+        assert words[0] in first.text
+        (older,) = [attrs["href"] for tag, attrs in first.tags if attrs.get("rel") == "next"]
+        second = reader.page(f"http://127.0.0.1{older}")
+        assert words[1] in second.text
+        rows = [{href for href in page.links() if f"/{path}/" in href} for page in (first, second)]
+        assert not rows[0] & rows[1]
+    numbers = reader.page("audit").text
+    assert "entries" in numbers
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "runs?status=odd",
+        "runs?page=0",
+        "runs?page=1e3",
+        "runs?page=9999",
+        "runs?unheard=1",
+        "runs?status=failed&status=failed",
+        "runs?dataset=" + "x" * 300,
+        "runs?refresh=1",
+        "requests?before=abc",
+        "requests?state=%3Cscript%3E",
+        "audit?before=-1",
+        "schedules/river-daily?from=yesterday",
+        "schedules/river-daily?from=2026-02-31",
+        "schedules/river-daily?days=1000",
+    ],
+)
+def test_what_an_address_does_not_mean_is_refused_by_name(reader: Reader, path: str) -> None:
+    """A filter that is not understood is an answer that says which are, not a page of something else."""
+    page = reader.page(path, 400)
+    assert "can't be understood" in page.text
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *(f"{each}/none" for each in "runs calls pipelines schedules requests held units".split()),
+        "runs/" + quote("../../etc/passwd", safe=""),
+        "static/other.css",
+        "a/b/c",
+        "runs/<script>",
+    ],
+)
+def test_what_is_not_there_is_said_so(reader: Reader, path: str) -> None:
+    """A page that does not exist, and a thing that does not, are 404."""
+    assert "There is nothing here" in reader.page(path, 404).text
+
+
+def test_filters_choose(reader: Reader, filled: Filled) -> None:
+    """A filter in the address is the one that the page shows as chosen, and its rows keep to it."""
+    page = reader.page("runs?dataset=wells&status=success")
+    chosen = [attrs["value"] for tag, attrs in page.tags if tag == "option" and "selected" in attrs]
+    assert chosen == ["success", "wells", ""]
+    assert f"/console/runs/{filled.run_id}" not in page.links()
+    assert "river" not in page.text[page.text.index("Runs, newest first") :]
+
+
+def test_a_page_can_read_itself_again(reader: Reader) -> None:
+    """By an address that says so; the page then offers to stop, and keeps its filters."""
+    assert "Refresh" not in reader.ask("runs").headers
+    answer = reader.ask("runs?status=failed&refresh=30")
+    assert answer.headers["Refresh"] == "30"
+    assert "every 30 s" in answer.text
+    page = reader.page("runs?status=failed&refresh=30")
+    assert "/console/runs?status=failed" in page.links()
+
+
+def test_nothing_yet_is_told_so_that_it_teaches(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """An empty project has pages, each of which says how what it lacks comes about."""
+    from kfm.config.loader import load
+    from kfm.service.runner import ServiceLedger
+
+    folder = tmp_path_factory.mktemp("empty")
+    (folder / "kfm.yml").write_text("version: 1\n")
+    loaded = load(str(folder / "kfm.yml"))
+    reader = Reader(ServiceLedger(loaded, ()))  # there is not even a ledger
+    assert "Nothing has run yet" in reader.page("").text
+    for path, hint in (
+        ("", "kfm init"),
+        ("runs", "kfm run"),
+        ("pipelines", "kfm pipeline run"),
+        ("schedules", "cron.yml"),
+        ("requests", "kfm serve"),
+        ("held", "kfm quarantine release"),
+        ("units", "kfm worker"),
+        ("audit", "nothing is ever changed"),
+    ):
+        assert hint in reader.page(path).text, path
+
+
+def test_a_schedule_that_fires_too_often_is_cut_and_says_so(filled: Filled) -> None:
+    """Of what fires each minute only as many days are shown as have room, and the page says so."""
+    from kfm.model.schedules import Schedule
+    from kfm.service.runner import ServiceLedger
+
+    often = Schedule(id="minutely", source="river", every_ms=60_000)
+    reader = Reader(ServiceLedger(filled.loaded, [often]))
+    text = reader.page("schedules/minutely?days=28").text
+    assert "It fires too often for 28 days: 6 are shown." in text
+    assert "8640 instants expected" in text
+
+
+@pytest.mark.req("RS-12")
+def test_what_fires_often_is_shown_around_now(reader: Reader) -> None:
+    """Some hundreds of instants up to now and a few ahead, not the first ones of a day."""
+    page = reader.page("schedules/well-each-second")
+    assert "360 instants expected" in page.text
+    assert ", 60 ahead." in page.text
+    assert "A cell is one second (UTC)" in page.text
+
+
+def test_instants_of_one_fate_share_a_row(reader: Reader) -> None:
+    """Many in a row that became the same without a request are one row, with how many there are."""
+    text = reader.page("schedules/well-each-second").text
+    table = text[text.index("Expected instants") :]
+    assert "60 instants · ahead" in table
+    assert "∅ not known yet" in table
+    assert table.count("–") < 10
+    assert "redefined" not in text
+
+
+def test_from_takes_a_day_or_a_time(reader: Reader) -> None:
+    """The links to earlier and later instants of what fires often say a time; of others, a day."""
+    page = reader.page("schedules/well-each-second")
+    earlier, later = [href for href in page.links() if "from=" in href][:2]
+    for href in (earlier, later):
+        assert "360 instants expected" in reader.page(f"http://127.0.0.1{href}").text
+    assert "T" in earlier.partition("from=")[2]
+    assert "28 instants expected" in reader.page("schedules/river-daily?from=2026-03-01").text
+    assert "28 instants expected" in reader.page("schedules/river-daily?from=2026-03-01T07:15Z").text
+
+
+def test_a_request_says_first_what_became_of_it(reader: Reader, filled: Filled) -> None:
+    """Not why its run was begun, which stands below."""
+    text = reader.page(f"requests/{filled.request_id}").text
+    assert f"Succeeded: run {filled.run_id[:13]} published version 1 of rivers." in text
+    assert text.index("Succeeded: run") < text.index("It was run because:")
+
+
+@pytest.mark.req("UPD-12")
+def test_what_a_webhook_was_checked_for_is_told(filled: Filled) -> None:
+    """The verdict on its signature and what else was noted stand under their names, unmasked."""
+    from kfm.model.redaction import redact
+
+    text = Reader(filled.place, hide=redact).page(f"requests/{filled.request_id}").text
+    for told in (
+        "Signature Standard Webhooks signature, valid",
+        "Signed with secret 2 of the source",
+        "Checked signature, freshness",
+        "Told apart by its webhook-id",
+        "Event type river.corrected",
+        "Sent (UTC) 2026-11-16 10:04:28",
+    ):
+        assert told in text
+    assert "secret_index" not in text
+
+
+@pytest.mark.req("RS-12")
+def test_a_call_that_was_turned_away_is_something_blocked(reader: Reader) -> None:
+    """Datasets, figures and the table of blockers agree, and the table has the way out."""
+    page = reader.page("")
+    table = page.text[
+        page.text.index("What keeps work from beginning") : page.text.index("The newest run of")
+    ]
+    assert "no approval of this attempt is recorded (care.restricted-needs-approval)." in table
+    assert "somebody asks, somebody else approves kfm request --source mound --window" in table
+    assert "5 blocked" in page.text  # a switch, a freeze, two providers, and this
+    datasets = page.text[page.text.index("What readers see") :]
+    assert "burials – blocked" in datasets
+
+
+def test_runs_are_paged_from_the_last_one_that_was_shown(reader: Reader, filled: Filled) -> None:
+    """Older runs begin behind the run that the address names, however many have come since."""
+    with filled.place.reader() as ledger:
+        first, *rest = ledger.runs(limit=50)
+    page = reader.page(f"runs?before={first.start_time_ms}.{first.run_id}")
+    shown = [href for href in page.links() if href.startswith("/console/runs/")]
+    assert shown == [f"/console/runs/{each.run_id}" for each in rest]
+    assert "← Newest" in page.text

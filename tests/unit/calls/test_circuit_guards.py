@@ -1,0 +1,236 @@
+"""Requests behind a circuit: which of their ends say something about the provider."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from kfm.calls.circuit_guards import RENEW_MS, Shield, ShieldedBucket, ShieldedHttp
+from kfm.calls.shared_breakers import BreakerAccess, SharedBreakers, SharedCircuit
+from kfm.db.ledger import Ledger
+from kfm.model import breaker as rules
+from kfm.model.breaker import Breaker
+from kfm.model.errors import (
+    BackendUnavailable,
+    ChecksumMismatch,
+    CircuitOpen,
+    KfmError,
+    LostLease,
+    UpstreamUnavailable,
+)
+from kfm.model.records import ObjectStat
+from tests.conformance.db.ledgers import START_MS, memory_store
+from tests.stand_ins import FakeClock
+
+pytestmark = pytest.mark.req("RET-7")
+
+
+class Answer:
+    def __init__(self, status: int, chunks: Iterator[bytes]) -> None:
+        self.status = status
+        self.headers: dict[str, str] = {}
+        self._chunks = chunks
+
+    def chunks(self) -> Iterator[bytes]:
+        return self._chunks
+
+
+class Wire:
+    """An HTTP client and a bucket that do as they are told."""
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self.error: Exception | None = None
+        self.body: Any = (b"a", b"b")
+
+    def _go(self) -> None:
+        self.requests += 1
+        if self.error is not None:
+            raise self.error
+
+    @contextmanager
+    def open(self, *_arguments: object, **_more: object) -> Iterator[Answer]:
+        self._go()
+        yield Answer(200, iter(self.body))
+
+    def head(self, key: str) -> ObjectStat:
+        self._go()
+        return ObjectStat(key=key, size=1)
+
+    def list(self, prefix: str) -> Iterator[ObjectStat]:
+        self._go()
+        yield ObjectStat(key=prefix, size=1)
+
+    @contextmanager
+    def read(self, key: str, **_more: object) -> Iterator[tuple[ObjectStat, Iterator[bytes]]]:
+        self._go()
+        yield ObjectStat(key=key, size=1), iter(self.body)
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock(START_MS)
+
+
+@pytest.fixture
+def store(clock: FakeClock) -> Iterator[Ledger]:
+    made = memory_store(clock)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def circuit(store: Ledger, clock: FakeClock) -> SharedCircuit:
+    return SharedBreakers(BreakerAccess(store, store, lambda: store), clock).circuit("p")
+
+
+@pytest.fixture
+def wire() -> Wire:
+    return Wire()
+
+
+@pytest.fixture
+def http(wire: Wire, circuit: SharedCircuit, clock: FakeClock) -> ShieldedHttp:
+    return ShieldedHttp(wire, Shield(circuit, clock))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def bucket(wire: Wire, circuit: SharedCircuit, clock: FakeClock) -> ShieldedBucket:
+    return ShieldedBucket(wire, Shield(circuit, clock))  # type: ignore[arg-type]
+
+
+def get(http: ShieldedHttp, inside: Exception | None = None) -> list[bytes]:
+    with http.open("GET", "http://p/", {}, 1000) as response:
+        chunks = list(response.chunks())
+        if inside is not None:
+            raise inside
+        return chunks
+
+
+TROUBLE: list[KfmError] = [
+    UpstreamUnavailable("x", transient=True, cause="network"),
+    UpstreamUnavailable("x", transient=True, cause="timeout"),
+    UpstreamUnavailable("x", transient=True, cause="truncated"),
+    UpstreamUnavailable("x", status=503),
+    UpstreamUnavailable("x", status=429),
+]
+ANSWERS = [UpstreamUnavailable("x", status=404), UpstreamUnavailable("x", status=403)]
+NEITHER: list[BaseException] = [
+    OSError(28, "No space left on device"),
+    LostLease("x"),
+    ChecksumMismatch("x", transient=True),
+    BackendUnavailable("our own object store", transient=True),
+    UpstreamUnavailable("no address", transient=False),
+    KeyboardInterrupt(),
+]
+
+
+@pytest.mark.parametrize("error", TROUBLE, ids=lambda error: str(error.facts))
+def test_trouble_counts(error: KfmError, http: ShieldedHttp, store: Ledger) -> None:
+    """Timeouts, lost connections, 5xx and throttling: the provider is to blame."""
+    with pytest.raises(UpstreamUnavailable):
+        get(http, error)
+    assert store.breaker("p").failures == 1
+
+
+@pytest.mark.parametrize("error", ANSWERS, ids=lambda error: str(error.facts))
+def test_an_answer_that_we_do_not_like_is_an_answer(
+    error: KfmError, http: ShieldedHttp, wire: Wire, store: Ledger
+) -> None:
+    """It ends a row of failures."""
+    wire.error = TROUBLE[0]
+    with pytest.raises(UpstreamUnavailable):
+        get(http)
+    wire.error = None
+    with pytest.raises(UpstreamUnavailable):
+        get(http, error)
+    assert store.breaker("p").failures == 0
+
+
+@pytest.mark.parametrize("error", NEITHER, ids=lambda error: type(error).__name__)
+def test_what_is_ours_says_nothing(error: Any, http: ShieldedHttp, wire: Wire, store: Ledger) -> None:
+    """A full disk, a lost lease, Ctrl-C: neither blame nor praise, and a probe is left to others."""
+    with pytest.raises(type(error)):
+        get(http, error)
+    assert store.breakers() == []
+    store.change_breaker("p", lambda b, now_ms: rules.on_failure(b, now_ms))
+    with pytest.raises(type(error)):
+        get(http, error)
+    assert store.breaker("p").failures == 1
+
+
+def open_it(store: Ledger, clock: FakeClock) -> Breaker:
+    for _ in range(rules.FAILURES_MAX):
+        store.change_breaker("p", lambda b, now_ms: rules.on_failure(b, now_ms))
+    clock.sleep_ms(rules.COOLDOWN_MS)
+    return store.breaker("p")
+
+
+def test_a_probe_that_told_nothing_is_anybody_s(http: ShieldedHttp, store: Ledger, clock: FakeClock) -> None:
+    """Its lease ends at once."""
+    open_it(store, clock)
+    with pytest.raises(LostLease):
+        get(http, LostLease("x"))
+    breaker = store.breaker("p")
+    assert breaker.state == "half-open"
+    assert rules.may_call(breaker, clock.now_ms()) == "probe"
+    assert get(http) == [b"a", b"b"]
+    assert (store.breaker("p").state, store.breaker("p").fence) == ("closed", 2)
+
+
+def test_a_slow_probe_stays_the_only_one(
+    http: ShieldedHttp, wire: Wire, store: Ledger, clock: FakeClock
+) -> None:
+    """While bytes come in its lease is renewed, however long the body is."""
+    open_it(store, clock)
+
+    def dripping() -> Iterator[bytes]:
+        for _ in range(20):
+            clock.sleep_ms(RENEW_MS)
+            assert rules.may_call(store.breaker("p"), clock.now_ms()) == "refuse"
+            yield b"x"
+
+    wire.body = dripping()
+    assert len(get(http)) == 20
+    assert (store.breaker("p").state, store.breaker("p").fence) == ("closed", 1)
+
+
+def test_the_failure_that_opens_it_is_handed_up(http: ShieldedHttp, wire: Wire) -> None:
+    """It carries how long the provider is left alone, so that no call waits for it; then nothing goes out."""
+    wire.error = UpstreamUnavailable("x", transient=True, cause="network", retry_after="5")
+    for _ in range(rules.FAILURES_MAX):
+        with pytest.raises(UpstreamUnavailable) as raised:
+            get(http)
+    assert raised.value.facts["retry_after"] == "300"
+    assert raised.value.facts["circuit_open"] is True
+    with pytest.raises(CircuitOpen):
+        get(http)
+    assert wire.requests == rules.FAILURES_MAX
+
+
+def test_a_bucket_is_shielded_alike(bucket: ShieldedBucket, wire: Wire, store: Ledger) -> None:
+    """Listing, looking and reading count, each as one call."""
+    assert [stat.key for stat in bucket.list("k")] == ["k"]
+    wire.error = BackendUnavailable("x", transient=True)
+    with pytest.raises(BackendUnavailable):
+        bucket.head("k")
+    with pytest.raises(BackendUnavailable):
+        list(bucket.list("k"))
+    wire.error = None
+    with bucket.read("k") as (stat, chunks):
+        assert (stat.size, list(chunks)) == (1, [b"a", b"b"])
+    assert store.breaker("p").failures == 0
+
+    def breaking() -> Iterator[bytes]:
+        yield b"a"
+        raise BackendUnavailable("the stream broke", transient=True)
+
+    for _ in range(rules.FAILURES_MAX):
+        wire.body = breaking()
+        with pytest.raises(BackendUnavailable), bucket.read("k") as (_, chunks):
+            list(chunks)
+    with pytest.raises(CircuitOpen), bucket.read("k"):
+        pass

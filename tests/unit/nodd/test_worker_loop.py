@@ -1,0 +1,276 @@
+"""A worker's loop, with a worker that does as it is told and a clock that waits for nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kfm.model.errors import BackendUnavailable, StoreBusy, StoreCorrupt, UpstreamUnavailable
+from kfm.model.units import IntakeBatch, IntakeReport
+from kfm.nodd.poller import Polled, ReadMessages
+from kfm.nodd.worker import BatchResult
+from kfm.nodd.worker_loop import TROUBLE_MS_MAX, Duty, WorkerLoop, WorkerTotals, poll_until, see_to_until
+from tests.conformance.units.scene import taken
+from tests.stand_ins import FakeClock
+
+TAKEN = taken("a")
+
+
+class FakeWorker:
+    """Has so many units; holds a batch as the real one does."""
+
+    def __init__(self, clock: FakeClock, units: int = 0, batch: int = 1, cost_ms: int = 0) -> None:
+        self.clock = clock
+        self.units = units
+        self.batch = batch
+        self.cost_ms = cost_ms
+        self.held = 0
+        self.blocked: dict[str, str] = {}
+        self.ended_at: list[int] = []
+        self.troubles: list[Exception | None] = []
+
+    takes_long = False
+
+    def step(
+        self, heard: IntakeBatch | None = None, *, claim: bool = True, ahead: bool = True
+    ) -> BatchResult:
+        if self.troubles and (trouble := self.troubles.pop(0)) is not None:
+            raise trouble
+        if not self.held and claim:
+            self._claim()
+        ended, self.held = self.held, 0
+        self.clock.sleep_ms(self.cost_ms)
+        self.ended_at += [self.clock.monotonic_ms()] * ended
+        if claim and ahead:
+            self._claim()
+        report = IntakeReport(created=0 if heard is None else len(heard.taken))
+        return BatchResult(succeeded=ended, claimed=self.held, report=report)
+
+    def drain(self) -> BatchResult:
+        return self.step(claim=False)
+
+    def _claim(self) -> None:
+        self.held = min(self.batch, self.units)
+        self.units -= self.held
+
+
+class FakePoller:
+    def __init__(self, *answers: int | Exception) -> None:
+        self.answers = list(answers)
+        self.asked = 0
+        self.acknowledged = 0
+
+    def hear(self, _wait_ms: int) -> ReadMessages | None:
+        self.asked += 1
+        answer = self.answers.pop(0) if self.answers else 0
+        if isinstance(answer, Exception):
+            raise answer
+        return ReadMessages(answer, ("r",) * answer, IntakeBatch(taken=(TAKEN,) * answer)) if answer else None
+
+    def acknowledge(self, heard: ReadMessages, report: IntakeReport) -> Polled:
+        self.acknowledged += len(heard.receipts)
+        return Polled(messages=heard.messages, report=report)
+
+    def step(self, wait_ms: int) -> Polled:
+        heard = self.hear(wait_ms)
+        if heard is None:
+            return Polled()
+        return self.acknowledge(heard, IntakeReport(created=len(heard.intake.taken)))
+
+
+class Scene:
+    def __init__(self, *, lasts_ms: int = 10_000, units: int = 0, batch: int = 1, **wishes: Any) -> None:
+        self.clock = FakeClock()
+        cost_ms = wishes.pop("cost_ms", 0)
+        self.worker = FakeWorker(self.clock, units, batch, cost_ms)
+        self.said: list[str] = []
+        self.account = WorkerTotals()
+        self.service = WorkerLoop(
+            self.worker,  # type: ignore[arg-type]
+            self.clock,
+            account=self.account,
+            stopping=lambda: self.clock.monotonic_ms() >= lasts_ms,
+            rest=self.clock.sleep_ms,
+            say=self.said.append,
+            **wishes,
+        )
+
+
+@pytest.mark.parametrize("mode", ["until_stopped", "until_idle", "once"])
+def test_a_rate_is_held(mode: str) -> None:
+    """In no span of a second are there more than were asked for, in any way of working."""
+    scene = Scene(units=30, rate=5.0, cost_ms=20)
+    getattr(scene.service, mode)()
+    ended = scene.worker.ended_at
+    assert len(ended) == 30
+    assert all(later - first >= 1_000 for first, later in zip(ended, ended[5:], strict=False))
+    assert ended[-1] <= 30 / 5 * 1_000 + 30 * 20
+
+
+def test_idle_time_is_not_made_up_for() -> None:
+    """A rate is a limit, not an average over the day."""
+    scene = Scene(lasts_ms=3_700_000, rate=1.0)
+    scene.clock.sleep_ms(3_600_000)
+    scene.worker.units = 10
+    scene.service.until_idle()
+    ended = scene.worker.ended_at
+    assert ended[-1] - ended[0] == 9_000
+
+
+def test_a_slow_rate_holds_no_lease_and_keeps_its_duties() -> None:
+    """While it waits for its turn a worker has nothing in its hands, and sees to what is due."""
+    seen: list[int] = []
+    held: list[int] = []
+    scene = Scene(lasts_ms=200_000, units=3, rate=0.01)
+    duty = Duty("look", 1_000, lambda: (seen.append(1), held.append(scene.worker.held)))
+    scene.service._duties = [duty]
+    scene.service.until_stopped()
+    assert len(scene.worker.ended_at) == 2
+    assert len(seen) >= 150
+    assert set(held) == {0}
+
+
+def test_a_stop_leaves_nothing_half_done() -> None:
+    """What is held is ended, and nothing more is claimed."""
+    scene = Scene(lasts_ms=50, units=1_000, batch=10, cost_ms=10)
+    tasks = scene.service.until_stopped()
+    assert scene.worker.held == 0
+    assert tasks.succeeded == len(scene.worker.ended_at) == 1_000 - scene.worker.units
+    assert tasks.succeeded < 100
+
+
+def test_a_ledger_that_is_away_is_waited_for() -> None:
+    """At growing distances; then work goes on as if nothing had been."""
+    scene = Scene(lasts_ms=60_000, units=3)
+    away: list[Exception | None] = [BackendUnavailable("gone"), StoreBusy("held"), BackendUnavailable("gone")]
+    scene.worker.troubles = [None, *away]
+    tasks = scene.service.until_stopped()
+    assert tasks.succeeded == 3
+    assert [one for one in scene.clock.slept if one][:3] == [1_000, 2_000, 4_000]
+    assert len(scene.said) == 3
+    assert scene.said[0].endswith("The worker goes on in 1 s")
+
+
+def test_a_broken_ledger_is_not_waited_for() -> None:
+    """Waiting does not mend it."""
+    scene = Scene(units=3)
+    scene.worker.troubles = [StoreCorrupt("bytes")]
+    with pytest.raises(StoreCorrupt):
+        scene.service.until_stopped()
+
+
+@pytest.mark.parametrize("mode", ["until_idle", "once"])
+def test_a_timer_is_told_that_the_ledger_is_away(mode: str) -> None:
+    """Whoever called it calls again."""
+    scene = Scene(units=3)
+    scene.worker.troubles = [StoreBusy("held")]
+    with pytest.raises(StoreBusy):
+        getattr(scene.service, mode)()
+
+
+def test_a_duty_in_trouble_stops_nothing() -> None:
+    """Neither the others nor the work."""
+    seen: list[str] = []
+
+    def fails() -> None:
+        seen.append("tried")
+        raise UpstreamUnavailable("no collector")
+
+    duties = [Duty("lineage", 1_000, fails), Duty("figures", 1_000, lambda: seen.append("done"))]
+    scene = Scene(units=3, duties=duties)
+    assert scene.service.until_idle().succeeded == 3
+    assert seen[:2] == ["tried", "done"]
+    assert "lineage: " in scene.said[0]
+
+
+def test_what_is_blocked_is_not_asked_for_all_the_time() -> None:
+    """A dataset that is switched off has units that are due; that is no reason not to rest."""
+    scene = Scene(lasts_ms=10_000, next_due_ms=lambda: 0)
+    scene.worker.blocked = {"hrrr": "switched off"}
+    scene.service.until_stopped()
+    assert 9 <= len(scene.clock.slept) <= 30
+    assert scene.service.until_idle().succeeded == 0
+
+
+def test_an_input_that_is_silent_has_not_ended() -> None:
+    """Until-idle waits for the end of a stream, and then ends."""
+    left = [True] * 5
+    scene = Scene(more=lambda: bool(left) and left.pop(), pollers=[FakePoller(2, 0, 0, 3)])
+    tasks = scene.service.until_idle()
+    assert (tasks.messages, tasks.created) == (5, 5)
+    assert not left
+
+
+def test_messages_are_acknowledged_once_the_worker_has_taken_them_in() -> None:
+    """A ledger that is away leaves them to be received again."""
+    poller = FakePoller(2, 3)
+    scene = Scene(pollers=[poller])
+    scene.worker.troubles = [StoreBusy("held"), None]
+    with pytest.raises(StoreBusy):
+        scene.service.until_idle()
+    assert poller.acknowledged == 0
+    assert scene.service.until_idle().created == poller.acknowledged == 3
+
+
+@pytest.mark.parametrize("why", ["objects are looked at", "a rate is kept"])
+def test_no_message_waits_for_work_that_takes_long(why: str) -> None:
+    """Then it is durable, and acknowledged, before anything is worked on."""
+    poller = FakePoller(2)
+    scene = Scene(pollers=[poller], units=1, rate=5.0 if why == "a rate is kept" else None)
+    scene.worker.takes_long = why == "objects are looked at"
+    acknowledged: list[int] = []
+    step = scene.worker.step
+
+    def watched(*given: Any, **named: Any) -> BatchResult:
+        acknowledged.append(poller.acknowledged)
+        return step(*given, **named)
+
+    scene.worker.step = watched  # type: ignore[method-assign]
+    assert scene.service.once().succeeded == 1
+    assert set(acknowledged) == {2}
+
+
+def stop_after(calls: int) -> Callable[[], bool]:
+    left = [calls]
+
+    def stopping() -> bool:
+        left[0] -= 1
+        return left[0] < 0
+
+    return stopping
+
+
+def test_a_queue_in_trouble_is_asked_ever_less() -> None:
+    """Also if the trouble is nothing that anybody thought of; its thread goes on, and begins anew after."""
+    troubles = [*(BackendUnavailable("away") for _ in range(8)), 1, ValueError("odd"), 2]
+    poller, account = FakePoller(*troubles), WorkerTotals()
+    rested: list[int] = []
+    said: list[str] = []
+    poll_until(
+        poller,  # type: ignore[arg-type]
+        account,
+        wait_ms=10,
+        stopping=stop_after(11),
+        rest=rested.append,
+        say=said.append,
+    )
+    assert rested == [1_000, 2_000, 4_000, 8_000, 16_000, *[TROUBLE_MS_MAX] * 3, 1_000]
+    assert said[-1] == "a queue can't be read: ValueError: odd"
+    assert account.tasks.messages == 3
+
+
+def test_a_duty_of_its_own_thread_goes_on_after_trouble() -> None:
+    """A replica that is away is nobody else's matter."""
+    answers: list[Exception | None] = [UpstreamUnavailable("away"), ValueError("odd"), None]
+    rested: list[int] = []
+    said: list[str] = []
+
+    def do() -> None:
+        if (answer := answers.pop(0)) is not None:
+            raise answer
+
+    see_to_until(Duty("replicas", 5_000, do), stopping=stop_after(3), rest=rested.append, say=said.append)
+    assert rested == [5_000] * 3
+    assert said[1] == "replicas: ValueError: odd"

@@ -1,0 +1,52 @@
+"""The vectors that every implementation of the gates has to satisfy."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from kfm.model import gates
+from kfm.model.errors import KfmError
+from kfm.model.records import GateResult, Switch, ValidationReport
+from kfm.model.settings import DatasetSettings, Freeze
+
+VECTORS = json.loads((Path(__file__).parents[3] / "vectors" / "gates.json").read_text("utf-8"))
+
+
+def _answer(given: dict[str, Any]) -> Any:
+    call = given["call"]
+    if call == "switch":
+        switches = msgspec.convert(given["switches"], list[Switch])
+        return gates.switch_gate(switches, given["dataset_id"], given["domain"], given["in_flight"])
+    if call == "freeze":
+        freezes = msgspec.convert(given["freezes"], list[Freeze])
+        return gates.freeze_gate(freezes, given["dataset_id"], given["domain"], given["now_ms"])
+    if call == "rights":
+        return gates.rights_gate(msgspec.convert(given["dataset"], DatasetSettings))
+    if call == "contract":
+        return gates.contract_gate(msgspec.convert(given["report"], ValidationReport | None))
+    force = msgspec.convert(given["force"], gates.ForceRequest | None)
+    return gates.combine(msgspec.convert(given["results"], list[GateResult]), force)
+
+
+@pytest.mark.req("UPD-9", "UPD-10", "GOV-1")
+@pytest.mark.parametrize("case", VECTORS["cases"], ids=[case["name"] for case in VECTORS["cases"]])
+def test_gate_vectors(case: dict[str, Any]) -> None:
+    """Each vector's decision, reason included, is the one that is written down."""
+    expected = case["expected"]
+    if "error" in expected:
+        with pytest.raises(KfmError) as raised:
+            _answer(case["input"])
+        assert {"error": raised.value.code, "message": raised.value.message} == expected
+    else:
+        assert json.loads(msgspec.json.encode(_answer(case["input"]))) == expected
+
+
+def test_the_vectors_are_many_and_have_different_names() -> None:
+    """No case hides another."""
+    names = [case["name"] for case in VECTORS["cases"]]
+    assert len(set(names)) == len(names) >= 25

@@ -1,0 +1,219 @@
+"""Accounts of runs, attempts, nodes and calls, from records alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from kfm.model.attempts import Attempt, CallRetry, Energy, Letter
+from kfm.model.errors import UsageError
+from kfm.model.records import Found, GovernanceEntry
+from kfm.reports.explain import explain
+from tests.acceptance.cli.fakes import NOW_MS, PROMOTION, RUN_ID, FakeLedger, make_call, make_run, make_switch
+
+pytestmark = pytest.mark.req("RS-12")
+
+
+def tried(attempt: int = 1, node: str = "", **facts: object) -> Attempt:
+    values = {
+        "run_id": RUN_ID,
+        "attempt": attempt,
+        "node": node,
+        "lineage_id": f"lineage-{attempt}-{node}",
+        "invocation_id": "call-1",
+        "started_at_ms": NOW_MS,
+        "ended_at_ms": NOW_MS + 1500,
+        "ending": "complete",
+    }
+    return Attempt(**{**values, **facts})
+
+
+def retry(number: int, **facts: object) -> CallRetry:
+    values = {
+        "run_id": RUN_ID,
+        "attempt": 1,
+        "node": "fetch",
+        "call": 1,
+        "number": number,
+        "delay_ms": 500 * number,
+        "error_class": "unavailable",
+        "retryable": True,
+        "outcome": "retried",
+        "circuit_open": False,
+        "at_ms": NOW_MS,
+    }
+    return CallRetry(**{**values, **facts})
+
+
+def told(ledger: FakeLedger, wanted: str = RUN_ID, **known: object) -> tuple[str, dict[str, str]]:
+    """The reason, and every other sentence with its record."""
+    account = explain(ledger, wanted, NOW_MS, **known)
+    return account.reason.text, {s.text: f"{s.record.type}:{s.record.id}" for s in account.chain}
+
+
+def test_killed_and_reaped():
+    """Who ended it and why, which node it was in, and how long the next attempt waited."""
+    rows = [
+        tried(1, ending="abort", error_code="WORKER_DIED"),
+        tried(1, "fetch", ending="abort", error_code="WORKER_DIED"),
+        tried(2, delay_ms=90_000),
+    ]
+    ledger = FakeLedger(runs=[make_run(attempts=2)], attempts=rows, heads=[PROMOTION])
+    _, chain = told(ledger)
+    killed = (
+        "Attempt 1 began at 2026-01-02 00:00:00 UTC and was killed in node fetch; the reaper ended it at "
+        "2026-01-02 00:00:01 UTC: its process was gone (WORKER_DIED)."
+    )
+    assert chain[killed] == f"attempt:{RUN_ID}#1"
+    again = next(text for text in chain if text.startswith("Attempt 2 began"))
+    assert "1 min 30 s after the one before had ended, and completed after 1.5 s." in again
+    reason, _ = told(
+        FakeLedger(runs=[make_run(status="failed", error_code="WORKER_DIED")], attempts=rows[:2])
+    )
+    assert "was interrupted: its process was gone (WORKER_DIED). Whoever runs kfm has it go on with" in reason
+
+
+def test_retries_with_their_errors_and_delays():
+    """Each call that met trouble: how often, on what, and how long was waited."""
+    ledger = FakeLedger(
+        runs=[make_run()],
+        attempts=[tried(), tried(1, "fetch")],
+        retries=[retry(1), retry(2, error_class="timeout"), retry(3, outcome="gave-up", delay_ms=0)],
+    )
+    _, chain = told(ledger)
+    said = (
+        "In attempt 1, node fetch, a call was retried 2 times: unavailable, then 500 ms of waiting; "
+        "timeout, then 1.0 s of waiting; it gave up on unavailable."
+    )
+    assert chain[said] == f"attempt:{RUN_ID}#1/fetch"
+    _, quiet = told(FakeLedger(runs=[make_run()], attempts=[tried()]))
+    assert "No evidence of a call that was tried again." in quiet
+
+
+def test_who_forced_it_and_why():
+    """The entry of the governance ledger, by its number."""
+    entry = GovernanceEntry(
+        kind="force", subject=RUN_ID, actor="ana", recorded_at_ms=NOW_MS, rationale="flood", ticket="T-9"
+    )
+    ledger = FakeLedger(runs=[make_run(force=1, revision=1)], governance=[entry], heads=[PROMOTION])
+    reason, chain = told(ledger)
+    assert reason == f"Run {RUN_ID} published version 3 of levels because ana forced it."
+    assert chain["ana forced it at 2026-01-02 00:00:00 UTC because: flood. Ticket T-9."] == "governance:7"
+    _, unknown = told(FakeLedger(runs=[make_run(force=1, revision=1)]))
+    assert "No evidence of who forced it." in unknown
+
+
+def test_idempotency_is_claimed_with_evidence_only():
+    """That it acts once is said where somebody asked again with the key and nothing was done."""
+    again = make_call(invocation_id="call-2", outcome="noop", requested_at_ms=NOW_MS + 1)
+    _, claimed = told(FakeLedger(runs=[make_run()], invocations=[make_call(), again]))
+    text = next(text for text in claimed if text.startswith("It acted once: 1 later call"))
+    assert claimed[text] == "invocation:call-2"
+    for other in (
+        [make_call()],
+        [make_call(), make_call(invocation_id="call-2", outcome="noop", idempotency_key="sha256:other")],
+        [make_call(), make_call(invocation_id="call-2", outcome="busy")],
+    ):
+        _, chain = told(FakeLedger(runs=[make_run()], invocations=other))
+        assert not any("acted once" in text for text in chain)
+        assert any("No evidence of a repeated request with that key." in text for text in chain)
+
+
+def test_cost_is_modelled_or_not_known():
+    """With the assumption; without figures it says so."""
+    energy = Energy(cpu_us=2_500_000, energy_uwh=6944, co2_ug=2310, assumption="10 W per core.")
+    _, chain = told(FakeLedger(runs=[make_run()], attempts=[tried(energy=energy)]))
+    text = (
+        "Attempt 1 used 2.500 s of processor time; modelled cost 6,944 µWh and 2,310 µg CO2e. 10 W per core."
+    )
+    assert chain[text] == f"attempt:{RUN_ID}#1"
+    _, unknown = told(FakeLedger(runs=[make_run()], attempts=[tried()]))
+    assert "No evidence of what it cost." in unknown
+
+
+def test_a_changed_pipeline():
+    """The same window, done before with other code."""
+    before = make_run(run_id="older", pipeline_version="auto-0", start_time_ms=NOW_MS - 1000)
+    reason, chain = told(FakeLedger(runs=[make_run(), before], heads=[PROMOTION]))
+    assert reason.endswith("because the pipeline changed from auto-0 to auto-1.")
+    assert chain["Run older did the same window with auto-0."] == "run:older"
+
+
+def test_an_unchanged_call_names_the_run_that_it_equals():
+    """Nothing was done because the inputs were those of a run: both fingerprints, one name."""
+    call = make_call(invocation_id="call-2", outcome="noop", reason="Upstream is unchanged since revision 0.")
+    ledger = FakeLedger(runs=[make_run(fingerprint="sha256:same")], invocations=[call])
+    account = explain(ledger, "call-2", NOW_MS)
+    assert account.kind == "invocation"
+    assert account.reason.text == (
+        f"Call call-2 did nothing: its inputs equal those of run {RUN_ID}, both are sha256:same."
+    )
+    assert (account.reason.record.type, account.reason.record.id) == ("inputs", "sha256:same")
+
+
+def test_a_node_and_an_attempt():
+    """A node by its run and name, in the newest attempt or in one that is named."""
+    rows = [
+        tried(1, ending="fail", error_code="KFM404"),
+        tried(
+            1,
+            "fetch",
+            ending="fail",
+            error_code="KFM404",
+            error_message="no route",
+            retryable=True,
+            inputs_hash="sha256:in",
+        ),
+        tried(2),
+        tried(2, "fetch"),
+    ]
+    letter = Letter(
+        number=5, event_id="e", topic="openlineage", subject=RUN_ID, body="lineage-1-fetch", recorded_at_ms=0
+    )
+    found = Found(uri="file:a", path="a.csv", media_type="text/csv")
+    ledger = FakeLedger(
+        runs=[make_run(attempts=2)], attempts=rows, letters=[letter], inputs={"sha256:in": (found,)}
+    )
+    reason, chain = told(ledger, f"{RUN_ID[:6]}#1/fetch")
+    assert reason == (
+        f"Node fetch of attempt 1 of run {RUN_ID} failed: KFM404: no route. Trying again may help."
+    )
+    assert chain["It had 1 input: a.csv."] == "inputs:sha256:in"
+    assert chain["Event e of topic openlineage waits for delivery."] == "letter:5"
+    assert told(ledger, f"{RUN_ID[:6]}/fetch")[0] == f"Node fetch of attempt 2 of run {RUN_ID} completed."
+    reason, chain = told(ledger, f"{RUN_ID}#1")
+    assert reason.startswith(f"Attempt 1 of run {RUN_ID} failed: KFM404")
+    assert any(text.startswith("Node fetch of attempt 1 began") for text in chain)
+    with pytest.raises(UsageError, match="No evidence of #3/fetch in run"):
+        told(ledger, f"{RUN_ID}#3/fetch")
+    with pytest.raises(UsageError, match="No evidence of /validate in run"):
+        told(ledger, f"{RUN_ID}/validate")
+
+
+def test_a_dataset_now():
+    """The newest call decides; what readers see and what stands in the way are told with it."""
+    refused = make_call(invocation_id="call-9", outcome="busy", run_id=None, reason="Held.")
+    ledger = FakeLedger(runs=[make_run()], invocations=[refused], heads=[PROMOTION], switches=[make_switch()])
+    account = explain(ledger, "levels", NOW_MS, datasets=["levels"])
+    assert account.kind == "dataset"
+    assert account.reason.text.startswith("Call call-9 found somebody at work: Held.")
+    texts = [sentence.text for sentence in account.chain]
+    assert texts[0] == f"Readers see version 3, promoted at 2026-01-02 00:00:01 UTC by run {RUN_ID}."
+    assert texts[1].startswith("A kill switch stands now: dataset:levels is paused")
+
+
+def test_nothing_happened_yet():
+    """A source that nobody asked for is explained with the command that does."""
+    account = explain(FakeLedger(), "daily", NOW_MS, sources=["daily"])
+    assert account.reason.text == (
+        "No evidence of daily: nobody has asked for it yet. "
+        "Whoever runs kfm does with `kfm run --source daily`."
+    )
+
+
+def test_many_are_bounded():
+    """However much is on record, an account has an end."""
+    rows = [tried(number) for number in range(1, 500)]
+    calls = [make_call(invocation_id=f"c{n}", reason=f"r{n}", requested_at_ms=n) for n in range(500)]
+    retries = [retry(1, call=number) for number in range(500)]
+    ledger = FakeLedger(runs=[make_run(attempts=499)], attempts=rows, invocations=calls, retries=retries)
+    assert len(explain(ledger, RUN_ID, NOW_MS).chain) < 150

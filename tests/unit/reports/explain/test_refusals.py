@@ -1,0 +1,103 @@
+"""A refusal names what stands in the way, who can lift it, and how."""
+
+from __future__ import annotations
+
+import pytest
+
+from kfm.model.attempts import ChainLink
+from kfm.model.gates import contract_gate, freeze_gate, rights_gate, switch_gate
+from kfm.model.records import Check, GateResult, GovernanceEntry, ValidationReport
+from kfm.model.settings import DatasetSettings, Freeze
+from kfm.reports.explain.invocations import blocker_text, refusals, would_pass
+from tests.acceptance.cli.fakes import NOW_MS, FakeLedger, make_call, make_switch
+
+pytestmark = pytest.mark.req("RS-12", "CLI-1")
+
+BUNDLE = "sha256:" + "5" * 64
+TEXT = '@id("care.x")\n@lift("A reviewer approves it with `kfm approve`.")\nforbid (principal, action, r);'
+
+
+def rule(gate: str, reason: str = "levels: Not allowed. A reviewer approves it with `kfm approve`."):
+    return GateResult(gate=gate, allowed=False, reason=reason, policy_ids=("care.x",))
+
+
+def test_a_switch():
+    """The operator, and the command that lifts it."""
+    said = blocker_text(switch_gate([make_switch()], "levels", "hydrology", in_flight=False), None)
+    assert "paused since 2026-01-01T23:59:00Z by ana: the gauge is broken." in said
+    assert "Would pass if the kill switch was set to running: An operator lifts it" in said
+    assert "`kfm switch set running --dataset levels --rationale TEXT`" in said
+    assert said.count("kfm switch set") == 1
+
+
+def test_a_freeze():
+    """When it ends by itself, and how an operator passes it before."""
+    freeze = Freeze(start="2026-01-01", end="2026-01-03", reason="holidays")
+    said = blocker_text(freeze_gate([freeze], "levels", "hydrology", NOW_MS), None)
+    assert "Would pass after 2026-01-03T00:00:00Z, or with a force" in said
+    assert "--force --rationale TEXT --ticket ID" in said
+
+
+def test_missing_rights():
+    """Whoever keeps the configuration, and the command that names the file."""
+    said = blocker_text(rights_gate(DatasetSettings(id="levels")), None)
+    assert "declares no rights.license and no rights.care.label" in said
+    assert "Would pass if the configuration declared what is missing" in said
+    assert "`kfm config show --origin`" in said
+
+
+def test_a_broken_contract():
+    """The failing check, and who corrects what."""
+    report = ValidationReport(checks=(Check(name="unique:id", passed=False, detail="2 rows are alike"),))
+    said = blocker_text(contract_gate(report), None)
+    assert "1 of 1 check failed: unique:id: 2 rows are alike." in said
+    assert "Would pass if the data kept its contract: Whoever keeps the data or its contract" in said
+
+
+@pytest.mark.parametrize(
+    ("gate", "who"),
+    [
+        ("care", "the community decides otherwise or a reviewer approves"),
+        ("sovereignty", "the authority that the rights name grants its consent"),
+        ("licence", "whoever keeps the configuration names an open licence"),
+        ("policy", "whoever keeps the policies"),
+    ],
+)
+def test_a_rule_whose_text_is_not_kept(gate, who):
+    """Who can lift it is still said, for each kind of gate."""
+    assert who in would_pass(rule(gate), None)
+
+
+def test_a_rule_with_its_own_way_out():
+    """What the rule says is told once, in its own words."""
+    said = blocker_text(rule("care"), {"care.x": TEXT})
+    assert said == (
+        "Rule care.x: levels: Not allowed. What would let it pass: A reviewer approves it with `kfm approve`."
+    )
+
+
+def test_a_gate_that_says_nothing():
+    """Nothing is made up."""
+    said = would_pass(GateResult(gate="custom", allowed=False, reason="no"), None)
+    assert said == "No evidence of what would let it pass."
+
+
+def link(**details: str) -> ChainLink:
+    entry = GovernanceEntry(
+        kind="gate-refused", subject="levels", actor="ana", recorded_at_ms=NOW_MS, details=details
+    )
+    return ChainLink(number=1, entry=entry, previous="0" * 64, hash="1" * 64)
+
+
+def test_the_text_of_the_policy_that_was_in_force():
+    """With its bundle as the record; where text or bundle are lost, that is said."""
+    call = make_call(outcome="refused", gates=(rule("care"),))
+    ledger = FakeLedger(policies={BUNDLE: {"care.x": TEXT}})
+    *_, last = refusals(ledger, call, [link(invocation_id="call-1", policies=BUNDLE)])
+    assert last.text.startswith('Policy care.x says: @id("care.x") @lift(')
+    assert (last.record.type, last.record.id) == ("policy", f"{BUNDLE}/care.x")
+    for kept in ({}, {BUNDLE: {"care.other": TEXT}}):
+        *_, lost = refusals(FakeLedger(policies=kept), call, [link(invocation_id="call-1", policies=BUNDLE)])
+        assert lost.text == "The text of policy care.x is not kept."
+    *_, unknown = refusals(ledger, call, [link(invocation_id="another", policies=BUNDLE)])
+    assert unknown.text.startswith("No evidence of which text policy care.x had")
