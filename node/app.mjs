@@ -3,32 +3,36 @@
 import * as fs from "node:fs";
 import { dirname, join, normalize } from "node:path";
 import { guarded, retryText } from "./calls/guard.mjs";
+import { SharedBreakers } from "./calls/shared_breakers.mjs";
 import { account, github } from "./config/loader.mjs";
-import { ownPlaces, takesIn } from "./config/overlap_check.mjs";
-import { Ledger, LedgerReader } from "./db/ledger.mjs";
-import { MemoryDatabase, SqliteReader } from "./db/ledger_reader.mjs";
+import { Ledger } from "./db/ledger.mjs";
+import { LedgerReader } from "./db/ledger_reader.mjs";
 import { applied, check, migrate } from "./db/migrations.mjs";
 import { SqliteDatabase } from "./db/sqlite.mjs";
+import { MemoryDatabase, SqliteReader } from "./db/sqlite_readonly.mjs";
 import { LineageEmitter } from "./lineage/emitter.mjs";
 import { below, datasetName } from "./lineage/naming.mjs";
 import { providerOf, providersOf } from "./model/breaker.mjs";
 import { BackendUnavailable, ConfigError, PlanError, isCode, strerror, why } from "./model/errors.mjs";
 import { IncidentRenderer } from "./model/incidents.mjs";
 import { MASK_KEY, isMasked, mask } from "./model/redaction.mjs";
+import { ownPlaces, takesIn } from "./model/settings.mjs";
 import { resolveWindow } from "./model/windows.mjs";
 import { repr, sortedByPoints } from "./model/wording.mjs";
-import { LocalObjects, ScratchObjects, watched } from "./objects/objects.mjs";
+import { LocalObjects } from "./objects/local.mjs";
+import { ScratchObjects } from "./objects/scratch.mjs";
+import { watched } from "./objects/secret_scan.mjs";
 import { CedarPolicies } from "./policy/cedar.mjs";
 import { FolderTarget } from "./publish/targets/folder.mjs";
 import { GithubActions } from "./publish/targets/github_actions.mjs";
 import { Noop } from "./publish/targets/noop.mjs";
-import { Circuits } from "./runs/circuits.mjs";
 import { RunExecutor } from "./runs/executor.mjs";
 import { PLAN_BYTES_MAX, readPlan } from "./runs/plan.mjs";
 import { preview } from "./runs/preview.mjs";
 import { describe, outputVersion } from "./runs/subject.mjs";
-import { redactedSource, lazyHttp, syncOf } from "./sources/composition.mjs";
 import { FilesSource } from "./sources/files.mjs";
+import { lazyHttp, syncOf } from "./sources/joint.mjs";
+import { redactedSource } from "./sources/redacted.mjs";
 import { FlockLiveness, SystemIds, processMeter, systemClock, unitRandom } from "./system.mjs";
 
 /** @typedef {import("./config/loader.mjs").Loaded} Loaded */
@@ -155,7 +159,7 @@ export class App {
     const { loaded, settings, clock, ids } = this;
     const secrets = loaded.referencedSecrets();
     const objects = new LocalObjects(`${this.state}/objects`, ids);
-    const providers = new Circuits(this.ledger, this.store, clock);
+    const providers = new SharedBreakers(this.ledger, this.store, clock);
     const { lease } = settings;
     const leaseMs = Math.round(lease.seconds * 1000);
     /** @type {any} */

@@ -4,12 +4,12 @@ import { dirname, join, normalize, resolve } from "node:path";
 import { PROVIDER_CHARS_MAX, isProviderName } from "../model/breaker.mjs";
 import { ConfigError, WindowError } from "../model/errors.mjs";
 import { freezeSpanMs } from "../model/gates.mjs";
+import { ownPlaces, takesIn } from "../model/settings.mjs";
 import { PATH_FIELDS, PLACE_FIELDS, templateProblem } from "../model/templates.mjs";
 import { zoneExists, zoneNames } from "../model/times.mjs";
 import { splitUrl } from "../model/urls.mjs";
 import { resolveWindow } from "../model/windows.mjs";
 import { head, rpartition, sortedByPoints } from "../model/wording.mjs";
-import { ownPlaces, takesIn } from "./overlap_check.mjs";
 import { WAY_OUT, inlineSecrets, isReference } from "./secrets.mjs";
 import { gathered, nearest } from "./shape.mjs";
 

@@ -1,172 +1,132 @@
-/** The read-only SQLite ledger, which leaves no trace on the disk: what a dry run opens. See `kfm.db.sqlite_readonly`. */
+/** The ledger's reads: runs, heads, locks, switches, approvals. */
 
-import { copyFileSync, existsSync, mkdtempSync, rmSync, statSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join, resolve } from "node:path";
-import { DatabaseSync } from "node:sqlite";
-import { pathToFileURL } from "node:url";
-import { KfmError, StoreBusy, StoreCorrupt } from "../model/errors.mjs";
-import { isCurrent, migrate } from "./migrations.mjs";
-import { checkSqliteLibrary, Session, translated } from "./sqlite.mjs";
+import { closedBreaker } from "../model/breaker.mjs";
+import * as rows from "./rows.mjs";
 
-/** @typedef {import("../types.js").Clock} Clock */
+/** @typedef {import("./sqlite.mjs").Session} Session */
 
-const ROUNDS_MAX = 50;
-const BUSY_MS = 5_000;
-
-/** A database in memory, with nothing in it yet. */
-export class MemoryDatabase {
-  /** @param {Clock} clock @param {string} [copyOf] */
-  constructor(clock, copyOf) {
-    this.connection = new DatabaseSync(copyOf ?? ":memory:");
-    this.session = new Session(this.connection, clock, ":memory:");
+/** The ledger's reads. Nothing here writes. */
+export class LedgerReader {
+  /** @param {any} database */
+  constructor(database) {
+    this.database = database;
+    /** @type {Session} */
+    this.session = database.session;
   }
 
-  /** @template T @param {(session: Session) => T} change */
-  write(change) {
-    this.connection.exec("BEGIN");
-    const result = change(this.session);
-    this.connection.exec("COMMIT");
-    return result;
+  /** @template T @param {string} name @param {Record<string, any>} parameters @param {(row: any[]) => T} from @returns {T | null} */
+  #one(name, parameters, from) {
+    const row = this.session.one(name, parameters);
+    return row ? from(row) : null;
   }
 
-  /** @param {string} sql */
-  script(sql) {
-    this.connection.exec(sql);
+  /** @param {string} work_base */
+  latestRun(work_base) {
+    return this.#one("runs.latest_of_work", { work_base }, rows.runFrom);
   }
 
-  close() {
-    this.connection.close();
-  }
-}
-
-/** @param {string} path Changes whenever the file does; null for no file, or an empty one. */
-function stamp(path) {
-  try {
-    const found = statSync(path, { bigint: true });
-    return found.size ? `${found.ino}:${found.size}:${found.mtimeNs}:${found.ctimeNs}` : null;
-  } catch {
-    return null;
-  }
-}
-
-export class SqliteReader {
-  /** @param {string} path @param {Clock} clock */
-  constructor(path, clock) {
-    checkSqliteLibrary(process.versions.sqlite ?? "0");
-    this.path = path;
-    this.clock = clock;
-    /** null: SQLite's own locks keep us consistent. @type {string | null} */
-    this.seen = null;
-    /** @type {Session | null} */
-    this.inner = null;
-    /** @type {() => void} */
-    this.forget = () => {};
-    this.one("migrations.exists");
+  /** @param {import("../types.js").Work} work */
+  latestSuccess(work) {
+    const { source_id, window, partition } = work;
+    return this.#one("runs.latest_success", { source_id, window_start_ms: window.start_ms, window_end_ms: window.end_ms, partition_key: partition ?? "" }, rows.runFrom);
   }
 
-  get session() {
-    return this;
+  /** @param {string} work_base @param {string} correction */
+  runOfCorrection(work_base, correction) {
+    return this.#one("runs.of_correction", { work_base, correction }, rows.runFrom);
   }
 
-  /** @param {string} name @param {Record<string, any>} [parameters] @returns {any[][]} */
-  all(name, parameters = {}) {
-    for (let round = 0; round < ROUNDS_MAX; round += 1) {
-      let found;
-      try {
-        if (this.inner === null || this.#moved()) this.#reopen();
-        found = /** @type {Session} */ (/** @type {unknown} */ (this.inner)).all(name, parameters);
-      } catch (error) {
-        // Half of an old page and half of a new one look like anything.
-        if (error instanceof KfmError && this.#moved()) continue;
-        throw error;
-      }
-      if (!this.#moved()) return found;
-    }
-    throw new StoreBusy(`${this.path}: it kept changing while it was read.`);
+  /** @param {string} run_id */
+  run(run_id) {
+    return this.#one("runs.by_id", { run_id }, rows.runFrom);
   }
 
-  /** @param {string} name @param {Record<string, any>} [parameters] */
-  one(name, parameters = {}) {
-    return this.all(name, parameters)[0] ?? null;
+  /** @param {string} dataset_id @returns {import("../types.js").Head} */
+  head(dataset_id) {
+    return this.#one("promotions.head_with_manifest", { dataset_id }, (row) => [rows.promotionFrom(row.slice(0, -1)), rows.valueOf(row.at(-1))]);
+  }
+
+  heads() {
+    return this.session.all("promotions.heads").map(rows.promotionFrom);
+  }
+
+  /** @param {string} dataset_id @param {number} sequence */
+  promotion(dataset_id, sequence) {
+    return this.#one("promotions.at", { dataset_id, sequence }, rows.promotionFrom);
+  }
+
+  /** @param {string} scope */
+  lock(scope) {
+    return this.#one("locks.get", { scope }, rows.lockFrom);
+  }
+
+  locks() {
+    return this.session.all("locks.list").map(rows.lockFrom);
+  }
+
+  switches() {
+    return this.session.all("switches.list").map(rows.switchFrom);
+  }
+
+  policyEpoch() {
+    return Number(/** @type {any[]} */ (this.session.one("policy.epoch"))[0]);
+  }
+
+  /** @param {string} work_base */
+  forces(work_base) {
+    return Number(/** @type {any[]} */ (this.session.one("runs.forces", { work_base }))[0]);
+  }
+
+  /** @param {string} kind @param {string} subject */
+  newestEntry(kind, subject) {
+    return this.#one("governance.list", { kind, subject, row_limit: 1 }, rows.entryFrom);
+  }
+
+  /** What each target shows, by dataset and target. @returns {Map<string, number>} */
+  projected() {
+    return new Map(this.session.all("projections.list").map(([dataset, target, sequence]) => [`${dataset}\n${target}`, sequence]));
+  }
+
+  /** @param {string} run_id */
+  attempts(run_id) {
+    return this.session.all("attempts.of_run", { run_id }).map(rows.attemptFrom);
+  }
+
+  /** @param {string} bundle_id */
+  hasPolicies(bundle_id) {
+    return this.session.one("policies.get", { bundle_id }) !== null;
+  }
+
+  /** @param {string} run_id */
+  retryState(run_id) {
+    return this.#one("retry_states.get", { run_id }, rows.retryStateFrom);
+  }
+
+  /** @param {string} dataset_id */
+  halted(dataset_id) {
+    return this.#one("held.halted", { dataset_id }, rows.heldFrom);
+  }
+
+  /** Approved requests about one piece of work. @param {string} subject */
+  approvals(subject) {
+    return this.session.all("approvals.list", { state: "approved", subject, row_limit: 1000 }).map(rows.approvalFrom);
+  }
+
+  /** @param {string} provider */
+  breaker(provider) {
+    return this.#one("breakers.get", { provider: rows.storable(provider) }, rows.breakerFrom) ?? closedBreaker(provider);
+  }
+
+  /** @param {string} name @returns {string | null} */
+  mark(name) {
+    return this.#one("marks.get", { name }, (row) => row[0]);
   }
 
   nowMs() {
-    return this.clock.nowMs();
-  }
-
-  /** @returns {never} */
-  write() {
-    throw new Error("a reader was asked to write");
+    return this.session.nowMs();
   }
 
   close() {
-    this.forget();
-    this.forget = () => {};
-    this.inner = null;
-  }
-
-  #moved() {
-    return this.seen !== null && this.seen !== this.#look();
-  }
-
-  #look() {
-    return `${stamp(this.path)} ${stamp(`${this.path}-wal`)}`;
-  }
-
-  #reopen() {
-    this.close();
-    this.seen = this.#look(); // before it is opened: whatever is written from here on is noticed
-    let connection;
-    try {
-      connection = this.#connect();
-    } catch (error) {
-      throw translated(error, this.path);
-    }
-    const session = new Session(connection, this.clock, this.path);
-    this.forget = () => connection.close();
-    if (isCurrent(session)) {
-      this.inner = session;
-      return;
-    }
-    connection.close();
-    this.forget = () => {};
-    const copy = this.#aside();
-    migrate(copy, this.clock.nowMs());
-    this.forget = () => copy.close();
-    this.inner = copy.session;
-  }
-
-  #connect() {
-    const [file, ahead] = [stamp(this.path), stamp(`${this.path}-wal`)];
-    if (file === null && ahead === null) throw new StoreCorrupt(`${this.path}: there is nothing in it.`);
-    if (ahead === null) return this.#open("immutable=1");
-    if (existsSync(`${this.path}-shm`)) {
-      this.seen = null;
-      return this.#open("mode=ro");
-    }
-    return this.#aside().connection;
-  }
-
-  /** @param {string} mode */
-  #open(mode) {
-    const connection = new DatabaseSync(new URL(`${pathToFileURL(resolve(this.path)).href}?${mode}`), { readOnly: true, timeout: BUSY_MS });
-    connection.exec("PRAGMA query_only = 1");
-    return connection;
-  }
-
-  /** A copy elsewhere, whose folder goes as soon as it is open. */
-  #aside() {
-    const folder = mkdtempSync(join(tmpdir(), "kfm-read-"));
-    try {
-      const copy = join(folder, "kfm.db");
-      copyFileSync(this.path, copy);
-      if (existsSync(`${this.path}-wal`)) copyFileSync(`${this.path}-wal`, `${copy}-wal`);
-      const database = new MemoryDatabase(this.clock, copy);
-      database.connection.prepare("PRAGMA schema_version").get();
-      return database;
-    } finally {
-      rmSync(folder, { recursive: true, force: true });
-    }
+    this.database.close();
   }
 }

@@ -1,6 +1,6 @@
 /** The outbox: attempts and their lineage events, written in the transaction that they report. */
 
-import { circumstances, newAttempt } from "../model/evidence.mjs";
+import { circumstances, newAttempt } from "../model/attempts.mjs";
 import { attemptId } from "../model/keys.mjs";
 import { IncidentTracker } from "./incidents.mjs";
 import * as rows from "./rows.mjs";

@@ -1,3 +1,4 @@
 /** The idempotency ledger, at its documented path. */
 
-export { Ledger, LedgerReader } from "../db/ledger.mjs";
+export { Ledger } from "../db/ledger.mjs";
+export { LedgerReader } from "../db/ledger_reader.mjs";

@@ -1,8 +1,8 @@
 /** The lineage emitter: OpenLineage events, made inside the ledger's transactions, ready to be sent. Pure. */
 
+import { circumstances } from "../model/attempts.mjs";
 import { INT_MAX, canonicalText } from "../model/canonical.mjs";
 import { UnhashableInput } from "../model/errors.mjs";
-import { circumstances } from "../model/evidence.mjs";
 import { attemptId, notAdmittedId, uuid5 } from "../model/keys.mjs";
 import { within } from "../model/redaction.mjs";
 import { requireValid } from "../model/schemas.mjs";

@@ -1,18 +1,13 @@
-/** Retry budgets: attempts and time that a grant allows, the state of a run after a failure, and its quarantine record. Pure. */
+/** Retry budgets: attempts and time that a grant allows, and the state of a run after a failure. Pure. */
 
-import { canonicalText, sha256Text } from "./canonical.mjs";
 import { KfmError, isA } from "./errors.mjs";
-import { gateResult } from "./gates.mjs";
-import { uuid5 } from "./keys.mjs";
-import { CAUSES_MAX, causesOf, classify, classifyError, failureOf, isUnknown, budgetState, decideRetry, grantsMax, policyFor } from "./retry.mjs";
+import { CAUSES_MAX, budgetState, causesOf, classify, classifyError, decideRetry, failureOf, grantsMax, isUnknown, policyFor } from "./retry.mjs";
 import { counted, moment } from "./wording.mjs";
 
 /** @typedef {import("../types.js").Run} Run */
 /** @typedef {import("../types.js").RetryState} RetryState */
 /** @typedef {import("../types.js").Classification} Classification */
 
-const SOURCE_IDS_MAX = 100;
-const NOT_HELD = ["stopped", "superseded", "next-run"];
 /** @type {Classification} */
 const CIRCUIT_OPEN = { retryable: true, error_class: "circuit-open" };
 
@@ -144,58 +139,4 @@ export function advise(run, state, nowMs) {
 /** Work that a second person approved for one attempt is never tried again by itself. @param {RetryState} state @param {boolean} approved @param {number} nowMs @returns {RetryState} */
 export function attended(state, approved, nowMs) {
   return approved && state.fate === "retry" ? { ...state, fate: "spent", reason: "needs-approval", updated_at_ms: nowMs } : state;
-}
-
-// --- quarantine ------------------------------------------------------------------------
-
-/** The quarantine row of a run; null if it is tried again. @param {Run} run @param {RetryState} state @param {any} about */
-export function heldRun(run, state, { payload_hash, inputs, error_classes, error_code, error_message }) {
-  if (state.fate === "retry" || NOT_HELD.includes(state.reason)) return null;
-  const names = inputs.map((/** @type {any} */ found) => found.uri).slice(0, SOURCE_IDS_MAX);
-  return {
-    held_id: uuid5(run.run_id, `held/${run.attempts}`),
-    kind: state.fate === "quarantine" ? "quarantine" : "dead-letter",
-    grain: "run",
-    subject: run.run_id,
-    dataset_id: run.dataset_id,
-    source_id: run.source_id,
-    payload_hash,
-    source_ids: names.length ? names : [run.source_id],
-    code_sha: run.pipeline_version,
-    idempotency_key: run.idempotency_key,
-    attempts: run.attempts,
-    error_classes,
-    error_code,
-    error_message,
-    reason: state.reason,
-    held_at_ms: state.updated_at_ms,
-    state: "held",
-    released_at_ms: null,
-    released_by: null,
-  };
-}
-
-/** The facts of its governance entry. @param {any} held @param {string | null} careLabel */
-export function factsOf(held, careLabel) {
-  const { held_id, dataset_id, attempts, error_classes, error_code, reason, payload_hash, code_sha } = held;
-  return { held_id, dataset_id, care_label: careLabel, attempts, error_classes, code: error_code, reason, payload_hash, code_sha };
-}
-
-// --- approvals ---------------------------------------------------------------------------
-
-/** The digest that an approval of one attempt is about. @param {any} dataset @param {string} workBase */
-export function attemptDigest(dataset, workBase) {
-  return sha256Text(canonicalText({ kfm: "approval/1", kind: "attempt", dataset_id: dataset.id, rights: dataset.rights, work_base: workBase }));
-}
-
-/** The approval that the next attempt may use up: the one that lapses first. @param {any[]} approvals @param {string} digest @param {number} nowMs */
-export function usableApproval(approvals, digest, nowMs) {
-  const found = approvals.filter((one) => one.kind === "attempt" && one.digest === digest && one.used_at_ms === null && (one.expires_at_ms ?? 0) > nowMs);
-  found.sort((a, b) => a.expires_at_ms - b.expires_at_ms || (a.request_id < b.request_id ? -1 : 1));
-  return found[0] ?? null;
-}
-
-/** @param {any} approval */
-export function approvalSeen(approval) {
-  return gateResult("approval", true, `Request ${approval.request_id} was approved by a second person, for this attempt only.`);
 }

@@ -1,50 +1,18 @@
 /**
- * The publisher: the only way in which a pipeline changes anything. Its trace has one schema-valid line per operation.
+ * The publisher: the only way in which a pipeline changes anything.
  *
  * Nothing that it takes in is visible before the promotion: files are staged under their hash, events and states are
  * collected, and the run executor commits all of it in one transaction. The publisher of a dry run only says what it would do.
  */
 
 import { createHash } from "node:crypto";
-import { canonicalHashed, canonicalText, sha256Hex } from "../model/canonical.mjs";
 import { DryRunViolated, IllegalTransition, KfmError, LimitExceeded, PathConflict, SchemaViolation, SecretInData } from "../model/errors.mjs";
 import { fromPlain } from "../model/json.mjs";
-import { requireValid } from "../model/schemas.mjs";
 import { safePath } from "../model/templates.mjs";
-import { rfc3339 } from "../model/times.mjs";
 import { byPoints, sortedByPoints } from "../model/wording.mjs";
+import { payloadHash } from "./publisher_trace.mjs";
 
-// --- trace -------------------------------------------------------------------------------
-
-export const MASKED = "[restricted]";
-
-export class Trace {
-  /** @param {(line: string) => void} sink @param {() => number} nowMs @param {string} runId @param {{publisher: string, dryRun: boolean, restricted: boolean}} about */
-  constructor(sink, nowMs, runId, { publisher, dryRun, restricted }) {
-    this.sink = sink;
-    this.nowMs = nowMs;
-    this.runId = runId;
-    this.publisher = publisher;
-    this.dryRun = dryRun;
-    this.restricted = restricted;
-    this.seq = 0;
-  }
-
-  /** @param {string} operation @param {string} outcome @param {Record<string, any>} [facts] */
-  record(operation, outcome, facts = {}) {
-    this.seq += 1;
-    const path = this.restricted && facts.path !== undefined ? { path: MASKED } : {};
-    const line = { trace: 1, seq: this.seq, at: rfc3339(this.nowMs()), run_id: this.runId, publisher: this.publisher, dry_run: this.dryRun, operation, outcome, ...facts, ...path };
-    requireValid("publisher-trace", line);
-    this.sink(`${canonicalText(line)}\n`);
-  }
-}
-
-/** @param {any} payload */
-export const payloadHash = (payload) => sha256Hex(canonicalHashed(payload));
-
-// --- publisher ---------------------------------------------------------------------------
-
+/** @typedef {import("./publisher_trace.mjs").Trace} Trace */
 /** @typedef {import("../types.js").Asset} Asset */
 /** @typedef {import("../types.js").Fetched} Fetched */
 /** @typedef {{mediaType?: string, sourceUri?: string | null, modifiedMs?: number | null, roles?: string[]}} FileMetadata */

@@ -1,7 +1,7 @@
 /** Admission: key, gates and lock in one transaction, or a refusal on record. */
 
+import { circumstances } from "../model/attempts.mjs";
 import { BudgetSpent, Busy, CircuitOpen, KfmError, LockHeld } from "../model/errors.mjs";
-import { circumstances } from "../model/evidence.mjs";
 import { overridden, refusal } from "../model/gates.mjs";
 import { namesItself, triggerDocument, triggerKey, workDocument } from "../model/keys.mjs";
 import { granted, isSpent, mayBeGranted, standing } from "../model/retry_budgets.mjs";

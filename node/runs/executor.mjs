@@ -3,7 +3,8 @@
 import { providersOf } from "../model/breaker.mjs";
 import { BackendUnavailable, Busy, KfmError, LostLease, PlanDrifted, WorkFailed, isA, isSystemError, strerror } from "../model/errors.mjs";
 import { refusal } from "../model/gates.mjs";
-import { advise, attended, budgetEndsMs, factsOf, hasOpened, heldRun, judged, kindOf } from "../model/retry_budgets.mjs";
+import { factsOf, heldRun } from "../model/quarantine.mjs";
+import { advise, attended, budgetEndsMs, hasOpened, judged, kindOf } from "../model/retry_budgets.mjs";
 import { head as firstChars } from "../model/wording.mjs";
 import { diff } from "../publish/manifest.mjs";
 import { StagingPublisher } from "../publish/publisher.mjs";

@@ -1,6 +1,6 @@
 /** The fetch: discovered objects into the object store, bounded, verified, resumable. */
 
-import { StallDetector } from "../calls/stall_detector.mjs";
+import { TransferPace } from "../calls/transfer_pace.mjs";
 import { ChecksumMismatch, LimitExceeded, UpstreamUnavailable } from "../model/errors.mjs";
 
 /** @typedef {import("../types.js").Found} Found */
@@ -84,7 +84,7 @@ class Fetch {
   /** @param {any} download @param {number} timeoutMs */
   async #copy(download, timeoutMs) {
     let size = download.offset;
-    const pace = new StallDetector(() => this.kernel.clock.monotonicMs(), timeoutMs);
+    const pace = new TransferPace(() => this.kernel.clock.monotonicMs(), timeoutMs);
     for await (const chunk of download.chunks) {
       this.check();
       size += chunk.length;

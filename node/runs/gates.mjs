@@ -1,7 +1,7 @@
 /** The gates of a run, asked at admission and again at promotion. */
 
+import { approvalSeen, attemptDigest, usableApproval } from "../model/approvals.mjs";
 import { combine, contractGate, freezeGate, rightsGate, switchGate } from "../model/gates.mjs";
-import { approvalSeen, attemptDigest, usableApproval } from "../model/retry_budgets.mjs";
 import { rfc3339 } from "../model/times.mjs";
 
 /** @typedef {import("./subject.mjs").Subject} Subject */

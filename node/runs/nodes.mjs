@@ -1,8 +1,8 @@
 /** The nodes of one attempt, one after the other, and their evidence. */
 
+import { circumstances, newAttempt } from "../model/attempts.mjs";
 import { energyOf } from "../model/energy.mjs";
 import { KfmError, LostLease } from "../model/errors.mjs";
-import { circumstances, newAttempt } from "../model/evidence.mjs";
 import { attemptId, nodeAttemptId } from "../model/keys.mjs";
 import { classifyCall } from "../model/retry_budgets.mjs";
 

@@ -104,7 +104,7 @@ async function runPipeline(run, context) {
 /** @param {Subject} subject @param {import("../types.js").Asset[]} assets @param {any} objects @param {any} run_state @returns {Promise<import("../types.js").Item>} */
 async function itemOf(subject, assets, objects, run_state) {
   const { source, window, work } = subject;
-  const { bboxOf } = await import("../publish/contract/geometry.mjs");
+  const { bboxOf } = await import("../publish/contract/geojson.mjs");
   return {
     id: itemId(source.id, window, work.partition),
     source_id: source.id,
@@ -151,7 +151,7 @@ async function contractsOf(kernel, { source }) {
     if (contract) named.push([contract, `${member}/`]);
   }
   if (!named.length) return [];
-  const { loadContract } = await import("../publish/contract/document.mjs");
+  const { loadContract } = await import("../publish/contract/reader.mjs");
   return Promise.all(named.map(async ([path, prefix]) => /** @type {[any, string]} */ ([await loadContract(kernel.readProject(path), path), prefix])));
 }
 

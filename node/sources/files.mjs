@@ -9,7 +9,7 @@ import { quote, unquote } from "../model/urls.mjs";
 import { repr, withoutPrefix } from "../model/wording.mjs";
 import { Reader } from "../objects/files.mjs";
 import { breathe } from "../system.mjs";
-import { Pattern, mediaType, placeFields, publishedPath, settled } from "./object_paths.mjs";
+import { Pattern, mediaType, placeFields, publishedPath, settled } from "./placement.mjs";
 
 /** @typedef {import("../types.js").Found} Found */
 

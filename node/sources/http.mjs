@@ -5,8 +5,8 @@ import { closeSync } from "node:fs";
 import * as http from "node:http";
 import * as https from "node:https";
 import { createGunzip, createInflate } from "node:zlib";
-import { callBehindCircuit, downloadBehindCircuit } from "../calls/circuit_guard.mjs";
-import { StallDetector } from "../calls/stall_detector.mjs";
+import { callBehindCircuit, downloadBehindCircuit } from "../calls/circuit_guards.mjs";
+import { TransferPace } from "../calls/transfer_pace.mjs";
 import { ChecksumMismatch, ConfigError, LimitExceeded, UpstreamUnavailable } from "../model/errors.mjs";
 import { MASK, hide, isSecretName, redact, redactUrl, stripParams } from "../model/redaction.mjs";
 import { render } from "../model/templates.mjs";
@@ -14,8 +14,8 @@ import { parseHttpDate } from "../model/times.mjs";
 import { joinUrl, quote, splitUrl, unquote } from "../model/urls.mjs";
 import { repr, rpartition } from "../model/wording.mjs";
 import { Reader, Writer } from "../objects/files.mjs";
-import { namelessFile } from "../objects/objects.mjs";
-import { mediaType, placeFields, publishedPath, settled, suffixFor } from "./object_paths.mjs";
+import { namelessFile } from "../objects/scratch.mjs";
+import { mediaType, placeFields, publishedPath, settled, suffixFor } from "./placement.mjs";
 
 // --- client ------------------------------------------------------------------------------
 
@@ -465,7 +465,7 @@ export class HttpSource {
   async *#body(response, url) {
     const shown = this.address.shown(url);
     const encoding = encodingOf(response);
-    const raw = whole(response, shown, new StallDetector(() => this.kernel.clock.monotonicMs(), this.limits.call_timeout_ms));
+    const raw = whole(response, shown, new TransferPace(() => this.kernel.clock.monotonicMs(), this.limits.call_timeout_ms));
     if (encoding === "identity") return yield* raw;
     if (!["gzip", "x-gzip", "deflate"].includes(encoding)) throw new UpstreamUnavailable(`The answer is encoded as ${repr(encoding.slice(0, 40))}.`, { transient: false });
     const inflating = encoding === "deflate" ? createInflate() : createGunzip();
@@ -513,7 +513,7 @@ export class HttpSource {
 /** @param {Response} response */
 const encodingOf = (response) => (response.headers["content-encoding"] ?? "").trim().toLowerCase() || "identity";
 
-/** The raw bytes; an error where fewer or more came than were announced, or where they trickle. @param {Response} response @param {string} shown @param {StallDetector} pace @returns {AsyncGenerator<Buffer>} */
+/** The raw bytes; an error where fewer or more came than were announced, or where they trickle. @param {Response} response @param {string} shown @param {TransferPace} pace @returns {AsyncGenerator<Buffer>} */
 async function* whole(response, shown, pace) {
   const announced = response.headers["content-length"] ?? "";
   const broken = (/** @type {number} */ got) => new UpstreamUnavailable(`${shown} announced ${announced} bytes and sent ${got}.`, { transient: true, cause: "truncated" });

@@ -6,10 +6,10 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
 import { Ledger } from "../db/ledger.mjs";
-import { SqliteReader } from "../db/ledger_reader.mjs";
 import { migrate } from "../db/migrations.mjs";
 import { SqliteDatabase } from "../db/sqlite.mjs";
-import { circumstances } from "../model/evidence.mjs";
+import { SqliteReader } from "../db/sqlite_readonly.mjs";
+import { circumstances } from "../model/attempts.mjs";
 import { IncidentRenderer } from "../model/incidents.mjs";
 import { describe, newRun } from "../runs/subject.mjs";
 

@@ -4,8 +4,9 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { signKfm } from "../model/webhook_signatures.mjs";
 import { validate } from "../model/webhooks.mjs";
-import { ScratchObjects } from "../objects/objects.mjs";
-import { NoopPublisher, Trace } from "../publish/publisher.mjs";
+import { ScratchObjects } from "../objects/scratch.mjs";
+import { NoopPublisher } from "../publish/publisher.mjs";
+import { Trace } from "../publish/publisher_trace.mjs";
 import { outputs, summary } from "../publish/targets/github_actions.mjs";
 
 const limits = { objects_per_run_max: 2, object_bytes_max: 10, run_bytes_max: 15 };

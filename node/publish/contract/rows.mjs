@@ -3,7 +3,7 @@
 import { outOfScope } from "../../config/scope.mjs";
 import { Float } from "../../model/json.mjs";
 import { repr } from "../../model/wording.mjs";
-import { GeometryProblem, checkBbox, checkCrs, checkGeometry, featuresOf, windsRight } from "./geometry.mjs";
+import { GeometryProblem, checkBbox, checkCrs, checkGeometry, featuresOf, windsRight } from "./geojson.mjs";
 import { CsvRecords, FileProblem, JsonStream, Lines, decodeLine } from "./streams.mjs";
 
 /** The row has no such column. */

@@ -3,7 +3,7 @@
 import { createHash } from "node:crypto";
 import { counted, head, isPrintable, utcText } from "../../model/wording.mjs";
 import { Reader, Writer } from "../../objects/files.mjs";
-import { namelessFile } from "../../objects/objects.mjs";
+import { namelessFile } from "../../objects/scratch.mjs";
 import { MISSING, RowReader } from "./rows.mjs";
 import { FileProblem } from "./streams.mjs";
 import { ParseError, keyOf, matcher, oneOf, parserFor, valueTests } from "./values.mjs";

@@ -9,7 +9,7 @@ import { appendFileSync } from "node:fs";
 import { TargetUnavailable, isSystemError, strerror } from "../../model/errors.mjs";
 import { readableSize, words } from "../../model/wording.mjs";
 import * as files from "../../objects/files.mjs";
-import { MASKED } from "../publisher.mjs";
+import { MASKED } from "../publisher_trace.mjs";
 import { VersionBuilder, requireFolderName, sequenceOf, versionName } from "./tree.mjs";
 
 /** @typedef {import("../../types.js").Promotion} Promotion */

@@ -1,4 +1,4 @@
-/** The overlap check: a source must not read the folders that kfm itself writes. */
+/** Settings: the folders that kfm itself writes, which no source may read. */
 
 const STATE = "state folder";
 

@@ -4,11 +4,11 @@ import { KfmError, isA } from "../model/errors.mjs";
 import { parseRetryAfter } from "../model/retry.mjs";
 import { classifyCall } from "../model/retry_budgets.mjs";
 
-/** @typedef {import("../runs/circuits.mjs").Circuit} Circuit */
+/** @typedef {import("./shared_breakers.mjs").SharedCircuit} SharedCircuit */
 
 const OURS = ["contention", "circuit-open"];
 
-/** A download behind a provider's circuit breaker: judged where its last byte is. @param {Circuit | null} circuit @param {import("../types.js").Clock} clock @param {() => Promise<any>} request @returns {Promise<any>} */
+/** A download behind a provider's circuit breaker: judged where its last byte is. @param {SharedCircuit | null} circuit @param {import("../types.js").Clock} clock @param {() => Promise<any>} request @returns {Promise<any>} */
 export async function downloadBehindCircuit(circuit, clock, request) {
   if (!circuit) return request();
   const fence = circuit.before();
@@ -34,7 +34,7 @@ export async function downloadBehindCircuit(circuit, clock, request) {
   return { ...download, chunks: chunks() };
 }
 
-/** One request behind a provider's circuit breaker: permitted before it, judged after it. @template T @param {Circuit | null} circuit @param {import("../types.js").Clock} clock @param {() => Promise<T>} request @returns {Promise<T>} */
+/** One request behind a provider's circuit breaker: permitted before it, judged after it. @template T @param {SharedCircuit | null} circuit @param {import("../types.js").Clock} clock @param {() => Promise<T>} request @returns {Promise<T>} */
 export async function callBehindCircuit(circuit, clock, request) {
   if (!circuit) return request();
   const fence = circuit.before();
@@ -49,7 +49,7 @@ export async function callBehindCircuit(circuit, clock, request) {
   return answer;
 }
 
-/** @param {Circuit} circuit @param {import("../types.js").Clock} clock @param {number | null} fence @param {unknown} error */
+/** @param {SharedCircuit} circuit @param {import("../types.js").Clock} clock @param {number | null} fence @param {unknown} error */
 function judge(circuit, clock, fence, error) {
   const kind = classifyCall(error);
   const undecided = () => {

@@ -1,7 +1,7 @@
-/** Sources made of others: loaded late, several together, or with redacted names. */
+/** Joint sources (`kind: sync`): several sources, one promotion; and the HTTP source, loaded late. */
 
 import { ConfigError } from "../model/errors.mjs";
-import { settled } from "./object_paths.mjs";
+import { settled } from "./placement.mjs";
 
 /** The HTTP source is loaded when it is first used. @param {any} source @param {any} kernel @param {any} circuit */
 export function lazyHttp(source, kernel, circuit) {
@@ -31,31 +31,6 @@ export function syncOf(sourceId, members, limits) {
       if (!member) throw new ConfigError(`Sync \`${sourceId}\` has no member \`${id}\`.`);
       const download = await member.open({ ...found, path: found.path.slice(id.length + 1) }, offset);
       return { ...download, found: { ...download.found, path: found.path } };
-    },
-  };
-}
-
-/** A source whose names and validators are redacted, whatever upstream calls its objects. @param {any} inner @param {(text: string) => string} hide */
-export function redactedSource(inner, hide) {
-  const own = new Map();
-  const cleaned = (/** @type {any} */ found) => ({
-    ...found,
-    uri: hide(found.uri),
-    path: hide(found.path).replaceAll("***", "redacted"),
-    media_type: hide(found.media_type),
-    etag: found.etag ? hide(found.etag) : found.etag,
-    version: found.version ? hide(found.version) : found.version,
-  });
-  return {
-    discover: async (/** @type {any} */ window) =>
-      (await inner.discover(window)).map((/** @type {any} */ found) => {
-        const shown = cleaned(found);
-        own.set(JSON.stringify(shown), found);
-        return shown;
-      }),
-    open: async (/** @type {any} */ found, /** @type {number} */ offset) => {
-      const download = await inner.open(own.get(JSON.stringify(found)) ?? found, offset);
-      return { ...download, found: cleaned(download.found) };
     },
   };
 }

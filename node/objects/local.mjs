@@ -1,52 +1,13 @@
-/** Immutable bytes under their SHA-256: in a folder, or in nameless files that vanish with the process. */
+/** The object store: immutable bytes under their SHA-256, in a folder of this machine. */
 
 import { createHash } from "node:crypto";
-import * as fs from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
-import { SecretInData, StoreCorrupt, isCode, isSystemError } from "../model/errors.mjs";
-import { Redactor, partsOf } from "../model/redaction.mjs";
+import { isCode, isSystemError } from "../model/errors.mjs";
 import * as files from "./files.mjs";
+import { CheckedReader, missing, objectKey } from "./verified_read.mjs";
 
 const CHUNK_BYTES = 1024 * 1024;
 const CHECKPOINT_BYTES = 4 * 1024 * 1024;
 const PARTIALS_PER_KEY_MAX = 4;
-const NEEDLE_CHARS_MIN = 8;
-
-/** @param {string} sha256 */
-export function objectKey(sha256) {
-  if (!/^[0-9a-f]{64}$/.test(sha256)) throw new TypeError(`not a SHA-256 in hex: ${sha256.slice(0, 80)}`);
-  return `sha256/${sha256.slice(0, 2)}/${sha256.slice(2)}`;
-}
-
-/** Hashes what it reads; at the end the hash is checked. */
-class CheckedReader {
-  /** @param {files.Reader} inner @param {string} sha256 */
-  constructor(inner, sha256) {
-    this.inner = inner;
-    this.expected = sha256;
-    this.hash = createHash("sha256");
-    this.ended = false;
-  }
-
-  /** @param {number} size @returns {Buffer} */
-  read(size) {
-    const data = this.inner.read(size);
-    if (data.length) this.hash.update(data);
-    else if (size > 0 && !this.ended) {
-      this.ended = true;
-      if (this.hash.digest("hex") !== this.expected) throw new StoreCorrupt(`Object sha256:${this.expected} holds other bytes.`);
-    }
-    return data;
-  }
-
-  close() {
-    this.inner.close();
-  }
-}
-
-/** @param {string} sha256 */
-const missing = (sha256) => new StoreCorrupt(`Object sha256:${sha256} is not in the object store.`);
 
 /**
  *     <root>/sha256/ab/cdef…        finished: complete and durable since before it had this name
@@ -258,108 +219,4 @@ class LocalStaging {
     if (this.isOpen) this.writer.close();
     this.isOpen = false;
   }
-}
-
-/** Objects that vanish with the process: what a dry-run fetches into. */
-export class ScratchObjects {
-  constructor() {
-    /** @type {Map<string, number>} */
-    this.kept = new Map();
-  }
-
-  /** @returns {[ScratchStaging, number]} */
-  stage() {
-    return [new ScratchStaging(this.kept), 0];
-  }
-
-  /** @param {string} sha256 */
-  has(sha256) {
-    return this.kept.has(sha256);
-  }
-
-  /** @param {string} sha256 */
-  open(sha256) {
-    const descriptor = this.kept.get(sha256);
-    if (descriptor === undefined) throw missing(sha256);
-    return new CheckedReader(new files.Reader(descriptor, false), sha256);
-  }
-
-  localPath() {
-    return null;
-  }
-}
-
-/** A file without a name, so that the visible tree never changes. @returns {number} */
-export function namelessFile() {
-  const folder = fs.mkdtempSync(join(tmpdir(), "kfm-"));
-  const path = join(folder, "scratch");
-  const descriptor = fs.openSync(path, "wx+", 0o600);
-  fs.unlinkSync(path);
-  fs.rmdirSync(folder);
-  return descriptor;
-}
-
-class ScratchStaging {
-  /** @param {Map<string, number>} kept */
-  constructor(kept) {
-    this.kept = kept;
-    this.writer = new files.Writer(namelessFile());
-    this.hash = createHash("sha256");
-    this.size = 0;
-  }
-
-  /** @param {Uint8Array} data */
-  write(data) {
-    this.writer.write(data);
-    this.hash.update(data);
-    this.size += data.length;
-  }
-
-  /** @returns {[string, number]} */
-  commit() {
-    const sha256 = this.hash.digest("hex");
-    if (this.kept.has(sha256)) this.writer.close();
-    else this.kept.set(sha256, this.writer.descriptor);
-    return [sha256, this.size];
-  }
-
-  keepPartial() {
-    this.abort();
-  }
-
-  abort() {
-    this.writer.close();
-  }
-}
-
-/** The spellings of secrets that are looked for in data. @param {string[]} secrets */
-function needles(secrets) {
-  const long = secrets.flatMap((secret) => [...partsOf(secret)]).filter((part) => part.length >= NEEDLE_CHARS_MIN);
-  return new Redactor(long).cores.filter((core) => core.length >= NEEDLE_CHARS_MIN).map((core) => Buffer.from(core));
-}
-
-/** Objects that take in none of the configuration's secrets. @template {{stage(key?: string | null): any}} T @param {T} objects @param {string[]} secrets @returns {T} */
-export function watched(objects, secrets) {
-  const wanted = needles(secrets);
-  if (!wanted.length) return objects;
-  const stage = objects.stage.bind(objects);
-  const overlap = Math.max(1, ...wanted.map((one) => one.length)) - 1;
-  objects.stage = (key) => {
-    const [inner, offset] = stage(key);
-    const [write, keepPartial] = [inner.write.bind(inner), inner.keepPartial.bind(inner)];
-    let end = Buffer.alloc(0);
-    let leaked = false;
-    inner.write = (/** @type {Buffer} */ data) => {
-      const seen = Buffer.concat([end, data]);
-      if (wanted.some((needle) => seen.includes(needle))) {
-        leaked = true;
-        throw new SecretInData();
-      }
-      end = overlap ? seen.subarray(-overlap) : Buffer.alloc(0);
-      write(data);
-    };
-    inner.keepPartial = () => (leaked ? inner.abort() : keepPartial());
-    return [inner, offset];
-  };
-  return objects;
 }

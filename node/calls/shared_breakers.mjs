@@ -1,4 +1,4 @@
-/** Circuit breakers that all processes share: the state is a row of the ledger, read once a second. */
+/** SharedCircuit breakers that all processes share: the state is a row of the ledger, read once a second. */
 
 import { PROBE_LEASE_MS, closedBreaker, mayCall, onFailure, onSuccess, probeGivenUp, probeRenewed, probeStarted, waitMs } from "../model/breaker.mjs";
 import { CircuitOpen, KfmError } from "../model/errors.mjs";
@@ -8,8 +8,8 @@ import { moment } from "../model/wording.mjs";
 
 const FRESH_MS = 1_000;
 
-/** One provider's circuit. */
-export class Circuit {
+/** One provider's circuit breaker. */
+export class SharedCircuit {
   /** @param {string} provider @param {any} ledger @param {any} store null in a dry-run @param {import("../types.js").Clock} clock */
   constructor(provider, ledger, store, clock) {
     this.provider = provider;
@@ -108,13 +108,13 @@ export class Circuit {
 }
 
 /** The circuits of all providers. */
-export class Circuits {
+export class SharedBreakers {
   /** @param {any} ledger @param {any} store @param {import("../types.js").Clock} clock */
   constructor(ledger, store, clock) {
     this.ledger = ledger;
     this.store = store;
     this.clock = clock;
-    /** @type {Map<string, Circuit>} */
+    /** @type {Map<string, SharedCircuit>} */
     this.known = new Map();
   }
 
@@ -122,7 +122,7 @@ export class Circuits {
   circuit(provider) {
     let found = this.known.get(provider);
     if (!found) {
-      found = new Circuit(provider, this.ledger, this.store, this.clock);
+      found = new SharedCircuit(provider, this.ledger, this.store, this.clock);
       this.known.set(provider, found);
     }
     return found;

@@ -1,9 +1,9 @@
-/** The stall detector of a download: too few bytes in a span of the timeout. Pure: the clock comes in. */
+/** The minimum pace of a download: enough bytes in each span of the timeout. Pure: the clock comes in. */
 
 const SLOWEST_BYTES_PER_SECOND = 1024;
 
 /** A body that trickles would occupy a run for ever: each span of the timeout must bring something. */
-export class StallDetector {
+export class TransferPace {
   /** @param {() => number} monotonicMs @param {number} timeoutMs */
   constructor(monotonicMs, timeoutMs) {
     this.monotonicMs = monotonicMs;
