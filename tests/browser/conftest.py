@@ -41,7 +41,7 @@ def guarded_site(chromium_path: str, tmp_path_factory: pytest.TempPathFactory) -
 def _served(filled: Filled) -> Iterator[str]:
     import uvicorn
 
-    from kfm.web.console import console_app
+    from kfm.web.console.pages import console_app
 
     port = free_port()
     config = uvicorn.Config(console_app(filled.place), host="127.0.0.1", port=port, log_level="warning")

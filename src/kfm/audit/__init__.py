@@ -1,0 +1,1 @@
+"""The audit log: verification of chain and seals, anchors, exports."""

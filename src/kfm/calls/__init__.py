@@ -1,0 +1,1 @@
+"""`kfm.call`: single calls with limits, retries with full jitter, and circuit breakers."""

@@ -216,9 +216,9 @@ def _nearest_folder(path: str) -> str:
 def _store(loaded: Any) -> Iterator[DoctorFinding]:
     import apsw
 
-    from kfm import wiring
+    from kfm.app import open_app
 
-    with wiring.open_app(loaded, read_only=True) as app:
+    with open_app(loaded, read_only=True) as app:
         heads = len(app.ledger.heads())
     if (loaded.settings.store or "sqlite:").startswith("sqlite:"):
         version = apsw.sqlite_lib_version()
@@ -250,9 +250,9 @@ def _contracts(loaded: Any) -> Iterator[DoctorFinding]:
 
 
 def _policies(loaded: Any) -> Iterator[DoctorFinding]:
-    from kfm import wiring
+    from kfm.app import open_app
 
-    with wiring.open_app(loaded, read_only=True) as app:
+    with open_app(loaded, read_only=True) as app:
         bundle = app.policies.bundle_id
     yield DoctorFinding(
         "policies",
@@ -336,9 +336,9 @@ def _branches(loaded: Any) -> Iterator[DoctorFinding]:
 
 
 def _sources(loaded: Any) -> Iterator[DoctorFinding]:
-    from kfm import wiring
+    from kfm.app import open_app
 
-    with wiring.open_app(loaded, read_only=True) as app:
+    with open_app(loaded, read_only=True) as app:
         for source in loaded.settings.sources:
             try:
                 yield from _source(app, source)
@@ -395,10 +395,10 @@ def _address(source: Any, url: str, shown: str, headers: dict[str, str]) -> Doct
 
 
 def examine_hooks(loaded: Any) -> Iterator[DoctorFinding]:
-    from kfm import wiring
+    from kfm.app import open_app
     from kfm.service.incidents import hook_name, probe
 
-    with wiring.open_app(loaded, read_only=True) as app:
+    with open_app(loaded, read_only=True) as app:
         for hook in loaded.settings.incidents:
             name = hook_name(hook)
             try:
@@ -417,7 +417,7 @@ def examine_hooks(loaded: Any) -> Iterator[DoctorFinding]:
 
 
 def examine_ingest(loaded: Any) -> Iterator[DoctorFinding]:
-    from kfm import wiring
+    from kfm.app import open_app
     from kfm.nodd.dataset_registry import require_known_datasets
 
     ingest = loaded.settings.ingest
@@ -425,7 +425,7 @@ def examine_ingest(loaded: Any) -> Iterator[DoctorFinding]:
         require_known_datasets(loaded)
     except KfmError as error:
         yield DoctorFinding("ingest", "fail", error.message, error.way_out)
-    with wiring.open_app(loaded, read_only=True) as app:
+    with open_app(loaded, read_only=True) as app:
         for queue in ingest.queues:
             try:
                 yield _queue(app, queue)

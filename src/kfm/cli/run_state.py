@@ -179,8 +179,10 @@ def migrate(session: CommandSession, directory: str | None, store: str | None, p
         target = chosen
         if store is not None and (store != chosen.store or path is not None):
             target = RunStateSettings(
-                store=store, path=path, options=chosen.options if store == "delta" else {}
-            )  # type: ignore[arg-type]
+                store=store,  # type: ignore[arg-type]
+                path=path,
+                options=chosen.options if store == "delta" else {},
+            )
         if path is not None and target.store != "delta":
             raise UsageError("--path is for --to delta.")
         actor = place.loaded.identity().subject if place.loaded else account()

@@ -257,7 +257,7 @@ class Web:
         return preview_document(report, dataset)
 
     def _api(self) -> list[Any]:
-        from kfm.web.api import api_routes
+        from kfm.web.api.routes import api_routes
 
         return list(api_routes(self._place))
 

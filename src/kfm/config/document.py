@@ -73,10 +73,7 @@ def read_document(name: str, data: bytes) -> Document:
         raise ConfigError(f"{name}:{line}: the file is not UTF-8 text") from None
     if not text.strip():
         raise ConfigError(f"{name}: the file is empty")
-    if name.endswith(".json"):
-        document = parse_json(name, text)
-    else:
-        document = parse_yaml(name, text)
+    document = parse_json(name, text) if name.endswith(".json") else parse_yaml(name, text)
     if not isinstance(document.values, dict):
         raise document.error("", "the file must hold settings, written as `name: value`")
     return document

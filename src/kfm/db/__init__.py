@@ -1,0 +1,1 @@
+"""The ledger on SQLite or PostgreSQL: one file per aggregate with its reads, writes and rows."""

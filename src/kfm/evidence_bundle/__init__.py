@@ -1,0 +1,1 @@
+"""Evidence bundles: what is on record of one run, verifiable without kfm."""

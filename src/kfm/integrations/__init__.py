@@ -1,0 +1,1 @@
+"""Pipelines inside other frameworks: Airflow, LangGraph."""

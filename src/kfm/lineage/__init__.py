@@ -1,0 +1,1 @@
+"""Lineage and provenance: OpenLineage events, PROV-O documents, delivery to collectors."""

@@ -1,0 +1,1 @@
+"""Pure values and decisions, one file per aggregate: no clock, randomness, files or network."""

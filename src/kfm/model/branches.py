@@ -1,4 +1,4 @@
-"""Branches, commits and tags of data as values: common ancestors, three-way merges, what a revert restores."""
+"""Branches, commits and tags of data as values: common ancestors, merges, reverts."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import msgspec
 
 from kfm.model.errors import IllegalTransition
 
-_CONTRACTS = f"{__file__.rpartition('/core/')[0]}/contracts"
+_CONTRACTS = f"{__file__.rpartition('/model/')[0]}/contracts"
 
 
 def contract(name: str) -> bytes:

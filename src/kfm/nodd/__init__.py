@@ -1,1 +1,1 @@
-"""Upstream objects: what announces them, what their keys say, and which unit each is."""
+"""Announced objects, such as NOAA's Open Data Dissemination: messages, datasets, units, catalogue."""

@@ -73,7 +73,7 @@ def object_uri(provider: str, bucket: str, key: str) -> str:
 
 
 def quoted_uri(provider: str, bucket: str, key: str) -> str:
-    """The same address, escaped: what `kfm.model.units` decodes once, so that `?` and `%` in a key survive."""
+    """The same address, escaped: `kfm.model.units` decodes it once, so that `?` and `%` in a key survive."""
     if _PLAIN.match(key) is not None:
         return object_uri(provider, bucket, key)
     return f"{SCHEMES[provider]}://{bucket}/{quote(key, safe='/')}"

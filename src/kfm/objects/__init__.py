@@ -1,0 +1,1 @@
+"""Object stores: folders, buckets, upstream objects, HTTP."""

@@ -1,0 +1,1 @@
+"""Pipelines of plain functions: declaration, code hash, execution, workers, drawings."""

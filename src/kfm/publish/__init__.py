@@ -1,0 +1,1 @@
+"""Publishing: manifests, the publisher, data contracts, targets."""

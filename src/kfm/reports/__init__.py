@@ -1,1 +1,1 @@
-"""Records as the documents that programs get: the same from a command and over HTTP."""
+"""Reports read from the ledger: the documents that commands and the API answer with."""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from kfm.model.records import Node
     from kfm.model.run_state import Pass
     from kfm.pipelines.draw import NodeCell
-    from kfm.reports.explain import Explanation as Account
+    from kfm.reports.explain.sentences import Explanation
 
 
 NODES_MAX = 20_000
@@ -22,7 +22,7 @@ NODES_MAX = 20_000
 class PassSeen(NamedTuple):
     found: Pass
     nodes: dict[str, Node]  # those that have a record
-    account: Account  # why it is as it is
+    account: Explanation  # why it is as it is
 
 
 def list_passes(app: App, limit: int) -> list[Pass]:

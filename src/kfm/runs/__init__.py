@@ -1,0 +1,1 @@
+"""Runs: admission with its gates, execution, previews, plans, retries, garbage collection."""

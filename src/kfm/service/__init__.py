@@ -1,0 +1,1 @@
+"""The service: scheduler, dispatcher, runner, requests, approvals, incidents, notifications."""

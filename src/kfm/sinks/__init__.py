@@ -1,0 +1,1 @@
+"""Sinks: OpenLineage collectors, incident hooks, external STAC APIs."""

@@ -1,0 +1,1 @@
+"""Sources: where bytes of a dataset come from. They only read."""

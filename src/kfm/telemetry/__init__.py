@@ -1,0 +1,1 @@
+"""Telemetry: metrics from the ledger, spans, telemetry documents of a release."""

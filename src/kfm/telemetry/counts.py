@@ -200,9 +200,9 @@ class UnitTally:
         self.datasets: dict[str, Counter[str]] = {}
 
     def add(self, figures: Iterable[Figure], public: Callable[[str], str]) -> None:
-        for dataset, name, amount, _ in figures:
+        for dataset, name, number, _ in figures:
             if dataset:
-                self.datasets.setdefault(public(dataset), Counter())[name] += int(amount)
+                self.datasets.setdefault(public(dataset), Counter())[name] += int(number)
 
     def records(self) -> UnitCounts:
         return _records(sum(self.datasets.values(), Counter()))

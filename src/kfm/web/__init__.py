@@ -1,1 +1,1 @@
-"""What answers requests: read-only faces of the ledger. Needs the extra `serve`."""
+"""HTTP: webhooks, the API, the console, STAC, metrics. Needs the extra `serve`."""

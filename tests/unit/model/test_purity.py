@@ -1,14 +1,15 @@
-"""The core decides; it never looks at a clock, a die, a file or a network."""
+"""The model decides; it never reads a clock, a random number, a file or a network."""
 
 from __future__ import annotations
 
 import ast
 from pathlib import Path
 
-import kfm.core
 import pytest
 
-FOLDER = Path(kfm.core.__file__).parent
+import kfm.model
+
+FOLDER = Path(kfm.model.__file__).parent
 FORBIDDEN = {
     "time",
     "random",
@@ -27,7 +28,7 @@ FORBIDDEN = {
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.py")), ids=lambda path: path.name)
 def test_module_imports_nothing_impure(path: Path) -> None:
-    """No module of the core imports, even lazily, what could make an answer depend on when or where."""
+    """No module of the model imports, even lazily, what could make an answer depend on when or where."""
     imported = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -39,7 +40,7 @@ def test_module_imports_nothing_impure(path: Path) -> None:
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.py")), ids=lambda path: path.name)
 def test_module_asks_nobody_for_the_time(path: Path) -> None:
-    """No module of the core calls now() or today()."""
+    """No module of the model calls now() or today()."""
     called = {
         node.func.attr
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))

@@ -1,0 +1,1 @@
+"""The STAC catalogue of announced objects: facts, items, search, exports."""

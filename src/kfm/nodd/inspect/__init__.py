@@ -1,1 +1,1 @@
-"""Operators that look at one announced object: is it whole, and does it say what its key says?"""
+"""Inspection of announced objects: integrity and headers. Every length is checked, every loop bounded."""

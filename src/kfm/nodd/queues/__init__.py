@@ -1,0 +1,1 @@
+"""Queues that carry announcements: SQS, spool folders, lines of a stream."""

@@ -1,1 +1,1 @@
-"""Copies of the promoted head, where readers look. The database is the truth; these can be made again."""
+"""Targets: copies of the promoted head where readers look. The ledger is the truth; these follow."""

@@ -20,7 +20,7 @@ from kfm.reports.pipeline_runs import find_pass
 
 if TYPE_CHECKING:
     from kfm.model.settings import Settings
-    from kfm.reports.explain import Explanation as Account
+    from kfm.reports.explain.sentences import Explanation
 
 
 PREFIX_CHARS_MIN = 4
@@ -205,7 +205,7 @@ _PASS = re.compile(r"last|[0-9a-fA-F-]{4,36}")  # the newest; an id, or the begi
 
 def explained(
     ledger: LedgerReader, tables: Any, settings: Settings, what: str, now_ms: int
-) -> Account | dict[str, Any]:
+) -> Explanation | dict[str, Any]:
     """The account of a run, a node, a pass, a call, a request, a unit, a dataset, a source; or a code's page.
 
     `tables` hold the passes of this environment.
@@ -224,8 +224,8 @@ def is_code(what: str) -> bool:
     return _CODE.fullmatch(what) is not None
 
 
-def account_of_records(ledger: LedgerReader, settings: Settings, what: str, now_ms: int) -> Account:
-    from kfm.reports.explain import explain
+def account_of_records(ledger: LedgerReader, settings: Settings, what: str, now_ms: int) -> Explanation:
+    from kfm.reports.explain.subjects import explain
 
     return explain(
         ledger,
@@ -236,7 +236,7 @@ def account_of_records(ledger: LedgerReader, settings: Settings, what: str, now_
     )
 
 
-def account_of_unit(ledger: LedgerReader, settings: Settings, wal_id: str) -> Account:
+def account_of_unit(ledger: LedgerReader, settings: Settings, wal_id: str) -> Explanation:
     from kfm.reports.explain.units import account_of_unit
 
     reader = ledger.unit_reader()
@@ -247,7 +247,7 @@ def account_of_unit(ledger: LedgerReader, settings: Settings, wal_id: str) -> Ac
 
 def account_of_pipeline(
     ledger: LedgerReader, tables: Any, what: str, *, governed: bool = True
-) -> Account | None:
+) -> Explanation | None:
     """The account of a pass, or of a node of one; None: it means something else.
 
     `governed`: there is a configuration, so that a name may be one of its datasets, or of a run.

@@ -223,7 +223,7 @@ def test_the_contract_notices() -> None:
 
 def test_what_can_not_be_promised_is_documented() -> None:
     """Each with the reason that the adapter gives."""
-    page = (Path(__file__).parents[3] / "docs/reference/branches.md").read_text()
+    page = (Path(__file__).parents[4] / "docs/reference/branches.md").read_text()
     for promise, reason in CANNOT.items():
         assert f"| `{promise}`: " in page
         assert f"no: {reason} |" in page

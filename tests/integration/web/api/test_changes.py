@@ -217,7 +217,7 @@ def test_nobody_approves_his_own(tmp_path: Path) -> None:
 def _reloaded(folder: Path) -> dict[str, Any]:
     from kfm.config.loader import load
     from kfm.service.runner import ServiceLedger
-    from kfm.web.api import api_app
+    from kfm.web.api.routes import api_app
 
     loaded = load(str(folder / "kfm.yml"))
     place = ServiceLedger(loaded, ())

@@ -11,7 +11,7 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 from schemathesis import engine
 from schemathesis.engine import Status, events
 
-from kfm.web.api import api_app
+from kfm.web.api.routes import api_app
 from kfm.web.openapi import api_openapi
 from tests.integration.web.api.world import TOKENS, World
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 
-from kfm.web.console import console_app
+from kfm.web.console.pages import console_app
 
 BASE = "http://127.0.0.1/console/"
 VOID = {"meta", "link", "br", "input", "img", "hr"}

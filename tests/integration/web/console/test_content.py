@@ -37,7 +37,7 @@ def test_a_run_that_was_never_begun_has_its_call(reader: Reader, filled: Filled)
 @pytest.mark.req("RS-12")
 def test_a_run_is_explained_from_its_records(reader: Reader, filled: Filled) -> None:
     """Each sentence of a run's account is there with the record that it was read from."""
-    from kfm.reports.explain import explain
+    from kfm.reports.explain.subjects import explain
 
     with filled.place.reader() as ledger:
         account = explain(ledger, filled.failed_id, filled.place.now_ms())

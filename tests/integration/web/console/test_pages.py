@@ -116,7 +116,7 @@ def test_links_follow_where_the_console_is_mounted(filled: Filled) -> None:
     from starlette.applications import Starlette
     from starlette.routing import Mount
 
-    from kfm.web.console import console_app
+    from kfm.web.console.pages import console_app
     from tests.integration.web.console.reading import Parsed
 
     app = Starlette(routes=[Mount("/deep", app=console_app(filled.place))])

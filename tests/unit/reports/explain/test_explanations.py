@@ -7,7 +7,7 @@ import pytest
 from kfm.model.attempts import Attempt, CallRetry, Energy, Letter
 from kfm.model.errors import UsageError
 from kfm.model.records import Found, GovernanceEntry
-from kfm.reports.explain import explain
+from kfm.reports.explain.subjects import explain
 from tests.acceptance.cli.fakes import NOW_MS, PROMOTION, RUN_ID, FakeLedger, make_call, make_run, make_switch
 
 pytestmark = pytest.mark.req("RS-12")

@@ -1,1 +1,1 @@
-"""One module a page: `view` reads what the page tells and gives it as a frozen record."""
+"""Views: one module per kind of page; `view` reads what the page shows, as a frozen record."""

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from kfm.model.records import GateResult, Invocation, Record
-from kfm.reports.explain import Explanation as Account
-from kfm.reports.explain import Sentence
 from kfm.reports.explain.invocations import bundle_of
+from kfm.reports.explain.sentences import Explanation, Sentence
 from kfm.web.console import state_words
 from kfm.web.console.state_words import Word
 from kfm.web.console.visit import NotForYou, Visit, short
@@ -46,7 +45,7 @@ class Story(Record, frozen=True):
     chain: tuple[ShownExplanation, ...]
 
 
-def story(visit: Visit, account: Account) -> Story:
+def story(visit: Visit, account: Explanation) -> Story:
     return Story(reason=told(visit, account.reason), chain=tuple(told(visit, each) for each in account.chain))
 
 

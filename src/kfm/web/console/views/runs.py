@@ -10,9 +10,9 @@ from kfm.model.records import Found, Manifest, Promotion, Record, Run
 from kfm.model.wording import counted, duration, span
 from kfm.publish.manifest import VersionChange, diff, tally
 from kfm.reports.blockers import retry_command, work_command
-from kfm.reports.explain import explain
 from kfm.reports.explain.inputs import seen
 from kfm.reports.explain.runs import READ_MAX, account_of_run
+from kfm.reports.explain.subjects import explain
 from kfm.web.console import state_words
 from kfm.web.console.state_words import Word
 from kfm.web.console.views import explanation, quarantine
