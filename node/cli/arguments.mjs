@@ -1,13 +1,13 @@
 /** The command line, by the same table of flags as Python's: `contracts/tables/run-command.json`. */
 
-import { contract } from "../core/contracts.mjs";
-import { UsageError } from "../core/errors.mjs";
-import { closeWords, closest } from "../core/matching.mjs";
-import { length, repr, thousands } from "../core/wording.mjs";
+import { contract } from "../model/contracts.mjs";
+import { UsageError } from "../model/errors.mjs";
+import { closeWords, closest } from "../model/patterns.mjs";
+import { length, repr, thousands } from "../model/wording.mjs";
 
 export const PROGRAM = "runner.mjs";
 const FORMATS = ["text", "json", "jsonl"];
-// What people say is kept for good: a reason is not the place for a log.
+// A reason is kept for good, so its length is limited.
 const SAID_CHARS_MAX = /** @type {Record<string, number>} */ ({ rationale: 4000, ticket: 200, actor: 200 });
 
 /** @param {string} message @param {string} [command] */

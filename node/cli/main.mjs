@@ -1,8 +1,8 @@
-/** From arguments to an exit code: run the command, say what went wrong. */
+/** The command line: arguments to an exit code, with errors as messages. */
 
 import { writeSync } from "node:fs";
-import { Cancelled, UsageError } from "../core/errors.mjs";
-import { remember } from "../engine/scope.mjs";
+import { remember } from "../config/scope.mjs";
+import { Cancelled, UsageError } from "../model/errors.mjs";
 import { parse, wantedFormat } from "./arguments.mjs";
 import { errorLines } from "./results.mjs";
 import { annotate, asError, run } from "./run.mjs";
@@ -46,7 +46,7 @@ function requireText(argv) {
   if (bad !== undefined) throw new UsageError("An argument is not valid UTF-8.", { remedy: "Write it in UTF-8." });
 }
 
-/** Nobody reads a closed pipe, and that is their choice. @param {number} descriptor @param {string} text */
+/** A closed pipe is not an error of ours. @param {number} descriptor @param {string} text */
 function written(descriptor, text) {
   const data = Buffer.from(text);
   for (let at = 0; at < data.length; ) {

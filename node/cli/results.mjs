@@ -1,12 +1,12 @@
-/** How the results of `run` are told: lines for people, documents for programs. */
+/** The results of `run`: lines for people, documents for programs. */
 
 import { join, relative } from "node:path";
-import { codeOf, isA } from "../core/errors.mjs";
-import { checkText, checksFailed } from "../core/gates.mjs";
-import { contract } from "../core/contracts.mjs";
-import { stepLine } from "../core/next_steps.mjs";
-import { duration, instant, oneLine, shortId, span } from "../core/wording.mjs";
-import { isUnchanged, planLines } from "../publisher/plan.mjs";
+import { contract } from "../model/contracts.mjs";
+import { codeOf, isA } from "../model/errors.mjs";
+import { checkText, checksFailed } from "../model/gates.mjs";
+import { stepLine } from "../model/next_steps.mjs";
+import { duration, instant, oneLine, shortId, span } from "../model/wording.mjs";
+import { isUnchanged, planLines } from "../runs/plan.mjs";
 
 const CHECKS_SHOWN_MAX = 10;
 const COLOURS = /** @type {Record<string, number>} */ ({ published: 32, unchanged: 32, planned: 36, blocked: 33, busy: 33, failed: 31 });
@@ -29,12 +29,12 @@ export function worst(codes) {
   return codes.length ? /** @type {number} */ (codes.toSorted((a, b) => order.indexOf(a) - order.indexOf(b))[0]) : 0;
 }
 
-/** Nobody was called, because the target's provider is left alone. @param {any} error */
+/** The target was not called, because the circuit of its provider is open. @param {any} error */
 const isPutOff = (error) => error.code === codeOf("CircuitOpen");
 
 /** Result lines of one call. They are printed one by one, and still stand in columns. */
 export class Lineup {
-  /** @param {import("../config/load.mjs").Loaded} loaded @param {string[]} sourceIds */
+  /** @param {import("../config/loader.mjs").Loaded} loaded @param {string[]} sourceIds */
   constructor(loaded, sourceIds) {
     const datasets = sourceIds.map((id) => loaded.source(id).dataset);
     this.names = new Map(sourceIds.map((id, at) => [id, datasets.filter((one) => one === datasets[at]).length > 1 ? `${datasets[at]} from ${id}` : datasets[at]]));
@@ -96,14 +96,14 @@ export function errorLines(error) {
 
 /** The error, each failed check on a line of its own, the way out, and where to read on. @param {any} report */
 function failureLines(report) {
-  const [told, fix] = errorLines(report.error);
+  const [message, fix] = errorLines(report.error);
   const checks = (report.failedChecks ?? []).map(checkText);
   const lines = [];
   if (checks.length > 1 && isA(report.error, "ContractViolated")) {
     lines.push(`error ${report.error.code}: ${report.error.page.headline} ${checksFailed(checks.length, report.checksMade)}:`, ...checks.slice(0, CHECKS_SHOWN_MAX).map((/** @type {string} */ check) => `  ${oneLine(check)}`));
     if (checks.length > CHECKS_SHOWN_MAX) lines.push(`  … and ${checks.length - CHECKS_SHOWN_MAX} more in the event log`);
     lines.push(fix);
-  } else lines.push(told, fix);
+  } else lines.push(message, fix);
   if (report.nextStep) lines.push(`next: ${oneLine(stepLine(report.nextStep))}`);
   if (report.advice) lines.push(`note: ${oneLine(report.advice)}`);
   if (report.artifactsDir) {
@@ -149,12 +149,12 @@ export function reportDocument(report) {
   };
 }
 
-/** What a gate's refusal is told by. @param {import("../types.js").GateResult} gate */
+/** What a gate's refusal is message by. @param {import("../types.js").GateResult} gate */
 function facts({ code, cause, remedy, command, until_ms }) {
   return Object.fromEntries(Object.entries({ code, cause, remedy, command, until_ms }).filter(([, value]) => value !== undefined));
 }
 
-/** @param {import("../publisher/plan.mjs").Plan} plan */
+/** @param {import("../runs/plan.mjs").Plan} plan */
 function planDocument(plan) {
   const { digest, base_sequence, version_id, fingerprint, made_at, tally } = plan.header;
   return { digest, base_version: base_sequence, version_id, fingerprint, made_at, unchanged: isUnchanged(plan), tally, changes: plan.changes };

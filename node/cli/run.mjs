@@ -1,23 +1,22 @@
-/** `run`: bring sources up to date, and tell what became of each. */
+/** `run`: bring sources up to date, and print the result of each. */
 
 import { appendFileSync } from "node:fs";
-import { github, load } from "../config/load.mjs";
-import { BackendUnavailable, Cancelled, KfmError, RationaleRequired, UsageError, WindowError } from "../core/errors.mjs";
-import { isSystemError, strerror } from "../core/system_errors.mjs";
-import { rfc3339 } from "../core/times.mjs";
-import { resolveWindow } from "../core/windows.mjs";
-import { counted, moment, readableSize, oneLine } from "../core/wording.mjs";
+import { github, load } from "../config/loader.mjs";
+import { requireInScope } from "../config/scope.mjs";
 import { nearest } from "../config/shape.mjs";
-import { requireInScope } from "../engine/scope.mjs";
+import { BackendUnavailable, Cancelled, KfmError, RationaleRequired, UsageError, WindowError, isSystemError, strerror } from "../model/errors.mjs";
+import { rfc3339 } from "../model/times.mjs";
+import { resolveWindow } from "../model/windows.mjs";
+import { counted, moment, readableSize, oneLine } from "../model/wording.mjs";
 import { Lineup, colouredPlan, exitCode, remarks, reportDocument, worst } from "./results.mjs";
 
-/** @typedef {import("../config/load.mjs").Loaded} Loaded */
+/** @typedef {import("../config/loader.mjs").Loaded} Loaded */
 
-/** One line when a phase is over: logs stay readable, however many objects there are. @param {(line: string) => void} say */
-export function phases(say) {
+/** One line when a phase is over: logs stay readable, however many objects there are. @param {(line: string) => void} log */
+export function phases(log) {
   let [name, amount, noted, last] = ["", 0, 0, ""];
   const done = () => {
-    if (amount) say(`${oneLine(name)}: ${noted ? `${counted(noted, "object")}, ${readableSize(amount)}` : counted(amount, "object")}`);
+    if (amount) log(`${oneLine(name)}: ${noted ? `${counted(noted, "object")}, ${readableSize(amount)}` : counted(amount, "object")}`);
     [name, amount, noted, last] = ["", 0, 0, ""];
   };
   return {
@@ -40,12 +39,12 @@ export async function run(options, around) {
   if (options.force) requireReasons(options);
   const loaded = await load(options.config, overrides(options.overrides), around.environ);
   const clean = (/** @type {string} */ text) => loaded.hide(text);
-  const say = (/** @type {string} */ line) => note(clean(line));
-  const { App } = await import("../engine/app.mjs");
+  const log = (/** @type {string} */ line) => note(clean(line));
+  const { App } = await import("../app.mjs");
   const named = options.sources.filter((/** @type {string} */ id) => loaded.source(id));
   requireInScope(loaded, options.sources.length ? named : loaded.settings.sources.map((/** @type {any} */ one) => one.id));
-  const progress = !options.quiet && (output === "text" || options.verbose) ? phases(say) : undefined;
-  const app = new App(loaded, { readOnly: options.dry_run, version: around.version, progress, announce: options.verbose ? say : () => {}, warn: say, system: around.system });
+  const progress = !options.quiet && (output === "text" || options.verbose) ? phases(log) : undefined;
+  const app = new App(loaded, { readOnly: options.dry_run, version: around.version, progress, log: options.verbose ? log : () => {}, warn: log, system: around.system });
   around.onCancel?.(() => {
     app.isCancelled = true;
   });
@@ -57,7 +56,7 @@ export async function run(options, around) {
     const reports = [];
     const codes = [];
     for (const request of requests) {
-      const report = await attempt(app, loaded, request, options.verbose, say);
+      const report = await attempt(app, loaded, request, options.verbose, log);
       reports.push(report);
       codes.push(exitCode(report));
       progress?.done();
@@ -66,12 +65,12 @@ export async function run(options, around) {
         const text = [lineup.line(report), ...colouredPlan(report)].map((line) => `${line}\n`).join("");
         around.out(clean(colour ? text : text.replace(/\x1b\[[0-9;]*m/g, "")));
       }
-      for (const line of remarks(report, options)) say(line);
+      for (const line of remarks(report, options)) log(line);
       if (report.error) annotate(report.error, `${report.sourceId}: ${report.word}`, around);
       if (report.error instanceof Cancelled) break;
     }
     const left = requests.slice(reports.length).map((request) => request.sourceId);
-    if (left.length && codes.includes(130)) say(`cancelled; not run: ${left.join(", ")}`);
+    if (left.length && codes.includes(130)) log(`cancelled; not run: ${left.join(", ")}`);
     const code = worst(codes);
     if (output === "json") around.out(`${clean(JSON.stringify({ results: reports.map(reportDocument), exit_code: code }, null, 2))}\n`);
     summarise(reports, around);
@@ -170,20 +169,20 @@ function meant(spec) {
 
 // --- one source --------------------------------------------------------------------------
 
-/** One source's report, whatever happens. @param {any} app @param {Loaded} loaded @param {any} request @param {boolean} verbose @param {(line: string) => void} say */
-async function attempt(app, loaded, request, verbose, say) {
+/** One source's report, whatever happens. @param {any} app @param {Loaded} loaded @param {any} request @param {boolean} verbose @param {(line: string) => void} log */
+async function attempt(app, loaded, request, verbose, log) {
   try {
     return await (request.dryRun ? app.preview(request) : app.run(request));
   } catch (problem) {
     const error = asError(problem);
-    if (verbose && !(problem instanceof KfmError)) say(String(/** @type {Error} */ (problem).stack ?? problem));
+    if (verbose && !(problem instanceof KfmError)) log(String(/** @type {Error} */ (problem).stack ?? problem));
     const [outcome, word] = error.exitCode === 3 ? ["refused", "blocked"] : error.exitCode === 5 ? ["busy", "busy"] : ["failed", "failed"];
     const { dataset } = loaded.source(request.sourceId);
     return { outcome, word, sourceId: request.sourceId, datasetId: dataset, windowStartMs: 0, windowEndMs: 0, invocationId: null, reason: error.message, error, durationMs: 0 };
   }
 }
 
-/** Any problem as one that a person can be told. @param {unknown} problem @returns {KfmError} */
+/** Any problem as an error with a message for people. @param {unknown} problem @returns {KfmError} */
 export function asError(problem) {
   if (problem instanceof KfmError) return problem;
   if (isSystemError(problem)) return new BackendUnavailable(`${strerror(problem)}${problem.path ? ` (${problem.path})` : ""}.`);
@@ -217,7 +216,7 @@ function escaped(text, more = "") {
   return Array.from(text, (char) => (`%\r\n${more}`.includes(char) ? `%${char.charCodeAt(0).toString(16).toUpperCase().padStart(2, "0")}` : char)).join("");
 }
 
-/** Tell the job what happened, where it looks for it. @param {any[]} reports @param {any} around */
+/** The job's summary and outputs. @param {any[]} reports @param {any} around */
 function summarise(reports, around) {
   const job = github(around.environ);
   if (!job) return;
@@ -237,5 +236,3 @@ function summarise(reports, around) {
     append(job.output, `changed=${reports.some((report) => report.word === "published")}\nrun_ids=${ids}\n`);
   }
 }
-
-

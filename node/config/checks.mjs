@@ -1,15 +1,15 @@
 /** What a well-shaped configuration must also be: its names agree and its values make sense. */
 
 import { dirname, join, normalize, resolve } from "node:path";
-import { ConfigError, WindowError } from "../core/errors.mjs";
-import { freezeSpanMs } from "../core/gates.mjs";
-import { ownPlaces, takesIn } from "../core/own_output.mjs";
-import { PROVIDER_CHARS_MAX, isProviderName } from "../core/providers.mjs";
-import { PATH_FIELDS, PLACE_FIELDS, templateProblem } from "../core/templates.mjs";
-import { splitUrl } from "../core/urls.mjs";
-import { resolveWindow } from "../core/windows.mjs";
-import { head, rpartition, sortedByPoints } from "../core/wording.mjs";
-import { zoneExists, zoneNames } from "../core/zones.mjs";
+import { PROVIDER_CHARS_MAX, isProviderName } from "../model/breaker.mjs";
+import { ConfigError, WindowError } from "../model/errors.mjs";
+import { freezeSpanMs } from "../model/gates.mjs";
+import { ownPlaces, takesIn } from "../model/settings.mjs";
+import { PATH_FIELDS, PLACE_FIELDS, templateProblem } from "../model/templates.mjs";
+import { zoneExists, zoneNames } from "../model/times.mjs";
+import { splitUrl } from "../model/urls.mjs";
+import { resolveWindow } from "../model/windows.mjs";
+import { head, rpartition, sortedByPoints } from "../model/wording.mjs";
 import { WAY_OUT, inlineSecrets, isReference } from "./secrets.mjs";
 import { gathered, nearest } from "./shape.mjs";
 
@@ -163,7 +163,7 @@ function* time(source, path) {
   }
 }
 
-/** Fields in braces that nobody fills in. @param {any} source @param {string} path @returns {Generator<Problem>} */
+/** Fields in braces that are never filled in. @param {any} source @param {string} path @returns {Generator<Problem>} */
 function* templates(source, path) {
   /** @type {[string, string | null, string[]][]} */
   const written = [["url", source.url, PLACE_FIELDS], ["prefix", source.prefix, PLACE_FIELDS], ["pattern", source.pattern, PLACE_FIELDS]];

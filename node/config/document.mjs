@@ -1,8 +1,8 @@
 /** A configuration file as plain values that remember their lines: JSON, or YAML 1.2. */
 
-import { ConfigError } from "../core/errors.mjs";
-import { Float, JsonProblem, Reader } from "../core/json.mjs";
-import { head, thousands } from "../core/wording.mjs";
+import { ConfigError } from "../model/errors.mjs";
+import { Float, JsonProblem, Reader } from "../model/json.mjs";
+import { head, thousands } from "../model/wording.mjs";
 
 const VALUES_MAX = 100_000;
 const DEPTH_MAX = 64;
@@ -43,7 +43,7 @@ export class Collector {
     return ConfigError.at(this.name, line, sentence);
   }
 
-  /** What a YAML reader said, kept apart for files that are told of otherwise. @param {number} line @param {string} problem */
+  /** What a YAML reader complaint, kept apart for files that are told of otherwise. @param {number} line @param {string} problem */
   notYaml(line, problem) {
     return new ConfigError(`${this.name}:${line}: not YAML: ${problem}`, { file: this.name, line, problem });
   }
@@ -314,8 +314,8 @@ export async function parseYaml(name, text) {
   for (const document of documents) {
     const problem = document.errors[0];
     if (problem) {
-      const said = problem.message.split(" at line ")[0]?.split("\n")[0] ?? "";
-      throw collect.notYaml(problem.linePos?.[0].line ?? 1, `${said.charAt(0).toLowerCase()}${said.slice(1)}`);
+      const complaint = problem.message.split(" at line ")[0]?.split("\n")[0] ?? "";
+      throw collect.notYaml(problem.linePos?.[0].line ?? 1, `${complaint.charAt(0).toLowerCase()}${complaint.slice(1)}`);
     }
   }
   const [first, second] = documents;

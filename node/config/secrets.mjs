@@ -1,11 +1,10 @@
 /** Secrets: where a configuration refers to them, what they stand for, and those that were written into it. */
 
 import { existsSync, readFileSync } from "node:fs";
-import { SecretNotFound } from "../core/errors.mjs";
-import { isSecretName } from "../core/secret_names.mjs";
-import { splitUrl, unquotePlus } from "../core/urls.mjs";
-import { partition, rpartition } from "../core/wording.mjs";
-import { why } from "../core/system_errors.mjs";
+import { SecretNotFound, why } from "../model/errors.mjs";
+import { isSecretName } from "../model/redaction.mjs";
+import { splitUrl, unquotePlus } from "../model/urls.mjs";
+import { partition, rpartition } from "../model/wording.mjs";
 
 export const WAY_OUT = "write `env:NAME` or `file:PATH` and keep the secret there";
 const SECRET_BYTES_MAX = 64 * 1024;
@@ -53,7 +52,7 @@ export function resolveSecret(value, folder, environ) {
   return text;
 }
 
-/** What the references stand for; one that leads nowhere is told when it is used. @param {any} settings @param {(reference: string) => string} resolve */
+/** What the references stand for; one that leads nowhere is an error when it is used. @param {any} settings @param {(reference: string) => string} resolve */
 export function resolvedSecrets(settings, resolve) {
   const found = [];
   for (const reference of references(settings)) {
@@ -92,7 +91,7 @@ function* references(settings) {
   yield* all({ token: settings.lineage.token ?? "", store: settings.store ?? "" });
 }
 
-/** Values of variables whose name tells that they are secrets. @param {Record<string, string | undefined>} environ */
+/** Values of variables whose names say that they are secrets. @param {Record<string, string | undefined>} environ */
 export function environmentSecrets(environ) {
   const found = [];
   for (const [name, value = ""] of Object.entries(environ)) {

@@ -1,12 +1,12 @@
 /** Turn a document into settings by `contracts/schemas/settings.schema.json`, or say what is wrong with its shape. */
 
-import { contract } from "../core/contracts.mjs";
-import { ConfigError } from "../core/errors.mjs";
-import { Float } from "../core/json.mjs";
-import { closest } from "../core/matching.mjs";
-import { isPrintable, length, rpartition, sortedByPoints } from "../core/wording.mjs";
-import { pythonFloat } from "../core/canonical.mjs";
-import { splitUrl } from "../core/urls.mjs";
+import { pythonFloat } from "../model/canonical.mjs";
+import { contract } from "../model/contracts.mjs";
+import { ConfigError } from "../model/errors.mjs";
+import { Float } from "../model/json.mjs";
+import { closest } from "../model/patterns.mjs";
+import { splitUrl } from "../model/urls.mjs";
+import { isPrintable, length, rpartition, sortedByPoints } from "../model/wording.mjs";
 
 const PROBLEMS_MAX = 20;
 const PRIVATE = /headers|params|options|url|bucket|store/;
@@ -21,7 +21,7 @@ export function toSettings(document) {
   return settings;
 }
 
-/** One error for all problems. @param {import("../core/errors.mjs").KfmError[]} problems */
+/** One error for all problems. @param {import("../model/errors.mjs").KfmError[]} problems */
 export function gathered(problems) {
   const details = problems.slice(0, PROBLEMS_MAX).map((problem) => problem.detail);
   if (problems.length > details.length) details.push(`… and ${problems.length - details.length} more`);
@@ -47,7 +47,7 @@ class Walker {
   constructor(document, schema) {
     this.document = document;
     this.schema = schema;
-    /** @type {import("../core/errors.mjs").KfmError[]} */
+    /** @type {import("../model/errors.mjs").KfmError[]} */
     this.found = [];
   }
 

@@ -1,10 +1,10 @@
 /** The facets of an event: small documents that say which schema they follow. */
 
-import { contract } from "../core/contracts.mjs";
-import { redact, redactUrl } from "../core/redact.mjs";
-import { MS_MAX, MS_MIN, rfc3339 } from "../core/times.mjs";
-import { quote } from "../core/urls.mjs";
-import { head, length, partition, rpartition, withoutPrefix } from "../core/wording.mjs";
+import { contract } from "../model/contracts.mjs";
+import { redact, redactUrl } from "../model/redaction.mjs";
+import { MS_MAX, MS_MIN, rfc3339 } from "../model/times.mjs";
+import { quote } from "../model/urls.mjs";
+import { head, length, partition, rpartition, withoutPrefix } from "../model/wording.mjs";
 
 /** @typedef {Record<string, any>} Facet */
 
@@ -52,9 +52,9 @@ export class Facets {
 
   /** @param {string | null} code @param {string | null} message */
   error(code, message) {
-    const told = [code, message].filter(Boolean).join(": ") || "The cause is not known.";
+    const text = [code, message].filter(Boolean).join(": ") || "The cause is not known.";
     // The kernel's language, not the process's: the same failure makes the same bytes in either.
-    return this.#public("errorMessage", { message: short(told, MESSAGE_CHARS_MAX), programmingLanguage: "PYTHON" });
+    return this.#public("errorMessage", { message: short(text, MESSAGE_CHARS_MAX), programmingLanguage: "PYTHON" });
   }
 
   /** @param {import("../types.js").Run} run */
@@ -105,7 +105,7 @@ export class Facets {
     });
   }
 
-  /** Of a call that never became an attempt. @param {import("../types.js").Invocation} invocation @param {string} at @param {boolean} over */
+  /** Of an invocation that was not admitted. @param {import("../types.js").Invocation} invocation @param {string} at @param {boolean} over */
   callState(invocation, at, over) {
     const { invocation_id, run_id, dataset_id, source_id, trigger_type } = invocation;
     return this.#own("kfmRunState", { kind: "call", invocation_id, run_id, dataset_id, source_id, trigger_type, attempt: 0, outcome: over ? invocation.outcome : null, recorded_at: at });
@@ -113,8 +113,8 @@ export class Facets {
 
   /** @param {string} key @param {string | null} workKey @param {Record<string, any>} documents */
   idempotency(key, workKey, documents) {
-    const told = Object.fromEntries(["trigger", "work"].filter((name) => name in documents).map((name) => [name, keyDocument(documents[name])]));
-    return this.#own("kfmIdempotency", { idempotency_key: key, work_key: workKey, documents: told });
+    const shown = Object.fromEntries(["trigger", "work"].filter((name) => name in documents).map((name) => [name, keyDocument(documents[name])]));
+    return this.#own("kfmIdempotency", { idempotency_key: key, work_key: workKey, documents: shown });
   }
 
   /** Who or what asked. @param {import("../types.js").Invocation} invocation @param {Record<string, any>} documents */
@@ -184,15 +184,15 @@ export class Facets {
     return this.#public("version", { datasetVersion: versionId });
   }
 
-  /** Which checks held. What they found stays at home. @param {import("../types.js").Check[]} checks */
+  /** Which checks passed. What they found is not published. @param {import("../types.js").Check[]} checks */
   assertions(checks) {
-    const told = checks.slice(0, NAMED_MAX).map((check) => ({
+    const assertions = checks.slice(0, NAMED_MAX).map((check) => ({
       assertion: partition(check.name, ":")[0],
       name: check.name,
       success: check.passed,
       ...(check.path === null ? {} : { params: { path: check.path } }),
     }));
-    return this.#public("dataQualityAssertions", { assertions: told });
+    return this.#public("dataQualityAssertions", { assertions });
   }
 
   /** @param {import("../types.js").Found} found */
@@ -215,15 +215,15 @@ export class Facets {
 /** What a key was made of. `complete` says that hashing the document gives the key. @param {any} document */
 function keyDocument(document) {
   /** @type {Facet} */
-  const told = {};
+  const shown = {};
   for (const [name, value] of Object.entries(document)) {
     const isText = value === null || typeof value === "string";
-    if (OWN_TEXTS.has(name) && isText) told[name] = value === null ? null : head(value, TEXT_CHARS_MAX);
-    else if (GIVEN_TEXTS.has(name) && isText) told[name] = value === null ? null : name === "source_uri" && value ? short(redactUrl(value)) : short(value);
-    else if (["revision", "force"].includes(name) && typeof value === "number") told[name] = value;
-    else if (["window", "period"].includes(name) && value && typeof value === "object") told[name] = Object.fromEntries(["start", "end"].filter((edge) => edge in value).map((edge) => [edge, String(/** @type {any} */ (value)[edge])]));
-    else if (name === "member_keys" && Array.isArray(value)) told[name] = value.slice(0, NAMED_MAX).map(String);
+    if (OWN_TEXTS.has(name) && isText) shown[name] = value === null ? null : head(value, TEXT_CHARS_MAX);
+    else if (GIVEN_TEXTS.has(name) && isText) shown[name] = value === null ? null : name === "source_uri" && value ? short(redactUrl(value)) : short(value);
+    else if (["revision", "force"].includes(name) && typeof value === "number") shown[name] = value;
+    else if (["window", "period"].includes(name) && value && typeof value === "object") shown[name] = Object.fromEntries(["start", "end"].filter((edge) => edge in value).map((edge) => [edge, String(/** @type {any} */ (value)[edge])]));
+    else if (name === "member_keys" && Array.isArray(value)) shown[name] = value.slice(0, NAMED_MAX).map(String);
   }
   const same = (/** @type {any} */ one) => JSON.stringify(Object.entries(one).sort(([a], [b]) => (a < b ? -1 : 1)));
-  return { complete: same(told) === same(document), document: told };
+  return { complete: same(shown) === same(document), document: shown };
 }

@@ -1,9 +1,9 @@
-/** What a dataset is called in lineage: the names that OpenLineage's readers already use. */
+/** Dataset names in lineage, by OpenLineage's naming conventions. */
 
-import { sha256Hex } from "../core/canonical.mjs";
-import { redact } from "../core/redact.mjs";
-import { quote, splitUrl, unquote } from "../core/urls.mjs";
-import { head, length, partition, rpartition } from "../core/wording.mjs";
+import { sha256Hex } from "../model/canonical.mjs";
+import { redact } from "../model/redaction.mjs";
+import { quote, splitUrl, unquote } from "../model/urls.mjs";
+import { head, length, partition, rpartition } from "../model/wording.mjs";
 
 /** @typedef {[string, string]} Name namespace, name */
 
@@ -46,7 +46,7 @@ export function sourceUri(namespace) {
 function authorityOf(netloc, scheme) {
   let host = rpartition(netloc, "@")[2];
   let port = "";
-  if (BUCKETS.has(scheme)) return host; // the letters of a bucket's name count
+  if (BUCKETS.has(scheme)) return host; // the case of a bucket's name counts
   if (!host.endsWith("]")) {
     const [before, colon, tail] = rpartition(host, ":");
     if (colon && /^\d*$/.test(tail)) [host, port] = [before, tail];

@@ -2,8 +2,8 @@
 
 import * as fs from "node:fs";
 import { dirname, resolve } from "node:path";
-import { isCode } from "../core/system_errors.mjs";
-import { byPoints } from "../core/wording.mjs";
+import { isCode } from "../model/errors.mjs";
+import { byPoints } from "../model/wording.mjs";
 
 const FILE_MODE = 0o644;
 const FOLDER_MODE = 0o755;
@@ -112,7 +112,7 @@ export function makeDirs(path) {
   let folder = resolve(path);
   for (; !isFolder(folder); folder = dirname(folder)) missing.push(folder);
   try {
-    fsyncDir(dirname(folder)); // whoever made it may have died before its entry was durable
+    fsyncDir(dirname(folder)); // the process that made it may have died before its entry was durable
   } catch (error) {
     if (!isCode(error, "EACCES", "EPERM")) throw error;
   }

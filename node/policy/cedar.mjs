@@ -1,15 +1,14 @@
 /** The policy engine: Cedar, on the shipped policies and those of the configuration. */
 
 import { createHash } from "node:crypto";
-import { createRequire } from "node:module";
 import * as fs from "node:fs";
+import { createRequire } from "node:module";
 import { isAbsolute, join } from "node:path";
-import { contract, contractNames, contractText } from "../core/contracts.mjs";
-import { PolicyError } from "../core/errors.mjs";
-import { denied, gateResult } from "../core/gates.mjs";
-import { closest } from "../core/matching.mjs";
-import { strerror } from "../core/system_errors.mjs";
-import { repr, sortedByPoints, words } from "../core/wording.mjs";
+import { contract, contractNames, contractText } from "../model/contracts.mjs";
+import { PolicyError, strerror } from "../model/errors.mjs";
+import { denied, gateResult } from "../model/gates.mjs";
+import { closest } from "../model/patterns.mjs";
+import { repr, sortedByPoints, words } from "../model/wording.mjs";
 
 /** @typedef {import("../types.js").GateResult} GateResult */
 /** @typedef {{id: string, gate: string, message: string, lift: string, lift_command: string, text: string}} Policy */
@@ -166,7 +165,7 @@ function* statements(text) {
   if (rest[1]) yield rest;
 }
 
-/** Leading blanks and comments belong to nobody. @param {string} text @param {number} start @param {number} end @returns {[number, string]} */
+/** Leading blanks and comments belong to no policy. @param {string} text @param {number} start @param {number} end @returns {[number, string]} */
 function placed(text, start, end) {
   const lead = /^(?:\s+|\/\/[^\n]*(?:\n|$))*/.exec(text.slice(start, end))?.[0].length ?? 0;
   return [text.slice(0, start + lead).split("\n").length, text.slice(start + lead, end)];

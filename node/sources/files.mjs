@@ -3,14 +3,13 @@
 import { createHash } from "node:crypto";
 import * as fs from "node:fs";
 import { join } from "node:path";
-import { LimitExceeded, UpstreamUnavailable } from "../core/errors.mjs";
-import { breathe } from "../engine/system.mjs";
-import { strerror } from "../core/system_errors.mjs";
-import { render } from "../core/templates.mjs";
-import { quote, unquote } from "../core/urls.mjs";
-import { repr, withoutPrefix } from "../core/wording.mjs";
+import { LimitExceeded, UpstreamUnavailable, strerror } from "../model/errors.mjs";
+import { render } from "../model/templates.mjs";
+import { quote, unquote } from "../model/urls.mjs";
+import { repr, withoutPrefix } from "../model/wording.mjs";
 import { Reader } from "../objects/files.mjs";
-import { Pattern, mediaType, placeFields, publishedPath, settled } from "./placing.mjs";
+import { breathe } from "../system.mjs";
+import { Pattern, mediaType, placeFields, publishedPath, settled } from "./placement.mjs";
 
 /** @typedef {import("../types.js").Found} Found */
 

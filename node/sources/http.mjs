@@ -1,23 +1,311 @@
-/** One resource, or the pages of one, over HTTP. A validator from HEAD identifies the content, or the body's SHA-256. */
+/** One resource, or the pages of one, over HTTP: its address, the client, the pages. A validator from HEAD identifies the content, or the body's SHA-256. */
 
 import { createHash } from "node:crypto";
 import { closeSync } from "node:fs";
+import * as http from "node:http";
+import * as https from "node:https";
 import { createGunzip, createInflate } from "node:zlib";
-import { ChecksumMismatch, LimitExceeded, UpstreamUnavailable } from "../core/errors.mjs";
-import { parseHttpDate } from "../core/http_dates.mjs";
-import { splitUrl, unquote } from "../core/urls.mjs";
-import { repr, rpartition } from "../core/wording.mjs";
-import { shielded, shieldedDownload } from "../engine/circuits.mjs";
-import { Pace } from "../engine/fetch.mjs";
+import { callBehindCircuit, downloadBehindCircuit } from "../calls/circuit_guards.mjs";
+import { TransferPace } from "../calls/transfer_pace.mjs";
+import { ChecksumMismatch, ConfigError, LimitExceeded, UpstreamUnavailable } from "../model/errors.mjs";
+import { MASK, hide, isSecretName, redact, redactUrl, stripParams } from "../model/redaction.mjs";
+import { render } from "../model/templates.mjs";
+import { parseHttpDate } from "../model/times.mjs";
+import { joinUrl, quote, splitUrl, unquote } from "../model/urls.mjs";
+import { repr, rpartition } from "../model/wording.mjs";
 import { Reader, Writer } from "../objects/files.mjs";
-import { namelessFile } from "../objects/objects.mjs";
-import { Address } from "./address.mjs";
-import { request } from "./client.mjs";
-import { following } from "./pages.mjs";
-import { mediaType, placeFields, publishedPath, settled, suffixFor } from "./placing.mjs";
+import { namelessFile } from "../objects/scratch.mjs";
+import { mediaType, placeFields, publishedPath, settled, suffixFor } from "./placement.mjs";
+
+// --- client ------------------------------------------------------------------------------
+
+/** @typedef {{status: number, headers: Record<string, string>, chunks: AsyncIterable<Buffer>, close: () => void}} Response */
+/** @typedef {{address: string, secrets: string[]}} Wording */
+
+const REDIRECTS_MAX = 5;
+const REDIRECTS = [301, 302, 303, 307, 308];
+// The headers that another host may see after a redirect.
+const HARMLESS = ["accept", "accept-encoding", "range", "if-range", "if-none-match", "user-agent"];
+const PORTS = /** @type {Record<string, number>} */ ({ http: 80, https: 443 });
+const TRUST = ["CERT", "SELF_SIGNED", "UNABLE_TO"];
+
+/** @param {"GET" | "HEAD"} method @param {string} url @param {Record<string, string>} given @param {number} timeoutMs @param {Wording} wording @param {string} version @returns {Promise<Response>} */
+export async function request(method, url, given, timeoutMs, wording, version) {
+  /** @type {Record<string, string>} */
+  let headers = { "accept-encoding": "identity", "user-agent": `kfm/${version}`, ...Object.fromEntries(Object.entries(given).map(([name, value]) => [name.toLowerCase(), value])) };
+  let address = url;
+  for (let round = 0; round <= REDIRECTS_MAX; round += 1) {
+    const response = await send(method, address, headers, timeoutMs, wording);
+    const { location } = response.headers;
+    if (!REDIRECTS.includes(response.status) || !location) return response;
+    response.close();
+    const target = targetOf(address, location, wording);
+    if (!keepsTrust(address, target)) headers = Object.fromEntries(Object.entries(headers).filter(([name]) => HARMLESS.includes(name)));
+    address = target;
+  }
+  throw new UpstreamUnavailable(`${wording.address} redirects more than ${REDIRECTS_MAX} times.`, { transient: false });
+}
+
+/** @param {string} method @param {string} url @param {Record<string, string>} headers @param {number} timeoutMs @param {Wording} wording @returns {Promise<Response>} */
+function send(method, url, headers, timeoutMs, wording) {
+  if (!URL.canParse(url)) throw new UpstreamUnavailable(`${wording.address} is no address.`, { transient: false });
+  const client = url.startsWith("https:") ? https : http;
+  return new Promise((done, fail) => {
+    const asked = client.request(new URL(url), { method, headers, agent: false, timeout: timeoutMs }, (answer) => {
+      done({
+        status: answer.statusCode ?? 0,
+        headers: Object.fromEntries(Object.entries(answer.headers).map(([name, value]) => [name, Array.isArray(value) ? value.join(", ") : (value ?? "")])),
+        chunks: explained(answer, wording),
+        close: () => answer.destroy(),
+      });
+    });
+    asked.on("timeout", () => asked.destroy(Object.assign(new Error("timeout"), { code: "KFM_TIMEOUT" })));
+    asked.on("error", (error) => fail(inOurWords(error, wording)));
+    asked.end();
+  });
+}
+
+/** @param {AsyncIterable<Buffer>} answer @param {Wording} wording @returns {AsyncGenerator<Buffer>} */
+async function* explained(answer, wording) {
+  try {
+    yield* answer;
+  } catch (error) {
+    throw inOurWords(/** @type {Error} */ (error), wording);
+  }
+}
+
+/** Errors of the client, in our words, without secrets. @param {Error} error @param {Wording} wording */
+function inOurWords(error, wording) {
+  const code = String(/** @type {any} */ (error).code ?? "");
+  if (code === "KFM_TIMEOUT") return new UpstreamUnavailable(`${wording.address} did not answer in time (ReadTimeout).`, { transient: true, cause: "timeout" });
+  const reason = redact(error.message || code || error.constructor.name, wording.secrets);
+  const trusted = !TRUST.some((start) => code.startsWith(start) || code.includes("_CERT"));
+  return new UpstreamUnavailable(`${wording.address}: ${reason}.`, { transient: trusted, cause: "network" });
+}
+
+/** @param {string} address @param {string} location @param {Wording} wording */
+function targetOf(address, location, wording) {
+  const target = URL.canParse(location, address) ? splitUrl(new URL(location, address).href) : null;
+  if (!target?.hostname || target.port === false || !PORTS[target.scheme]) throw new UpstreamUnavailable(`${wording.address} redirects to no web address.`, { transient: false });
+  if (address.startsWith("https:") && target.scheme === "http") throw new UpstreamUnavailable(`${wording.address} redirects from https to http.`, { transient: false });
+  return joinUrl({ scheme: target.scheme, netloc: rpartition(target.netloc, "@")[2], path: target.path || "/", query: target.query });
+}
+
+/** Same host and port, or the step from http to https on the same host. @param {string} address @param {string} target */
+function keepsTrust(address, target) {
+  const [here, there] = [splitUrl(address), splitUrl(target)];
+  if (!here || !there || here.hostname !== there.hostname) return false;
+  const [from, to] = [here, there].map((parts) => parts.port || PORTS[parts.scheme]);
+  return (here.scheme === there.scheme && from === to) || (from === 80 && to === 443);
+}
+
+// --- address -----------------------------------------------------------------------------
+
+/** @param {string} value */
+const isReference = (value) => value.startsWith("env:") || value.startsWith("file:");
+
+/** Secrets are resolved at use and never become part of a shown address. */
+export class Address {
+  /** @param {any} source @param {(value: string) => string} resolve */
+  constructor(source, resolve) {
+    this.source = source;
+    this.resolve = resolve;
+    /** @type {[string, string][]} */
+    this.params = Object.entries(source.params);
+    this.secret = new Set(this.params.filter(([name, value]) => isReference(value) || isSecretName(name)).map(([name]) => name));
+  }
+
+  /** The rendered address with its public parameters, without credentials. @param {any} fields */
+  first(fields) {
+    const parts = this.#split(render(this.source.url ?? "", fields));
+    const open = this.params.filter(([name]) => !this.secret.has(name)).map(([name, value]) => /** @type {[string, string]} */ ([name, render(value, fields)]));
+    return joinUrl({ scheme: parts.scheme, netloc: rpartition(parts.netloc, "@")[2], path: parts.path || "/", query: joined(parts.query, encoded(open)) });
+  }
+
+  /** The address as it goes out: with the secret parameters. @param {string} shown */
+  outgoing(shown) {
+    const parts = this.#split(stripParams(shown, this.secret));
+    const secret = [...this.secret].sort().map((name) => /** @type {[string, string]} */ ([name, this.resolve(this.source.params[name])]));
+    return joinUrl({ ...parts, query: joined(parts.query, encoded(secret)), fragment: "" });
+  }
+
+  /** The address as it may be stored and published. @param {string} url */
+  shown(url) {
+    let open;
+    try {
+      open = stripParams(url, this.secret);
+    } catch {
+      return MASK;
+    }
+    return hide(redactUrl(open), this.secrets());
+  }
+
+  /** Every secret that goes out, to be redacted from every message about the answer. */
+  secrets() {
+    /** @type {[string, string][]} */
+    const named = [...this.params, ...Object.entries(/** @type {Record<string, string>} */ (this.source.headers))];
+    const values = named.filter(([name, value]) => isReference(value) || isSecretName(name)).map(([, value]) => this.resolve(value));
+    const [user, password] = this.#credentials();
+    if (password) values.push(password, basic(user, password));
+    // `Bearer abc` may be repeated without its first word.
+    return values.flatMap((value) => [value, ...value.split(/\s+/).filter(Boolean).slice(1)]);
+  }
+
+  /** @returns {Record<string, string>} */
+  headers() {
+    /** @type {Record<string, string>} */
+    const headers = Object.fromEntries(Object.entries(/** @type {Record<string, string>} */ (this.source.headers)).map(([name, value]) => [name, this.resolve(value)]));
+    const [user, password] = this.#credentials();
+    if (user !== null && !Object.keys(headers).some((name) => name.toLowerCase() === "authorization")) headers.Authorization = `Basic ${basic(user, password)}`;
+    for (const [name, value] of Object.entries(headers))
+      // eslint-disable-next-line no-control-regex
+      if (!/^[\x20-\x7e]*$/.test(value) || value !== value.trim())
+        throw new ConfigError(`The header ${name} of source \`${this.source.id}\` has characters that can't be sent, or blanks around it.`);
+    return headers;
+  }
+
+  /** The next page's address. It must lead to the same host: our credentials go with it. @param {string} current @param {string} link */
+  follow(current, link) {
+    const here = splitUrl(current);
+    const there = URL.canParse(link, current) ? splitUrl(new URL(link, current).href) : null;
+    const same = here && there && ["http", "https"].includes(there.scheme) && here.hostname === there.hostname && (there.port === here.port || there.port === null);
+    if (!same) throw new UpstreamUnavailable(`${this.shown(current)} continues at another host: ${this.shown(link)}.`, { transient: false });
+    // Servers behind a proxy often name themselves by http; the way we came is the way we go on.
+    return joinUrl({ scheme: here.scheme, netloc: here.netloc, path: there.path || "/", query: there.query });
+  }
+
+  /** @returns {[string | null, string | null]} */
+  #credentials() {
+    const parts = splitUrl(this.source.url ?? "");
+    const password = parts?.password ? unquote(parts.password) : (parts?.password ?? null);
+    const user = parts?.username ? unquote(parts.username) : (parts?.username ?? null);
+    return [user, password ? this.resolve(password) : password];
+  }
+
+  /** @param {string} url */
+  #split(url) {
+    const parts = splitUrl(url);
+    if (!parts) throw new UpstreamUnavailable(`${MASK} is no address.`, { transient: false });
+    return parts;
+  }
+}
+
+/** @param {string | null} user @param {string | null} password */
+const basic = (user, password) => Buffer.from(`${user ?? ""}:${password ?? ""}`).toString("base64");
+
+/** The address with these parameters set, others kept. @param {string} url @param {Record<string, string>} params */
+export function withParams(url, params) {
+  const parts = /** @type {import("../model/urls.mjs").Parts} */ (splitUrl(stripParams(url, Object.keys(params))));
+  return joinUrl({ ...parts, query: joined(parts.query, encoded(Object.entries(params))) });
+}
+
+/** @param {...string} parts */
+const joined = (...parts) => parts.filter(Boolean).join("&");
+/** @param {[string, string][]} pairs */
+const encoded = (pairs) => pairs.map(([name, value]) => `${quote(name, ":,/")}=${quote(value, ":,/")}`).join("&");
+
+// --- pages -------------------------------------------------------------------------------
+
+const PAGE_BYTES_MAX = 64 * 1024 * 1024;
+const LINK = /<([^<>]*)>\s*((?:;\s*[\w!#$&+.^`|~*-]+\s*(?:=\s*(?:"[^"]*"|[^\s,;"]*))?\s*)*)/g;
+const REL = /;\s*rel\s*=\s*(?:"([^"]*)"|([^\s,;"]+))/i;
+
+/** Every page with something on it, in order. @param {any} pagination @param {string} url @param {(address: string, number: number) => Promise<Page | null>} read @param {Address} address @returns {AsyncGenerator<Page>} */
+export async function* following(pagination, url, read, address) {
+  const shown = (/** @type {string} */ one) => address.shown(one);
+  const circle = (/** @type {number} */ number) =>
+    new LimitExceeded(`The pages of ${shown(url)} go round in a circle: page ${number} was there before.`, { remedy: "Check the source's `pagination`; upstream may ignore the page parameter." });
+  const counts = ["page-number", "offset"].includes(pagination.style);
+  const seen = new Set();
+  let next = first(pagination, url);
+  let last = "";
+  for (let number = 1; number <= pagination.pages_max; number += 1) {
+    if (seen.has(next)) throw circle(number);
+    seen.add(next);
+    const page = await read(next, number);
+    if (!page) return;
+    const body = pagination.style === "link-header" ? null : parsed(page, shown(page.url));
+    if (counts && !itemsOf(pagination, body, shown(page.url)).length) {
+      closeSync(page.descriptor);
+      return;
+    }
+    if (counts && page.sha256 === last) throw circle(number); // it does not heed our parameter
+    last = page.sha256;
+    yield page;
+    const onward = nextOf(pagination, page, body, url, address);
+    if (onward === null) return;
+    next = onward;
+  }
+  throw new LimitExceeded(`${shown(url)} has more than ${pagination.pages_max} pages (pagination.pages_max).`);
+}
+
+/** @param {any} pagination @param {string} url */
+function first(pagination, url) {
+  /** @type {Record<string, string>} */
+  const params = {};
+  if (pagination.size_parameter) params[pagination.size_parameter] = String(pagination.page_size);
+  if (pagination.style === "page-number") params[pagination.parameter] = String(pagination.first);
+  else if (pagination.style === "offset") params[pagination.parameter] = "0";
+  return Object.keys(params).length ? withParams(url, params) : url;
+}
+
+/** @param {any} pagination @param {Page} page @param {any} body @param {string} url @param {Address} address @returns {string | null} */
+function nextOf(pagination, page, body, url, address) {
+  if (pagination.style === "link-header") {
+    const link = nextLink(page.headers.link ?? "");
+    return link ? address.follow(page.url, link) : null;
+  }
+  if (pagination.style === "json-next") {
+    let link = pointed(body, pagination.next_pointer);
+    if (link && typeof link === "object" && !Array.isArray(link)) link = link.href ?? null;
+    if (link !== null && link !== undefined && typeof link !== "string") throw new UpstreamUnavailable(`${address.shown(page.url)}: ${pagination.next_pointer} is no address.`, { transient: false });
+    return link ? address.follow(page.url, link) : null;
+  }
+  const step = pagination.style === "offset" ? page.number * pagination.page_size : pagination.first + page.number;
+  return withParams(first(pagination, url), { [pagination.parameter]: String(step) });
+}
+
+/** The target with rel="next" of a Link header. @param {string} header */
+function nextLink(header) {
+  for (const match of header.slice(0, 65_536).matchAll(LINK)) {
+    const rel = REL.exec(match[2] ?? "");
+    if (rel && (rel[1] ?? rel[2] ?? "").toLowerCase().split(/\s+/).includes("next")) return match[1] ?? null;
+  }
+  return null;
+}
+
+/** What a JSON pointer (RFC 6901) leads to; null if nothing. @param {any} document @param {string} pointer @returns {any} */
+function pointed(document, pointer) {
+  let found = document;
+  for (const token of pointer ? pointer.split("/").slice(1) : []) {
+    const key = token.replaceAll("~1", "/").replaceAll("~0", "~");
+    if (Array.isArray(found)) found = /^[0-9]+$/.test(key) ? (found[Number(key)] ?? null) : null;
+    else if (found && typeof found === "object") found = Object.hasOwn(found, key) ? found[key] : null;
+    else return null;
+  }
+  return found;
+}
+
+/** @param {any} pagination @param {any} body @param {string} shown @returns {any[]} */
+function itemsOf(pagination, body, shown) {
+  const items = pointed(body, pagination.items_pointer);
+  if (!Array.isArray(items)) throw new UpstreamUnavailable(`${shown} has no list at ${pagination.items_pointer || "the top"} (pagination.items_pointer).`, { transient: false });
+  return items;
+}
+
+/** @param {Page} page @param {string} shown @returns {any} */
+function parsed(page, shown) {
+  if (page.size > PAGE_BYTES_MAX) throw new LimitExceeded(`A page of ${shown} is larger than ${PAGE_BYTES_MAX} bytes.`);
+  try {
+    return JSON.parse(new Reader(page.descriptor, false).read(Math.max(1, page.size)).toString("utf8"));
+  } catch {
+    throw new UpstreamUnavailable(`${shown} did not answer with JSON.`, { transient: false });
+  }
+}
+
+// --- source ------------------------------------------------------------------------------
 
 /** @typedef {import("../types.js").Found} Found */
-/** @typedef {import("./client.mjs").Response} Response */
 /** @typedef {{url: string, number: number, headers: Record<string, string>, descriptor: number, size: number, sha256: string}} Page */
 
 const BUSY = [408, 429, 500, 502, 503, 504];
@@ -54,7 +342,7 @@ export class HttpSource {
     const ranged = Boolean(found.etag?.startsWith('"')) && offset > 0;
     /** @type {Record<string, string>} */
     const more = ranged ? { Range: `bytes=${offset}-`, "If-Range": found.etag ?? "" } : {};
-    return shieldedDownload(this.circuit, this.kernel.clock, async () => {
+    return downloadBehindCircuit(this.circuit, this.kernel.clock, async () => {
       let response = await this.#asked("GET", url, more);
       if (ranged && (response.status === 416 || (response.status === 206 && !continues(response, found, offset)))) {
         response.close();
@@ -73,7 +361,7 @@ export class HttpSource {
 
   /** @param {string} url @param {import("../types.js").Window} window @returns {Promise<Found | null>} */
   async #probe(url, window) {
-    const headers = await this.kernel.guard(() => shielded(this.circuit, this.kernel.clock, () => this.#head(url)));
+    const headers = await this.kernel.guard(() => callBehindCircuit(this.circuit, this.kernel.clock, () => this.#head(url)));
     const modified = parseHttpDate(headers?.["last-modified"]);
     if (headers && (headers.etag || modified)) {
       const name = nameOf(url, headers);
@@ -92,7 +380,7 @@ export class HttpSource {
     return page ? this.#keep(page, this.#show(url), nameOf(url, page.headers), window) : null;
   }
 
-  /** The headers of the resource; null where HEAD does not tell. @param {string} url @returns {Promise<Record<string, string> | null>} */
+  /** The headers of the resource; null where HEAD has none. @param {string} url @returns {Promise<Record<string, string> | null>} */
   async #head(url) {
     const response = await this.#asked("HEAD", url);
     response.close();
@@ -117,7 +405,7 @@ export class HttpSource {
 
   /** A whole body, hashed; null for "no content". @param {string} url @param {number} number @returns {Promise<Page | null>} */
   #read(url, number) {
-    return this.kernel.guard(() => shielded(this.circuit, this.kernel.clock, () => this.#readOnce(url, number)));
+    return this.kernel.guard(() => callBehindCircuit(this.circuit, this.kernel.clock, () => this.#readOnce(url, number)));
   }
 
   /** @param {string} url @param {number} number @returns {Promise<Page | null>} */
@@ -177,7 +465,7 @@ export class HttpSource {
   async *#body(response, url) {
     const shown = this.address.shown(url);
     const encoding = encodingOf(response);
-    const raw = whole(response, shown, new Pace(() => this.kernel.clock.monotonicMs(), this.limits.call_timeout_ms));
+    const raw = whole(response, shown, new TransferPace(() => this.kernel.clock.monotonicMs(), this.limits.call_timeout_ms));
     if (encoding === "identity") return yield* raw;
     if (!["gzip", "x-gzip", "deflate"].includes(encoding)) throw new UpstreamUnavailable(`The answer is encoded as ${repr(encoding.slice(0, 40))}.`, { transient: false });
     const inflating = encoding === "deflate" ? createInflate() : createGunzip();
@@ -225,7 +513,7 @@ export class HttpSource {
 /** @param {Response} response */
 const encodingOf = (response) => (response.headers["content-encoding"] ?? "").trim().toLowerCase() || "identity";
 
-/** The raw bytes; an error where fewer or more came than were announced, or where they trickle. @param {Response} response @param {string} shown @param {Pace} pace @returns {AsyncGenerator<Buffer>} */
+/** The raw bytes; an error where fewer or more came than were announced, or where they trickle. @param {Response} response @param {string} shown @param {TransferPace} pace @returns {AsyncGenerator<Buffer>} */
 async function* whole(response, shown, pace) {
   const announced = response.headers["content-length"] ?? "";
   const broken = (/** @type {number} */ got) => new UpstreamUnavailable(`${shown} announced ${announced} bytes and sent ${got}.`, { transient: true, cause: "truncated" });

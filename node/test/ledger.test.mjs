@@ -5,25 +5,25 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
-import { Herald } from "../core/incidents.mjs";
-import { describe, newRun } from "../engine/subject.mjs";
-import { Ledger } from "../idempotency/ledger.mjs";
-import { circumstances } from "../store/evidence.mjs";
-import { migrate } from "../store/migrations.mjs";
-import { SqliteReader } from "../store/reader.mjs";
-import { SqliteDatabase } from "../store/sqlite.mjs";
+import { Ledger } from "../db/ledger.mjs";
+import { migrate } from "../db/migrations.mjs";
+import { SqliteDatabase } from "../db/sqlite.mjs";
+import { SqliteReader } from "../db/sqlite_readonly.mjs";
+import { circumstances } from "../model/attempts.mjs";
+import { IncidentRenderer } from "../model/incidents.mjs";
+import { describe, newRun } from "../runs/subject.mjs";
 
 const folder = mkdtempSync(join(tmpdir(), "kfm-ledger-"));
 after(() => rmSync(folder, { recursive: true, force: true }));
 const clock = { now: 1_000_000, nowMs: () => clock.now, monotonicMs: () => clock.now, sleepMs() {} };
-const herald = new Herald({ environment: "t", masked: () => false, mask: (name) => name, hide: (text) => text });
-const nobody = () => false;
+const renderer = new IncidentRenderer({ environment: "t", masked: () => false, mask: (name) => name, hide: (text) => text });
+const noneDead = () => false;
 
 /** @param {string} name */
 function open(name) {
   const database = new SqliteDatabase(join(folder, name), clock);
   migrate(database, clock.nowMs());
-  return new Ledger(database, null, herald);
+  return new Ledger(database, null, renderer);
 }
 
 const subject = describe(
@@ -42,10 +42,10 @@ function admit(ledger, more = {}) {
     invocation_id: more.worker_id ?? "w1", run_id: run.run_id, source_id: "s", dataset_id: "d", trigger_type: "manual", idempotency_key: run.idempotency_key,
     outcome: null, actor: "a", requested_at_ms: clock.now, claimed_actor: null, rationale: null, ticket: null, reason: "", gates: [],
   };
-  return ledger.admit({ run, seen: null, scope: "dataset:d", worker_id: "w1", lease_ms: 60_000, invocation, policy_epoch: 1, entries: [], known: circumstances(), grant: null, approval: null, ...more }, nobody);
+  return ledger.admit({ run, seen: null, scope: "dataset:d", worker_id: "w1", lease_ms: 60_000, invocation, policy_epoch: 1, entries: [], known: circumstances(), grant: null, approval: null, ...more }, noneDead);
 }
 
-test("a key is admitted once, whoever asks again", () => {
+test("a key is admitted once, however often it is asked for", () => {
   const [one, other] = [open("once.db"), open("once.db")];
   assert.equal(admit(one).answer, "admitted");
   assert.equal(admit(other, { worker_id: "w2" }).answer, "locked");
@@ -61,7 +61,7 @@ test("a lapsed run is taken over with a higher fence, and the stale holder's pro
   const first = admit(ledger).run;
   assert.ok(first);
   clock.now += 120_000;
-  assert.deepEqual(ledger.reap(nobody).map((one) => one.lapsed), [true]);
+  assert.deepEqual(ledger.reap(noneDead).map((one) => one.lapsed), [true]);
   const seen = ledger.run(first.run_id);
   assert.equal(seen?.status, "failed");
   const second = admit(ledger, { seen, run: { ...seen, status: "running", attempts: 2 }, worker_id: "w2" }).run;
@@ -77,8 +77,8 @@ test("every admission has a higher fence than any before it", () => {
   const ledger = open("rising.db");
   const first = admit(ledger).run;
   assert.ok(first);
-  const told = { run_id: first.run_id, dataset_id: "d", scope: "dataset:d", policy_epoch: 1, base_sequence: 0, fingerprint: "f", version_id: "v", manifest: null, invocation_id: "w1", reason: "", gates: [], entries: [], states: [], events: [], closes: [], retries: [] };
-  assert.equal(ledger.promote({ ...told, fence: first.fence }).answer, "unchanged");
+  const request = { run_id: first.run_id, dataset_id: "d", scope: "dataset:d", policy_epoch: 1, base_sequence: 0, fingerprint: "f", version_id: "v", manifest: null, invocation_id: "w1", reason: "", gates: [], entries: [], states: [], events: [], closes: [], retries: [] };
+  assert.equal(ledger.promote({ ...request, fence: first.fence }).answer, "unchanged");
   const second = admit(ledger, { run: newRun(subject, 1, clock.nowMs()), worker_id: "w3" }).run;
   assert.ok(second && second.fence > first.fence);
   ledger.close();

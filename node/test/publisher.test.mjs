@@ -2,12 +2,12 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { signKfm } from "../core/signatures.mjs";
-import { ScratchObjects } from "../objects/objects.mjs";
-import { outputs, summary } from "../publisher/github_actions.mjs";
-import { NoopPublisher } from "../publisher/noop.mjs";
-import { Trace } from "../publisher/trace.mjs";
-import { validate } from "../scheduler/webhook_validator.mjs";
+import { signKfm } from "../model/webhook_signatures.mjs";
+import { validate } from "../model/webhooks.mjs";
+import { ScratchObjects } from "../objects/scratch.mjs";
+import { NoopPublisher } from "../publish/publisher.mjs";
+import { Trace } from "../publish/publisher_trace.mjs";
+import { outputs, summary } from "../publish/targets/github_actions.mjs";
 
 const limits = { objects_per_run_max: 2, object_bytes_max: 10, run_bytes_max: 15 };
 const RUN = "00000000-0000-8000-8000-000000000000";
@@ -40,7 +40,7 @@ test("limits hold while bytes arrive", async () => {
 
 test("a dry-run in which something changed is refused", () => {
   let state = 1;
-  const [publisher] = made({ witness: () => state });
+  const [publisher] = made({ observe: () => state });
   state = 2;
   assert.throws(() => publisher.noopGuard(), /changed during a dry-run/);
 });

@@ -3,22 +3,22 @@
 import assert from "node:assert/strict";
 import { readFileSync, readdirSync } from "node:fs";
 import { test } from "node:test";
-import * as audit from "../core/audit.mjs";
-import * as breaker from "../core/breaker.mjs";
-import { canonicalHashed, canonicalText, sha256Text, strictLoads, tagFloats } from "../core/canonical.mjs";
-import { classify } from "../core/classify.mjs";
-import { counterGrowth, energyOf, fixedPoint } from "../core/energy.mjs";
-import { KfmError } from "../core/errors.mjs";
-import * as gates from "../core/gates.mjs";
-import { inputsText } from "../core/hashing.mjs";
-import { Float } from "../core/json.mjs";
-import * as retry from "../core/retry.mjs";
-import * as signatures from "../core/signatures.mjs";
-import { allows } from "../core/states.mjs";
-import { parseRfc3339, rfc3339 } from "../core/times.mjs";
-import { canonicalObjectUri, walId } from "../core/walid.mjs";
-import { nextWindow, parseDuration, previousWindow, resolveWindow } from "../core/windows.mjs";
-import * as keys from "../idempotency/keygen.mjs";
+import * as audit from "../model/audit.mjs";
+import * as breaker from "../model/breaker.mjs";
+import { canonicalHashed, canonicalText, sha256Text, strictLoads, tagFloats } from "../model/canonical.mjs";
+import { counterGrowth, energyOf, fixedPoint } from "../model/energy.mjs";
+import { KfmError } from "../model/errors.mjs";
+import * as gates from "../model/gates.mjs";
+import { inputsText } from "../model/input_hash.mjs";
+import { Float } from "../model/json.mjs";
+import * as keys from "../model/keys.mjs";
+import * as retry from "../model/retry.mjs";
+import { classify } from "../model/retry.mjs";
+import { allows } from "../model/states.mjs";
+import { parseRfc3339, rfc3339 } from "../model/times.mjs";
+import { canonicalObjectUri, walId } from "../model/units.mjs";
+import * as signatures from "../model/webhook_signatures.mjs";
+import { nextWindow, parseDuration, previousWindow, resolveWindow } from "../model/windows.mjs";
 
 const FOLDER = new URL("../../vectors/", import.meta.url);
 
@@ -86,8 +86,8 @@ const FAMILIES = {
       given.ask === "call"
         ? retry.decideCallRetry(given.failure, retry.callPolicy(), given.attempts, given.deadline_ms, given.now_ms, chance, after)
         : retry.decideRetry(given.failure, retry.policyFor(given.trigger), given.attempts, given.first_attempt_ms, given.now_ms, chance, after);
-    const { error_class: _, ...told } = decided;
-    return told;
+    const { error_class: _, ...rest } = decided;
+    return rest;
   },
   classify: (given) => classify(given),
   retry_after: (given) => ({ delay_ms: retry.parseRetryAfter(given.value, parseRfc3339(given.now)) }),
@@ -157,7 +157,7 @@ for (const file of readdirSync(FOLDER).sort()) {
   const { family, cases } = read(readFileSync(new URL(file, FOLDER), "utf8"));
   test(`the vectors of ${family}`, () => {
     const evaluate = FAMILIES[family];
-    assert.ok(evaluate, `nobody evaluates ${family}`);
+    assert.ok(evaluate, `no evaluator for ${family}`);
     for (const one of cases) {
       const got = outcome(() => evaluate(one.input));
       if (one.error !== undefined) assert.equal(got.error, one.error, one.name);

@@ -37,12 +37,12 @@ async function play(step) {
     database.close();
   }
   if (!step.args) return null;
-  const said = { 1: "", 2: "" };
+  const written = { 1: "", 2: "" };
   const write = (/** @type {number} */ descriptor, /** @type {string} */ text) => {
-    said[/** @type {1 | 2} */ (descriptor)] += text;
+    written[/** @type {1 | 2} */ (descriptor)] += text;
   };
   const code = await main(step.args, { version: VERSION, system: systemOf(step), write, environ: step.environ ?? {} });
-  return { code, stdout: said[1], stderr: said[2] };
+  return { code, stdout: written[1], stderr: written[2] };
 }
 
 const out = fs.openSync(resultsPath, "w");

@@ -8,7 +8,7 @@ from typing import Any
 
 import apsw
 
-# What a command after the work may still change: delivery of letters, and when a migration ran.
+# What a command after the work may still change: delivery of outbox messages, and when a migration ran.
 _LEFT_OUT = {"outbox": ("tries", "not_before_ms", "delivered_at_ms"), "migrations": ("applied_at_ms",)}
 _NOT_ARTIFACTS = ("provenance", "prov")  # made from the ledger by a later command
 

@@ -82,20 +82,23 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.twin.differential", description=__doc__)
     parser.add_argument("--cases", type=int, default=500)
     parser.add_argument("--first", type=int, default=0, help="the first seed")
-    wish = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     node = find_node()
     if node is None:
         print("Node.js 24 is not here: `make node` brings it", file=sys.stderr)
         return 4
     differing = 0
-    for begin in range(wish.first, wish.first + wish.cases, BATCH):
+    for begin in range(options.first, options.first + options.cases, BATCH):
         with tempfile.TemporaryDirectory(prefix="kfm-twin-", dir=_memory()) as folder:
-            seeds = range(begin, min(begin + BATCH, wish.first + wish.cases))
+            seeds = range(begin, min(begin + BATCH, options.first + options.cases))
             cases = [draw_case(seed, f"{folder}/work/{seed}") for seed in seeds]
             for place, said in compare(cases, node, Path(folder)).items():
                 differing += 1
                 print(f"seed {place.rpartition('/')[2]} differs:\n  " + "\n  ".join(said[:6]))
-        print(f"{begin + len(seeds) - wish.first} of {wish.cases} cases, {differing} differ", file=sys.stderr)
+        print(
+            f"{begin + len(seeds) - options.first} of {options.cases} cases, {differing} differ",
+            file=sys.stderr,
+        )
     return 1 if differing else 0
 
 

@@ -93,7 +93,7 @@ def arguments(random: Random) -> list[str]:
 
 
 def config(random: Random) -> str:
-    governed = random.random() < 0.3  # else nothing stands in the way of a run
+    governed = random.random() < 0.3  # else no gate blocks a run
     levels = ("public",) * 3 + ("review", "restricted", "blocked") if governed else ("public",)
     rights: dict[str, Any] = {
         "license": random.choice(LICENCES if governed else LICENCES[:3]),

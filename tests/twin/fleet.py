@@ -28,7 +28,7 @@ WINDOWS = 100
 FILES = 40
 EARLY = 0.2  # of those that are killed, so many before they have begun
 WORK_S = 0.6  # about how long a run works
-ALLOWED = {0, 5}  # done, or somebody else is at it
+ALLOWED = {0, 5}  # done, or busy: another process runs it
 LIMIT_S = 900
 CONFIG = {
     "version": 1,
@@ -166,8 +166,8 @@ def judge(folder: Path, wanted: list[str]) -> dict[str, Any]:
     assert fences == sorted(set(fences)), "a fence did not grow"
     ((open_attempts,),) = database.execute("SELECT COUNT(*) FROM attempts WHERE ending IS NULL").fetchall()
     assert open_attempts == 0, "an attempt has no end"
-    (letters,) = database.execute("SELECT COUNT(*), COUNT(DISTINCT event_id) FROM outbox").fetchall()
-    assert letters[0] == letters[1], "an event was told twice"
+    (messages,) = database.execute("SELECT COUNT(*), COUNT(DISTINCT event_id) FROM outbox").fetchall()
+    assert messages[0] == messages[1], "an event was posted twice"
     ((locks,),) = database.execute("SELECT COUNT(*) FROM locks WHERE worker_id IS NOT NULL").fetchall()
     assert locks == 0, "a lock is still held"
     interrupted = sum(row[3] - 1 for row in rows)
@@ -209,7 +209,7 @@ def campaign(kills: int, *, each: int = 4, count: int = WINDOWS, seed: int = 1) 
         )
         finish(fleet, node, wanted)
         figures = judge(fleet, wanted)
-        finish(alone, node, wanted)  # nobody is killed here
+        finish(alone, node, wanted)  # no process is killed here
         assert published(fleet) == published(alone), "the published trees differ"
         return {
             "killed": dict(told.killed),
@@ -223,10 +223,10 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.twin.fleet", description=__doc__)
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
-    wish = parser.parse_args(arguments)
-    figures = campaign(wish.kills, seed=wish.seed)
+    options = parser.parse_args(arguments)
+    figures = campaign(options.kills, seed=options.seed)
     print(json.dumps(figures))
-    return 0 if figures["interrupted attempts"] else 1  # otherwise nobody was killed at work
+    return 0 if figures["interrupted attempts"] else 1  # otherwise no attempt was interrupted
 
 
 if __name__ == "__main__":

@@ -181,7 +181,7 @@ def test_what_it_does_not_do_is_refused_with_the_command_that_does(
 
 
 def test_random_work_leaves_the_same_bytes_in_both_languages(node: str, quick: Path) -> None:
-    """Artifacts, plans, rows, letters, published trees, messages and exit codes are equal, byte by byte."""
+    """Artifacts, plans, rows, outbox, published trees, messages and exit codes are equal, byte by byte."""
     cases = [draw_case(seed, str(quick / "work" / str(seed))) for seed in range(CASES)]
     assert compare(cases, node, quick) == {}
 
@@ -259,14 +259,14 @@ def test_both_validators_answer_alike(node: str) -> None:
         (cases[0][0], b"x" * (1024 * 1024 + 1)),
     ]
     given = "\n".join(json.dumps([headers, body.hex(), ["other", secret], now_ms]) for headers, body in cases)
-    command = [node, str(TWIN / "testing" / "validating.mjs")]
+    command = [node, str(TWIN / "testing" / "webhook_answers.mjs")]
     done = subprocess.run(command, input=given, capture_output=True, text=True, check=True)
     mine = [validate(headers, body, ["other", secret], now_ms) for headers, body in cases]
     assert json.loads(done.stdout) == [[one.ok, one.status, one.reason, one.secret_index] for one in mine]
     assert {one.status for one in mine} == {202, 400, 403, 413}
 
 
-def test_an_es_module_is_a_pipeline_and_python_says_who_runs_it(run: Run, tmp_path: Path) -> None:
+def test_an_es_module_is_a_pipeline_and_python_names_its_command(run: Run, tmp_path: Path) -> None:
     """A function that a module exports transforms what was fetched; Python names the command for it."""
     project(tmp_path, pipeline="double.mjs:double")
     (tmp_path / "double.mjs").write_text(DOUBLE, "utf-8")
@@ -290,15 +290,15 @@ def test_a_large_source_is_streamed(node: str, tmp_path: Path) -> None:
     project(tmp_path)
     with (tmp_path / "in" / "large.bin").open("wb") as file:
         file.truncate(192 * 1024 * 1024)
-    command = [node, str(TWIN / "testing" / "measuring.mjs"), "run", "--window", "2026-01-01/P1D"]
+    command = [node, str(TWIN / "testing" / "peak_memory.mjs"), "run", "--window", "2026-01-01/P1D"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (tmp_path / "pub" / "d1" / "current").exists(), done.stderr
     assert int(done.stderr.strip().splitlines()[-1]) * 1024 < MEMORY_MAX_BYTES
 
 
-def test_either_knows_when_the_other_is_dead(node: str, tmp_path: Path) -> None:
-    """A worker's sign of life is seen by both languages, and so is its death, at once."""
-    module = TWIN / "engine" / "system.mjs"
+def test_a_dead_process_is_seen_by_both_languages(node: str, tmp_path: Path) -> None:
+    """A worker's liveness is seen by both languages, and so is its death, at once."""
+    module = TWIN / "system.mjs"
     asking = f"import {{ FlockLiveness }} from '{module}'; const all = new FlockLiveness('{tmp_path}');"
     mine = FlockLiveness(str(tmp_path))
     script = f"{asking} all.claim('from-node'); console.log(all.isDead('from-python'));"
@@ -346,7 +346,7 @@ def test_python_reads_and_carries_on_what_node_has_done(run: Run, tmp_path: Path
     assert "all clear" in kfm("status")
 
 
-def test_a_wish_to_stop_is_an_end_on_record(node: str, tmp_path: Path) -> None:
+def test_sigterm_ends_a_run_as_cancelled(node: str, tmp_path: Path) -> None:
     """SIGTERM ends a run as cancelled, with exit 130, and nothing is published."""
     project(tmp_path)
     with (tmp_path / "in" / "large.bin").open("wb") as file:
@@ -384,6 +384,6 @@ def test_a_mixed_fleet_survives_being_killed(node: str) -> None:
     """Python and Node.js on one ledger, killed at random: one run a key, one promotion a run, equal trees."""
     assert node
     figures = campaign(KILLS, each=1, count=6)
-    # So few may all meet nobody at work; of the 200 of `make fleet` about half interrupt an attempt.
+    # So few may all fall between two attempts; of the 200 of `make fleet` about half interrupt an attempt.
     assert sum(figures["killed"].values()) >= KILLS
     assert figures["runs"] == 6

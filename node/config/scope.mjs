@@ -1,0 +1,37 @@
+/** The twin's scope: what it does not support is refused at the start, with the Python command. */
+
+import { UsageError } from "../model/errors.mjs";
+import { rpartition } from "../model/wording.mjs";
+
+/** @type {string[]} */
+let asked = [];
+
+/** The arguments of this process, for the remedy. @param {string[]} argv */
+export function remember(argv) {
+  asked = argv;
+}
+
+/** @param {string} what */
+export function outOfScope(what) {
+  const command = ["kfm", ...asked].map((word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`)).join(" ");
+  return new UsageError(`${what}, which the Node.js runner does not do.`, { remedy: `Run it with Python: \`${command}\`.` });
+}
+
+/** @param {import("./loader.mjs").Loaded} loaded @param {Iterable<string>} sourceIds */
+export function requireInScope(loaded, sourceIds) {
+  const { settings, environ } = loaded;
+  const store = loaded.store;
+  if (store !== null && !store.startsWith("sqlite:")) throw outOfScope("The ledger is in PostgreSQL");
+  if (settings.objects !== null) throw outOfScope("The objects are in a bucket");
+  if (settings.people.length) throw outOfScope("The configuration gives people roles");
+  const collector = environ.OTEL_EXPORTER_OTLP_ENDPOINT || settings.telemetry.otlp;
+  if (collector && environ.OTEL_SDK_DISABLED?.toLowerCase() !== "true") throw outOfScope("Spans and metrics go to an OpenTelemetry collector");
+  for (const target of settings.publish) if (target.kind === "s3") throw outOfScope(`The target ${target.name || target.kind} is a bucket`);
+  for (const id of sourceIds) {
+    const source = loaded.source(id);
+    for (const each of [source, ...source.members.map((/** @type {string} */ member) => loaded.source(member))]) {
+      if (each.kind === "bucket") throw outOfScope(`The source ${each.id} is a bucket`);
+      if (each.pipeline && !rpartition(each.pipeline, ":")[0].endsWith(".mjs")) throw outOfScope(`The pipeline ${each.pipeline} is written in Python`);
+    }
+  }
+}

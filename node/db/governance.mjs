@@ -1,0 +1,53 @@
+/** Governance: the policy epoch, the switches, the chained ledger of what people and gates decided. */
+
+import { ZEROS, contentHash, linkHash } from "../model/audit.mjs";
+import { StoreCorrupt } from "../model/errors.mjs";
+import * as rows from "./rows.mjs";
+
+/** @typedef {import("./sqlite.mjs").Session} Session */
+/** @typedef {import("../types.js").GovernanceEntry} Entry */
+
+/** @param {Session} session */
+export function heldEpoch(session) {
+  return Number(/** @type {any[]} */ (session.one("policy.epoch_for_share"))[0]);
+}
+
+/** @param {Session} session @param {any} change */
+export function setSwitch(session, change) {
+  const row = /** @type {any[]} */ (session.one("policy.advance"));
+  session.all("switches.set", rows.switchParameters(change));
+  return Number(row[0]);
+}
+
+/** The next rows of the chain; appended last in a transaction. @param {Session} session @param {Entry[]} entries */
+export function append(session, entries) {
+  if (!entries.length) return;
+  const [seenNumber, seenHash] = /** @type {any[]} */ (session.one("chain_heads.get_for_update"));
+  let [number, previous] = [Number(seenNumber), String(seenHash)];
+  if (number === 0) [number, previous] = adopt(session);
+  for (const entry of entries) {
+    number += 1;
+    const parameters = rows.entryParameters(entry);
+    // What is hashed is what was stored.
+    const stored = { ...parameters, details: rows.valueOf(parameters.details) };
+    const hash = linkHash(previous, number, contentHash(/** @type {any} */ (stored)));
+    if (session.one("governance.append", { number, hash, ...parameters }) === null)
+      throw new StoreCorrupt(`The governance ledger has a row ${number} beyond its end.`, {
+        remedy: "`kfm audit verify` says more. Stop, and copy the database before anything else.",
+      });
+    previous = hash;
+  }
+  const advanced = session.one("chain_heads.advance", { number, hash: previous, seen_number: seenNumber, seen_hash: seenHash });
+  if (advanced === null) throw new Error("the head is ours inside this transaction");
+}
+
+/** Chain, in their order, the rows from before there was a chain. @param {Session} session @returns {[number, string]} */
+function adopt(session) {
+  let [number, previous] = [0, ZEROS];
+  for (const row of session.all("governance.unchained")) {
+    number = row[0];
+    previous = linkHash(previous, number, contentHash(rows.entryFrom(row.slice(1))));
+    session.one("governance.adopt", { number, hash: previous });
+  }
+  return [number, previous];
+}

@@ -1,0 +1,85 @@
+/** Incidents, changed in the transaction in which their cause comes or goes; each change posts one outbox message. */
+
+import * as incidents from "../model/incidents.mjs";
+import * as rows from "./rows.mjs";
+
+/** @typedef {import("./sqlite.mjs").Session} Session */
+
+export class IncidentTracker {
+  /** @param {incidents.IncidentRenderer} renderer */
+  constructor(renderer) {
+    this.renderer = renderer;
+  }
+
+  /** @param {Session} session @param {any} held @param {any} state @param {number} nowMs @param {boolean} halted */
+  gaveUp(session, held, state, nowMs, halted) {
+    if (held) this.#raised(session, incidents.heldTrouble(held, state, halted), nowMs);
+  }
+
+  /** A circuit has changed. @param {Session} session @param {import("../types.js").Breaker} seen @param {import("../types.js").Breaker} kept @param {number} nowMs */
+  circuit(session, seen, kept, nowMs) {
+    const trouble = incidents.circuitTrouble(seen, kept);
+    if (trouble) this.#raised(session, trouble, nowMs);
+    else if (seen.state !== "closed" && kept.state === "closed") this.#resolved(session, incidents.causeOf(incidents.providerTrouble(kept.provider)), nowMs, null);
+  }
+
+  /** Its source works again. @param {Session} session @param {import("../types.js").Run} run @param {number} nowMs */
+  succeeded(session, run, nowMs) {
+    const { source_id, dataset_id } = run;
+    for (const [cause] of session.all("incident_subjects.causes", { source_id, dataset_id })) this.#resolved(session, cause, nowMs, source_id);
+  }
+
+  /** @param {Session} session @param {any} trouble @param {number} nowMs */
+  #raised(session, trouble, nowMs) {
+    const cause = incidents.causeOf(trouble);
+    const row = session.one("incidents.get_for_update", { cause });
+    if (row === null) {
+      const [made, change] = this.#decided(null, trouble, cause, 1, nowMs);
+      session.one("incidents.insert", rows.incidentParameters(made));
+      this.#addSubject(session, cause, trouble);
+      this.#notify(session, made, change, nowMs);
+      return;
+    }
+    const seen = rows.incidentFrom(row);
+    const fresh = this.#addSubject(session, cause, trouble);
+    const affected = fresh + (seen.state === "open" ? seen.affected : 0);
+    const [met, change] = this.#decided(seen, trouble, cause, affected, nowMs);
+    session.all("incidents.change", rows.incidentParameters(met));
+    this.#notify(session, met, change, nowMs);
+  }
+
+  /** @param {any} seen @param {any} trouble @param {string} cause @param {number} affected @param {number} nowMs */
+  #decided(seen, trouble, cause, affected, nowMs) {
+    const id = this.renderer.incidentId(trouble.about, trouble.name, cause, (seen?.occurrence ?? 0) + 1);
+    return incidents.raised(seen, trouble, trouble.count ?? affected, id, nowMs);
+  }
+
+  /** 1 if it was not among them. @param {Session} session @param {string} cause @param {any} trouble */
+  #addSubject(session, cause, trouble) {
+    if (trouble.count !== null) return 0;
+    return session.one("incident_subjects.add", { cause, subject: trouble.subject, dataset_id: trouble.name, source_id: trouble.source_id }) ? 1 : 0;
+  }
+
+  /** @param {Session} session @param {string} cause @param {number} nowMs @param {string | null} source_id */
+  #resolved(session, cause, nowMs, source_id) {
+    const row = session.one("incidents.get_for_update", { cause });
+    if (row === null) return;
+    if (source_id !== null) {
+      session.all("incident_subjects.remove", { cause, source_id });
+      if (session.one("incident_subjects.any", { cause }) !== null) return;
+    }
+    const [over, change] = incidents.resolved(rows.incidentFrom(row), nowMs);
+    if (change === null) return;
+    session.all("incidents.change", rows.incidentParameters(over));
+    this.#notify(session, over, change, nowMs);
+  }
+
+  /** @param {Session} session @param {any} incident @param {string | null} change @param {number} nowMs */
+  #notify(session, incident, change, nowMs) {
+    if (change === null) return;
+    let held = 0;
+    if (incident.about === "dataset") held = Number(/** @type {any[]} */ (session.one("held.of_cause", { dataset_id: incident.name, error_code: incident.error_code }))[0]);
+    const notification = this.renderer.change(incident, change, held);
+    session.all("outbox.post", { event_id: notification.id, topic: "incident", subject: incident.cause, body: rows.proseOf(notification), recorded_at_ms: nowMs });
+  }
+}

@@ -1,0 +1,78 @@
+/** Leases on datasets and domains: their holders, expiry, takeover. */
+
+import * as rows from "./rows.mjs";
+
+/** @typedef {import("./sqlite.mjs").Session} Session */
+/** @typedef {import("../types.js").Lock} Lock */
+/** @typedef {(workerId: string) => boolean} Dead */
+/** @typedef {import("./outbox.mjs").Journal} Journal */
+
+const LEASE_MAX_MS = 2 * 86_400_000;
+export const LEASE_EXPIRED = "LEASE_EXPIRED";
+export const WORKER_DIED = "WORKER_DIED";
+export const GONE = "The process that ran it is gone.";
+export const COLLECTOR = "gc";
+
+/** @param {Lock} lock @param {number} nowMs */
+function lapsed(lock, nowMs) {
+  const left = lock.lease_until_ms - nowMs;
+  // A lease beyond any that can be configured was written by a clock that was far ahead.
+  return !(left > 0 && left <= LEASE_MAX_MS);
+}
+
+/** @param {Lock} lock @param {number} nowMs @param {Dead} dead */
+export function isGone(lock, nowMs, dead) {
+  return lock.holder !== null && (lapsed(lock, nowMs) || dead(lock.holder.worker_id));
+}
+
+/** @param {Session} session @param {string} scope */
+export function lockForUpdate(session, scope) {
+  let row = session.one("locks.get_for_update", { scope });
+  if (row === null) {
+    session.all("locks.ensure", { scope });
+    row = session.one("locks.get_for_update", { scope });
+  }
+  return rows.lockFrom(/** @type {any[]} */ (row));
+}
+
+/** @param {Session} session @param {Lock} lock @param {number} fence @param {string | null} worker_id @param {string | null} run_id @param {number} nowMs @param {number} lease_until_ms */
+export function take(session, lock, fence, worker_id, run_id, nowMs, lease_until_ms) {
+  const taken = session.one("locks.take", { scope: lock.scope, seen_fence: lock.fence, fence, worker_id, run_id, acquired_at_ms: nowMs, lease_until_ms });
+  if (taken === null) throw new Error("the lock's row is ours inside this transaction");
+}
+
+/** The fence grows, so whatever the last holder still tries is refused. @param {Session} session @param {Lock} lock @param {number} nowMs */
+export function free(session, lock, nowMs) {
+  take(session, lock, lock.fence + 1, null, null, nowMs, 0);
+}
+
+/** The run of a holder that is gone has failed. @param {Session} session @param {Lock} lock @param {number} nowMs @param {Journal} journal */
+export function evict(session, lock, nowMs, journal) {
+  const holder = /** @type {NonNullable<Lock["holder"]>} */ (lock.holder);
+  const isLapsed = lapsed(lock, nowMs);
+  const code = isLapsed ? LEASE_EXPIRED : WORKER_DIED;
+  session.one("runs.fail", { run_id: holder.run_id, fence: lock.fence, end_time_ms: nowMs, error_code: code, error_message: GONE });
+  session.all("invocations.interrupt", { run_id: holder.run_id, reason: code });
+  journal.abandon(session, holder.run_id, code, GONE, nowMs);
+  return { run_id: holder.run_id, scope: lock.scope, worker_id: holder.worker_id, lapsed: isLapsed };
+}
+
+/** Locks whose runs the twin knows how to end; those of pipeline runs are ended where the next one begins. @param {Lock} lock */
+export function isOurs(lock) {
+  return lock.scope === COLLECTOR || lock.scope.startsWith("dataset:") || lock.scope.startsWith("domain:");
+}
+
+/** Evict every holder that is gone; the runs that this ended. @param {Session} session @param {number} nowMs @param {Dead} dead @param {Journal} journal */
+export function sweep(session, nowMs, dead, journal) {
+  const reaped = [];
+  for (const row of session.all("locks.held")) {
+    let lock = rows.lockFrom(row);
+    if (!isOurs(lock) || !isGone(lock, nowMs, dead)) continue;
+    lock = lockForUpdate(session, lock.scope); // it may have changed hands before we had it
+    if (lock.holder === null || !isGone(lock, nowMs, dead)) continue;
+    const ended = evict(session, lock, nowMs, journal);
+    free(session, lock, nowMs);
+    if (lock.scope !== COLLECTOR) reaped.push(ended);
+  }
+  return reaped;
+}

@@ -1,0 +1,221 @@
+/**
+ * The idempotency ledger: the file that Python's runners use, with the same statements in the same transactions.
+ *
+ * Each method that changes something is one transaction; its answer says whether it landed.
+ */
+
+import { checkTransition } from "../model/states.mjs";
+import * as governance from "./governance.mjs";
+import * as leases from "./leases.mjs";
+import { LedgerReader } from "./ledger_reader.mjs";
+import { Journal } from "./outbox.mjs";
+import * as rows from "./rows.mjs";
+
+/** @typedef {import("../types.js").Run} Run */
+/** @typedef {import("./sqlite.mjs").Session} Session */
+
+/** Roll back, and answer this. */
+class Undo extends Error {
+  /** @param {any} answer */
+  constructor(answer) {
+    super(answer.answer);
+    this.answer = answer;
+  }
+}
+
+/** The ledger's writes. */
+export class Ledger extends LedgerReader {
+  /** @param {import("./sqlite.mjs").SqliteDatabase} database @param {any} emitter @param {any} renderer */
+  constructor(database, emitter, renderer) {
+    super(database);
+    this.journal = new Journal(emitter, renderer);
+  }
+
+  /** Key, gate decision and lock, together or not at all. @param {any} request @param {leases.Dead} dead @returns {{answer: string, run?: Run | null, lock?: import("../types.js").Lock}} */
+  admit(request, dead) {
+    return this.database.write((/** @type {Session} */ session) => this.#admit(session, request, dead));
+  }
+
+  /** @param {Session} session @param {any} request @param {leases.Dead} dead */
+  #admit(session, request, dead) {
+    const nowMs = session.nowMs();
+    const collecting = rows.lockFrom(/** @type {any[]} */ (session.one("locks.get_for_share", { scope: leases.COLLECTOR })));
+    const lock = leases.lockForUpdate(session, request.scope);
+    if (governance.heldEpoch(session) !== request.policy_epoch) return { answer: "epoch-moved" };
+    for (const held of [lock, collecting]) if (held.holder !== null && !leases.isGone(held, nowMs, dead)) return { answer: "locked", lock: held };
+    if (collecting.holder !== null) leases.free(session, collecting, nowMs);
+    if (!isUsable(session, request.approval, nowMs)) return { answer: "moved" };
+    // Above the run's own fence, too: its scope may have been another one last time.
+    const fence = Math.max(lock.fence, request.seen?.fence ?? 0) + 1;
+    const stored = storeRun(session, { ...request.run, fence }, request.seen);
+    if (stored === null) return { answer: "moved" };
+    if (lock.holder !== null) leases.evict(session, lock, nowMs, this.journal);
+    leases.take(session, lock, fence, request.worker_id, request.run.run_id, nowMs, nowMs + request.lease_ms);
+    session.all("invocations.insert", rows.invocationParameters(request.invocation));
+    if (request.seen) this.journal.abandon(session, stored.run_id, leases.LEASE_EXPIRED, leases.GONE, nowMs);
+    this.journal.admitted(session, request, stored, nowMs);
+    if (request.grant) session.all("retry_states.put", request.grant);
+    if (request.approval) session.one("approvals.use", { request_id: request.approval[0], used_by: stored.run_id, used_attempt: stored.attempts, used_at_ms: nowMs });
+    governance.append(session, request.entries);
+    return { answer: "admitted", run: stored };
+  }
+
+  /** Record an invocation that started no run: a no-op, a refusal, a busy answer. @param {import("../types.js").Invocation} invocation @param {any[]} [entries] @param {any} [known] */
+  recordInvocation(invocation, entries = [], known = null) {
+    this.database.write((/** @type {Session} */ session) => {
+      session.all("invocations.insert", rows.invocationParameters(invocation));
+      if (known) this.journal.notAdmitted(session, invocation, known, session.nowMs());
+      governance.append(session, entries);
+    });
+  }
+
+  /** The policy epoch if the lease still is ours, else null. @param {string} scope @param {number} fence @param {number} leaseMs @returns {number | null} */
+  renew(scope, fence, leaseMs) {
+    return this.database.write((/** @type {Session} */ session) => {
+      if (session.one("locks.renew", { scope, fence, lease_until_ms: session.nowMs() + leaseMs }) === null) return null;
+      return Number(/** @type {any[]} */ (session.one("policy.epoch"))[0]);
+    });
+  }
+
+  /** @param {any} request @returns {boolean} */
+  step(request) {
+    return this.database.write((/** @type {Session} */ session) => this.journal.step(session, request));
+  }
+
+  /** The version, the pointer, the run's success and the lock's release in one transaction. @param {any} request @returns {{answer: string, sequence: number}} */
+  promote(request) {
+    try {
+      return this.database.write((/** @type {Session} */ session) => this.#promote(session, request));
+    } catch (error) {
+      if (error instanceof Undo) return error.answer;
+      throw error;
+    }
+  }
+
+  /** @param {Session} session @param {any} request */
+  #promote(session, request) {
+    const { run_id, dataset_id, scope, fence, version_id } = request;
+    const row = session.one("locks.get_for_update", { scope });
+    const lock = row ? rows.lockFrom(row) : null;
+    if (!(lock && lock.fence === fence && lock.holder?.run_id === run_id)) return { answer: "lost", sequence: 0 };
+    if (governance.heldEpoch(session) !== request.policy_epoch) return { answer: "epoch-moved", sequence: 0 };
+    const head = session.one("promotions.head", { dataset_id });
+    let sequence = head ? rows.promotionFrom(head).sequence : 0;
+    if (sequence !== request.base_sequence) return { answer: "head-moved", sequence };
+    const nowMs = session.nowMs();
+    const succeeded = session.one("runs.succeed", { run_id, fence, end_time_ms: nowMs, fingerprint: request.fingerprint, version_id });
+    if (succeeded === null) return { answer: "lost", sequence: 0 }; // taken over under another scope
+    if (request.manifest) {
+      sequence += 1;
+      session.all("versions.insert", { version_id, dataset_id, manifest: rows.textOf(request.manifest) });
+      const landed = session.one("promotions.insert", { dataset_id, sequence, version_id, run_id, fence, policy_epoch: request.policy_epoch, promoted_at_ms: nowMs });
+      // A run with a lock of another scope promoted between our look and our row.
+      if (landed === null) throw new Undo({ answer: "head-moved", sequence: 0 });
+    }
+    session.all("invocations.finish", { run_id, invocation_id: request.invocation_id, outcome: "success", reason: rows.storable(request.reason), reason_code: request.reason_code, gates: rows.proseOf(request.gates) });
+    for (const [state_key, value] of request.states) session.all("states.set", { dataset_id, state_key, value: rows.textOf(value), run_id });
+    for (const [event_type, payload] of request.events) session.all("events.append", { run_id, dataset_id, event_type, payload: rows.textOf(payload), emitted_at_ms: nowMs });
+    session.all("locks.release", { scope, fence });
+    const run = rows.runFrom(/** @type {any[]} */ (session.one("runs.by_id", { run_id })));
+    this.journal.end(session, request.closes, request.retries, run, nowMs);
+    session.all("retry_states.remove", { run_id });
+    session.all("held.resolve_work", { run_id, released_at_ms: nowMs });
+    this.journal.incidents.succeeded(session, run, nowMs);
+    governance.append(session, request.entries);
+    return { answer: request.manifest ? "promoted" : "unchanged", sequence };
+  }
+
+  /** The end of an attempt without a promotion; false if the run has passed to another process. @param {any} request @returns {boolean} */
+  fail(request) {
+    return this.database.write((/** @type {Session} */ session) => {
+      const { run_id, scope, fence } = request;
+      const nowMs = session.nowMs();
+      session.one("locks.get_for_update", { scope });
+      const error_message = rows.storable(request.error_message);
+      const landed = session.one("runs.fail", { run_id, fence, end_time_ms: nowMs, error_code: request.error_code, error_message });
+      session.all("invocations.finish", { run_id, invocation_id: request.invocation_id, outcome: request.outcome, reason: error_message, reason_code: request.error_code, gates: rows.proseOf(request.gates) });
+      if (landed === null) return false;
+      const run = rows.runFrom(/** @type {any[]} */ (session.one("runs.by_id", { run_id })));
+      this.journal.discovered(session, request.fingerprint, request.inputs);
+      this.journal.end(session, request.closes, request.retries, run, nowMs);
+      this.#ended(session, request.retry, request.held, nowMs);
+      if (request.pause) governance.setSwitch(session, request.pause);
+      this.journal.incidents.gaveUp(session, request.held, request.retry, nowMs, Boolean(request.pause));
+      session.all("locks.release", { scope, fence });
+      governance.append(session, request.entries);
+      return true;
+    });
+  }
+
+  /** @param {Session} session @param {any} state @param {any} held @param {number} nowMs */
+  #ended(session, state, held, nowMs) {
+    session.all("retry_states.put", state);
+    if (held) session.all("held.put", rows.heldParameters(held));
+    else session.all("held.resolve", { subject: state.run_id, released_at_ms: nowMs, released_by: `attempt ${state.attempt}` });
+  }
+
+  /** End the runs whose holder is gone, and free their locks. @param {leases.Dead} dead @returns {any[]} */
+  reap(dead) {
+    const nowMs = this.nowMs();
+    if (!this.locks().some((lock) => leases.isOurs(lock) && leases.isGone(lock, nowMs, dead))) return [];
+    return this.database.write((/** @type {Session} */ session) => leases.sweep(session, session.nowMs(), dead, this.journal));
+  }
+
+  /** The circuit breaker before and after. What changes nothing takes no transaction. @param {string} given @param {(breaker: import("../types.js").Breaker, nowMs: number) => import("../types.js").Breaker} decide */
+  changeBreaker(given, decide) {
+    const provider = rows.storable(given);
+    const now = this.breaker(provider);
+    if (sameBreaker(decide(now, this.nowMs()), now)) return [now, now];
+    return this.database.write((/** @type {Session} */ session) => {
+      session.all("breakers.ensure", { provider });
+      const seen = rows.breakerFrom(/** @type {any[]} */ (session.one("breakers.get_for_update", { provider })));
+      const decided = decide(seen, session.nowMs());
+      const kept = sameBreaker(decided, seen) ? seen : decided;
+      if (kept !== seen) {
+        const before = Object.fromEntries(Object.entries(seen).map(([name, value]) => [`seen_${name}`, value]));
+        session.one("breakers.change", { ...kept, ...before });
+      }
+      this.journal.incidents.circuit(session, seen, kept, session.nowMs());
+      return [seen, kept];
+    });
+  }
+
+  /** @param {string} dataset_id @param {string} target @param {number} sequence */
+  raiseProjected(dataset_id, target, sequence) {
+    this.database.write((/** @type {Session} */ session) => session.all("projections.raise", { dataset_id, target, sequence }));
+  }
+
+  /** @param {string} bundle_id @param {Record<string, string>} texts */
+  keepPolicies(bundle_id, texts) {
+    this.database.write((/** @type {Session} */ session) => session.all("policies.keep", { bundle_id, texts: rows.textOf(texts) }));
+  }
+
+  /** @param {string} name @param {string} value @returns {string} */
+  ensureMark(name, value) {
+    return this.database.write((/** @type {Session} */ session) => {
+      session.all("marks.ensure", { name, value });
+      return /** @type {any[]} */ (session.one("marks.get", { name }))[0];
+    });
+  }
+}
+
+/** @param {import("../types.js").Breaker} one @param {import("../types.js").Breaker} other */
+function sameBreaker(one, other) {
+  return Object.keys(one).every((name) => /** @type {any} */ (one)[name] === /** @type {any} */ (other)[name]);
+}
+
+/** May an attempt begin with this approval? @param {Session} session @param {[string, string] | null} approval @param {number} now_ms */
+function isUsable(session, approval, now_ms) {
+  return !approval || session.one("approvals.usable", { request_id: approval[0], digest: approval[1], now_ms }) !== null;
+}
+
+/** Insert a new run, or restart the one that was seen; null if its row has changed since. @param {Session} session @param {Run} run @param {Run | null} seen */
+function storeRun(session, run, seen) {
+  if (seen === null) {
+    checkTransition("run", null, run.status, "started");
+    return session.one("runs.insert", rows.runParameters(run)) ? run : null;
+  }
+  checkTransition("run", seen.status, run.status, seen.status === "failed" ? "retried" : "taken_over");
+  const { run_id, attempts, fence } = run;
+  return session.one("runs.restart", { run_id, attempts, fence, seen_fence: seen.fence, seen_attempts: seen.attempts }) ? run : null;
+}

@@ -1,0 +1,142 @@
+/** The ledger's reads: runs, heads, locks, switches, approvals. */
+
+import { closedBreaker } from "../model/breaker.mjs";
+import * as rows from "./rows.mjs";
+
+/** @typedef {import("./sqlite.mjs").Session} Session */
+
+/** The ledger's reads. Nothing here writes. */
+export class LedgerReader {
+  /** @param {any} database */
+  constructor(database) {
+    this.database = database;
+    /** @type {Session} */
+    this.session = database.session;
+  }
+
+  /** @template T @param {string} name @param {Record<string, any>} parameters @param {(row: any[]) => T} from @returns {T | null} */
+  #one(name, parameters, from) {
+    const row = this.session.one(name, parameters);
+    return row ? from(row) : null;
+  }
+
+  /** @param {string} work_base */
+  latestRun(work_base) {
+    return this.#one("runs.latest_of_work", { work_base }, rows.runFrom);
+  }
+
+  /** @param {import("../types.js").Work} work */
+  latestSuccess(work) {
+    const { source_id, window, partition } = work;
+    return this.#one("runs.latest_success", { source_id, window_start_ms: window.start_ms, window_end_ms: window.end_ms, partition_key: partition ?? "" }, rows.runFrom);
+  }
+
+  /** @param {string} work_base @param {string} correction */
+  runOfCorrection(work_base, correction) {
+    return this.#one("runs.of_correction", { work_base, correction }, rows.runFrom);
+  }
+
+  /** @param {string} run_id */
+  run(run_id) {
+    return this.#one("runs.by_id", { run_id }, rows.runFrom);
+  }
+
+  /** @param {string} dataset_id @returns {import("../types.js").Head} */
+  head(dataset_id) {
+    return this.#one("promotions.head_with_manifest", { dataset_id }, (row) => [rows.promotionFrom(row.slice(0, -1)), rows.valueOf(row.at(-1))]);
+  }
+
+  heads() {
+    return this.session.all("promotions.heads").map(rows.promotionFrom);
+  }
+
+  /** @param {string} dataset_id @param {number} sequence */
+  promotion(dataset_id, sequence) {
+    return this.#one("promotions.at", { dataset_id, sequence }, rows.promotionFrom);
+  }
+
+  /** @param {string} scope */
+  lock(scope) {
+    return this.#one("locks.get", { scope }, rows.lockFrom);
+  }
+
+  locks() {
+    return this.session.all("locks.list").map(rows.lockFrom);
+  }
+
+  switches() {
+    return this.session.all("switches.list").map(rows.switchFrom);
+  }
+
+  policyEpoch() {
+    return Number(/** @type {any[]} */ (this.session.one("policy.epoch"))[0]);
+  }
+
+  /** @param {string} work_base */
+  forces(work_base) {
+    return Number(/** @type {any[]} */ (this.session.one("runs.forces", { work_base }))[0]);
+  }
+
+  /** @param {string} kind @param {string} subject */
+  newestEntry(kind, subject) {
+    return this.#one("governance.list", { kind, subject, row_limit: 1 }, rows.entryFrom);
+  }
+
+  /** What each target shows, by dataset and target. @returns {Map<string, number>} */
+  projected() {
+    return new Map(this.session.all("projections.list").map(([dataset, target, sequence]) => [`${dataset}\n${target}`, sequence]));
+  }
+
+  /** @param {string} run_id */
+  attempts(run_id) {
+    return this.session.all("attempts.of_run", { run_id }).map(rows.attemptFrom);
+  }
+
+  /** @param {string} bundle_id */
+  hasPolicies(bundle_id) {
+    return this.session.one("policies.get", { bundle_id }) !== null;
+  }
+
+  /** @param {string} run_id */
+  retryState(run_id) {
+    return this.#one("retry_states.get", { run_id }, rows.retryStateFrom);
+  }
+
+  /** @param {string} dataset_id */
+  halted(dataset_id) {
+    return this.#one("held.halted", { dataset_id }, rows.heldFrom);
+  }
+
+  /** What of this run is held, if it is. @param {string} run_id */
+  heldOf(run_id) {
+    return this.#one("held.list", { state: "held", kind: "", dataset_id: "", subject: run_id, row_limit: 1 }, rows.heldFrom);
+  }
+
+  /** The request for a release that waits for an approval. @param {string} held_id */
+  waitingRelease(held_id) {
+    return this.#one("approvals.list", { state: "requested", subject: held_id, row_limit: 1 }, rows.approvalFrom);
+  }
+
+  /** Approved requests about one piece of work. @param {string} subject */
+  approvals(subject) {
+    return this.session.all("approvals.list", { state: "approved", subject, row_limit: 1000 }).map(rows.approvalFrom);
+  }
+
+  /** @param {string} provider */
+  breaker(provider) {
+    return this.#one("breakers.get", { provider: rows.storable(provider) }, rows.breakerFrom) ?? closedBreaker(provider);
+  }
+
+  /** @param {string} name @returns {string | null} */
+  mark(name) {
+    return this.#one("marks.get", { name }, (row) => row[0]);
+  }
+
+  nowMs() {
+    return this.session.nowMs();
+  }
+
+  close() {
+    this.database.close();
+  }
+}

@@ -1,0 +1,21 @@
+/** Approvals: a second person's consent to one attempt. Pure. */
+
+import { canonicalText, sha256Text } from "./canonical.mjs";
+import { gateResult } from "./gates.mjs";
+
+/** The digest that an approval of one attempt is about. @param {any} dataset @param {string} workBase */
+export function attemptDigest(dataset, workBase) {
+  return sha256Text(canonicalText({ kfm: "approval/1", kind: "attempt", dataset_id: dataset.id, rights: dataset.rights, work_base: workBase }));
+}
+
+/** The approval that the next attempt may use up: the one that lapses first. @param {any[]} approvals @param {string} digest @param {number} nowMs */
+export function usableApproval(approvals, digest, nowMs) {
+  const found = approvals.filter((one) => one.kind === "attempt" && one.digest === digest && one.used_at_ms === null && (one.expires_at_ms ?? 0) > nowMs);
+  found.sort((a, b) => a.expires_at_ms - b.expires_at_ms || (a.request_id < b.request_id ? -1 : 1));
+  return found[0] ?? null;
+}
+
+/** @param {any} approval */
+export function approvalSeen(approval) {
+  return gateResult("approval", true, `Request ${approval.request_id} was approved by a second person, for this attempt only.`);
+}

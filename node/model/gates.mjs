@@ -1,0 +1,221 @@
+/** Gate decisions: who may stop work, and what a force can pass. Pure. */
+
+import { contract } from "./contracts.mjs";
+import { BudgetSpent, ConfigError, ContractViolated, GateDenied, Halted, RationaleRequired, RightsMissing, SwitchThrown, codeOf, remedyOf } from "./errors.mjs";
+import { matchesName } from "./patterns.mjs";
+import { calendarMs } from "./times.mjs";
+import { counted, head, length, partition, repr, utcText, words } from "./wording.mjs";
+
+/** @typedef {import("../types.js").GateResult} GateResult */
+/** @typedef {import("../types.js").GateDecision} GateDecision */
+/** @typedef {{scope: string, position: "running" | "paused" | "stopped", rationale: string, actor: string, set_at_ms: number}} Switch */
+/** @typedef {{actor: string, rationale?: string | null, ticket?: string | null}} ForceRequest */
+
+const OVERRIDABLE_GATES = new Set(["duplicate-key", "budget", "freeze"]);
+export const HALTING_GATES = new Set(["care", "sovereignty"]);
+const STRICTNESS = { running: 0, paused: 1, stopped: 2 };
+const TEXT_MAX = 200;
+/** @type {Record<string, string>} */
+const CODES = contract("tables/reasons.json").gates;
+const FORCE_COMMAND = "kfm run … --force --rationale TEXT --ticket ID";
+const ORIGIN_COMMAND = "kfm config show --origin";
+
+/** @param {string} gate @param {boolean} allowed @param {string} reason @param {Partial<GateResult>} [more] @returns {GateResult} */
+export function gateResult(gate, allowed, reason, more = {}) {
+  return { gate, allowed, reason, policy_ids: [], overridable: false, overridden: false, halts: false, ...more };
+}
+
+/** A refusal in words, for readers only. @param {string} cause @param {string | undefined} remedy */
+const gateSentence = (cause, remedy) => (remedy ? `${cause} ${remedy}` : cause);
+
+/** A gate's refusal: its facts, and the sentence that is made of them. @param {string} gate @param {string} code @param {string} cause @param {Partial<GateResult>} [more] */
+export function denied(gate, code, cause, more = {}) {
+  if (!(code in CODES)) throw new Error(`there is no code ${code} for a gate`);
+  return gateResult(gate, false, gateSentence(cause, more.remedy), { halts: HALTING_GATES.has(gate), code, cause, ...more });
+}
+
+/** @param {Switch[]} switches @param {string} datasetId @param {string} domain @param {boolean} inFlight */
+export function switchGate(switches, datasetId, domain, inFlight) {
+  const scopes = ["all", `domain:${domain}`, `dataset:${datasetId}`];
+  /** @type {Map<string, Switch>} */
+  const newest = new Map();
+  for (const one of switches) {
+    const held = newest.get(one.scope);
+    if (scopes.includes(one.scope) && (!held || later(one, held))) newest.set(one.scope, one);
+  }
+  const thrown = [...newest.values()].filter((one) => one.position !== "running");
+  thrown.sort((a, b) => STRICTNESS[b.position] - STRICTNESS[a.position] || scopes.indexOf(a.scope) - scopes.indexOf(b.scope));
+  const worst = thrown[0];
+  if (!worst) return gateResult("switch", true, "No kill switch stands in the way.");
+  const goesOn = inFlight && worst.position === "paused";
+  let cause = `${scopeWords(worst.scope)} ${worst.position} since ${utcText(worst.set_at_ms)} by ${oneLine(worst.actor)}: ${sentence(worst.rationale)}`;
+  if (goesOn) return gateResult("switch", true, `${cause} Work in flight goes on.`);
+  if (thrown.length > 1) cause += ` Also in the way: ${thrown.slice(1).map((one) => `${one.scope} ${one.position}`).join(", ")}.`;
+  const command = switchCommand(worst.scope);
+  return denied("switch", "switch-thrown", cause, { remedy: `An operator lifts it with \`${command}\`.`, command });
+}
+
+/** @param {Switch} one @param {Switch} other */
+function later(one, other) {
+  if (one.set_at_ms !== other.set_at_ms) return one.set_at_ms > other.set_at_ms;
+  return STRICTNESS[one.position] > STRICTNESS[other.position];
+}
+
+/** @param {string} scope */
+function switchCommand(scope) {
+  const [kind, , name] = partition(scope, ":");
+  return `kfm switch set running ${kind === "all" ? "--all" : `--${kind} ${name}`} --rationale TEXT`;
+}
+
+/** @param {string} scope */
+function scopeWords(scope) {
+  const [kind, , name] = partition(scope, ":");
+  if (kind === "replays") return name === "all" ? "Replays are" : `Replays of ${name} are`;
+  return kind === "all" ? "Everything is" : `The ${kind} ${name} is`;
+}
+
+/** @param {any[]} freezes @param {string} datasetId @param {string} domain @param {number} nowMs */
+export function freezeGate(freezes, datasetId, domain, nowMs) {
+  for (const freeze of freezes) {
+    const [start, end] = freezeSpanMs(freeze);
+    const covers =
+      (freeze.datasets ?? ["*"]).some((/** @type {string} */ p) => matchesName(datasetId, p)) &&
+      (freeze.domains ?? ["*"]).some((/** @type {string} */ p) => matchesName(domain, p));
+    if (covers && start <= nowMs && nowMs < end) {
+      return denied("freeze", "frozen", `Frozen from ${utcText(start)} to ${utcText(end)}: ${sentence(freeze.reason)}`, {
+        remedy: `It ends by itself; an operator passes it with \`${FORCE_COMMAND}\`.`,
+        command: FORCE_COMMAND,
+        until_ms: end,
+        overridable: true,
+      });
+    }
+  }
+  return gateResult("freeze", true, "No freeze window covers this moment.");
+}
+
+/** @param {{start: string, end: string}} freeze @returns {[number, number]} */
+export function freezeSpanMs(freeze) {
+  const [start, end] = [isoInstantMs(freeze.start), isoInstantMs(freeze.end)];
+  if (end <= start) throw new ConfigError(`The freeze window ${freeze.start} … ${freeze.end} ends before it begins.`);
+  return [start, end];
+}
+
+const ISO =
+  /^(\d{4})-?(\d\d)-?(\d\d)(?:.(\d\d)(?::?(\d\d)(?::?(\d\d)(?:[.,](\d{1,}))?)?)?(Z|[+-]\d\d(?::?\d\d(?::?\d\d(?:\.\d+)?)?)?)?)?$/;
+
+/** As Python's datetime.fromisoformat, in UTC where nothing else is said. @param {string} text */
+function isoInstantMs(text) {
+  const match = ISO.exec(text);
+  const local = match
+    ? calendarMs(Number(match[1]), Number(match[2]), Number(match[3]), Number(match[4] ?? 0), Number(match[5] ?? 0), Number(match[6] ?? 0), Math.round(Number(`0.${(match[7] ?? "0").slice(0, 6)}`) * 1000))
+    : null;
+  if (local === null || !match)
+    throw new ConfigError(`The freeze window's time ${repr(text)} can't be read.`, { remedy: "Write it as 2026-12-20 or 2026-12-20T06:00:00Z." });
+  const zone = match[8];
+  if (!zone || zone === "Z") return local;
+  const digits = zone.slice(1).replaceAll(":", "");
+  const offset = (Number(digits.slice(0, 2)) * 60 + Number(digits.slice(2, 4) || 0)) * 60_000;
+  return local - (zone.startsWith("-") ? -offset : offset);
+}
+
+/** @param {any} dataset */
+export function rightsGate(dataset) {
+  const rights = dataset.rights;
+  const missing = [];
+  if (!(rights?.license ?? "").trim()) missing.push("rights.license");
+  if (!(rights?.care?.label ?? "").trim()) missing.push("rights.care.label");
+  if (!missing.length) return gateResult("rights", true, "A licence and a CARE label are declared.");
+  return denied("rights", "rights-missing", `The dataset ${dataset.id} declares no ${missing.join(" and no ")}.`, {
+    remedy: `Whoever keeps the configuration adds it; \`${ORIGIN_COMMAND}\` names the file.`,
+    command: ORIGIN_COMMAND,
+  });
+}
+
+/** @param {import("../types.js").Report | null} report */
+export function contractGate(report) {
+  if (report === null) return gateResult("contract", true, "The source declares no contract.");
+  if (!report.checks.length) return denied("contract", "contract-empty", "The contract made no check, so nothing is proven.");
+  const failed = report.checks.filter((check) => !check.passed);
+  const first = failed[0];
+  if (!first) return gateResult("contract", true, `All ${report.checks.length} checks passed.`);
+  const many = checksFailed(failed.length, report.checks.length);
+  return denied("contract", "contract-violated", `${many}${failed.length > 1 ? ", the first is " : ": "}${checkText(first)}`, {
+    remedy: "Whoever keeps the data or its contract corrects it, then the same command runs.",
+  });
+}
+
+/** How many checks of a contract failed, as the beginning of a sentence. @param {number} failed @param {number} made */
+export const checksFailed = (failed, made) => `${failed} of ${counted(made, "check")} failed`;
+
+/** @param {import("../types.js").Check} check */
+export function checkText(check) {
+  return `${check.name}${check.path ? ` in ${check.path}` : ""}: ${sentence(check.detail)}`;
+}
+
+/** One decision from all answers. @param {GateResult[]} answers @param {ForceRequest | null} [force] @returns {GateDecision} */
+export function combine(answers, force = null) {
+  if (force) requireAnswerable(force);
+  const denied = answers.filter((one) => !one.allowed);
+  if (force && denied.every(mayOverride)) {
+    const results = answers.map((one) => (one.allowed ? one : { ...one, overridden: true }));
+    return { allowed: true, results, first_blocker: null, halts: false };
+  }
+  const rank = (/** @type {GateResult} */ one) => [one.gate !== "rights", !one.halts, mayOverride(one)].map(Number);
+  const ranked = denied
+    .map((one, index) => ({ one, index, rank: rank(one) }))
+    .sort((a, b) => /** @type {any} */ (a.rank[0]) - /** @type {any} */ (b.rank[0]) || /** @type {any} */ (a.rank[1]) - /** @type {any} */ (b.rank[1]) || /** @type {any} */ (a.rank[2]) - /** @type {any} */ (b.rank[2]) || a.index - b.index);
+  return { allowed: !denied.length, results: answers, first_blocker: ranked[0]?.one ?? null, halts: denied.some((one) => one.halts) };
+}
+
+/** @param {GateDecision} decision */
+export const overridden = (decision) => decision.results.filter((one) => one.overridden).map((one) => one.gate);
+
+/** @param {GateResult} one */
+function mayOverride(one) {
+  return one.overridable && !one.halts && OVERRIDABLE_GATES.has(one.gate);
+}
+
+/** @param {ForceRequest} force */
+function requireAnswerable(force) {
+  const given = {
+    "an actor": force.actor === "unknown" ? "" : force.actor,
+    "a rationale (--rationale TEXT)": force.rationale ?? "",
+    "a ticket (--ticket ID)": force.ticket ?? "",
+  };
+  const missing = Object.entries(given).filter(([, value]) => !value.trim()).map(([name]) => name);
+  if (missing.length) throw new RationaleRequired(`A force needs ${missing.join(" and ")}.`);
+}
+
+/** The error that tells a person about a refusal. @param {GateDecision} decision @param {boolean} [inFlight] */
+export function refusal(decision, inFlight = false) {
+  const blocker = decision.first_blocker;
+  if (!blocker) throw new Error("only a denied decision has a refusal");
+  const [cause, remedy] = causeAndRemedy(blocker);
+  const facts = { gate: blocker.gate, policy_ids: blocker.policy_ids };
+  if (decision.halts && inFlight) return new Halted(cause, facts);
+  const kinds = { switch: SwitchThrown, rights: RightsMissing, contract: ContractViolated, budget: BudgetSpent };
+  const Kind = /** @type {Record<string, typeof SwitchThrown>} */ (kinds)[blocker.gate] ?? GateDenied;
+  return new Kind(cause, remedy === null ? facts : { ...facts, remedy });
+}
+
+/** @param {GateResult} blocker @returns {[string, string | null]} */
+function causeAndRemedy(blocker) {
+  const cause = blocker.cause ?? blocker.reason;
+  if (blocker.policy_ids.length) {
+    const rules = `${blocker.policy_ids.length === 1 ? "Rule" : "Rules"} ${blocker.policy_ids.join(", ")}`;
+    return [`${rules}: ${cause}`, `${blocker.remedy ?? remedyOf("GateDenied")} \`kfm explain ${codeOf("GateDenied")}\` says more.`];
+  }
+  return [cause, blocker.remedy ?? null];
+}
+
+/** @param {string} text */
+function oneLine(text) {
+  const line = words(text);
+  return length(line) <= TEXT_MAX ? line : `${head(line, TEXT_MAX - 1)}…`;
+}
+
+/** @param {string} text */
+export function sentence(text) {
+  const line = oneLine(text);
+  return /[.!?…]$/.test(line) ? line : `${line}.`;
+}

@@ -1,0 +1,148 @@
+/** Incidents: one for each cause, however many runs it stops, and their notifications. Pure. */
+
+import { canonicalText, sha256Text } from "./canonical.mjs";
+import { codeOf } from "./errors.mjs";
+import { uuid5 } from "./keys.mjs";
+import { mask } from "./redaction.mjs";
+import { rfc3339 } from "./times.mjs";
+import { counted, head } from "./wording.mjs";
+
+const MESSAGE_CHARS_MAX = 1_000;
+const NAMESPACE = "90b64ece-1410-5460-84ba-ac0f489c4cf2";
+const WITHHELD = "Withheld: the dataset is not to be seen.";
+const SEVERITY = { "circuit-open": "warning", "dead-letter": "warning", quarantine: "error", halt: "critical" };
+const RANK = /** @type {Record<string, number>} */ ({ "circuit-open": 0, "dead-letter": 0, quarantine: 1, halt: 2 });
+const TYPES = { open: "incident.opened", worse: "incident.worsened", resolved: "incident.resolved" };
+
+/** @param {any} trouble */
+export function causeOf(trouble) {
+  const { about, name, error_class, error_code } = trouble;
+  return sha256Text(canonicalText({ kfm: "incident/1", about, name, error_class, error_code }));
+}
+
+/** A run was quarantined or became a dead letter. @param {any} held @param {any} state @param {boolean} halted */
+export function heldTrouble(held, state, halted) {
+  return {
+    about: "dataset",
+    name: held.dataset_id,
+    kind: halted ? "halt" : held.kind,
+    error_class: state?.error_class ?? held.error_classes.at(-1) ?? "unknown",
+    error_code: held.error_code,
+    message: head(held.error_message, MESSAGE_CHARS_MAX),
+    subject: held.subject,
+    source_id: held.source_id,
+    count: null,
+  };
+}
+
+/** A circuit has opened, or its probe has failed. @param {import("../types.js").Breaker} seen @param {import("../types.js").Breaker} kept */
+export function circuitTrouble(seen, kept) {
+  if (kept.state !== "open" || seen === kept) return null;
+  return { ...providerTrouble(kept.provider), message: `${kept.failures} calls in a row have failed.`, count: kept.failures };
+}
+
+/** @param {string} provider */
+export function providerTrouble(provider) {
+  return { about: "provider", name: provider, kind: "circuit-open", error_class: "circuit-open", error_code: codeOf("CircuitOpen"), message: "", subject: provider, source_id: "", count: null };
+}
+
+/** The incident after this trouble, and its change; null where nothing is to be notified. @param {any} seen @param {any} trouble @param {number} affected @param {string} incident_id @param {number} nowMs @returns {[any, string | null]} */
+export function raised(seen, trouble, affected, incident_id, nowMs) {
+  if (seen === null || seen.state === "resolved") {
+    const { about, name, kind, error_class, error_code, message, subject } = trouble;
+    const opened = {
+      cause: causeOf(trouble), incident_id, about, name, kind, error_class, error_code, message, subject, state: "open",
+      occurrence: (seen?.occurrence ?? 0) + 1, changes: 1, affected, opened_at_ms: nowMs, last_at_ms: nowMs, resolved_at_ms: null,
+    };
+    return [opened, "open"];
+  }
+  const most = Math.max(affected, seen.affected);
+  const rank = (/** @type {string} */ kind) => /** @type {number} */ (RANK[kind]);
+  const kind = rank(trouble.kind) > rank(seen.kind) ? trouble.kind : seen.kind;
+  const worse = rank(kind) > rank(seen.kind) || stepOf(most) > stepOf(seen.affected);
+  const met = { ...seen, kind, message: trouble.message, subject: trouble.subject, changes: seen.changes + Number(worse), affected: most, last_at_ms: Math.max(nowMs, seen.last_at_ms) };
+  return [met, worse ? "worse" : null];
+}
+
+/** The cause is gone. @param {any} seen @param {number} nowMs @returns {[any, string | null]} */
+export function resolved(seen, nowMs) {
+  if (seen.state === "resolved") return [seen, null];
+  return [{ ...seen, state: "resolved", changes: seen.changes + 1, resolved_at_ms: nowMs }, "resolved"];
+}
+
+/** @param {number} affected */
+function stepOf(affected) {
+  let steps = 0;
+  for (let step = 10; step <= 1e15; step *= 10) steps += Number(affected >= step);
+  return steps;
+}
+
+/** Renders changes of incidents as notifications: masked names, redacted text. */
+export class IncidentRenderer {
+  /** @param {{environment: string, masked: (about: string, name: string) => boolean, mask: (name: string) => string, hide: (text: string) => string}} around */
+  constructor({ environment, masked, mask: masking, hide }) {
+    this.environment = environment;
+    this.masked = masked;
+    this.mask = masking;
+    this.hide = hide;
+  }
+
+  /** @param {string} about @param {string} name @param {string} cause @param {number} occurrence */
+  incidentId(about, name, cause, occurrence) {
+    return uuid5(NAMESPACE, `${this.#publicCause(about, name, cause)}/${occurrence}`);
+  }
+
+  /** @param {any} incident @param {string} change @param {number} held */
+  change(incident, change, held) {
+    const masked = this.masked(incident.about, incident.name);
+    const name = masked ? this.mask(incident.name) : incident.name;
+    const at = change === "resolved" ? incident.resolved_at_ms : incident.last_at_ms;
+    const { incident_id, state, kind, about, error_class, error_code, occurrence, affected } = incident;
+    return {
+      id: uuid5(incident_id, `${incident.changes}/${change}`),
+      type: /** @type {Record<string, string>} */ (TYPES)[change],
+      timestamp: rfc3339(at ?? 0),
+      data: {
+        incident_id,
+        cause: this.#publicCause(about, incident.name, incident.cause),
+        environment: this.environment,
+        change,
+        state,
+        severity: /** @type {Record<string, string>} */ (SEVERITY)[kind],
+        kind,
+        about,
+        name,
+        masked,
+        error_class,
+        error_code,
+        message: masked ? WITHHELD : this.hide(incident.message),
+        summary: summary(incident, change, held, name),
+        occurrence,
+        affected,
+        held,
+        opened_at: rfc3339(incident.opened_at_ms),
+        last_at: rfc3339(incident.last_at_ms),
+        resolved_at: incident.resolved_at_ms === null ? null : rfc3339(incident.resolved_at_ms),
+        command: `kfm incident show ${incident_id}`,
+      },
+    };
+  }
+
+  /** @param {string} about @param {string} name @param {string} cause */
+  #publicCause(about, name, cause) {
+    if (!this.masked(about, name)) return cause;
+    const hidden = this.mask(cause);
+    return hidden === mask(cause, null) ? cause : hidden;
+  }
+}
+
+/** One line for a pager. @param {any} incident @param {string} change @param {number} held @param {string} name */
+function summary(incident, change, held, name) {
+  const whom = `${incident.about} ${name}`;
+  if (incident.about === "provider")
+    return change === "resolved" ? `${whom} answers again` : `${whom} is left alone after ${counted(incident.affected, "failure")} in a row`;
+  const what = `${incident.error_code} (${incident.error_class})`;
+  if (change === "resolved") return `${whom} is brought up to date again after ${what}${held ? `; ${counted(held, "run")} still held` : ""}`;
+  const state = incident.kind === "halt" ? "halted" : incident.kind === "quarantine" ? "in quarantine" : "given up";
+  return `${whom}: ${what}, ${counted(incident.affected, "run")} ${state}`;
+}

@@ -1,0 +1,61 @@
+/** Target updates: every target shows the head of the database. */
+
+import { ConfigError, KfmError, TargetUnavailable, isSystemError, strerror } from "../model/errors.mjs";
+import { refusal } from "../model/gates.mjs";
+import * as runGates from "./gates.mjs";
+
+/** @typedef {{dataset_id: string, target: string, sequence: number | null, error: any}} TargetReport */
+
+/** Bring the targets of a dataset up to date that are behind its head. @param {any} kernel @param {string} datasetId @returns {TargetReport[]} */
+export function updateTargets(kernel, datasetId) {
+  const shown = kernel.ledger.projected();
+  const head = kernel.ledger.heads().find((/** @type {any} */ one) => one.dataset_id === datasetId);
+  if (!head) return [];
+  const looks = Boolean(kernel.loaded.dataset(datasetId));
+  const behind = kernel.targets.filter((/** @type {any} */ target) => (shown.get(`${datasetId}\n${target.name}`) ?? 0) < head.sequence || (looks && isGone(target, head)));
+  const refused = behind.length ? refusalOf(kernel, head) : null;
+  return behind.map((/** @type {any} */ target) => (refused ? failed(datasetId, target, refused) : updateTarget(kernel, datasetId, target)));
+}
+
+/** Is the version that this target was known to show gone? @param {any} target @param {any} head */
+function isGone(target, head) {
+  try {
+    return Boolean(target.isShown) && !target.isShown(head.dataset_id, head);
+  } catch (error) {
+    if (error instanceof KfmError || isSystemError(error)) return true; // updating it again names the error
+    throw error;
+  }
+}
+
+/** Why nothing of this dataset may be shown now; null if it may. @param {any} kernel @param {any} head */
+function refusalOf(kernel, head) {
+  const dataset = kernel.loaded.dataset(head.dataset_id);
+  if (!dataset)
+    return new ConfigError(`The dataset ${head.dataset_id} is promoted but not configured any more, so it is not projected.`, {
+      remedy: "Configure the dataset again, and its targets are brought up to date.",
+    });
+  try {
+    const decision = runGates.atProjection(kernel, dataset, head);
+    return decision.allowed ? null : refusal(decision);
+  } catch (error) {
+    if (error instanceof KfmError) return error; // a gate that can't be asked does not let anything pass
+    throw error;
+  }
+}
+
+/** @param {any} kernel @param {string} datasetId @param {any} target @returns {TargetReport} */
+function updateTarget(kernel, datasetId, target) {
+  try {
+    const known = (/** @type {number} */ sequence) => kernel.ledger.promotion(datasetId, sequence)?.version_id ?? null;
+    const sequence = target.project(datasetId, () => kernel.ledger.head(datasetId), known);
+    if (sequence !== null) kernel.store.raiseProjected(datasetId, target.name, sequence);
+    return { dataset_id: datasetId, target: target.name, sequence, error: null };
+  } catch (error) {
+    if (error instanceof KfmError) return failed(datasetId, target, error);
+    if (isSystemError(error)) return failed(datasetId, target, new TargetUnavailable(`${target.name}: ${strerror(error)}`));
+    throw error;
+  }
+}
+
+/** @param {string} dataset_id @param {any} target @param {KfmError} error @returns {TargetReport} */
+const failed = (dataset_id, target, error) => ({ dataset_id, target: target.name, sequence: null, error: error.asDocument() });

@@ -1,8 +1,0 @@
-/** Runs the command line and tells, last on standard error, how many kilobytes it needed at most. */
-
-import { readFileSync } from "node:fs";
-
-await import("../runner.mjs");
-// Not `maxRSS`: that of a child begins with what its parent had when it was started.
-const status = readFileSync("/proc/self/status", "utf8");
-process.stderr.write(`${/^VmHWM:\s+(\d+) kB$/m.exec(status)?.[1] ?? process.resourceUsage().maxRSS}\n`);
