@@ -1,4 +1,4 @@
-"""The only real clock, randomness, ids, files, energy counters, process liveness and heartbeat threads."""
+"""The only real clock, randomness, ids, files, energy counters, liveness, periodic tasks and heartbeats."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ import re
 import resource
 import threading
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 from kfm.model.energy import counter_growth
+from kfm.model.errors import KfmError
 
 if TYPE_CHECKING:
     from kfm.ports import Store
@@ -348,7 +350,57 @@ class FlockLiveness:
         self._held = {}
 
 
+# --- periodic tasks and heartbeats ---------------------------------------------------
+
 logger = logging.getLogger(__name__)
+
+
+@dataclass
+class PeriodicTask:
+    """Maintenance that a loop repeats at an interval."""
+
+    name: str
+    every_ms: int
+    run: Callable[[], object]
+    started_ms: int | None = None  # when it was last run, in monotonic time
+
+    def is_due(self, now_ms: int) -> bool:
+        return self.started_ms is None or now_ms - self.started_ms >= self.every_ms
+
+
+class TaskFailure(NamedTuple):
+    """A task and the error that ended it."""
+
+    task: PeriodicTask
+    error: Exception
+
+    def log(self) -> None:
+        name, error = self.task.name, self.error
+        if isinstance(error, KfmError):
+            logger.warning("%s: %s", name, error, extra={"task": name, "code": error.code})
+        else:  # its message alone would not say what kind of error it is
+            logger.warning("%s: %s: %s", name, type(error).__name__, error, extra={"task": name})
+
+
+def run_due(tasks: Iterable[PeriodicTask], now_ms: int, *, everything: bool = False) -> list[TaskFailure]:
+    """Run the tasks that are due, or all of them. A failure keeps no other task from its turn."""
+    failures = []
+    for task in tasks:
+        if everything or task.is_due(now_ms):
+            task.started_ms = now_ms
+            try:
+                task.run()
+            except Exception as error:  # noqa: BLE001 - the caller logs it, or ends because of it
+                failures.append(TaskFailure(task, error))
+    return failures
+
+
+def repeat(task: PeriodicTask, *, stopping: Callable[[], bool], rest: Callable[[int], object]) -> None:
+    """The body of a thread for one task that may take long. Failures are logged; the next run tries again."""
+    while not stopping():
+        for failure in run_due([task], 0, everything=True):
+            failure.log()
+        rest(task.every_ms)
 
 
 class LeaseHeartbeat:
@@ -363,7 +415,7 @@ class LeaseHeartbeat:
         def beating() -> None:
             store: Store | None = None
             while not stop.wait(interval_ms / 1000):
-                # A heart does not stop at trouble: the next beat tries again, with a new connection.
+                # A failed renewal does not end it: the next one tries again, with a new connection.
                 try:
                     store = store or self._open()
                     beat(store)
@@ -374,7 +426,7 @@ class LeaseHeartbeat:
             if store is not None:
                 store.close()
 
-        own = contextvars.copy_context()  # so that what it says names the run, too
+        own = contextvars.copy_context()  # so that its log lines name the run, too
         thread = threading.Thread(target=lambda: own.run(beating), name="kfm-heart", daemon=True)
         thread.start()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from kfm.model.errors import BackendUnavailable, KfmError, StoreCorrupt, StoreTooNew, StoreUnsafe
 from kfm.model.records import Record
@@ -13,6 +12,7 @@ from kfm.model.units import IntakeBatch, IntakeReport
 from kfm.nodd.poller import IntakeExchange, Polled, Poller
 from kfm.nodd.worker import BatchResult, Worker
 from kfm.ports import Clock
+from kfm.system import PeriodicTask, run_due
 
 IDLE_MS_MAX = 1_000  # how long new work of others may go unseen
 SHORT_POLL_MS = 200  # where nobody else works meanwhile
@@ -37,19 +37,6 @@ class Tasks(Record, frozen=True):
     succeeded: int = 0
     failed: int = 0
     lost: int = 0
-
-
-@dataclass
-class Duty:
-    """Something to be seen to every now and then. Its trouble stops nothing else."""
-
-    name: str
-    every_ms: int
-    do: Callable[[], object]
-    last_ms: int | None = None
-
-    def is_due(self, now_ms: int) -> bool:
-        return self.last_ms is None or now_ms - self.last_ms >= self.every_ms
 
 
 class WorkerTotals:
@@ -87,7 +74,7 @@ class WorkerLoop:
         account: WorkerTotals,
         pollers: Sequence[Poller] = (),
         hatch: IntakeExchange | None = None,
-        duties: Sequence[Duty] = (),
+        maintenance: Sequence[PeriodicTask] = (),
         stopping: Callable[[], bool] = lambda: False,
         rest: Callable[[int], object],
         rate: float | None = None,
@@ -100,7 +87,7 @@ class WorkerLoop:
         self._account = account
         self._pollers = pollers
         self._hatch = hatch  # for what pollers in threads of their own have heard
-        self._duties = duties
+        self._maintenance = maintenance
         self._stopping = stopping
         self._rest = rest  # waits, unless somebody wants us to stop
         self._rate = rate
@@ -113,22 +100,22 @@ class WorkerLoop:
 
     def once(self) -> Tasks:
         """One look into each queue, and whatever is due then."""
-        self._see_to(everything=True)
+        self._run_maintenance(everything=True)
         self._poll(SHORT_POLL_MS)
         self._work_off()
-        self._see_to(everything=True)
+        self._run_maintenance(everything=True)
         return self._account.tasks
 
     def until_idle(self) -> Tasks:
         """Until the queues are empty and nothing is due. What is due later is left for then."""
-        self._see_to(everything=True)
+        self._run_maintenance(everything=True)
         while not self._stopping():
             polled, worked = self._poll(SHORT_POLL_MS)
             worked = worked or self._work_off()
-            self._see_to()
+            self._run_maintenance()
             if not polled and not worked and not self._is_due() and not self._more():
                 break
-        self._see_to(everything=True)
+        self._run_maintenance(everything=True)
         return self._account.tasks
 
     def until_stopped(self) -> Tasks:
@@ -138,7 +125,7 @@ class WorkerLoop:
             try:
                 polled, worked = self._poll(0)
                 worked = worked or self._step()
-                self._see_to()
+                self._run_maintenance()
                 idle_ms = 0 if polled or worked else self._idle_ms()
                 trouble_ms = 0
             except BackendUnavailable as error:
@@ -153,7 +140,7 @@ class WorkerLoop:
         if self._hatch is not None:
             self._hatch.shut()
         self.drain()
-        self._see_to(everything=True)
+        self._run_maintenance(everything=True)
         return self._account.tasks
 
     def drain(self) -> None:
@@ -237,7 +224,7 @@ class WorkerLoop:
         """Not faster than was asked for; time without work is not made up for. Duties go on meanwhile."""
         while self._rate is not None and (ahead_ms := self._next_ms - self._clock.monotonic_ms()) > 0:
             self._rest(min(ahead_ms, IDLE_MS_MAX))
-            self._see_to()
+            self._run_maintenance()
             if self._stopping():
                 return False
         return True
@@ -252,15 +239,11 @@ class WorkerLoop:
         due_ms = self._next_due_ms()
         return due_ms is not None and due_ms <= self._clock.now_ms() and not self._worker.blocked
 
-    def _see_to(self, *, everything: bool = False) -> None:
-        now_ms = self._clock.monotonic_ms()
-        for duty in self._duties:
-            if everything or duty.is_due(now_ms):
-                duty.last_ms = now_ms
-                try:
-                    duty.do()
-                except KfmError as error:
-                    logger.warning("%s: %s", duty.name, error, extra={"duty": duty.name, "code": error.code})
+    def _run_maintenance(self, *, everything: bool = False) -> None:
+        for failure in run_due(self._maintenance, self._clock.monotonic_ms(), everything=everything):
+            if not isinstance(failure.error, KfmError):
+                raise failure.error
+            failure.log()
 
 
 def poll_until(
@@ -296,16 +279,6 @@ def _handed_over(poller: Poller, hatch: IntakeExchange, wait_ms: int) -> Polled:
         return Polled()
     report = hatch.offer(heard.intake)
     return poller.take_in(heard) if report is None else poller.acknowledge(heard, report)
-
-
-def see_to_until(duty: Duty, *, stopping: Callable[[], bool], rest: Callable[[int], object]) -> None:
-    """The thread of a duty that may take long, with a ledger of its own."""
-    while not stopping():
-        try:
-            duty.do()
-        except Exception as error:  # noqa: BLE001 - it is tried again, and nothing else waits for it
-            logger.warning("%s: %s", duty.name, _told(error), extra={"duty": duty.name})
-        rest(duty.every_ms)
 
 
 def _told(error: Exception) -> str:

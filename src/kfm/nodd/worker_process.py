@@ -20,7 +20,8 @@ from kfm.nodd.ingest import NoddIngest
 from kfm.nodd.poller import IntakeExchange
 from kfm.nodd.unit_evidence import UnitDeliveries, deliver_events
 from kfm.nodd.worker import Worker
-from kfm.nodd.worker_loop import Duty, Tasks, WorkerLoop, WorkerTotals, poll_until, see_to_until
+from kfm.nodd.worker_loop import Tasks, WorkerLoop, WorkerTotals, poll_until
+from kfm.system import PeriodicTask, repeat
 
 if TYPE_CHECKING:
     from kfm.app import App
@@ -78,7 +79,7 @@ def run_worker(
         made = place.pollers(wish.stream) if wish.intake else []
         began_ms = app.clock.monotonic_ms()
         apart = wish.mode == "until-stopped"
-        found = duties(app, place, stop, lambda: service.drain(), deliveries=not apart)
+        found = maintenance(app, place, stop, lambda: service.drain(), deliveries=not apart)
         hatch = IntakeExchange() if apart and made else None
         if apart:
             crew.start(made, account, hatch)
@@ -88,7 +89,7 @@ def run_worker(
             account=account,
             pollers=[] if apart else [poller for poller, _ in made],
             hatch=hatch,
-            duties=found,
+            maintenance=found,
             stopping=stop.is_set,
             rest=crew.rest,
             rate=wish.rate,
@@ -150,12 +151,12 @@ class Crew:
 
             # A replica that is slow, or away, keeps nobody from work.
             deliveries = Deliveries(app, self._place.another_store())
-            duty = Duty("replicas", DELIVER_MS, lambda: deliveries.step(stopping=self._stop.is_set))
-            self._add("kfm-replicas", see_to_until, (duty,), common)
+            task = PeriodicTask("replicas", DELIVER_MS, lambda: deliveries.step(stopping=self._stop.is_set))
+            self._add("kfm-replicas", repeat, (task,), common)
         if lineage_export(app.settings) != "none":
             events = UnitDeliveries(app, self._place.another_store())
-            duty = Duty("lineage of units", UNIT_EVENTS_MS, events.step)
-            self._add("kfm-lineage", see_to_until, (duty,), common)
+            task = PeriodicTask("lineage of units", UNIT_EVENTS_MS, events.step)
+            self._add("kfm-lineage", repeat, (task,), common)
         for thread in self._threads:
             thread.start()
 
@@ -174,41 +175,41 @@ class Crew:
         return not any(thread.is_alive() for thread in self._threads)
 
 
-def duties(
+def maintenance(
     app: App,
     place: NoddIngest,
     stop: threading.Event,
     drain: Callable[[], None],
     *,
     deliveries: bool,
-) -> list[Duty]:
+) -> list[PeriodicTask]:
     """What somebody has to see to while units are worked off; whichever worker comes first does.
 
     `deliveries`: also those that threads see to, where there are any.
     """
     wal, told = app.kernel.store.units(), lineage_export(app.settings) != "none"
-    found = [Duty("bursts", FAN_OUT_MS, fan_out(app, drain).step)] if place.downstream else []
+    found = [PeriodicTask("bursts", FAN_OUT_MS, fan_out(app, drain).step)] if place.downstream else []
     if deliveries and place.settings.replicas:
         from kfm.nodd.replicas import ALL_BATCHES, Deliveries
 
         sending = Deliveries(app)
-        found.append(Duty("replicas", DELIVER_MS, lambda: sending.step(ALL_BATCHES, stop.is_set)))
+        found.append(PeriodicTask("replicas", DELIVER_MS, lambda: sending.step(ALL_BATCHES, stop.is_set)))
 
     def lineage() -> object:
         return deliver_events(app, deadline_ms=RUN_DELIVERY_MS)
 
     return [
         *found,
-        Duty(
+        PeriodicTask(
             "lapsed leases",
             REAP_MS,
             lambda: wal.reap_units(app.rng.unit(), app.liveness.is_dead, lineage=told),
         ),
-        Duty("figures", FOLD_MS, lambda: fold_all(wal)),
-        Duty("lineage", DELIVER_MS, lineage if deliveries else app.deliver),
-        Duty("incidents", DELIVER_MS, app.tell_incidents),
-        Duty("seals", SEAL_MS, lambda: app.seal(actor=app.actor, minimum=SEAL_MIN)),
-        Duty("history", SEAL_MS, lambda: app.seal(actor=app.actor, minimum=SEAL_MIN, stream=UNITS)),
+        PeriodicTask("figures", FOLD_MS, lambda: fold_all(wal)),
+        PeriodicTask("lineage", DELIVER_MS, lineage if deliveries else app.deliver),
+        PeriodicTask("incidents", DELIVER_MS, app.tell_incidents),
+        PeriodicTask("seals", SEAL_MS, lambda: app.seal(actor=app.actor, minimum=SEAL_MIN)),
+        PeriodicTask("history", SEAL_MS, lambda: app.seal(actor=app.actor, minimum=SEAL_MIN, stream=UNITS)),
     ]
 
 

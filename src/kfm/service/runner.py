@@ -22,10 +22,10 @@ from kfm.model.errors import BackendUnavailable, KfmError
 from kfm.model.records import Record, Run, Switch
 from kfm.model.requests import UpdateRequest
 from kfm.model.settings import DatasetSettings, SourceSettings
-from kfm.nodd.worker_loop import Duty
 from kfm.runs import plan as plans
 from kfm.runs.kernel import RunReport, RunRequest
 from kfm.service.dispatcher import CLAIM_MS, Dispatcher
+from kfm.system import PeriodicTask, run_due
 
 if TYPE_CHECKING:
     from kfm.config.loader import Loaded
@@ -173,7 +173,7 @@ class Service:
                 self._thread(f"runner-{number + 1}", self._runner(self._held[-1]))
             self._thread("claims", self._keeper)
             self._thread("retries", self._retrier)
-            self._thread("evidence", self._duties)
+            self._thread("evidence", self._maintenance)
         if self._wish.schedules and self._schedules:
             self._thread("schedules", self._scheduler)
         if self._wish.worker and self._loaded.settings.ingest.queues:
@@ -292,25 +292,15 @@ class Service:
             run_due(app, actor=app.actor, told=lambda _report: None)
             self._well()
 
-    def _duties(self, app: App) -> None:
-        duties = [
-            Duty("lineage", DELIVER_MS, app.deliver),
-            Duty("incidents", DELIVER_MS, app.tell_incidents),
-            Duty("seals", SEAL_MS, lambda: app.seal(actor=app.actor, minimum=SEAL_MIN)),
+    def _maintenance(self, app: App) -> None:
+        tasks = [
+            PeriodicTask("lineage", DELIVER_MS, app.deliver),
+            PeriodicTask("incidents", DELIVER_MS, app.tell_incidents),
+            PeriodicTask("seals", SEAL_MS, lambda: app.seal(actor=app.actor, minimum=SEAL_MIN)),
         ]
         while not self._stop.wait(1.0):
-            now_ms = app.clock.monotonic_ms()
-            errors: list[Exception] = []
-            for duty in duties:
-                if not duty.is_due(now_ms):
-                    continue
-                duty.last_ms = now_ms
-                try:
-                    duty.do()
-                except Exception as error:  # noqa: BLE001 - told below; the others have their turn
-                    errors.append(error)
-            if errors:
-                raise errors[0]
+            if failures := run_due(tasks, app.clock.monotonic_ms()):
+                raise failures[0].error
             self._well()
 
     def _worker(self, app: App) -> None:

@@ -31,7 +31,8 @@ from kfm.nodd.inspect.inspection import looking
 from kfm.nodd.key_cache import KeyCache
 from kfm.nodd.poller import Poller
 from kfm.nodd.worker import Worker, WorkerContext
-from kfm.nodd.worker_loop import Duty, WorkerLoop, WorkerTotals, poll_until
+from kfm.nodd.worker_loop import WorkerLoop, WorkerTotals, poll_until
+from kfm.system import PeriodicTask
 from tests.simulation.adapters import SimClock, SimDatabase, SimIds, SimRng
 from tests.simulation.announced import followers, people
 from tests.simulation.announced.checks import Checks
@@ -206,21 +207,21 @@ class AnnouncedWorld:
     def _service(self, process: Process, until_ms: int, *, polls: bool) -> WorkerLoop:
         kernel, store = self.kernel(process)
         wal = kernel.wal
-        duties = [
-            Duty("lapsed leases", 4_000, lambda: wal.reap_units(self.dice.random(), self.is_dead)),
-            Duty("figures", 9_000, lambda: wal.fold_counts(self.dice.choice((2, 10_000)))),
-            Duty("lineage", 7_000, lambda: self._deliver(store, process)),
+        tasks = [
+            PeriodicTask("lapsed leases", 4_000, lambda: wal.reap_units(self.dice.random(), self.is_dead)),
+            PeriodicTask("figures", 9_000, lambda: wal.fold_counts(self.dice.choice((2, 10_000)))),
+            PeriodicTask("lineage", 7_000, lambda: self._deliver(store, process)),
         ]
         if self.downstream:
-            duties.append(Duty("bursts", 5_000, followers.fan_out(self, store, process).step))
+            tasks.append(PeriodicTask("bursts", 5_000, followers.fan_out(self, store, process).step))
         if self.replicas:
-            duties.append(Duty("replicas", 5_000, followers.replicator(self, store, process).step))
+            tasks.append(PeriodicTask("replicas", 5_000, followers.replicator(self, store, process).step))
         return WorkerLoop(
             Worker(kernel),
             kernel.clock,
             account=WorkerTotals(),
             pollers=self._pollers(kernel, process) if polls else [],
-            duties=[duty for duty in duties if self.is_over or self.dice.random() < 0.8],
+            maintenance=[task for task in tasks if self.is_over or self.dice.random() < 0.8],
             stopping=lambda: self.scheduler.now_ms >= until_ms,
             rest=lambda delay_ms: self.rest(process, delay_ms),
             rate=self.dice.choice((None, None, 2.0)) if not self.is_over else None,

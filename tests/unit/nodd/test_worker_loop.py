@@ -11,7 +11,8 @@ from kfm.model.errors import BackendUnavailable, StoreBusy, StoreCorrupt, Upstre
 from kfm.model.units import IntakeBatch, IntakeReport
 from kfm.nodd.poller import Polled, ReadMessages
 from kfm.nodd.worker import BatchResult
-from kfm.nodd.worker_loop import TROUBLE_MS_MAX, Duty, WorkerLoop, WorkerTotals, poll_until, see_to_until
+from kfm.nodd.worker_loop import TROUBLE_MS_MAX, WorkerLoop, WorkerTotals, poll_until
+from kfm.system import PeriodicTask, repeat
 from tests.conformance.units.scene import taken
 from tests.stand_ins import FakeClock
 
@@ -119,13 +120,13 @@ def test_idle_time_is_not_made_up_for() -> None:
     assert ended[-1] - ended[0] == 9_000
 
 
-def test_a_slow_rate_holds_no_lease_and_keeps_its_duties() -> None:
-    """While it waits for its turn a worker has nothing in its hands, and sees to what is due."""
+def test_a_slow_rate_holds_no_lease_and_runs_its_maintenance() -> None:
+    """While it waits for its turn a worker has claimed nothing, and runs the periodic tasks that are due."""
     seen: list[int] = []
     held: list[int] = []
     scene = Scene(lasts_ms=200_000, units=3, rate=0.01)
-    duty = Duty("look", 1_000, lambda: (seen.append(1), held.append(scene.worker.held)))
-    scene.service._duties = [duty]
+    task = PeriodicTask("look", 1_000, lambda: (seen.append(1), held.append(scene.worker.held)))
+    scene.service._maintenance = [task]
     scene.service.until_stopped()
     assert len(scene.worker.ended_at) == 2
     assert len(seen) >= 150
@@ -170,7 +171,7 @@ def test_a_timer_is_told_that_the_ledger_is_away(mode: str) -> None:
         getattr(scene.service, mode)()
 
 
-def test_a_duty_in_trouble_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failing_periodic_task_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
     """Neither the others nor the work."""
     seen: list[str] = []
 
@@ -178,8 +179,11 @@ def test_a_duty_in_trouble_stops_nothing(caplog: pytest.LogCaptureFixture) -> No
         seen.append("tried")
         raise UpstreamUnavailable("no collector")
 
-    duties = [Duty("lineage", 1_000, fails), Duty("figures", 1_000, lambda: seen.append("done"))]
-    scene = Scene(units=3, duties=duties)
+    tasks = [
+        PeriodicTask("lineage", 1_000, fails),
+        PeriodicTask("figures", 1_000, lambda: seen.append("done")),
+    ]
+    scene = Scene(units=3, maintenance=tasks)
     assert scene.service.until_idle().succeeded == 3
     assert seen[:2] == ["tried", "done"]
     assert "lineage: " in caplog.messages[0]
@@ -260,8 +264,10 @@ def test_a_queue_in_trouble_is_asked_ever_less(caplog: pytest.LogCaptureFixture)
     assert account.tasks.messages == 3
 
 
-def test_a_duty_of_its_own_thread_goes_on_after_trouble(caplog: pytest.LogCaptureFixture) -> None:
-    """A replica that is away is nobody else's matter."""
+def test_a_periodic_task_in_its_own_thread_is_repeated_after_a_failure(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A replica that is unreachable is tried again at the next interval, and the failure is logged."""
     answers: list[Exception | None] = [UpstreamUnavailable("away"), ValueError("odd"), None]
     rested: list[int] = []
 
@@ -269,6 +275,6 @@ def test_a_duty_of_its_own_thread_goes_on_after_trouble(caplog: pytest.LogCaptur
         if (answer := answers.pop(0)) is not None:
             raise answer
 
-    see_to_until(Duty("replicas", 5_000, do), stopping=stop_after(3), rest=rested.append)
+    repeat(PeriodicTask("replicas", 5_000, do), stopping=stop_after(3), rest=rested.append)
     assert rested == [5_000] * 3
     assert caplog.messages[1] == "replicas: ValueError: odd"

@@ -11,7 +11,15 @@ import uuid
 
 import pytest
 
-from kfm.system import FlockLiveness, PosixFiles, SystemClock, SystemIds, SystemRng
+from kfm.system import (
+    FlockLiveness,
+    PeriodicTask,
+    PosixFiles,
+    SystemClock,
+    SystemIds,
+    SystemRng,
+    run_due,
+)
 
 HOLDER = """
 import sys, time
@@ -208,3 +216,19 @@ def test_files_of_the_long_dead_are_swept(holder, tmp_path):
     liveness.claim("w3")
     assert not (tmp_path / "w1.alive").exists()
     liveness.close()
+
+
+def test_a_failing_task_keeps_no_other_from_its_turn() -> None:
+    """Every task that is due runs once per interval; failures come back with their task."""
+    seen: list[str] = []
+
+    def fails() -> None:
+        seen.append("a")
+        raise ValueError("odd")
+
+    tasks = [PeriodicTask("a", 1_000, fails), PeriodicTask("b", 2_000, lambda: seen.append("b"))]
+    assert [(failure.task.name, str(failure.error)) for failure in run_due(tasks, 0)] == [("a", "odd")]
+    assert run_due(tasks, 999) == []
+    run_due(tasks, 1_000)
+    run_due(tasks, 1_001, everything=True)
+    assert seen == ["a", "b", "a", "a", "b"]
