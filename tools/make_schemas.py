@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,26 @@ WHOLE: dict[str, Any] = {
 }
 MADE_FROM |= WHOLE
 MAY_BE_LEFT_OUT = {"Material"}
+# schema → class → its name under `$defs`, where the class was renamed after the schema was published
+PUBLISHED_AS = {
+    "audit-export": {"ChainExport": "Export"},
+    "release-attestation": {"AttestedFile": "Subject"},
+    "retry": {"CallRetry": "Retry"},
+    "schedules": {"ScheduleEntry": "Entry"},
+    "settings": {
+        "DatasetSettings": "Dataset",
+        "GenericBucketSettings": "Generic",
+        "LineageSettings": "Lineage",
+        "PersonSettings": "Person",
+        "RunStateSettings": "RunState",
+        "SourceSettings": "Source",
+        "TelemetrySettings": "Telemetry",
+    },
+    "telemetry-focus": {"SequenceTry": "Try"},
+    "telemetry-nodd-sns": {"DatasetUnitsDocument": "DatasetUnits"},
+    "telemetry-updater": {"RunsDocument": "Runs"},
+}
+DEFS = "#/$defs/"
 
 
 def whole(schema: Any) -> Any:
@@ -81,11 +102,28 @@ def whole(schema: Any) -> Any:
     return made
 
 
+def published(schema: Any, names: Mapping[str, str]) -> Any:
+    """The same schema with the names under `$defs` that readers may point to."""
+    if isinstance(schema, list):
+        return [published(part, names) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {key: published(value, names) for key, value in schema.items()}
+    if isinstance(ref := made.get("$ref"), str):
+        name = ref.removeprefix(DEFS)
+        made["$ref"] = DEFS + names.get(name, name)
+    if isinstance(title := made.get("title"), str):
+        made["title"] = names.get(title, title)
+    if "$defs" in made:
+        made["$defs"] = {names.get(key, key): value for key, value in made["$defs"].items()}
+    return made
+
+
 def schema_text(name: str) -> str:
     schema = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": f"urn:kfm:schema:{name}",
-        **msgspec.json.schema(MADE_FROM[name]),
+        **published(msgspec.json.schema(MADE_FROM[name]), PUBLISHED_AS.get(name, {})),
     }
     schema = whole(schema) if name in WHOLE else schema
     return json.dumps(schema, indent=2, ensure_ascii=False, sort_keys=True) + "\n"

@@ -16,7 +16,8 @@ from kfm.cli.signals import held, hold, release
 from kfm.cli.streams import forgiving
 from kfm.config.loader import COMPLETE_VARIABLE, completion_instruction
 
-# Command → where it is and one line of help, so that listing commands imports none of them.
+# Command → where it is (`module`, or `module:name` if it is not `command`) and one line of help, so that
+# listing commands imports none of them.
 COMMANDS = {
     "init": ("kfm.cli.init", "Begin a project: write a commented configuration that runs."),
     "run": ("kfm.cli.run", "Bring sources up to date and publish what changed."),
@@ -24,11 +25,11 @@ COMMANDS = {
     "retry": ("kfm.cli.retry", "Try a failed run again, or all whose time has come."),
     "pipeline": ("kfm.cli.pipeline", "Run pipelines of plain functions: only what must run does."),
     "run-state": ("kfm.cli.run_state", "See what is on record of pipelines and their nodes."),
-    "graph": ("kfm.cli.pipeline", "Draw a pass: its nodes, and what became of each."),
+    "graph": ("kfm.cli.pipeline:graph_command", "Draw a pass: its nodes, and what became of each."),
     "diff": ("kfm.cli.diff", "Show what a run would publish, without doing it."),
     "status": ("kfm.cli.status", "What stands in the way, what runs, what is published."),
     "runs": ("kfm.cli.runs", "List runs, newest first."),
-    "show": ("kfm.cli.runs", "Show one run with the calls that asked for it."),
+    "show": ("kfm.cli.runs:show_command", "Show one run with the calls that asked for it."),
     "explain": ("kfm.cli.explain", "Explain an error code, or why something is as it is."),
     "switch": ("kfm.cli.switch", "Set and list kill switches."),
     "breaker": ("kfm.cli.breaker", "List and reset circuit breakers of providers."),
@@ -75,13 +76,14 @@ class LazyGroup(click.Group):
         return list(self.table)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        module = self.table[cmd_name][0] if cmd_name in self.table else self.older.get(cmd_name)
-        if module is None:
+        where = self.table[cmd_name][0] if cmd_name in self.table else self.older.get(cmd_name)
+        if where is None:
             return None
         from importlib import import_module
 
+        module, _, name = where.partition(":")
         with held():
-            command: click.Command = import_module(module).command
+            command: click.Command = getattr(import_module(module), name or "command")
         return command
 
     def resolve_command(
