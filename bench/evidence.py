@@ -169,7 +169,7 @@ def _plain(session: Session, entries: Any) -> None:
 
 
 def _stubbed(stack: ExitStack) -> Side:
-    """No witness, no telemetry, no chain, no meter."""
+    """No emitter, no telemetry, no chain, no meter."""
     app = _project(stack, _OFF)
     store: Any = app.store
     store._journal = Journal(None)

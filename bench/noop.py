@@ -131,7 +131,7 @@ def _kernel(place: PipelineProject) -> PassKernel:
 
 def _fill(place: PipelineProject, pipeline: Pipeline) -> None:
     pretence = Pretence(Path(place.state) / "objects" / "sha256")
-    kernel = replace(_kernel(place), workers=lambda _jobs: pretence, witness=None)
+    kernel = replace(_kernel(place), workers=lambda _jobs: pretence, emitter=None)
     report = PipelineExecutor(kernel, pipeline, make_wish(pipeline, place)).run()
     assert report.state == "success", report.error
 

@@ -79,23 +79,26 @@ class Adapters:
         self.progress = progress or Quiet()
         self._hearer: Callable[[Retrying], None] | None = None
         self._leave_calls: Callable[[], None] = lambda: None
-        self._herald: IncidentRenderer | None = None
+        self._renderer: IncidentRenderer | None = None
         self.liveness = FlockLiveness(f"{self.state}/workers")
         self.store: Store | None = None
         if read_only:
             self.ledger: LedgerReader = open_ledger(loaded.store, self.state, self.clock)
         else:
             make_folder(self.state)
-            self.store = self.ledger = self._testifying_store()
+            self.store = self.ledger = self._emitting_store()
 
-    def _testifying_store(self) -> Store:
-        """The ledger, with a witness that posts an event for whatever it changes."""
-        from kfm.lineage.collectors import MaskKey, make_witness
-        from kfm.service.incidents import make_herald
+    def _emitting_store(self) -> Store:
+        """The ledger, with a lineage emitter: events are written with the changes that they report."""
+        from kfm.lineage.collectors import MaskKey, make_emitter
+        from kfm.service.incidents import make_incident_renderer
 
         key = MaskKey()
-        witness, self._herald = make_witness(self.loaded, key), make_herald(self.loaded, key.mask)
-        store = open_store(self.loaded.store, self.state, self.clock, witness, self._herald)
+        emitter, self._renderer = (
+            make_emitter(self.loaded, key),
+            make_incident_renderer(self.loaded, key.mask),
+        )
+        store = open_store(self.loaded.store, self.state, self.clock, emitter, self._renderer)
         key.take(store, self.settings, lambda: self.ids.new() + self.ids.new())
         return store
 
@@ -358,7 +361,7 @@ class Adapters:
         self._hearer = hearer
 
     def _own_store(self) -> Store:
-        return open_store(self.loaded.store, self.state, SystemClock(), herald=self._herald)
+        return open_store(self.loaded.store, self.state, SystemClock(), renderer=self._renderer)
 
     def _read(self, path: str) -> bytes:
         with open(self.loaded.resolve(path), "rb") as file:

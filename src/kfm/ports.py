@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
-from kfm.model.attempts import Attempt, Backlog, CallRetry, ChainLink, Circumstances, Letter, Testimony
+from kfm.model.attempts import Attempt, Backlog, CallRetry, ChainLink, Circumstances, Letter, LineageEvent
 from kfm.model.audit import SealedPage
 from kfm.model.branches import (
     Branch,
@@ -86,12 +86,8 @@ if TYPE_CHECKING:
         Fence,
         Head,
         KnownNodes,
-        Left,
-        NodeDone,
         Pass,
-        PassEnd,
         PassFigures,
-        PassTry,
         Skips,
     )
 
@@ -129,12 +125,12 @@ class Meter(Protocol):
 # --- evidence ------------------------------------------------------------------------
 
 
-class Witness(Protocol):
-    """Turns what a transaction does into events. Pure: a transaction that is tried again asks again."""
+class Emitter(Protocol):
+    """Makes the lineage events of a transaction. Pure: a transaction that is retried gets the same events."""
 
-    def started(self, attempt: Attempt, run: Run, known: Circumstances) -> Testimony | None: ...
-    def ended(self, attempt: Attempt, run: Run, known: Circumstances) -> Testimony | None: ...
-    def turned_away(self, invocation: Invocation, known: Circumstances, at_ms: int) -> tuple[Testimony, ...]:
+    def started(self, attempt: Attempt, run: Run, known: Circumstances) -> LineageEvent | None: ...
+    def ended(self, attempt: Attempt, run: Run, known: Circumstances) -> LineageEvent | None: ...
+    def refused(self, invocation: Invocation, known: Circumstances, at_ms: int) -> tuple[LineageEvent, ...]:
         """For a call that was refused or failed before there was an attempt: a start and an end."""
 
 
@@ -624,7 +620,7 @@ class Store(LedgerReader, Protocol):
         entries: Iterable[GovernanceEntry] = (),
         known: Circumstances | None = None,
     ) -> None:
-        """A call that started nothing. With `known`, it also testifies."""
+        """A call that started nothing. With `known`, it also emits lineage events."""
 
     def step(self, request: Step) -> bool:
         """False if the run has passed to another."""
@@ -715,7 +711,7 @@ class RunStates(Protocol):
         nodes: Sequence[Node] = (),
         skips: Skips | None = None,
         documents: Sequence[tuple[str, str]] = (),
-        events: Sequence[Testimony] = (),
+        events: Sequence[LineageEvent] = (),
     ) -> bool:
         """All of it, durable on return; False if the lock has passed to another: then none of it."""
 
@@ -726,18 +722,6 @@ class RunStates(Protocol):
 
     def document(self, name: str) -> str | None:
         """What an inputs_hash was made of, where it was kept."""
-
-
-class PassWitness(Protocol):
-    """Turns what happens to passes and their nodes into events, for the transactions that they report."""
-
-    def began(self, about: PassTry, left: Sequence[Left]) -> Sequence[Testimony]:
-        """A start; before it, the ends of attempts that nobody else will end."""
-
-    def did(self, about: PassTry, done: NodeDone) -> Sequence[Testimony]:
-        """Start and end of a node that was executed."""
-
-    def ended(self, about: PassTry, end: PassEnd) -> Sequence[Testimony]: ...
 
 
 class Passes(Protocol):

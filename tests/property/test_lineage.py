@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kfm.lineage.naming import NAME_CHARS_MAX, dataset_name
 from kfm.model.attempts import Attempt, Circumstances, Code, DataColumn, Energy
 from kfm.model.records import Asset, Check, Found, GateResult, Invocation, Run, ValidationReport
-from tests.unit.lineage.samples import event, validator, witness
+from tests.unit.lineage.samples import emitter, event, validator
 
 UUIDS = st.uuids().map(str)
 WORDS = st.text(min_size=1, max_size=12)
@@ -111,12 +111,12 @@ def test_whatever_is_known_makes_a_valid_event(
 ) -> None:
     """Every attempt makes events that follow our schema, byte for byte the same when asked twice."""
     one, other = (
-        witness(masked=lambda _: masked, mask=lambda text: f"masked-{len(text.encode()):x}") for _ in "ab"
+        emitter(masked=lambda _: masked, mask=lambda text: f"masked-{len(text.encode()):x}") for _ in "ab"
     )
     for said in ("started", "ended"):
-        testimony = getattr(one, said)(attempt, run, known)
-        event(testimony)
-        assert testimony == getattr(other, said)(attempt, run, known)
+        emitted = getattr(one, said)(attempt, run, known)
+        event(emitted)
+        assert emitted == getattr(other, said)(attempt, run, known)
 
 
 @pytest.mark.req("TRG-8")
@@ -126,10 +126,10 @@ def test_whoever_is_turned_away_makes_valid_events(
     call: Invocation, known: Circumstances, at_ms: int
 ) -> None:
     """A refused call makes two valid events, any other outcome but a failure none."""
-    said = witness().turned_away(call, known, at_ms)
+    said = emitter().refused(call, known, at_ms)
     assert len(said) == (2 if call.outcome in ("refused", "failed") else 0)
-    for testimony in said:
-        event(testimony)
+    for emitted in said:
+        event(emitted)
 
 
 @settings(max_examples=300)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kfm.db.outbox import Journal
-from kfm.lineage.pipeline_emitter import PassTestimony
+from kfm.lineage.pipeline_emitter import PipelineEmitter
 from kfm.pipelines.declaration import Pipeline
 from tests.unit.lineage.test_pipeline_emitter import events_of
 from tests.workshop import Workshop
@@ -47,13 +47,13 @@ def pipeline(what: str, where: str, version: int) -> Pipeline:
     return made
 
 
-class Witness:
-    def passes(self) -> PassTestimony:
-        return PassTestimony(namespace="kfm", producer_version="1")
+class OnlyPipelines:
+    def passes(self) -> PipelineEmitter:
+        return PipelineEmitter(namespace="kfm", producer_version="1")
 
 
 def sweep(workshop: Workshop, run_id: str) -> None:
-    journal: Any = Journal(Witness())  # type: ignore[arg-type]
+    journal: Any = Journal(OnlyPipelines())  # type: ignore[arg-type]
     workshop.database.write(
         lambda session: journal.abandon(session, run_id, "LEASE_EXPIRED", "gone", session.now_ms())
     )
@@ -69,7 +69,7 @@ def test_each_lineage_run_has_one_start_and_one_end(steps: list[tuple[str, str, 
     for how, what, where, changed in [*steps, ("new", "ends", "a", True)]:
         version += changed
         run_id = run_id if how == "resume" else None
-        kernel = workshop.kernel(witness=PassTestimony(namespace="kfm", producer_version="1"))
+        kernel = workshop.kernel(emitter=PipelineEmitter(namespace="kfm", producer_version="1"))
         passing = workshop.passing(pipeline(what, where, version), kernel=kernel, run_id=run_id)
         run_id = passing._wish.run_id
         try:

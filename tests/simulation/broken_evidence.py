@@ -13,8 +13,8 @@ EVIDENCE = (
         "kfm.db.outbox",
         (
             (
-                "rows.closing_parameters(attempt)) and self._witness:",
-                "rows.closing_parameters(attempt)) or self._witness:",
+                "rows.closing_parameters(attempt)) and self._emitter:",
+                "rows.closing_parameters(attempt)) or self._emitter:",
             ),
             (
                 "        self.keep(session, retries)\n        said",

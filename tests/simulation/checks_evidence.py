@@ -152,7 +152,7 @@ class EvidenceChecks:
             self._last_one(run)
         tried = {attempt.invocation_id for _, attempt, _ in rows}
         for call in calls:
-            lineage_id = keys.turned_away_id(call.invocation_id)
+            lineage_id = keys.refused_call_id(call.invocation_id)
             end = TURNED_AWAY.get(str(call.outcome)) if call.invocation_id not in tried else None
             told = self._over.get(lineage_id, (None,))[0]
             require(told == end, "a call that was turned away says so", call=call, told=told)

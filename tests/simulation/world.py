@@ -12,7 +12,7 @@ from typing import Any
 from kfm.calls.guard import guarded
 from kfm.calls.shared_breakers import BreakerAccess, SharedBreakers
 from kfm.db.ledger import Ledger
-from kfm.lineage.emitter import LineageWitness
+from kfm.lineage.emitter import LineageEmitter
 from kfm.model.errors import BudgetSpent
 from kfm.model.gates import freeze_span_ms
 from kfm.model.records import Window
@@ -94,7 +94,7 @@ class World:
         self.violated: dict[str, tuple[str, str]] = {}  # dataset → action, gate
         self.workers: dict[str, Process] = {}
         self.remote: set[str] = set()  # workers of another machine: their death is not seen here
-        self.witness = witness_of(self.settings)
+        self.emitter = emitter_of(self.settings)
         self.mail = Mail(self, collector)
         self.scheduler.beside = self.mail.lane.turn
         self.checks = Checks(self)
@@ -173,7 +173,7 @@ class World:
             self.checks.on_commit,
             self.checks.circuits.on_look,
         )
-        return Ledger(database, self.witness)
+        return Ledger(database, self.emitter)
 
     def _projections(self, process: Process, files: SimFiles, objects: Any, ids: SimIds) -> list[Projection]:
         """Every process is a job of its own for the CI target: its output can only be appended to."""
@@ -301,10 +301,10 @@ class World:
         self.mail.at_the_end()
 
 
-def witness_of(settings: Settings) -> LineageWitness:
+def emitter_of(settings: Settings) -> LineageEmitter:
     """The real one: every event of every world is the one that users get."""
     masked = {dataset.id: is_masked(dataset) for dataset in settings.datasets}
-    return LineageWitness(
+    return LineageEmitter(
         namespace="kfm.sim",
         producer_version="0.0.0",
         outputs=lambda dataset_id: [("file", f"/published/{dataset_id}")],

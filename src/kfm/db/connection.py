@@ -11,7 +11,7 @@ from kfm.system import SystemClock
 
 if TYPE_CHECKING:
     from kfm.model.incidents import IncidentRenderer
-    from kfm.ports import Clock, LedgerReader, Store, Witness
+    from kfm.ports import Clock, Emitter, LedgerReader, Store
 
 
 _NETWORK_FILE_SYSTEMS = {
@@ -66,8 +66,8 @@ def open_store(
     store: str | None,
     state: str,
     clock: Clock,
-    witness: Witness | None = None,
-    herald: IncidentRenderer | None = None,
+    emitter: Emitter | None = None,
+    renderer: IncidentRenderer | None = None,
 ) -> Store:
     """The ledger, made or migrated as needed."""
     from kfm.db.ledger import Ledger
@@ -78,14 +78,14 @@ def open_store(
 
         server = PostgresDatabase(store)
         migrate(server, "postgresql", clock.now_ms())
-        return Ledger(server, witness, herald)
+        return Ledger(server, emitter, renderer)
     from kfm.db.sqlite import SqliteDatabase
 
     path = sqlite_path(store, state)
     make_folder(os.path.dirname(path))
     database = SqliteDatabase(path, clock)
     migrate(database, "sqlite", clock.now_ms())
-    return Ledger(database, witness, herald)
+    return Ledger(database, emitter, renderer)
 
 
 def open_ledger(store: str | None, state: str, clock: Clock) -> LedgerReader:

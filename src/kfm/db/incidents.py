@@ -32,8 +32,8 @@ class IncidentKeeper:
     how many there are.
     """
 
-    def __init__(self, herald: IncidentRenderer | None = None) -> None:
-        self._herald = herald or IncidentRenderer()  # which tells no names
+    def __init__(self, renderer: IncidentRenderer | None = None) -> None:
+        self._renderer = renderer or IncidentRenderer()  # which tells no names
 
     # --- what comes ----------------------------------------------------------------------
 
@@ -109,7 +109,7 @@ class IncidentKeeper:
             seen,
             trouble,
             affected=affected if trouble.count is None else trouble.count,
-            incident_id=self._herald.incident_id(trouble.about, trouble.name, cause, occurrence),
+            incident_id=self._renderer.incident_id(trouble.about, trouble.name, cause, occurrence),
             now_ms=now_ms,
         )
 
@@ -153,7 +153,7 @@ class IncidentKeeper:
     def _tell(self, session: Session, incident: Incident, change: Change | None, now_ms: int) -> None:
         if change is None:
             return
-        said = self._herald.change(incident, change, _held(session, incident))
+        said = self._renderer.change(incident, change, _held(session, incident))
         session.all(
             "outbox.post",
             event_id=said.id,

@@ -46,17 +46,17 @@ if TYPE_CHECKING:
     from kfm.db.requests import Bursts, Requests
     from kfm.db.schedules import ScheduleStates
     from kfm.db.units import Units
-    from kfm.ports import Witness
+    from kfm.ports import Emitter
 
 
 class Ledger(LedgerReader):
     """Implements `ports.Store` on either database."""
 
     def __init__(
-        self, database: Database, witness: Witness | None = None, herald: IncidentRenderer | None = None
+        self, database: Database, emitter: Emitter | None = None, renderer: IncidentRenderer | None = None
     ) -> None:
         super().__init__(database)
-        self._journal = outbox.Journal(witness, herald)
+        self._journal = outbox.Journal(emitter, renderer)
 
     # --- admission -------------------------------------------------------------------
 
@@ -75,7 +75,7 @@ class Ledger(LedgerReader):
         def change(session: Session) -> None:
             session.all("invocations.insert", **rows.invocation_parameters(invocation))
             if known is not None:
-                self._journal.turned_away(session, invocation, known, session.now_ms())
+                self._journal.refused(session, invocation, known, session.now_ms())
             governance.append(session, kept)
 
         self._database.write(change)

@@ -15,23 +15,24 @@ from kfm.db import rows
 from kfm.db.incidents import IncidentKeeper
 from kfm.db.session import Session
 from kfm.model import keys
-from kfm.model.attempts import Attempt, AttemptRecord, CallRetry, Circumstances, Letter, Testimony
+from kfm.model.attempts import Attempt, AttemptRecord, CallRetry, Circumstances, Letter, LineageEvent
 from kfm.model.incidents import IncidentRenderer
 from kfm.model.records import Found, Invocation, Run
 from kfm.model.transactions import Admit, Step
 
 if TYPE_CHECKING:
-    from kfm.ports import PassWitness, Witness
+    from kfm.lineage.pipeline_emitter import PipelineEmitter
+    from kfm.ports import Emitter
 
 NOTHING_KNOWN = Circumstances()
 
 
 class Journal:
-    """Writes attempts, what the witness says of them, and the incidents that come of them."""
+    """Writes attempts, their lineage events, and the incidents that they cause."""
 
-    def __init__(self, witness: Witness | None, herald: IncidentRenderer | None = None) -> None:
-        self._witness = witness
-        self.watch = IncidentKeeper(herald)
+    def __init__(self, emitter: Emitter | None, renderer: IncidentRenderer | None = None) -> None:
+        self._emitter = emitter
+        self.watch = IncidentKeeper(renderer)
 
     # --- a run and its nodes -----------------------------------------------------------
 
@@ -53,7 +54,7 @@ class Journal:
             code_sha=run.pipeline_version,
         )
         known = NOTHING_KNOWN
-        if self._witness:
+        if self._emitter:
             known = replace(request.known, invocation=request.invocation)
         self._open(session, attempt, known, run)
 
@@ -76,9 +77,9 @@ class Journal:
 
     def close(self, session: Session, account: AttemptRecord, run: Run) -> None:
         attempt = account.attempt
-        if session.one("attempts.close", **rows.closing_parameters(attempt)) and self._witness:
-            said = self._witness.ended(attempt, run, account.known)
-            self._post(session, said, attempt.ended_at_ms or 0)
+        if session.one("attempts.close", **rows.closing_parameters(attempt)) and self._emitter:
+            event = self._emitter.ended(attempt, run, account.known)
+            self._post(session, event, attempt.ended_at_ms or 0)
 
     def end(
         self,
@@ -137,7 +138,7 @@ class Journal:
         self, session: Session, run_id: str, code: str, message: str, now_ms: int, lone: str
     ) -> None:
         """A pass of the run, if it had begun one: its end comes before the run's."""
-        passes = getattr(self._witness, "passes", None)
+        passes = getattr(self._emitter, "passes", None)
         if passes is None:  # whoever begins the next one ends it
             return
         from kfm.db.pipeline_runs import close_left, fail_pass
@@ -148,13 +149,13 @@ class Journal:
             return
         if not lone:
             fail_pass(session, run_id, code, now_ms)
-        witness: PassWitness | None = passes()
-        if witness is None:
+        emitter: PipelineEmitter | None = passes()
+        if emitter is None:
             return
         end = PassEnd("aborted", now_ms, error_code=code, error_message=message)
         for each in left:
-            for said in witness.ended(each, end):
-                self._post(session, said, now_ms)
+            for event in emitter.ended(each, end):
+                self._post(session, event, now_ms)
 
     def keep(self, session: Session, retries: Iterable[CallRetry]) -> None:
         """Each once: whoever lost the answer to a step tells of its retries again."""
@@ -163,29 +164,27 @@ class Journal:
 
     def _open(self, session: Session, attempt: Attempt, known: Circumstances, run: Run) -> None:
         session.all("attempts.open", **rows.opening_parameters(attempt))
-        if self._witness:
-            self._post(session, self._witness.started(attempt, run, known), attempt.started_at_ms)
+        if self._emitter:
+            self._post(session, self._emitter.started(attempt, run, known), attempt.started_at_ms)
 
     # --- calls that became none ----------------------------------------------------------
 
-    def turned_away(
-        self, session: Session, invocation: Invocation, known: Circumstances, now_ms: int
-    ) -> None:
-        if self._witness is None:
+    def refused(self, session: Session, invocation: Invocation, known: Circumstances, now_ms: int) -> None:
+        if self._emitter is None:
             return
         known = replace(known, invocation=invocation, gates=known.gates or invocation.gates)
-        for said in self._witness.turned_away(invocation, known, now_ms):
-            self._post(session, said, now_ms)
+        for event in self._emitter.refused(invocation, known, now_ms):
+            self._post(session, event, now_ms)
 
-    def _post(self, session: Session, said: Testimony | None, now_ms: int) -> None:
-        if said is None:
+    def _post(self, session: Session, event: LineageEvent | None, now_ms: int) -> None:
+        if event is None:
             return
         session.all(
             "outbox.post",
-            event_id=said.event_id,
-            topic=said.topic,
-            subject=said.subject,
-            body=said.body,
+            event_id=event.event_id,
+            topic=event.topic,
+            subject=event.subject,
+            body=event.body,
             recorded_at_ms=now_ms,
         )
 

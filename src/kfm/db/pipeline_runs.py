@@ -9,7 +9,7 @@ import msgspec
 
 from kfm.db import leases, rows
 from kfm.db.session import Row, Session
-from kfm.model.attempts import Testimony
+from kfm.model.attempts import LineageEvent
 from kfm.model.canonical import canonical_bytes
 from kfm.model.input_hash import sha256_text
 from kfm.model.records import Lock, Node
@@ -61,9 +61,9 @@ def begun(
         fence=fence,
         started_at_ms=now_ms,
     )
-    if request.testify is not None:
+    if request.emit is not None:
         made = PassTry(request.run_id, request.pipeline_id, request.branch, attempt, now_ms, request.parent)
-        post(session, request.testify(made, left), now_ms)
+        post(session, request.emit(made, left), now_ms)
 
 
 def ended(session: Session, request: EndPass, commit: str | None, now_ms: int) -> None:
@@ -74,8 +74,8 @@ def ended(session: Session, request: EndPass, commit: str | None, now_ms: int) -
         state=request.state,
         ended_at_ms=now_ms,
     )
-    if request.testify is not None:
-        post(session, request.testify(commit, now_ms), now_ms)
+    if request.emit is not None:
+        post(session, request.emit(commit, now_ms), now_ms)
 
 
 def count(session: Session, nodes: Sequence[Node], skips: Skips | None = None) -> None:
@@ -103,7 +103,7 @@ def figures_from(row: Row) -> PassFigures:
     return PassFigures(**dict(zip(PassFigures.__struct_fields__, row, strict=True)))
 
 
-def post(session: Session, events: Sequence[Testimony], now_ms: int) -> None:
+def post(session: Session, events: Sequence[LineageEvent], now_ms: int) -> None:
     for said in events:
         session.all(
             "outbox.post",

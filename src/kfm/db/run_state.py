@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from kfm.db import governance, leases, node_branches, pipeline_runs, rows
 from kfm.db.session import Database, Row, Session
-from kfm.model.attempts import Testimony
+from kfm.model.attempts import LineageEvent
 from kfm.model.input_hash import sha256_text
 from kfm.model.records import GovernanceEntry, Node
 from kfm.model.run_state import (
@@ -346,7 +346,7 @@ class RunStateTables:
         nodes: Sequence[Node] = (),
         skips: Skips | None = None,
         documents: Sequence[tuple[str, str]] = (),
-        events: Sequence[Testimony] = (),
+        events: Sequence[LineageEvent] = (),
     ) -> bool:
         def change(session: Session) -> bool:
             if not holds(session, fence):

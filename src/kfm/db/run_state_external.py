@@ -12,7 +12,7 @@ from kfm.db import branch_commits, leases, node_branches, pipeline_runs, rows, r
 from kfm.db.branches import EmbeddedBranchReader
 from kfm.db.run_state import RunStateTables
 from kfm.db.session import Database, Session
-from kfm.model.attempts import Testimony
+from kfm.model.attempts import LineageEvent
 from kfm.model.branches import Branch, Commit, Moved, TreeEntry
 from kfm.model.errors import SchemaViolation, UsageError
 from kfm.model.records import Node
@@ -143,7 +143,7 @@ class ShelvedRunStates(RunStateTables):
         nodes: Sequence[Node] = (),
         skips: Skips | None = None,
         documents: Sequence[tuple[str, str]] = (),
-        events: Sequence[Testimony] = (),
+        events: Sequence[LineageEvent] = (),
     ) -> bool:
         now_ms = self._database.session.now_ms()
         kept = [checked(node) for node in (*nodes, *_skipped(skips, now_ms))]

@@ -10,7 +10,7 @@ from kfm.evidence_bundle.contents import Contents, View, concerns, contents
 from kfm.evidence_bundle.crate import CrateSubject
 from kfm.evidence_bundle.package import WrittenBundle, find_artifacts, write_bundle, write_document
 from kfm.evidence_bundle.proofs import prove, seals_any
-from kfm.lineage.masking import Mask, veiled_run
+from kfm.lineage.masking import Mask, masked_run
 from kfm.lineage.provenance import call_document, prov_bytes
 from kfm.lineage.run_facts import RunEvidence, gather, gather_call
 from kfm.model.attempts import ChainLink
@@ -120,7 +120,7 @@ def _links(ledger: LedgerReader, evidence: RunEvidence) -> tuple[list[ChainLink]
 
 
 def _subject(evidence: RunEvidence, rights: Rights, hidden: Mask | None, *, internal: bool) -> CrateSubject:
-    run = evidence.run if hidden is None else veiled_run(evidence.run, hidden)
+    run = evidence.run if hidden is None else masked_run(evidence.run, hidden)
     times = [run.start_time_ms, run.end_time_ms or 0]
     times += [one.ended_at_ms or one.started_at_ms for one in evidence.attempts]
     if evidence.promotion is not None:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from kfm.evidence_bundle.proofs import Proof, seals_any
 from kfm.lineage.jsonld import written
-from kfm.lineage.masking import Mask, veiled_attempt, veiled_call, veiled_run
+from kfm.lineage.masking import Mask, masked_attempt, masked_invocation, masked_run
 from kfm.lineage.provenance import prov_bytes, prov_document
 from kfm.lineage.run_facts import RunEvidence
 from kfm.model.attempts import ChainLink
@@ -75,13 +75,15 @@ def _ledger(found: Contents, evidence: RunEvidence, view: View) -> None:
     run, calls, attempts = evidence.run, evidence.invocations, evidence.attempts
     if mask is not None:
         run = replace(
-            veiled_run(run, mask),
+            masked_run(run, mask),
             work_base=mask(run.work_base),
             error_message=None,
             correction=None if run.correction is None else mask(run.correction),
         )
-        calls = tuple(replace(veiled_call(call, mask), claimed_actor=None, rationale=None) for call in calls)
-        attempts = tuple(map(veiled_attempt, attempts))
+        calls = tuple(
+            replace(masked_invocation(call, mask), claimed_actor=None, rationale=None) for call in calls
+        )
+        attempts = tuple(map(masked_attempt, attempts))
     put = found.documents
     put["ledger/run.json"] = _line(run, view)
     put["ledger/invocations.jsonl"] = _lines(calls, view)

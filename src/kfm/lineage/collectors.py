@@ -1,4 +1,4 @@
-"""What the composition root needs for evidence that leaves the house: the witness and the collectors."""
+"""What the composition root needs for evidence that leaves the house: the emitter and the collectors."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from kfm import __version__
 from kfm.config.collectors import OpenLineage
 from kfm.config.loader import Loaded, openlineage
 from kfm.lineage.delivery import Delivered, deliver_letters
-from kfm.lineage.emitter import TOPIC, LineageWitness, SilentWitness
+from kfm.lineage.emitter import TOPIC, LineageEmitter, NullEmitter
 from kfm.lineage.naming import below, dataset_name
 from kfm.model.errors import ConfigError, UsageError
 from kfm.model.redaction import MASK_KEY, is_masked, mask
 from kfm.model.settings import DatasetSettings, Rights, Settings, Target
 
 if TYPE_CHECKING:
-    from kfm.ports import Clock, Collector, LedgerReader, PassWitness, Store, Witness
+    from kfm.lineage.pipeline_emitter import PipelineEmitter
+    from kfm.ports import Clock, Collector, Emitter, LedgerReader, Store
 
 BATCH = 100
 RUN_DELIVERY_MS = 5_000  # after a run has been reported, this long at most
@@ -36,7 +37,7 @@ class LineageContext(Protocol):
 
 
 class MaskKey:
-    """The environment's mask key. The store that keeps it is opened after the witness that uses it."""
+    """The environment's mask key. The store that keeps it is opened after the emitter that uses it."""
 
     value: str | None = None
 
@@ -49,12 +50,12 @@ class MaskKey:
             self.value = store.mark(MASK_KEY) or store.ensure_mark(MASK_KEY, fresh())
 
 
-def make_witness(loaded: Loaded, key: MaskKey, environment: OpenLineage | None = None) -> Witness:
+def make_emitter(loaded: Loaded, key: MaskKey, environment: OpenLineage | None = None) -> Emitter:
     settings = loaded.settings
     if _export(settings, environment or openlineage()) == "none":
-        return SilentWitness()
+        return NullEmitter()
     datasets = {dataset.id: is_masked(dataset) for dataset in settings.datasets}
-    return LineageWitness(
+    return LineageEmitter(
         namespace=settings.lineage.namespace or f"kfm.{settings.environment}",
         producer_version=__version__,
         outputs=lambda dataset_id: dataset_homes(loaded, dataset_id),
@@ -69,10 +70,10 @@ def make_witness(loaded: Loaded, key: MaskKey, environment: OpenLineage | None =
     )
 
 
-def _passes(loaded: Loaded, key: MaskKey) -> PassWitness | None:
-    from kfm.pipelines.evidence import pass_witness
+def _passes(loaded: Loaded, key: MaskKey) -> PipelineEmitter | None:
+    from kfm.pipelines.evidence import make_pipeline_emitter
 
-    return pass_witness(loaded, key)
+    return make_pipeline_emitter(loaded, key)
 
 
 def require_valid_event(event: dict[str, Any]) -> None:
@@ -115,13 +116,13 @@ def provenance(app: LineageContext, wanted: str, *, internal: bool = False) -> b
     rights, hidden = _rights_of(app, about.dataset_id)
     key = MaskKey()
     key.value = app.ledger.mark(MASK_KEY)
-    veil = key.mask if hidden and not internal else None
+    hide = key.mask if hidden and not internal else None
     make = prov_of if run else prov_of_call
-    document = make(app.ledger, wanted, mask=veil, environment=app.settings.environment, rights=rights)
+    document = make(app.ledger, wanted, mask=hide, environment=app.settings.environment, rights=rights)
     if run is not None:
         from kfm.pipelines.evidence import add_pass
 
-        add_pass(app, document, run.run_id, veil)
+        add_pass(app, document, run.run_id, hide)
     return prov_bytes(document)
 
 

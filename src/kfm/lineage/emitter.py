@@ -1,27 +1,27 @@
-"""The witness that the store asks inside its transactions, and one that has nothing to say."""
+"""The lineage emitter that the ledger calls inside its transactions, and one that emits nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kfm.lineage.events import ENDINGS, EventType, Name, Scribe
+from kfm.lineage.events import ENDINGS, EventType, Name, RunEventBuilder
 from kfm.lineage.facets import Facets
-from kfm.lineage.masking import Mask, veiled, veiled_attempt, veiled_call, veiled_run
-from kfm.model.attempts import Attempt, Circumstances, Testimony
+from kfm.lineage.masking import Mask, masked_attempt, masked_circumstances, masked_invocation, masked_run
+from kfm.model.attempts import Attempt, Circumstances, LineageEvent
 from kfm.model.canonical import INT_MAX, canonical_bytes
 from kfm.model.errors import UnhashableInput
-from kfm.model.keys import turned_away_id, uuid5
+from kfm.model.keys import refused_call_id, uuid5
 from kfm.model.records import Invocation, Run
 
 if TYPE_CHECKING:
-    from kfm.ports import PassWitness
+    from kfm.lineage.pipeline_emitter import PipelineEmitter
 
 TOPIC = "openlineage"
 
 
-class LineageWitness:
-    """Testifies in OpenLineage's words. Pure: the same facts make the same bytes."""
+class LineageEmitter:
+    """Makes OpenLineage events of attempts and calls. Pure: the same facts make the same bytes."""
 
     def __init__(
         self,
@@ -34,15 +34,15 @@ class LineageWitness:
         folder: str = "",
         hide: Callable[[str], str] = lambda text: text,
         check: Callable[[dict[str, Any]], None] = lambda _event: None,
-        passes: Callable[[], PassWitness | None] = lambda: None,
+        passes: Callable[[], PipelineEmitter | None] = lambda: None,
     ) -> None:
-        """`outputs` names a dataset's homes; `masked` tells whether it must not be named at all;
-        relative paths are seen from `folder`; `hide` takes the secrets out that this process knows;
+        """`outputs` names a dataset's locations; `masked` is true for one that must not be named at all;
+        relative paths are resolved against `folder`; `hide` redacts the secrets that this process knows;
         `check` raises at a start that is not valid. Ends are not checked: an attempt must be closed
-        whatever is wrong with its words. `passes` gives the witness of passes, for those that nobody
-        else will end."""
+        even if its event is not valid. `passes` gives the emitter of pipeline runs, for those whose
+        process is gone."""
         self.passes = passes
-        self._scribe = Scribe(
+        self._builder = RunEventBuilder(
             namespace, Facets(f"urn:kfm:producer:{producer_version}", producer_version), outputs, folder
         )
         self._masked = masked
@@ -50,54 +50,56 @@ class LineageWitness:
         self._hide = hide
         self._check = check
 
-    def started(self, attempt: Attempt, run: Run, known: Circumstances) -> Testimony:
+    def started(self, attempt: Attempt, run: Run, known: Circumstances) -> LineageEvent:
         return self._attempt("START", attempt, run, known)
 
-    def ended(self, attempt: Attempt, run: Run, known: Circumstances) -> Testimony | None:
+    def ended(self, attempt: Attempt, run: Run, known: Circumstances) -> LineageEvent | None:
         return None if attempt.ending is None else self._attempt(ENDINGS[attempt.ending], attempt, run, known)
 
-    def turned_away(self, invocation: Invocation, known: Circumstances, at_ms: int) -> tuple[Testimony, ...]:
+    def refused(self, invocation: Invocation, known: Circumstances, at_ms: int) -> tuple[LineageEvent, ...]:
         if invocation.outcome not in ("refused", "failed"):
             return ()
-        lineage_id = turned_away_id(invocation.invocation_id)
+        lineage_id = refused_call_id(invocation.invocation_id)
         subject = invocation.run_id or invocation.invocation_id
         if self._masked(invocation.dataset_id):
-            known, invocation = veiled(known, self._mask), veiled_call(invocation, self._mask)
+            known = masked_circumstances(known, self._mask)
+            invocation = masked_invocation(invocation, self._mask)
         end: EventType = "ABORT" if invocation.outcome == "refused" else "FAIL"
         asked_ms = min(invocation.requested_at_ms, at_ms)
-        start = self._scribe.call("START", lineage_id, invocation, Circumstances(), asked_ms)
-        over = self._scribe.call(end, lineage_id, invocation, known, at_ms)
+        start = self._builder.call("START", lineage_id, invocation, Circumstances(), asked_ms)
+        over = self._builder.call(end, lineage_id, invocation, known, at_ms)
         return (
             self._sealed("START", lineage_id, subject, start),
             self._sealed(end, lineage_id, subject, over),
         )
 
-    def _attempt(self, kind: EventType, attempt: Attempt, run: Run, known: Circumstances) -> Testimony:
+    def _attempt(self, kind: EventType, attempt: Attempt, run: Run, known: Circumstances) -> LineageEvent:
         mask = self._mask if self._masked(run.dataset_id) else None
         if mask is not None:
-            attempt, run, known = veiled_attempt(attempt), veiled_run(run, mask), veiled(known, mask)
-        event = self._scribe.attempt(kind, attempt, run, known, mask)
+            attempt, run = masked_attempt(attempt), masked_run(run, mask)
+            known = masked_circumstances(known, mask)
+        event = self._builder.attempt(kind, attempt, run, known, mask)
         if kind == "START":
             self._check(event)
         return self._sealed(kind, attempt.lineage_id, run.run_id, event)
 
-    def _sealed(self, kind: EventType, lineage_id: str, subject: str, event: dict[str, Any]) -> Testimony:
+    def _sealed(self, kind: EventType, lineage_id: str, subject: str, event: dict[str, Any]) -> LineageEvent:
         body = canonical_text(event, self._hide)
-        return Testimony(event_id=uuid5(lineage_id, kind), topic=TOPIC, subject=subject, body=body)
+        return LineageEvent(event_id=uuid5(lineage_id, kind), topic=TOPIC, subject=subject, body=body)
 
 
-class SilentWitness:
-    """For those who want no lineage."""
+class NullEmitter:
+    """Emits nothing: lineage is switched off."""
 
     def passes(self) -> None: ...
     def started(self, attempt: Attempt, run: Run, known: Circumstances) -> None: ...
     def ended(self, attempt: Attempt, run: Run, known: Circumstances) -> None: ...
-    def turned_away(
+    def refused(
         self,
         invocation: Invocation,  # noqa: ARG002
         known: Circumstances,  # noqa: ARG002
         at_ms: int,  # noqa: ARG002
-    ) -> tuple[Testimony, ...]:
+    ) -> tuple[LineageEvent, ...]:
         return ()
 
 

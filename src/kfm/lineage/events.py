@@ -28,7 +28,7 @@ class Datasets(NamedTuple):
     more: dict[str, int]  # how many of each kind are not named
 
 
-class Scribe:
+class RunEventBuilder:
     """Writes events for the jobs of one namespace."""
 
     def __init__(

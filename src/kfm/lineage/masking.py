@@ -15,7 +15,7 @@ from kfm.model.records import GateResult, Invocation, Run
 Mask = Callable[[str], str]
 
 
-def veiled_run(run: Run, mask: Mask) -> Run:
+def masked_run(run: Run, mask: Mask) -> Run:
     return replace(
         run,
         source_id=mask(run.source_id),
@@ -28,12 +28,12 @@ def veiled_run(run: Run, mask: Mask) -> Run:
     )
 
 
-def veiled_attempt(attempt: Attempt) -> Attempt:
+def masked_attempt(attempt: Attempt) -> Attempt:
     """Without the version of the code, too: it would help to check a guess at the source by the run's id."""
     return replace(attempt, error_message=None, code_sha=None)
 
 
-def veiled_call(invocation: Invocation, mask: Mask) -> Invocation:
+def masked_invocation(invocation: Invocation, mask: Mask) -> Invocation:
     return replace(
         invocation,
         source_id=mask(invocation.source_id),
@@ -42,15 +42,15 @@ def veiled_call(invocation: Invocation, mask: Mask) -> Invocation:
         actor=mask(invocation.actor),
         ticket=None,
         reason="Withheld: the dataset is masked.",
-        gates=_veiled_gates(invocation.gates, mask),
+        gates=_masked_gates(invocation.gates, mask),
     )
 
 
-def veiled(known: Circumstances, mask: Mask) -> Circumstances:
+def masked_circumstances(known: Circumstances, mask: Mask) -> Circumstances:
     """Inputs and outputs stay in it to be counted and named by their mask alone."""
     return Circumstances(
-        invocation=None if known.invocation is None else veiled_call(known.invocation, mask),
-        gates=_veiled_gates(known.gates, mask),
+        invocation=None if known.invocation is None else masked_invocation(known.invocation, mask),
+        gates=_masked_gates(known.gates, mask),
         policies=known.policies,
         inputs=known.inputs,
         outputs=known.outputs,
@@ -58,7 +58,7 @@ def veiled(known: Circumstances, mask: Mask) -> Circumstances:
     )
 
 
-def _veiled_gates(gates: tuple[GateResult, ...], mask: Mask) -> tuple[GateResult, ...]:
+def _masked_gates(gates: tuple[GateResult, ...], mask: Mask) -> tuple[GateResult, ...]:
     return tuple(
         GateResult(
             gate=result.gate,

@@ -1,7 +1,7 @@
-"""The witness of passes: OpenLineage events about a pipeline's passes and the nodes that they execute.
+"""The lineage emitter of pipeline runs: OpenLineage events of the runs and of the nodes that they execute.
 
-A node that was left alone has no events of its own: its pass names it. So a pass over ten thousand
-unchanged nodes leaves two events, whatever it is made of.
+A skipped node has no events of its own: the pipeline run names it. So a run over ten thousand unchanged
+nodes emits two events.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kfm.lineage.events import EVENT_SCHEMA, MASKED_NAMESPACE, EventType, Name
 from kfm.lineage.facets import NAMED_MAX, Facet, Facets, instant, short, summary
 from kfm.lineage.masking import Mask
 from kfm.lineage.naming import below, dataset_name, source_uri
-from kfm.model.attempts import Testimony
+from kfm.model.attempts import LineageEvent
 from kfm.model.canonical import canonical_bytes
 from kfm.model.errors import UnhashableInput
 from kfm.model.keys import uuid5
@@ -57,8 +57,8 @@ class _Read(NamedTuple):
     version: str | None
 
 
-class PassTestimony:
-    """Implements `ports.PassWitness`. Pure: the same facts make the same bytes."""
+class PipelineEmitter:
+    """Makes OpenLineage events of pipeline runs and their nodes. Pure: the same facts make the same bytes."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class PassTestimony:
         folder: str = "",
         hide: Callable[[str], str] = lambda text: text,
     ) -> None:
-        """As for `LineageWitness`. `masked` tells whether a node or dataset must not be named; None: all
+        """As for `LineageEmitter`. `masked` tells whether a node or dataset must not be named; None: all
         may be."""
         self._namespace = namespace
         self._facets = Facets(f"urn:kfm:producer:{producer_version}", producer_version)
@@ -81,7 +81,7 @@ class PassTestimony:
 
     # --- what a pass tells ---------------------------------------------------------------
 
-    def began(self, about: PassTry, left: Sequence[Left]) -> list[Testimony]:
+    def began(self, about: PassTry, left: Sequence[Left]) -> list[LineageEvent]:
         said = []
         for each, code in left:
             over = PassEnd("aborted", about.started_at_ms, error_code=code, error_message=GONE)
@@ -89,11 +89,11 @@ class PassTestimony:
         event = self._pass_event("START", about, None)
         return [*said, self._sealed("START", about, event)]
 
-    def ended(self, about: PassTry, end: PassEnd) -> list[Testimony]:
+    def ended(self, about: PassTry, end: PassEnd) -> list[LineageEvent]:
         kind = ENDINGS[end.state]
         return [self._sealed(kind, about, self._pass_event(kind, about, end))]
 
-    def did(self, about: PassTry, done: NodeDone) -> list[Testimony]:
+    def did(self, about: PassTry, done: NodeDone) -> list[LineageEvent]:
         """Both at once: what a killed process had begun has no record, and needs no event."""
         end: EventType = "COMPLETE" if done.node.outcome in ("success", "partial", "skipped") else "FAIL"
         if done.node.error_code == "CANCELLED":
@@ -301,14 +301,14 @@ class PassTestimony:
 
     # --- bytes ---------------------------------------------------------------------------
 
-    def _sealed(self, kind: EventType, about: PassTry, event: dict[str, Any]) -> Testimony:
+    def _sealed(self, kind: EventType, about: PassTry, event: dict[str, Any]) -> LineageEvent:
         body = _body(event)
         if self._hide(body) != body:
             from kfm.model.redaction import within  # late: few know a secret
 
             body = _body(within(event, self._hide))
         event_id = uuid5(event["run"]["runId"], kind)
-        return Testimony(event_id=event_id, topic=TOPIC, subject=about.run_id, body=body)
+        return LineageEvent(event_id=event_id, topic=TOPIC, subject=about.run_id, body=body)
 
 
 def _body(event: dict[str, Any]) -> str:

@@ -23,11 +23,11 @@ from kfm.lineage.jsonld import (
     whole,
     written,
 )
-from kfm.lineage.masking import Mask, veiled_call, veiled_run
+from kfm.lineage.masking import Mask, masked_invocation, masked_run
 from kfm.lineage.run_facts import AttemptEvents, CallEvidence, RunEvidence, gather, gather_call
 from kfm.model import urns
 from kfm.model.attempts import Attempt, CallRetry, Energy
-from kfm.model.keys import turned_away_id
+from kfm.model.keys import refused_call_id
 from kfm.model.records import Asset, Found, GateResult, Invocation, Manifest
 from kfm.model.settings import Rights
 from kfm.ports import LedgerReader
@@ -95,7 +95,7 @@ def call_document(
     environment: str | None = None,
     rights: Rights | None = None,
 ) -> dict[str, Any]:
-    call = evidence.invocation if mask is None else veiled_call(evidence.invocation, mask)
+    call = evidence.invocation if mask is None else masked_invocation(evidence.invocation, mask)
     things = [
         _turned_away(call, evidence.heard, None, environment),
         _invocation(call),
@@ -116,9 +116,9 @@ class _Account:
         self._evidence = evidence
         self._mask = mask
         self._environment = environment
-        self._run = evidence.run if mask is None else veiled_run(evidence.run, mask)
+        self._run = evidence.run if mask is None else masked_run(evidence.run, mask)
         self._calls = [
-            call if mask is None else _unclaimed(veiled_call(call, mask), mask)
+            call if mask is None else _unclaimed(masked_invocation(call, mask), mask)
             for call in evidence.invocations
         ]
         self._by_id = {call.invocation_id: call for call in self._calls}
@@ -139,7 +139,7 @@ class _Account:
         ]
         names = [
             *(one.lineage_id for one in evidence.attempts),
-            *(turned_away_id(c.invocation_id) for c in away),
+            *(refused_call_id(c.invocation_id) for c in away),
         ]
         heard = [evidence.heard.get(name, AttemptEvents()) for name in names] or [AttemptEvents()]
         return [
@@ -208,7 +208,7 @@ class _Account:
         return thing
 
     def _away(self, call: Invocation) -> Thing:
-        heard = self._evidence.heard.get(turned_away_id(call.invocation_id), AttemptEvents())
+        heard = self._evidence.heard.get(refused_call_id(call.invocation_id), AttemptEvents())
         return _turned_away(call, heard, self._name, self._environment)
 
     def _nodes(self) -> list[Thing]:
@@ -283,7 +283,7 @@ def _invocation(call: Invocation) -> Thing:
 
 def _turned_away(call: Invocation, heard: AttemptEvents, run: str | None, environment: str | None) -> Thing:
     """A call that never became an attempt still is something that was done, and by whom."""
-    lineage_id = turned_away_id(call.invocation_id)
+    lineage_id = refused_call_id(call.invocation_id)
     return {
         "@id": urns.attempt_urn(lineage_id),
         "@type": ["prov:Activity", "kfm:Call"],

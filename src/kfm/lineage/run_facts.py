@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from kfm.lineage.naming import dataset_name
 from kfm.model.attempts import Attempt, CallRetry, Letter
 from kfm.model.errors import UsageError
-from kfm.model.keys import turned_away_id
+from kfm.model.keys import refused_call_id
 from kfm.model.records import Found, GovernanceEntry, Invocation, Item, Manifest, Promotion, Record, Run
 from kfm.ports import LedgerReader
 
@@ -136,7 +136,7 @@ def gather_call(
         raise UsageError(f"There is no call `{invocation_id}`.", remedy="`kfm show RUN` lists a run's calls.")
     letters = tuple(one for one in ledger.letters(invocation_id) if one.topic == TOPIC)
     told = _heard([_decoded(letter) for letter in letters]).get(
-        turned_away_id(invocation_id), AttemptEvents()
+        refused_call_id(invocation_id), AttemptEvents()
     )
     told = AttemptEvents(policies=told.policies or policies, producer=told.producer or producer)
     texts = {told.policies: ledger.policy_texts(told.policies)} if told.policies else {}

@@ -39,7 +39,7 @@ instant = lru_cache(1024)(exact_instant)  # all of a batch began and ended toget
 _DECODE = msgspec.json.Decoder(list[Ended])
 
 
-class UnitScribe:
+class UnitEventBuilder:
     """Writes the events of one letter."""
 
     def __init__(
@@ -77,7 +77,7 @@ class UnitScribe:
     def events(self, ended: Ended, ended_at_ms: int) -> Iterator[dict[str, Any]]:
         lineage_id = unit_attempt_id(ended.wal_id, ended.attempt)
         hidden = self._masked(ended.dataset)
-        told = self._veiled(ended) if hidden else ended
+        told = self._masked_unit(ended) if hidden else ended
         began_ms = min(ended.started_at_ms or ended_at_ms, ended_at_ms)
         yield self._event("START", lineage_id, told, began_ms, hidden=hidden)
         yield self._event(ending(ended.error_code), lineage_id, told, ended_at_ms, hidden=hidden)
@@ -137,7 +137,7 @@ class UnitScribe:
         facets = {"dataSource": self._source(name[0]), **facets}
         return {"namespace": name[0], "name": name[1], "facets": facets}
 
-    def _veiled(self, ended: Ended) -> Ended:
+    def _masked_unit(self, ended: Ended) -> Ended:
         """Nothing that names the dataset, its objects or what they hold."""
         mask = self._mask
         return replace(
@@ -194,9 +194,9 @@ def _announced(ended: Ended) -> dict[str, str]:
 class UnitCollector:
     """Letters about units for a collector that takes events. A letter has arrived when all of its have."""
 
-    def __init__(self, inner: Collector, scribe: UnitScribe, clock: Clock) -> None:
+    def __init__(self, inner: Collector, builder: UnitEventBuilder, clock: Clock) -> None:
         self._inner = inner
-        self._scribe = scribe
+        self._builder = builder
         self._clock = clock
         self._arrived: dict[int, int] = {}  # letter → events of it that have arrived, or are refused
         self._refusals: dict[int, CollectorRefused] = {}
@@ -219,7 +219,7 @@ class UnitCollector:
 
     def _whole(self, letter: Letter) -> None:
         """One event that the collector will not have keeps none of its neighbours back."""
-        events = self._scribe.letters(letter)
+        events = self._builder.letters(letter)
         at = self._arrived.get(letter.number, 0)
         while at < len(events):
             try:
@@ -237,4 +237,4 @@ class UnitCollector:
         self._arrived.pop(letter.number, None)
 
 
-__all__ = ["TOPIC", "UnitCollector", "UnitScribe", "ending"]
+__all__ = ["TOPIC", "UnitCollector", "UnitEventBuilder", "ending"]

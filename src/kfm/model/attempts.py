@@ -106,7 +106,7 @@ class AttemptRecord(Record, frozen=True):
     known: Circumstances = Circumstances()
 
 
-class Testimony(Record, frozen=True):
+class LineageEvent(Record, frozen=True):
     """One event, ready to be sent. Its bytes never change."""
 
     event_id: str

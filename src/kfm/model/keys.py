@@ -188,7 +188,7 @@ def node_attempt_id(run_id: str, attempt: int, node: str) -> str:
     return uuid5(attempt_id(run_id, attempt), node)
 
 
-def turned_away_id(invocation_id: str) -> str:
+def refused_call_id(invocation_id: str) -> str:
     """The lineage run of a call that never became an attempt."""
     return uuid5(invocation_id, "0")
 

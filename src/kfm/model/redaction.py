@@ -402,7 +402,7 @@ _SUSPICIOUS = re.compile(
 ).search
 
 
-def hushed(document: str) -> str:
+def redacted_document(document: str) -> str:
     if _SUSPICIOUS(document) is None:
         return document
     masked = within(_masked_value(msgspec.json.decode(document)), shapeless)

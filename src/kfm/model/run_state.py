@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
-from kfm.model.attempts import Energy, Testimony
+from kfm.model.attempts import Energy, LineageEvent
 from kfm.model.canonical import canonical_bytes
 from kfm.model.errors import SchemaViolation, UsageError
 from kfm.model.keys import node_attempt_id, uuid5, uuid_bytes
@@ -116,7 +116,7 @@ class BeginPass(Record, frozen=True):
     fence: int | None = None  # the lock that a governed run holds already
     lone: str = ""  # the one node that this is about: others of its run come by themselves, under own locks
     parent: Parent | None = None  # the governed run that it is a part of
-    testify: TestifyBegin | None = None  # asked inside the transaction
+    emit: BeginEvents | None = None  # asked inside the transaction
 
 
 class Begun(Record, frozen=True):
@@ -142,7 +142,7 @@ class EndPass(Record, frozen=True):
     commits: bool = True  # what its nodes made goes onto the branch
     releases: bool = True  # the lock; a governed run keeps its own
     lone: str = ""
-    testify: TestifyEnd | None = None  # asked inside the transaction
+    emit: EndEvents | None = None  # asked inside the transaction
 
 
 class EndedPass(Record, frozen=True):
@@ -376,8 +376,8 @@ class PassFigures(Record, frozen=True):
 
 
 Left = tuple[PassTry, str]  # an attempt that nobody will end any more, and the code that says why
-TestifyBegin = Callable[[PassTry, Sequence[Left]], Sequence[Testimony]]
-TestifyEnd = Callable[[str | None, int], Sequence[Testimony]]  # the commit, and when
+BeginEvents = Callable[[PassTry, Sequence[Left]], Sequence[LineageEvent]]
+EndEvents = Callable[[str | None, int], Sequence[LineageEvent]]  # the commit, and when
 
 
 def run_uuid(run_id: str) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kfm import __version__
 from kfm.lineage.collectors import RUN_DELIVERY_MS, LineageContext, MaskKey, deliver, make_collector
 from kfm.lineage.delivery import Delivered, deliver_letters
-from kfm.lineage.unit_events import UnitCollector, UnitScribe
+from kfm.lineage.unit_events import UnitCollector, UnitEventBuilder
 from kfm.model.errors import UsageError
 from kfm.model.redaction import MASK_KEY, is_masked
 from kfm.model.units import TOPIC
@@ -33,9 +33,9 @@ def unit_mask(app: LineageContext) -> Callable[[str], str]:
     return key.mask
 
 
-def unit_scribe(app: LineageContext) -> UnitScribe:
+def unit_event_builder(app: LineageContext) -> UnitEventBuilder:
     settings = app.settings
-    return UnitScribe(
+    return UnitEventBuilder(
         namespace=settings.lineage.namespace or f"kfm.{settings.environment}",
         producer_version=__version__,
         masked=hidden_units(app),
@@ -62,7 +62,7 @@ class UnitDeliveries:
     def __init__(self, app: LineageContext, store: Store) -> None:
         self._app = app
         self._store = store
-        self._scribe = unit_scribe(app)
+        self._builder = unit_event_builder(app)
 
     def step(
         self,
@@ -82,7 +82,7 @@ class UnitDeliveries:
 
     def _collector(self) -> Collector | None:
         made = make_collector(self._app)
-        return None if made is None else UnitCollector(made, self._scribe, self._app.clock)
+        return None if made is None else UnitCollector(made, self._builder, self._app.clock)
 
 
 def deliver_events(
@@ -96,9 +96,9 @@ def deliver_events(
 
 def unit_letters(app: LineageContext, wal_id: str) -> list[Letter]:
     """The events of a unit's attempts, in their order."""
-    scribe = unit_scribe(app)
+    builder = unit_event_builder(app)
     letters = app.ledger.unit_reader().letters_of(wal_id)
-    return [event for letter in letters for event in scribe.of_unit(letter, wal_id)]
+    return [event for letter in letters for event in builder.of_unit(letter, wal_id)]
 
 
 def unit_provenance(app: LineageContext, wal_id: str, *, internal: bool = False) -> bytes:
@@ -110,12 +110,12 @@ def unit_provenance(app: LineageContext, wal_id: str, *, internal: bool = False)
     stored = reader.stored(wal_id)
     if stored is None:
         raise UsageError(f"There is no unit `{wal_id}`.", remedy="`kfm nodd units` lists them.")
-    veiled = hidden_units(app)(stored.unit.dataset) and not internal
+    hidden = hidden_units(app)(stored.unit.dataset) and not internal
     return written(
         unit_document(
             stored,
             reader.history_of(wal_id),
-            mask=unit_mask(app) if veiled else None,
+            mask=unit_mask(app) if hidden else None,
             environment=app.settings.environment,
         )
     )

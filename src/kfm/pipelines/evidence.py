@@ -1,4 +1,4 @@
-"""Evidence of passes: who testifies, where it goes, and under which names."""
+"""Evidence of pipeline runs: the lineage emitter, its collector, and public names."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from kfm.app import Adapters
     from kfm.config.loader import Loaded
     from kfm.lineage.collectors import MaskKey
+    from kfm.lineage.pipeline_emitter import PipelineEmitter
     from kfm.model.settings import Settings
     from kfm.pipelines.project import PipelineProject
-    from kfm.ports import Clock, Ids, LedgerReader, PassWitness, Store, Telemetry
+    from kfm.ports import Clock, Ids, LedgerReader, Store, Telemetry
 
 OF_NOBODY = "kfm.yml"  # what the configuration would be called, if there were one
 
@@ -47,7 +48,7 @@ class PlaceEvidence:
         self._ids = ids
         self._key = MaskKey()
         self._key.take(store, self.settings, lambda: ids.new() + ids.new())
-        self.witness = pass_witness(self.loaded, self._key)
+        self.emitter = make_pipeline_emitter(self.loaded, self._key)
         self.public_name = public_names(self.settings, self._key.mask)
         self.telemetry = self._telemetry()
 
@@ -68,12 +69,12 @@ class PlaceEvidence:
 
     def fields(self) -> dict[str, Any]:
         """Of a PassKernel."""
-        return _fields(self.settings, self.witness, self.telemetry, self.public_name)
+        return _fields(self.settings, self.emitter, self.telemetry, self.public_name)
 
     def hand_over(self) -> None:
         """Send what waits, for a bounded time. Nothing of this may change how the work ended."""
         self.telemetry.close()
-        if self.witness is None:
+        if self.emitter is None:
             return
         from kfm.lineage.collectors import deliver
 
@@ -93,14 +94,17 @@ def governed_evidence(app: Adapters) -> dict[str, Any]:
     key = MaskKey()
     key.value = app.ledger.mark(MASK_KEY)
     names = public_names(app.settings, key.mask)
-    return _fields(app.settings, pass_witness(app.loaded, key), app.telemetry, names)
+    return _fields(app.settings, make_pipeline_emitter(app.loaded, key), app.telemetry, names)
 
 
 def _fields(
-    settings: Settings, witness: PassWitness | None, telemetry: Telemetry, public_name: Callable[[str], str]
+    settings: Settings,
+    emitter: PipelineEmitter | None,
+    telemetry: Telemetry,
+    public_name: Callable[[str], str],
 ) -> dict[str, Any]:
     return {
-        "witness": witness,
+        "emitter": emitter,
         "telemetry": telemetry,
         "public_name": public_name,
         "meter": ProcessMeter(),
@@ -108,16 +112,16 @@ def _fields(
     }
 
 
-def pass_witness(loaded: Loaded, key: MaskKey) -> PassWitness | None:
+def make_pipeline_emitter(loaded: Loaded, key: MaskKey) -> PipelineEmitter | None:
     """None where lineage goes nowhere."""
     from kfm.lineage.collectors import lineage_export
 
     if lineage_export(loaded.settings) == "none":
         return None
-    from kfm.lineage.pipeline_emitter import PassTestimony
+    from kfm.lineage.pipeline_emitter import PipelineEmitter
 
     settings = loaded.settings
-    return PassTestimony(
+    return PipelineEmitter(
         namespace=settings.lineage.namespace or f"kfm.{settings.environment}",
         producer_version=__version__,
         masked=hidden_names(settings.datasets),
@@ -145,7 +149,7 @@ def pass_provenance(place: PipelineProject, wanted: str, *, internal: bool = Fal
     return written(pass_document(found, nodes, tables.document, producer=__version__, public=public))
 
 
-def add_pass(app: Any, document: dict[str, Any], run_id: str, veil: Callable[[str], str] | None) -> None:
+def add_pass(app: Any, document: dict[str, Any], run_id: str, mask: Callable[[str], str] | None) -> None:
     """What the nodes of a governed run add to its document, where it has any."""
     from kfm.db.run_state import RunStateTables
 
@@ -164,7 +168,7 @@ def add_pass(app: Any, document: dict[str, Any], run_id: str, veil: Callable[[st
         tables.document,
         {thing["@id"] for thing in graph},
         producer=__version__,
-        public=veil or str,
+        public=mask or str,
     )
 
 

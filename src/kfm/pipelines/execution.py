@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from kfm.model.attempts import Testimony
+from kfm.model.attempts import LineageEvent
 from kfm.model.canonical import canonical_bytes
 from kfm.model.errors import (
     BackendUnavailable,
@@ -378,7 +378,7 @@ class PipelineExecutor(Deciding):
                 scope=wish.scope,
                 fence=wish.fence,
                 parent=wish.parent,
-                testify=kernel.witness.began if kernel.witness else None,
+                emit=kernel.emitter.began if kernel.emitter else None,
             ),
             kernel.liveness.is_dead,
         )
@@ -492,17 +492,17 @@ class PipelineExecutor(Deciding):
 
     def _record(self, finished: list[Outcome]) -> list[str]:
         """Those that ended at the same time, in one transaction; returns those that others can read from."""
-        from kfm.model.redaction import hushed  # late: where nothing runs, nobody needs it
+        from kfm.model.redaction import redacted_document  # late: where nothing runs, nobody needs it
 
         records: list[Node] = []
         documents: list[tuple[str, str]] = []
-        events: list[Testimony] = []
+        events: list[LineageEvent] = []
         for done in finished:
             node = self._node(done)
             records.append(node)
             events += self._watch.events(node, done.job.document)
             if len(done.job.document) <= DOCUMENT_BYTES_MAX:
-                documents.append((done.job.inputs_hash, hushed(done.job.document.decode())))
+                documents.append((done.job.inputs_hash, redacted_document(done.job.document.decode())))
         if not self._kernel.states.record(self._fence, records, documents=documents, events=tuple(events)):
             raise LostLease(f"{self._wish.scope} has passed to another process.")
         for done, node in zip(finished, records, strict=True):
@@ -594,7 +594,7 @@ class PipelineExecutor(Deciding):
                 error_code=_code_of(report.error) if report.error else None,
                 commits=report.state in ("success", "partial"),
                 releases=wish.fence is None,
-                testify=partial(self._watch.ended, report),
+                emit=partial(self._watch.ended, report),
             ),
             self._left_alone(),
         )

@@ -17,6 +17,7 @@ from kfm.model.settings import EnergyModel
 from kfm.telemetry.exporter import Off
 
 if TYPE_CHECKING:
+    from kfm.lineage.pipeline_emitter import PipelineEmitter
     from kfm.pipelines.workers import Workers
     from kfm.ports import (
         Clock,
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
         Meter,
         Objects,
         Passes,
-        PassWitness,
         RunStates,
         Signs,
         Telemetry,
@@ -51,7 +51,7 @@ class PassKernel(msgspec.Struct, frozen=True, eq=False):
     heart: Heart | None = None
     redact: Callable[[str], str] = lambda text: text
     on_node: Callable[[NodeReport], None] = lambda _report: None
-    witness: PassWitness | None = None
+    emitter: PipelineEmitter | None = None
     telemetry: Telemetry = field(default_factory=Off)
     public_name: Callable[[str], str] = str  # of nodes and pipelines, in what anybody may read
     meter: Meter | None = None

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from kfm.model.attempts import Energy, Testimony
+from kfm.model.attempts import Energy, LineageEvent
 from kfm.model.energy import energy_of
 from kfm.model.records import Node
 from kfm.model.run_state import Begun, NodeDone, PassEnd, PassTry, pass_id
@@ -54,20 +54,20 @@ class PipelineObserver:
         meter = self._kernel.meter
         self._cpu_us = meter.cpu_us() if alone and meter is not None else None
 
-    def events(self, node: Node, document: bytes) -> Sequence[Testimony]:
+    def events(self, node: Node, document: bytes) -> Sequence[LineageEvent]:
         """Start and end of a node that was executed."""
         self._energy = None
         if self._cpu_us is not None and self._kernel.meter is not None:
             used_us = max(0, self._kernel.meter.cpu_us() - self._cpu_us)
             self._energy, self._cpu_us = energy_of(used_us, self._kernel.energy), None
-        witness = self._kernel.witness
-        if witness is None:
+        emitter = self._kernel.emitter
+        if emitter is None:
             return ()
-        return witness.did(self._about, NodeDone(node, document, self._energy))
+        return emitter.did(self._about, NodeDone(node, document, self._energy))
 
-    def ended(self, report: PassReport, commit: str | None, now_ms: int) -> Sequence[Testimony]:
-        witness = self._kernel.witness
-        if witness is None:
+    def ended(self, report: PassReport, commit: str | None, now_ms: int) -> Sequence[LineageEvent]:
+        emitter = self._kernel.emitter
+        if emitter is None:
             return ()
         error = report.error
         end = PassEnd(
@@ -80,7 +80,7 @@ class PipelineObserver:
             error_code=None if error is None else error.code,
             error_message=None if error is None else self._kernel.redact(error.message),
         )
-        return witness.ended(self._about, end)
+        return emitter.ended(self._about, end)
 
     def _named(self, report: PassReport, outcome: str) -> list[str]:
         return [each.id for each in report.nodes.values() if each.outcome == outcome]

@@ -265,8 +265,8 @@ class StagingPublisher(_Collecting):
 class NoopPublisher(_Collecting):
     """Says what it would do. Bytes are hashed, and kept only in scratch that vanishes by itself.
 
-    `witness` observes what must not change (the database's change counter, a folder's listing);
-    it is asked at the beginning and by the guard.
+    `fingerprint` reads what must not change (the database's change counter, a folder's listing), at the
+    beginning and in the guard.
     """
 
     dry_run = True
@@ -276,14 +276,14 @@ class NoopPublisher(_Collecting):
         trace: Trace,
         *,
         scratch: Objects | None = None,
-        witness: Callable[[], object] | None = None,
+        fingerprint: Callable[[], object] | None = None,
         limits: Limits | None = None,
         leaks: Leaks | None = None,
     ) -> None:
         super().__init__(trace, limits=limits, leaks=leaks)
         self._scratch = scratch
-        self._witness = witness
-        self._before = witness() if witness else None
+        self._fingerprint = fingerprint
+        self._before = fingerprint() if fingerprint else None
 
     def _take(self, data: Data) -> tuple[str, int]:
         if isinstance(data, Fetched):
@@ -298,7 +298,7 @@ class NoopPublisher(_Collecting):
 
     def noop_guard(self) -> None:
         self._require_open("noop_guard")
-        if self._witness is not None and self._witness() != self._before:
+        if self._fingerprint is not None and self._fingerprint() != self._before:
             self._trace.record("noop_guard", "refused", error_code=DryRunViolated.code)
             raise DryRunViolated
         self._trace.record("noop_guard", "checked")

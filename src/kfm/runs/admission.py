@@ -564,7 +564,7 @@ class Admission:
                 self._entry(kind, subject.dataset.id, subject, {"reason": reason, "policies": self._policies})
                 for kind in kinds
             ]
-        # Somebody who found another at work did nothing that needs a witness.
+        # A call that found its run busy did nothing that needs a lineage event.
         known = self._known(subject, gates, run.revision if run else 0) if outcome != "busy" else None
         self._store.record_invocation(invocation, entries, known)
         raise NotAdmitted(error, invocation, run)

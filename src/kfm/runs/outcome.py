@@ -179,7 +179,7 @@ class RunOutcomes:
         kind = kind_of(error)
         nodes.stopped_looking(kind, circuit_open=has_opened(error))
         held = self._held(run, state, nodes, code, self._kernel.redact(error.message))
-        testimony = nodes.ending(
+        ending = nodes.ending(
             lineage_ending(error),
             error_code=code,
             error_class=kind.error_class,
@@ -199,7 +199,7 @@ class RunOutcomes:
             pause=self._pause(error),
             retry=state,
             held=held,
-            **testimony,
+            **ending,
             **nodes.unsaved(),
         )
 

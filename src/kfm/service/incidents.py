@@ -47,7 +47,7 @@ def hook_name(hook: Hook) -> str:
 # --- what may be told --------------------------------------------------------------------
 
 
-def make_herald(loaded: Loaded, mask: Callable[[str], str]) -> IncidentRenderer:
+def make_incident_renderer(loaded: Loaded, mask: Callable[[str], str]) -> IncidentRenderer:
     settings = loaded.settings
     return IncidentRenderer(
         environment=settings.environment,

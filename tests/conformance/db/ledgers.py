@@ -13,7 +13,7 @@ from kfm.db.postgres import PostgresDatabase
 from kfm.db.sqlite import SqliteDatabase
 from kfm.db.sqlite_session import MemoryDatabase
 from kfm.model import keys
-from kfm.model.attempts import Attempt, Circumstances, Testimony
+from kfm.model.attempts import Attempt, Circumstances, LineageEvent
 from kfm.model.records import Asset, GateResult, GovernanceEntry, Invocation, Item, Manifest, Run, Switch
 from kfm.model.settings import Care, Rights
 from kfm.model.transactions import Admit, Admitted, Fail, Promote, Promoted
@@ -33,22 +33,22 @@ def dead(*workers: str) -> Any:
 
 
 class Recorder:
-    """A witness that says no more than what happened."""
+    """A lineage emitter whose events hold no more than what happened."""
 
-    def started(self, attempt: Attempt, run: Run, known: Circumstances) -> Testimony:
+    def started(self, attempt: Attempt, run: Run, known: Circumstances) -> LineageEvent:
         return self._say(attempt.lineage_id, "START", run.run_id, attempt.node)
 
-    def ended(self, attempt: Attempt, run: Run, known: Circumstances) -> Testimony:
+    def ended(self, attempt: Attempt, run: Run, known: Circumstances) -> LineageEvent:
         assert attempt.ending is not None
         return self._say(attempt.lineage_id, attempt.ending.upper(), run.run_id, attempt.node)
 
-    def turned_away(self, invocation: Invocation, known: Circumstances, at_ms: int) -> tuple[Testimony, ...]:
-        lineage_id, subject = keys.turned_away_id(invocation.invocation_id), invocation.invocation_id
+    def refused(self, invocation: Invocation, known: Circumstances, at_ms: int) -> tuple[LineageEvent, ...]:
+        lineage_id, subject = keys.refused_call_id(invocation.invocation_id), invocation.invocation_id
         return tuple(self._say(lineage_id, word, subject, "") for word in ("START", "ABORT"))
 
-    def _say(self, lineage_id: str, word: str, subject: str, node: str) -> Testimony:
+    def _say(self, lineage_id: str, word: str, subject: str, node: str) -> LineageEvent:
         body = f"{word} {node}".strip()
-        return Testimony(event_id=f"{lineage_id}:{word}", topic="openlineage", subject=subject, body=body)
+        return LineageEvent(event_id=f"{lineage_id}:{word}", topic="openlineage", subject=subject, body=body)
 
 
 def memory_store(clock: Clock) -> Ledger:

@@ -92,7 +92,7 @@ def test_a_node_whose_opening_got_no_answer_ends_before_its_run(store: Ledger, d
     assert [one.ending for one in store.attempts(run.run_id)] == ["abort", "complete", "abort"]
 
 
-def test_a_process_that_is_gone_is_testified_by_whoever_finds_it(store: Ledger, desk: Desk) -> None:
+def test_the_process_that_finds_an_abandoned_attempt_emits_its_end(store: Ledger, desk: Desk) -> None:
     """A killed process can't end its attempt: the reaper does, once, nodes before their run."""
     run = desk.admitted("one")
     opened(store, run, "transform")
@@ -132,7 +132,7 @@ def test_a_retry_says_how_long_it_waited(store: Ledger, desk: Desk) -> None:
     assert second.delay_ms == second.started_at_ms - first.ended_at_ms
 
 
-def test_a_refused_call_testifies_and_a_busy_one_does_not(store: Ledger) -> None:
+def test_a_refused_call_emits_events_and_a_busy_one_does_not(store: Ledger) -> None:
     """A call that was refused has a start and an end of its own; without circumstances there are none."""
     refused = ledgers.invocation(7, None, outcome="refused")
     busy = ledgers.invocation(8, None, outcome="busy")

@@ -218,7 +218,7 @@ def test_an_open_circuit_is_an_incident_of_its_provider(store: Ledger) -> None:
     assert changes(store) == ["open", "worse", "resolved", "open", "resolved"]
 
 
-def test_a_store_without_a_herald_names_nobody(desk: Desk) -> None:
+def test_a_store_without_a_renderer_names_nothing(desk: Desk) -> None:
     """Where nobody said what may be told, a letter is posted all the same, without names and words."""
     give_up(desk, "one")
     (data,) = told(desk.store)
@@ -228,7 +228,7 @@ def test_a_store_without_a_herald_names_nobody(desk: Desk) -> None:
 
 def test_any_message_can_be_told(desk: Desk) -> None:
     """Half surrogate pairs and zeros in an error keep neither run nor incident from being recorded."""
-    desk.store._journal.watch._herald = IncidentRenderer(masked=lambda _about, _name: False)
+    desk.store._journal.watch._renderer = IncidentRenderer(masked=lambda _about, _name: False)
     give_up(desk, "one", error_message="a\0b\ud800c")
     (data,) = told(desk.store)
     assert data["message"].startswith("a")

@@ -22,7 +22,7 @@ class Lone(Pipeline):
         self.left: list[PassTry] = []
 
     def begin(self, run_id: str, *, dead: Any = lambda _worker: False, nodes: tuple[str, ...] = ()) -> bool:
-        def testify(_about: PassTry, left: Any) -> tuple[()]:
+        def emit(_about: PassTry, left: Any) -> tuple[()]:
             self.left = [each for each, _code in left]
             return ()
 
@@ -36,7 +36,7 @@ class Lone(Pipeline):
                 lease_ms=60_000,
                 scope=self.scope,
                 lone=self.lone,
-                testify=testify,
+                emit=emit,
             ),
             dead,
         )

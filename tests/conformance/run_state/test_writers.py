@@ -24,7 +24,7 @@ def test_whoever_lost_the_lock_writes_nothing(place: Place) -> None:
     assert first.record(first.node("kept"))
     assert second.begin("run-2", dead=gone)
 
-    event = attempts.Testimony(event_id="e", topic="openlineage", subject="run-1", body="{}")
+    event = attempts.LineageEvent(event_id="e", topic="openlineage", subject="run-1", body="{}")
     late = first.record(
         first.node("late"),
         skips=first.skips(("late.too", "1", "run-0")),

@@ -16,7 +16,7 @@ from kfm.db.migrations import migrate
 from kfm.db.queries import migration_files
 from kfm.db.sqlite import SqliteDatabase
 from kfm.db.unit_history import of_trail
-from kfm.lineage.unit_events import UnitScribe
+from kfm.lineage.unit_events import UnitEventBuilder
 from kfm.lineage.unit_provenance import unit_document
 from kfm.model.audit import UNITS
 from kfm.model.keys import unit_attempt_id
@@ -31,11 +31,11 @@ BODY = '{"Records": "secret of somebody"}'
 
 def told(scene: Scene) -> list[dict[str, Any]]:
     """Every event of every letter about units."""
-    scribe = UnitScribe(namespace="kfm.test", producer_version="1")
+    builder = UnitEventBuilder(namespace="kfm.test", producer_version="1")
     found = []
     for letter in scene.store.events_between(1, 2**62, 10_000):
         if letter.topic == "unit-lineage":
-            found += [json.loads(one.body) for one in scribe.letters(letter)]
+            found += [json.loads(one.body) for one in builder.letters(letter)]
     return found
 
 
@@ -85,12 +85,12 @@ def test_each_attempt_is_told_once(scene: Scene) -> None:
 def test_a_unit_finds_the_letters_about_it(scene: Scene) -> None:
     """All of them, whatever else was posted in the same transaction or millisecond, and each once."""
     busy(scene)
-    scribe = UnitScribe(namespace="kfm.test", producer_version="1")
+    builder = UnitEventBuilder(namespace="kfm.test", producer_version="1")
     for name in NAMES:
         made = [unit_attempt_id(id_of(name), one.attempt) for one in tries(scene.history(name))]
         wanted = [event for event in told(scene) if event["run"]["runId"] in made]
         letters = scene.units.letters_of(id_of(name))
-        found = [one.body for letter in letters for one in scribe.of_unit(letter, id_of(name))]
+        found = [one.body for letter in letters for one in builder.of_unit(letter, id_of(name))]
         assert list(map(json.loads, found)) == wanted != []
     assert scene.units.letters_of(id_of("nobody")) == []
 

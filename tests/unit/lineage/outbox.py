@@ -8,7 +8,7 @@ from kfm.db.ledger import Ledger
 from kfm.db.migrations import migrate
 from kfm.db.sqlite_session import MemoryDatabase
 from kfm.lineage.delivery import Delivered, deliver_letters
-from kfm.lineage.emitter import TOPIC, LineageWitness
+from kfm.lineage.emitter import TOPIC, LineageEmitter
 from kfm.model.attempts import Circumstances, Letter
 from kfm.model.keys import uuid5
 from kfm.ports import Clock, Collector
@@ -20,7 +20,7 @@ def make_store(clock: Clock | None = None) -> Ledger:
     clock = clock or FakeClock()
     database = MemoryDatabase(clock)
     migrate(database, "sqlite", clock.now_ms())
-    return Ledger(database, LineageWitness(namespace="kfm.test", producer_version="0.1.0"))
+    return Ledger(database, LineageEmitter(namespace="kfm.test", producer_version="0.1.0"))
 
 
 def post(store: Ledger, count: int = 1, first: int = 0) -> list[str]:

@@ -1,4 +1,4 @@
-"""Runs, attempts and circumstances as the engine would hand them to a witness."""
+"""Runs, attempts and circumstances as the engine would pass them to an emitter."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 
 import jsonschema_rs
 
-from kfm.lineage.emitter import LineageWitness
-from kfm.model.attempts import Attempt, Circumstances, Code, DataColumn, Energy, Testimony
+from kfm.lineage.emitter import LineageEmitter
+from kfm.model.attempts import Attempt, Circumstances, Code, DataColumn, Energy, LineageEvent
 from kfm.model.keys import attempt_id, key_of, uuid5
 from kfm.model.records import Asset, Check, Found, GateResult, Invocation, Run, ValidationReport
 
@@ -172,7 +172,7 @@ def everything(**changes: Any) -> Circumstances:
     return Circumstances(**(facts | changes))
 
 
-def witness(**changes: Any) -> LineageWitness:
+def emitter(**changes: Any) -> LineageEmitter:
     facts: dict[str, Any] = {
         "namespace": "kfm.test",
         "producer_version": "0.1.0",
@@ -181,13 +181,13 @@ def witness(**changes: Any) -> LineageWitness:
             ("s3://open-data", f"v1/{dataset_id}"),
         ],
     }
-    return LineageWitness(**(facts | changes))
+    return LineageEmitter(**(facts | changes))
 
 
-def event(testimony: Testimony | None) -> dict[str, Any]:
-    """The event of a testimony, after its bytes were found to follow our schema."""
-    assert testimony is not None
-    document: dict[str, Any] = json.loads(testimony.body)
+def event(emitted: LineageEvent | None) -> dict[str, Any]:
+    """The document of an emitted event, after its bytes were found to follow our schema."""
+    assert emitted is not None
+    document: dict[str, Any] = json.loads(emitted.body)
     validator().validate(document)
     return document
 

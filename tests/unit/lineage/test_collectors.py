@@ -1,4 +1,4 @@
-"""From a configuration to a witness: names, masks and homes."""
+"""From a configuration to an emitter: names, masks and homes."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from kfm.lineage.collectors import (
     dataset_homes,
     describe_collector,
     make_collector,
-    make_witness,
+    make_emitter,
 )
-from kfm.lineage.emitter import SilentWitness
+from kfm.lineage.emitter import NullEmitter
 from kfm.model.errors import ConfigError
 from kfm.model.redaction import is_masked, mask
 from kfm.sinks.openlineage_http import HttpCollector
@@ -81,9 +81,9 @@ def test_a_dataset_is_named_where_its_targets_show_it(tmp_path: Path) -> None:
 def test_what_may_not_be_named_is_masked(tmp_path: Path, dataset_id: str, hidden: bool) -> None:
     """Restricted data, data without declared rights and data that is not configured any more are masked."""
     key = MaskKey()
-    witness = make_witness(read(tmp_path), key, NOTHING)
+    emitter = make_emitter(read(tmp_path), key, NOTHING)
     key.value = "k"
-    document = event(witness.ended(ended("complete"), run(dataset_id=dataset_id), everything()))
+    document = event(emitter.ended(ended("complete"), run(dataset_id=dataset_id), everything()))
     shown = document["run"]["facets"]["kfmRunState"]["dataset_id"]
     assert shown == (mask(dataset_id, "k") if hidden else dataset_id)
     assert (dataset_id in json.dumps(document)) == (not hidden)
@@ -91,8 +91,8 @@ def test_what_may_not_be_named_is_masked(tmp_path: Path, dataset_id: str, hidden
 
 def test_without_a_key_masked_names_are_all_the_same(tmp_path: Path) -> None:
     """Before the key is known nothing can be guessed from a mask."""
-    witness = make_witness(read(tmp_path), MaskKey(), NOTHING)
-    document = event(witness.started(attempt(), run(dataset_id="burial-mounds"), everything()))
+    emitter = make_emitter(read(tmp_path), MaskKey(), NOTHING)
+    document = event(emitter.started(attempt(), run(dataset_id="burial-mounds"), everything()))
     assert document["run"]["facets"]["kfmRunState"]["dataset_id"] == "masked"
 
 
@@ -115,8 +115,8 @@ def test_the_key_is_made_once_and_only_where_it_is_needed(tmp_path: Path) -> Non
     [("lineage: {export: none}\n", OpenLineage({"url": "http://c"})), ("", OpenLineage({}, disabled=True))],
 )
 def test_who_wants_no_lineage_has_none(tmp_path: Path, more: str, given: OpenLineage) -> None:
-    """`export: none` and a disabled client silence the witness, whatever else is said."""
-    assert isinstance(make_witness(read(tmp_path, more), MaskKey(), given), SilentWitness)
+    """`export: none` and a disabled client silence the emitter, whatever else is said."""
+    assert isinstance(make_emitter(read(tmp_path, more), MaskKey(), given), NullEmitter)
 
 
 @pytest.mark.req("TRG-9")
@@ -154,7 +154,7 @@ def test_a_file_has_its_place(tmp_path: Path, more: str, path: str) -> None:
 def test_the_namespace_of_jobs_can_be_set(tmp_path: Path) -> None:
     """It is kfm.<environment>, unless the configuration says otherwise."""
     said = [
-        make_witness(read(tmp_path, more), MaskKey(), NOTHING)
+        make_emitter(read(tmp_path, more), MaskKey(), NOTHING)
         for more in ("", "lineage: {namespace: water.prod}\n")
     ]
     names = [event(one.started(attempt(), run(), everything()))["job"]["namespace"] for one in said]

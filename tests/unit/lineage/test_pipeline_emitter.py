@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kfm.lineage.pipeline_emitter import PassTestimony
+from kfm.lineage.pipeline_emitter import PipelineEmitter
 from kfm.model.records import Node, Output
 from kfm.model.run_state import Left, NodeDone, Parent, PassEnd, PassTry, pass_id, pass_node_id, run_uuid
 from kfm.pipelines.declaration import Pipeline
@@ -19,8 +19,8 @@ RUN = "0190b2c0-0000-7000-8000-000000000001"
 HASH = "sha256:" + "a" * 64
 
 
-def spoken(**changes: Any) -> PassTestimony:
-    return PassTestimony(
+def spoken(**changes: Any) -> PipelineEmitter:
+    return PipelineEmitter(
         **{"namespace": "kfm.test", "producer_version": "1", "folder": "/project", **changes}
     )
 
@@ -61,7 +61,7 @@ def kinds(events: list[dict[str, Any]]) -> list[tuple[str, str]]:
 def test_executed_nodes_have_a_start_and_an_end_each() -> None:
     """They stand between the start and the end of their pass, which is their parent."""
     workshop = Workshop()
-    workshop.run(chain("a", "b"), run_id=RUN, kernel=workshop.kernel(witness=spoken()))
+    workshop.run(chain("a", "b"), run_id=RUN, kernel=workshop.kernel(emitter=spoken()))
     events = events_of(workshop)
     assert kinds(events) == [
         ("START", "chain"),
@@ -83,7 +83,7 @@ def test_nodes_that_are_left_alone_are_named_by_their_pass_and_by_nothing_else()
     """Two events, however many nodes there are; the last names every one that was skipped."""
     workshop = Workshop()
     workshop.run(chain("a", "b"))
-    report = workshop.run(chain("a", "b"), kernel=workshop.kernel(witness=spoken()))
+    report = workshop.run(chain("a", "b"), kernel=workshop.kernel(emitter=spoken()))
     begun, ended = events_of(workshop)
     state = ended["run"]["facets"]["kfmRunState"]
     assert (begun["eventType"], ended["eventType"]) == ("START", "COMPLETE")
@@ -254,9 +254,9 @@ def test_energy_is_told_where_one_node_runs_at_a_time() -> None:
             return None
 
     workshop = Workshop()
-    workshop.run(chain("a"), kernel=workshop.kernel(witness=spoken(), meter=Ticking()))
+    workshop.run(chain("a"), kernel=workshop.kernel(emitter=spoken(), meter=Ticking()))
     facets = events_of(workshop)[2]["run"]["facets"]
     assert (facets["kfmEnergy"]["method"], facets["kfmEnergy"]["cpu_us"]) == ("modelled", 1000)
     workshop = Workshop()
-    workshop.run(chain("a"), jobs=2, kernel=workshop.kernel(witness=spoken(), meter=Ticking()))
+    workshop.run(chain("a"), jobs=2, kernel=workshop.kernel(emitter=spoken(), meter=Ticking()))
     assert "kfmEnergy" not in events_of(workshop)[2]["run"]["facets"]

@@ -14,7 +14,7 @@ import rdflib
 from msgspec.structs import replace
 
 from kfm.lineage.provenance import prov_bytes, prov_of, prov_of_call
-from kfm.model.keys import turned_away_id
+from kfm.model.keys import refused_call_id
 from kfm.model.redaction import mask
 from tests.unit.lineage import stories
 
@@ -71,7 +71,7 @@ def test_a_refused_call_has_a_document_of_its_own(problems: Judge) -> None:
         )
         assert problems(document) == ""
         graph = parsed(document)
-        activity = rdflib.URIRef(f"urn:kfm:attempt:{turned_away_id(stories.CALLS[1])}")
+        activity = rdflib.URIRef(f"urn:kfm:attempt:{refused_call_id(stories.CALLS[1])}")
         assert (activity, KFM.ending, rdflib.Literal("abort")) in graph
         assert set(graph.subjects(rdflib.RDF.type, PROV.Activity)) == {activity}
 

@@ -17,6 +17,7 @@ from kfm.model.run_state import PassEnd
 from tests.unit.lineage.samples import (
     START_MS,
     attempt,
+    emitter,
     ended,
     event,
     everything,
@@ -25,10 +26,9 @@ from tests.unit.lineage.samples import (
     report,
     run,
     specs,
-    witness,
 )
 from tests.unit.lineage.test_pipeline_emitter import HASH, about, done, made_object, spoken
-from tests.unit.lineage.test_unit_events import VARIETIES, events, scribe
+from tests.unit.lineage.test_unit_events import VARIETIES, builder, events
 
 FOLDER = specs()
 pytestmark = pytest.mark.skipif(
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def _varieties() -> Iterator[dict[str, Any]]:
-    for said in (witness(), witness(masked=lambda _: True, mask=lambda _: "masked-0123456789ab")):
+    for said in (emitter(), emitter(masked=lambda _: True, mask=lambda _: "masked-0123456789ab")):
         for node in ("", "fetch", "validate", "publish"):
             yield event(said.started(attempt(node), run(), everything()))
             yield event(said.started(attempt(node), run(), Circumstances()))
@@ -49,9 +49,9 @@ def _varieties() -> Iterator[dict[str, Any]]:
         yield event(said.ended(ended("complete"), run(), many))
         for outcome in ("refused", "failed"):
             call = invocation(outcome=outcome, reason="No.", run_id=None)
-            yield from map(event, said.turned_away(call, everything(), START_MS))
+            yield from map(event, said.refused(call, everything(), START_MS))
     yield from _of_passes()
-    masking = scribe(masked=lambda _: True, mask=lambda _: "masked-0123456789ab")
+    masking = builder(masked=lambda _: True, mask=lambda _: "masked-0123456789ab")
     for told in VARIETIES.values():
         yield from events(told)
         yield from events(told, by=masking)
@@ -121,7 +121,7 @@ def test_every_variety_of_event_follows_the_public_schemas() -> None:
 def test_the_schemas_would_notice() -> None:
     """A facet that lacks a member, and a run without an id, are found."""
     whole, standard = _validators()
-    document = event(witness().started(attempt(), run(), Circumstances()))
+    document = event(emitter().started(attempt(), run(), Circumstances()))
     del document["run"]["runId"]
     assert not whole.is_valid(document)
     facet = document["run"]["facets"]["parent"]

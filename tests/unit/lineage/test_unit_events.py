@@ -10,7 +10,7 @@ import jsonschema_rs
 import msgspec
 import pytest
 
-from kfm.lineage.unit_events import UnitCollector, UnitScribe
+from kfm.lineage.unit_events import UnitCollector, UnitEventBuilder
 from kfm.model.attempts import Letter
 from kfm.model.errors import BackendUnavailable, CollectorRefused
 from kfm.model.keys import unit_attempt_id
@@ -58,12 +58,12 @@ def letter(*told: Ended, number: int = 1) -> Letter:
     )
 
 
-def scribe(**changes: Any) -> UnitScribe:
-    return UnitScribe(namespace="kfm.test", producer_version="0.1.0", **changes)
+def builder(**changes: Any) -> UnitEventBuilder:
+    return UnitEventBuilder(namespace="kfm.test", producer_version="0.1.0", **changes)
 
 
-def events(*told: Ended, by: UnitScribe | None = None) -> list[dict[str, Any]]:
-    return [json.loads(one.body) for one in (by or scribe()).letters(letter(*told))]
+def events(*told: Ended, by: UnitEventBuilder | None = None) -> list[dict[str, Any]]:
+    return [json.loads(one.body) for one in (by or builder()).letters(letter(*told))]
 
 
 VARIETIES = {
@@ -84,7 +84,7 @@ VARIETIES = {
 def test_events_keep_to_the_schema(told: Ended, hidden: bool) -> None:
     """Whatever is known of an attempt, its events are valid by our strict schema."""
     validator = jsonschema_rs.validator_for(json.loads(SCHEMA.read_bytes()), validate_formats=True)
-    by = scribe(masked=lambda _: hidden, mask=lambda _: "masked-0123456789ab")
+    by = builder(masked=lambda _: hidden, mask=lambda _: "masked-0123456789ab")
     for event in events(told, by=by):
         validator.validate(event)
 
@@ -134,7 +134,7 @@ def test_keys_are_taken_as_they_are() -> None:
 @pytest.mark.req("WAL-19", "TRG-9")
 def test_errors_are_redacted() -> None:
     """A message never carries a password that an address held, nor a secret that this process knows."""
-    by = scribe(hide=lambda text: text.replace(SECRET, "[secret]"))
+    by = builder(hide=lambda text: text.replace(SECRET, "[secret]"))
     text = f"GET https://user:pa55word@host/x failed with {SECRET}"
     (_, end) = events(ended(error_code="X", error_message=text), by=by)
     message = end["run"]["facets"]["errorMessage"]["message"]
@@ -145,7 +145,7 @@ def test_errors_are_redacted() -> None:
 @pytest.mark.req("RS-13")
 def test_a_masked_dataset_is_not_named() -> None:
     """Of a dataset that must not be named, nothing is told that names it, its objects or their bytes."""
-    by = scribe(masked=lambda _: True, mask=lambda text: f"masked-{len(text)}")
+    by = builder(masked=lambda _: True, mask=lambda text: f"masked-{len(text)}")
     text = json.dumps(events(success(), failure(2), by=by))
     for name in ("hrrr", WAL_ID, success().etag or "", "0055AED6", "2026-01-01T00:00:00.000Z", "one"):
         assert f'"{name}"' not in text, name
@@ -155,7 +155,7 @@ def test_a_masked_dataset_is_not_named() -> None:
 def test_the_same_letter_makes_the_same_bytes() -> None:
     """Whoever delivers a letter again sends the same bytes under the same ids."""
     told = letter(success(), failure(2))
-    assert scribe().letters(told) == scribe().letters(told)
+    assert builder().letters(told) == builder().letters(told)
 
 
 # --- delivery ------------------------------------------------------------------------
@@ -188,15 +188,15 @@ def test_a_letter_arrives_when_all_of_its_events_have() -> None:
     """Also a collector that takes a few at a time gets every event, once and in order."""
     inner = Collecting(at_most=3)
     letters = [letter(success(), failure(2), number=1), letter(success(3), number=2)]
-    assert UnitCollector(inner, scribe(), FakeClock()).deliver(letters) == 2
-    wanted = [one.body for each in letters for one in scribe().letters(each)]
+    assert UnitCollector(inner, builder(), FakeClock()).deliver(letters) == 2
+    wanted = [one.body for each in letters for one in builder().letters(each)]
     assert inner.taken == wanted
 
 
 def test_what_arrived_before_an_outage_is_told() -> None:
     """A collector that goes down midway keeps what it has; the rest is sent once it is back."""
     inner = Collecting(down_at=3)
-    collector = UnitCollector(inner, scribe(), FakeClock())
+    collector = UnitCollector(inner, builder(), FakeClock())
     letters = [letter(success(), number=1), letter(success(2), number=2)]
     assert collector.deliver(letters) == 1
     with pytest.raises(BackendUnavailable):
@@ -209,7 +209,7 @@ def test_what_arrived_before_an_outage_is_told() -> None:
 def test_one_refused_event_keeps_no_neighbour_back() -> None:
     """The others of its letter arrive; the letter counts as refused, and is not sent over and over."""
     inner = Collecting(refuses='"attempt":2')
-    collector = UnitCollector(inner, scribe(), FakeClock())
+    collector = UnitCollector(inner, builder(), FakeClock())
     letters = [letter(success(1), success(2), success(3))]
     for _ in range(2):
         with pytest.raises(CollectorRefused):

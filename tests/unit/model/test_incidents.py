@@ -150,7 +150,7 @@ def test_a_circuit_that_opens_is_trouble_until_it_closes() -> None:
 # --- what is told ------------------------------------------------------------------------
 
 
-def herald(*, masked: bool, key: str | None = "key") -> IncidentRenderer:
+def renderer(*, masked: bool, key: str | None = "key") -> IncidentRenderer:
     return IncidentRenderer(
         environment="test",
         masked=lambda _about, _name: masked,
@@ -162,7 +162,7 @@ def herald(*, masked: bool, key: str | None = "key") -> IncidentRenderer:
 def test_what_is_told_names_whom_and_what() -> None:
     """Of a public dataset: its id, the message without secrets, and the command that shows more."""
     incident, change = met(None, trouble(message="With s3cret."), 1)
-    said = herald(masked=False).change(incident, change, 1)
+    said = renderer(masked=False).change(incident, change, 1)
     assert (said.type, said.data.name, said.data.message) == ("incident.opened", "levels", "With ***.")
     assert said.data.command == f"kfm incident show {incident.incident_id}"
     assert "levels" in said.data.summary
@@ -172,8 +172,8 @@ def test_what_is_told_names_whom_and_what() -> None:
 def test_a_masked_name_can_not_be_guessed_from_anything() -> None:
     """Name, message, cause and both ids: none is the same as for somebody who guesses the name."""
     incident, change = met(None, trouble(), 1)
-    guess = herald(masked=False)
-    ours = herald(masked=True)
+    guess = renderer(masked=False)
+    ours = renderer(masked=True)
     ids = [one.incident_id("dataset", "levels", incident.cause, 1) for one in (ours, guess)]
     assert ids[0] != ids[1]
     incident = replace(incident, incident_id=ids[0])
@@ -185,7 +185,7 @@ def test_a_masked_name_can_not_be_guessed_from_anything() -> None:
 
 def test_each_change_has_an_id_of_its_own_that_stays() -> None:
     """Told twice it is the same; another change, or another occurrence, is another."""
-    tells, ids = herald(masked=False), []
+    tells, ids = renderer(masked=False), []
     seen: Incident | None = None
     for at in range(2):
         incident_id = tells.incident_id("dataset", "levels", cause_of(trouble()), at + 1)
@@ -205,4 +205,4 @@ def test_the_end_says_what_is_still_held() -> None:
     seen, _ = met(None, trouble(), 12)
     over, change = ended(seen, NOW_MS + 1)
     assert change is not None
-    assert "12 runs still held" in herald(masked=False).change(over, change, 12).data.summary
+    assert "12 runs still held" in renderer(masked=False).change(over, change, 12).data.summary

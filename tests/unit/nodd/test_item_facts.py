@@ -120,7 +120,7 @@ def test_a_header_speaks_where_the_key_is_silent() -> None:
 
 
 def test_a_header_that_ends_before_the_key_begins_makes_no_range() -> None:
-    """Two witnesses of one range may contradict each other: then there is a start and no end."""
+    """Two sources of one range may contradict each other: then there is a start and no end."""
     looked = InspectionResult(integrity_status="ok", metadata_status="ok", end_ms=1)
     assert told(*RADAR, looked=looked).end_ms is None
 

@@ -214,7 +214,7 @@ def test_the_guard_notices_a_change() -> None:
     """In a dry-run the guard raises if what it watches is not as it was."""
     state = {"rows": 1}
     trace = Trace(lambda line: None, lambda: 0, "r", publisher="noop", dry_run=True)
-    publisher = NoopPublisher(trace, witness=lambda: dict(state))
+    publisher = NoopPublisher(trace, fingerprint=lambda: dict(state))
     publisher.write_file("a", b"x")
     publisher.noop_guard()
     state["rows"] = 2

@@ -9,7 +9,7 @@ import msgspec
 
 from kfm.model.canonical import FLOAT_TAG
 from kfm.model.records import Found, Record, Run
-from kfm.model.redaction import hushed
+from kfm.model.redaction import redacted_document
 from kfm.model.wording import counted, moment
 from kfm.ports import LedgerReader
 from kfm.reports.explain.sentences import Sentence, of_inputs, of_run
@@ -64,7 +64,7 @@ def outside(document: str) -> list[str]:
 
 
 def _read(document: str) -> dict[str, Any]:
-    read = msgspec.json.decode(hushed(document))
+    read = msgspec.json.decode(redacted_document(document))
     return {"inputs": read.get("inputs") or [], "params": read.get("params") or {}}
 
 
