@@ -85,7 +85,7 @@ def announcement(number: int) -> bytes:
 
 
 class Spool:
-    """Implements `ingest_ports.Queue`: messages in memory."""
+    """Implements `ports.Queue`: messages in memory."""
 
     name = "nodd"
 

@@ -18,9 +18,9 @@ from starlette.applications import Starlette
 
 from kfm.cli.serve import SWITCH_SECONDS
 from kfm.db.connection import open_store
+from kfm.db.requests import Requests
 from kfm.model.requests import UpdateRequest
 from kfm.model.settings import SourceSettings, Webhook
-from kfm.ports import Requests
 from kfm.system import SystemClock
 from kfm.web.accept_queue import Accepted, AcceptQueue
 from kfm.web.webhooks import Failures, Webhooks, hook_routes

@@ -19,6 +19,8 @@ from kfm.system import FlockLiveness, PosixFiles, ProcessMeter, SystemClock, Sys
 if TYPE_CHECKING:
     from kfm.calls.shared_breakers import SharedBreakers
     from kfm.config.loader import Loaded
+    from kfm.db.ledger import Ledger
+    from kfm.db.ledger_reader import LedgerReader
     from kfm.lineage.delivery import Delivered
     from kfm.model.audit import Seal
     from kfm.model.breaker import Breaker
@@ -34,18 +36,7 @@ if TYPE_CHECKING:
     from kfm.pipelines.options import PassKernel
     from kfm.policy.cedar import CedarPolicies
     from kfm.policy.fixtures import FixtureResult
-    from kfm.ports import (
-        Bucket,
-        Clock,
-        Guard,
-        LedgerReader,
-        Objects,
-        Progress,
-        Projection,
-        Retrying,
-        Store,
-        Telemetry,
-    )
+    from kfm.ports import Bucket, Clock, Guard, Objects, Progress, Projection, Retrying, Telemetry
     from kfm.ports import Source as Upstream
     from kfm.runs.admission import RunSubject
     from kfm.runs.gc import Collected, Collection
@@ -81,14 +72,14 @@ class Adapters:
         self._leave_calls: Callable[[], None] = lambda: None
         self._renderer: IncidentRenderer | None = None
         self.liveness = FlockLiveness(f"{self.state}/workers")
-        self.store: Store | None = None
+        self.store: Ledger | None = None
         if read_only:
             self.ledger: LedgerReader = open_ledger(loaded.store, self.state, self.clock)
         else:
             make_folder(self.state)
             self.store = self.ledger = self._emitting_store()
 
-    def _emitting_store(self) -> Store:
+    def _emitting_store(self) -> Ledger:
         """The ledger, with a lineage emitter: events are written with the changes that they report."""
         from kfm.lineage.collectors import MaskKey, make_emitter
         from kfm.service.incidents import make_incident_renderer
@@ -360,7 +351,7 @@ class Adapters:
     def _listen(self, hearer: Callable[[Retrying], None] | None) -> None:
         self._hearer = hearer
 
-    def _own_store(self) -> Store:
+    def _own_store(self) -> Ledger:
         return open_store(self.loaded.store, self.state, SystemClock(), renderer=self._renderer)
 
     def _read(self, path: str) -> bytes:

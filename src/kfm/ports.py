@@ -6,8 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
-from kfm.model.attempts import Attempt, Backlog, CallRetry, ChainLink, Circumstances, Letter, LineageEvent
-from kfm.model.audit import SealedPage
+from kfm.model.attempts import Attempt, Circumstances, Letter, LineageEvent
 from kfm.model.branches import (
     Branch,
     Commit,
@@ -16,68 +15,26 @@ from kfm.model.branches import (
     PathChange,
     Preference,
     Proposal,
-    Swept,
     Tag,
     TreeEntry,
     Why,
 )
-from kfm.model.breaker import Breaker
-from kfm.model.catalogue import CatalogueItem, CollectionFigures, Owed, Search
-from kfm.model.quarantine import Ahead, Approval, QuarantineEntry, RetryState, Waiting
 from kfm.model.records import (
     Found,
     GateResult,
-    GovernanceEntry,
     Invocation,
-    Lock,
     Manifest,
     Node,
     ObjectStat,
     Promotion,
     Record,
     Run,
-    Switch,
-    Unit,
     Window,
-    Work,
 )
-from kfm.model.replays import Chosen, Receipt, Replay, ReplayPlan, Selection, Stepped
-from kfm.model.requests import Burst, BurstState, RequestKind, RequestOutcome, RequestState, UpdateRequest
-from kfm.model.schedules import Accounting, Instant, ScheduleState
 from kfm.model.settings import DatasetSettings
-from kfm.model.transactions import (
-    Admit,
-    Admitted,
-    Approve,
-    Approved,
-    Fail,
-    Judge,
-    Promote,
-    Promoted,
-    Reaped,
-    Reject,
-    Step,
-)
-from kfm.model.units import (
-    Claim,
-    Claimed,
-    DeadMessage,
-    Exchanged,
-    Finish,
-    Finished,
-    IntakeBatch,
-    IntakeReport,
-    IntakeUnit,
-    KnownContent,
-    Lane,
-    Move,
-    Stored,
-    UnitFilter,
-)
 
 if TYPE_CHECKING:
-    from kfm.model.audit import Seal
-    from kfm.model.incidents import Incident, Notification
+    from kfm.db.ledger import Ledger
     from kfm.model.run_state import (
         BeginPass,
         Begun,
@@ -87,7 +44,6 @@ if TYPE_CHECKING:
         Head,
         KnownNodes,
         Pass,
-        PassFigures,
         Skips,
     )
 
@@ -256,23 +212,6 @@ class Objects(Protocol):
     def all(self) -> Iterator[str]: ...
 
 
-class CollectableObjects(Objects, Protocol):
-    """Objects from which old ones can be removed while others are being staged."""
-
-    def size(self, sha256: str) -> int: ...
-    def modified_ms(self, sha256: str) -> int | None:
-        """When these bytes were last staged; None if they are not there."""
-
-    def delete_if_older(self, sha256: str, before_ms: int) -> bool:
-        """Remove the object unless it was staged since; True if it is gone."""
-
-    def leftovers(self, before_ms: int) -> list[tuple[str, int]]:
-        """Temporary and partial files begun before then, with their sizes."""
-
-    def tidy(self, before_ms: int) -> int:
-        """Remove those; returns how many."""
-
-
 class Bucket(Protocol):
     """A few operations on S3, GCS, Azure or a stand-in. Only the conditional put decides races."""
 
@@ -437,7 +376,7 @@ class Liveness(Protocol):
 class Heart(Protocol):
     """Beats beside work that can't be interrupted to renew a lease."""
 
-    def start(self, beat: Callable[[Store], None], interval_ms: int) -> Callable[[], None]:
+    def start(self, beat: Callable[[Ledger], None], interval_ms: int) -> Callable[[], None]:
         """Call `beat` with a store of its own until the returned function is called."""
 
 
@@ -447,250 +386,6 @@ class Progress(Protocol):
     def phase(self, name: str, total: int | None = None) -> None: ...
     def advance(self, amount: int, note: str = "") -> None: ...
     def done(self) -> None: ...
-
-
-class LedgerReader(Protocol):
-    """What any command may read. A dry-run gets no more than this."""
-
-    def latest_run(self, work_base: str) -> Run | None: ...
-    def latest_success(self, work: Work) -> Run | None:
-        """The run that published this source's window last, whatever its pipeline's version."""
-
-    def run_of_correction(self, work_base: str, correction: str) -> Run | None: ...
-    def run(self, run_id: str) -> Run | None: ...
-    def is_touched(self, source_id: str, start_ms: int, end_ms: int) -> bool:
-        """Has any run looked at this window of a source?"""
-
-    def run_by_key(self, idempotency_key: str) -> Run | None: ...
-    def runs(
-        self,
-        *,
-        dataset_id: str | None = None,
-        source_id: str | None = None,
-        status: str | None = None,
-        since_ms: int = 0,
-        before: tuple[int, str] | None = None,
-        limit: int = 50,
-    ) -> list[Run]:
-        """Newest first; `before` is (start_time_ms, run_id) of the last one of the page before."""
-
-    def invocations(self, *, run_id: str | None = None, limit: int = 50) -> list[Invocation]: ...
-    def head(self, dataset_id: str) -> tuple[Promotion, Manifest] | None: ...
-    def heads(self) -> list[Promotion]: ...
-    def promotions(self, dataset_id: str, limit: int = 50) -> list[Promotion]: ...
-    def promotion(self, dataset_id: str, sequence: int) -> Promotion | None: ...
-    def manifest(self, version_id: str) -> Manifest | None: ...
-    def lock(self, scope: str) -> Lock | None: ...
-    def locks(self) -> list[Lock]: ...
-    def switches(self) -> list[Switch]: ...
-    def breaker(self, provider: str) -> Breaker:
-        """The provider's breaker, closed if nobody had trouble with it."""
-
-    def breakers(self) -> list[Breaker]: ...
-    def policy_epoch(self) -> int: ...
-    def forces(self, work_base: str) -> int: ...
-    def governance(
-        self, *, kind: str | None = None, subject: str | None = None, limit: int = 50
-    ) -> list[GovernanceEntry]: ...
-    def links(self, subject: str, limit: int = 50) -> list[ChainLink]:
-        """The governance ledger's entries about one subject with their places in the chain, newest first."""
-
-    def projected(self) -> dict[tuple[str, str], int]:
-        """(dataset_id, target) → last sequence known to be shown there."""
-
-    def states(self, dataset_id: str) -> dict[str, Any]: ...
-    def events(self, run_id: str) -> list[tuple[str, Any]]: ...
-    def oldest_running_ms(self) -> int | None: ...
-    def invocation(self, invocation_id: str) -> Invocation | None: ...
-    def invocations_since(self, after: int, limit: int = 1000) -> list[tuple[int, Invocation]]:
-        """The calls whose row number is above, with it."""
-
-    def count_runs(self, since_ms: int = 0) -> int: ...
-    def troubled_runs(self, after: tuple[int, str], limit: int = 1000) -> list[Run]:
-        """Runs that were tried more than once, or whose calls were, by start and id, behind that place."""
-
-    def attempts(self, run_id: str) -> list[Attempt]:
-        """Of the run and its nodes, in the order in which they began."""
-
-    def attempts_since(self, after: int, limit: int = 1000) -> list[tuple[int, Attempt, Run]]:
-        """The attempts whose row number is above, with it and their run: for whoever counts them all."""
-
-    def retries(self, run_id: str) -> list[CallRetry]: ...
-    def pass_attempts_since(self, after: int, limit: int = 1000) -> list[tuple[int, PassFigures]]:
-        """Attempts at passes with a greater number, in order; what they count may still grow."""
-
-    def pass_attempts(self, run_id: str) -> list[PassFigures]: ...
-    def retries_since(self, after: int, limit: int = 1000) -> list[tuple[int, CallRetry]]: ...
-    def inputs(self, fingerprint: str) -> tuple[Found, ...] | None:
-        """What was discovered when upstream had this fingerprint."""
-
-    def policy_texts(self, bundle_id: str) -> dict[str, str] | None:
-        """Policy id → its text, of policies that were in force once."""
-
-    def letters(self, subject: str) -> list[Letter]: ...
-    def backlog(self, topic: str) -> Backlog: ...
-    def chain(self, after: int = 0, limit: int = 1000) -> list[ChainLink]:
-        """The governance ledger in its own order."""
-
-    def chain_head(self) -> tuple[int, str]:
-        """Where the governance ledger says that it ends: the number and hash of its last row."""
-
-    def events_between(self, first: int, last: int, limit: int = 1000) -> list[Letter]:
-        """Rows of the outbox by their numbers, both included."""
-
-    def events_posted(self, after: int = 0) -> int:
-        """How many rows the outbox has above that number."""
-
-    def retry_state(self, run_id: str) -> RetryState | None: ...
-    def waiting(self, until_ms: int, limit: int = 100) -> list[Waiting]:
-        """Failed runs whose automatic attempt is due by then, the earliest first."""
-
-    def unjudged(self, limit: int = 100) -> list[Run]:
-        """Runs whose process died before anybody decided what becomes of them."""
-
-    def held(
-        self,
-        *,
-        state: str | None = None,
-        kind: str | None = None,
-        dataset_id: str | None = None,
-        subject: str | None = None,
-        limit: int = 50,
-    ) -> list[QuarantineEntry]:
-        """Newest first."""
-
-    def held_one(self, held_id: str) -> QuarantineEntry | None: ...
-    def ahead(self) -> Ahead:
-        """How much is held and since when, and which automatic attempt comes next."""
-
-    def halted(self, dataset_id: str) -> QuarantineEntry | None:
-        """A run of this dataset that a CARE or sovereignty rule halted, and nobody has released since."""
-
-    def approval(self, request_id: str) -> Approval | None: ...
-    def approvals(
-        self, *, state: str | None = None, subject: str | None = None, limit: int = 50
-    ) -> list[Approval]:
-        """Newest first."""
-
-    def incidents(self, *, state: str | None = None, limit: int = 50) -> list[Incident]:
-        """Newest first."""
-
-    def find_incidents(self, start: str, limit: int = 2) -> list[Incident]:
-        """Those whose id, or whose cause, begins so."""
-
-    def incident_subjects(self, cause: str, limit: int = 100) -> list[str]:
-        """The runs that suffer from it."""
-
-    def hook_backlog(self, hook: str) -> Backlog:
-        """What a hook has still to be told."""
-
-    def hook_deliveries(self, cause: str) -> list[Notification]:
-        """Each change of a cause and each hook that it was offered to, in their order."""
-
-    def unit_reader(self) -> WalReader: ...
-    def replay_reader(self) -> ReplayReader: ...
-    def unsettled_requests(self) -> dict[str, int]:
-        """How many requests have no end yet, by state."""
-
-    def request_reader(self) -> RequestReader: ...
-    def schedule_reader(self) -> ScheduleReader: ...
-    def unit_figures(self) -> list[tuple[str, str, int, int | None]]:
-        """(dataset, name, amount, newest time) of the units' counters."""
-
-    def catalogue(self) -> CatalogueReader: ...
-    def branch_reader(self) -> StoredBranchReader:
-        """The branches that are tables here."""
-
-    def mark(self, name: str) -> str | None:
-        """A value that the environment was given once."""
-
-    def now_ms(self) -> int:
-        """The clock that leases live by."""
-
-    def close(self) -> None: ...
-
-
-class Store(LedgerReader, Protocol):
-    """Atomic operations: each method is one transaction, and its answer says whether it landed."""
-
-    def admit(self, request: Admit, dead: Callable[[str], bool]) -> Admitted: ...
-    def record_invocation(
-        self,
-        invocation: Invocation,
-        entries: Iterable[GovernanceEntry] = (),
-        known: Circumstances | None = None,
-    ) -> None:
-        """A call that started nothing. With `known`, it also emits lineage events."""
-
-    def step(self, request: Step) -> bool:
-        """False if the run has passed to another."""
-
-    def keep_policies(self, bundle_id: str, texts: Mapping[str, str]) -> None: ...
-    def claim_letters(self, topic: str, limit: int, claim_ms: int) -> list[Letter]:
-        """The oldest that are due, not due again before the claim ends."""
-
-    def letters_delivered(self, numbers: Sequence[int]) -> None: ...
-    def letters_put_back(self, numbers: Sequence[int], not_before_ms: int) -> None: ...
-    def hasten_letters(self, topic: str) -> None:
-        """All that wait are due now, also those that are claimed: somebody wants them sent."""
-
-    def close_incident(self, cause: str, entry: GovernanceEntry) -> bool:
-        """Resolve an incident because a person says so; False if it is over already."""
-
-    def claim_for_hook(self, hook: str, limit: int, claim_ms: int) -> list[Letter]:
-        """The oldest changes of incidents that are due at this hook, not due again before the claim ends."""
-
-    def hook_delivered(self, hook: str, numbers: Sequence[int]) -> None: ...
-    def hook_put_back(self, hook: str, numbers: Sequence[int], not_before_ms: int) -> None: ...
-    def hasten_hook(self, hook: str) -> None:
-        """All that waits for it is due now."""
-
-    def settle_hooks(self, names: Sequence[str]) -> int:
-        """Be done with the changes that each of these hooks has had; how many there were."""
-
-    def seal(self, actor: str, limit: int = 1000, stream: str = "outbox") -> Seal | None:
-        """Enter one root for the rows of a stream that no seal covers yet; None if there are none."""
-
-    def ensure_mark(self, name: str, value: str) -> str:
-        """The value that the environment has; this one, if it had none."""
-
-    def renew(self, scope: str, fence: int, lease_ms: int) -> int | None:
-        """The policy epoch if the lease still is ours, else None."""
-
-    def promote(self, request: Promote) -> Promoted: ...
-    def fail(self, request: Fail) -> bool: ...
-    def reap(self, dead: Callable[[str], bool]) -> list[Reaped]: ...
-    def judge(self, request: Judge) -> bool:
-        """Decide about a run that has ended already; False if the world has moved."""
-
-    def request_approval(self, approval: Approval, entry: GovernanceEntry) -> None: ...
-    def approve(self, request: Approve) -> Approved:
-        """Approve and carry out; not if it is not as it was asked for, or somebody is at work on it."""
-
-    def reject(self, request: Reject) -> bool:
-        """Reject what was asked for; False if it was decided on meanwhile, or is the asker's own."""
-
-    def branch_store(self) -> BranchStore: ...
-    def units(self) -> Wal: ...
-    def bursts(self) -> Bursts: ...
-    def replicas(self) -> Replicas: ...
-    def replays(self) -> Replays: ...
-    def requests(self) -> Requests: ...
-    def schedule_states(self) -> ScheduleStates: ...
-    def raise_projected(self, dataset_id: str, target: str, sequence: int) -> None: ...
-    def begin_collection(self, worker_id: str, lease_ms: int, dead: Callable[[str], bool]) -> int | Lock: ...
-    def end_collection(self, fence: int, entry: GovernanceEntry) -> None: ...
-    def change_breaker(
-        self,
-        provider: str,
-        decide: Callable[[Breaker, int], Breaker],
-        entries: Iterable[GovernanceEntry] = (),
-    ) -> tuple[Breaker, Breaker]:
-        """Compare and set: what was found, and what stands now. `decide` is pure and gets the time that
-        leases live by; it may be asked more than once."""
-
-    def set_switch(self, switch: Switch, entry: GovernanceEntry) -> int: ...
-    def append_governance(self, entries: Iterable[GovernanceEntry]) -> None: ...
 
 
 # --- run-state -----------------------------------------------------------------------
@@ -834,21 +529,6 @@ class Branches(BranchReader, Protocol):
     def protect(self, name: str, on: bool, *, why: Why) -> Branch: ...
 
 
-class StoredBranchReader(BranchReader, Protocol):
-    """Branches whose garbage is ours to collect."""
-
-    def garbage(self, before_ms: int) -> Swept:
-        """What no ref reaches and is older. Reads only."""
-
-    def objects_kept(self, before_ms: int) -> Iterator[str]:
-        """Every object (SHA-256) of the commits that a sweep would leave; some more than once."""
-
-
-class BranchStore(StoredBranchReader, Branches, Protocol):
-    def sweep(self, before_ms: int) -> Swept:
-        """Remove the commits and trees that no ref reaches and that are older."""
-
-
 class QueueMessage(Record, frozen=True, gc=False):
     """One message of a queue. The receipt is what acknowledges it."""
 
@@ -902,73 +582,6 @@ class Upstream(Protocol):
     def list(self, provider: str, bucket: str, prefix: str) -> Iterator[ObjectStat]: ...
 
 
-class WalReader(Protocol):
-    """The units, to be looked at."""
-
-    def unit(self, wal_id: str) -> Unit | None: ...
-    def stored(self, wal_id: str) -> Stored | None:
-        """The unit, and what the ledger keeps beside it."""
-
-    def history_of(self, wal_id: str) -> list[Move]: ...
-    def letters_of(self, wal_id: str) -> list[Letter]:
-        """Those that tell of the ends of its attempts, and of others that ended with it, in their order."""
-
-    def contents(self, wal_ids: Sequence[str]) -> dict[str, KnownContent]: ...
-    def totals(self) -> dict[tuple[str, str], tuple[int, int | None]]:
-        """(dataset, name) → amount and the newest time, from counters."""
-
-    def find_units(self, wanted: UnitFilter) -> list[Unit]:
-        """The newest first."""
-
-    def oldest_open(self, dataset: str) -> Stored | None:
-        """The unit that waits or is worked on and is of the earliest time."""
-
-    def pages_between(self, first: int, last: int, limit: int) -> list[SealedPage]:
-        """Pages of the history by their numbers, as they are stored."""
-
-    def pages_written(self, after: int = 0) -> int: ...
-    def dead_messages(self, state: str = "held", error_code: str = "", limit: int = 100) -> list[DeadMessage]:
-        """Without their bodies, the newest first."""
-
-    def dead_message(self, envelope_hash: str) -> list[DeadMessage]:
-        """Its records, each with its body."""
-
-    def lanes(self) -> list[Lane]:
-        """Where units wait, each with the time at which its first is due."""
-
-    def unit_counts(self) -> dict[tuple[str, str], int]:
-        """(dataset, status) → units, from counters, not by counting."""
-
-
-class Wal(WalReader, Protocol):
-    """Each method is one transaction."""
-
-    def take_in(self, intake: IntakeBatch) -> IntakeReport: ...
-    def turn(self, finish: Finish | None, claim: Claim | None) -> tuple[Finished, list[Claimed]]:
-        """End what was worked on and take what comes next. Effects and statuses land together."""
-
-    def exchange(self, finish: Finish | None, claim: Claim | None, fresh: Sequence[IntakeUnit]) -> Exchanged:
-        """A turn that also takes in what is new, and claims of that what the claim has room for."""
-
-    def reap_units(
-        self, unit_random: float, dead: Callable[[str], bool] | None = None, *, lineage: bool = True
-    ) -> int:
-        """Units whose lease has lapsed, or whose worker is known to be gone, fail and are tried again."""
-
-    def release_dead(self, envelope_hash: str, entry: GovernanceEntry) -> int:
-        """Nobody has to look at it any more; how many records it has."""
-
-    def fold_counts(self, limit: int = 10_000) -> int:
-        """Add deltas up; how many there were."""
-
-
-class UnitImporter(Protocol):
-    """A ledger that takes over records of another one."""
-
-    def bring_in(self, units: Sequence[Unit], actor: str, rationale: str) -> int:
-        """As they are, those that are not known yet, in one transaction; how many."""
-
-
 class StacReplica(Protocol):
     """An external STAC API with transactions. Raises UpstreamUnavailable or CollectorRefused."""
 
@@ -988,108 +601,6 @@ class StacReplica(Protocol):
         """All of a collection, each with its `kfm:revision`."""
 
     def close(self) -> None: ...
-
-
-class Replicas(Protocol):
-    """Which items each replica has still to be told of. Each method is one transaction."""
-
-    def claim(self, replica: str, limit: int, claim_ms: int) -> list[Owed]:
-        """The longest due; nobody else has them before the claim ends."""
-
-    def delivered(self, replica: str, done: Iterable[tuple[Owed, int]]) -> None:
-        """Each with the revision that was sent. What is wanted since then, or came of a claim that was over,
-        is due again."""
-
-    def put_back(
-        self, replica: str, owed: Iterable[Owed], not_before_ms: int, *, charged: bool = True
-    ) -> None:
-        """For later. What was not tried is not charged."""
-
-    def again(self, replica: str, items: Iterable[tuple[str, str, int]]) -> None:
-        """(collection, item, revision): deliver these once more, whatever was sent before."""
-
-    def backlog(self, replica: str) -> int: ...
-    def now_ms(self) -> int:
-        """The time that claims live by."""
-
-
-class Bursts(Protocol):
-    """Arrivals that sources follow, gathered until their window closes. Each method is one transaction."""
-
-    def close_due(self, window_ms: int, period: Callable[[str, int], Window]) -> int:
-        """Close the windows that have been open long enough; how many bursts that made."""
-
-    def claim(self, limit: int, claim_ms: int) -> list[Burst]:
-        """Open ones; not handed out again before the claim ends."""
-
-    def settle(
-        self, burst: Burst, state: BurstState, run_id: str | None = None, not_before_ms: int = 0
-    ) -> None:
-        """What became of it; one that stays open comes again, not before that time."""
-
-    def recent(self, limit: int = 50) -> list[Burst]:
-        """The newest first."""
-
-
-class ReplayReader(Protocol):
-    """Replays, and which units one would be about."""
-
-    def select(self, selection: Selection, limit: int) -> list[Chosen]:
-        """In the order of their ids; ask for one more to see whether there are more."""
-
-    def replay(self, replay_id: str) -> Replay | None: ...
-    def replays(self, limit: int = 50) -> list[Replay]:
-        """The newest first."""
-
-    def find(self, start: str, limit: int = 2) -> list[str]:
-        """Ids of replays that begin so."""
-
-    def receipts(self, replay_id: str, after: str = "", limit: int = 1000) -> list[Receipt]: ...
-    def tally(self, replay_id: str) -> dict[str, int]:
-        """Receipt → how many; '' are those that wait."""
-
-    def since(self, replay_id: str) -> dict[str, int]:
-        """Status now → how many of those that were replayed."""
-
-    def moved(self, replay_id: str, limit: int = 1000) -> list[str]:
-        """Units without a receipt that are not as they were planned."""
-
-
-class Replays(ReplayReader, Protocol):
-    """Each method is one transaction."""
-
-    def request(
-        self, plan: ReplayPlan, approval: Approval, entry: GovernanceEntry, *, rationale: str
-    ) -> list[str]:
-        """Freeze the plan and ask for a second person; nothing, if units changed since: those come back."""
-
-    def begin(
-        self, plan: ReplayPlan, *, rationale: str, requested_by: str, entry: GovernanceEntry
-    ) -> list[str]:
-        """Freeze the plan, unless it was begun before; nothing, if units changed since: those come back."""
-
-    def step(
-        self,
-        replay: Replay,
-        limit: int,
-        *,
-        after: str = "",
-        stopped: Collection[str] = (),
-        ended: Callable[[dict[str, int], int], GovernanceEntry],
-    ) -> Stepped:
-        """The next units come back, each with its receipt, in one transaction. One process at a time."""
-
-
-class CatalogueReader(Protocol):
-    """Our own catalogue, to be searched."""
-
-    def find_items(self, search: Search) -> list[CatalogueItem]: ...
-    def item(self, collection_id: str, item_id: str) -> CatalogueItem | None: ...
-    def collections(self) -> list[CollectionFigures]:
-        """Those that have an item to be seen. Extents cover all that were ever to be seen."""
-
-    def collection_ids(self) -> list[str]:
-        """Also of those that have none any more."""
 
 
 Key = tuple[str, str]  # run, node
@@ -1133,19 +644,6 @@ class Shelf(Protocol):
         """Mark records as reverted, one by one: another store had them so."""
 
 
-class StandingShelf(Shelf, Protocol):
-    """Records on branches that the ledger does not keep: what stands there is asked of them."""
-
-    def require_open(self, branch: str) -> None:
-        """BranchProtected if no pass may work there."""
-
-    def head(self, branch: str) -> str | None:
-        """Where the branch is."""
-
-    def standing(self, branch: str) -> tuple[set[Key], dict[str, Node]]:
-        """All records of a branch by their keys, and of each node its newest success."""
-
-
 class Committing(BranchReader, Protocol):
     """What keeping records on a branch asks of it."""
 
@@ -1160,98 +658,3 @@ class Committing(BranchReader, Protocol):
         expected: str | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> Commit | Moved: ...
-
-
-class RequestReader(Protocol):
-    def request(self, request_id: str) -> UpdateRequest | None: ...
-    def requests(
-        self,
-        *,
-        state: RequestState | None = None,
-        kind: RequestKind | None = None,
-        source_id: str | None = None,
-        schedule_id: str | None = None,
-        before: tuple[int, str] | None = None,
-        limit: int = 50,
-    ) -> list[UpdateRequest]:
-        """The newest first; `before` is (accepted_at_ms, request_id) of the last one of the page before."""
-
-    def find(self, start: str, limit: int = 2) -> list[UpdateRequest]:
-        """Those whose id begins so."""
-
-    def of_run(self, run_id: str, limit: int = 50) -> list[UpdateRequest]:
-        """Those that a run answered, the oldest first."""
-
-    def unsettled_of(self, schedule_id: str) -> list[UpdateRequest]:
-        """Those of a schedule that have no end yet, the oldest first."""
-
-    def preview(self, digest: str) -> str | None:
-        """The plan that was kept under this digest."""
-
-    def next_due_ms(self) -> int | None:
-        """When the next request that waits may begin."""
-
-
-class Requests(RequestReader, Protocol):
-    """Each method is one transaction."""
-
-    def accept(
-        self, wanted: Sequence[UpdateRequest], entry: GovernanceEntry | None = None
-    ) -> list[UpdateRequest | None]:
-        """Make them durable, all in one commit. For each: None if it is new, else what has its id already.
-
-        The entry is made with them if any is new.
-        """
-
-    def claim(
-        self, worker_id: str, claim_ms: int, dead: Callable[[str], bool], limit: int = 1
-    ) -> list[UpdateRequest]:
-        """Some that are due, ours from now on; also of those whose runner is dead or let its claim lapse.
-        None of a dataset that a request is running for: it would only find the door shut."""
-
-    def renew(self, request: UpdateRequest, claim_ms: int) -> UpdateRequest | None:
-        """Ours for longer, as it stands now; None: it is not ours any more."""
-
-    def settle(self, request: UpdateRequest, ending: RequestOutcome) -> bool:
-        """The end of what we claimed; False: it was not ours any more."""
-
-    def reopen(self, request: UpdateRequest, not_before_ms: int, reason: str, *, tried: bool = True) -> bool:
-        """Give back what we claimed, for later. What nobody has tried to do does not count as a try."""
-
-    def await_approval(
-        self, request: UpdateRequest, plan: tuple[str, str], approval: Approval, entry: GovernanceEntry
-    ) -> bool:
-        """Keep the preview (digest, text) and ask for a second person; ours no more until he agrees."""
-
-    def keep_preview(self, request_id: str, plan: tuple[str, str]) -> None:
-        """What is about to be changed, before it is."""
-
-    def cancel(self, request_id: str, reason: str, entry: GovernanceEntry | None = None) -> bool:
-        """What waits never begins; what runs is told to stop. False: it has ended."""
-
-
-class ScheduleReader(Protocol):
-    def states(self) -> dict[str, ScheduleState]: ...
-    def instants(self, schedule_id: str, start_ms: int, end_ms: int, limit: int = 1000) -> list[Instant]:
-        """Rows that touch a span, in order."""
-
-    def instants_before(self, schedule_id: str, before_ms: int, limit: int) -> list[Instant]:
-        """Rows that begin before a moment, the newest first."""
-
-
-class ScheduleStates(ScheduleReader, Protocol):
-    """Each method is one transaction."""
-
-    def account(self, accounting: Accounting) -> bool:
-        """All of it, or nothing if the state is not what was seen any more."""
-
-    def set_paused(self, seen: ScheduleState | None, state: ScheduleState, entry: GovernanceEntry) -> bool:
-        """Pause or resume; False if the state is not what was seen any more."""
-
-    def backfill(
-        self,
-        instants: Sequence[Instant],
-        requests: Sequence[UpdateRequest],
-        entry: GovernanceEntry,
-    ) -> list[UpdateRequest]:
-        """Open requests for instants that became none; those that were new."""

@@ -20,7 +20,7 @@ from kfm.model.energy import counter_growth
 from kfm.model.errors import KfmError
 
 if TYPE_CHECKING:
-    from kfm.ports import Store
+    from kfm.db.ledger import Ledger
 
 
 _RANDOM_BITS = 74  # what UUIDv7 leaves beside the time, the version and the variant
@@ -406,14 +406,14 @@ def repeat(task: PeriodicTask, *, stopping: Callable[[], bool], rest: Callable[[
 class LeaseHeartbeat:
     """Renews a lease from a thread with a connection of its own."""
 
-    def __init__(self, open_own_store: Callable[[], Store]) -> None:
+    def __init__(self, open_own_store: Callable[[], Ledger]) -> None:
         self._open = open_own_store
 
-    def start(self, beat: Callable[[Store], None], interval_ms: int) -> Callable[[], None]:
+    def start(self, beat: Callable[[Ledger], None], interval_ms: int) -> Callable[[], None]:
         stop = threading.Event()
 
         def beating() -> None:
-            store: Store | None = None
+            store: Ledger | None = None
             while not stop.wait(interval_ms / 1000):
                 # A failed renewal does not end it: the next one tries again, with a new connection.
                 try:

@@ -11,12 +11,12 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any, TypeVar
 
+from kfm.db.ledger import Ledger
 from kfm.db.queries import queries
 from kfm.db.session import Database, Row, Session
 from kfm.model.errors import BackendUnavailable, UpstreamUnavailable
 from kfm.model.records import Found, GateResult, ObjectStat, Window
 from kfm.model.settings import DatasetSettings
-from kfm.ports import Store
 from tests.power import FolderNode, PowerCutFiles
 from tests.simulation.scheduler import Process, Scheduler
 
@@ -78,12 +78,12 @@ class SimIds:
 class SimHeart:
     """A second thread of a process, which renews its lease while the first is busy."""
 
-    def __init__(self, scheduler: Scheduler, owner: Process, store: Callable[[Process], Store]) -> None:
+    def __init__(self, scheduler: Scheduler, owner: Process, store: Callable[[Process], Ledger]) -> None:
         self._scheduler = scheduler
         self._owner = owner
         self._store = store
 
-    def start(self, beat: Callable[[Store], None], interval_ms: int) -> Callable[[], None]:
+    def start(self, beat: Callable[[Ledger], None], interval_ms: int) -> Callable[[], None]:
         scheduler, owner, stopped = self._scheduler, self._owner, []
 
         def beating(heart: Process) -> None:

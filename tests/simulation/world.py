@@ -20,7 +20,7 @@ from kfm.model.redaction import is_masked, mask
 from kfm.model.settings import Settings, SourceSettings
 from kfm.objects.local import LocalObjects
 from kfm.objects.scratch import ScratchObjects
-from kfm.ports import Projection, Store
+from kfm.ports import Projection
 from kfm.publish.targets.target_kinds import TargetParts, build
 from kfm.runs import gc
 from kfm.runs.kernel import Kernel
@@ -163,7 +163,7 @@ class World:
             self.rng, self.root, self.scheduler, process, self.checks.on_file, can_link=self.can_link
         )
 
-    def store(self, process: Process) -> Store:
+    def store(self, process: Process) -> Ledger:
         clock = SimClock(self.scheduler, process)
         database = SimDatabase(
             self.database,

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kfm.model import audit
 from kfm.model.attempts import ChainLink
 from kfm.model.audit import EVENTS, UNITS, Row, Seal, from_details, leaf
 from kfm.model.records import Record
-from kfm.ports import LedgerReader, Progress, Store
+from kfm.ports import Progress
+
+if TYPE_CHECKING:
+    from kfm.db.ledger import Ledger
+    from kfm.db.ledger_reader import LedgerReader
 
 PAGE_ROWS = 1000
 PHASE = "checking the chain"
@@ -89,7 +93,7 @@ class SealsVerdict(Record, frozen=True):
         return self.broken_seal is None
 
 
-def seal_all(store: Store, actor: str, minimum: int = 1, stream: str = EVENTS) -> list[Seal]:
+def seal_all(store: Ledger, actor: str, minimum: int = 1, stream: str = EVENTS) -> list[Seal]:
     """Seal what no seal covers yet, if it is that much."""
     newest = next(iter(store.governance(kind=KIND, subject=stream, limit=1)), None)
     high = from_details(stream, newest.details).high if newest else 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from hashlib import sha256
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -19,7 +19,10 @@ from kfm.model.attempts import ChainLink
 from kfm.model.canonical import canonical_bytes
 from kfm.model.errors import BackendUnavailable, ChainBroken, UsageError
 from kfm.model.settings import Settings
-from kfm.ports import Files, LedgerReader, Progress
+from kfm.ports import Files, Progress
+
+if TYPE_CHECKING:
+    from kfm.db.ledger_reader import LedgerReader
 
 CHAIN = "audit-chain.jsonl"
 ANCHORS = "anchors.jsonl"

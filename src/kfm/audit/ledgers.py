@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -30,7 +30,9 @@ from kfm.model.records import GovernanceEntry, Run
 from kfm.model.redaction import MASK_KEY, is_masked, mask, redact
 from kfm.model.settings import DatasetSettings, Rights, Settings
 from kfm.model.times import rfc3339
-from kfm.ports import LedgerReader
+
+if TYPE_CHECKING:
+    from kfm.db.ledger_reader import LedgerReader
 
 PAGE_ROWS = 1000
 CIRCUIT_OPEN = "circuit-open"

@@ -39,7 +39,7 @@ def listed(texts: Iterable[str]) -> str:
 
 
 class DeltaShelf:
-    """Implements `run_state_ports.Shelf`."""
+    """Implements `ports.Shelf`."""
 
     names_commits = True
 

@@ -45,7 +45,7 @@ ROUNDS_MAX = 5  # how often others may be faster
 
 
 class LakefsRefs(LakefsBranchReader):
-    """The part of `branch_ports.Branches` that gives and takes names."""
+    """The part of `ports.Branches` that gives and takes names."""
 
     def __init__(
         self,
@@ -220,7 +220,7 @@ CANNOT: dict[str, str] = {
 
 
 class LakefsBranches(LakefsRefs):
-    """Implements `branch_ports.Branches`, but for what `CANNOT` names."""
+    """Implements `ports.Branches`, but for what `CANNOT` names."""
 
     def commit(
         self,

@@ -25,7 +25,7 @@ AUTHOR, META, CHANGE, SILENT = "kfm.author", "kfm.meta", "kfm.change", "kfm.sile
 
 
 class LakefsBranchReader:
-    """Implements `branch_ports.BranchReader`."""
+    """Implements `ports.BranchReader`."""
 
     def __init__(self, client: Client, objects: Objects, epoch: Callable[[], int] = lambda: 0) -> None:
         self._client = client

@@ -46,7 +46,7 @@ def key_of(path: str) -> Key:
 
 
 class VersionedShelf:
-    """Implements `run_state_ports.Shelf` over any branches and any object store."""
+    """Implements `ports.Shelf` over any branches and any object store."""
 
     names_commits = False  # a record is part of the commit, so it can't know its id
 
@@ -271,8 +271,8 @@ def newest(nodes: Iterable[Node]) -> Node:
 
 
 class BranchShelf(VersionedShelf):
-    """Implements `run_state_ports.StandingShelf`. `bring` fetches what a branch has and the object store
-    has not: another machine wrote it, or it was collected here."""
+    """Implements `ports.Shelf` for branches that the ledger does not keep. `bring`
+    fetches what a branch has and the object store has not: written elsewhere, or collected here."""
 
     def __init__(
         self,

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kfm.model.breaker import (
     PROBE_LEASE_MS,
@@ -27,7 +27,11 @@ from kfm.model.breaker import (
 )
 from kfm.model.errors import CircuitOpen, KfmError
 from kfm.model.wording import moment
-from kfm.ports import Clock, LedgerReader, Store
+from kfm.ports import Clock
+
+if TYPE_CHECKING:
+    from kfm.db.ledger import Ledger
+    from kfm.db.ledger_reader import LedgerReader
 
 FRESH_MS = 1_000  # what happened elsewhere is known here within this time
 CIRCUITS_MAX = 10_000
@@ -39,7 +43,7 @@ class BreakerAccess:
     `another` opens a second one; of the same kind as the first, so that a dry-run stays one.
     """
 
-    def __init__(self, ledger: LedgerReader, writer: Store | None, another: Callable[[], Any]) -> None:
+    def __init__(self, ledger: LedgerReader, writer: Ledger | None, another: Callable[[], Any]) -> None:
         self._ledger = ledger
         self._writer = writer
         self._another = another
@@ -60,7 +64,7 @@ class BreakerAccess:
                 yield store
 
     @contextmanager
-    def writing(self) -> Iterator[Store]:
+    def writing(self) -> Iterator[Ledger]:
         if self._writer is not None and threading.get_ident() == self._home:
             yield self._writer
         else:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from kfm.cli.options import session_options
@@ -10,9 +12,11 @@ from kfm.cli.session import CommandSession
 from kfm.model.errors import RationaleRequired, UsageError
 from kfm.model.quarantine import Approval
 from kfm.model.wording import moment
-from kfm.ports import LedgerReader
 from kfm.reports.lookup import SHOWN_CHARS_MAX, Sought, only
 from kfm.reports.quarantine import approval_document, held_document, is_open
+
+if TYPE_CHECKING:
+    from kfm.db.ledger_reader import LedgerReader
 
 OPEN_MAX = 1000
 REMEDY = "`kfm approvals list` lists those that are open."

@@ -17,10 +17,10 @@ from kfm.cli.session import CommandSession
 from kfm.model.errors import ExtraMissing, UsageError
 from kfm.model.wording import counted, readable_size
 from kfm.nodd.grammar import Dataset
-from kfm.ports import CatalogueReader
 from kfm.web.server import address_of, is_private, listener, shown_host
 
 if TYPE_CHECKING:
+    from kfm.db.catalogue import CatalogueReader
     from kfm.model.catalogue import CatalogueItem, CollectionFigures, Search
 
 

@@ -28,8 +28,8 @@ from kfm.web.accept_queue import AcceptQueue
 
 if TYPE_CHECKING:
     from kfm.config.loader import Loaded
+    from kfm.db.requests import Requests
     from kfm.model.requests import UpdateRequest
-    from kfm.ports import Requests
 
 
 _PREFIX = re.compile(r"(/[A-Za-z0-9._~-]+)*", re.ASCII)

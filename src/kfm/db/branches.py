@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 class EmbeddedBranchReader:
-    """Implements `branch_ports.BranchReader` on either database."""
+    """Implements `ports.BranchReader` on either database, and finds the garbage of its branches."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -90,14 +90,16 @@ class EmbeddedBranchReader:
         )
 
     def garbage(self, before_ms: int) -> Swept:
+        """What no ref reaches and is older. Reads only."""
         return branch_commits.garbage(self._session, before_ms)
 
     def objects_kept(self, before_ms: int) -> Iterator[str]:
+        """Every object (SHA-256) of the commits that a sweep would leave; some more than once."""
         return branch_commits.objects_kept(self._session, before_ms)
 
 
 class EmbeddedBranches(EmbeddedBranchReader):
-    """Implements `branch_ports.BranchStore`."""
+    """Implements `ports.Branches` on either database, and collects the garbage of its branches."""
 
     def create(self, name: str, at: str | None = None, *, why: Why | None = None) -> Branch:
         def change(session: Session) -> Branch:

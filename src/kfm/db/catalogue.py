@@ -103,6 +103,7 @@ class Replicas:
         return int(row[0])
 
     def now_ms(self) -> int:
+        """The time that claims live by."""
         return self._database.session.now_ms()
 
 
@@ -333,8 +334,8 @@ _COLLECTIONS_MAX = 10_000
 _FOREVER = 2**62
 
 
-class CatalogueTables:
-    """Implements `ingest_ports.CatalogueReader` on either database."""
+class CatalogueReader:
+    """Searches the catalogue."""
 
     def __init__(self, database: Database) -> None:
         self._session = database.session
@@ -355,6 +356,7 @@ class CatalogueTables:
         return self._items(list(islice(found, search.limit)))
 
     def collection_ids(self) -> list[str]:
+        """Also of those that have none any more."""
         found: list[str] = []
         for _ in range(_COLLECTIONS_MAX):
             row = self._session.one("items.next_collection", after=found[-1] if found else "")

@@ -10,8 +10,10 @@ from kfm.model.errors import BackendUnavailable, ConfigError, StoreUnsafe
 from kfm.system import SystemClock
 
 if TYPE_CHECKING:
+    from kfm.db.ledger import Ledger
+    from kfm.db.ledger_reader import LedgerReader
     from kfm.model.incidents import IncidentRenderer
-    from kfm.ports import Clock, Emitter, LedgerReader, Store
+    from kfm.ports import Clock, Emitter
 
 
 _NETWORK_FILE_SYSTEMS = {
@@ -68,7 +70,7 @@ def open_store(
     clock: Clock,
     emitter: Emitter | None = None,
     renderer: IncidentRenderer | None = None,
-) -> Store:
+) -> Ledger:
     """The ledger, made or migrated as needed."""
     from kfm.db.ledger import Ledger
     from kfm.db.migrations import migrate

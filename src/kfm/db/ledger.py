@@ -1,4 +1,4 @@
-"""Changes to the ledger. Each method is one transaction; its answer says whether it landed."""
+"""Writes to the ledger, on either database."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 
 class Ledger(LedgerReader):
-    """Implements `ports.Store` on either database."""
+    """The ledger: each method is one transaction, and its return value says whether it landed."""
 
     def __init__(
         self, database: Database, emitter: Emitter | None = None, renderer: IncidentRenderer | None = None
@@ -69,7 +69,10 @@ class Ledger(LedgerReader):
         entries: Iterable[GovernanceEntry] = (),
         known: Circumstances | None = None,
     ) -> None:
-        """A call that started nothing: a no-op, a refusal, a busy answer."""
+        """A call that started nothing: a no-op, a refusal, a busy answer.
+
+        With `known`, its lineage events are put in the outbox.
+        """
         kept = tuple(entries)  # a lost race asks for them again
 
         def change(session: Session) -> None:
@@ -96,6 +99,7 @@ class Ledger(LedgerReader):
         return self._database.write(change)
 
     def step(self, request: Step) -> bool:
+        """False if the run has passed to another."""
         return self._database.write(lambda session: self._journal.step(session, request))
 
     # --- the end of a run ------------------------------------------------------------
@@ -182,7 +186,8 @@ class Ledger(LedgerReader):
     def change_breaker(
         self, provider: str, decide: breakers.Change, entries: Iterable[GovernanceEntry] = ()
     ) -> tuple[Breaker, Breaker]:
-        """What was found, and what stands now. What changes nothing takes no transaction."""
+        """Compare and set: the breaker as found, and as it is now. `decide` is pure, gets the
+        database's time and may be called more than once. A change to nothing takes no transaction."""
         provider, kept = rows.storable(provider), tuple(entries)
         if not kept:
             seen = self.breaker(provider)
@@ -220,6 +225,7 @@ class Ledger(LedgerReader):
         self._database.write(lambda session: incidents.put_back(session, hook, numbers, not_before_ms))
 
     def hasten_hook(self, hook: str) -> None:
+        """All that waits for it is due now."""
         self._database.write(
             lambda session: session.all("hook_deliveries.hasten", hook=hook, now_ms=session.now_ms())
         )
@@ -346,11 +352,14 @@ class Ledger(LedgerReader):
         return self._database.write(lambda session: governance.seal(session, actor, limit, stream))
 
     def hasten_letters(self, topic: str) -> None:
+        """All that wait are due now, also those that are claimed: somebody wants them sent."""
         self._database.write(
             lambda session: session.all("outbox.hasten", topic=topic, now_ms=session.now_ms())
         )
 
     def ensure_mark(self, name: str, value: str) -> str:
+        """The value that the environment has; this one, if it had none."""
+
         def change(session: Session) -> str:
             session.all("marks.ensure", name=name, value=value)
             row = session.one("marks.get", name=name)

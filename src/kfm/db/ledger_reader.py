@@ -1,4 +1,4 @@
-"""Queries on the ledger. Nothing here writes."""
+"""Reads from the ledger, on either database."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kfm.model.records import Found, GovernanceEntry, Invocation, Lock, Manifest
 
 if TYPE_CHECKING:
     from kfm.db.branches import EmbeddedBranchReader
-    from kfm.db.catalogue import CatalogueTables
+    from kfm.db.catalogue import CatalogueReader
     from kfm.db.replays import ReplayReader
     from kfm.db.requests import RequestReader
     from kfm.db.schedules import ScheduleReader
@@ -62,7 +62,7 @@ def _incidents(found: list[SessionRow]) -> list[Incident]:
 
 
 class LedgerReader:
-    """Implements `ports.LedgerReader` on either database."""
+    """Read access to the ledger: all that a dry run gets."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -118,6 +118,7 @@ class LedgerReader:
         before: tuple[int, str] | None = None,
         limit: int = 50,
     ) -> list[Run]:
+        """Newest first; `before` is (start_time_ms, run_id) of the last one of the page before."""
         before_ms, before_id = before or (_NEVER, "")
         found = self._session.all(
             "runs.list",
@@ -165,6 +166,7 @@ class LedgerReader:
         return [rows.switch_from(row) for row in self._session.all("switches.list")]
 
     def breaker(self, provider: str) -> Breaker:
+        """The provider's breaker, closed if nobody had trouble with it."""
         return breakers.read(self._session, rows.storable(provider))
 
     def breakers(self) -> list[Breaker]:
@@ -187,10 +189,12 @@ class LedgerReader:
         return [rows.entry_from(row) for row in found]
 
     def links(self, subject: str, limit: int = 50) -> list[ChainLink]:
+        """The governance ledger's entries about one subject with their places in the chain, newest first."""
         found = self._session.all("governance.of_subject", subject=subject, row_limit=limit)
         return [rows.link_from(row) for row in found]
 
     def projected(self) -> dict[tuple[str, str], int]:
+        """(dataset_id, target) → last sequence known to be shown there."""
         return {(dataset, target): seq for dataset, target, seq in self._session.all("projections.list")}
 
     def states(self, dataset_id: str) -> dict[str, Any]:
@@ -212,6 +216,7 @@ class LedgerReader:
         return rows.invocation_from(row) if row else None
 
     def invocations_since(self, after: int, limit: int = 1000) -> list[tuple[int, Invocation]]:
+        """The calls whose row number is above, with it."""
         found = self._session.all("invocations.since", after_number=after, row_limit=limit)
         return [(row[0], rows.invocation_from(row[1:])) for row in found]
 
@@ -220,13 +225,16 @@ class LedgerReader:
         return int(row[0]) if row else 0
 
     def troubled_runs(self, after: tuple[int, str], limit: int = 1000) -> list[Run]:
+        """Runs that were tried more than once, or whose calls were, by start and id, behind that place."""
         found = self._session.all("runs.troubled", after_ms=after[0], after_id=after[1], row_limit=limit)
         return [rows.run_from(row) for row in found]
 
     def attempts(self, run_id: str) -> list[Attempt]:
+        """Of the run and its nodes, in the order in which they began."""
         return [rows.attempt_from(row) for row in self._session.all("attempts.of_run", run_id=run_id)]
 
     def attempts_since(self, after: int, limit: int = 1000) -> list[tuple[int, Attempt, Run]]:
+        """The attempts whose row number is above, with it and their run: for whoever counts them all."""
         found = self._session.all("attempts.since", after_number=after, row_limit=limit)
         return [rows.attempt_and_run_from(row) for row in found]
 
@@ -237,6 +245,7 @@ class LedgerReader:
         return [pipeline_runs.figures_from(row) for row in found]
 
     def pass_attempts_since(self, after: int, limit: int = 1000) -> list[tuple[int, PassFigures]]:
+        """Attempts at passes with a greater number, in order; what they count may still grow."""
         from kfm.db import pipeline_runs
 
         found = self._session.all("pass_attempts.since", after_number=after, row_limit=limit)
@@ -250,10 +259,12 @@ class LedgerReader:
         return [(row[0], rows.retry_from(row[1:])) for row in found]
 
     def inputs(self, fingerprint: str) -> tuple[Found, ...] | None:
+        """What was discovered when upstream had this fingerprint."""
         row = self._session.one("inputs.get", fingerprint=fingerprint)
         return rows.found_from(row[0]) if row else None
 
     def policy_texts(self, bundle_id: str) -> dict[str, str] | None:
+        """Policy id → its text, of policies that were in force once."""
         row = self._session.one("policies.get", bundle_id=bundle_id)
         return rows.texts_from(row[0]) if row else None
 
@@ -279,10 +290,12 @@ class LedgerReader:
         return row[0], row[1]
 
     def events_between(self, first: int, last: int, limit: int = 1000) -> list[Letter]:
+        """Rows of the outbox by their numbers, both included."""
         found = self._session.all("outbox.between", first_number=first, last_number=last, row_limit=limit)
         return [rows.letter_from(row) for row in found]
 
     def events_posted(self, after: int = 0) -> int:
+        """How many rows the outbox has above that number."""
         row = self._session.one("outbox.count", after_number=after)
         return int(row[0]) if row else 0
 
@@ -310,6 +323,7 @@ class LedgerReader:
         subject: str | None = None,
         limit: int = 50,
     ) -> list[QuarantineEntry]:
+        """Newest first."""
         found = self._session.all(
             "held.list",
             state=state or "",
@@ -339,6 +353,7 @@ class LedgerReader:
         )
 
     def halted(self, dataset_id: str) -> QuarantineEntry | None:
+        """A run of this dataset that a CARE or sovereignty rule halted, and nobody has released since."""
         row = self._session.one("held.halted", dataset_id=dataset_id)
         return quarantine.held_from(row) if row else None
 
@@ -349,6 +364,7 @@ class LedgerReader:
     def approvals(
         self, *, state: str | None = None, subject: str | None = None, limit: int = 50
     ) -> list[Approval]:
+        """Newest first."""
         found = self._session.all("approvals.list", state=state or "", subject=subject or "", row_limit=limit)
         return [approvals.approval_from(row) for row in found]
 
@@ -389,6 +405,7 @@ class LedgerReader:
     # --- branches ----------------------------------------------------------------------
 
     def branch_reader(self) -> EmbeddedBranchReader:
+        """The branches that are tables here."""
         from kfm.db.branches import EmbeddedBranchReader  # late: most commands need no branches
 
         return EmbeddedBranchReader(self._database)
@@ -423,14 +440,15 @@ class LedgerReader:
 
         return [tuple(row) for row in self._session.all("unit_totals.list") if not row[1].startswith(PREFIX)]
 
-    def catalogue(self) -> CatalogueTables:
-        from kfm.db.catalogue import CatalogueTables
+    def catalogue(self) -> CatalogueReader:
+        from kfm.db.catalogue import CatalogueReader
 
-        return CatalogueTables(self._database)
+        return CatalogueReader(self._database)
 
     # --- the environment -----------------------------------------------------------------
 
     def mark(self, name: str) -> str | None:
+        """A value that the environment was given once."""
         row = self._session.one("marks.get", name=name)
         return row[0] if row else None
 

@@ -57,6 +57,7 @@ class ReplayReader:
         return None if row is None else _replay(row)
 
     def replays(self, limit: int = 50) -> list[Replay]:
+        """The newest first."""
         return [_replay(row) for row in self._database.session.all("replays.list", row_limit=limit)]
 
     def find(self, start: str, limit: int = 2) -> list[str]:

@@ -87,6 +87,7 @@ class RequestReader:
         before: tuple[int, str] | None = None,
         limit: int = 50,
     ) -> list[UpdateRequest]:
+        """The newest first; `before` is (accepted_at_ms, request_id) of the last one of the page before."""
         before_ms, before_id = before or (_NEVER, "")
         found = self._database.session.all(
             "requests.list",
@@ -101,22 +102,27 @@ class RequestReader:
         return [request_from(row) for row in found]
 
     def find(self, start: str, limit: int = 2) -> list[UpdateRequest]:
+        """Those whose id begins so."""
         found = self._database.session.all("requests.find", start=start, chars=len(start), row_limit=limit)
         return [request_from(row) for row in found]
 
     def of_run(self, run_id: str, limit: int = 50) -> list[UpdateRequest]:
+        """Those that a run answered, the oldest first."""
         found = self._database.session.all("requests.of_run", run_id=run_id, row_limit=limit)
         return [request_from(row) for row in found]
 
     def unsettled_of(self, schedule_id: str) -> list[UpdateRequest]:
+        """Those of a schedule that have no end yet, the oldest first."""
         found = self._database.session.all("requests.unsettled_of", schedule_id=schedule_id)
         return [request_from(row) for row in found]
 
     def preview(self, digest: str) -> str | None:
+        """The plan that was kept under this digest."""
         row = self._database.session.one("previews.get", digest=digest)
         return None if row is None else row[0]
 
     def next_due_ms(self) -> int | None:
+        """When the next request that waits may begin."""
         row = self._database.session.one("requests.next_due")
         return None if row is None else row[0]
 
@@ -127,6 +133,11 @@ class Requests(RequestReader):
     def accept(
         self, wanted: Sequence[UpdateRequest], entry: GovernanceEntry | None = None
     ) -> list[UpdateRequest | None]:
+        """Make them durable, all in one commit. For each: None if it is new, else what has its id already.
+
+        The entry is made with them if any is new.
+        """
+
         def change(session: Session) -> list[UpdateRequest | None]:
             fresh = accept(session, wanted)
             answers: list[UpdateRequest | None] = []
@@ -146,6 +157,8 @@ class Requests(RequestReader):
     def claim(
         self, worker_id: str, claim_ms: int, dead: Callable[[str], bool], limit: int = 1
     ) -> list[UpdateRequest]:
+        """Some that are due, ours from now on; also of those whose runner is dead or let its claim lapse.
+        None of a dataset that a request is running for: it would only find the door shut."""
         session = self._database.session
         now_ms = session.now_ms()
         left = [
@@ -172,6 +185,8 @@ class Requests(RequestReader):
         return self._database.write(change)
 
     def renew(self, request: UpdateRequest, claim_ms: int) -> UpdateRequest | None:
+        """Ours for longer, as it stands now; None: it is not ours any more."""
+
         def change(session: Session) -> UpdateRequest | None:
             row = session.one(
                 "requests.renew",
@@ -184,6 +199,8 @@ class Requests(RequestReader):
         return self._database.write(change)
 
     def settle(self, request: UpdateRequest, ending: RequestOutcome) -> bool:
+        """The end of what we claimed; False: it was not ours any more."""
+
         def change(session: Session) -> bool:
             row = session.one(
                 "requests.settle",
@@ -200,6 +217,8 @@ class Requests(RequestReader):
         return self._database.write(change)
 
     def reopen(self, request: UpdateRequest, not_before_ms: int, reason: str, *, tried: bool = True) -> bool:
+        """Give back what we claimed, for later. What nobody has tried to do does not count as a try."""
+
         def change(session: Session) -> bool:
             row = session.one(
                 "requests.reopen",
@@ -216,6 +235,8 @@ class Requests(RequestReader):
     def await_approval(
         self, request: UpdateRequest, plan: tuple[str, str], approval: Approval, entry: GovernanceEntry
     ) -> bool:
+        """Keep the preview (digest, text) and ask for a second person; ours no more until he agrees."""
+
         def change(session: Session) -> bool:
             digest, text = plan
             row = session.one(
@@ -236,6 +257,8 @@ class Requests(RequestReader):
         return self._database.write(change)
 
     def keep_preview(self, request_id: str, plan: tuple[str, str]) -> None:
+        """What is about to be changed, before it is."""
+
         def change(session: Session) -> None:
             digest, text = plan
             session.all("previews.insert", digest=digest, plan=text, made_at_ms=session.now_ms())
@@ -244,6 +267,8 @@ class Requests(RequestReader):
         self._database.write(change)
 
     def cancel(self, request_id: str, reason: str, entry: GovernanceEntry | None = None) -> bool:
+        """What waits never begins; what runs is told to stop. False: it has ended."""
+
         def change(session: Session) -> bool:
             landed = cancel(session, request_id, reason)
             if landed and entry is not None:
@@ -313,6 +338,7 @@ class Bursts:
     def settle(
         self, burst: Burst, state: BurstState, run_id: str | None = None, not_before_ms: int = 0
     ) -> None:
+        """What became of it; one that stays open comes again, not before that time."""
         self._database.write(
             lambda session: session.all(
                 "bursts.settle",
@@ -324,4 +350,5 @@ class Bursts:
         )
 
     def recent(self, limit: int = 50) -> list[Burst]:
+        """The newest first."""
         return [Burst(*row) for row in self._database.session.all("bursts.list", row_limit=limit)]

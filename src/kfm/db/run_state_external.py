@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
@@ -33,7 +33,10 @@ from kfm.model.run_state import (
     outputs_text,
     to_document,
 )
-from kfm.ports import Key, Shelf, StandingShelf
+from kfm.ports import Key, Shelf
+
+if TYPE_CHECKING:
+    from kfm.branches_remote.run_state_objects import BranchShelf
 
 MERGER = "run-state"  # the lock of whoever writes to the shelf
 
@@ -270,7 +273,7 @@ def _own(node: Node) -> Own:
 class RunStatesElsewhere(ShelvedRunStates):
     """Implements `ports.RunStates` and `ports.Passes`."""
 
-    def __init__(self, database: Database, shelf: StandingShelf) -> None:
+    def __init__(self, database: Database, shelf: BranchShelf) -> None:
         super().__init__(database, shelf)
         self._standing = shelf
 

@@ -31,12 +31,14 @@ class ScheduleReader:
         return {state.schedule_id: state for state in found}
 
     def instants(self, schedule_id: str, start_ms: int, end_ms: int, limit: int = 1000) -> list[Instant]:
+        """Rows that touch a span, in order."""
         found = self._database.session.all(
             "instants.list", schedule_id=schedule_id, start_ms=start_ms, end_ms=end_ms, row_limit=limit
         )
         return [_instant(row) for row in found]
 
     def instants_before(self, schedule_id: str, before_ms: int, limit: int) -> list[Instant]:
+        """Rows that begin before a moment, the newest first."""
         found = self._database.session.all(
             "instants.before", schedule_id=schedule_id, before_ms=before_ms, row_limit=limit
         )
@@ -47,6 +49,8 @@ class ScheduleStates(ScheduleReader):
     """Each method is one transaction."""
 
     def account(self, accounting: Accounting) -> bool:
+        """All of it, or nothing if the state is not what was seen any more."""
+
         def change(session: Session) -> bool:
             if not _moved(session, accounting.seen, accounting.state):
                 return False
@@ -59,6 +63,8 @@ class ScheduleStates(ScheduleReader):
         return self._database.write(change)
 
     def set_paused(self, seen: ScheduleState | None, state: ScheduleState, entry: GovernanceEntry) -> bool:
+        """Pause or resume; False if the state is not what was seen any more."""
+
         def change(session: Session) -> bool:
             if not _moved(session, seen, state):
                 return False
@@ -70,6 +76,8 @@ class ScheduleStates(ScheduleReader):
     def backfill(
         self, instants: Sequence[Instant], requests: Sequence[UpdateRequest], entry: GovernanceEntry
     ) -> list[UpdateRequest]:
+        """Open requests for instants that became none; those that were new."""
+
         def change(session: Session) -> list[UpdateRequest]:
             fresh = accept(session, requests)
             made = [one for one in requests if one.request_id in fresh]

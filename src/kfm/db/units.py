@@ -58,6 +58,7 @@ class UnitQueries:
         return None if stored is None else stored.unit
 
     def stored(self, wal_id: str) -> Stored | None:
+        """The unit, and what the ledger keeps beside it."""
         return unit_rows.get(self._database.session, wal_id)
 
     def history_of(self, wal_id: str) -> list[Move]:
@@ -65,6 +66,7 @@ class UnitQueries:
         return [] if stored is None else unit_history.history(self._database.session, wal_id, stored.trail)
 
     def letters_of(self, wal_id: str) -> list[Letter]:
+        """Those that tell of the ends of its attempts, and of others that ended with it, in their order."""
         stored = self.stored(wal_id)
         return [] if stored is None else unit_history.of_trail(self._database.session, stored.trail)
 
@@ -74,12 +76,15 @@ class UnitQueries:
         return {row[0]: KnownContent(*row) for row in found}
 
     def unit_counts(self) -> dict[tuple[str, str], int]:
+        """(dataset, status) → units, from counters, not by counting."""
         return {key: amount for key, (amount, _) in self.totals().items()}
 
     def totals(self) -> dict[tuple[str, str], tuple[int, int | None]]:
+        """(dataset, name) → amount and the newest time, from counters."""
         return unit_rows.totals(self._database.session)
 
     def find_units(self, wanted: UnitFilter) -> list[Unit]:
+        """The newest first."""
         found = self._database.session.all(
             LISTS.get(wanted.status, "units.list"),
             status=wanted.status,
@@ -91,6 +96,7 @@ class UnitQueries:
         return [unit_rows.stored_from(row).unit for row in found]
 
     def oldest_open(self, dataset: str) -> Stored | None:
+        """The unit that waits or is worked on and is of the earliest time."""
         found = [
             row[0]
             for name in ("units.oldest_open", "units.oldest_leased")
@@ -101,6 +107,7 @@ class UnitQueries:
     # --- the history's pages ---------------------------------------------------------
 
     def pages_between(self, first: int, last: int, limit: int) -> list[SealedPage]:
+        """Pages of the history by their numbers, as they are stored."""
         return governance.pages(self._database.session, (first, last), limit)
 
     def pages_written(self, after: int = 0) -> int:
@@ -111,12 +118,14 @@ class UnitQueries:
     # --- dead messages ---------------------------------------------------------------
 
     def dead_messages(self, state: str = "held", error_code: str = "", limit: int = 100) -> list[DeadMessage]:
+        """Without their bodies, the newest first."""
         found = self._database.session.all(
             "dead_messages.list", state=state, error_code=error_code, row_limit=limit
         )
         return [DeadMessage(*row) for row in found]
 
     def dead_message(self, envelope_hash: str) -> list[DeadMessage]:
+        """Its records, each with its body."""
         found = self._database.session.all("dead_messages.bodies", envelope_hash=envelope_hash)
         ordered = [(*row[:5], *row[6:], row[5]) for row in found]
         return [DeadMessage(*values) for values in ordered]
@@ -128,7 +137,7 @@ TOGETHER_MAX = 200  # lapsed leases in one transaction: nobody else writes to SQ
 
 
 class UnitReader(UnitQueries):
-    """Implements `ingest_ports.WalReader`."""
+    """Read access to the ledger of units."""
 
     def lanes(self) -> list[Lane]:
         """Found one after the other in the index, so that what waits in them is not counted."""
@@ -151,7 +160,7 @@ def _pages_of(finish: Finish | None, claim: Claim | None, fresh: Sequence[Intake
 
 
 class Units(UnitReader):
-    """Implements `ingest_ports.Wal`. Each method is one transaction."""
+    """The ledger of units. Each method is one transaction."""
 
     def __init__(self, database: Database, watch: IncidentKeeper) -> None:
         super().__init__(database)
@@ -162,10 +171,13 @@ class Units(UnitReader):
         return self._database.write(lambda session: unit_intake.take_in(session, intake, self._watch))
 
     def turn(self, finish: Finish | None, claim: Claim | None) -> tuple[Finished, list[Claimed]]:
+        """End what was worked on and take what comes next. Effects and statuses land together."""
         exchanged = self.exchange(finish, claim, ())
         return exchanged.finished, list(exchanged.claimed)
 
     def exchange(self, finish: Finish | None, claim: Claim | None, fresh: Sequence[IntakeUnit]) -> Exchanged:
+        """A turn that also takes in what is new, and claims of that what the claim has room for."""
+
         def change(session: Session) -> tuple[Exchanged, Figures]:
             session.expect("policy.epoch_for_share", *_pages_of(finish, claim, fresh))
             now_ms, tally, figures = session.now_ms(), CountChanges(), Figures(self._told)
@@ -214,6 +226,8 @@ class Units(UnitReader):
         return sum(self._database.write(partial(change, some=some)) for some in batches)
 
     def release_dead(self, envelope_hash: str, entry: GovernanceEntry) -> int:
+        """Nobody has to look at it any more; how many records it has."""
+
         def change(session: Session) -> int:
             released = session.all("dead_messages.release", envelope_hash=envelope_hash)
             governance.append(session, [entry] if released else [])
@@ -222,11 +236,13 @@ class Units(UnitReader):
         return self._database.write(change)
 
     def bring_in(self, units: Sequence[Unit], actor: str, rationale: str) -> int:
+        """As they are, those that are not known yet, in one transaction; how many."""
         from kfm.db import unit_intake  # late: once in a ledger's life
 
         return self._database.write(lambda session: unit_intake.bring_in(session, units, actor, rationale))
 
     def fold_counts(self, limit: int = 10_000) -> int:
+        """Add deltas up; how many there were."""
         return self._database.write(lambda session: unit_rows.fold(session, limit))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kfm.evidence_bundle import verify_bundle
 from kfm.evidence_bundle.contents import Contents, View, concerns, contents
@@ -17,9 +18,12 @@ from kfm.model.attempts import ChainLink
 from kfm.model.records import Manifest
 from kfm.model.redaction import MASK_KEY, is_masked, mask
 from kfm.model.settings import DatasetSettings, Rights, Settings
-from kfm.ports import Files, LedgerReader
+from kfm.ports import Files
 from kfm.publish.catalogue import documents, in_data_folder
 from kfm.publish.manifest import require_rights
+
+if TYPE_CHECKING:
+    from kfm.db.ledger_reader import LedgerReader
 
 LINKS_MAX = 100_000
 PAGE = 1000

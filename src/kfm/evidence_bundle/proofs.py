@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from kfm.model import audit
 from kfm.model.attempts import ChainLink, Letter
 from kfm.model.audit import Seal, from_details, leaf
 from kfm.model.records import Record
-from kfm.ports import LedgerReader
+
+if TYPE_CHECKING:
+    from kfm.db.ledger_reader import LedgerReader
 
 KIND = "seal"
 STREAM = "outbox"

@@ -17,8 +17,10 @@ from kfm.model.redaction import MASK_KEY, is_masked, mask
 from kfm.model.settings import DatasetSettings, Rights, Settings, Target
 
 if TYPE_CHECKING:
+    from kfm.db.ledger import Ledger
+    from kfm.db.ledger_reader import LedgerReader
     from kfm.lineage.pipeline_emitter import PipelineEmitter
-    from kfm.ports import Clock, Collector, Emitter, LedgerReader, Store
+    from kfm.ports import Clock, Collector, Emitter
 
 BATCH = 100
 RUN_DELIVERY_MS = 5_000  # after a run has been reported, this long at most
@@ -33,7 +35,7 @@ class LineageContext(Protocol):
     state: str
     clock: Clock
     ledger: LedgerReader
-    store: Store | None
+    store: Ledger | None
 
 
 class MaskKey:
@@ -44,7 +46,7 @@ class MaskKey:
     def mask(self, name: str) -> str:
         return mask(name, self.value)
 
-    def take(self, store: Store, settings: Settings, fresh: Callable[[], str]) -> None:
+    def take(self, store: Ledger, settings: Settings, fresh: Callable[[], str]) -> None:
         """Read it, or make it, where there is something to mask, or hooks may be told of what is gone."""
         if settings.incidents or any(is_masked(dataset) for dataset in settings.datasets):
             self.value = store.mark(MASK_KEY) or store.ensure_mark(MASK_KEY, fresh())

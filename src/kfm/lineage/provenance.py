@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -30,7 +30,9 @@ from kfm.model.attempts import Attempt, CallRetry, Energy
 from kfm.model.keys import refused_call_id
 from kfm.model.records import Asset, Found, GateResult, Invocation, Manifest
 from kfm.model.settings import Rights
-from kfm.ports import LedgerReader
+
+if TYPE_CHECKING:
+    from kfm.db.ledger_reader import LedgerReader
 
 RETRIES_MAX = 1000
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
@@ -13,7 +13,9 @@ from kfm.model.attempts import Attempt, CallRetry, Letter
 from kfm.model.errors import UsageError
 from kfm.model.keys import refused_call_id
 from kfm.model.records import Found, GovernanceEntry, Invocation, Item, Manifest, Promotion, Record, Run
-from kfm.ports import LedgerReader
+
+if TYPE_CHECKING:
+    from kfm.db.ledger_reader import LedgerReader
 
 INVOCATIONS_MAX = 1000
 ENTRIES_MAX = 1000

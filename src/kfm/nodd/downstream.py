@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from kfm.model.errors import KfmError
 from kfm.model.records import Window
@@ -12,8 +13,10 @@ from kfm.model.settings import SourceSettings
 from kfm.model.times import rfc3339
 from kfm.model.windows import window_of
 from kfm.model.wording import counted
-from kfm.ports import Bursts
 from kfm.runs.kernel import RunReport, RunRequest
+
+if TYPE_CHECKING:
+    from kfm.db.requests import Bursts
 
 CLAIM_MS = 10 * 60_000
 BUSY_MS = 15_000  # another run of the dataset is under way

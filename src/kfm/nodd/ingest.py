@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
     from kfm.app import App
+    from kfm.db.ledger import Ledger
     from kfm.model.units import Claimed, Done, Undone
     from kfm.nodd.intake import Check
-    from kfm.ports import Queue, Store, Upstream
+    from kfm.ports import Queue, Upstream
 
 ACTOR = "kfm"
 
@@ -38,7 +39,7 @@ class NoddIngest:
         self._app = app
         self._concurrency = concurrency
         self._pool: ThreadPoolExecutor | None = None
-        self._stores: list[Store] = []
+        self._stores: list[Ledger] = []
         self._polled: list[Queue] = []
         self.settings = app.settings.ingest
         self.worker_id = app.kernel.worker_id
@@ -55,7 +56,7 @@ class NoddIngest:
     def upstream(self) -> Upstream:
         return upstream_of(self._app)
 
-    def kernel(self, store: Store | None = None) -> WorkerContext:
+    def kernel(self, store: Ledger | None = None) -> WorkerContext:
         """For one thread; a store of its own for any but the first."""
         app, ledger = self._app, store or self._app.kernel.store
         return WorkerContext(
@@ -109,7 +110,7 @@ class NoddIngest:
             made.append((Poller(self.kernel(self.another_store()), queue, check), queue))
         return made
 
-    def another_store(self) -> Store:
+    def another_store(self) -> Ledger:
         """For a thread; closed with everything else."""
         store = open_store(self._app.loaded.store, self._app.state, self._app.clock)
         self._stores.append(store)
@@ -192,7 +193,7 @@ class NoddIngest:
     def _known(self) -> frozenset[str]:
         return self.registry.names
 
-    def _gate(self, ledger: Store, dataset: str, in_flight: bool) -> GateResult:
+    def _gate(self, ledger: Ledger, dataset: str, in_flight: bool) -> GateResult:
         """Switches and freezes for everybody; the policies for datasets whose rights are declared here."""
         from kfm.model.gates import combine, denied, freeze_gate, rights_gate, switch_gate
         from kfm.runs.admission import facts

@@ -18,10 +18,11 @@ from kfm.nodd.messages.announcement import Announcement
 from kfm.nodd.messages.records import Arrival
 from kfm.nodd.messages.refusals import RecordRefusal
 from kfm.nodd.worker import WorkerContext
-from kfm.ports import Upstream, Wal, WalReader
+from kfm.ports import Upstream
 
 if TYPE_CHECKING:
     from kfm.app import App
+    from kfm.db.units import UnitReader, Units
 
 
 BATCH = 500
@@ -67,7 +68,7 @@ class Reconciled(Record, frozen=True):
 def reconcile(
     upstream: Upstream,
     registry_read: Callable[[str, str, str], Reading],
-    reader: WalReader,
+    reader: UnitReader,
     wish: ReconciliationOptions,
     *,
     open_missing: Callable[[list[tuple[Reading, ObjectStat]]], int] | None = None,
@@ -95,7 +96,7 @@ def reconcile(
     return Reconciled(complete=complete, **sums)
 
 
-def opener(kernel: WorkerContext, wal: Wal) -> Callable[[list[tuple[Reading, ObjectStat]]], int]:
+def opener(kernel: WorkerContext, wal: Units) -> Callable[[list[tuple[Reading, ObjectStat]]], int]:
     """Takes in what a listing shows, as a backfill. Which of two versions is newer a listing can't tell."""
 
     def open_missing(gaps: list[tuple[Reading, ObjectStat]]) -> int:

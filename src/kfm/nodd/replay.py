@@ -31,10 +31,11 @@ from kfm.model.times import rfc3339
 from kfm.model.units import IntakeReport
 from kfm.model.wording import counted
 from kfm.nodd.dead_letters import DeadLetters, Drained, drain
-from kfm.ports import Clock, ReplayReader, Replays
+from kfm.ports import Clock
 
 if TYPE_CHECKING:
     from kfm.app import App
+    from kfm.db.replays import ReplayReader, Replays
     from kfm.model.quarantine import Approval
     from kfm.ports import Queue, QueueMessage
 

@@ -14,13 +14,14 @@ from kfm.model.records import Record
 from kfm.model.settings import Replica
 from kfm.nodd.catalogue.search import pages_of
 from kfm.nodd.catalogue.stac_items import render_collection, render_item
-from kfm.ports import CatalogueReader, Replicas, StacReplica
+from kfm.ports import StacReplica
 from kfm.sinks.stac_api import StacApi
 
 if TYPE_CHECKING:
     from kfm.app import App
+    from kfm.db.catalogue import CatalogueReader, Replicas
+    from kfm.db.ledger import Ledger
     from kfm.nodd.dataset_registry import Registry
-    from kfm.ports import Store
 
 
 BATCH = 50
@@ -261,7 +262,7 @@ logger = logging.getLogger(__name__)
 class Deliveries:
     """Every replica of a configuration, served from one thread. Trouble with one is no other's."""
 
-    def __init__(self, app: App, store: Store | None = None) -> None:
+    def __init__(self, app: App, store: Ledger | None = None) -> None:
         from kfm.nodd.ingest import registry_of
 
         self._told: dict[str, str | None] = {}
@@ -285,7 +286,7 @@ class Deliveries:
         return results
 
 
-def replicator(app: App, replica: Replica, registry: Registry, store: Store) -> tuple[Replicator, StacApi]:
+def replicator(app: App, replica: Replica, registry: Registry, store: Ledger) -> tuple[Replicator, StacApi]:
     token = app.loaded.secret(replica.token) if replica.token is not None else None
     base_url = app.loaded.secret(replica.url).rstrip("/")
     api = StacApi(base_url, token, clock=app.clock)

@@ -14,8 +14,9 @@ from kfm.model.redaction import MASK_KEY, is_masked
 from kfm.model.units import TOPIC
 
 if TYPE_CHECKING:
+    from kfm.db.ledger import Ledger
     from kfm.model.attempts import Letter
-    from kfm.ports import Collector, Store
+    from kfm.ports import Collector
 
 BATCH = 20  # letters; each is some hundred events
 
@@ -59,7 +60,7 @@ def deliver_units(
 class UnitDeliveries:
     """For a thread of its own, with a store of its own: a slow collector keeps nobody from work."""
 
-    def __init__(self, app: LineageContext, store: Store) -> None:
+    def __init__(self, app: LineageContext, store: Ledger) -> None:
         self._app = app
         self._store = store
         self._builder = unit_event_builder(app)

@@ -8,7 +8,7 @@ harms no other; a unit that is known already stays as it is, so the same file ma
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -20,7 +20,9 @@ from kfm.model.units import PROVIDERS, canonical_object_uri, wal_id
 from kfm.nodd.dataset_registry import Registry
 from kfm.nodd.key_cache import split
 from kfm.nodd.messages.refusals import RecordRefusal
-from kfm.ports import UnitImporter
+
+if TYPE_CHECKING:
+    from kfm.db.units import Units
 
 BATCH = 500  # records that become durable together
 LINE_BYTES_MAX = 1024 * 1024
@@ -62,7 +64,7 @@ class ImportReport(Record, frozen=True):
 
 def import_units(
     lines: Iterable[str | bytes],
-    wal: UnitImporter,
+    wal: Units,
     registry: Registry,
     *,
     now_ms: int,

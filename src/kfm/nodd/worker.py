@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
@@ -38,7 +39,10 @@ from kfm.nodd.inspect.verdicts import NOTHING_ASKED, Levels
 from kfm.nodd.key_cache import KeyCache
 from kfm.nodd.messages.refusals import RecordRefusal
 from kfm.nodd.unit_observer import UnitObserver
-from kfm.ports import Clock, Rng, Wal
+from kfm.ports import Clock, Rng
+
+if TYPE_CHECKING:
+    from kfm.db.units import Units
 
 EPOCHS_MAX = 100  # how often switches may move while a batch ends; its leases lapse after that
 LANES_FRESH_MS = 1_000  # how long a worker trusts what it saw of other lanes
@@ -52,7 +56,7 @@ class WorkerContext:
     """Everything that intake and work need, chosen by the wiring."""
 
     settings: Ingest
-    wal: Wal
+    wal: Units
     registry: Registry
     clock: Clock
     rng: Rng

@@ -25,8 +25,9 @@ from kfm.system import PeriodicTask, repeat
 
 if TYPE_CHECKING:
     from kfm.app import App
+    from kfm.db.units import Units
     from kfm.nodd.poller import Poller
-    from kfm.ports import Queue, Wal
+    from kfm.ports import Queue
 
 LONG_POLL_MS = 10_000
 FOLDER_POLL_MS = 1_000
@@ -213,7 +214,7 @@ def maintenance(
     ]
 
 
-def fold_all(wal: Wal) -> None:
+def fold_all(wal: Units) -> None:
     """As many changes as come between two times, and more: else they would become ever more."""
     for _ in range(FOLDS_MAX):
         if wal.fold_counts(FOLDED) < FOLDED:

@@ -14,11 +14,13 @@ from kfm.system import ProcessMeter
 if TYPE_CHECKING:
     from kfm.app import Adapters
     from kfm.config.loader import Loaded
+    from kfm.db.ledger import Ledger
+    from kfm.db.ledger_reader import LedgerReader
     from kfm.lineage.collectors import MaskKey
     from kfm.lineage.pipeline_emitter import PipelineEmitter
     from kfm.model.settings import Settings
     from kfm.pipelines.project import PipelineProject
-    from kfm.ports import Clock, Ids, LedgerReader, Store, Telemetry
+    from kfm.ports import Clock, Ids, Telemetry
 
 OF_NOBODY = "kfm.yml"  # what the configuration would be called, if there were one
 
@@ -33,7 +35,7 @@ class PlaceEvidence:
         loaded: Loaded | None,
         root: str,
         state: str,
-        store: Store,
+        store: Ledger,
         clock: Clock,
         ids: Ids,
     ) -> None:
@@ -43,7 +45,7 @@ class PlaceEvidence:
         self.settings = self.loaded.settings
         self.state = state
         self.clock = clock
-        self.store: Store | None = store
+        self.store: Ledger | None = store
         self.ledger: LedgerReader = store
         self._ids = ids
         self._key = MaskKey()

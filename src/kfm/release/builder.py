@@ -7,7 +7,7 @@ import shlex
 import subprocess
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import msgspec
 
@@ -19,7 +19,7 @@ from kfm.model.records import GovernanceEntry, Record
 from kfm.model.redaction import MASK_KEY, hidden_names, mask
 from kfm.model.settings import Settings
 from kfm.model.times import rfc3339
-from kfm.ports import Ids, LedgerReader, PolicyEngine, Store
+from kfm.ports import Ids, PolicyEngine
 from kfm.release import folder, ledger_lines
 from kfm.release.attestation import Origin, Parameters, statement
 from kfm.release.distributions import installed
@@ -29,6 +29,10 @@ from kfm.release.verification import Verified, verify
 from kfm.telemetry.aggregates import Aggregates, DatasetNames, TimeBounds, visit, visit_passes
 from kfm.telemetry.documents import document_bytes
 from kfm.telemetry.public_names import PublicNames
+
+if TYPE_CHECKING:
+    from kfm.db.ledger import Ledger
+    from kfm.db.ledger_reader import LedgerReader
 
 ENTRY = "release"  # the kind of its governance entries
 CHAIN_PAGE = 1000
@@ -62,7 +66,7 @@ class Made(Record, frozen=True):
 def make(
     wanted: ReleaseOptions,
     ledger: LedgerReader,
-    store: Store,
+    store: Ledger,
     names: DatasetNames,
     origin: Origin,
     sign: Callable[[bytes], bytes] | None = None,
@@ -177,7 +181,7 @@ def last_link(ledger: LedgerReader, bounds: TimeBounds) -> ChainLink | None:
     return None
 
 
-def _record(made: Made, wanted: ReleaseOptions, store: Store, before: str | None) -> None:
+def _record(made: Made, wanted: ReleaseOptions, store: Ledger, before: str | None) -> None:
     """Once for each content and each signature, also if an earlier call could show it but not record it."""
     told = store.governance(kind=ENTRY, subject=made.version, limit=1)
     same = bool(told) and told[0].details.get("digest") == made.digest
@@ -224,7 +228,7 @@ class ReleaseContext(Protocol):
     settings: Settings
     ids: Ids
     ledger: LedgerReader
-    store: Store | None
+    store: Ledger | None
 
     @property
     def actor(self) -> str: ...

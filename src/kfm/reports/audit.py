@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from kfm.model.wording import instant
 
 if TYPE_CHECKING:
+    from kfm.db.ledger_reader import LedgerReader
     from kfm.model.attempts import ChainLink
-    from kfm.ports import LedgerReader
 
 PAGE_ROWS = 1000
 ROWS_SEEN_MAX = 20_000

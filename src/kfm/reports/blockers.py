@@ -13,11 +13,11 @@ from kfm.model.records import Record
 from kfm.model.wording import counted, moment, short_id
 
 if TYPE_CHECKING:
+    from kfm.db.ledger_reader import LedgerReader
     from kfm.model.breaker import Breaker
     from kfm.model.quarantine import Approval
     from kfm.model.records import GateResult, Invocation, Run, Switch
     from kfm.model.settings import Settings
-    from kfm.ports import LedgerReader
 
 RUNS_SEEN_MAX = 500
 CALLS_SEEN_MAX = 500

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import TYPE_CHECKING
 
 from kfm.model.errors import Refused, all_errors
 from kfm.model.next_steps import NextStep, held_step, run_step
 from kfm.model.quarantine import Approval, QuarantineEntry
 from kfm.model.records import GateResult, Run
-from kfm.ports import LedgerReader
 from kfm.reports.explain.invocations import refused
+
+if TYPE_CHECKING:
+    from kfm.db.ledger_reader import LedgerReader
 
 CALLS_MAX = 20
 

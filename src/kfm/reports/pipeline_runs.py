@@ -29,14 +29,14 @@ def list_passes(app: App, limit: int) -> list[Pass]:
     """The newest first."""
     from kfm.db.run_state import RunStateTables
 
-    return RunStateTables(app.ledger.database).passes(limit=limit)  # type: ignore[attr-defined]
+    return RunStateTables(app.ledger.database).passes(limit=limit)
 
 
 def read_pass(app: App, run_id: str) -> PassSeen | None:
     """The pass of this id, or of this governed run; None: there is none."""
     from kfm.db.run_state import RunStateTables
 
-    if RunStateTables(app.ledger.database).get(run_id) is None:  # type: ignore[attr-defined]
+    if RunStateTables(app.ledger.database).get(run_id) is None:
         return None
     from kfm.pipelines.run_state_store import StoreParts, open_run_states
     from kfm.reports.explain.pipeline_runs import account_of_pass

@@ -8,9 +8,9 @@ from kfm.model.wording import instant
 from kfm.reports.lookup import SEARCHED_MAX, SHOWN_CHARS_MAX, Sought, only
 
 if TYPE_CHECKING:
+    from kfm.db.ledger_reader import LedgerReader
     from kfm.model.next_steps import NextStep
     from kfm.model.quarantine import Approval
-    from kfm.ports import LedgerReader
 
 
 def held_document(held: Any, step: NextStep | None = None) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from msgspec.structs import replace
 
@@ -42,9 +42,13 @@ from kfm.model.runs import retried, started, taken_over
 from kfm.model.settings import DatasetSettings, SourceSettings
 from kfm.model.times import rfc3339
 from kfm.model.transactions import Admit
-from kfm.ports import LedgerReader, Liveness, PolicyEngine, Store
+from kfm.ports import Liveness, PolicyEngine
 from kfm.publish.manifest import merge_items
 from kfm.runs.kernel import Kernel
+
+if TYPE_CHECKING:
+    from kfm.db.ledger import Ledger
+    from kfm.db.ledger_reader import LedgerReader
 
 
 class RunSubject(Record, frozen=True):
@@ -385,7 +389,7 @@ class Admission:
 
     def __init__(
         self,
-        store: Store,
+        store: Ledger,
         liveness: Liveness,
         *,
         worker_id: str,

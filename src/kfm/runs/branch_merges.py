@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 from kfm.model.branches import Merged, Moved, Preference, Proposal, Why
 from kfm.model.errors import BranchMoved, BranchProtected, RationaleRequired, RefNotFound, SwitchThrown
-from kfm.ports import Branches, BranchReader, Store
+from kfm.ports import Branches, BranchReader
 
 if TYPE_CHECKING:
     from kfm.app import App
+    from kfm.db.ledger import Ledger
 
 
 ROUNDS_MAX = 10  # how often others may be faster
@@ -144,7 +145,7 @@ def merging(app: App) -> Merging:
     return made
 
 
-def switch_gate(store: Store) -> Callable[[Proposal], None]:
+def switch_gate(store: Ledger) -> Callable[[Proposal], None]:
     """Nothing is merged into a protected branch while everything is paused or stopped."""
 
     def gate(proposal: Proposal) -> None:

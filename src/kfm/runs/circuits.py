@@ -13,11 +13,12 @@ from kfm.calls.shared_breakers import SharedBreakers
 from kfm.model.breaker import Breaker, provider_of, provider_of_target, reset
 from kfm.model.records import GovernanceEntry
 from kfm.model.settings import SourceSettings, Target
-from kfm.ports import Bucket, Clock, Rng, Store
+from kfm.ports import Bucket, Clock, Rng
 from kfm.sources.source_kinds import Tools
 
 if TYPE_CHECKING:
     from kfm.calls.runtime import FailedTry
+    from kfm.db.ledger import Ledger
     from kfm.runs.kernel import CallObserver
 
 
@@ -71,7 +72,7 @@ def overheard(by: CallObserver, left_ms: int) -> Iterator[None]:
 
 
 def reset_breaker(
-    store: Store,
+    store: Ledger,
     provider: str,
     discreet: Callable[[str | None], str | None],
     *,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING
 
 from kfm.calls.guard import classify_call
 from kfm.calls.runtime import handed_up
@@ -22,8 +23,11 @@ from kfm.model.retry_budgets import REAPED, judge, standing
 from kfm.model.times import rfc3339
 from kfm.model.transactions import Reaped
 from kfm.model.wording import counted, moment
-from kfm.ports import Liveness, Store
+from kfm.ports import Liveness
 from kfm.runs.kernel import Kernel
+
+if TYPE_CHECKING:
+    from kfm.db.ledger import Ledger
 
 STOPPED = (Cancelled, SwitchThrown, PlanDrifted)  # somebody ended it on purpose
 CIRCUIT_OPEN = Classification(retryable=True, error_class="circuit-open")
@@ -180,7 +184,7 @@ def _causes(error: BaseException) -> list[BaseException]:
 logger = logging.getLogger(__name__)
 
 
-def sweep(store: Store, liveness: Liveness) -> list[Reaped]:
+def sweep(store: Ledger, liveness: Liveness) -> list[Reaped]:
     """End the runs whose process is gone, so that their locks are free and their work can be resumed."""
     reaped = store.reap(liveness.is_dead)
     for each in reaped:

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from msgspec.structs import replace
 
 from kfm.model.errors import LimitExceeded, LockHeld, StoreCorrupt
 from kfm.model.records import GovernanceEntry, Lock, Manifest, Promotion, Record, Run
-from kfm.ports import CollectableObjects
 from kfm.publish.manifest import blobs
 from kfm.runs.admission import held_by
 from kfm.runs.kernel import Kernel
+
+if TYPE_CHECKING:
+    from kfm.objects.local import LocalObjects
 
 LEASE_MS = 10 * 60 * 1000
 GRACE_MS = 60 * 60 * 1000
 COMMITS_GRACE_MS = 7 * 24 * 60 * 60 * 1000  # so long a deleted branch can be made again from its commit
 
 
-def plan(kernel: Kernel, objects: CollectableObjects, grace_ms: int | None = None) -> Collection:
+def plan(kernel: Kernel, objects: LocalObjects, grace_ms: int | None = None) -> Collection:
     """What would go. Reads only."""
     branches, before_ms = kernel.ledger.branch_reader(), _commits_before(kernel, grace_ms)
     unreached = branches.garbage(before_ms)
@@ -41,7 +43,7 @@ def _commits_before(kernel: Kernel, grace_ms: int | None) -> int:
 
 def carry_out(
     kernel: Kernel,
-    objects: CollectableObjects,
+    objects: LocalObjects,
     *,
     actor: str,
     rationale: str,
@@ -157,7 +159,7 @@ class Collected(Record, frozen=True):
 
 def plan_collection(
     ledger: History,
-    objects: CollectableObjects,
+    objects: LocalObjects,
     now_ms: int,
     keep: int,
     grace_ms: int,
@@ -181,7 +183,7 @@ def plan_collection(
 
 def collect(
     collection: Collection,
-    objects: CollectableObjects,
+    objects: LocalObjects,
     projections: Sequence[object] = (),
     progress: Callable[[int], None] = lambda _done: None,
 ) -> Collected:
@@ -216,7 +218,7 @@ def _cutoff(ledger: History, now_ms: int, grace_ms: int) -> int:
     return min(now_ms - grace_ms, oldest_ms) - CLOCK_MARGIN_MS
 
 
-def _old(objects: CollectableObjects, sha256: str, before_ms: int) -> Garbage | None:
+def _old(objects: LocalObjects, sha256: str, before_ms: int) -> Garbage | None:
     modified_ms = objects.modified_ms(sha256)
     if modified_ms is None or modified_ms >= before_ms:
         return None

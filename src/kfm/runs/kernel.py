@@ -20,7 +20,6 @@ from kfm.ports import (
     Guard,
     Heart,
     Ids,
-    LedgerReader,
     Liveness,
     Meter,
     Objects,
@@ -30,7 +29,6 @@ from kfm.ports import (
     Providers,
     Retrying,
     Rng,
-    Store,
     Telemetry,
 )
 from kfm.ports import Source as Upstream
@@ -38,6 +36,8 @@ from kfm.telemetry.exporter import Off
 
 if TYPE_CHECKING:
     from kfm.calls.runtime import FailedTry
+    from kfm.db.ledger import Ledger
+    from kfm.db.ledger_reader import LedgerReader
     from kfm.pipelines.declaration import Pipeline
     from kfm.pipelines.options import PassKernel
     from kfm.runs.plan import RunPlan
@@ -93,7 +93,7 @@ class Kernel:
     read_project: Callable[[str], bytes]  # a file of the project, by its path in the configuration
     load_pipeline: Callable[[str], Callable[[Any], None] | Pipeline]
     runs_folder: str  # where the artifacts of runs go by default
-    writer: Store | None = None  # None in a dry-run: there is nothing to write with
+    writer: Ledger | None = None  # None in a dry-run: there is nothing to write with
     heart: Heart | None = None
     redact: Discretion = field(default_factory=Discretion)  # what is kept or said passes it first
     meter: Meter = field(default_factory=Unmetered)
@@ -123,7 +123,7 @@ class Kernel:
         return self.passing(objects, dry_run)
 
     @property
-    def store(self) -> Store:
+    def store(self) -> Ledger:
         assert self.writer is not None, "a dry-run was about to write"
         return self.writer
 

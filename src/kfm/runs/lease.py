@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from kfm.model.errors import BackendUnavailable, Cancelled, LostLease
-from kfm.ports import Store
 from kfm.runs.kernel import Kernel
+
+if TYPE_CHECKING:
+    from kfm.db.ledger import Ledger
 
 
 class HeldLease:
@@ -34,7 +37,7 @@ class HeldLease:
         self._lost = False
         self._due_ms = kernel.clock.monotonic_ms() + kernel.heartbeat_ms
 
-    def beat(self, store: Store) -> None:
+    def beat(self, store: Ledger) -> None:
         """Renew; called here between steps, and by a heart beside long ones."""
         epoch = store.renew(self._scope, self._fence, self._kernel.lease_ms)
         if epoch is None:
@@ -64,7 +67,7 @@ class HeldLease:
             yield
             return
 
-        def beat(store: Store) -> None:
+        def beat(store: Ledger) -> None:
             try:
                 self.beat(store)
             except BackendUnavailable:

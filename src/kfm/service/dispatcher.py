@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from kfm.model.errors import Cancelled, CircuitOpen, KfmError, PlanDrifted
 from kfm.model.records import Run, Switch
@@ -12,9 +12,11 @@ from kfm.model.requests import RequestOutcome, UpdateRequest
 from kfm.model.settings import DatasetSettings, SourceSettings
 from kfm.model.times import rfc3339
 from kfm.model.wording import short_id
-from kfm.ports import Requests
 from kfm.runs.kernel import RunReport, RunRequest
 from kfm.runs.plan import RunPlan
+
+if TYPE_CHECKING:
+    from kfm.db.requests import Requests
 
 CLAIM_MS = 60_000
 BUSY_MS = 2_000  # another run of the dataset is under way

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kfm.config.loader import Loaded
 from kfm.lineage.delivery import Delivered, deliver_letters
@@ -16,7 +16,10 @@ from kfm.model.incidents import TOPIC, About, Incident, IncidentRenderer
 from kfm.model.records import GovernanceEntry, Record
 from kfm.model.redaction import is_masked, redact_url
 from kfm.model.settings import Hook, Settings
-from kfm.ports import Clock, Collector, Notifier, Store
+from kfm.ports import Clock, Collector, Notifier
+
+if TYPE_CHECKING:
+    from kfm.db.ledger import Ledger
 
 GROUP = "kfm.notifiers"
 FILE_BEGINS = b'{"data":{"about":'  # every line: its canonical form sorts the members by name
@@ -30,7 +33,7 @@ class IncidentContext(Protocol):
     loaded: Loaded
     settings: Settings
     clock: Clock
-    store: Store | None
+    store: Ledger | None
 
 
 class HookPass(Record, frozen=True):
@@ -119,7 +122,7 @@ def _plugin(kind: str) -> Any:
 class _Mail:
     """The part of the outbox that one hook has not had, as `deliver_letters` wants it."""
 
-    def __init__(self, store: Store, hook: str) -> None:
+    def __init__(self, store: Ledger, hook: str) -> None:
         self._store = store
         self._hook = hook
 

@@ -29,10 +29,10 @@ from kfm.system import PeriodicTask, run_due
 
 if TYPE_CHECKING:
     from kfm.config.loader import Loaded
+    from kfm.db.ledger_reader import LedgerReader
     from kfm.model.roles import Identity, KnownPerson
     from kfm.model.schedules import Schedule
     from kfm.model.settings import Settings
-    from kfm.ports import LedgerReader
 
 KEEP_MS = 5_000
 IDLE_MS_MAX = 1_000

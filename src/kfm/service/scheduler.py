@@ -22,14 +22,16 @@ from kfm.model.schedule_accounting import (
 from kfm.model.schedules import Accounting, Schedule, ScheduleState
 from kfm.model.settings import SourceSettings
 from kfm.model.wording import moment
-from kfm.ports import RequestReader, ScheduleStates
 
 if TYPE_CHECKING:
     from kfm.app import App
     from kfm.config.loader import Loaded
+    from kfm.db.ledger_reader import LedgerReader
+    from kfm.db.requests import RequestReader
+    from kfm.db.schedules import ScheduleStates
     from kfm.model.records import Run
     from kfm.model.requests import UpdateRequest
-    from kfm.ports import Clock, LedgerReader
+    from kfm.ports import Clock
 
 
 SLICES_MAX = 20  # of one schedule in one step

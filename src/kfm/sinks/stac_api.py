@@ -33,7 +33,7 @@ class Answer(NamedTuple):
 
 
 class StacApi:
-    """Implements `ingest_ports.StacReplica`."""
+    """Implements `ports.StacReplica`."""
 
     def __init__(
         self,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from msgspec.structs import replace
 
@@ -18,7 +18,6 @@ from kfm.model.attempts import Attempt, CallRetry
 from kfm.model.records import Invocation, Record, Run
 from kfm.model.run_state import PassFigures
 from kfm.model.times import rfc3339
-from kfm.ports import LedgerReader
 from kfm.telemetry.counts import CostTally, NodeTally, PassTally, RunTally, UnitTally
 from kfm.telemetry.documents import (
     COUNTERS,
@@ -39,6 +38,9 @@ from kfm.telemetry.documents import (
 )
 from kfm.telemetry.ledger_metrics import Figure
 from kfm.telemetry.sequences import Sequences
+
+if TYPE_CHECKING:
+    from kfm.db.ledger_reader import LedgerReader
 
 _T = TypeVar("_T")
 PAGE = 1000

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from kfm.db.ledger_reader import every_from
 from kfm.model.attempts import Attempt, CallRetry
 from kfm.model.records import GovernanceEntry, Record, Run
 from kfm.model.retry import call_policy, policy_for
-from kfm.ports import LedgerReader
 from kfm.telemetry.documents import Sequence
 from kfm.telemetry.sequences import CIRCUIT_OPEN, Sequences
+
+if TYPE_CHECKING:
+    from kfm.db.ledger_reader import LedgerReader
 
 Rule = Literal["telemetry-missing", "forbidden-class-retried", "over-maximum"]
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from kfm.model import audit
 from kfm.model.attempts import Attempt, CallRetry
 from kfm.model.errors import KfmError
 from kfm.model.records import UNIT_STATUSES, Invocation, Run
 from kfm.model.run_state import PassFigures
-from kfm.ports import LedgerReader
 from kfm.telemetry.exposition import Tallies
+
+if TYPE_CHECKING:
+    from kfm.db.ledger_reader import LedgerReader
 
 TOPICS = ("openlineage", "unit-lineage")
 ENDINGS = ("complete", "fail", "abort")

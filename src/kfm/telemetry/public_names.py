@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from kfm.model.breaker import provider_of
 from kfm.model.redaction import MASK_KEY, hidden_names, is_masked, mask
 from kfm.model.run_state import PassFigures
 from kfm.model.settings import DatasetSettings, Settings
-from kfm.ports import LedgerReader
+
+if TYPE_CHECKING:
+    from kfm.db.ledger_reader import LedgerReader
 
 
 class PublicNames:

@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from typing import NamedTuple
 
+from kfm.db.requests import Requests
 from kfm.model.errors import BackendUnavailable, Busy, KfmError
 from kfm.model.requests import UpdateRequest
-from kfm.ports import Requests
 
 WAITING_MAX = 4096  # more are told to come back: what waits costs memory, and its sender is waiting, too
 BATCH_MAX = 512  # one commit must not hold the ledger for long

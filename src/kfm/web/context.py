@@ -11,7 +11,7 @@ from kfm.model.schedules import Schedule
 from kfm.model.settings import Settings
 
 if TYPE_CHECKING:
-    from kfm.ports import LedgerReader
+    from kfm.db.ledger_reader import LedgerReader
 
 
 class WebContext(Protocol):

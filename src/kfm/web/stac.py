@@ -17,12 +17,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from kfm.db.catalogue import CatalogueReader
 from kfm.model.catalogue import CollectionFigures, Search
 from kfm.model.errors import KfmError
 from kfm.nodd.catalogue import stac_items
 from kfm.nodd.catalogue.search import find_page
 from kfm.nodd.grammar import Dataset
-from kfm.ports import CatalogueReader
 from kfm.web.openapi import OPENAPI, stac_openapi
 from kfm.web.problems import answer, on_error, on_http
 from kfm.web.query_params import BODY_BYTES_MAX, ITEMS_FIELDS, SEARCH_FIELDS, Query, from_body, from_text

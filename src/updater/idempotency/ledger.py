@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from kfm.db.ledger_reader import LedgerReader
 from kfm.model.records import Invocation, Run
-from kfm.ports import LedgerReader
 
 __all__ = ["Invocation", "LedgerReader", "Run", "open_ledger"]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kfm.db.catalogue import CatalogueTables
+from kfm.db.catalogue import CatalogueReader
 from kfm.db.units import UnitReader
 from kfm.model.catalogue import AssetFacts, Search
 from kfm.model.units import TOPIC, Content
@@ -247,7 +247,7 @@ def _replicas(checks: Checks) -> None:
     world = checks.world
     if not world.replicas:
         return
-    catalogue = CatalogueTables(world.database)
+    catalogue = CatalogueReader(world.database)
     found = catalogue.find_items(Search(limit=10_000))
     ours = {
         (item.collection_id, item.item_id): (item.revision, tuple(asset.etag for asset in item.assets))

@@ -81,7 +81,7 @@ class Line:
 
 
 class SimQueue:
-    """Implements `ingest_ports.Queue` for one process."""
+    """Implements `ports.Queue` for one process."""
 
     def __init__(self, line: Line, process: Process) -> None:
         self._line = line
@@ -128,7 +128,7 @@ class SimQueue:
 
 
 class SimObjects:
-    """Implements `ingest_ports.Upstream`."""
+    """Implements `ports.Upstream`."""
 
     def __init__(self, feed: Feed, away: Callable[[], bool], scheduler: Scheduler, process: Process) -> None:
         self._feed = feed
@@ -174,7 +174,7 @@ class Shelf:
 
 
 class SimReplica:
-    """Implements `ingest_ports.StacReplica` for one process."""
+    """Implements `ports.StacReplica` for one process."""
 
     def __init__(self, world: AnnouncedWorld, process: Process) -> None:
         self._world = world

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from kfm.model.errors import StoreCorrupt
 from kfm.model.records import Manifest, Promotion, Run
 from kfm.objects.local import LocalObjects
-from kfm.ports import CollectableObjects
 from kfm.publish import manifest as m
 from kfm.publish.targets.folder import LocalTree
 from kfm.runs.gc import CLOCK_MARGIN_MS, collect, plan_collection
@@ -257,6 +256,6 @@ def test_old_versions_of_a_tree_go_with_their_objects() -> None:
 
 def test_local_objects_can_be_collected() -> None:
     """The local store has what collecting asks for."""
-    objects: CollectableObjects = Place().objects
+    objects: LocalObjects = Place().objects
     assert objects.modified_ms("0" * 64) is None
     assert objects.delete_if_older("0" * 64, NOW_MS) is False

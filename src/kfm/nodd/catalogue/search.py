@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from math import isfinite
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -12,7 +13,9 @@ from kfm.model.catalogue import Bbox, CatalogueItem, Search
 from kfm.model.errors import UsageError
 from kfm.model.times import parse_rfc3339
 from kfm.nodd.catalogue.geometry import Shape
-from kfm.ports import CatalogueReader
+
+if TYPE_CHECKING:
+    from kfm.db.catalogue import CatalogueReader
 
 LIMIT_MAX = 10_000  # what may be asked for
 PAGE_ITEMS_MAX = 1_000  # what one page holds at most

@@ -15,7 +15,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain, groupby
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 from urllib.parse import quote
 
 import msgspec
@@ -28,7 +28,9 @@ from kfm.nodd.catalogue import stac_items
 from kfm.nodd.catalogue.geoparquet import ItemTable
 from kfm.nodd.catalogue.search import pages_of
 from kfm.nodd.grammar import Dataset
-from kfm.ports import CatalogueReader
+
+if TYPE_CHECKING:
+    from kfm.db.catalogue import CatalogueReader
 
 FORMS = ("static", "geoparquet")
 MIRROR = "items.parquet"

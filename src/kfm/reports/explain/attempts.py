@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from kfm.model.attempts import Attempt, CallRetry
 from kfm.model.quarantine import RetryState
@@ -10,8 +11,10 @@ from kfm.model.records import Run
 from kfm.model.retry import policy_for, retry_rules
 from kfm.model.retry_budgets import budget_ends_ms, standing
 from kfm.model.wording import counted, duration, moment
-from kfm.ports import LedgerReader
 from kfm.reports.explain.sentences import Sentence, of_attempt, of_row, of_run
+
+if TYPE_CHECKING:
+    from kfm.db.ledger_reader import LedgerReader
 
 SHOWN_MAX = 20
 TRIES_SHOWN_MAX = 10

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -11,8 +11,10 @@ from kfm.model.canonical import FLOAT_TAG
 from kfm.model.records import Found, Record, Run
 from kfm.model.redaction import redacted_document
 from kfm.model.wording import counted, moment
-from kfm.ports import LedgerReader
 from kfm.reports.explain.sentences import Sentence, of_inputs, of_run
+
+if TYPE_CHECKING:
+    from kfm.db.ledger_reader import LedgerReader
 
 VALUE_CHARS_MAX = 80
 

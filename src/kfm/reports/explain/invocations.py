@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 from kfm.model.attempts import ChainLink
 from kfm.model.gates import cause_and_remedy, combine, utc_text
 from kfm.model.records import GateResult, Invocation, Run
 from kfm.model.wording import counted, moment
-from kfm.ports import LedgerReader
 from kfm.reports.explain.sentences import (
     Explanation,
     Ref,
@@ -20,6 +20,9 @@ from kfm.reports.explain.sentences import (
     of_run,
     stopped,
 )
+
+if TYPE_CHECKING:
+    from kfm.db.ledger_reader import LedgerReader
 
 SHOWN_MAX = 20
 READ_MAX = 1000

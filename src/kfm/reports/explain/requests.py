@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from kfm.model.records import Run
 from kfm.model.requests import UpdateRequest
 from kfm.model.wording import counted, moment, span
-from kfm.ports import LedgerReader
 from kfm.reports.explain.sentences import Explanation, Sentence, of_request, of_run, stopped
+
+if TYPE_CHECKING:
+    from kfm.db.ledger_reader import LedgerReader
 
 TOLD_MAX = 5
 _STANDS = {

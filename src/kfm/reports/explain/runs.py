@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from kfm.model.attempts import Attempt, ChainLink, Letter
 from kfm.model.errors import UsageError
@@ -10,7 +11,6 @@ from kfm.model.next_steps import NextStep, work_command
 from kfm.model.reasons import half
 from kfm.model.records import Invocation, Promotion, Record, Run
 from kfm.model.wording import counted, duration, moment, span
-from kfm.ports import LedgerReader
 from kfm.reports.explain import attempts, invocations
 from kfm.reports.explain.attempts import ahead
 from kfm.reports.explain.inputs import compared
@@ -29,6 +29,9 @@ from kfm.reports.explain.sentences import (
     stopped,
 )
 from kfm.reports.next_steps import step_of_run
+
+if TYPE_CHECKING:
+    from kfm.db.ledger_reader import LedgerReader
 
 INPUTS_SHOWN_MAX = 10
 LETTERS_SHOWN_MAX = 20

@@ -10,7 +10,6 @@ from kfm.model.errors import UsageError
 from kfm.model.records import Invocation, Run
 from kfm.model.requests import UpdateRequest
 from kfm.model.wording import moment
-from kfm.ports import LedgerReader
 from kfm.reports.explain.invocations import account_of_call
 from kfm.reports.explain.requests import account_of_request
 from kfm.reports.explain.runs import READ_MAX, account_of_attempt, account_of_run, newest
@@ -19,6 +18,7 @@ from kfm.reports.lookup import SHOWN_CHARS_MAX, calls_in, find_unit, is_wal_id, 
 from kfm.reports.pipeline_runs import find_pass
 
 if TYPE_CHECKING:
+    from kfm.db.ledger_reader import LedgerReader
     from kfm.model.settings import Settings
     from kfm.reports.explain.sentences import Explanation
 

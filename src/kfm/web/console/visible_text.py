@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from kfm.model.redaction import MASK_KEY, is_masked, mask
 from kfm.model.schedules import Schedule
 from kfm.model.settings import DatasetSettings, Settings
-from kfm.ports import LedgerReader
+
+if TYPE_CHECKING:
+    from kfm.db.ledger_reader import LedgerReader
 
 TEXT_CHARS_MAX = 8192
 MARKS_MAX = 3  # combining marks on one letter; more would be drawn over the lines around it

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote, urlencode
 
 from kfm.model.errors import UsageError
 from kfm.model.records import Record
 from kfm.model.roles import Identity
 from kfm.model.wording import counted
-from kfm.ports import LedgerReader
 from kfm.web.console.visible_text import Shown
 from kfm.web.context import WebContext
+
+if TYPE_CHECKING:
+    from kfm.db.ledger_reader import LedgerReader
 
 VALUE_CHARS_MAX = 200
 ROWS = 50  # of one page

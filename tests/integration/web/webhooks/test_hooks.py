@@ -17,6 +17,7 @@ from starlette.exceptions import HTTPException
 
 from kfm.db.connection import open_store
 from kfm.db.ledger import Ledger
+from kfm.db.requests import Requests
 from kfm.model.errors import (
     BackendUnavailable,
     GateDenied,
@@ -28,7 +29,6 @@ from kfm.model.errors import (
 )
 from kfm.model.requests import UpdateRequest
 from kfm.model.settings import SourceSettings, Webhook
-from kfm.ports import Requests
 from kfm.web.accept_queue import AcceptQueue
 from kfm.web.problems import on_error, on_http
 from kfm.web.webhooks import NAME, Failures, Webhooks, hook_routes
