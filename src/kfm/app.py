@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from kfm.config.loader import token as shown_token
+from kfm.config.access import require_role
 from kfm.db.connection import make_folder, open_ledger, open_store
-from kfm.model.errors import KfmError, PlanError, RoleMissing, UsageError
+from kfm.model.errors import KfmError, PlanError, UsageError
 from kfm.model.records import Window
-from kfm.model.roles import Identity, Role, decide, refusal_entry, who_could
+from kfm.model.roles import Identity, Role
 from kfm.model.settings import SourceSettings, Target
 from kfm.runs.kernel import ProjectionReport, RunReport, RunRequest
 from kfm.system import FlockLiveness, PosixFiles, ProcessMeter, SystemClock, SystemIds, SystemRng
@@ -391,6 +391,10 @@ class App(Adapters):
         """The name under which whatever is done now is recorded."""
         return self.identity.subject
 
+    def another(self, *, read_only: bool = False, what: str = "This") -> AbstractContextManager[App]:
+        """Another application of the same configuration: a connection belongs to one thread."""
+        return open_app(self.loaded, read_only=read_only, what=what)
+
     def run(self, request: RunRequest) -> RunReport:
         from kfm.runs.executor import RunExecutor
 
@@ -595,12 +599,6 @@ class App(Adapters):
             leave_provenance(self, report.run.run_id, report.artifacts_dir)
 
 
-def require_access(loaded: Loaded, role: Role, what: str) -> None:
-    """RoleMissing, where people have roles and this one is needed; a refusal is recorded in the ledger."""
-    if loaded.settings.people and (role != "read" or shown_token() is not None):
-        require(loaded, role, what, lambda: App(loaded, read_only=False, progress=None))
-
-
 @contextmanager
 def open_app(
     loaded: Loaded,
@@ -611,31 +609,9 @@ def open_app(
     what: str = "This",
 ) -> Iterator[App]:
     """The application, for somebody who may: whatever can change something needs a role that says so."""
-    require_access(loaded, role or ("read" if read_only else "operate"), what)
+    require_role(loaded, role or ("read" if read_only else "operate"), what, SystemClock())
     app = App(loaded, read_only=read_only, progress=progress)
     try:
         yield app
-    finally:
-        app.close()
-
-
-def require(loaded: Loaded, role: Role, what: str, opened: Callable[[], App]) -> None:
-    """RoleMissing, unless whoever asks may do this. Who only wanted to read leaves no trace."""
-    people, identity = loaded.people(), loaded.identity()
-    access = decide(identity, role, people, what=f"`{what}`")
-    if access.allowed:
-        return
-    if role != "read":
-        with suppress(KfmError, OSError):  # a ledger that can't be written lets nobody in
-            _record(opened(), identity, role, what, access.reason)
-    raise RoleMissing(access.reason, remedy=who_could(access.others))
-
-
-def _record(app: App, identity: Identity, role: Role, what: str, reason: str) -> None:
-    """In the ledger, where the action would have been."""
-    try:
-        assert app.store is not None
-        entry = refusal_entry(identity, role, what, reason, app.store.now_ms())
-        app.store.append_governance([entry])
     finally:
         app.close()

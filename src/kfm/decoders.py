@@ -9,10 +9,54 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
+from importlib import import_module
 from typing import Any
 
 import msgspec
 
+# By name: the list spans all features, a command without threads needs none of them, and a feature that calls
+# this from below must not import those above it.
+_RECORDS = (
+    "kfm.config.cache:CachedConfig",
+    "kfm.config.schedules:ScheduleFile",
+    "kfm.model.attempts:Energy",
+    "kfm.model.audit:Anchor",
+    "kfm.model.breaker:Breaker",
+    "kfm.model.catalogue:AssetFacts",
+    "kfm.model.contracts:Machine",
+    "kfm.model.incidents:Incident",
+    "kfm.model.quarantine:Approval",
+    "kfm.model.quarantine:QuarantineEntry",
+    "kfm.model.quarantine:RetryState",
+    "kfm.model.records:Found",
+    "kfm.model.records:GateResult",
+    "kfm.model.records:Manifest",
+    "kfm.model.records:Node",
+    "kfm.model.records:Output",
+    "kfm.model.records:Promotion",
+    "kfm.model.records:Run",
+    "kfm.model.records:Switch",
+    "kfm.model.records:Unit",
+    "kfm.model.replays:ReplayPlan",
+    "kfm.model.replays:ReplaySpec",
+    "kfm.model.requests:UpdateRequest",
+    "kfm.model.retry:RetryRules",
+    "kfm.model.run_state:RunStateDocument",
+    "kfm.model.schedules:Instant",
+    "kfm.model.schedules:ScheduleState",
+    "kfm.model.settings:Settings",
+    "kfm.model.units:Ended",
+    "kfm.model.webhooks:Payload",
+    "kfm.nodd.messages.s3_fast:S3Event",
+    "kfm.nodd.messages.s3_fast:SnsEnvelope",
+    "kfm.publish.manifest:VersionChange",
+    "kfm.publish.publisher:FileMetadata",
+    "kfm.publish.targets.s3:Pointer",
+    "kfm.release.attestation:Statement",
+    "kfm.runs.plan:Header",
+    "kfm.telemetry.metric_catalogue:_Metrics",
+    "kfm.telemetry.metric_catalogue:_Spans",
+)
 _lock = threading.Lock()
 _prepared: set[Any] = set()
 
@@ -23,78 +67,12 @@ def prepare_decoders(more: Iterable[Any] = ()) -> frozenset[Any]:
     All that are made. A test compares them with the calls of msgspec in the source.
     """
     with _lock:
-        for kind in {*(_kinds() if not _prepared else ()), *more} - _prepared:
+        for kind in {*(_records() if not _prepared else ()), *more} - _prepared:
             msgspec.json.Decoder(kind)
             _prepared.add(kind)
         return frozenset(_prepared)
 
 
-def _kinds() -> tuple[Any, ...]:
-    """Imported late: a command without threads needs none of it."""
-    from kfm.config.cache import CachedConfig
-    from kfm.config.schedules import ScheduleFile
-    from kfm.model.attempts import Energy
-    from kfm.model.audit import Anchor
-    from kfm.model.breaker import Breaker
-    from kfm.model.catalogue import AssetFacts
-    from kfm.model.contracts import Machine
-    from kfm.model.incidents import Incident
-    from kfm.model.quarantine import Approval, QuarantineEntry, RetryState
-    from kfm.model.records import Found, GateResult, Manifest, Node, Output, Promotion, Run, Switch, Unit
-    from kfm.model.replays import ReplayPlan, ReplaySpec
-    from kfm.model.requests import UpdateRequest
-    from kfm.model.retry import RetryRules
-    from kfm.model.run_state import RunStateDocument
-    from kfm.model.schedules import Instant, ScheduleState
-    from kfm.model.settings import Settings
-    from kfm.model.units import Ended
-    from kfm.model.webhooks import Payload
-    from kfm.nodd.messages.s3_fast import S3Event, SnsEnvelope
-    from kfm.publish.manifest import VersionChange
-    from kfm.publish.publisher import FileMetadata
-    from kfm.publish.targets.s3 import Pointer
-    from kfm.release.attestation import Statement
-    from kfm.runs.plan import Header
-    from kfm.telemetry.metric_catalogue import _Metrics, _Spans
-
-    return (
-        _Metrics,
-        _Spans,
-        Anchor,
-        Approval,
-        AssetFacts,
-        Breaker,
-        VersionChange,
-        Ended,
-        Energy,
-        CachedConfig,
-        SnsEnvelope,
-        S3Event,
-        FileMetadata,
-        Found,
-        GateResult,
-        Header,
-        QuarantineEntry,
-        Incident,
-        Instant,
-        Machine,
-        Manifest,
-        Node,
-        Output,
-        Payload,
-        Pointer,
-        Promotion,
-        ReplayPlan,
-        ReplaySpec,
-        RetryRules,
-        RetryState,
-        Run,
-        RunStateDocument,
-        ScheduleFile,
-        ScheduleState,
-        Settings,
-        Statement,
-        Switch,
-        Unit,
-        UpdateRequest,
-    )
+def _records() -> list[Any]:
+    named = (name.split(":") for name in _RECORDS)
+    return [getattr(import_module(module), record) for module, record in named]

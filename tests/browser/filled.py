@@ -21,7 +21,7 @@ from kfm.model.units import Content, IntakeBatch, IntakeUnit, Rejected, wal_id
 from kfm.pipelines.project import run_pipeline
 from kfm.runs.kernel import RunRequest
 from kfm.service.approvals import request_release
-from kfm.service.runner import ServiceLedger
+from kfm.web.context import WebContext
 
 DAY_MS = 86_400_000
 TOKENS = {who: f"kfm-{who}-0123456789abcdef0123456789abcdef" for who in ("ann", "cy")}
@@ -83,7 +83,7 @@ class Filled:
         (folder / "kfm.yml").write_text(CONFIG + (_people() if people else ""))
         self.folder = folder
         self.loaded: Loaded = load(str(folder / "kfm.yml"))
-        self.place = ServiceLedger(self.loaded, load_schedules(self.loaded))
+        self.place = WebContext(self.loaded, load_schedules(self.loaded))
         self._fill()
 
     def _fill(self) -> None:

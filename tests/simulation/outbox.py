@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from kfm.db.ledger import Ledger
-from kfm.lineage.delivery import BACKOFF_BASE_MS, backoff_ms, deliver_letters
+from kfm.lineage.delivery import BACKOFF_BASE_MS, BACKOFF_MAX_MS, deliver_letters
 from kfm.lineage.emitter import TOPIC
 from kfm.model.attempts import Letter
 from kfm.model.errors import BackendUnavailable, CollectorRefused
+from kfm.model.retry import backoff_ms
 from tests.simulation.adapters import SimClock, SimDatabase
 from tests.simulation.judging import require
 from tests.simulation.lane import Lane
@@ -147,7 +148,7 @@ class Mail:
             return  # who overslept his claim knows nothing of what others tried since
         waited_ms = self.lane.now_ms - failed_ms
         require(
-            waited_ms >= min(BACKOFF_BASE_MS, backoff_ms(tries)) - 1,
+            waited_ms >= min(BACKOFF_BASE_MS, backoff_ms(BACKOFF_BASE_MS, BACKOFF_MAX_MS, tries)) - 1,
             "a collector in trouble is not asked at once again",
             waited_ms=waited_ms,
             number=letter.number,

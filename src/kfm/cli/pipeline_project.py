@@ -37,9 +37,11 @@ def opened(
 
     loaded = _loaded(session, directory)
     if loaded is not None:
-        from kfm.pipelines.project import require_role
+        from kfm.config.access import require_role
+        from kfm.system import SystemClock
 
-        require_role(loaded, read_only=read_only, what=click.get_current_context().command_path)
+        what = click.get_current_context().command_path
+        require_role(loaded, "read" if read_only else "operate", what, SystemClock())
     session.inform()
     with open_place(directory, None, loaded=loaded, read_only=read_only, moving=moving) as place:
         yield place

@@ -9,12 +9,13 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, closing, contextmanager, nullcontext
+from functools import partial
 from secrets import token_urlsafe
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from kfm.app import App
+from kfm.app import App, open_app
 from kfm.cli.metrics import Scrape
 from kfm.cli.options import session_options
 from kfm.cli.session import CommandSession
@@ -23,13 +24,15 @@ from kfm.model.errors import Cancelled, ExtraMissing, UsageError
 from kfm.model.schedules import Schedule
 from kfm.model.wording import counted
 from kfm.service.dispatcher import wish_of
-from kfm.service.runner import Service, ServiceLedger, ServiceOptions, previewed
+from kfm.service.runner import Service, ServiceOptions
 from kfm.web.accept_queue import AcceptQueue
+from kfm.web.context import WebContext
 
 if TYPE_CHECKING:
     from kfm.config.loader import Loaded
     from kfm.db.requests import Requests
     from kfm.model.requests import UpdateRequest
+    from kfm.runs.kernel import RunReport
 
 
 _PREFIX = re.compile(r"(/[A-Za-z0-9._~-]+)*", re.ASCII)
@@ -78,8 +81,6 @@ def command(
         raise UsageError(
             f"`{prefix[:80]}` is no path.", remedy="Write it as /kfm, without a slash at the end."
         )
-    from kfm.service.runner import ServiceOptions
-
     wish = ServiceOptions(schedules=not no_schedules, runs=not no_runs, worker=not no_worker)
     return serve(session, wish, host=host, port=port, prefix=prefix)
 
@@ -118,7 +119,7 @@ def serve(
     _require_people(loaded, address)
     _first_look(session)
     session.inform()
-    service = Service(loaded, schedules, wish)
+    service = Service(loaded, schedules, wish, partial(open_app, loaded))
     stop = Stop()
     with listener(address, settings.port if port is None else port) as listening, stop.installed():
         shown = f"{shown_host(address)}:{listening.getsockname()[1]}{prefix}"
@@ -198,7 +199,7 @@ class Web:
         self, session: CommandSession, loaded: Loaded, schedules: Sequence[Schedule], service: Service
     ) -> None:
         self._loaded = loaded
-        self._place = ServiceLedger(loaded, schedules, service.wake)
+        self._place = WebContext(loaded, schedules, service.wake)
         self._scraping = threading.Lock()
         self._scrape = Scrape(session)
         self._intake = AcceptQueue(self._requests, committed=service.wake)
@@ -256,7 +257,11 @@ class Web:
 
         from kfm.web.previews import preview_document
 
-        report = await run_in_threadpool(previewed, self._loaded, wish_of(request))
+        def previewed() -> RunReport:
+            with open_app(self._loaded, read_only=True, what="kfm serve") as app:
+                return app.preview(wish_of(request))
+
+        report = await run_in_threadpool(previewed)
         dataset = self._loaded.settings.dataset(request.dataset_id)
         return preview_document(report, dataset)
 

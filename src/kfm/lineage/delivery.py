@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from kfm.model.attempts import Backlog, Letter
 from kfm.model.errors import BackendUnavailable, CollectorRefused, KfmError
 from kfm.model.records import Record
+from kfm.model.retry import backoff_ms
 
 if TYPE_CHECKING:
     from kfm.ports import Clock, Collector
@@ -42,11 +43,6 @@ class Delivered(Record, frozen=True):
     refused: int = 0  # letters that the collector will not have as they are
     trouble: str | None = None
     error: KfmError | None = None  # what to raise, for those who asked for a delivery
-
-
-def backoff_ms(tries: int) -> int:
-    """How long a letter rests after its n-th try."""
-    return min(BACKOFF_MAX_MS, BACKOFF_BASE_MS << min(max(tries - 1, 0), 20))
 
 
 def deliver_letters(
@@ -144,7 +140,8 @@ class _Pass:
                 left = left[arrived:]
         except Exception as error:  # noqa: BLE001 - told in the result
             self.note(error)
-            self._put_back(left, backoff_ms(max(letter.tries for letter in left)))
+            tries = max(letter.tries for letter in left)
+            self._put_back(left, backoff_ms(BACKOFF_BASE_MS, BACKOFF_MAX_MS, tries))
             return False
         if left:
             self._put_back(left, 0)

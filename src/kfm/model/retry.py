@@ -45,17 +45,18 @@ def run_delay_ms(policy: RetryPolicy, retry_index: int, unit_random: float) -> i
     if policy.ladder_ms:
         nominal_ms = policy.ladder_ms[min(retry_index, len(policy.ladder_ms) - 1)]
     else:
-        nominal_ms = _doubled(policy.base_ms, policy.cap_ms, retry_index)
+        nominal_ms = backoff_ms(policy.base_ms, policy.cap_ms, retry_index + 1)
     return math.floor(nominal_ms * (0.5 + unit_random))
 
 
 def call_delay_ms(policy: CallPolicy, retry_index: int, unit_random: float) -> int:
     """Full jitter: uniform(0, min(cap, base·2ⁿ)), n = 0 at the first retry."""
-    return math.floor(unit_random * _doubled(policy.base_ms, policy.cap_ms, retry_index))
+    return math.floor(unit_random * backoff_ms(policy.base_ms, policy.cap_ms, retry_index + 1))
 
 
-def _doubled(base_ms: int, cap_ms: int, times: int) -> int:
-    return min(cap_ms, base_ms << min(times, DOUBLINGS_MAX))
+def backoff_ms(base_ms: int, cap_ms: int, failures: int) -> int:
+    """Exponential backoff without jitter: base after the first failure, twice as long after each further."""
+    return min(cap_ms, base_ms << min(max(failures - 1, 0), DOUBLINGS_MAX))
 
 
 def decide_retry(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from kfm.model.errors import KfmError
 from kfm.model.records import Window
 from kfm.model.requests import Burst
+from kfm.model.retry import backoff_ms
 from kfm.model.settings import SourceSettings
 from kfm.model.times import rfc3339
 from kfm.model.windows import window_of
@@ -77,7 +78,7 @@ class FanOut:
             logger.warning(
                 "%s: %s", burst.source_id, error, extra={"source": burst.source_id, "code": error.code}
             )
-            later_ms = min(TROUBLE_MS_MAX, BUSY_MS << min(max(burst.tries - 1, 0), 10))
+            later_ms = backoff_ms(BUSY_MS, TROUBLE_MS_MAX, burst.tries)
             self._bursts.settle(burst, "open", None, self._now_ms() + later_ms)
             return 0
         if report.outcome == "busy":

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from kfm.model.catalogue import CatalogueItem, CollectionFigures, Owed, Search
 from kfm.model.errors import CollectorRefused, KfmError, UpstreamUnavailable, UsageError
 from kfm.model.records import Record
+from kfm.model.retry import backoff_ms
 from kfm.model.settings import Replica
 from kfm.nodd.catalogue.search import pages_of
 from kfm.nodd.catalogue.stac_items import render_collection, render_item
@@ -136,9 +137,9 @@ class Replicator:
         store.delivered(self._name, passed.done)
         store.put_back(self._name, passed.parked, now_ms + PARKED_MS)
         for one in passed.failed:
-            store.put_back(self._name, [one], now_ms + backoff_ms(one.tries))
+            store.put_back(self._name, [one], now_ms + backoff_ms(BACKOFF_BASE_MS, BACKOFF_MAX_MS, one.tries))
         tries = max((one.tries for one in passed.failed), default=0)
-        later_ms = now_ms + backoff_ms(tries) if passed.failed else 0
+        later_ms = now_ms + backoff_ms(BACKOFF_BASE_MS, BACKOFF_MAX_MS, tries) if passed.failed else 0
         store.put_back(self._name, passed.untried, later_ms, charged=False)
 
     def _send(self, owed: Owed) -> int:
@@ -242,10 +243,6 @@ class Compared(Record, frozen=True):
     @property
     def differs(self) -> int:
         return self.missing + self.stale + self.extra
-
-
-def backoff_ms(tries: int) -> int:
-    return min(BACKOFF_MAX_MS, BACKOFF_BASE_MS << min(max(tries - 1, 0), 20))
 
 
 def _difference(item: CatalogueItem, shown: dict[str, int | None]) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 from kfm.model.errors import BackendUnavailable, KfmError, StoreCorrupt, StoreTooNew, StoreUnsafe
 from kfm.model.records import Record
+from kfm.model.retry import backoff_ms
 from kfm.model.units import IntakeBatch, IntakeReport
 from kfm.nodd.poller import IntakeExchange, Polled, Poller
 from kfm.nodd.worker import BatchResult, Worker
@@ -18,6 +19,7 @@ IDLE_MS_MAX = 1_000  # how long new work of others may go unseen
 SHORT_POLL_MS = 200  # where nobody else works meanwhile
 TOGETHER_MS = 20  # how long an end waits for something to be heard that goes with it
 ALERT_MS = 200  # whoever waits for pollers looks this often whether to stop
+TROUBLE_MS = 1_000
 TROUBLE_MS_MAX = 30_000
 LASTING = (StoreCorrupt, StoreTooNew, StoreUnsafe)  # waiting does not help
 logger = logging.getLogger(__name__)
@@ -120,23 +122,24 @@ class WorkerLoop:
 
     def until_stopped(self) -> Tasks:
         """A ledger that is away for a while is waited for."""
-        trouble_ms = 0
+        failures = 0  # of the ledger, one after the other
         while not self._stopping():
             try:
                 polled, worked = self._poll(0)
                 worked = worked or self._step()
                 self._run_maintenance()
                 idle_ms = 0 if polled or worked else self._idle_ms()
-                trouble_ms = 0
+                failures = 0
             except BackendUnavailable as error:
                 if isinstance(error, LASTING):
                     raise
-                idle_ms = trouble_ms = min(TROUBLE_MS_MAX, max(1_000, trouble_ms * 2))
+                failures += 1
+                idle_ms = backoff_ms(TROUBLE_MS, TROUBLE_MS_MAX, failures)
                 logger.warning(
                     "%s The worker goes on in %d s", error, idle_ms // 1000, extra={"code": error.code}
                 )
             if idle_ms:
-                self._rest_alert(idle_ms, troubled=trouble_ms > 0)
+                self._rest_alert(idle_ms, troubled=failures > 0)
         if self._hatch is not None:
             self._hatch.shut()
         self.drain()
@@ -256,16 +259,16 @@ def poll_until(
     hatch: IntakeExchange | None = None,
 ) -> None:
     """One queue's thread. A queue in trouble is asked again, at growing distances."""
-    trouble_ms = 0
+    failures = 0
     while not stopping():
         try:
             polled = poller.step(wait_ms) if hatch is None else _handed_over(poller, hatch, wait_ms)
         except Exception as error:  # noqa: BLE001 - a thread that ends would end the intake unseen
-            trouble_ms = min(TROUBLE_MS_MAX, max(1_000, trouble_ms * 2))
+            failures += 1
             logger.warning("a queue can't be read: %s", _told(error), extra={"queue": poller.queue_name})
-            rest(trouble_ms)
+            rest(backoff_ms(TROUBLE_MS, TROUBLE_MS_MAX, failures))
             continue
-        trouble_ms = 0
+        failures = 0
         account.polled(polled)
         if not polled.messages and wait_ms == 0:
             rest(IDLE_MS_MAX)

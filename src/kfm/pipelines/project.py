@@ -331,13 +331,6 @@ def open_place(
         place.close()
 
 
-def require_role(loaded: Loaded, *, read_only: bool, what: str) -> None:
-    """As for every other command: RoleMissing, where people have roles and whoever asks has not this one."""
-    from kfm.app import require_access
-
-    require_access(loaded, "read" if read_only else "operate", what)
-
-
 def run_pipeline(
     pipeline: Pipeline,
     *,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from kfm.model.errors import Cancelled, CircuitOpen, KfmError, PlanDrifted
 from kfm.model.records import Run, Switch
 from kfm.model.requests import RequestOutcome, UpdateRequest
+from kfm.model.retry import backoff_ms
 from kfm.model.settings import DatasetSettings, SourceSettings
 from kfm.model.times import rfc3339
 from kfm.model.wording import short_id
@@ -160,7 +161,7 @@ class Dispatcher:
     def _settle(self, request: UpdateRequest, report: RunReport) -> None:
         now_ms, run_id = self._now_ms(), report.run.run_id if report.run is not None else None
         if report.outcome == "busy":
-            later_ms = min(BUSY_MS_MAX, BUSY_MS << min(request.tries - 1, 10))
+            later_ms = backoff_ms(BUSY_MS, BUSY_MS_MAX, request.tries)
             self._requests.reopen(request, now_ms + later_ms, report.reason)
         elif isinstance(report.error, CircuitOpen):
             at_ms = report.error.facts.get("not_before_ms")
@@ -198,7 +199,7 @@ class Dispatcher:
         if request.tries >= TRIES_MAX:
             self._end(request, "failed", f"Given up after {request.tries} tries: {message}")
             return
-        later_ms = min(TROUBLE_MS_MAX, TROUBLE_MS << min(request.tries - 1, 10))
+        later_ms = backoff_ms(TROUBLE_MS, TROUBLE_MS_MAX, request.tries)
         self._requests.reopen(request, self._now_ms() + later_ms, message)
 
 

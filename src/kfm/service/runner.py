@@ -9,18 +9,17 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from functools import cached_property
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from kfm.app import App, open_app
 from kfm.db.connection import place_of
 from kfm.decoders import prepare_decoders
 from kfm.model.errors import BackendUnavailable, KfmError
 from kfm.model.records import Record, Run, Switch
 from kfm.model.requests import UpdateRequest
+from kfm.model.retry import backoff_ms
 from kfm.model.settings import DatasetSettings, SourceSettings
 from kfm.runs import plan as plans
 from kfm.runs.kernel import RunReport, RunRequest
@@ -28,11 +27,9 @@ from kfm.service.dispatcher import CLAIM_MS, Dispatcher
 from kfm.system import PeriodicTask, run_due
 
 if TYPE_CHECKING:
+    from kfm.app import App
     from kfm.config.loader import Loaded
-    from kfm.db.ledger_reader import LedgerReader
-    from kfm.model.roles import Identity, KnownPerson
     from kfm.model.schedules import Schedule
-    from kfm.model.settings import Settings
 
 KEEP_MS = 5_000
 IDLE_MS_MAX = 1_000
@@ -116,7 +113,8 @@ class ServedRuns:
         return report
 
     def preview(self, wish: RunRequest) -> RunReport:
-        return previewed(self._app.loaded, wish)
+        with self._app.another(read_only=True, what="kfm serve") as app:
+            return app.preview(wish)
 
     def ask_approval(self, request: UpdateRequest, plan: plans.RunPlan) -> bool:
         from kfm.service.approvals import request_update
@@ -142,20 +140,21 @@ class ServedRuns:
         return None if source is None else (source, settings.dataset(source.dataset))
 
 
-def previewed(loaded: Loaded, wish: RunRequest) -> RunReport:
-    """What a run would change, by an application that can't write."""
-    with open_app(loaded, read_only=True, what="kfm serve") as app:
-        return app.preview(wish)
-
-
 class Service:
     """Started once, stopped once."""
 
-    def __init__(self, loaded: Loaded, schedules: Sequence[Schedule], wish: ServiceOptions) -> None:
+    def __init__(
+        self,
+        loaded: Loaded,
+        schedules: Sequence[Schedule],
+        wish: ServiceOptions,
+        open_app: Callable[..., AbstractContextManager[App]],
+    ) -> None:
         self._loaded = loaded
+        self._open_app = open_app
         self._schedules = tuple(schedules)
         self._wish = wish
-        self._troubles: dict[str, tuple[str, int]] = {}  # of which part, and how long it is left alone
+        self._troubles: dict[str, tuple[str, int]] = {}  # by part: last error, failures in a row
         self._places: dict[str, tuple[int, int] | None] = {}  # of which part, and which ledger it has open
         self._stop = threading.Event()
         self._woken = threading.Condition()
@@ -205,7 +204,7 @@ class Service:
             """With a new application whenever the last one had trouble: it may have been the ledger's."""
             while not self._stop.is_set():
                 try:
-                    with open_app(self._loaded, what="kfm serve") as app:
+                    with self._open_app(what="kfm serve") as app:
                         self._places[name] = self._place()
                         work(app)
                 except Exception as error:  # noqa: BLE001 - no trouble of one part ends the others
@@ -217,11 +216,11 @@ class Service:
         """Of the part that calls: told once, however long it lasts; how long to leave it alone."""
         name = _own_name()
         text = error.message if isinstance(error, KfmError) else f"{type(error).__name__}: {error}"
-        last, delay_ms = self._troubles.get(name, (None, 0))
-        self._troubles[name] = (text, min(TROUBLE_MS_MAX, max(TROUBLE_MS, delay_ms * 2)))
+        last, failures = self._troubles.get(name, (None, 0))
+        self._troubles[name] = (text, failures + 1)
         if last != text:
             logger.warning("%s: %s", name, text, extra={"part": name})
-        return self._troubles[name][1]
+        return backoff_ms(TROUBLE_MS, TROUBLE_MS_MAX, failures + 1)
 
     def _place(self) -> tuple[int, int] | None:
         return place_of(self._loaded.store, self._loaded.resolve(self._loaded.settings.state).rstrip("/"))
@@ -327,43 +326,3 @@ class _Stop(threading.Event):
 
     def wait(self, timeout: float | None = None) -> bool:
         return super().is_set() or self._service.wait(timeout)
-
-
-class ServiceLedger:
-    """What the pages and the API are given: `kfm.web.context.WebContext`."""
-
-    def __init__(
-        self, loaded: Loaded, schedules: Sequence[Schedule], wake: Callable[[], None] = lambda: None
-    ) -> None:
-        self._loaded = loaded
-        self.schedules = tuple(schedules)
-        self.wake = wake
-
-    @property
-    def settings(self) -> Settings:
-        return self._loaded.settings
-
-    @cached_property
-    def people(self) -> Sequence[KnownPerson]:
-        return self._loaded.people()
-
-    @property
-    def folder(self) -> str:
-        return self._loaded.resolve(self.settings.state).rstrip("/")
-
-    def now_ms(self) -> int:
-        from kfm.system import SystemClock
-
-        return SystemClock().now_ms()
-
-    @contextmanager
-    def reader(self) -> Iterator[LedgerReader]:
-        # Opened anew each time: a ledger may be made, moved or restarted while we serve.
-        with closing(App(self._loaded, read_only=True, progress=None)) as app:
-            yield app.ledger
-
-    @contextmanager
-    def app(self, identity: Identity, *, read_only: bool = False) -> Iterator[App]:
-        with closing(App(self._loaded, read_only=read_only, progress=None)) as app:
-            app.__dict__["identity"] = identity  # who asks over HTTP, not whose process this is
-            yield app

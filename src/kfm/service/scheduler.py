@@ -285,7 +285,7 @@ def _worked_off(
 ) -> list[UpdateRequest]:
     from kfm.service.runner import Service, ServiceOptions
 
-    service = Service(app.loaded, (), ServiceOptions(schedules=False, worker=False))
+    service = Service(app.loaded, (), ServiceOptions(schedules=False, worker=False), app.another)
     reader, ended = app.ledger.request_reader(), []
     waiting = {one.request_id: one for one in due}
     service.start()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from kfm.app import App
+from kfm.app import App, open_app
 from kfm.config.loader import Loaded
 from kfm.model.errors import NotApproved
 from kfm.model.requests import UpdateRequest
@@ -198,7 +199,7 @@ def test_what_was_not_approved_does_not_happen(app: App, loaded: Loaded) -> None
 def test_the_service_works_off_what_comes(loaded: Loaded, caplog: pytest.LogCaptureFixture) -> None:
     """Threads take up what is accepted, and end when they are asked to."""
     caplog.set_level("INFO", "kfm")
-    service = Service(loaded, (), ServiceOptions())
+    service = Service(loaded, (), ServiceOptions(), partial(open_app, loaded))
     app = opened(loaded)
     try:
         service.start()

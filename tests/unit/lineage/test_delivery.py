@@ -6,10 +6,11 @@ import json
 
 import pytest
 
-from kfm.lineage.delivery import BACKOFF_MAX_MS, PARKED_MS, Delivered, backoff_ms, deliver_letters
+from kfm.lineage.delivery import BACKOFF_BASE_MS, BACKOFF_MAX_MS, PARKED_MS, Delivered, deliver_letters
 from kfm.lineage.emitter import TOPIC
 from kfm.model.attempts import Letter
 from kfm.model.errors import BackendUnavailable, CollectorRefused
+from kfm.model.retry import backoff_ms
 from tests.stand_ins import FakeClock
 from tests.unit.lineage.outbox import Scripted, bodies, deliver, make_store, post
 
@@ -196,4 +197,4 @@ def test_delivery_never_raises() -> None:
 @pytest.mark.parametrize(("tries", "rest_ms"), [(0, 1000), (1, 1000), (2, 2000), (9, 256_000), (99, 300_000)])
 def test_rests_grow_and_are_bounded(tries: int, rest_ms: int) -> None:
     """Each try doubles the rest, up to five minutes."""
-    assert backoff_ms(tries) == rest_ms
+    assert backoff_ms(BACKOFF_BASE_MS, BACKOFF_MAX_MS, tries) == rest_ms

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import nullcontext
 from importlib import import_module
 from pathlib import Path
 from typing import Any, get_args
@@ -29,9 +30,9 @@ GIVEN = {"converted", "shaped", "_converted"}
 # texts; a plan or its choice for `kfm replay`, which has no threads by then.
 DYNAMIC = {
     ("cli/replay_options.py", "kind"),
-    ("engine/working.py", "kind"),
-    ("wiring/decoders.py", "kind"),
-    ("config.py", "_TYPES[str(kind)]"),
+    ("pipelines/workers.py", "kind"),
+    ("decoders.py", "kind"),
+    ("config/loader.py", "_TYPES[str(kind)]"),
 }
 # Decoded by commands that have no threads.
 ALONE = {"kfm.policy.fixtures"}
@@ -107,7 +108,7 @@ def test_a_service_prepares_decoders_before_its_threads(monkeypatch: pytest.Monk
         settings = Settings
 
     loaded: Any = Loaded
-    Service(loaded, (), ServiceOptions(schedules=False, worker=False), lambda _line: None).start()
+    Service(loaded, (), ServiceOptions(schedules=False, worker=False), lambda **_: nullcontext()).start()
     assert started
     assert all(started)
 
@@ -128,7 +129,7 @@ def test_threads_of_a_pipeline_prepare_decoders_first() -> None:
         ("kfm.pipelines.run_state", "settle"),
         ("kfm.pipelines.project", "Threads"),
         ("kfm.cli.serve", "serve"),
-        ("kfm.cli.catalogue", "serve"),
+        ("kfm.cli.catalogue", "run_server"),
     ],
 )
 def test_whatever_starts_threads_prepares_decoders(module: str, function: str) -> None:

@@ -58,6 +58,7 @@ def require(place: WebContext, identity: Identity, role: Role, what: str) -> Non
         return
     if role != "read":
         with suppress(KfmError, OSError), place.app(identity) as app:  # a ledger that is away lets nobody in
+            assert app.store is not None
             app.store.append_governance(
                 [refusal_entry(identity, role, what, access.reason, app.store.now_ms())]
             )

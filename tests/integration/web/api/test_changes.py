@@ -234,11 +234,11 @@ def test_nobody_approves_his_own(tmp_path: Path) -> None:
 
 def _reloaded(folder: Path) -> dict[str, Any]:
     from kfm.config.loader import load
-    from kfm.service.runner import ServiceLedger
     from kfm.web.api.routes import api_app
+    from kfm.web.context import WebContext
 
     loaded = load(str(folder / "kfm.yml"))
-    place = ServiceLedger(loaded, ())
+    place = WebContext(loaded, ())
     return {"loaded": loaded, "place": place, "app": api_app(place)}
 
 

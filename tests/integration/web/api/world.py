@@ -15,8 +15,8 @@ from kfm.config.loader import Loaded, load
 from kfm.config.schedules import load_schedules
 from kfm.model import breaker as breakers
 from kfm.runs.kernel import RunRequest
-from kfm.service.runner import ServiceLedger
 from kfm.web.api.routes import api_app
+from kfm.web.context import WebContext
 
 BASE = "http://127.0.0.1/api/v1"
 TOKENS = {who: f"kfm-{who}-0123456789abcdef0123456789abcdef" for who in ("ann", "bob", "cy")}
@@ -71,7 +71,7 @@ class World:
         (folder / "kfm.yml").write_text(CONFIG + (PEOPLE if people else ""))
         self.folder = folder
         self.loaded: Loaded = load(str(folder / "kfm.yml"))
-        self.place = ServiceLedger(self.loaded, load_schedules(self.loaded))
+        self.place = WebContext(self.loaded, load_schedules(self.loaded))
         self.app = api_app(self.place)
 
     def past(self) -> World:

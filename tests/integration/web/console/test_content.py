@@ -131,12 +131,12 @@ def test_a_page_can_read_itself_again(reader: Reader) -> None:
 def test_nothing_yet_is_told_so_that_it_teaches(tmp_path_factory: pytest.TempPathFactory) -> None:
     """An empty project has pages, each of which says how what it lacks comes about."""
     from kfm.config.loader import load
-    from kfm.service.runner import ServiceLedger
+    from kfm.web.context import WebContext
 
     folder = tmp_path_factory.mktemp("empty")
     (folder / "kfm.yml").write_text("version: 1\n")
     loaded = load(str(folder / "kfm.yml"))
-    reader = Reader(ServiceLedger(loaded, ()))  # there is not even a ledger
+    reader = Reader(WebContext(loaded, ()))  # there is not even a ledger
     assert "Nothing has run yet" in reader.page("").text
     for path, hint in (
         ("", "kfm init"),
@@ -154,10 +154,10 @@ def test_nothing_yet_is_told_so_that_it_teaches(tmp_path_factory: pytest.TempPat
 def test_a_schedule_that_fires_too_often_is_cut_and_says_so(filled: Filled) -> None:
     """Of what fires each minute only as many days are shown as have room, and the page says so."""
     from kfm.model.schedules import Schedule
-    from kfm.service.runner import ServiceLedger
+    from kfm.web.context import WebContext
 
     often = Schedule(id="minutely", source="river", every_ms=60_000)
-    reader = Reader(ServiceLedger(filled.loaded, [often]))
+    reader = Reader(WebContext(filled.loaded, [often]))
     text = reader.page("schedules/minutely?days=28").text
     assert "It fires too often for 28 days: 6 are shown." in text
     assert "8640 instants expected" in text
