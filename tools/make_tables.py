@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from kfm.cli.main import SETTINGS
+from kfm.cli.command_line import SETTINGS
 from kfm.cli.run import WORST_FIRST, command
 from kfm.lineage.facets import PUBLIC_SCHEMAS
 from kfm.model.errors import all_errors

@@ -56,7 +56,7 @@ def _commands(command: Any, name: str, parent: Any) -> Iterator[tuple[str, str]]
 
 
 def cli_page() -> str:
-    from kfm.cli.main import kfm
+    from kfm.cli.command_line import kfm
 
     parts = [NOTICE, "# Commands\n", "What `--help` prints, for every command.\n"]
     for path, text in _commands(kfm, "kfm", None):

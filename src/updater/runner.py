@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from kfm.cli.main import COMMANDS, SETTINGS, LazyGroup, run_command_line
+from kfm.cli.command_line import COMMANDS, SETTINGS, LazyGroup, run_command_line
 
 
 class RunnerGroup(LazyGroup):

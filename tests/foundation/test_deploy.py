@@ -16,7 +16,7 @@ import pytest
 from packaging.requirements import Requirement
 from ruamel.yaml import YAML
 
-from kfm.cli.main import kfm
+from kfm.cli.command_line import kfm
 from kfm.config.loader import OTHER_VARIABLES, VARIABLES
 from kfm.model.settings import Serve
 

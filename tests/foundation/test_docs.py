@@ -13,7 +13,7 @@ import pytest
 from markdown_it import MarkdownIt
 from ruamel.yaml import YAML
 
-from kfm.cli.main import kfm
+from kfm.cli.command_line import kfm
 from kfm.config.schedules import ScheduleFile
 from kfm.model.settings import Settings
 from kfm.policy.cedar import CedarPolicies

@@ -14,7 +14,7 @@ import apsw
 
 import kfm.app as adapters
 import kfm.config.loader
-from kfm.cli.main import run_command_line
+from kfm.cli.command_line import run_command_line
 from updater.runner import runner
 
 PROGRAM = "runner.mjs"  # so that what it says of itself is the same

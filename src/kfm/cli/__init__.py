@@ -46,6 +46,6 @@ def _run(arguments: list[str]) -> int:
         code = quick_status(arguments[1:])
         if code is not None:
             return code
-    from kfm.cli.main import run_command_line
+    from kfm.cli.command_line import run_command_line
 
     return run_command_line(arguments)

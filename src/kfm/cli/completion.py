@@ -22,7 +22,7 @@ def command(shell: str) -> None:
     """
     from click.shell_completion import get_completion_class
 
-    from kfm.cli.main import kfm
+    from kfm.cli.command_line import kfm
     from kfm.config.loader import COMPLETE_VARIABLE
 
     kind = get_completion_class(shell)

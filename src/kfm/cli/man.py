@@ -20,7 +20,7 @@ def command(folder: str) -> None:
 
     Read one with `man FOLDER/kfm-run.1`.
     """
-    from kfm.cli.main import kfm
+    from kfm.cli.command_line import kfm
 
     try:
         os.makedirs(folder, exist_ok=True)

@@ -15,7 +15,7 @@ from kfm.model.errors import UsageError
 # What people say is kept for good, in every copy of the ledger: a reason is not the place for a log.
 _SAID_CHARS_MAX = {"rationale": 4000, "ticket": 200, "actor": 200}
 
-log_option = click.option(  # read by `kfm.cli.main` before the parser sees it
+log_option = click.option(  # read by `kfm.cli.command_line` before the parser sees it
     "--log-format",
     type=click.Choice(("text", "json")),
     expose_value=False,

@@ -32,7 +32,7 @@ def quick_status(arguments: Sequence[str]) -> int | None:
     session = read_session(arguments)
     if session is None:
         return None
-    from kfm.cli.main import guarded
+    from kfm.cli.command_line import guarded
 
     return guarded(lambda: show_status(session), arguments, logs=False)
 

@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kfm.cli import logs
+from kfm.cli.command_line import COMMANDS
 from kfm.cli.logs import JsonLog, wanted_log_format
-from kfm.cli.main import COMMANDS
 from kfm.cli.streams import Stream, forgiving
 from kfm.model.keys import attempt_id
 from kfm.telemetry import correlation

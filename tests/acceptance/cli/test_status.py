@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kfm.cli.main import run_command_line
+from kfm.cli.command_line import run_command_line
 from kfm.cli.status_fast import quick_status, read_session
 from kfm.model.attempts import Backlog
 from kfm.model.breaker import Breaker

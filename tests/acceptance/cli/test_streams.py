@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from kfm import __version__
-from kfm.cli.main import COMMANDS
+from kfm.cli.command_line import COMMANDS
 from tests.acceptance.cli.conftest import Called
 from tests.acceptance.cli.fakes import FakeApp
 
@@ -211,7 +211,7 @@ main({arguments!r})
 
 
 @pytest.mark.req("CLI-1")
-@pytest.mark.parametrize("module", ["kfm.cli.main", "click", "msgspec", "kfm.cli.runs", "kfm.wiring"])
+@pytest.mark.parametrize("module", ["kfm.cli.command_line", "click", "msgspec", "kfm.cli.runs", "kfm.app"])
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_during_an_import(project: Path, module: str, sent: signal.Signals) -> None:
     """While the command is being loaded a signal waits; then it ends the command as always."""
@@ -258,7 +258,7 @@ def test_bad_input_is_not_called_a_defect(
 def test_a_signal_ends_cleanly(project: Path, sent: signal.Signals) -> None:
     """SIGTERM and Ctrl-C: what was begun is tidied up, the exit code is 130, and a sentence says so."""
     code = (
-        "import sys, time, kfm.wiring\nfrom contextlib import contextmanager\n"
+        "import sys, time, kfm.app\nfrom contextlib import contextmanager\n"
         "@contextmanager\n"
         "def slow(loaded, **_):\n"
         "    try:\n        print('ready', file=sys.stderr, flush=True)\n"
