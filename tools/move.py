@@ -19,8 +19,8 @@ from __future__ import annotations
 
 import argparse
 import ast
-import builtins
 import bisect
+import builtins
 import io
 import re
 import shlex
@@ -51,6 +51,7 @@ TEXT_SUFFIXES = frozenset(
 TEXT_NAMES = frozenset({"Makefile", "Containerfile", "Dockerfile"})
 DATA = ("node/node_modules/", "node/test/data/", "docs/requirements.lock")
 TOP = "kfm"
+DEFINED = re.compile(r"(?:async\s+)?(?:def|class)\s+(\w+)")
 BUILTINS = frozenset(dir(builtins))
 DUNDERS = frozenset({"__all__", "__getattr__", "__dir__", "__name__", "__file__", "__doc__", "__package__"})
 
@@ -142,9 +143,7 @@ class Scope:
 
     def bound_after(self, name: str) -> bool:
         """Is this name bound here when all is renamed?"""
-        return any(
-            self.rename.get(old, old) == name for old in self.bindings if old not in self.gone
-        )
+        return any(self.rename.get(old, old) == name for old in self.bindings if old not in self.gone)
 
     def subtree(self) -> Iterator[Scope]:
         yield self
@@ -250,13 +249,16 @@ class Visitor:
         self.file = file
         self.parents: list[ast.AST] = []
         self.typing = 0
+        self.declares = re.search(r"^\s+(?:global|nonlocal)\s", file.text, re.MULTILINE) is not None
 
     def run(self) -> None:
         self.block(self.file.tree.body, self.file.top)
         for occurrence in self.file.occurrences:
             occurrence.scope.used.add(occurrence.name)
 
-    def add(self, name: str, scope: Scope, start: int, end: int, kind: str, node: ast.AST | None = None) -> None:
+    def add(
+        self, name: str, scope: Scope, start: int, end: int, kind: str, node: ast.AST | None = None
+    ) -> None:
         if kind == "store" and scope.kind == "comp" and isinstance(node, ast.NamedExpr):
             while scope.kind == "comp" and scope.parent is not None:
                 scope = scope.parent
@@ -275,7 +277,7 @@ class Visitor:
             self.statement(node, scope, body)
 
     def declare(self, body: list[ast.stmt], scope: Scope) -> None:
-        pending: list[ast.AST] = list(body)
+        pending: list[ast.AST] = list(body) if self.declares else []
         while pending:
             node = pending.pop()
             if isinstance(node, ast.Global | ast.Nonlocal):
@@ -353,9 +355,9 @@ class Visitor:
                                 self.expression(each.optional_vars, scope)
                         elif isinstance(each, ast.AST):
                             self.expression(each, scope)
-                elif isinstance(value, ast.expr):
-                    self.expression(value, scope)
-                elif isinstance(value, ast.AST) and name not in ("op", "ctx"):
+                elif isinstance(value, ast.expr) or (
+                    isinstance(value, ast.AST) and name not in ("op", "ctx")
+                ):
                     self.expression(value, scope)
 
     def pattern(self, node: ast.AST, scope: Scope) -> None:
@@ -371,7 +373,7 @@ class Visitor:
 
     def named(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, scope: Scope) -> None:
         start = self.file.span(node)[0]
-        found = re.compile(rf"(?:async\s+)?(?:def|class)\s+({node.name})\b").match(self.file.text, start)
+        found = DEFINED.match(self.file.text, start)
         assert found is not None, (self.file.path, node.lineno)
         self.add(node.name, scope, *found.span(1), "def", node)
 
@@ -384,7 +386,10 @@ class Visitor:
             self.add(one.local, scope, *self.file.span(alias), "import", alias)
 
     def function(
-        self, arguments: ast.arguments, scope: Scope, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+        self,
+        arguments: ast.arguments,
+        scope: Scope,
+        node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda,
     ) -> None:
         for each in [*arguments.defaults, *arguments.kw_defaults]:
             if each is not None:
@@ -392,7 +397,13 @@ class Visitor:
         inner = Scope("function", scope)
         if not isinstance(node, ast.Lambda):
             self.declare(node.body, inner)
-        every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
+        every = [
+            *arguments.posonlyargs,
+            *arguments.args,
+            *arguments.kwonlyargs,
+            arguments.vararg,
+            arguments.kwarg,
+        ]
         for each_arg in every:
             if each_arg is not None:
                 start = self.file.span(each_arg)[0]
@@ -540,15 +551,18 @@ class Visitor:
                     depth -= 1
                 elif char == "}":
                     break
-                elif depth == 0 and (
-                    char == ":" or (char == "!" and text[index + 1 : index + 2] != "=")
-                ):
+                elif depth == 0 and (char == ":" or (char == "!" and text[index + 1 : index + 2] != "=")):
                     stop = index
                     break
                 index += 1
             expression = text[begin : stop if stop >= 0 else index]
-            self.part(expression.rstrip().removesuffix("=") if expression.rstrip()[-2:-1] not in "=!<>" else expression,
-                      position + begin, scope)
+            self.part(
+                expression.rstrip().removesuffix("=")
+                if expression.rstrip()[-2:-1] not in "=!<>"
+                else expression,
+                position + begin,
+                scope,
+            )
             if stop >= 0:
                 depth, finish = 1, stop
                 while finish < len(text) and depth:
@@ -624,7 +638,9 @@ class Mover:
         try:
             found = subprocess.run(
                 ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-                cwd=self.root, capture_output=True, check=True,
+                cwd=self.root,
+                capture_output=True,
+                check=True,
             ).stdout.decode()
             names = [name for name in found.split("\0") if name]
         except (subprocess.CalledProcessError, OSError):
@@ -707,7 +723,13 @@ class Mover:
         return []
 
     def _module(
-        self, old: str, new: str, number: int, rule: Rule, path: str | None = None, new_path: str | None = None
+        self,
+        old: str,
+        new: str,
+        number: int,
+        rule: Rule,
+        path: str | None = None,
+        new_path: str | None = None,
     ) -> list[str]:
         if old in self.target and self.target[old] != new:
             return [f"line {rule.line}: {old} is moved twice"]
@@ -753,9 +775,8 @@ class Mover:
             if file.path in self.paths:
                 return self.paths[file.path]
         for file in group:
-            if file.module == target:
-                if file.is_package or target not in self.packages_after:
-                    return file.path
+            if file.module == target and (file.is_package or target not in self.packages_after):
+                return file.path
         first = group[0]
         base = "src/" if first.path.startswith("src/") else ""
         tail = "/__init__.py" if target in self.packages_after else ".py"
@@ -817,7 +838,9 @@ class Mover:
     @staticmethod
     def _defines(file: File, name: str) -> bool:
         return any(each.kind != "import" for each in file.top.bindings.get(name, ())) or any(
-            one.local == name and one.scope is file.top and f"{one.source}.{one.name}" != f"{file.module}.{name}"
+            one.local == name
+            and one.scope is file.top
+            and f"{one.source}.{one.name}" != f"{file.module}.{name}"
             for one in file.imports
         )
 
@@ -892,10 +915,7 @@ class Mover:
 
     def _definition(self, file: File, name: str) -> ast.stmt | None:
         """The one statement that binds a name and nothing else."""
-        found = [
-            node for node in file.tree.body
-            if name in self._bound_by(node)
-        ]
+        found = [node for node in file.tree.body if name in self._bound_by(node)]
         if len(found) == 1 and self._bound_by(found[0]) == {name}:
             return found[0]
         return None
@@ -907,7 +927,9 @@ class Mover:
         if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             return {
-                each.id for target in targets for each in ast.walk(target)
+                each.id
+                for target in targets
+                for each in ast.walk(target)
                 if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)
             }
         if isinstance(node, ast.Import | ast.ImportFrom):
@@ -922,12 +944,11 @@ class Mover:
                 for inner in each.body:
                     found |= Mover._bound_by(inner)
             elif isinstance(each, ast.withitem) and each.optional_vars is not None:
-                found |= {
-                    inner.id for inner in ast.walk(each.optional_vars) if isinstance(inner, ast.Name)
-                }
+                found |= {inner.id for inner in ast.walk(each.optional_vars) if isinstance(inner, ast.Name)}
             elif isinstance(each, ast.Tuple):
                 found |= {
-                    inner.id for inner in ast.walk(each)
+                    inner.id
+                    for inner in ast.walk(each)
                     if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store)
                 }
         return found
@@ -935,15 +956,15 @@ class Mover:
     def _own(self, file: File) -> list[str]:
         """Top-level names that are not imports."""
         return [
-            name for name, found in file.top.bindings.items()
-            if any(each.kind != "import" for each in found)
+            name for name, found in file.top.bindings.items() if any(each.kind != "import" for each in found)
         ]
 
     def _free(self, file: File) -> set[str]:
         """Names used in a file that it does not bind: builtins."""
         if not hasattr(file, "free_names"):
             file.free_names = {  # type: ignore[attr-defined]
-                each.name for each in file.occurrences
+                each.name
+                for each in file.occurrences
                 if each.kind == "load" and each.scope.owner(each.name) is None
             }
         return file.free_names  # type: ignore[attr-defined,no-any-return]
@@ -1005,7 +1026,9 @@ class Mover:
                 kind = "renamed because of a clash"
                 if not name.startswith("_"):
                     kind += " (PUBLIC)"
-                why = f"with {other.module}" if other is not None else f"with the builtin used in {captured[0]}"
+                why = (
+                    f"with {other.module}" if other is not None else f"with the builtin used in {captured[0]}"
+                )
                 self.note(kind, f"{module}.{name} -> {target}.{renamed} ({why})")
 
     @staticmethod
@@ -1057,7 +1080,13 @@ class Mover:
         return [each for each in found if each.kind != "import" and each.scope.owner(name) is scope]
 
     def _import_name(
-        self, target: str, group: list[File], file: File, scope: Scope, name: str, ones: list[Imported],
+        self,
+        target: str,
+        group: list[File],
+        file: File,
+        scope: Scope,
+        name: str,
+        ones: list[Imported],
         taken: dict[str, object],
     ) -> None:
         identities = {self.identity(file, one) for one in ones}
@@ -1079,10 +1108,10 @@ class Mover:
         for wish in dict.fromkeys(wishes):
             if top:
                 holder = taken.get(wish)
-                if holder is not None and not (holder == identity) and not (wish == name and not pure):
+                if holder is not None and holder != identity and not (wish == name and not pure):
                     continue
-                captured = wish != name and any(
-                    wish in self._free(each) for each in group if each is file
+                captured = (
+                    wish != name and any(wish in self._free(each) for each in group if each is file)
                 ) or (len(group) > 1 and any(wish in self._free(each) for each in group if each is not file))
                 if captured:
                     continue
@@ -1105,9 +1134,14 @@ class Mover:
                 self.rename[file.module, name] = wish
         plain = wishes[0]
         if wish != plain and not dotted:
-            self.note("aliases used", f"{file.path}:{first.statement.lineno}: {'.'.join(filter(None, identity))} as {wish}")
+            self.note(
+                "aliases used",
+                f"{file.path}:{first.statement.lineno}: {'.'.join(filter(None, identity))} as {wish}",
+            )
 
-    def _bound_besides(self, file: File, scope: Scope, wish: str, name: str, identity: tuple[str, str]) -> bool:
+    def _bound_besides(
+        self, file: File, scope: Scope, wish: str, name: str, identity: tuple[str, str]
+    ) -> bool:
         for other in scope.bindings:
             if other == name or other in scope.gone or scope.rename.get(other, other) != wish:
                 continue
@@ -1159,26 +1193,32 @@ class Mover:
         while scope is not None and scope.parent is not None:
             if (scope.kind != "class" or scope is each.scope) and scope.bound_after(name):
                 old = next(
-                    old for old in scope.bindings
+                    old
+                    for old in scope.bindings
                     if old not in scope.gone and scope.rename.get(old, old) == name
                 )
                 plain = scope.kind != "class" and all(b.kind == "store" for b in scope.bindings[old])
                 new = name + "_"
                 if plain and not any(new in inner.used for inner in scope.subtree()):
                     scope.rename[old] = new
-                    self.note("local variables renamed", f"{file.path}:{file.line_of(each.start)}: {old} -> {new}")
+                    self.note(
+                        "local variables renamed", f"{file.path}:{file.line_of(each.start)}: {old} -> {new}"
+                    )
                 elif name not in self.aliases[target]:
                     alias = f"_{name.lstrip('_')}"
                     tops = {
-                        final for member in self.groups.get(target, [])
+                        final
+                        for member in self.groups.get(target, [])
                         for bound in member.top.bindings
                         for final in (bound, self.rename.get((member.module or "", bound), bound))
                     }
                     while alias == name or alias in tops or alias in self.aliases[target].values():
                         alias += "_"
                     self.aliases[target][name] = alias
-                    self.note("aliases at the top of a module", f"{target}: {alias} = {name} (hidden at "
-                              f"{file.path}:{file.line_of(each.start)})")
+                    self.note(
+                        "aliases at the top of a module",
+                        f"{target}: {alias} = {name} (hidden at {file.path}:{file.line_of(each.start)})",
+                    )
                 return
             scope = scope.parent
 
@@ -1199,6 +1239,7 @@ class Mover:
         self._call_edits(file, edits)
         if "Patch(" in file.text and file.path.startswith("tests/"):
             self._patch_edits(file, edits)
+        self._place_edits(file, edits)
         self._text_edits(file, edits)
         return self._without_overlaps(file, edits)
 
@@ -1230,7 +1271,9 @@ class Mover:
         target = self.new_home(file) or ""
         bound = self._bound_modules(file)
         symbols = {
-            (one.scope, one.local): one for one in file.imports if one.home is not None and self.vanishes(file, one)
+            (one.scope, one.local): one
+            for one in file.imports
+            if one.home is not None and self.vanishes(file, one)
         }
         for each in file.occurrences:
             if each.kind == "import":
@@ -1254,7 +1297,9 @@ class Mover:
             if new != each.name:
                 edits.append((each.start, each.end, new))
 
-    def _chain(self, file: File, each: Occurrence, bound: str) -> tuple[str, str | None, tuple[int, int], int]:
+    def _chain(
+        self, file: File, each: Occurrence, bound: str
+    ) -> tuple[str, str | None, tuple[int, int], int]:
         """The module an expression like `a.b.c` means, the attribute of it, the span of both, of the module."""
         module, position = bound, each.end
         text = file.text
@@ -1286,7 +1331,9 @@ class Mover:
         if gone and middle == each.end:
             if attribute is None:
                 edits.append((each.start, each.end, "sys.modules[__name__]"))
-                self.note("UNRESOLVED", f"{file.path}:{file.line_of(each.start)}: {each.name} is used as an object")
+                self.note(
+                    "UNRESOLVED", f"{file.path}:{file.line_of(each.start)}: {each.name} is used as an object"
+                )
             else:
                 edits.append((start, end, self.visible_name(target, each, self.final(module, attribute))))
             return
@@ -1296,7 +1343,9 @@ class Mover:
             # An attribute of a package that is a module.
             prefix = owner.rename.get(each.name, each.name) + file.text[each.end : middle]
             if self.after(module) != module:
-                self.note("UNRESOLVED", f"{file.path}:{file.line_of(each.start)}: a module through its package")
+                self.note(
+                    "UNRESOLVED", f"{file.path}:{file.line_of(each.start)}: a module through its package"
+                )
         else:
             prefix = self.after(module)
         if attribute is None:
@@ -1425,7 +1474,8 @@ class Mover:
         def imported_by_text(node: ast.expr) -> str | None:
             if (
                 isinstance(node, ast.Call)
-                and getattr(node.func, "attr", getattr(node.func, "id", "")) in ("import_module", "importorskip")
+                and getattr(node.func, "attr", getattr(node.func, "id", ""))
+                in ("import_module", "importorskip")
                 and node.args
                 and isinstance(node.args[0], ast.Constant)
                 and node.args[0].value in self.modules
@@ -1442,7 +1492,7 @@ class Mover:
                         if new != second.value:
                             start, end = file.span(second)
                             edits.append((start, end, file.text[start:end].replace(second.value, new)))
-        for node in ast.walk(file.tree):
+        for node in ast.walk(file.tree) if "import_module" in file.text else ():
             if isinstance(node, ast.Attribute):
                 module = imported_by_text(node.value)
                 if module is not None:
@@ -1450,6 +1500,19 @@ class Mover:
                     if new != node.attr:
                         end = file.span(node)[1]
                         edits.append((end - len(node.attr), end, new))
+
+    def _place_edits(self, file: File, edits: list[Edit]) -> None:
+        """`__file__.rpartition("/core/")`: a file that knows the name of its folder."""
+        new_path = self.paths_after.get(file.path)
+        if new_path is None or "__file__" not in file.text:
+            return
+        old, new = (Path(path).parent.name for path in (file.path, new_path))
+        if file.path.count("/") != new_path.count("/"):
+            self.note("uses of __file__ in files that moved to another DEPTH", f"{file.path} -> {new_path}")
+        for node in file.strings:
+            start, end = file.span(node)
+            if f"/{old}/" in str(node.value) and "__file__" in file.raw[file.line_of(start) - 1]:
+                edits.append((start, end, file.text[start:end].replace(f"/{old}/", f"/{new}/")))
 
     # -- texts
 
@@ -1561,7 +1624,9 @@ class Mover:
             new = self.package_after(module)
             if new is None:
                 return None
-            return (("src/" if full.startswith("src/") else "") + new.replace(".", "/")).removeprefix(lead) + tail
+            return (("src/" if full.startswith("src/") else "") + new.replace(".", "/")).removeprefix(
+                lead
+            ) + tail
         return mention
 
     # -- merging
@@ -1583,8 +1648,11 @@ class Mover:
             needs_sys = needs_sys or any(new.startswith("sys.modules[") for _, _, new in edits)
             body = list(file.tree.body)
             at = 0
-            if body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant) and isinstance(
-                body[0].value.value, str
+            if (
+                body
+                and isinstance(body[0], ast.Expr)
+                and isinstance(body[0].value, ast.Constant)
+                and isinstance(body[0].value.value, str)
             ):
                 end = file.lines[body[0].end_lineno or 1]
                 if doc is None:
@@ -1619,7 +1687,10 @@ class Mover:
                     continue
                 bound = self._bound_by(node)
                 if bound and all((file.module or "", name) in self.dropped for name in bound):
-                    self.note("identical definitions kept once", f"{target}: {', '.join(sorted(bound))} of {file.module}")
+                    self.note(
+                        "identical definitions kept once",
+                        f"{target}: {', '.join(sorted(bound))} of {file.module}",
+                    )
                     continue
                 if "__all__" in bound and isinstance(node, ast.Assign | ast.AnnAssign):
                     try:
@@ -1689,8 +1760,12 @@ class Mover:
         return "".join(parts)
 
     def _take_import(
-        self, file: File, node: ast.Import | ast.ImportFrom, before: str,
-        imports: list[tuple[str, str, str | None]], special: list[str],
+        self,
+        file: File,
+        node: ast.Import | ast.ImportFrom,
+        before: str,
+        imports: list[tuple[str, str, str | None]],
+        special: list[str],
     ) -> None:
         mine = [one for one in file.imports if one.statement is node and not self.vanishes(file, one)]
         if not mine:
@@ -1719,8 +1794,13 @@ class Mover:
                 lazy.append((file.span(each.body[0])[0], file.span(each)[1]))
                 if file.postponed:
                     arguments = each.args
-                    for one in [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg,
-                                arguments.kwarg]:
+                    for one in [
+                        *arguments.posonlyargs,
+                        *arguments.args,
+                        *arguments.kwonlyargs,
+                        arguments.vararg,
+                        arguments.kwarg,
+                    ]:
                         if one is not None and one.annotation is not None:
                             lazy.append(file.span(one.annotation))
                     if each.returns is not None:
@@ -1781,9 +1861,7 @@ class Mover:
         hard: list[set[int]] = []
         soft: list[set[int]] = []
         for number, chunk in enumerate(chunks):
-            direct = {
-                at for name in chunk.needs for at in binders.get(name, ())[:1] if at != number
-            }
+            direct = {at for name in chunk.needs for at in binders.get(name, ())[:1] if at != number}
             direct |= {at for name in chunk.binds for at in binders[name] if at < number}
             wide: set[int] = set()
             for name in chunk.deep:
@@ -1827,7 +1905,9 @@ class Mover:
         def emit(number: int) -> None:
             if number in state:
                 if state[number] == 1:
-                    self.note("UNRESOLVED", f"{target}: statements that need each other: {chunks[number].binds}")
+                    self.note(
+                        "UNRESOLVED", f"{target}: statements that need each other: {chunks[number].binds}"
+                    )
                 return
             state[number] = 1
             for at in sorted(hard[number], key=order.index):
@@ -1898,8 +1978,6 @@ class Mover:
             for file in group:
                 if file.path != new_path:
                     self.removed.add(file.path)
-                    if re.search(r"\b__file__\b", file.text) and Path(file.path).parent != Path(new_path).parent:
-                        self.note("uses of __file__ in moved files", f"{file.path} -> {new_path}")
         for file in self.files.values():
             if file.module is None:
                 text = apply_edits(file.text, self.edit(file))
@@ -1962,7 +2040,8 @@ class Mover:
             folder = path.rpartition("/")[0]
             wants = path.startswith("src/") or any(
                 (self.root / old).parent.joinpath("__init__.py").exists()
-                for old, new in self.paths_after.items() if new == path
+                for old, new in self.paths_after.items()
+                if new == path
             )
             while wants and folder.count("/") >= 1:
                 init = f"{folder}/__init__.py"
@@ -1973,8 +2052,12 @@ class Mover:
 
     def _renamed_strings(self) -> None:
         renamed = {
-            name: new for (module, name), new in self.rename.items()
-            if new != name and len(name) > 3 and module in self.modules and name in self._own(self.modules[module])
+            name: new
+            for (module, name), new in self.rename.items()
+            if new != name
+            and len(name) > 3
+            and module in self.modules
+            and name in self._own(self.modules[module])
         }
         for file in self.files.values():
             for node in file.strings:
@@ -2091,7 +2174,9 @@ class Mover:
                         start, end = file.span(old)
                         edits.append((start, end, literal(piece, start - file.lines[old.lineno - 1])))
                     if source.count(piece) > 1 and not last:
-                        self.note("patches that change several places (look)", f"{where}: {module}: {piece!r}")
+                        self.note(
+                            "patches that change several places (look)", f"{where}: {module}: {piece!r}"
+                        )
                     source = source.replace(piece, str(new.value))
             if edits:
                 self.new_files[path] = apply_edits(text, edits)
@@ -2129,7 +2214,8 @@ class Mover:
     def texts_after(self) -> dict[str, str]:
         """Python files of the new tree."""
         found = {
-            path: file.text for path, file in self.files.items()
+            path: file.text
+            for path, file in self.files.items()
             if path not in self.removed and path not in self.new_files
         }
         found.update({path: text for path, text in self.new_files.items() if path.endswith(".py")})
@@ -2141,7 +2227,9 @@ def patches_in(file: File) -> Iterator[tuple[str, list[tuple[ast.Constant, ast.C
     constants = {
         node.targets[0].id: node.value.value
         for node in file.tree.body
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and isinstance(node.value, ast.Constant)
+        if isinstance(node, ast.Assign)
+        and isinstance(node.targets[0], ast.Name)
+        and isinstance(node.value, ast.Constant)
     }
 
     def text(node: ast.expr) -> object:
@@ -2162,7 +2250,9 @@ def patches_in(file: File) -> Iterator[tuple[str, list[tuple[ast.Constant, ast.C
         module = text(call.args[1])
         changes = call.args[2] if len(call.args) > 2 else named.get("changes")
         pairs = [
-            (old, new) for old, new in rows(changes, 2) if isinstance(old, ast.Constant) and isinstance(new, ast.Constant)
+            (old, new)
+            for old, new in rows(changes, 2)
+            if isinstance(old, ast.Constant) and isinstance(new, ast.Constant)
         ]
         if isinstance(module, str) and pairs:
             yield module, pairs, last
@@ -2205,14 +2295,16 @@ def loosely(piece: str) -> re.Pattern[str]:
     return re.compile(re.escape(start) + r"\s*".join(parts) + re.escape(end))
 
 
-def check(texts: dict[str, str]) -> dict[str, list[str]]:
+def check(texts: dict[str, str], known: dict[str, File]) -> dict[str, list[str]]:
     """Does everything compile, is every imported name there, does no module import itself?"""
     problems: dict[str, list[str]] = defaultdict(list)
     files: dict[str, File] = {}
     for path, text in sorted(texts.items()):
         try:
-            compile(text, path, "exec", dont_inherit=True)
-            file = File(path, Mover.module_of(path), text)
+            file = known.get(path)  # type: ignore[assignment]
+            if file is None or file.text != text:
+                compile(text, path, "exec", dont_inherit=True)
+                file = File(path, Mover.module_of(path), text)
         except SyntaxError as error:
             problems["does not compile"].append(f"{path}:{error.lineno}: {error.msg}")
             continue
@@ -2241,7 +2333,7 @@ def check(texts: dict[str, str]) -> dict[str, list[str]]:
             where = f"{file.path}:{one.statement.lineno}"
             if one.source.partition(".")[0] not in roots or one.source.startswith("."):
                 continue
-            if one.source == "tools" or one.source not in files and one.source not in packages:
+            if one.source == "tools" or (one.source not in files and one.source not in packages):
                 if one.source.partition(".")[0] in (TOP, "tests"):
                     problems["no such module"].append(f"{where}: {one.source}")
                 continue
@@ -2265,7 +2357,11 @@ def check(texts: dict[str, str]) -> dict[str, list[str]]:
                 parent = each.parents[-1] if each.parents else None
                 if owner is not None and (owner, each.name) in bound and isinstance(parent, ast.Attribute):
                     home = bound[owner, each.name]
-                    if parent.value is each.node and isinstance(parent.ctx, ast.Load) and not has(home, parent.attr):
+                    if (
+                        parent.value is each.node
+                        and isinstance(parent.ctx, ast.Load)
+                        and not has(home, parent.attr)
+                    ):
                         problems["no such name"].append(
                             f"{file.path}:{file.line_of(each.start)}: {home}.{parent.attr}"
                         )
@@ -2367,7 +2463,7 @@ def main(arguments: list[str] | None = None) -> int:
             mover.new_files[path] = (root / path).read_text("utf-8")
         mover.refit_patches()
     texts = mover.texts_after()
-    problems = check(texts)
+    problems = check(texts, mover.files)
     for kind, notes in sorted(mover.notes.items()):
         print(f"\n== {kind} ({len(notes)})")
         for each in notes:
@@ -2377,8 +2473,10 @@ def main(arguments: list[str] | None = None) -> int:
         for each in notes:
             print(f"  {each}")
     after = [path for path in texts if path.startswith("src/")]
-    print(f"\nfiles in src: {len(before)} before, {len(after)} after; {len(mover.new_files)} written, "
-          f"{len(mover.removed)} removed")
+    print(
+        f"\nfiles in src: {len(before)} before, {len(after)} after; {len(mover.new_files)} written, "
+        f"{len(mover.removed)} removed"
+    )
     return 1 if problems or mover.notes.get("UNRESOLVED") else 0
 
 
