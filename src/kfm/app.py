@@ -284,8 +284,8 @@ class Adapters:
 
     @cached_property
     def kernel(self) -> Kernel:
+        from kfm.periodic import LeaseHeartbeat
         from kfm.runs.kernel import Kernel
-        from kfm.system import LeaseHeartbeat
         from kfm.telemetry.log_records import install
 
         install(self.loaded.discretion)

@@ -12,8 +12,8 @@ from kfm.model.retry import backoff_ms
 from kfm.model.units import IntakeBatch, IntakeReport
 from kfm.nodd.poller import IntakeExchange, Polled, Poller
 from kfm.nodd.worker import BatchResult, Worker
+from kfm.periodic import PeriodicTask, run_due
 from kfm.ports import Clock
-from kfm.system import PeriodicTask, run_due
 
 IDLE_MS_MAX = 1_000  # how long new work of others may go unseen
 SHORT_POLL_MS = 200  # where nobody else works meanwhile

@@ -21,7 +21,7 @@ from kfm.nodd.poller import IntakeExchange
 from kfm.nodd.unit_evidence import UnitDeliveries, deliver_events
 from kfm.nodd.worker import Worker
 from kfm.nodd.worker_loop import Tasks, WorkerLoop, WorkerTotals, poll_until
-from kfm.system import PeriodicTask, repeat
+from kfm.periodic import PeriodicTask, repeat
 
 if TYPE_CHECKING:
     from kfm.app import App

@@ -18,12 +18,13 @@ from kfm.db.connection import make_folder, open_ledger, open_store
 from kfm.decoders import prepare_decoders
 from kfm.model.errors import ConfigNotFound, PipelineError, UsageError
 from kfm.model.run_state import Pass
+from kfm.periodic import LeaseHeartbeat
 from kfm.pipelines.declaration import Pipeline, WorkersKind
 from kfm.pipelines.execution import PipelineExecutor
 from kfm.pipelines.graph import near
 from kfm.pipelines.options import NodeReport, PassKernel, PassReport, PipelineOptions
 from kfm.pipelines.workers import Alone, Bench, Threads
-from kfm.system import FlockLiveness, LeaseHeartbeat, PosixFiles, SystemClock, SystemIds
+from kfm.system import FlockLiveness, PosixFiles, SystemClock, SystemIds
 
 if TYPE_CHECKING:
     from kfm.app import Adapters

@@ -21,10 +21,10 @@ from kfm.model.records import Record, Run, Switch
 from kfm.model.requests import UpdateRequest
 from kfm.model.retry import backoff_ms
 from kfm.model.settings import DatasetSettings, SourceSettings
+from kfm.periodic import PeriodicTask, run_due
 from kfm.runs import plan as plans
 from kfm.runs.kernel import RunReport, RunRequest
 from kfm.service.dispatcher import CLAIM_MS, Dispatcher
-from kfm.system import PeriodicTask, run_due
 
 if TYPE_CHECKING:
     from kfm.app import App

@@ -32,7 +32,7 @@ from kfm.nodd.key_cache import KeyCache
 from kfm.nodd.poller import Poller
 from kfm.nodd.worker import Worker, WorkerContext
 from kfm.nodd.worker_loop import WorkerLoop, WorkerTotals, poll_until
-from kfm.system import PeriodicTask
+from kfm.periodic import PeriodicTask
 from tests.simulation.adapters import SimClock, SimDatabase, SimIds, SimRng
 from tests.simulation.announced import followers, people
 from tests.simulation.announced.checks import Checks

@@ -12,7 +12,7 @@ from kfm.model.units import IntakeBatch, IntakeReport
 from kfm.nodd.poller import Polled, ReadMessages
 from kfm.nodd.worker import BatchResult
 from kfm.nodd.worker_loop import TROUBLE_MS_MAX, WorkerLoop, WorkerTotals, poll_until
-from kfm.system import PeriodicTask, repeat
+from kfm.periodic import PeriodicTask, repeat
 from tests.conformance.units.scene import taken
 from tests.stand_ins import FakeClock
 
