@@ -588,12 +588,12 @@ class App(Adapters):
 
     def provenance(self, wanted: str, *, internal: bool = False) -> bytes:
         """The PROV-O document of a run, or of a call that never became one."""
-        from kfm.lineage.collectors import provenance
+        from kfm.runs.run_provenance import provenance
 
         return provenance(self, wanted, internal=internal)
 
     def leave_provenance(self, report: RunReport) -> None:
-        from kfm.lineage.collectors import leave_provenance
+        from kfm.runs.run_provenance import leave_provenance
 
         if report.run is not None and report.artifacts_dir is not None:
             leave_provenance(self, report.run.run_id, report.artifacts_dir)

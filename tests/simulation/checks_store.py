@@ -7,9 +7,10 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from kfm.db.ledger_reader import LedgerReader
+from kfm.model.contracts import require_valid
 from kfm.model.records import Promotion
 from kfm.publish.manifest import blobs, diff
-from kfm.publish.publisher_trace import MASKED, require_valid
+from kfm.publish.publisher_trace import MASKED
 from kfm.runs.gc import CLOCK_MARGIN_MS, Collection
 from kfm.runs.plan import RunPlan
 from tests.power import FileNode, PowerCutFiles

@@ -1,10 +1,11 @@
-"""What the composition root needs for evidence that leaves the house: the emitter and the collectors."""
+"""Lineage by configuration: emitters, collectors, and the delivery of events that wait in the outbox."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
 
 from kfm import __version__
 from kfm.config.collectors import OpenLineage
@@ -12,9 +13,10 @@ from kfm.config.loader import Loaded, openlineage
 from kfm.lineage.delivery import Delivered, deliver_letters
 from kfm.lineage.emitter import TOPIC, LineageEmitter, NullEmitter
 from kfm.lineage.naming import below, dataset_name
-from kfm.model.errors import ConfigError, UsageError
-from kfm.model.redaction import MASK_KEY, is_masked, mask
-from kfm.model.settings import DatasetSettings, Rights, Settings, Target
+from kfm.model.contracts import require_valid
+from kfm.model.errors import ConfigError
+from kfm.model.redaction import MASK_KEY, hidden_names, is_masked, mask
+from kfm.model.settings import Settings, Target
 
 if TYPE_CHECKING:
     from kfm.db.ledger import Ledger
@@ -67,21 +69,33 @@ def make_emitter(loaded: Loaded, key: MaskKey, environment: OpenLineage | None =
         mask=key.mask,
         folder=loaded.folder,
         hide=lambda text: loaded.discretion.hide(text),
-        check=require_valid_event,
-        passes=lambda: _passes(loaded, key),
+        check=partial(require_valid, "openlineage-event"),
+        passes=lambda: make_pipeline_emitter(loaded, key),
     )
 
 
-def _passes(loaded: Loaded, key: MaskKey) -> PipelineEmitter | None:
-    from kfm.pipelines.evidence import make_pipeline_emitter
+def make_pipeline_emitter(loaded: Loaded, key: MaskKey) -> PipelineEmitter | None:
+    """None where lineage goes nowhere."""
+    if lineage_export(loaded.settings) == "none":
+        return None
+    from kfm.lineage.pipeline_emitter import PipelineEmitter
 
-    return make_pipeline_emitter(loaded, key)
+    settings = loaded.settings
+    return PipelineEmitter(
+        namespace=settings.lineage.namespace or f"kfm.{settings.environment}",
+        producer_version=__version__,
+        masked=hidden_names(settings.datasets),
+        mask=key.mask,
+        folder=loaded.folder,
+        hide=loaded.hide,
+    )
 
 
-def require_valid_event(event: dict[str, Any]) -> None:
-    from kfm.publish.publisher_trace import require_valid
-
-    require_valid("openlineage-event", event)
+def public_names(settings: Settings, mask: Callable[[str], str]) -> Callable[[str], str]:
+    hidden = hidden_names(settings.datasets)
+    if hidden is None:
+        return str
+    return lambda name: mask(name) if hidden(name) else name
 
 
 def dataset_homes(loaded: Loaded, dataset_id: str) -> Sequence[tuple[str, str]]:
@@ -101,48 +115,6 @@ def _place(loaded: Loaded, target: Target) -> tuple[str, str] | None:
         namespace, name = dataset_name(target.url)
         return namespace, "" if name == "/" else name
     return None if target.path is None else ("file", os.path.normpath(loaded.resolve(target.path)))
-
-
-# --- provenance ----------------------------------------------------------------------
-
-
-def provenance(app: LineageContext, wanted: str, *, internal: bool = False) -> bytes:
-    """The PROV-O document of a run, or of a call that never became one."""
-    from kfm.lineage.provenance import prov_bytes, prov_of, prov_of_call
-
-    run = app.ledger.run(wanted)
-    call = None if run else app.ledger.invocation(wanted)
-    about = run or call
-    if about is None:
-        raise UsageError(f"There is no run and no call `{wanted}`.", remedy="`kfm runs` lists runs.")
-    rights, hidden = _rights_of(app, about.dataset_id)
-    key = MaskKey()
-    key.value = app.ledger.mark(MASK_KEY)
-    hide = key.mask if hidden and not internal else None
-    make = prov_of if run else prov_of_call
-    document = make(app.ledger, wanted, mask=hide, environment=app.settings.environment, rights=rights)
-    if run is not None:
-        from kfm.pipelines.evidence import add_pass
-
-        add_pass(app, document, run.run_id, hide)
-    return prov_bytes(document)
-
-
-def _rights_of(app: LineageContext, dataset_id: str) -> tuple[Rights | None, bool]:
-    """Rights now, and whether the name is masked: what was published under restriction stays under it."""
-    configured = app.settings.declared(dataset_id)
-    head = app.ledger.head(dataset_id)
-    published = DatasetSettings(id=dataset_id, rights=head[1].rights) if head else None
-    known = [one for one in (configured, published) if one is not None]
-    return (known[0].rights if known else None), not known or any(map(is_masked, known))
-
-
-def leave_provenance(app: LineageContext, run_id: str, folder: str) -> None:
-    """Beside the other files of a run, for those who look there. The ledger can tell it again."""
-    path = f"{folder}/prov.jsonld"
-    with open(f"{path}.tmp", "wb") as file:
-        file.write(provenance(app, run_id, internal=True))
-    os.replace(f"{path}.tmp", path)
 
 
 # --- delivery ------------------------------------------------------------------------

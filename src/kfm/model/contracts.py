@@ -1,13 +1,13 @@
-"""Files that ship with kfm, and the state machines among them (`contracts/states/*.json`)."""
+"""Contracts: files that ship with kfm; JSON schemas and state machines (`states/*.json`) among them."""
 
 from __future__ import annotations
 
 from functools import cache
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
-from kfm.model.errors import IllegalTransition
+from kfm.model.errors import IllegalTransition, SchemaViolation
 
 _CONTRACTS = f"{__file__.rpartition('/model/')[0]}/contracts"
 
@@ -16,6 +16,21 @@ def contract(name: str) -> bytes:
     """One of the language-neutral contracts, by its path below `contracts`."""
     with open(f"{_CONTRACTS}/{name}", "rb") as file:
         return file.read()
+
+
+def require_valid(schema: str, plain: object) -> None:
+    """Raise unless the document matches the named schema."""
+    problem = next(iter(_validator(schema).iter_errors(plain)), None)
+    if problem is not None:
+        where = "/".join(str(step) for step in problem.instance_path) or "the document"
+        raise SchemaViolation(f"{schema}: {where}: {problem.message}")
+
+
+@cache
+def _validator(schema: str) -> Any:
+    import jsonschema_rs  # imported late: start-up is measured
+
+    return jsonschema_rs.validator_for(msgspec.json.decode(contract(f"schemas/{schema}.schema.json")))
 
 
 MachineName = Literal["run", "node", "unit", "breaker", "invocation"]

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from kfm import __version__
+from kfm.lineage.collectors import MaskKey, deliver, make_pipeline_emitter, public_names
 from kfm.model.errors import KfmError
-from kfm.model.redaction import hidden_names
+from kfm.model.redaction import MASK_KEY, mask
 from kfm.system import ProcessMeter
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from kfm.config.loader import Loaded
     from kfm.db.ledger import Ledger
     from kfm.db.ledger_reader import LedgerReader
-    from kfm.lineage.collectors import MaskKey
     from kfm.lineage.pipeline_emitter import PipelineEmitter
     from kfm.model.settings import Settings
     from kfm.pipelines.project import PipelineProject
@@ -39,8 +39,6 @@ class PlaceEvidence:
         clock: Clock,
         ids: Ids,
     ) -> None:
-        from kfm.lineage.collectors import MaskKey
-
         self.loaded = loaded or _unconfigured(root)
         self.settings = self.loaded.settings
         self.state = state
@@ -78,8 +76,6 @@ class PlaceEvidence:
         self.telemetry.close()
         if self.emitter is None:
             return
-        from kfm.lineage.collectors import deliver
-
         try:
             trouble = deliver(self).trouble
         except (KfmError, OSError) as error:
@@ -90,9 +86,6 @@ class PlaceEvidence:
 
 def governed_evidence(app: Adapters) -> dict[str, Any]:
     """Fields of the PassKernel of a governed run: what is told goes where the run's own is told."""
-    from kfm.lineage.collectors import MaskKey
-    from kfm.model.redaction import MASK_KEY
-
     key = MaskKey()
     key.value = app.ledger.mark(MASK_KEY)
     names = public_names(app.settings, key.mask)
@@ -114,30 +107,10 @@ def _fields(
     }
 
 
-def make_pipeline_emitter(loaded: Loaded, key: MaskKey) -> PipelineEmitter | None:
-    """None where lineage goes nowhere."""
-    from kfm.lineage.collectors import lineage_export
-
-    if lineage_export(loaded.settings) == "none":
-        return None
-    from kfm.lineage.pipeline_emitter import PipelineEmitter
-
-    settings = loaded.settings
-    return PipelineEmitter(
-        namespace=settings.lineage.namespace or f"kfm.{settings.environment}",
-        producer_version=__version__,
-        masked=hidden_names(settings.datasets),
-        mask=key.mask,
-        folder=loaded.folder,
-        hide=loaded.hide,
-    )
-
-
 def pass_provenance(place: PipelineProject, wanted: str, *, internal: bool = False) -> bytes | None:
     """The PROV-O document of a pass that stands on its own; None if there is no such pass."""
     from kfm.lineage.jsonld import written
     from kfm.lineage.pipeline_provenance import pass_document
-    from kfm.model.redaction import MASK_KEY, mask
 
     tables = place.tables
     found = tables.get(wanted)
@@ -151,7 +124,7 @@ def pass_provenance(place: PipelineProject, wanted: str, *, internal: bool = Fal
     return written(pass_document(found, nodes, tables.document, producer=__version__, public=public))
 
 
-def add_pass(app: Any, document: dict[str, Any], run_id: str, mask: Callable[[str], str] | None) -> None:
+def add_pass(app: Any, document: dict[str, Any], run_id: str, public: Callable[[str], str]) -> None:
     """What the nodes of a governed run add to its document, where it has any."""
     from kfm.db.run_state import RunStateTables
 
@@ -170,15 +143,8 @@ def add_pass(app: Any, document: dict[str, Any], run_id: str, mask: Callable[[st
         tables.document,
         {thing["@id"] for thing in graph},
         producer=__version__,
-        public=mask or str,
+        public=public,
     )
-
-
-def public_names(settings: Settings, mask: Callable[[str], str]) -> Callable[[str], str]:
-    hidden = hidden_names(settings.datasets)
-    if hidden is None:
-        return str
-    return lambda name: mask(name) if hidden(name) else name
 
 
 def _unconfigured(root: str) -> Loaded:

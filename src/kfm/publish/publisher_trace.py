@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from functools import cache
-from importlib import resources
 from typing import Any, Literal
 
 import msgspec
 
 from kfm.model.canonical import canonical_bytes, canonical_hashed
-from kfm.model.errors import SchemaViolation
+from kfm.model.contracts import require_valid
 from kfm.model.records import Record
 from kfm.model.times import rfc3339
 
@@ -99,19 +97,3 @@ def encode(line: TraceLine) -> bytes:
 
 def payload_hash(payload: Mapping[str, Any]) -> str:
     return hashlib.sha256(canonical_hashed(dict(payload))).hexdigest()
-
-
-def require_valid(schema: str, plain: object) -> None:
-    """Raise unless the document matches the named schema."""
-    problem = next(iter(_validator(schema).iter_errors(plain)), None)
-    if problem is not None:
-        where = "/".join(str(step) for step in problem.instance_path) or "the document"
-        raise SchemaViolation(f"{schema}: {where}: {problem.message}")
-
-
-@cache
-def _validator(schema: str) -> Any:
-    import jsonschema_rs  # imported late: start-up is measured
-
-    text = resources.files("kfm").joinpath("contracts", "schemas", f"{schema}.schema.json").read_text("utf-8")
-    return jsonschema_rs.validator_for(msgspec.json.decode(text))

@@ -14,6 +14,7 @@ import msgspec
 from kfm import __version__
 from kfm.config.loader import Loaded, source_date_epoch_ms
 from kfm.model.attempts import ChainLink
+from kfm.model.contracts import contract
 from kfm.model.errors import RationaleRequired, ReleaseDiffers, SigningFailed, UsageError
 from kfm.model.records import GovernanceEntry, Record
 from kfm.model.redaction import MASK_KEY, hidden_names, mask
@@ -314,12 +315,10 @@ def verify_release(path: str) -> Verified:
 
 def _problem(schema: str, document: Any) -> str | None:
     """What a document breaks of its schema."""
-    from importlib.resources import files
-
     import jsonschema_rs
     import msgspec
 
-    text = files("kfm").joinpath("contracts", "schemas", f"{schema}.schema.json").read_bytes()
+    text = contract(f"schemas/{schema}.schema.json")
     validator = jsonschema_rs.validator_for(msgspec.json.decode(text), validate_formats=True)
     for error in validator.iter_errors(document):
         place = "/".join(str(part) for part in error.instance_path)

@@ -9,12 +9,12 @@ from typing import Any, Literal
 import msgspec
 
 from kfm.model.canonical import INT_MAX, canonical_bytes
+from kfm.model.contracts import require_valid
 from kfm.model.keys import attempt_id, names_itself, trigger_document, work_document
 from kfm.model.records import Record, Run
 from kfm.model.redaction import Discretion, within
 from kfm.model.times import rfc3339
 from kfm.ports import Clock, Files, Writer
-from kfm.publish.publisher_trace import require_valid
 from kfm.runs.admission import RunSubject
 from kfm.telemetry import correlation
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from functools import cache
-from importlib.resources import files
 from typing import Literal
 
 import msgspec
+
+from kfm.model.contracts import contract
 
 Origin = Literal["ledger", "otlp", "ingest"]
 
@@ -59,13 +60,13 @@ class _Spans(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @cache
 def metrics() -> dict[str, Metric]:
     """Name → metric, in the order of the catalogue."""
-    data = files("kfm").joinpath("contracts", "metrics.json").read_bytes()
+    data = contract("metrics.json")
     return {each.name: each for each in msgspec.json.decode(data, type=_Metrics).metrics}
 
 
 @cache
 def spans() -> dict[str, SpanKind]:
-    data = files("kfm").joinpath("contracts", "spans.json").read_bytes()
+    data = contract("spans.json")
     return {each.name: each for each in msgspec.json.decode(data, type=_Spans).spans}
 
 

@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kfm.config.loader import load
+from kfm.model.contracts import require_valid
 from kfm.model.records import GovernanceEntry
 from kfm.model.times import parse_rfc3339
 from kfm.model.webhook_signatures import sign_kfm, sign_standard
-from kfm.publish.publisher_trace import require_valid
 from tests.acceptance.cli.conftest import Called
 from updater.idempotency import keygen, ledger
 from updater.publisher import base, github_actions, noop

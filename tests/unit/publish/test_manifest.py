@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kfm.model.contracts import require_valid
 from kfm.model.errors import PathConflict, RightsMissing
 from kfm.model.records import Asset, Item, Manifest, Window
 from kfm.model.settings import Care, Rights
 from kfm.publish import manifest as m
-from kfm.publish.publisher_trace import require_valid
 from tests.unit.publish.stand_ins import DATASET, DAY_MS, asset, item
 
 ASSETS = st.builds(

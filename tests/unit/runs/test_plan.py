@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kfm.model.contracts import require_valid
 from kfm.model.errors import PlanError
 from kfm.model.records import GateResult, Manifest, Promotion, Window
 from kfm.publish import manifest as m
-from kfm.publish.publisher_trace import require_valid
 from kfm.runs import plan as p
 from tests.unit.publish.stand_ins import DATASET, DAY_MS, asset, item
 
