@@ -21,9 +21,10 @@ from bench.harness import Benchmark
 from kfm.model.records import Output
 from kfm.pipelines.declaration import Pipeline
 from kfm.pipelines.execution import PipelineExecutor
-from kfm.pipelines.options import PassKernel
-from kfm.pipelines.project import PipelineProject, make_wish, open_place
-from kfm.pipelines.workers import NodeJob, Outcome
+from kfm.pipelines.options import PipelineKernel
+from kfm.pipelines.planner import PipelinePlanner
+from kfm.pipelines.project import PipelineProject, make_options, open_project
+from kfm.pipelines.workers import NodeJob, NodeResult
 
 NODES = 10_000
 LEAVES = 100
@@ -110,11 +111,11 @@ class Pretence:
     def start(self, job: NodeJob) -> None:
         self._jobs.append(job)
 
-    def wait(self, cancelled: threading.Event) -> list[Outcome]:
+    def wait(self, cancelled: threading.Event) -> list[NodeResult]:
         del cancelled
         jobs, self._jobs = self._jobs, []
         summary = {"checks": 0, "passed": 0, "failed": 0}
-        return [Outcome(job, "success", (self._made(job.spec.id),), summary, None, 0) for job in jobs]
+        return [NodeResult(job, "success", (self._made(job.spec.id),), summary, None, 0) for job in jobs]
 
     def _made(self, name: str) -> Output:
         data = orjson.dumps(name)
@@ -125,14 +126,14 @@ class Pretence:
         return Output(name="value.json", checksum=f"sha256:{digest}", size=len(data))
 
 
-def _kernel(place: PipelineProject) -> PassKernel:
+def _kernel(place: PipelineProject) -> PipelineKernel:
     return place.kernel(lambda _report: None, lambda _node, _line: None)
 
 
 def _fill(place: PipelineProject, pipeline: Pipeline) -> None:
     pretence = Pretence(Path(place.state) / "objects" / "sha256")
     kernel = replace(_kernel(place), workers=lambda _jobs: pretence, emitter=None)
-    report = PipelineExecutor(kernel, pipeline, make_wish(pipeline, place)).run()
+    report = PipelineExecutor(PipelinePlanner(kernel, pipeline, make_options(pipeline, place))).run()
     assert report.state == "success", report.error
 
 
@@ -152,7 +153,7 @@ def _project(stack: ExitStack) -> Path:
     os.chdir(folder)
     try:
         exec(compile(FLOW, str(folder / "flow.py"), "exec"), names)
-        with open_place(str(folder)) as place:
+        with open_project(str(folder)) as place:
             _fill(place, names["pipeline"])
     finally:
         os.chdir(before)
@@ -191,9 +192,9 @@ class Inside:
     def loop(self) -> float:
         """Seconds to read what is known and to decide about every node, the graph being there."""
         pipeline = self.pipelines[NODES]
-        passing = PipelineExecutor(_kernel(self.place), pipeline, make_wish(pipeline, self.place))
+        planner = PipelinePlanner(_kernel(self.place), pipeline, make_options(pipeline, self.place))
         began_s = time.perf_counter()
-        pending = passing.look()
+        pending = planner.pending()
         took_s = time.perf_counter() - began_s
         assert not pending
         return took_s
@@ -217,7 +218,8 @@ class Inside:
     def whole(self, size: int) -> float:
         pipeline = self.pipelines[size]
         began_s = time.perf_counter()
-        report = PipelineExecutor(_kernel(self.place), pipeline, make_wish(pipeline, self.place)).run()
+        options = make_options(pipeline, self.place)
+        report = PipelineExecutor(PipelinePlanner(_kernel(self.place), pipeline, options)).run()
         took_s = time.perf_counter() - began_s
         assert report.counts["skipped"] == size
         return took_s
@@ -247,7 +249,7 @@ def _graph(size: int) -> Pipeline:
 
 
 def _inside(stack: ExitStack, *sizes: int) -> Inside:
-    place = stack.enter_context(open_place(scratch(stack)))
+    place = stack.enter_context(open_project(scratch(stack)))
     pipelines = {size: _graph(size) for size in sizes}
     for pipeline in pipelines.values():
         _fill(place, pipeline)

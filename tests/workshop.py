@@ -15,8 +15,9 @@ from kfm.model.branches import Why
 from kfm.model.errors import UnhashableInput
 from kfm.pipelines.declaration import Pipeline
 from kfm.pipelines.execution import PipelineExecutor
-from kfm.pipelines.options import PassKernel, PassReport, PipelineOptions
-from kfm.pipelines.workers import Alone, Bench, Threads
+from kfm.pipelines.options import PipelineKernel, PipelineOptions, PipelineReport
+from kfm.pipelines.planner import PipelinePlanner
+from kfm.pipelines.workers import InlineWorker, ThreadWorkers, WorkerContext
 from kfm.ports import Reader
 from tests.stand_ins import CountedIds, FakeClock
 
@@ -139,41 +140,42 @@ class Workshop:
         self.living = Living()
         self.lines: list[str] = []
 
-    def kernel(self, worker_id: str | None = None, **changes: Any) -> PassKernel:
-        bench = Bench(
+    def kernel(self, worker_id: str | None = None, **changes: Any) -> PipelineKernel:
+        worker = WorkerContext(
             self.objects, self.files, self.clock, lambda node, line: self.lines.append(f"{node}: {line}")
         )
         fields: dict[str, Any] = {
             "states": self.states,
-            "passes": self.states,
+            "pipeline_runs": self.states,
             "objects": self.objects,
             "object_size": self.objects.size_of,
             "files": self.files,
-            "signs": self.far,
+            "input_versions": self.far,
             "clock": self.clock,
             "liveness": self.living,
             "worker_id": worker_id or self.ids.new(),
-            "workers": lambda jobs: Alone(bench) if jobs == 1 else Threads(bench, jobs),
+            "workers": lambda jobs: InlineWorker(worker) if jobs == 1 else ThreadWorkers(worker, jobs),
             "actor": "tester",
         }
-        return PassKernel(**{**fields, **changes})
+        return PipelineKernel(**{**fields, **changes})
 
-    def passing(
-        self, pipeline: Pipeline, *, kernel: PassKernel | None = None, **wish: Any
+    def executor(
+        self, pipeline: Pipeline, *, kernel: PipelineKernel | None = None, **changes: Any
     ) -> PipelineExecutor:
-        branch = wish.pop("branch", "main")
+        branch = changes.pop("branch", "main")
         fields: dict[str, Any] = {
-            "run_id": wish.pop("run_id", None) or self.ids.new(),
+            "run_id": changes.pop("run_id", None) or self.ids.new(),
             "pipeline_id": pipeline.id,
             "branch": branch,
             "scope": f"pipeline:{pipeline.id}@{branch}",
             "jobs": 1,
         }
-        return PipelineExecutor(kernel or self.kernel(), pipeline, PipelineOptions(**{**fields, **wish}))
+        options = PipelineOptions(**{**fields, **changes})
+        return PipelineExecutor(PipelinePlanner(kernel or self.kernel(), pipeline, options))
 
-    def run(self, pipeline: Pipeline, **wish: Any) -> PassReport:
+    def run(self, pipeline: Pipeline, **changes: Any) -> PipelineReport:
         self.clock.sleep_ms(10)
-        return self.passing(pipeline, **wish).run()
+        return self.executor(pipeline, **changes).run()
 
     def revert(self, ref: str = "main", branch: str = "main") -> None:
         answer = self.branches.revert(
@@ -182,12 +184,12 @@ class Workshop:
         assert getattr(answer, "outcome", None) == "merged", answer
 
 
-def ran(report: PassReport) -> list[str]:
+def ran(report: PipelineReport) -> list[str]:
     """The nodes that did something in this pass, by name."""
     return sorted(each.id for each in report.nodes.values() if each.ran)
 
 
-def reasons(report: PassReport) -> dict[str, str]:
+def reasons(report: PipelineReport) -> dict[str, str]:
     return {each.id: each.reason for each in report.nodes.values()}
 
 

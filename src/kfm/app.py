@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from kfm.model.schedules import Schedule, ScheduleState
     from kfm.objects.local import LocalObjects
     from kfm.pipelines.declaration import Pipeline
-    from kfm.pipelines.inputs import FarSigns
-    from kfm.pipelines.options import PassKernel
+    from kfm.pipelines.inputs import RemoteInputVersions
+    from kfm.pipelines.options import PipelineKernel
     from kfm.policy.cedar import CedarPolicies
     from kfm.policy.fixtures import FixtureResult
     from kfm.ports import Bucket, Clock, Guard, Objects, Progress, Projection, Retrying, Telemetry
@@ -327,18 +327,18 @@ class Adapters:
 
         return Timetable(self.loaded, self.ledger, self.clock)
 
-    def signs(self) -> FarSigns:
-        """Asks about what is far away as sources do, with the same patience and the same credentials."""
-        from kfm.pipelines.inputs import FarSigns
+    def input_versions(self) -> RemoteInputVersions:
+        """Versions of remote inputs, asked for as sources do: with the same retries and credentials."""
+        from kfm.pipelines.inputs import RemoteInputVersions
 
-        return FarSigns(
+        return RemoteInputVersions(
             lambda: self._source_tools.http,
             self._guard,
             lambda address: self._bucket(address, {}),
             self.ledger.branch_reader,
         )
 
-    def _passing(self, objects: Objects, dry_run: bool) -> PassKernel:
+    def _passing(self, objects: Objects, dry_run: bool) -> PipelineKernel:
         from kfm.pipelines.project import governed_kernel
 
         return governed_kernel(self, objects, dry_run=dry_run)

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
         Fence,
         Head,
         KnownNodes,
-        Pass,
         Skips,
     )
 
@@ -419,15 +418,11 @@ class RunStates(Protocol):
         """What an inputs_hash was made of, where it was kept."""
 
 
-class Passes(Protocol):
-    """Executions of pipelines, and the checksums that they remember."""
+class PipelineRuns(Protocol):
+    """Records of pipeline runs, and the checksums of files that they keep."""
 
     def begin(self, request: BeginPass, dead: Callable[[str], bool]) -> Begun: ...
     def end(self, request: EndPass, skips: Skips | None = None) -> EndedPass: ...
-    def get(self, run_id: str) -> Pass | None: ...
-    def passes(
-        self, *, pipeline_id: str | None = None, branch: str | None = None, limit: int = 50
-    ) -> list[Pass]: ...
     def checksums(self, first: str, last: str) -> dict[str, tuple[int, int, int, str]]: ...
     def keep_checksums(self, seen: dict[str, tuple[int, int, int, str]]) -> None: ...
 
@@ -445,8 +440,8 @@ class ProjectFiles(Protocol):
         """sha256:<hex> of its bytes."""
 
 
-class Signs(Protocol):
-    """What identifies the content of something far away, without fetching it."""
+class InputVersions(Protocol):
+    """Versions of remote inputs: what identifies their content, without fetching it."""
 
     def of(self, uri: str) -> Mapping[str, Any]:
         """`uri` and an ETag, a version, a commit or a time of modification."""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from kfm.pipelines.project import open_place
+from kfm.pipelines.project import open_project
 
 NODES = 8
 KILLS = 3
@@ -68,7 +68,7 @@ def test_a_killed_pass_repeats_nothing_that_was_on_record(tmp_path: Path, store:
             time.sleep(0.001)
         os.kill(child.pid, signal.SIGKILL)
         child.wait()
-        with open_place(config=str(tmp_path / "kfm.yml"), read_only=True) as place:
+        with open_project(config=str(tmp_path / "kfm.yml"), read_only=True) as place:
             done = {node.dataset_id for node in place.tables.of_run("run-1") if node.outcome == "success"}
         begun = lines(tmp_path)
         assert all(begun.count(name) >= 1 for name in done), kill
@@ -81,6 +81,6 @@ def test_a_killed_pass_repeats_nothing_that_was_on_record(tmp_path: Path, store:
     assert ended.stdout == "success\n", ended.stderr
     for name, times in Counter(lines(tmp_path)).items():
         assert times <= 1 + allowed[name], name
-    with open_place(config=str(tmp_path / "kfm.yml"), read_only=True) as place:
+    with open_project(config=str(tmp_path / "kfm.yml"), read_only=True) as place:
         found = {node.dataset_id: node.outcome for node in place.tables.of_run("run-1")}
     assert found == {f"n{number}": "success" for number in range(NODES)}

@@ -80,7 +80,7 @@ def test_importing_kfm_configures_no_logging() -> None:
     """The root logger of an application stays as it is, and nothing is written for want of a handler."""
     code = (
         "import logging, kfm.pipelines.project as p, tempfile\n"
-        "with p.open_place(tempfile.mkdtemp()):\n"
+        "with p.open_project(tempfile.mkdtemp()):\n"
         "    logging.getLogger('kfm.runs.executor').warning('nobody listens')\n"
         "print(logging.getLogger().handlers, logging.getLogger('kfm').level)"
     )

@@ -70,10 +70,9 @@ def test_each_lineage_run_has_one_start_and_one_end(steps: list[tuple[str, str, 
         version += changed
         run_id = run_id if how == "resume" else None
         kernel = workshop.kernel(emitter=PipelineEmitter(namespace="kfm", producer_version="1"))
-        passing = workshop.passing(pipeline(what, where, version), kernel=kernel, run_id=run_id)
-        run_id = passing._wish.run_id
+        run_id = run_id or workshop.ids.new()
         try:
-            passing.run()
+            workshop.executor(pipeline(what, where, version), kernel=kernel, run_id=run_id).run()
         except Killed:
             workshop.living.dead.add(kernel.worker_id)
             if what == "swept":  # somebody finds the lock of a dead process before the next pass does

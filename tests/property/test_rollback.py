@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kfm.model.input_hash import dependencies_bytes, dependency_text, inputs_bytes
 from kfm.model.run_state import outputs_of
 from kfm.pipelines.declaration import Pipeline
-from kfm.pipelines.options import PassReport
+from kfm.pipelines.options import PipelineReport
 from tests.workshop import Workshop, ran
 
 Graph = dict[str, tuple[str, ...]]
@@ -51,7 +51,7 @@ def value_of(graph: Graph, seeds: dict[str, int], name: str) -> Any:
     return (name, seeds[name], tuple(value_of(graph, seeds, each) for each in graph[name]))
 
 
-def shows_what_was_made(shop: Workshop, report: PassReport) -> None:
+def shows_what_was_made(shop: Workshop, report: PipelineReport) -> None:
     """The branch holds the outputs of each node as the pass left them, and nothing else."""
     there = {path: entry.sha256 for path, entry in shop.branches.entries("main")}
     assert there == {

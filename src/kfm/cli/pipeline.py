@@ -65,7 +65,12 @@ file_argument = click.argument("file", metavar="FILE[:NAME]")
 @directory_option
 @session_options
 def run(
-    session: CommandSession, file: str, directory: str | None, all_nodes: bool, processes: bool, **wish: Any
+    session: CommandSession,
+    file: str,
+    directory: str | None,
+    all_nodes: bool,
+    processes: bool,
+    **arguments: Any,
 ) -> int:
     """Run what must run, and record each node as it ends.
 
@@ -79,14 +84,15 @@ def run(
         live = _live(session, order)
         with held():
             from kfm.pipelines.execution import PipelineExecutor
-            from kfm.pipelines.project import make_wish, with_workers
-        _whole_ids(place, wish)
-        made = make_wish(pipeline, place, **wish)
+            from kfm.pipelines.planner import PipelinePlanner
+            from kfm.pipelines.project import make_options, with_workers
+        _whole_ids(place, arguments)
+        options = make_options(pipeline, place, **arguments)
         # What nodes print is theirs to say, but it is not the result.
         with data_apart():
             kernel = place.kernel(live.node, live.log)
             kernel = with_workers(kernel, place, pipeline, "processes" if processes else None, live.log)
-            report = PipelineExecutor(kernel, pipeline, made).run()
+            report = PipelineExecutor(PipelinePlanner(kernel, pipeline, options)).run()
         live.clear()
         took_ms = place.clock.monotonic_ms() - began_ms
     words = _words(report, order)
@@ -119,7 +125,9 @@ def run(
 @click.option("--all", "all_nodes", is_flag=True, help="List the unchanged nodes, too.")
 @directory_option
 @session_options
-def plan(session: CommandSession, file: str, directory: str | None, all_nodes: bool, **wish: Any) -> None:
+def plan(
+    session: CommandSession, file: str, directory: str | None, all_nodes: bool, **arguments: Any
+) -> None:
     """Show what would run, and why. Nothing is changed.
 
     The decisions are those of `kfm pipeline run`. A node that reads from one that would run is listed, too:
@@ -128,10 +136,10 @@ def plan(session: CommandSession, file: str, directory: str | None, all_nodes: b
     pipeline, order = _loaded(file)
     with opened(session, directory) as place:
         with held():
-            from kfm.pipelines.project import make_wish, planned
-        _whole_ids(place, wish)
-        made = make_wish(pipeline, place, **wish)
-        report = planned(place, pipeline, made)
+            from kfm.pipelines.project import make_options, plan_in_project
+        _whole_ids(place, arguments)
+        options = make_options(pipeline, place, **arguments)
+        report = plan_in_project(place, pipeline, options)
     words: Counter[str] = Counter({"skipped": len(order) - len(report.nodes)})
     rows = []
     for each in report.nodes.values():
@@ -143,7 +151,7 @@ def plan(session: CommandSession, file: str, directory: str | None, all_nodes: b
     told = [node_line(row["word"], row["node"], row["reason"], width=width) for row in rows]
     document = {
         "pipeline_id": pipeline.id,
-        "branch": made.branch,
+        "branch": options.branch,
         "counts": {word.replace(" ", "_"): words[word] for word in PLANNED},
         "nodes": rows,
     }
@@ -189,11 +197,11 @@ def _loaded(file: str) -> tuple[Any, list[str]]:
     return pipeline, list(pipeline.nodes)
 
 
-def _whole_ids(place: Any, wish: dict[str, Any]) -> None:
+def _whole_ids(place: Any, arguments: dict[str, Any]) -> None:
     """The beginning of a run's id is enough."""
     for name in ("resume", "fork"):
-        if wish.get(name) is not None:
-            wish[name] = find_pass(place.tables, wish[name]).run_id
+        if arguments.get(name) is not None:
+            arguments[name] = find_pass(place.tables, arguments[name]).run_id
 
 
 def _live(session: CommandSession, order: list[str]) -> Live:

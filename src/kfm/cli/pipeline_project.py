@@ -33,7 +33,7 @@ def opened(
 ) -> Iterator[PipelineProject]:
     """What the session's configuration says, if there is one; what changes something needs a role."""
     with held():
-        from kfm.pipelines.project import open_place
+        from kfm.pipelines.project import open_project
 
     loaded = _loaded(session, directory)
     if loaded is not None:
@@ -43,7 +43,7 @@ def opened(
         what = click.get_current_context().command_path
         require_role(loaded, "read" if read_only else "operate", what, SystemClock())
     session.inform()
-    with open_place(directory, None, loaded=loaded, read_only=read_only, moving=moving) as place:
+    with open_project(directory, None, loaded=loaded, read_only=read_only, moving=moving) as place:
         yield place
 
 

@@ -144,7 +144,7 @@ def export(
         if file.endswith(".delta"):
             from kfm.pipelines.run_state_store import mirror
 
-            count = mirror(place.surroundings(), place.tables, os.path.abspath(file))
+            count = mirror(place.store_parts(), place.tables, os.path.abspath(file))
         else:
             from kfm.pipelines.records import export_run_states
 

@@ -84,7 +84,10 @@ class BranchesInside(EmbeddedBranchReader):
 
 
 class ShelvedRunStates(RunStateTables):
-    """Implements `ports.RunStates` and `ports.Passes`; `within` gives the shelf as a transaction sees it."""
+    """Implements `ports.RunStates` and `ports.PipelineRuns`.
+
+    `within` gives the shelf as a transaction sees it.
+    """
 
     def __init__(
         self, database: Database, shelf: Shelf, within: Callable[[Session], Shelf] | None = None
@@ -271,7 +274,7 @@ def _own(node: Node) -> Own:
 
 
 class RunStatesElsewhere(ShelvedRunStates):
-    """Implements `ports.RunStates` and `ports.Passes`."""
+    """Implements `ports.RunStates` and `ports.PipelineRuns`."""
 
     def __init__(self, database: Database, shelf: BranchShelf) -> None:
         super().__init__(database, shelf)

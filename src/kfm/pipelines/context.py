@@ -1,4 +1,4 @@
-"""What a node is given beside its inputs: a log, checks, a publisher, guarded calls."""
+"""Context of a node beside its inputs: a log, checks, a publisher, guarded calls."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CHECKS_MAX = 10_000
 
 
 class RunPublisher(Protocol):
-    """The publisher of a governed run; a pass of its own has none."""
+    """The publisher of a governed run; a pipeline run of its own has none."""
 
     def write_file(self, path: str, data: Any, metadata: Any = None) -> Asset: ...
     def emit_event(self, event_type: str, payload: Mapping[str, Any]) -> None: ...
@@ -28,10 +28,10 @@ class RunPublisher(Protocol):
 class NodePublisher:
     """Files that a node makes. They are its outputs, and on their way to the dataset in a governed run."""
 
-    def __init__(self, objects: Objects, run: RunPublisher | None, turn: threading.Lock) -> None:
+    def __init__(self, objects: Objects, run: RunPublisher | None, lock: threading.Lock) -> None:
         self._objects = objects
         self._run = run
-        self._turn = turn
+        self._lock = lock
         self._outputs: dict[str, Output] = {}
 
     def write_file(self, path: str, data: Any, metadata: Any = None) -> StoredFile:
@@ -43,7 +43,7 @@ class NodePublisher:
         if self._run is not None:
             if isinstance(data, StoredFile):
                 data = data.read()
-            with self._turn:  # a publisher serves one at a time
+            with self._lock:  # a publisher serves one at a time
                 asset = self._run.write_file(path, data, metadata)
             output = Output(name=path, checksum=f"sha256:{asset.sha256}", size=asset.size, asset=asset)
         else:
@@ -54,12 +54,12 @@ class NodePublisher:
 
     def emit_event(self, event_type: str, payload: Mapping[str, Any]) -> None:
         if self._run is not None:
-            with self._turn:
+            with self._lock:
                 self._run.emit_event(event_type, payload)
 
     def update_state(self, state_key: str, value: Any) -> None:
         if self._run is not None:
-            with self._turn:
+            with self._lock:
                 self._run.update_state(state_key, value)
 
     def outputs(self) -> list[Output]:
@@ -80,8 +80,8 @@ class NodePublisher:
             raise
 
 
-class OutOfSight:
-    """The governed run, for a node that reads from others: what it would see is no part of its hash."""
+class HiddenRun:
+    """Stands for the governed run in a node that reads from others: what it would see is not in its hash."""
 
     def __init__(self, node: str) -> None:
         self._node = node
@@ -97,7 +97,7 @@ class OutOfSight:
 
 
 class NodeContext:
-    """The world of one node at work."""
+    """Context of one node while it runs."""
 
     def __init__(
         self,
@@ -148,7 +148,7 @@ class NodeContext:
         self._partial = reason
 
     def check(self) -> None:
-        """For long work: raises once somebody wants to stop."""
+        """For long work: raises Cancelled once the run was cancelled."""
         if self._cancelled():
             raise Cancelled(f"{self.node} was asked to stop.")
 

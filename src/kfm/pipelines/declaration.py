@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
 
 import msgspec
 
@@ -25,6 +25,8 @@ from kfm.pipelines.graph import near, ordered
 
 if TYPE_CHECKING:
     from types import CodeType
+
+    from kfm.pipelines.options import PipelineReport, PlanArguments, RunArguments
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -78,7 +80,7 @@ class Pipeline:
         self.workers = workers
         self.home: str | None = sys._getframe(1).f_globals.get("__file__")  # what makes it
         self.nodes: dict[str, NodeSpec] = {}
-        self._wired: Wired | None = None
+        self._wired: PipelineGraph | None = None
 
     def node(
         self,
@@ -124,13 +126,13 @@ class Pipeline:
 
     # --- the graph ---------------------------------------------------------------------
 
-    def graph(self) -> Wired:
+    def graph(self) -> PipelineGraph:
         """Every node with what it reads from; PipelineError where that can't be."""
         if self._wired is None:
             self._wired = self._wire()
         return self._wired
 
-    def _wire(self) -> Wired:
+    def _wire(self) -> PipelineGraph:
         if not self.nodes:
             raise PipelineError(
                 f"The pipeline {self.id} has no nodes.",
@@ -148,14 +150,14 @@ class Pipeline:
                 names, optional = arguments_of(function)
                 arguments = known[function] = frozenset(names), names, optional
             bound = spec.needs
-            # Whoever says for each argument where it comes from is taken at his word.
+            # A declaration that names a node for each argument needs no search by name.
             if bound.keys() != arguments[0]:
                 by_name = by_name or self._by_name()
                 bound = _bound(spec, arguments[1], arguments[2], by_name)
             bindings[name] = bound
             after = spec.after
             reads[name] = tuple(dict.fromkeys((*bound.values(), *after) if after else bound.values()))
-        return Wired(ordered(reads), reads, bindings)
+        return PipelineGraph(ordered(reads), reads, bindings)
 
     def _by_name(self) -> dict[str, str | None]:
         """function → its node; None: more than one has it."""
@@ -167,21 +169,25 @@ class Pipeline:
 
     # --- running -----------------------------------------------------------------------
 
-    def run(self, **wish: Any) -> Any:
-        """Run what must run. `plan` says what would."""
+    def run(self, **arguments: Unpack[RunArguments]) -> PipelineReport:
+        """Run what must run. `plan` shows what would."""
         if IN_CHILD:
             raise PipelineError(
                 f"{self.home} runs {self.id} as soon as it is loaded, so no other process can load it.",
                 remedy='Put that under `if __name__ == "__main__":`.',
             )
-        return _passes().run_pipeline(self, **wish)
+        from kfm.pipelines.project import run_pipeline
 
-    def plan(self, **wish: Any) -> Any:
-        """What a pass would do, and why. Changes nothing."""
-        return _passes().plan_pipeline(self, **wish)
+        return run_pipeline(self, **arguments)
+
+    def plan(self, **arguments: Unpack[PlanArguments]) -> PipelineReport:
+        """What a pipeline run would do, and why. Changes nothing."""
+        from kfm.pipelines.project import plan_pipeline
+
+        return plan_pipeline(self, **arguments)
 
 
-class Wired:
+class PipelineGraph:
     """A pipeline's graph, checked."""
 
     __slots__ = ("bindings", "order", "reads")
@@ -223,7 +229,7 @@ def _bound(
 
 
 class _Any(tuple[str, ...]):
-    """The arguments of a function that takes whatever it is given."""
+    """The arguments of a function that takes any."""
 
 
 ANY = _Any()
@@ -259,10 +265,3 @@ def _signature(function: Callable[..., Any]) -> tuple[Sequence[str], Iterable[st
     plain = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     named = {name: each for name, each in parameters.items() if each.kind in plain}
     return list(named), {name for name, each in named.items() if each.default is not inspect.Parameter.empty}
-
-
-def _passes() -> Any:
-    """The composition root, by name: this module lies beneath it."""
-    from importlib import import_module
-
-    return import_module("kfm.pipelines.project")

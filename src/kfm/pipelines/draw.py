@@ -125,7 +125,7 @@ def _places(layers: list[list[str]], links: Links) -> dict[str, float]:
 
 def apart(wanted: Sequence[float]) -> list[float]:
     """As near to what is wanted as can be (least squares), in this order and at least 1 apart."""
-    blocks: list[tuple[float, int]] = []  # sum, count of wishes that share one value
+    blocks: list[tuple[float, int]] = []  # sum, count of values that share one mean
     for index, value in enumerate(wanted):
         total, count = value - index, 1
         while blocks and blocks[-1][0] / blocks[-1][1] > total / count:

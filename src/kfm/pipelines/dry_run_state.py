@@ -1,15 +1,15 @@
-"""Run-state for a dry-run: it knows nothing and keeps nothing, so every node shows what it would make."""
+"""Run-state of a dry-run: empty and not kept, so every node shows what it would make."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 
 from kfm.model.records import Node
-from kfm.model.run_state import BeginPass, Begun, EndedPass, EndPass, Fence, Head, KnownNodes, Pass, Skips
+from kfm.model.run_state import BeginPass, Begun, EndedPass, EndPass, Fence, Head, KnownNodes, Skips
 
 
-class Forgetful:
-    """Implements `ports.RunStates` and `ports.Passes`."""
+class NullRunState:
+    """Implements `ports.RunStates` and `ports.PipelineRuns`."""
 
     def known(self, branch: str, run_id: str, dataset_ids: Collection[str]) -> KnownNodes:  # noqa: ARG002
         return KnownNodes({}, {})
@@ -44,12 +44,6 @@ class Forgetful:
 
     def end(self, request: EndPass, skips: Skips | None = None) -> EndedPass:  # noqa: ARG002
         return EndedPass(landed=True)
-
-    def get(self, run_id: str) -> Pass | None:  # noqa: ARG002
-        return None
-
-    def passes(self, **_how: object) -> list[Pass]:
-        return []
 
     def checksums(self, first: str, last: str) -> dict[str, tuple[int, int, int, str]]:  # noqa: ARG002
         return {}

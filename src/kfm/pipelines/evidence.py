@@ -27,7 +27,7 @@ OF_NOBODY = "kfm.yml"  # what the configuration would be called, if there were o
 logger = logging.getLogger(__name__)
 
 
-class PlaceEvidence:
+class ProjectEvidence:
     """What the passes of one place leave behind, and how it is handed over once they are done."""
 
     def __init__(
@@ -68,7 +68,7 @@ class PlaceEvidence:
         )
 
     def fields(self) -> dict[str, Any]:
-        """Of a PassKernel."""
+        """Fields of a `PipelineKernel`."""
         return _fields(self.settings, self.emitter, self.telemetry, self.public_name)
 
     def hand_over(self) -> None:
@@ -85,7 +85,7 @@ class PlaceEvidence:
 
 
 def governed_evidence(app: Adapters) -> dict[str, Any]:
-    """Fields of the PassKernel of a governed run: what is told goes where the run's own is told."""
+    """Fields of the `PipelineKernel` of a governed run: its nodes' evidence goes where the run's own goes."""
     key = MaskKey()
     key.value = app.ledger.mark(MASK_KEY)
     names = public_names(app.settings, key.mask)

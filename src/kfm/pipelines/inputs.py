@@ -15,7 +15,7 @@ from kfm.pipelines.declaration import CONTEXT_NAMES
 from kfm.pipelines.values import NodeFiles, StoredFile
 
 if TYPE_CHECKING:
-    from kfm.ports import BranchReader, Bucket, Clock, Guard, Http, Passes, ProjectFiles, Signs
+    from kfm.ports import BranchReader, Bucket, Clock, Guard, Http, InputVersions, PipelineRuns, ProjectFiles
 
 
 INPUTS_PER_NODE_MAX = 1_000_000
@@ -25,10 +25,10 @@ Remembered = tuple[int, int, int, str]
 
 
 class FileChecksums:
-    """Checksums of files, for one pass; what was learnt is kept at its end."""
+    """Checksums of files, for one pipeline run; what was learnt is kept at its end."""
 
     def __init__(
-        self, files: ProjectFiles, kept: Passes, now_ms: Callable[[], int], *, verify: bool = False
+        self, files: ProjectFiles, kept: PipelineRuns, now_ms: Callable[[], int], *, verify: bool = False
     ) -> None:
         self._files = files
         self._kept = kept
@@ -39,7 +39,7 @@ class FileChecksums:
         self._learnt: dict[str, Remembered] = {}
 
     def of(self, path: str) -> str | None:
-        """The file's checksum; None if it is not there. Asked once for each pass, unless forgotten."""
+        """The file's checksum; None if it is not there. Computed once for each run, unless forgotten."""
         if path not in self._seen:
             self._seen[path] = self._look(path)
         return self._seen[path]
@@ -49,22 +49,22 @@ class FileChecksums:
         self._seen.pop(path, None)
 
     def _look(self, path: str) -> str | None:
-        told = self._files.stat(path)
-        if told is None:
+        stat = self._files.stat(path)
+        if stat is None:
             return None
         if self._known is None:
             self._known = self._kept.checksums("", "\U0010ffff")
         kept = self._learnt.get(path) or self._known.get(path)
-        if kept is not None and kept[:3] == told and not self._verify:
+        if kept is not None and kept[:3] == stat and not self._verify:
             return kept[3]
         try:
             checksum = self._files.checksum(path)
         except FileNotFoundError:
             return None
         after = self._files.stat(path)
-        # Only what stood still while it was read, and for a while before, can be told by its time.
-        if after == told and self._now_ms() * 1_000_000 - told[1] > _RECENT_NS:
-            self._learnt[path] = (*told, checksum)
+        # Only a file that did not change while it was read, nor shortly before, is identified by its times.
+        if after == stat and self._now_ms() * 1_000_000 - stat[1] > _RECENT_NS:
+            self._learnt[path] = (*stat, checksum)
         return checksum
 
     def keep(self) -> None:
@@ -74,12 +74,12 @@ class FileChecksums:
 
 
 class Inputs:
-    """Turns what a node declares into rows for its hash."""
+    """Rows of a node's declared inputs, for its hash."""
 
-    def __init__(self, files: ProjectFiles, checksums: FileChecksums, signs: Signs) -> None:
+    def __init__(self, files: ProjectFiles, checksums: FileChecksums, versions: InputVersions) -> None:
         self._files = files
         self._checksums = checksums
-        self._signs = signs
+        self._versions = versions
 
     def rows(self, node: str, declared: Any, params: Mapping[str, Any]) -> list[Mapping[str, Any]]:
         found: list[Mapping[str, Any]] = []
@@ -100,7 +100,7 @@ class Inputs:
                 field=here,
             )
         if "://" in entry or entry.startswith("branch:"):
-            return [self._signs.of(entry)]
+            return [self._versions.of(entry)]
         return self._file_rows(entry, here)
 
     def _file_rows(self, pattern: str, here: str) -> list[Mapping[str, Any]]:
@@ -154,7 +154,7 @@ REMEDY = (
 )
 
 
-class Bound:
+class BoundCall:
     """A callable with the arguments of one call."""
 
     def __init__(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -213,7 +213,7 @@ def plain(value: Any, where: str, depth: int = 0) -> Any:
     if isinstance(value, list | tuple):
         return [plain(each, f"{where}[{index}]", depth + 1) for index, each in enumerate(value)]
     raise UnhashableInput(
-        f"{where} is a {kind.__module__}.{kind.__qualname__}, which tells nothing of its content.",
+        f"{where} is a {kind.__module__}.{kind.__qualname__}, whose content can't be hashed.",
         field=where,
         remedy=REMEDY,
     )
@@ -225,8 +225,8 @@ _WEB = ("http://", "https://")
 _VALIDATORS = (("etag", "etag"), ("last-modified", "last_modified"))
 
 
-class FarSigns:
-    """Implements `ports.Signs`. Each address is asked once for each pass; nothing is fetched."""
+class RemoteInputVersions:
+    """Implements `ports.InputVersions`: each address is asked once for each run; nothing is fetched."""
 
     def __init__(
         self,
@@ -279,14 +279,14 @@ class FarSigns:
                 return dict(response.headers)
 
         headers = self._guard(ask)
-        told = {name: headers[header] for header, name in _VALIDATORS if headers.get(header)}
-        if not told:
+        validators = {name: headers[header] for header, name in _VALIDATORS if headers.get(header)}
+        if not validators:
             raise UnhashableInput(
                 f"{uri} is sent without an ETag or a time of modification.",
                 field=uri,
                 remedy="Fetch it in a node of its own, and let others read from that node.",
             )
-        return {"uri": uri, **told}
+        return {"uri": uri, **validators}
 
     def _in_bucket(self, uri: str) -> Mapping[str, Any]:
         scheme, _, rest = uri.partition("://")
@@ -297,12 +297,12 @@ class FarSigns:
         found = self._guard(lambda _timeout_ms: bucket.head(key))
         if found is None:
             raise UnhashableInput(f"{uri} is not there.", field=uri)
-        told = {"version": found.version, "etag": found.etag, "modified_ms": found.modified_ms}
-        return {"uri": uri, "size": found.size, **{name: value for name, value in told.items() if value}}
+        facts = {"version": found.version, "etag": found.etag, "modified_ms": found.modified_ms}
+        return {"uri": uri, "size": found.size, **{name: value for name, value in facts.items() if value}}
 
 
-def plain_signs(clock: Clock, branches: Callable[[], BranchReader]) -> FarSigns:
-    """Without a configuration: what anybody may read, and buckets by the environment's credentials."""
+def unconfigured_input_versions(clock: Clock, branches: Callable[[], BranchReader]) -> RemoteInputVersions:
+    """Without a configuration: public addresses, and buckets by the environment's credentials."""
     from functools import partial
 
     from kfm.calls.guard import guarded
@@ -314,7 +314,7 @@ def plain_signs(clock: Clock, branches: Callable[[], BranchReader]) -> FarSigns:
 
         return HttpxClient()
 
-    return FarSigns(
+    return RemoteInputVersions(
         http,
         partial(guarded, clock=clock, rng=SystemRng(), timeout_ms=CALL_TIMEOUT_MS),
         lambda address: open_bucket(address, {}, timeout_ms=CALL_TIMEOUT_MS),

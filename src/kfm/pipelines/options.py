@@ -1,11 +1,11 @@
-"""What a pass is asked for, what it works with, and what it reports."""
+"""Options, dependencies and report of a pipeline run."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection
 from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 import msgspec
 from msgspec import field
@@ -18,48 +18,79 @@ from kfm.telemetry.exporter import Off
 
 if TYPE_CHECKING:
     from kfm.lineage.pipeline_emitter import PipelineEmitter
+    from kfm.pipelines.declaration import WorkersKind
     from kfm.pipelines.workers import Workers
     from kfm.ports import (
         Clock,
         Heart,
+        InputVersions,
         Liveness,
         Meter,
         Objects,
-        Passes,
+        PipelineRuns,
+        ProjectFiles,
         RunStates,
-        Signs,
         Telemetry,
     )
-    from kfm.ports import ProjectFiles as Files
 
 
-class PassKernel(msgspec.Struct, frozen=True, eq=False):
-    """Everything that a pass needs, chosen by the wiring."""
+class PipelineKernel(msgspec.Struct, frozen=True, eq=False):
+    """Dependencies of a pipeline run: stores, clock, workers, evidence."""
 
     states: RunStates
-    passes: Passes
+    pipeline_runs: PipelineRuns
     objects: Objects
     object_size: Callable[[str], int | None]  # of an object by its sha256; None if it is not there
-    files: Files
-    signs: Signs
+    files: ProjectFiles
+    input_versions: InputVersions
     clock: Clock
     liveness: Liveness
     worker_id: str
     workers: Callable[[int], Workers]
     actor: str
     lease_ms: int = 60_000
-    heart: Heart | None = None
+    heartbeat: Heart | None = None
     redact: Callable[[str], str] = lambda text: text
     on_node: Callable[[NodeReport], None] = lambda _report: None
     emitter: PipelineEmitter | None = None
     telemetry: Telemetry = field(default_factory=Off)
-    public_name: Callable[[str], str] = str  # of nodes and pipelines, in what anybody may read
+    public_name: Callable[[str], str] = str  # of nodes and pipelines, in what is public
     meter: Meter | None = None
     energy: EnergyModel = field(default_factory=EnergyModel)
 
 
+class OptionArguments(TypedDict, total=False):
+    """Keyword arguments that the options of a pipeline run are made from."""
+
+    branch: str | None  # else the pipeline's own
+    run_id: str | None  # else a new one
+    resume: str | None  # go on with this run
+    fork: str | None  # take what that run made; needs `fork_from`
+    fork_from: str | None
+    force: Collection[str]
+    only: Collection[str]
+    jobs: int | None
+    keep_going: bool
+    verify: bool
+
+
+class PlanArguments(OptionArguments, total=False):
+    """Keyword arguments of `Pipeline.plan`."""
+
+    directory: str | None  # the project's; else by the configuration, else the current one
+    config: str | None
+
+
+class RunArguments(PlanArguments, total=False):
+    """Keyword arguments of `Pipeline.run`."""
+
+    workers: WorkersKind | None
+    on_node: Callable[[NodeReport], None]
+    log: Callable[[str, str], None]  # of a node: a line
+
+
 class PipelineOptions(NamedTuple):
-    """How a pass was asked for."""
+    """Options of one pipeline run, resolved."""
 
     run_id: str
     pipeline_id: str
@@ -78,7 +109,7 @@ class PipelineOptions(NamedTuple):
 
 
 class NodeReport(NamedTuple):
-    """What became of one node."""
+    """Result of one node in a pipeline run."""
 
     id: str
     outcome: NodeOutcome | None  # None: it did not run, since something before it did not succeed
@@ -94,8 +125,8 @@ class NodeReport(NamedTuple):
 _OUTCOME_AND_RAN = attrgetter("outcome", "ran")
 
 
-class PassReport(msgspec.Struct, eq=False):
-    """What became of a pass."""
+class PipelineReport(msgspec.Struct, eq=False):
+    """Result of a pipeline run."""
 
     run_id: str
     pipeline_id: str

@@ -1,6 +1,6 @@
-"""What a pass says of itself: events for its transactions, a span, a few counts.
+"""Observer of a pipeline run: lineage events for its transactions, a span, a few metrics.
 
-Nothing here is done for each node that is left alone but to name it.
+A skipped node costs no more here than its name.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from kfm.model.run_state import Begun, NodeDone, PassEnd, PassTry, pass_id
 from kfm.telemetry.exporter import Off
 
 if TYPE_CHECKING:
-    from kfm.pipelines.options import PassKernel, PassReport, PipelineOptions
+    from kfm.pipelines.options import PipelineKernel, PipelineOptions, PipelineReport
     from kfm.ports import Span
 
 SKIPPED_CHARS_MAX = 1000  # of their names, in the span: its attributes are short
 
 
 class PipelineObserver:
-    """One pass, as evidence and telemetry see it."""
+    """Lineage and telemetry of one pipeline run."""
 
-    def __init__(self, kernel: PassKernel, wish: PipelineOptions) -> None:
+    def __init__(self, kernel: PipelineKernel, options: PipelineOptions) -> None:
         self._kernel = kernel
-        self._wish = wish
+        self._options = options
         self._telemetry = kernel.telemetry
         self._unwatched = isinstance(kernel.telemetry, Off)
-        self._about = PassTry(wish.run_id, wish.pipeline_id, wish.branch, 1, 0, wish.parent)
+        self._about = PassTry(options.run_id, options.pipeline_id, options.branch, 1, 0, options.parent)
         self._cpu_us: int | None = None
         self._energy: Energy | None = None
         self._began_ms = 0
-        self._pipeline = self._name(wish.pipeline_id)
+        self._pipeline = self._name(options.pipeline_id)
 
     def _name(self, name: str) -> str:
-        """As anybody may read it: what belongs to a masked dataset is as masked as the dataset."""
-        public, parent = self._kernel.public_name, self._wish.parent
+        """The public name: what belongs to a masked dataset is as masked as the dataset."""
+        public, parent = self._kernel.public_name, self._options.parent
         if parent is not None and public(parent.dataset_id) != parent.dataset_id:
             return public(f"{parent.dataset_id}.{name}")
         return public(name)
@@ -65,7 +65,7 @@ class PipelineObserver:
             return ()
         return emitter.did(self._about, NodeDone(node, document, self._energy))
 
-    def ended(self, report: PassReport, commit: str | None, now_ms: int) -> Sequence[LineageEvent]:
+    def ended(self, report: PipelineReport, commit: str | None, now_ms: int) -> Sequence[LineageEvent]:
         emitter = self._kernel.emitter
         if emitter is None:
             return ()
@@ -82,13 +82,13 @@ class PipelineObserver:
         )
         return emitter.ended(self._about, end)
 
-    def _named(self, report: PassReport, outcome: str) -> list[str]:
+    def _named(self, report: PipelineReport, outcome: str) -> list[str]:
         return [each.id for each in report.nodes.values() if each.outcome == outcome]
 
     # --- spans and counts ----------------------------------------------------------------
 
     @contextmanager
-    def span(self, report: PassReport) -> Iterator[None]:
+    def span(self, report: PipelineReport) -> Iterator[None]:
         about = self._about
         if self._unwatched:
             yield
@@ -133,7 +133,7 @@ class PipelineObserver:
         if self._energy is not None:
             telemetry.add("kfm.pass.node_cpu_seconds_total", self._energy.cpu_us, pipeline=labels["pipeline"])
 
-    def _sum_up(self, report: PassReport, span: Span) -> None:
+    def _sum_up(self, report: PipelineReport, span: Span) -> None:
         telemetry, counts = self._telemetry, report.counts
         pipeline = self._pipeline
         took_ms = self._kernel.clock.monotonic_ms() - self._began_ms
@@ -152,14 +152,14 @@ class PipelineObserver:
         if report.error is not None:
             span.note(error_type=report.error.code)
 
-    def _few(self, report: PassReport) -> str:
+    def _few(self, report: PipelineReport) -> str:
         """Names of skipped nodes as far as an attribute holds them; the event has all."""
-        told: list[str] = []
+        names: list[str] = []
         chars = 0
         for each in report.nodes.values():
             if each.outcome == "skipped":
                 chars += len(each.id) + 1
                 if chars > SKIPPED_CHARS_MAX:
-                    return " ".join([*told, "…"])
-                told.append(self._name(each.id))
-        return " ".join(told)
+                    return " ".join([*names, "…"])
+                names.append(self._name(each.id))
+        return " ".join(names)

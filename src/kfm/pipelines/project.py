@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from msgspec.structs import replace
 
@@ -22,17 +22,18 @@ from kfm.periodic import LeaseHeartbeat
 from kfm.pipelines.declaration import Pipeline, WorkersKind
 from kfm.pipelines.execution import PipelineExecutor
 from kfm.pipelines.graph import near
-from kfm.pipelines.options import NodeReport, PassKernel, PassReport, PipelineOptions
-from kfm.pipelines.workers import Alone, Bench, Threads
+from kfm.pipelines.options import NodeReport, OptionArguments, PipelineKernel, PipelineOptions, PipelineReport
+from kfm.pipelines.planner import PipelinePlanner
+from kfm.pipelines.workers import InlineWorker, ThreadWorkers, WorkerContext, Workers
 from kfm.system import FlockLiveness, PosixFiles, SystemClock, SystemIds
 
 if TYPE_CHECKING:
     from kfm.app import Adapters
     from kfm.config.loader import Loaded
     from kfm.db.run_state import RunStateTables
-    from kfm.pipelines.evidence import PlaceEvidence
+    from kfm.pipelines.evidence import ProjectEvidence
     from kfm.pipelines.run_state_store import StoreParts
-    from kfm.ports import BranchReader, Clock, Objects, Signs
+    from kfm.ports import BranchReader, Clock, InputVersions, Objects
 
 
 REMEDY = "Name a Python file that makes a kfm.Pipeline: `FILE`, or `FILE:NAME` where it makes several."
@@ -93,9 +94,9 @@ def _executed(path: str) -> ModuleType:
     except PipelineError:
         raise
     except (Exception, SystemExit) as error:
-        place = _line(error, absolute)
+        line = _line(error, absolute)
         raise PipelineError(
-            f"{path}{place}: {type(error).__name__}: {error}", remedy="Mend the file; it did not load."
+            f"{path}{line}: {type(error).__name__}: {error}", remedy="Mend the file; it did not load."
         ) from error
     return module
 
@@ -116,24 +117,24 @@ JOBS_MAX = 256
 logger = logging.getLogger(__name__)
 
 
-class LateSigns:
-    """Implements `ports.Signs`; loads what asks about far things once there is one."""
+class LazyInputVersions:
+    """Implements `ports.InputVersions`; loads the clients once there is a remote input."""
 
     def __init__(self, clock: Clock, branches: Callable[[], BranchReader]) -> None:
         self._clock = clock
         self._branches = branches
-        self._signs: Signs | None = None
+        self._versions: InputVersions | None = None
 
     def of(self, uri: str) -> Mapping[str, Any]:
-        if self._signs is None:
-            from kfm.pipelines.inputs import plain_signs
+        if self._versions is None:
+            from kfm.pipelines.inputs import unconfigured_input_versions
 
-            self._signs = plain_signs(self._clock, self._branches)
-        return self._signs.of(uri)
+            self._versions = unconfigured_input_versions(self._clock, self._branches)
+        return self._versions.of(uri)
 
 
 class PipelineProject:
-    """Where a pipeline works: a project's folder, its state, its store."""
+    """Project of a pipeline: its folder, its state folder, its ledger."""
 
     def __init__(
         self,
@@ -172,9 +173,9 @@ class PipelineProject:
         self.worker_id = self.ids.new()
         self._store_name = store
         self._read_only = read_only
-        self._evidence: PlaceEvidence | None = None
+        self._evidence: ProjectEvidence | None = None
 
-    def surroundings(self) -> StoreParts:
+    def store_parts(self) -> StoreParts:
         from kfm.pipelines.run_state_store import StoreParts
 
         return StoreParts(self.store, self.state, self.objects, self.loaded)
@@ -186,40 +187,38 @@ class PipelineProject:
         chosen = self.loaded.settings.run_state if self.loaded else RunStateSettings()
         if moving:
             begun = run_state_store.begun_with(self.store) or run_state_store.RELATIONAL
-            return run_state_store.make(self.surroundings(), run_state_store.named(begun, chosen))
-        return run_state_store.open_run_states(self.surroundings(), chosen, read_only=read_only)
+            return run_state_store.make(self.store_parts(), run_state_store.named(begun, chosen))
+        return run_state_store.open_run_states(self.store_parts(), chosen, read_only=read_only)
 
-    def kernel(self, on_node: Callable[[NodeReport], None], log: Callable[[str, str], None]) -> PassKernel:
-        bench = Bench(self.objects, self.files, self.clock, log)
-        self._evidence = told = self._evidence or self._leave_evidence()
-        return PassKernel(
+    def kernel(
+        self, on_node: Callable[[NodeReport], None], log: Callable[[str, str], None]
+    ) -> PipelineKernel:
+        self._evidence = evidence = self._evidence or self._make_evidence()
+        return PipelineKernel(
             states=self.tables,
-            passes=self.tables,
+            pipeline_runs=self.tables,
             objects=self.objects,
             object_size=_sizes(f"{self.state}/objects/sha256/"),
             files=self.files,
-            signs=self._signs(),
+            input_versions=LazyInputVersions(self.clock, self.store.branch_reader),
             clock=self.clock,
             liveness=self.liveness,
             worker_id=self.worker_id,
-            workers=lambda jobs: Threads(bench, jobs, prepare_decoders) if jobs > 1 else Alone(bench),
+            workers=_local_workers(WorkerContext(self.objects, self.files, self.clock, log)),
             actor=_who(self.loaded),
-            heart=LeaseHeartbeat(self._own_store),
+            heartbeat=LeaseHeartbeat(self._own_store),
             redact=self._redact,
             on_node=on_node,
-            **({} if told is None else told.fields()),
+            **({} if evidence is None else evidence.fields()),
         )
 
-    def _signs(self) -> Signs:
-        return LateSigns(self.clock, self.store.branch_reader)
-
-    def _leave_evidence(self) -> PlaceEvidence | None:
-        """Whoever only looks leaves none."""
+    def _make_evidence(self) -> ProjectEvidence | None:
+        """None for readers: they leave no evidence."""
         if self._read_only:
             return None
-        from kfm.pipelines.evidence import PlaceEvidence
+        from kfm.pipelines.evidence import ProjectEvidence
 
-        return PlaceEvidence(self.loaded, self.root, self.state, self.store, self.clock, self.ids)
+        return ProjectEvidence(self.loaded, self.root, self.state, self.store, self.clock, self.ids)
 
     def _own_store(self) -> Any:
         return open_store(self._store_name, self.state, SystemClock())
@@ -230,48 +229,51 @@ class PipelineProject:
         holders = [lock.holder.worker_id for lock in self.store.locks() if lock.holder is not None]
         if self.worker_id not in holders:
             self.liveness.close()
-        # Otherwise the sign of life stays until the process ends: then everybody sees that it is dead.
+        # Otherwise the sign of life stays until the process ends: then it counts as dead.
         self.store.close()
 
 
-def governed_kernel(app: Adapters, objects: Objects, *, dry_run: bool) -> PassKernel:
+def governed_kernel(app: Adapters, objects: Objects, *, dry_run: bool) -> PipelineKernel:
     """What the nodes of a governed run work with. A dry-run keeps nothing, and so knows nothing."""
     from kfm.objects.project_files import DiskProject
-    from kfm.pipelines.dry_run_state import Forgetful
+    from kfm.pipelines.dry_run_state import NullRunState
     from kfm.pipelines.evidence import governed_evidence
 
     files = DiskProject(app.loaded.folder)
-    bench = Bench(objects, files, app.clock, _log_node)
-    kept: RunStateTables | Forgetful = Forgetful()
+    states: RunStateTables | NullRunState = NullRunState()
     if not dry_run:
         from kfm.pipelines.run_state_store import StoreParts, open_run_states
 
-        around = StoreParts(app.store, app.state, objects, app.loaded)
-        kept = open_run_states(around, app.settings.run_state)
-    kernel = app.kernel
-    return PassKernel(
-        states=kept,
-        passes=kept,
+        parts = StoreParts(app.store, app.state, objects, app.loaded)
+        states = open_run_states(parts, app.settings.run_state)
+    return PipelineKernel(
+        states=states,
+        pipeline_runs=states,
         objects=objects,
         object_size=objects.size_of,
         files=files,
-        signs=app.signs(),
+        input_versions=app.input_versions(),
         clock=app.clock,
         liveness=app.liveness,
-        worker_id=kernel.worker_id,
-        workers=lambda jobs: Threads(bench, jobs, prepare_decoders) if jobs > 1 else Alone(bench),
+        worker_id=app.kernel.worker_id,
+        workers=_local_workers(WorkerContext(objects, files, app.clock, log_node)),
         actor=_who(app.loaded),
         redact=app.loaded.discretion,
         **({} if dry_run else governed_evidence(app)),
     )
 
 
-def _log_node(node: str, line: str) -> None:
+def _local_workers(context: WorkerContext) -> Callable[[int], Workers]:
+    """Workers in this process: threads, or the calling thread for one job at a time."""
+    return lambda jobs: ThreadWorkers(context, jobs, prepare_decoders) if jobs > 1 else InlineWorker(context)
+
+
+def log_node(node: str, line: str) -> None:
     logger.info("%s: %s", node, line, extra={"node": node})
 
 
 def _who(loaded: Loaded | None) -> str:
-    """Whoever shows a token, else the account; never what the environment claims."""
+    """The subject of the token, else the account; never what the environment claims."""
     from kfm.config.loader import actor
 
     return loaded.identity().subject if loaded is not None else actor()
@@ -290,7 +292,7 @@ def _sizes(folder: str) -> Callable[[str], int | None]:
 
 
 @contextmanager
-def open_place(
+def open_project(
     directory: str | None = None,
     config: str | None = None,
     *,
@@ -313,7 +315,7 @@ def open_place(
         state = loaded.resolve(loaded.settings.state).rstrip("/")
         hide = loaded.discretion.hide
         install(loaded.discretion)
-        place = PipelineProject(
+        project = PipelineProject(
             loaded.folder,
             state,
             loaded.store,
@@ -325,11 +327,11 @@ def open_place(
     else:
         root = os.path.abspath(directory or ".")
         install()
-        place = PipelineProject(root, os.path.join(root, ".kfm"), None, read_only=read_only, moving=moving)
+        project = PipelineProject(root, os.path.join(root, ".kfm"), None, read_only=read_only, moving=moving)
     try:
-        yield place
+        yield project
     finally:
-        place.close()
+        project.close()
 
 
 def run_pipeline(
@@ -340,51 +342,54 @@ def run_pipeline(
     workers: WorkersKind | None = None,
     on_node: Callable[[NodeReport], None] = lambda _report: None,
     log: Callable[[str, str], None] = lambda _node, _line: None,
-    **wish: Any,
-) -> PassReport:
-    """`wish` is what `make_wish` takes."""
-    with open_place(directory, config) as place:
-        made = make_wish(pipeline, place, **wish)
-        kernel = with_workers(place.kernel(on_node, log), place, pipeline, workers, log)
-        return PipelineExecutor(kernel, pipeline, made).run()
+    **arguments: Unpack[OptionArguments],
+) -> PipelineReport:
+    with open_project(directory, config) as project:
+        options = make_options(pipeline, project, **arguments)
+        kernel = with_workers(project.kernel(on_node, log), project, pipeline, workers, log)
+        return PipelineExecutor(PipelinePlanner(kernel, pipeline, options)).run()
 
 
 def with_workers(
-    kernel: PassKernel,
-    place: PipelineProject,
+    kernel: PipelineKernel,
+    project: PipelineProject,
     pipeline: Pipeline,
     workers: WorkersKind | None,
     log: Callable[[str, str], None],
-) -> PassKernel:
-    """Threads, unless the pipeline or whoever runs it wants processes."""
+) -> PipelineKernel:
+    """The kernel with processes as workers, where the caller or the pipeline asks for them."""
     if (workers or pipeline.workers) != "processes":
         return kernel
-    from kfm.pipelines.workers import Processes, home_of
+    from kfm.pipelines.workers import ProcessWorkers, home_of
 
     home_of(pipeline)  # before anything is begun
-    return replace(kernel, workers=lambda jobs: Processes(place, pipeline, jobs, log))
+    return replace(kernel, workers=lambda jobs: ProcessWorkers(project, pipeline, jobs, log))
 
 
 def plan_pipeline(
-    pipeline: Pipeline, *, directory: str | None = None, config: str | None = None, **wish: Any
-) -> PassReport:
-    with open_place(directory, config, read_only=True) as place:
-        return planned(place, pipeline, make_wish(pipeline, place, **wish))
+    pipeline: Pipeline,
+    *,
+    directory: str | None = None,
+    config: str | None = None,
+    **arguments: Unpack[OptionArguments],
+) -> PipelineReport:
+    with open_project(directory, config, read_only=True) as project:
+        return plan_in_project(project, pipeline, make_options(pipeline, project, **arguments))
 
 
-def planned(place: PipelineProject, pipeline: Pipeline, wish: PipelineOptions) -> PassReport:
-    """What a pass would do, with what it would know: also of commits that were reverted since."""
+def plan_in_project(project: PipelineProject, pipeline: Pipeline, options: PipelineOptions) -> PipelineReport:
+    """The plan of a pipeline run, from the records that it would read: also of reverted commits."""
     from kfm.db.run_state import PlanningView
 
     graph = tuple(pipeline.graph().reads.items())
-    states: Any = PlanningView(place.tables, place.store.database.session, graph)
-    kernel = replace(place.kernel(lambda _report: None, lambda _node, _line: None), states=states)
-    return PipelineExecutor(kernel, pipeline, wish).plan()
+    states: Any = PlanningView(project.tables, project.store.database.session, graph)
+    kernel = replace(project.kernel(lambda _report: None, lambda _node, _line: None), states=states)
+    return PipelinePlanner(kernel, pipeline, options).plan()
 
 
-def make_wish(
+def make_options(
     pipeline: Pipeline,
-    place: PipelineProject,
+    project: PipelineProject,
     *,
     branch: str | None = None,
     run_id: str | None = None,
@@ -401,10 +406,10 @@ def make_wish(
         raise UsageError("A fork needs both: the run to fork, and the node to begin from.")
     if resume is not None and (fork is not None or run_id is not None):
         raise UsageError("A run is resumed as it is: with no other id, and no fork.")
-    earlier = _pass(place, resume or fork, pipeline)
+    earlier = _earlier_run(project, resume or fork, pipeline)
     branch = branch or (earlier.branch if earlier else pipeline.branch)
     return PipelineOptions(
-        run_id=resume or run_id or place.ids.new(),
+        run_id=resume or run_id or project.ids.new(),
         pipeline_id=pipeline.id,
         branch=branch,
         scope=f"pipeline:{pipeline.id}@{branch}",
@@ -418,12 +423,12 @@ def make_wish(
     )
 
 
-def _pass(place: PipelineProject, run_id: str | None, pipeline: Pipeline) -> Pass | None:
+def _earlier_run(project: PipelineProject, run_id: str | None, pipeline: Pipeline) -> Pass | None:
     if run_id is None:
         return None
-    found = place.tables.get(run_id)
+    found = project.tables.get(run_id)
     if found is None:
-        raise UsageError(f"There is no pass {run_id}.", remedy="`kfm run-state list` shows them.")
+        raise UsageError(f"There is no pipeline run {run_id}.", remedy="`kfm run-state list` shows them.")
     if found.pipeline_id != pipeline.id:
         raise UsageError(f"Run {run_id} is one of {found.pipeline_id}, not of {pipeline.id}.")
     return found

@@ -6,32 +6,30 @@ import asyncio
 import contextvars
 import functools
 import inspect
-import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar, cast
-
-from msgspec.structs import replace
 
 from kfm.decoders import prepare_decoders
 from kfm.model.errors import Busy, Cancelled, LostLease, PipelineFailed, UsageError
 from kfm.model.run_state import MAIN, SkipScope, node_scope, outputs_of
 from kfm.pipelines.code_hash import enclosing_code
 from kfm.pipelines.declaration import NodeSpec
-from kfm.pipelines.inputs import Bound
-from kfm.pipelines.options import NodeReport, PassKernel, PipelineOptions
-from kfm.pipelines.project import PipelineProject, open_place
-from kfm.pipelines.single_node import Lone, Single
+from kfm.pipelines.inputs import BoundCall
+from kfm.pipelines.options import NodeReport, PipelineOptions
+from kfm.pipelines.project import PipelineProject, log_node, open_project
+from kfm.pipelines.single_node import SingleNode, run_node
 from kfm.pipelines.values import handed_on
-from kfm.pipelines.workers import Alone, Bench
 
 F = TypeVar("F", bound=Callable[..., Any])
 WAIT_S = 60.0
+POLL_MS_FIRST = 10
+POLL_MS_MAX = 500
 _NOTHING: Mapping[str, Any] = {}
 
 
 class Settled(NamedTuple):
-    """What a call came to."""
+    """Result of a wrapped call: the value, and where it comes from."""
 
     value: Any
     ran: bool
@@ -43,7 +41,7 @@ class Settled(NamedTuple):
 
 
 class WrappedCall(NamedTuple):
-    """One call, as the wiring is asked for it."""
+    """One call of the wrapped function, as a node."""
 
     spec: NodeSpec
     code: Callable[..., Any] | str
@@ -157,11 +155,11 @@ class RunStateWrapper:
         return cast("F", called)
 
     def settle(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Settled:
-        """Call it, if it must be called; tells all, not just the value."""
+        """Call it, if it must be called; returns the value with its provenance."""
         return _settle(self._request(function, args, kwargs))
 
     async def settle_async(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Settled:
-        """For coroutine functions: what they await stays in the loop of whoever calls."""
+        """For coroutine functions: what they await stays in the caller's event loop."""
         loop = asyncio.get_running_loop()
         at_work: list[Any] = []
         stopped = threading.Event()
@@ -194,7 +192,7 @@ class RunStateWrapper:
         kwargs: dict[str, Any],
         code: Callable[..., Any] | str | None = None,
     ) -> WrappedCall:
-        bound = Bound(function, args, kwargs)
+        bound = BoundCall(function, args, kwargs)
         if callable(self._params):
             declared: Mapping[str, Any] = {}
             hashed = dict(self._params(*args, **kwargs))
@@ -240,7 +238,7 @@ class RunStateWrapper:
 class Block:
     """The inside of a `with`: if it must run, set `result`; else `result` is what is stored.
 
-    The pass goes on in a thread beside it, which keeps the lock, and waits for the block's end.
+    The pipeline run goes on in a thread beside it, which keeps the lock, and waits for the block's end.
     """
 
     def __init__(self, needs: Mapping[str, str]) -> None:
@@ -278,7 +276,7 @@ class Block:
         try:
             self.settled = _settle(request)
             self.result = self.settled.value
-        except BaseException as error:  # noqa: BLE001 - handed to whoever waits for it
+        except BaseException as error:  # noqa: BLE001 - handed to the thread that waits for it
             self._error = error
         finally:
             self._known.set()
@@ -293,75 +291,54 @@ class Block:
 
 
 def _settle(request: WrappedCall) -> Settled:
-    """The composition root, by name: this module lies beneath it."""
-    from importlib import import_module
-
-    settled: Settled = import_module("kfm.pipelines.run_state").settle(request)
-    return settled
-
-
-POLL_MS_FIRST = 10
-POLL_MS_MAX = 500
-logger = logging.getLogger(__name__)
-
-
-def settle(request: WrappedCall) -> Settled:
-    options = request.options
+    arguments = request.options
     prepare_decoders()  # nodes of one graph settle in threads of their own
-    with open_place(options.directory, options.config) as place:
-        run_id = options.run_id() if callable(options.run_id) else options.run_id
-        wish = PipelineOptions(
-            run_id=run_id or place.ids.new(),
-            pipeline_id=options.pipeline or request.spec.id,
-            branch=options.branch,
-            scope=node_scope(request.spec.id, options.branch),
+    with open_project(arguments.directory, arguments.config) as project:
+        run_id = arguments.run_id() if callable(arguments.run_id) else arguments.run_id
+        options = PipelineOptions(
+            run_id=run_id or project.ids.new(),
+            pipeline_id=arguments.pipeline or request.spec.id,
+            branch=arguments.branch,
+            scope=node_scope(request.spec.id, arguments.branch),
             jobs=1,
-            force=(request.spec.id,) if options.force else (),
+            force=(request.spec.id,) if arguments.force else (),
         )
-        lone = Lone(
+        node = SingleNode(
             spec=request.spec,
             code=request.code,
-            pipeline_id=wish.pipeline_id,
-            graph=options.graph,
-            skip_scope=options.skip_scope,
+            pipeline_id=options.pipeline_id,
+            graph=arguments.graph,
+            skip_scope=arguments.skip_scope,
             reads_run=run_id is not None,
         )
         try:
-            report = _settled(place, lone, wish, options.wait_s)
+            report = _run_when_free(project, node, options, arguments.wait_s)
         except (PipelineFailed, Cancelled) as error:
             if error.__cause__ is not None:  # the callable's own: its caller knows what to do with it
                 raise error.__cause__ from None
             raise
         return Settled(
-            value=handed_on(outputs_of(report.outputs), place.objects),
+            value=handed_on(outputs_of(report.outputs), project.objects),
             ran=report.ran,
             outcome=str(report.outcome),
             reason=report.reason,
-            run_id=wish.run_id,
-            made_by=report.made_by or wish.run_id,
+            run_id=options.run_id,
+            made_by=report.made_by or options.run_id,
             inputs_hash=report.inputs_hash,
         )
 
 
-def _settled(place: PipelineProject, lone: Lone, wish: PipelineOptions, wait_s: float) -> NodeReport:
-    """Once nobody else is at it; what that one did is then found done."""
-    deadline_ms = place.clock.monotonic_ms() + int(wait_s * 1000)
+def _run_when_free(
+    project: PipelineProject, node: SingleNode, options: PipelineOptions, wait_s: float
+) -> NodeReport:
+    """Run the node once no other process works on it; what that one made is then found, and skipped."""
+    deadline_ms = project.clock.monotonic_ms() + int(wait_s * 1000)
     delay_ms = POLL_MS_FIRST
     while True:
         try:
-            return Single(_kernel(place), lone, wish).settle()
+            return run_node(project.kernel(lambda _report: None, log_node), node, options)
         except Busy as busy:
-            if isinstance(busy, LostLease) or place.clock.monotonic_ms() + delay_ms > deadline_ms:
+            if isinstance(busy, LostLease) or project.clock.monotonic_ms() + delay_ms > deadline_ms:
                 raise
-        place.clock.sleep_ms(delay_ms)
+        project.clock.sleep_ms(delay_ms)
         delay_ms = min(delay_ms * 2, POLL_MS_MAX)
-
-
-def _kernel(place: PipelineProject) -> PassKernel:
-    kernel = place.kernel(lambda _report: None, _log)
-    bench = Bench(place.objects, place.files, place.clock, _log)
-    return replace(kernel, workers=lambda _jobs: Alone(bench))
-
-
-def _log(node: str, line: str) -> None:
-    logger.info("%s: %s", node, line, extra={"node": node})

@@ -180,7 +180,7 @@ def migrate(
     """
     from kfm.db import run_state as moves
 
-    around = place.surroundings()
+    around = place.store_parts()
     before = begun_with(place.store) or RELATIONAL
     after = name_of(target)
     if target.store == "lakefs":

@@ -1,7 +1,7 @@
-"""One node by itself, in a run whose other nodes come from elsewhere: another task, another process.
+"""A pipeline run over one node, whose other nodes are run elsewhere: by another task, another process.
 
-It is decided, run and recorded as in a pass over its whole pipeline, from the same document and by the
-same function, so either of the two leaves alone what the other has done.
+The node is planned, run and recorded as in a run over its whole pipeline, from the same document and by the
+same functions, so that each of the two skips what the other has done.
 """
 
 from __future__ import annotations
@@ -14,17 +14,18 @@ from typing import Any
 from msgspec.structs import replace
 
 from kfm.model.errors import PipelineError
-from kfm.model.run_state import BeginPass, Begun, EndedPass, EndPass, Graph, Pass, Skips, SkipScope
-from kfm.pipelines.declaration import NodeSpec, Pipeline, Wired
+from kfm.model.run_state import BeginPass, Begun, EndedPass, EndPass, Graph, Skips, SkipScope
+from kfm.pipelines.declaration import NodeSpec, Pipeline, PipelineGraph
 from kfm.pipelines.execution import PipelineExecutor
-from kfm.pipelines.options import NodeReport, PassKernel, PipelineOptions
-from kfm.ports import Passes, RunStates
+from kfm.pipelines.options import NodeReport, PipelineKernel, PipelineOptions
+from kfm.pipelines.planner import PipelinePlanner
+from kfm.ports import PipelineRuns, RunStates
 
 Checksums = dict[str, tuple[int, int, int, str]]
 
 
 @dataclass(frozen=True)
-class Lone:
+class SingleNode:
     """A node, and what is known of the graph around it."""
 
     spec: NodeSpec
@@ -39,100 +40,91 @@ class Lone:
         return tuple(dict.fromkeys([*self.spec.needs.values(), *self.spec.after]))
 
 
-class Single(PipelineExecutor):
-    """A pass over one node."""
+def run_node(kernel: PipelineKernel, node: SingleNode, options: PipelineOptions) -> NodeReport:
+    """Run the node, if it must run; raises the error that it failed with."""
+    graph = node.graph or ((node.spec.id, node.reads),)
+    shared = SharedRun(kernel.pipeline_runs, kernel.states, node.spec.id, graph)
+    planner = SingleNodePlanner(replace(kernel, pipeline_runs=shared), node, options)
+    report = PipelineExecutor(planner).run()
+    found = report.nodes.get(node.spec.id)
+    if found is not None and found.error is not None:
+        raise found.error
+    if found is None or found.outcome is None or found.outcome == "failed":
+        assert report.error is not None
+        raise report.error
+    return found
 
-    def __init__(self, kernel: PassKernel, lone: Lone, wish: PipelineOptions) -> None:
-        graph = lone.graph or ((lone.spec.id, lone.reads),)
-        kernel = replace(kernel, passes=Jointly(kernel.passes, kernel.states, lone.spec.id, graph))
-        super().__init__(kernel, _OneNode(lone), wish)
-        self._lone = lone
 
-    def settle(self) -> NodeReport:
-        """What became of it; raises what went wrong."""
-        report = self.run()
-        node = report.nodes.get(self._lone.spec.id)
-        if node is not None and node.error is not None:
-            raise node.error
-        if node is None or node.outcome is None or node.outcome == "failed":
-            assert report.error is not None
-            raise report.error
-        return node
+class SingleNodePlanner(PipelinePlanner):
+    """Planner for one node that reads recorded outputs of nodes which are not part of this run."""
 
-    def _learn(self) -> None:
-        lone, wish = self._lone, self._wish
-        self._known = self._kernel.states.known(wish.branch, wish.run_id, [lone.spec.id, *lone.reads])
-        for each in lone.reads:
-            own, head = self._known.own.get(each), self._known.heads.get(each)
+    def __init__(self, kernel: PipelineKernel, node: SingleNode, options: PipelineOptions) -> None:
+        super().__init__(kernel, _SingleNodePipeline(node), options)
+        self._node = node
+        self._recorded: dict[str, str] = {}  # node that it reads from → its outputs
+
+    def learn(self) -> None:
+        node, options = self._node, self.options
+        self.known = self.kernel.states.known(options.branch, options.run_id, [node.spec.id, *node.reads])
+        for each in node.reads:
+            own, head = self.known.own.get(each), self.known.heads.get(each)
             if own is not None and own.outcome in ("success", "skipped", "partial"):
-                self._give(each, own.outputs_hash, own.outputs)
-            elif head is not None and head.rerun is None and not lone.reads_run:
-                self._give(each, head.outputs_hash, head.outputs)
+                self.settle(each, own.outputs_hash)
+                self._recorded[each] = own.outputs
+            elif head is not None and head.rerun is None and not node.reads_run:
+                self.settle(each, head.outputs_hash)
+                self._recorded[each] = head.outputs
             else:
-                where = f"in run {wish.run_id}" if lone.reads_run else f"on branch {wish.branch}"
+                where = f"in run {options.run_id}" if node.reads_run else f"on branch {options.branch}"
                 raise PipelineError(
-                    f"{lone.spec.id} reads from {each}, of which there is no result {where}.",
+                    f"{node.spec.id} reads from {each}, of which there is no result {where}.",
                     remedy=f"Run {each} first, under the same run id.",
                 )
 
-    def _give(self, node: str, digest: str, outputs: str) -> None:
-        self._settled(node, digest)
-        self._report.nodes[node] = NodeReport(node, "success", "", outputs=outputs)
+    def outputs(self, node: str) -> str:
+        return self._recorded[node]
 
-    def _code(self, spec: NodeSpec) -> str:
-        code = self._lone.code
-        if spec.version is not None or isinstance(code, str):
-            return f"version:{spec.version}" if spec.version is not None else str(code)
-        return self._codes.of(code)
-
-    def _end(self) -> None:
-        for each in self._lone.reads:
-            self._report.nodes.pop(each, None)
-        super()._end()
+    def code_sha(self, spec: NodeSpec) -> str:
+        code = self._node.code
+        if spec.version is None and not isinstance(code, str):
+            return self._code_hashes.of(code)
+        return f"version:{spec.version}" if spec.version is not None else str(code)
 
 
-class _OneNode(Pipeline):
+class _SingleNodePipeline(Pipeline):
     """A pipeline of one node that reads from nodes which are not here."""
 
-    def __init__(self, lone: Lone) -> None:
-        super().__init__(lone.pipeline_id, skip_scope=lone.skip_scope)
-        self.add(lone.spec)
-        self._lone = lone
+    def __init__(self, node: SingleNode) -> None:
+        super().__init__(node.pipeline_id, skip_scope=node.skip_scope)
+        self.add(node.spec)
+        self._node = node
 
-    def graph(self) -> Wired:
-        spec = self._lone.spec
-        return Wired([spec.id], {spec.id: self._lone.reads}, {spec.id: dict(spec.needs)})
+    def graph(self) -> PipelineGraph:
+        spec = self._node.spec
+        return PipelineGraph([spec.id], {spec.id: self._node.reads}, {spec.id: dict(spec.needs)})
 
 
-class Jointly:
-    """Implements `ports.Passes` for a node that shares its run with others."""
+class SharedRun:
+    """Implements `ports.PipelineRuns` for a node that shares its run with others."""
 
-    def __init__(self, passes: Passes, states: RunStates, node: str, graph: Graph) -> None:
-        self._passes = passes
+    def __init__(self, runs: PipelineRuns, states: RunStates, node: str, graph: Graph) -> None:
+        self._runs = runs
         self._states = states
         self._node = node
         self._graph = graph
 
     def begin(self, request: BeginPass, dead: Callable[[str], bool]) -> Begun:
-        return self._passes.begin(replace(request, lone=self._node, graph=self._graph), dead)
+        return self._runs.begin(replace(request, lone=self._node, graph=self._graph), dead)
 
     def end(self, request: EndPass, skips: Skips | None = None) -> EndedPass:
         outcomes = {node.dataset_id: node.outcome for node in self._states.of_run(request.run_id)}
         for row in skips.rows if skips else ():
             outcomes[row[0]] = "skipped"
         counts: Mapping[str, int] = Counter(outcomes.values())
-        return self._passes.end(replace(request, lone=self._node, counts=dict(counts)), skips)
-
-    def get(self, run_id: str) -> Pass | None:
-        return self._passes.get(run_id)
-
-    def passes(
-        self, *, pipeline_id: str | None = None, branch: str | None = None, limit: int = 50
-    ) -> list[Pass]:
-        return self._passes.passes(pipeline_id=pipeline_id, branch=branch, limit=limit)
+        return self._runs.end(replace(request, lone=self._node, counts=dict(counts)), skips)
 
     def checksums(self, first: str, last: str) -> Checksums:
-        return self._passes.checksums(first, last)
+        return self._runs.checksums(first, last)
 
     def keep_checksums(self, seen: Checksums) -> None:
-        self._passes.keep_checksums(seen)
+        self._runs.keep_checksums(seen)

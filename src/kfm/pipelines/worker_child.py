@@ -18,7 +18,7 @@ from kfm.pipelines import declaration
 from kfm.pipelines.code_hash import CodeHashes
 from kfm.pipelines.declaration import Pipeline
 from kfm.pipelines.project import pipelines_of
-from kfm.pipelines.workers import Bench, Frames, NodeJob, Outcome, framed, perform
+from kfm.pipelines.workers import Frames, NodeJob, NodeResult, WorkerContext, frame, perform
 
 PR_SET_PDEATHSIG = 1
 ORPHANED = 70
@@ -29,22 +29,22 @@ def main() -> None:
     os.set_inheritable(answers, False)  # what nodes start must not keep it open
     orders: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
     cancelled = threading.Event()
-    threading.Thread(target=_listen, args=(orders, cancelled), name="kfm-orders", daemon=True).start()
+    threading.Thread(target=_receive, args=(orders, cancelled), name="kfm-orders", daemon=True).start()
     first = orders.get()
     _die_with(first["parent"])
-    turn = threading.Lock()
+    lock = threading.Lock()
 
     def send(message: dict[str, Any]) -> None:
-        with turn:
-            view = memoryview(framed(message))
+        with lock:
+            view = memoryview(frame(message))
             while view:
                 view = view[os.write(answers, view) :]
 
     try:
         pipeline = _pipeline(first)
-        bench = _bench(first, lambda node, line: send({"node": node, "log": line}))
+        worker = _worker(first, lambda node, line: send({"node": node, "log": line}))
     except KfmError as error:
-        send({"unusable": _told(error)})
+        send({"unusable": _error_document(error)})
         return
     hashes = CodeHashes()
     codes = {node: hashes.of_spec(spec) for node, spec in pipeline.nodes.items()}  # before any of them runs
@@ -52,18 +52,18 @@ def main() -> None:
         order = orders.get()["job"]
         cancelled.clear()
         try:
-            outcome = perform(_job(order, pipeline, codes), bench, cancelled.is_set)
+            outcome = perform(_job(order, pipeline, codes), worker, cancelled.is_set)
         except KfmError as error:
-            send({"unusable": _told(error)})
+            send({"unusable": _error_document(error)})
             return
         send({"done": _answer(outcome)})
 
 
-def _listen(orders: queue.SimpleQueue[dict[str, Any]], cancelled: threading.Event) -> None:
-    """Orders as they come. Their end is ours: nobody is there to record what we would make."""
+def _receive(orders: queue.SimpleQueue[dict[str, Any]], cancelled: threading.Event) -> None:
+    """Queue orders as they come; exit at their end, since no process is left to record a result."""
     frames, source = Frames(), sys.stdin.fileno()
     while data := os.read(source, 1 << 20):
-        for message in frames.fed(data):
+        for message in frames.feed(data):
             if "cancel" in message:
                 cancelled.set()
             else:
@@ -72,7 +72,7 @@ def _listen(orders: queue.SimpleQueue[dict[str, Any]], cancelled: threading.Even
 
 
 def _die_with(parent: int) -> None:
-    """Also if this process is too busy to notice that its orders have ended."""
+    """Exit with the parent, also if this process is too busy to notice that its orders have ended."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
@@ -92,13 +92,13 @@ def _pipeline(first: dict[str, Any]) -> Pipeline:
     return pipeline
 
 
-def _bench(first: dict[str, Any], log: Callable[[str, str], None]) -> Bench:
+def _worker(first: dict[str, Any], log: Callable[[str, str], None]) -> WorkerContext:
     from kfm.objects.local import LocalObjects
     from kfm.objects.project_files import DiskProject
     from kfm.system import PosixFiles, SystemClock, SystemIds
 
     objects = LocalObjects(PosixFiles(), f"{first['state']}/objects", SystemIds())
-    return Bench(objects, DiskProject(first["root"]), SystemClock(), log)
+    return WorkerContext(objects, DiskProject(first["root"]), SystemClock(), log)
 
 
 def _job(order: dict[str, Any], pipeline: Pipeline, codes: dict[str, str]) -> NodeJob:
@@ -106,8 +106,8 @@ def _job(order: dict[str, Any], pipeline: Pipeline, codes: dict[str, str]) -> No
     code_sha = codes.get(order["node"])
     if spec is None or code_sha != order["code_sha"]:
         raise PipelineError(
-            f"{order['node']} is not what it was when the pass began: its file was changed meanwhile, or "
-            "makes another pipeline each time that it is loaded."
+            f"{order['node']} is not what it was when the pipeline run began: its file was changed "
+            "meanwhile, or makes another pipeline each time that it is loaded."
         )
     return NodeJob(
         spec=spec,
@@ -122,17 +122,17 @@ def _job(order: dict[str, Any], pipeline: Pipeline, codes: dict[str, str]) -> No
     )
 
 
-def _answer(outcome: Outcome) -> dict[str, Any]:
+def _answer(outcome: NodeResult) -> dict[str, Any]:
     return {
         "outcome": outcome.outcome,
         "outputs": outputs_text(outcome.outputs),
         "summary": outcome.summary,
-        "error": _told(outcome.error) if outcome.error else None,
+        "error": _error_document(outcome.error) if outcome.error else None,
         "duration_ms": outcome.duration_ms,
     }
 
 
-def _told(error: KfmError) -> dict[str, Any]:
+def _error_document(error: KfmError) -> dict[str, Any]:
     cause = error.__cause__
     return {
         "kind": type(error).__name__,

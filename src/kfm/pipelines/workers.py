@@ -22,7 +22,7 @@ from kfm.model import errors
 from kfm.model.errors import Cancelled, ContractViolated, KfmError, PipelineError, PipelineFailed
 from kfm.model.records import NodeOutcome, Output
 from kfm.model.run_state import NOTHING_CHECKED, outputs_of, outputs_text
-from kfm.pipelines.context import NodeContext, NodePublisher, OutOfSight
+from kfm.pipelines.context import HiddenRun, NodeContext, NodePublisher
 from kfm.pipelines.declaration import CONTEXT_NAMES, NodeSpec, Pipeline
 from kfm.pipelines.values import handed_on, store_value
 
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 
 
 FUNCTIONS_MAX = 4096  # whose arguments' types are kept
-GLANCE_S = 0.1  # how often a wait looks whether somebody wants to stop
+POLL_S = 0.1  # how often a wait looks whether the run was cancelled
 
 
 class NodeJob(msgspec.Struct, frozen=True, eq=False):
-    """A node that must run, with all that it is given."""
+    """Job: a node that must run, with its arguments."""
 
     spec: NodeSpec
     reason: str
@@ -53,8 +53,8 @@ class NodeJob(msgspec.Struct, frozen=True, eq=False):
     sees_run: bool = True  # what it could read there is part of its hash
 
 
-class Outcome(NamedTuple):
-    """How it ended."""
+class NodeResult(NamedTuple):
+    """Result of one job."""
 
     job: NodeJob
     outcome: NodeOutcome
@@ -65,7 +65,7 @@ class Outcome(NamedTuple):
 
 
 class Workers(Protocol):
-    """Does jobs, a bounded number at a time."""
+    """Runs jobs, a bounded number at a time."""
 
     def __enter__(self) -> Workers: ...
     def __exit__(self, *problem: object) -> None: ...
@@ -74,28 +74,28 @@ class Workers(Protocol):
     @property
     def full(self) -> bool: ...
     def start(self, job: NodeJob) -> None: ...
-    def wait(self, cancelled: threading.Event) -> list[Outcome]:
+    def wait(self, cancelled: threading.Event) -> list[NodeResult]:
         """At least one outcome; all that are there."""
 
 
-class Bench(msgspec.Struct, frozen=True, eq=False):
-    """What a job is done with."""
+class WorkerContext(msgspec.Struct, frozen=True, eq=False):
+    """Dependencies of a worker: the object store, the project's files, a clock, a log."""
 
     objects: Objects
     files: ProjectFiles
     clock: Clock
     log: Callable[[str, str], None] = lambda _node, _line: None
-    turn: threading.Lock = msgspec.field(default_factory=threading.Lock)
+    publisher_lock: threading.Lock = msgspec.field(default_factory=threading.Lock)
 
 
-class Alone:
-    """Implements `Workers` in the thread that asks, one job at a time."""
+class InlineWorker:
+    """Implements `Workers` in the calling thread, one job at a time."""
 
-    def __init__(self, bench: Bench) -> None:
-        self._bench = bench
+    def __init__(self, worker: WorkerContext) -> None:
+        self._worker = worker
         self._job: NodeJob | None = None
 
-    def __enter__(self) -> Alone:
+    def __enter__(self) -> InlineWorker:
         return self
 
     def __exit__(self, *problem: object) -> None:
@@ -112,26 +112,30 @@ class Alone:
     def start(self, job: NodeJob) -> None:
         self._job = job
 
-    def wait(self, cancelled: threading.Event) -> list[Outcome]:
+    def wait(self, cancelled: threading.Event) -> list[NodeResult]:
         assert self._job is not None
         job, self._job = self._job, None
-        return [perform(job, self._bench, cancelled.is_set)]
+        return [perform(job, self._worker, cancelled.is_set)]
 
 
-class Threads:
+class ThreadWorkers:
     """Implements `Workers` with threads."""
 
-    def __init__(self, bench: Bench, jobs: int, prepare: Callable[[], object] = lambda: None) -> None:
+    def __init__(
+        self, worker: WorkerContext, jobs: int, prepare: Callable[[], object] = lambda: None
+    ) -> None:
         """`prepare` is called before the first thread starts."""
-        self._bench = bench
+        self._worker = worker
         self._jobs = jobs
         self._prepare = prepare
         self._pool: ThreadPoolExecutor | None = None
-        self._running: dict[Future[Outcome], NodeJob] = {}
+        self._running: dict[Future[NodeResult], NodeJob] = {}
         self._cancelled = threading.Event()
 
-    def __enter__(self) -> Threads:
-        from concurrent.futures import ThreadPoolExecutor  # late: where nothing runs, nobody needs it
+    def __enter__(self) -> ThreadWorkers:
+        from concurrent.futures import (
+            ThreadPoolExecutor,  # late: a run that executes nothing does not need it
+        )
 
         self._prepare()
         self._pool = ThreadPoolExecutor(self._jobs, thread_name_prefix="kfm-node")
@@ -154,13 +158,13 @@ class Threads:
         assert self._pool is not None
         _records_of(job.spec.function)  # in this thread: two that make a type's decoder at once crash
         own = contextvars.copy_context()
-        self._running[self._pool.submit(own.run, perform, job, self._bench, self._cancelled.is_set)] = job
+        self._running[self._pool.submit(own.run, perform, job, self._worker, self._cancelled.is_set)] = job
 
-    def wait(self, cancelled: threading.Event) -> list[Outcome]:
+    def wait(self, cancelled: threading.Event) -> list[NodeResult]:
         while True:
             from concurrent.futures import FIRST_COMPLETED, wait
 
-            done, _ = wait(self._running, timeout=GLANCE_S, return_when=FIRST_COMPLETED)
+            done, _ = wait(self._running, timeout=POLL_S, return_when=FIRST_COMPLETED)
             if cancelled.is_set():
                 self._cancelled.set()
             if done:
@@ -169,10 +173,10 @@ class Threads:
                 return [future.result() for future in done]
 
 
-def perform(job: NodeJob, bench: Bench, cancelled: Callable[[], bool]) -> Outcome:
-    """Do one job. Whatever goes wrong is the node's failure, and told as such."""
-    spec, began_ms = job.spec, bench.clock.monotonic_ms()
-    publisher = NodePublisher(bench.objects, job.run.publisher if job.run else None, bench.turn)
+def perform(job: NodeJob, worker: WorkerContext, cancelled: Callable[[], bool]) -> NodeResult:
+    """Run one job; any error is the node's failure."""
+    spec, began_ms = job.spec, worker.clock.monotonic_ms()
+    publisher = NodePublisher(worker.objects, job.run.publisher if job.run else None, worker.publisher_lock)
     context = NodeContext(
         node=spec.id,
         run_id=job.run_id,
@@ -180,7 +184,7 @@ def perform(job: NodeJob, bench: Bench, cancelled: Callable[[], bool]) -> Outcom
         attempt=job.attempt,
         params=spec.params,
         publisher=publisher,
-        log=lambda line: bench.log(spec.id, line),
+        log=lambda line: worker.log(spec.id, line),
         cancelled=cancelled,
         run=_run_of(job),
     )
@@ -188,12 +192,12 @@ def perform(job: NodeJob, bench: Bench, cancelled: Callable[[], bool]) -> Outcom
     outputs: tuple[Output, ...] = ()
     error: KfmError | None = None
     try:
-        value = _called(job, context, bench)
+        value = _call(job, context, worker)
         if context.failed_checks:
             raise ContractViolated(f"{spec.id}: {'; '.join(context.failed_checks[:5])}.")
         written = publisher.outputs()
-        files = _files(spec, bench.files)
-        kept = [] if value is None and (written or files) else [store_value(bench.objects, spec.id, value)]
+        files = _files(spec, worker.files)
+        kept = [] if value is None and (written or files) else [store_value(worker.objects, spec.id, value)]
         outputs = (*kept, *written, *files)
         outcome = "partial" if context.partial_reason else "success"
     except KfmError as problem:
@@ -201,24 +205,24 @@ def perform(job: NodeJob, bench: Bench, cancelled: Callable[[], bool]) -> Outcom
     except KeyboardInterrupt as interrupt:
         error = Cancelled(f"{spec.id} was interrupted.")
         error.__cause__ = interrupt
-    except (Exception, SystemExit) as problem:  # noqa: BLE001 - a node may raise anything; told once, here
+    except (Exception, SystemExit) as problem:  # noqa: BLE001 - a node may raise anything; recorded once, here
         from kfm.model.redaction import shapeless  # late: only failures need it
 
         error = PipelineFailed(f"{spec.id}: {type(problem).__name__}: {shapeless(str(problem))}")
         error.__cause__ = problem
-    return Outcome(
+    return NodeResult(
         job,
         outcome,
         outputs,
         context.summary or dict(NOTHING_CHECKED),
         error,
-        bench.clock.monotonic_ms() - began_ms,
+        worker.clock.monotonic_ms() - began_ms,
     )
 
 
-def _called(job: NodeJob, context: NodeContext, bench: Bench) -> Any:
+def _call(job: NodeJob, context: NodeContext, worker: WorkerContext) -> Any:
     spec = job.spec
-    arguments = {name: handed_on(outputs, bench.objects) for name, outputs in job.arguments.items()}
+    arguments = {name: handed_on(outputs, worker.objects) for name, outputs in job.arguments.items()}
     arguments |= {name: value for name, value in spec.params.items() if _takes(spec, name)}
     for name in CONTEXT_NAMES:
         if _takes(spec, name):
@@ -226,7 +230,7 @@ def _called(job: NodeJob, context: NodeContext, bench: Bench) -> Any:
     arguments = _typed(spec, arguments)
     answer = spec.function(**arguments)
     if isinstance(answer, CoroutineType):
-        import asyncio  # slow to import, and most passes have nothing to run
+        import asyncio  # slow to import, and most pipeline runs have nothing to run
 
         return asyncio.run(answer)
     return answer
@@ -240,7 +244,7 @@ def _takes(spec: NodeSpec, name: str) -> bool:
 
 
 def _typed(spec: NodeSpec, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Values as the records that a function says it takes."""
+    """Arguments converted to the record types of the function's annotations."""
     for name, kind in _records_of(spec.function).items():
         if name in arguments:
             try:
@@ -266,7 +270,7 @@ def _records_of(function: Callable[..., Any]) -> dict[str, Any]:
         or hasattr(hint, "__dataclass_fields__")
     }
     for kind in found.values():
-        with suppress(TypeError):  # a type that can't be decoded is told where a value is converted to it
+        with suppress(TypeError):  # a type that can't be decoded is an error where a value is converted to it
             msgspec.json.Decoder(kind)
     return found
 
@@ -274,7 +278,7 @@ def _records_of(function: Callable[..., Any]) -> dict[str, Any]:
 def _run_of(job: NodeJob) -> Any:
     if job.run is None:
         return None
-    return job.run.context if job.sees_run else OutOfSight(job.spec.id)
+    return job.run.context if job.sees_run else HiddenRun(job.spec.id)
 
 
 def _files(spec: NodeSpec, files: ProjectFiles) -> list[Output]:
@@ -285,7 +289,7 @@ def _files(spec: NodeSpec, files: ProjectFiles) -> list[Output]:
         if not matched:
             raise PipelineFailed(f"{spec.id} did not write {pattern}, which it declares as an output.")
         for path in matched:
-            told = files.stat(path)
+            stat = files.stat(path)
             try:
                 checksum = files.checksum(path)
             except IsADirectoryError:
@@ -293,25 +297,25 @@ def _files(spec: NodeSpec, files: ProjectFiles) -> list[Output]:
                     f"{spec.id}: its output {path} is a folder.",
                     remedy=f"Declare the files in it: {path}/* or, with all that is below, {path}/**.",
                 ) from None
-            found.append(Output(name=path, checksum=checksum, size=told[0] if told else 0, kind="file"))
+            found.append(Output(name=path, checksum=checksum, size=stat[0] if stat else 0, kind="file"))
     return found
 
 
 LENGTH_BYTES = 8
 
 
-def framed(message: dict[str, Any]) -> bytes:
+def frame(message: dict[str, Any]) -> bytes:
     body = msgspec.json.encode(message)
     return len(body).to_bytes(LENGTH_BYTES, "big") + body
 
 
 class Frames:
-    """Puts messages together from the pieces in which they come."""
+    """Reassembles messages from the chunks of a pipe."""
 
     def __init__(self) -> None:
         self._data = bytearray()
 
-    def fed(self, data: bytes) -> Iterator[dict[str, Any]]:
+    def feed(self, data: bytes) -> Iterator[dict[str, Any]]:
         self._data += data
         while len(self._data) >= LENGTH_BYTES:
             end = LENGTH_BYTES + int.from_bytes(self._data[:LENGTH_BYTES], "big")
@@ -323,8 +327,8 @@ class Frames:
             yield message
 
 
-TRIES_MAX = 2  # in a child that was killed, and once more
-LEAVE_S = 5.0  # how long a child that has nothing to do may take to go
+TRIES_MAX = 2  # of a job whose child was killed
+EXIT_S = 5.0  # how long an idle child may take to exit
 CHILD = "kfm.pipelines.worker_child"
 NOT_IN_A_FILE = (
     "Other processes load a pipeline from its file. Put it at the top level of one, or use threads."
@@ -339,20 +343,20 @@ class _Child:
     job: NodeJob | None = None
     cancelled: bool = False
 
-    def tell(self, message: dict[str, Any]) -> None:
+    def send(self, message: dict[str, Any]) -> None:
         assert self.process.stdin is not None
-        with suppress(BrokenPipeError):  # it is dead, which its answers' end will tell
-            self.process.stdin.write(framed(message))
+        with suppress(BrokenPipeError):  # it is dead, which the end of its answers will show
+            self.process.stdin.write(frame(message))
             self.process.stdin.flush()
 
 
-class Processes:
+class ProcessWorkers:
     """Implements `Workers` with child processes."""
 
     def __init__(
-        self, place: PipelineProject, pipeline: Pipeline, jobs: int, log: Callable[[str, str], None]
+        self, project: PipelineProject, pipeline: Pipeline, jobs: int, log: Callable[[str, str], None]
     ) -> None:
-        self._place = place
+        self._project = project
         self._pipeline = pipeline
         self._jobs = jobs
         self._log = log
@@ -361,14 +365,14 @@ class Processes:
         self._tries: dict[str, int] = {}
         self._selector = selectors.DefaultSelector()
 
-    def __enter__(self) -> Processes:
+    def __enter__(self) -> ProcessWorkers:
         return self
 
     def __exit__(self, *problem: object) -> None:
         for child in self._children:
             if child.job is not None:
                 child.process.kill()
-            _no_more(child)
+            _close_orders(child)
         for child in self._children:
             _ended(child)
         self._children.clear()
@@ -386,26 +390,26 @@ class Processes:
         if job.run is not None:
             raise PipelineError("The nodes of a governed run share its publisher, and so its process.")
         idle = next((child for child in self._children if child.job is None), None)
-        child = idle or self._born()
+        child = idle or self._spawn()
         child.job, child.cancelled = job, False
-        child.tell({"job": _references(job)})
+        child.send({"job": _references(job)})
 
-    def wait(self, cancelled: threading.Event) -> list[Outcome]:
+    def wait(self, cancelled: threading.Event) -> list[NodeResult]:
         while True:
-            done: list[Outcome] = []
-            for key, _ in self._selector.select(GLANCE_S):
-                done += self._heard(key.data)
+            done: list[NodeResult] = []
+            for key, _ in self._selector.select(POLL_S):
+                done += self._receive(key.data)
             if done:
                 return done
             if cancelled.is_set():
                 for child in self._children:
                     if child.job is not None and not child.cancelled:
                         child.cancelled = True
-                        child.tell({"cancel": True})
+                        child.send({"cancel": True})
 
     # --- children ----------------------------------------------------------------------
 
-    def _born(self) -> _Child:
+    def _spawn(self) -> _Child:
         ours, theirs = os.pipe()
         try:
             process = subprocess.Popen(
@@ -413,17 +417,17 @@ class Processes:
                 stdin=subprocess.PIPE,
                 stdout=_visible(),
                 pass_fds=(theirs,),
-                start_new_session=True,  # Ctrl-C is for us; we tell them
+                start_new_session=True,  # Ctrl-C is for this process, which cancels them
             )
         finally:
             os.close(theirs)
         child = _Child(process, ours)
-        child.tell(
+        child.send(
             {
                 "home": self._home,
                 "pipeline_id": self._pipeline.id,
-                "root": self._place.root,
-                "state": self._place.state,
+                "root": self._project.root,
+                "state": self._project.state,
                 "parent": os.getpid(),
                 "path": [each for each in sys.path if each],
             }
@@ -432,12 +436,12 @@ class Processes:
         self._selector.register(ours, selectors.EVENT_READ, child)
         return child
 
-    def _heard(self, child: _Child) -> list[Outcome]:
+    def _receive(self, child: _Child) -> list[NodeResult]:
         data = os.read(child.answers, 1 << 20)
         if not data:
-            return self._buried(child)
+            return self._reap(child)
         done = []
-        for message in child.frames.fed(data):
+        for message in child.frames.feed(data):
             if "log" in message:
                 self._log(message["node"], message["log"])
             elif "unusable" in message:
@@ -449,8 +453,8 @@ class Processes:
                 child.job = None
         return done
 
-    def _buried(self, child: _Child) -> list[Outcome]:
-        """It is gone. Its job is another's, once."""
+    def _reap(self, child: _Child) -> list[NodeResult]:
+        """The child has ended: its job goes to another, once."""
         self._selector.unregister(child.answers)
         self._children.remove(child)
         code = _ended(child)
@@ -468,7 +472,7 @@ class Processes:
             remedy="A process that is killed from outside is often one that took too much memory: "
             "`--jobs 1`, or smaller nodes.",
         )
-        return [Outcome(job, "failed", (), {"checks": 0, "passed": 0, "failed": 0}, error, 0)]
+        return [NodeResult(job, "failed", (), dict(NOTHING_CHECKED), error, 0)]
 
 
 def home_of(pipeline: Pipeline) -> str:
@@ -481,7 +485,7 @@ def home_of(pipeline: Pipeline) -> str:
 
 
 def _visible() -> int | None:
-    """Where nodes print to here, they print to there, also if that was redirected."""
+    """The stdout that nodes print to in this process, also if it was redirected."""
     try:
         return sys.stdout.fileno()
     except (AttributeError, OSError, ValueError):
@@ -490,17 +494,17 @@ def _visible() -> int | None:
 
 def _ended(child: _Child) -> int:
     try:
-        code = child.process.wait(LEAVE_S)
+        code = child.process.wait(EXIT_S)
     except subprocess.TimeoutExpired:
         child.process.kill()
         code = child.process.wait()
     os.close(child.answers)
-    _no_more(child)
+    _close_orders(child)
     return code
 
 
-def _no_more(child: _Child) -> None:
-    """The end of its orders is the end of its work."""
+def _close_orders(child: _Child) -> None:
+    """Close its orders: a child ends with them."""
     assert child.process.stdin is not None
     with suppress(BrokenPipeError):
         child.process.stdin.close()
@@ -515,7 +519,7 @@ def _fate(code: int) -> str:
         return f"was killed by signal {-code}"
 
 
-# --- what is said ----------------------------------------------------------------------------
+# --- messages to and from children -----------------------------------------------------------
 
 
 def _references(job: NodeJob) -> dict[str, Any]:
@@ -529,22 +533,22 @@ def _references(job: NodeJob) -> dict[str, Any]:
     }
 
 
-def _outcome(job: NodeJob, done: dict[str, Any]) -> Outcome:
+def _outcome(job: NodeJob, done: dict[str, Any]) -> NodeResult:
     error = _error(done["error"]) if done["error"] else None
     outputs = outputs_of(done["outputs"])
-    return Outcome(job, done["outcome"], outputs, done["summary"], error, done["duration_ms"])
+    return NodeResult(job, done["outcome"], outputs, done["summary"], error, done["duration_ms"])
 
 
-def _error(told: dict[str, Any]) -> KfmError:
-    kind = getattr(errors, told["kind"], PipelineFailed)
-    error: KfmError = kind(told["detail"], remedy=told["remedy"])
-    if told["trace"]:
-        error.__cause__ = ElsewhereError(told["trace"], told["place"])
+def _error(document: dict[str, Any]) -> KfmError:
+    kind = getattr(errors, document["kind"], PipelineFailed)
+    error: KfmError = kind(document["detail"], remedy=document["remedy"])
+    if document["trace"]:
+        error.__cause__ = ElsewhereError(document["trace"], document["place"])
     return error
 
 
 class ElsewhereError(Exception):
-    """What was raised in another process, as text."""
+    """An error that was raised in another process, as text."""
 
     def __init__(self, trace: str, place: str) -> None:
         super().__init__(trace.rstrip().rpartition("\n")[2])

@@ -90,7 +90,7 @@ def cells_of(found: Any, records: dict[str, Any]) -> list[NodeCell]:
             cells[name] = NodeCell(name, "running", "no record yet")
         else:
             bad = next((each for each in upstream if cells[each].word in ("failed", "blocked")), None)
-            why = f"{bad} {cells[bad].word}" if bad is not None else "the pass stopped before"
+            why = f"{bad} {cells[bad].word}" if bad is not None else "the pipeline run stopped before"
             cells[name] = NodeCell(name, "blocked", why)
     return list(cells.values())
 

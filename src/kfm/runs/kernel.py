@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from kfm.db.ledger import Ledger
     from kfm.db.ledger_reader import LedgerReader
     from kfm.pipelines.declaration import Pipeline
-    from kfm.pipelines.options import PassKernel
+    from kfm.pipelines.options import PipelineKernel
     from kfm.runs.plan import RunPlan
 
 
@@ -116,9 +116,9 @@ class Kernel:
     keep_plan: Callable[[RunPlan], None] | None = None
 
     # What the nodes of a pipeline run with, given where bytes go; None: there are no such pipelines here.
-    passing: Callable[[Objects, bool], PassKernel] | None = None
+    passing: Callable[[Objects, bool], PipelineKernel] | None = None
 
-    def pass_kernel(self, objects: Objects, *, dry_run: bool) -> PassKernel:
+    def pass_kernel(self, objects: Objects, *, dry_run: bool) -> PipelineKernel:
         assert self.passing is not None, "this kernel runs no pipelines of nodes"
         return self.passing(objects, dry_run)
 

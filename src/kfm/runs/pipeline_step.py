@@ -14,7 +14,8 @@ from kfm.model.records import Fetched, Found, Output
 from kfm.model.run_state import MAIN, Fence, Parent
 from kfm.pipelines.declaration import Pipeline
 from kfm.pipelines.execution import PipelineExecutor
-from kfm.pipelines.options import PassKernel, PassReport, PipelineOptions
+from kfm.pipelines.options import PipelineKernel, PipelineOptions, PipelineReport
+from kfm.pipelines.planner import PipelinePlanner
 from kfm.publish.publisher import Publisher
 from kfm.runs.transform import Context
 
@@ -60,16 +61,16 @@ class GovernedRun:
 
 
 def conduct(
-    kernel: PassKernel,
+    kernel: PipelineKernel,
     pipeline: Pipeline,
     context: Context,
     publisher: Publisher,
     *,
     run_id: str,
     fence: Fence | None,
-) -> PassReport:
+) -> PipelineReport:
     """Run the pipeline's nodes; raises what the first one that failed raised."""
-    wish = PipelineOptions(
+    options = PipelineOptions(
         run_id=run_id,
         pipeline_id=pipeline.id,
         branch=own_branch(run_id),
@@ -79,7 +80,8 @@ def conduct(
         jobs=pipeline.jobs or JOBS,
         parent=Parent(context.source_id, context.dataset_id),
     )
-    report = PipelineExecutor(kernel, pipeline, wish, GovernedRun(context, publisher)).run()
+    planner = PipelinePlanner(kernel, pipeline, options, GovernedRun(context, publisher))
+    report = PipelineExecutor(planner).run()
     if report.error is not None:
         failed = next((each.error for each in report.nodes.values() if each.error is not None), None)
         raise failed or report.error

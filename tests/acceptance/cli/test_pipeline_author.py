@@ -29,8 +29,8 @@ def test_a_pass_is_the_accounts_whatever_the_environment_claims(tmp_path: Path) 
         check=True,
         capture_output=True,
     )
-    from kfm.pipelines.project import open_place
+    from kfm.pipelines.project import open_project
 
-    with open_place(str(tmp_path)) as place:
+    with open_project(str(tmp_path)) as place:
         (newest, *_) = place.store.branch_reader().log("main")
     assert newest.author == actor()

@@ -13,7 +13,7 @@ import pytest
 
 import kfm
 from kfm.model.errors import Busy, PipelineError, UnhashableInput, UnserialisableValue, UsageError
-from kfm.pipelines.project import open_place
+from kfm.pipelines.project import open_project
 from kfm.pipelines.run_state import RunStateWrapper
 
 
@@ -125,7 +125,7 @@ def test_a_block_that_fails_is_on_record_and_runs_again(wrapped: Any, tmp_path: 
         with pytest.raises(ZeroDivisionError), wrapped("block", run_id="r") as node:
             assert node.must_run
             node.result = 1 / 0
-    with open_place(str(tmp_path)) as place:
+    with open_project(str(tmp_path)) as place:
         (record,) = place.tables.of_run("r")
         assert (record.outcome, record.attempt) == ("failed", 2)
         kept = place.tables.get("r")
@@ -148,7 +148,7 @@ def test_a_callable_s_own_error_comes_out(wrapped: Any, tmp_path: Path) -> None:
         fetch()
     trouble.seen.clear()
     assert fetch() == 1
-    with open_place(str(tmp_path)) as place:
+    with open_project(str(tmp_path)) as place:
         (record,) = place.tables.of_run("r")
         assert (record.outcome, record.attempt, record.reason) == ("success", 2, "failed before")
 
@@ -232,7 +232,7 @@ def test_a_pass_and_lone_nodes_leave_alone_what_the_other_did(wrapped: Any, tmp_
     settled = alone(wrapped, pipeline, "soil.samples", "r2")
     assert (settled.ran, settled.outcome, settled.made_by) == (False, "skipped", "r1")
     assert alone(wrapped, pipeline, "soil.mean", "r2").value == 1.5
-    with open_place(str(tmp_path)) as place:
+    with open_project(str(tmp_path)) as place:
         kept = place.tables.get("r2")
         assert kept is not None
         assert (kept.pipeline_id, kept.state, kept.counts) == ("soil", "success", {"skipped": 2})
@@ -302,11 +302,11 @@ def test_a_node_at_work_is_busy_and_its_run_is_running(wrapped: Any, tmp_path: P
         with pytest.raises(Busy):
             declared().run(directory=str(tmp_path))
         wrapped("soil.other", run_id="r", pipeline="soil").settle(lambda: 1)
-        with open_place(str(tmp_path)) as place:
+        with open_project(str(tmp_path)) as place:
             kept = place.tables.get("r")
             assert kept is not None
             assert (kept.state, kept.ended_at_ms, kept.counts) == ("running", None, {"success": 1})
-    with open_place(str(tmp_path)) as place:
+    with open_project(str(tmp_path)) as place:
         kept = place.tables.get("r")
         assert kept is not None
         assert (kept.state, kept.counts) == ("success", {"success": 2})

@@ -12,8 +12,8 @@ from kfm.config.loader import load
 from kfm.model.errors import Busy, ConfigError, StoreCorrupt, UsageError
 from kfm.model.settings import RunStateSettings
 from kfm.pipelines import run_state_store
-from kfm.pipelines.options import PassReport
-from kfm.pipelines.project import open_place, run_pipeline
+from kfm.pipelines.options import PipelineReport
+from kfm.pipelines.project import open_project, run_pipeline
 
 STORES = ("relational", "delta", "branch")
 
@@ -46,22 +46,22 @@ def pipeline(level: int = 1) -> kfm.Pipeline:
     return soil
 
 
-def outcomes(report: PassReport) -> dict[str, str | None]:
+def outcomes(report: PipelineReport) -> dict[str, str | None]:
     return {name: each.outcome for name, each in report.nodes.items()}
 
 
-def run(config: str, run_id: str, level: int = 1, **how: Any) -> PassReport:
+def run(config: str, run_id: str, level: int = 1, **how: Any) -> PipelineReport:
     return run_pipeline(pipeline(level), config=config, run_id=run_id, jobs=1, **how)
 
 
 def move(config: str, store: str, path: str | None = None) -> run_state_store.MovedStore:
-    with open_place(config=config, moving=True) as place:
+    with open_project(config=config, moving=True) as place:
         target = RunStateSettings(store=store, path=path)  # type: ignore[arg-type]
         return run_state_store.migrate(place, target, actor="ada", on_page=lambda _count: None)
 
 
 def records(config: str) -> list[Any]:
-    with open_place(config=config, read_only=True) as place:
+    with open_project(config=config, read_only=True) as place:
         found = sorted(place.tables.rows(), key=lambda node: (node.run_id, node.dataset_id))
         whole = [node for each in {node.run_id for node in found} for node in place.tables.of_run(each)]
         return [found, sorted(whole, key=lambda node: (node.run_id, node.dataset_id))]
@@ -91,7 +91,7 @@ def test_records_on_a_branch_are_committed_with_their_outputs(tmp_path: Path) ->
     """A record is an object beside what it describes, and a revert takes back both."""
     config = choose(tmp_path, "branch")
     run(config, "run-1")
-    with open_place(config=config) as place:
+    with open_project(config=config) as place:
         branches = place.store.branch_store()
         held = [path for path, _entry in branches.entries("main")]
         assert "_run_state/tiles/run-1.json" in held
@@ -110,7 +110,7 @@ def test_what_was_reverted_on_a_branch_runs_again(tmp_path: Path) -> None:
     """After a commit with a record and its outputs is reverted, that node and its readers run again."""
     config = choose(tmp_path, "branch")
     run(config, "run-1")
-    with open_place(config=config) as place:
+    with open_project(config=config) as place:
         branches = place.store.branch_store()
         brought = next(
             commit
@@ -149,7 +149,7 @@ def test_moving_loses_no_record(tmp_path: Path, before: str, after: str) -> None
     assert records(config) == was
     assert set(outcomes(run(config, "run-4", level=2)).values()) == {"skipped"}
     assert set(outcomes(run(config, "run-5", level=1)).values()) == {"skipped"}
-    with open_place(config=config) as place:
+    with open_project(config=config) as place:
         entry = next(iter(place.store.governance(kind="run-state-migrate", limit=1)))
         assert entry.details["digest"] == moved.digest
 
@@ -164,7 +164,7 @@ def test_an_environment_keeps_to_its_store(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="kept in `relational`") as refused:
             run(config, "run-2")
         assert "kfm run-state migrate" in refused.value.way_out
-        with pytest.raises(ConfigError), open_place(config=config, read_only=True):
+        with pytest.raises(ConfigError), open_project(config=config, read_only=True):
             pass
     assert not (tmp_path / ".kfm" / "run-state").exists()
     choose(tmp_path, "relational")
@@ -205,7 +205,7 @@ def test_a_configuration_that_names_two_stores_is_refused(tmp_path: Path, said: 
 def test_reading_begins_nothing(tmp_path: Path) -> None:
     """To look into an environment that has no run-state yet leaves no table and no mark."""
     config = choose(tmp_path, "delta")
-    with open_place(config=config, read_only=True) as place:
+    with open_project(config=config, read_only=True) as place:
         assert list(place.tables.rows()) == []
         assert place.tables.known("main", "run-1", ["tiles"]).heads == {}
     assert not (tmp_path / ".kfm").exists()
@@ -224,7 +224,7 @@ def test_an_interrupted_move_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyP
         raise KeyboardInterrupt
 
     monkeypatch.setattr(run_state_store, "PAGE", 2)
-    with open_place(config=config, moving=True) as place, pytest.raises(KeyboardInterrupt):
+    with open_project(config=config, moving=True) as place, pytest.raises(KeyboardInterrupt):
         run_state_store.migrate(place, RunStateSettings(store="delta"), actor="ada", on_page=cut)
     assert set(outcomes(run(config, "run-3", level=2)).values()) == {"skipped"}
     assert records(config)[0][: len(was[0])] == was[0]
@@ -277,7 +277,7 @@ def test_a_mirror_can_be_rebuilt_and_decides_nothing(tmp_path: Path) -> None:
     address = str(tmp_path / "mirror.delta")
 
     def rebuild() -> int:
-        with open_place(config=config, read_only=True) as place:
+        with open_project(config=config, read_only=True) as place:
             return run_state_store.mirror(place.surroundings(), place.tables, address)
 
     assert rebuild() == 3
@@ -305,18 +305,18 @@ def test_what_was_reverted_stays_reverted(tmp_path: Path, after: str) -> None:
     config = choose(tmp_path, "relational")
     run(config, "run-1")
     run(config, "run-2", level=2)
-    with open_place(config=config) as place:
+    with open_project(config=config) as place:
         branches = place.store.branch_store()
         branches.revert("main", "main", message="back", author="ada")
     run(config, "run-3", level=3)
-    with open_place(config=config) as place:
+    with open_project(config=config) as place:
         reverted = place.tables.reverted()
     assert ("run-2", "samples") in reverted
 
     for store in (after, "relational"):
         move(config, store)
         choose(tmp_path, store)
-        with open_place(config=config) as place:
+        with open_project(config=config) as place:
             assert place.tables.reverted() == reverted
             told = place.tables.one("run-2", "samples")
             assert told is not None

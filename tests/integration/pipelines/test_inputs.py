@@ -11,7 +11,7 @@ import pytest
 
 from kfm.model.branches import Commit, TreeEntry
 from kfm.model.errors import UnhashableInput, UpstreamUnavailable
-from kfm.pipelines.inputs import FarSigns, plain_signs
+from kfm.pipelines.inputs import RemoteInputVersions, unconfigured_input_versions
 from tests.stand_ins import FakeClock
 from tests.workshop import Workshop
 
@@ -47,46 +47,48 @@ def shop() -> Workshop:
 
 
 @pytest.fixture
-def signs(shop: Workshop) -> FarSigns:
-    return plain_signs(FakeClock(), lambda: shop.branches)
+def versions(shop: Workshop) -> RemoteInputVersions:
+    return unconfigured_input_versions(FakeClock(), lambda: shop.branches)
 
 
 @pytest.mark.req("RS-6")
-def test_an_address_is_told_by_its_validators(signs: FarSigns, url: str) -> None:
+def test_an_address_is_told_by_its_validators(versions: RemoteInputVersions, url: str) -> None:
     """ETag and Last-Modified enter; it is asked once, and with HEAD only."""
     Answers.headers_by_path = {"/a": {"ETag": '"1"', "Last-Modified": "Mon, 16 Nov 2026 00:00:00 GMT"}}
-    told = signs.of(f"{url}/a")
+    told = versions.of(f"{url}/a")
     assert told == {"uri": f"{url}/a", "etag": '"1"', "last_modified": "Mon, 16 Nov 2026 00:00:00 GMT"}
-    assert signs.of(f"{url}/a") is told
+    assert versions.of(f"{url}/a") is told
     assert Answers.asked == ["HEAD /a"]
 
 
 @pytest.mark.req("RS-6")
-def test_an_address_without_validators_fails_closed(signs: FarSigns, url: str) -> None:
+def test_an_address_without_validators_fails_closed(versions: RemoteInputVersions, url: str) -> None:
     """Nobody guesses whether something changed; trouble upstream stays what it is."""
     with pytest.raises(UnhashableInput, match="without an ETag"):
-        signs.of(f"{url}/plain")
+        versions.of(f"{url}/plain")
     with pytest.raises(UpstreamUnavailable):
-        signs.of(f"{url}/down")
+        versions.of(f"{url}/down")
 
 
 @pytest.mark.req("RS-6")
-def test_a_branch_is_told_by_its_commit_and_a_path_by_its_bytes(shop: Workshop, signs: FarSigns) -> None:
+def test_a_branch_is_told_by_its_commit_and_a_path_by_its_bytes(
+    shop: Workshop, versions: RemoteInputVersions
+) -> None:
     """A commit elsewhere on the branch does not change what a path holds."""
     shop.branches.create("main")
     entry = TreeEntry(sha256="a" * 64, size=1)
     commit = shop.branches.commit("main", {"x/y": entry}, message="m", author="a")
     assert isinstance(commit, Commit)
-    assert signs.of("branch:main") == {"uri": "branch:main", "commit": commit.commit_id}
-    assert signs.of("branch:main:x/y") == {"uri": "branch:main:x/y", "checksum": "sha256:" + "a" * 64}
+    assert versions.of("branch:main") == {"uri": "branch:main", "commit": commit.commit_id}
+    assert versions.of("branch:main:x/y") == {"uri": "branch:main:x/y", "checksum": "sha256:" + "a" * 64}
     with pytest.raises(UnhashableInput, match="has no z"):
-        signs.of("branch:main:z")
+        versions.of("branch:main:z")
     with pytest.raises(UnhashableInput):
-        signs.of("branch:nowhere")
+        versions.of("branch:nowhere")
 
 
 @pytest.mark.req("RS-6")
-def test_a_bucket_alone_is_no_object(signs: FarSigns) -> None:
+def test_a_bucket_alone_is_no_object(versions: RemoteInputVersions) -> None:
     """An address that names no object is refused before anybody is asked."""
     with pytest.raises(UnhashableInput):
-        signs.of("s3://only-a-bucket")
+        versions.of("s3://only-a-bucket")

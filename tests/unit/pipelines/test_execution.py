@@ -201,7 +201,10 @@ def test_keep_going_runs_all_that_can_run(shop: Workshop) -> None:
         return 1
 
     fast = shop.run(pipeline)
-    assert (fast.nodes["good"].outcome, fast.nodes["good"].reason) == (None, "the pass stopped before")
+    assert (fast.nodes["good"].outcome, fast.nodes["good"].reason) == (
+        None,
+        "the pipeline run stopped before",
+    )
     slow = shop.run(pipeline, keep_going=True)
     assert (slow.nodes["good"].outcome, slow.nodes["child"].reason) == ("success", "bad failed")
     assert slow.counts == {"success": 1, "skipped": 0, "failed": 1, "partial": 0, "blocked": 1, "done": 0}

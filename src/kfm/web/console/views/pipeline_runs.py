@@ -124,7 +124,7 @@ def nodes_of(found: Pass, records: dict[str, Node]) -> list[NodeSeen]:
             word, reason, took = state_words.word("running"), "no record yet", None
         else:
             bad = next((each for each in upstream if made[each].word.text in ("failed", "blocked")), None)
-            reason = f"{bad} {made[bad].word.text}" if bad is not None else "the pass stopped before"
+            reason = f"{bad} {made[bad].word.text}" if bad is not None else "the pipeline run stopped before"
             word, took = state_words.word("blocked"), None
         made[name] = NodeSeen(name=name, word=word, reason=reason or "", took_ms=took, reads=upstream)
     return list(made.values())

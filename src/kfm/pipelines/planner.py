@@ -1,0 +1,350 @@
+"""Planner of a pipeline run: which nodes must run, and why, from the records alone. It writes nothing."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from kfm.model.errors import BackendUnavailable, KfmError, UnhashableInput, UsageError
+from kfm.model.input_hash import (
+    DEPENDENCY,
+    are_plain,
+    dependencies_bytes,
+    dependency_text,
+    inputs_bytes,
+    sha256_text,
+)
+from kfm.model.records import NodeOutcome
+from kfm.model.run_state import (
+    NO_OUTPUTS,
+    UNCHANGED,
+    Head,
+    KnownNodes,
+    NodeDecision,
+    Skips,
+    decide,
+    outputs_hash,
+    outputs_of,
+    outputs_of_each,
+    outputs_text,
+    stands,
+)
+from kfm.pipelines.code_hash import CodeHashes
+from kfm.pipelines.declaration import NodeSpec, Pipeline
+from kfm.pipelines.graph import ancestors, descendants, near
+from kfm.pipelines.inputs import FileChecksums, Inputs
+from kfm.pipelines.options import NodeReport, PipelineKernel, PipelineOptions, PipelineReport
+
+INPUTS_UNKNOWN = "its inputs can't be determined"
+UNKNOWN_INPUTS = (UnhashableInput, BackendUnavailable)  # the node fails, and is not run
+_AS_REPORT = partial(tuple.__new__, NodeReport)  # ten thousand at once: without a function of Python for each
+
+
+class PipelinePlanner:
+    """Decisions of one pipeline run, and the outputs that they rest on."""
+
+    def __init__(
+        self, kernel: PipelineKernel, pipeline: Pipeline, options: PipelineOptions, run: Any = None
+    ) -> None:
+        self.kernel = kernel
+        self.pipeline = pipeline
+        self.options = options
+        self.run = run  # a governed run's publisher and inputs
+        self.graph = pipeline.graph()
+        self.order = self._selected()
+        self.report = PipelineReport(options.run_id, options.pipeline_id, options.branch)
+        self.known = KnownNodes({}, {})
+        self.hashes: dict[str, str] = {}  # node → the hash of its outputs; a node in here can be read from
+        self.checksums = FileChecksums(
+            kernel.files, kernel.pipeline_runs, kernel.clock.now_ms, verify=options.verify
+        )
+        self._inputs = Inputs(kernel.files, self.checksums, kernel.input_versions)
+        self._forced = self._forced_nodes()
+        self._code_hashes = CodeHashes()
+        self._code_of: dict[Callable[..., Any], str] = {}
+        self._dependency_texts: dict[str, str] = {}  # node → its row in the hashes of its dependants
+        self._object_sizes: dict[str, int | None] = {}
+        self._skips: list[tuple[str, str, str | None, str, str]] = []
+        self._restored: list[Head] = []
+
+    # --- plans -----------------------------------------------------------------------------
+
+    def plan(self) -> PipelineReport:
+        """What a pipeline run would do: the same decisions, and nothing else."""
+        self.learn()
+        unsure: dict[str, str] = {}
+        hopeless: dict[str, KfmError] = {}
+        for node in self.order:
+            lost = next((each for each in self.graph.reads[node] if each in hopeless), None)
+            if lost is not None:
+                hopeless[node] = hopeless[lost]
+                self.report.nodes[node] = NodeReport(node, None, f"{lost} would fail", error=hopeless[lost])
+                continue
+            if any(each in unsure for each in self.graph.reads[node]):
+                unsure[node] = "reads from what would run"
+            else:
+                try:
+                    decision, inputs_hash = self.decide(self.pipeline.nodes[node])
+                except UNKNOWN_INPUTS as error:
+                    hopeless[node] = error
+                    self.report.nodes[node] = NodeReport(node, "failed", INPUTS_UNKNOWN, error=error)
+                    continue
+                if decision.verdict != "run":
+                    self.reuse(node, decision, inputs_hash)
+                    continue
+                unsure[node] = decision.reason
+            self.report.nodes[node] = NodeReport(node, None, unsure[node])
+        return self.report
+
+    def pending(self) -> list[str]:
+        """Nodes that must run, or may have to after those that they read from; all others are settled."""
+        with uncollected():
+            self.learn()
+            pending: list[str] = []
+            if self._is_plain():
+                self._settle_plainly(pending)
+            else:
+                for node in self.order:
+                    self._settle_or_keep(node, pending)
+            for node in pending:  # before any of them runs: a node may alter the file of another's code
+                self.code_sha(self.pipeline.nodes[node])
+        return pending
+
+    def learn(self) -> None:
+        """Read what is on record of the nodes."""
+        states, options = self.kernel.states, self.options
+        self.known = states.known(options.branch, options.run_id, self.order)
+        for node in states.of_run(options.fork_of) if options.fork_of is not None else ():
+            if node.outcome in ("success", "skipped"):
+                self.known.heads[node.dataset_id] = Head(
+                    node.skipped_because or node.run_id,
+                    node.inputs_hash,
+                    node.code_sha,
+                    outputs_hash(node.outputs),
+                    outputs_text(node.outputs),
+                )
+
+    # --- one node --------------------------------------------------------------------------
+
+    def decide(self, spec: NodeSpec) -> tuple[NodeDecision, str]:
+        """Whether the node must run, and the hash of its inputs; all that it reads from is settled."""
+        node = spec.id
+        inputs_hash = sha256_text(self.document(spec))
+        return decide(
+            node,
+            inputs_hash,
+            self.code_sha(spec),
+            self.known.own.get(node),
+            self.known.heads.get(node),
+            self._missing,
+            self._elsewhere,
+            self.pipeline.skip_scope,
+            self._forced.get(node) if self._forced else None,
+        ), inputs_hash
+
+    def document(self, spec: NodeSpec) -> bytes:
+        """What the node's inputs_hash is made of."""
+        reads = self.graph.reads[spec.id]
+        if spec.inputs == () and self.run is None:
+            texts = [self._dependency_texts[each] for each in (sorted(reads) if len(reads) > 1 else reads)]
+            if all(texts):
+                return dependencies_bytes(texts, spec.params)
+        rows: list[Mapping[str, Any]] = [{"id": each, "checksum": self.hashes[each]} for each in reads]
+        if spec.inputs != ():
+            rows += self._inputs.rows(spec.id, spec.inputs, spec.params)
+        if self.run is not None and not reads:
+            rows += self.run.input_rows()
+        return inputs_bytes(rows, spec.params)
+
+    def code_sha(self, spec: NodeSpec) -> str:
+        if spec.version is not None:
+            return f"version:{spec.version}"
+        known = self._code_of.get(spec.function)
+        if known is None:
+            known = self._code_of[spec.function] = self._code_hashes.of(spec.function)
+        return known
+
+    def outputs(self, node: str) -> str:
+        """The outputs of a settled node, as text."""
+        return self.report.nodes[node].outputs
+
+    def attempt(self, node: str) -> int:
+        """The number of the next attempt at a node in this run."""
+        own = self.known.own.get(node)
+        return own.attempt + 1 if own else 1
+
+    def settle(self, node: str, digest: str) -> None:
+        """From here on others can read from it."""
+        self.hashes[node] = digest
+        self._dependency_texts[node] = dependency_text(node, digest)
+
+    def reuse(self, node: str, decision: NodeDecision, inputs_hash: str) -> None:
+        """Settle a node that need not run with the outputs that it has."""
+        self.settle(node, decision.outputs_hash)
+        if decision.verdict == "skip":
+            assert decision.made_by is not None
+            code_sha = self.code_sha(self.pipeline.nodes[node])
+            self._skips.append((node, inputs_hash, code_sha, decision.made_by, decision.reason))
+            if decision.earlier:
+                self._restored.append(
+                    Head(
+                        decision.made_by,
+                        inputs_hash,
+                        code_sha,
+                        decision.outputs_hash,
+                        decision.outputs,
+                        dataset_id=node,
+                    )
+                )
+        outcome: NodeOutcome = "skipped" if decision.made_by is not None else "success"
+        if self.run is not None:
+            self.run.adopt(outputs_of(decision.outputs))
+        self.report.nodes[node] = NodeReport(
+            node, outcome, decision.reason, inputs_hash, decision.made_by, decision.outputs
+        )
+
+    def skips(self, branch_head: str | None) -> Skips | None:
+        """All nodes that were skipped, as they are recorded at the end; None if none was."""
+        if not self._skips:
+            return None
+        whole, options, heads = None, self.options, self.known.heads
+        if len(self._skips) == len(heads) == len(self.order) and not self._restored and not options.fork_of:
+            whole = (min(heads), max(heads), branch_head)
+        return Skips(options.run_id, options.branch, options.pipeline_id, self._skips, self._restored, whole)
+
+    # --- selection -------------------------------------------------------------------------
+
+    def _selected(self) -> list[str]:
+        if not self.options.only:
+            return self.graph.order
+        kept = ancestors(self.graph.reads, self._existing(self.options.only))
+        return [node for node in self.graph.order if node in kept]
+
+    def _forced_nodes(self) -> dict[str, str]:
+        """Nodes that run in any case, each with the reason."""
+        forced = dict.fromkeys(self._existing(self.options.force), "asked to run")
+        start = self.options.fork_from
+        if start is not None:
+            self._existing([start])
+            forced |= dict.fromkeys(descendants(self.graph.reads, [start]), f"forked from {start}")
+        return forced
+
+    def _existing(self, names: Collection[str]) -> Collection[str]:
+        for name in names:
+            if name not in self.graph.reads:
+                raise UsageError(f"{self.pipeline.id} has no node {name}{near(name, self.graph.reads)}.")
+        return names
+
+    # --- many nodes ------------------------------------------------------------------------
+
+    def _settle_or_keep(self, node: str, pending: list[str]) -> None:
+        hashes = self.hashes
+        for each in self.graph.reads[node]:
+            if each not in hashes:
+                pending.append(node)
+                return
+        try:
+            decision, inputs_hash = self.decide(self.pipeline.nodes[node])
+        except UNKNOWN_INPUTS:  # it fails in its turn
+            pending.append(node)
+            return
+        if decision.verdict == "run":
+            pending.append(node)
+        else:
+            self.reuse(node, decision, inputs_hash)
+
+    def _is_plain(self) -> bool:
+        """A new run without special options: nodes are skipped if their heads stand, for no other reason."""
+        return (
+            not self.known.own
+            and not self._forced
+            and self.run is None
+            and self.options.fork_of is None
+            and self.pipeline.skip_scope == "branch"
+            and are_plain(self.order)
+        )
+
+    def _settle_plainly(self, pending: list[str]) -> None:
+        """Most nodes of most runs, in as few steps as there can be; the others take the usual way."""
+        head_of, texts, hashes = self.known.heads.get, self._dependency_texts, self.hashes
+        nodes, reads, intact = self.pipeline.nodes, self.graph.reads, self._intact()
+        code_sha_of, missing, skip, reports = (
+            self.code_sha,
+            self._missing,
+            self._skips.append,
+            self.report.nodes,
+        )
+        for node in self.order:
+            spec, head = nodes[node], head_of(node)
+            if head is not None and spec.inputs == ():
+                try:
+                    rows = [texts[each] for each in sorted(reads[node])]
+                    inputs_hash = sha256_text(dependencies_bytes(rows, spec.params))
+                except (KeyError, *UNKNOWN_INPUTS):  # something before it must run, or it fails in its turn
+                    pending.append(node)
+                    continue
+                code_sha = code_sha_of(spec)
+                made_by, _, _, digest, outputs, _, _ = head
+                if stands(head, inputs_hash, code_sha) and (outputs in intact or missing(outputs) is None):
+                    hashes[node] = digest
+                    texts[node] = DEPENDENCY % (digest, node)
+                    skip((node, inputs_hash, code_sha, made_by, UNCHANGED))
+                    reports[node] = _AS_REPORT(
+                        (node, "skipped", UNCHANGED, inputs_hash, made_by, outputs, None, 0, False)
+                    )
+                    continue
+            self._settle_or_keep(node, pending)
+
+    # --- outputs ---------------------------------------------------------------------------
+
+    def _intact(self) -> set[str]:
+        """Outputs in which nothing is missing, as far as that can be seen in one look at all objects."""
+        heads, size_of = self.known.heads, self.kernel.object_size
+        texts = list(dict.fromkeys([heads[node].outputs for node in self.order if node in heads]))
+        found = set()
+        for text, outputs in zip(texts, outputs_of_each(texts), strict=True):
+            for each in outputs:
+                if each.kind == "file" or size_of(each.checksum[7:]) != each.size:
+                    break
+            else:
+                found.add(text)
+        return found
+
+    def _missing(self, outputs: str) -> str | None:
+        """Which output is gone or altered, in words; None if all are as they were made."""
+        if outputs == NO_OUTPUTS:
+            return None
+        sizes = self._object_sizes
+        for each in outputs_of(outputs):
+            if each.kind == "file":
+                try:
+                    seen = self.checksums.of(each.name)
+                except OSError:  # a folder, or something unreadable, is in its place
+                    return f"{each.name} can't be read"
+                if seen != each.checksum:
+                    return f"{each.name} is {'gone' if seen is None else 'altered'}"
+                continue
+            if each.checksum not in sizes:
+                sizes[each.checksum] = self.kernel.object_size(each.checksum[7:])
+            size = sizes[each.checksum]
+            if size != each.size:
+                return f"{each.name} is {'gone' if size is None else 'altered'}"
+        return None
+
+    def _elsewhere(self, node: str, inputs_hash: str, code_sha: str | None) -> Head | None:
+        return self.kernel.states.made(self.options.branch, node, inputs_hash, code_sha)
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """No garbage collection: among many small objects that all stay it would look again and again."""
+    before = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if before:
+            gc.enable()
