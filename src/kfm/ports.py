@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
-from kfm.model.attempts import Attempt, Circumstances, Letter, LineageEvent
+from kfm.model.attempts import Attempt, Circumstances, LineageEvent, OutboxMessage
 from kfm.model.branches import (
     Branch,
     Commit,
@@ -90,9 +90,9 @@ class Emitter(Protocol):
 
 
 class Collector(Protocol):
-    """Where letters of one topic are delivered."""
+    """Where messages of one topic are delivered."""
 
-    def deliver(self, letters: Sequence[Letter]) -> int:
+    def deliver(self, messages: Sequence[OutboxMessage]) -> int:
         """How many of them, in order, have safely arrived. Raises BackendUnavailable if none could."""
 
     def close(self) -> None: ...

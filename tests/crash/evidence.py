@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kfm.db.ledger import Ledger
 from kfm.db.sqlite import SqliteDatabase
-from kfm.lineage.delivery import deliver_letters
+from kfm.lineage.delivery import deliver_messages
 from kfm.lineage.emitter import TOPIC
 from kfm.model import audit
 from kfm.sinks.event_file import FileCollector
@@ -101,7 +101,7 @@ def _delivery(project: Project) -> list[str]:
     clock = LaterClock()
     store = Ledger(SqliteDatabase(str(project.state / "kfm.db"), clock))
     try:
-        told = deliver_letters(
+        told = deliver_messages(
             store, lambda: FileCollector(str(path), clock), clock, topic=TOPIC, batch=100, deadline_ms=30_000
         )
     finally:

@@ -99,12 +99,12 @@ EVIDENCE = (
         chances=QUIET,
     ),
     Patch(
-        "a letter is marked before it is sent",
+        "a message is marked before it is sent",
         "kfm.lineage.delivery",
         (
             (
                 "                    arrived = collector.deliver(left)\n",
-                "                    self._store.letters_delivered([letter.number for letter in left])\n"
+                "                    self._store.messages_delivered([message.number for message in left])\n"
                 "                    arrived = collector.deliver(left)\n",
             ),
         ),
@@ -117,9 +117,9 @@ EVIDENCE = (
         chances=QUIET,
     ),
     Patch(
-        "letters are handed over in any order",
+        "messages are handed over in any order",
         "kfm.db.outbox",
-        (("key=lambda letter: letter.number", "key=lambda letter: -letter.number"),),
+        (("key=lambda message: message.number", "key=lambda message: -message.number"),),
         chances=QUIET,
     ),
     Patch(

@@ -158,11 +158,11 @@ class ChainChecks:
 class _Forged:
     """A ledger with other events."""
 
-    def __init__(self, letters: list[Any]) -> None:
-        self._letters = letters
+    def __init__(self, messages: list[Any]) -> None:
+        self._messages = messages
 
     def events_between(self, first: int, last: int, limit: int = 1000) -> list[Any]:
-        return [one for one in self._letters if first <= one.number <= last][:limit]
+        return [one for one in self._messages if first <= one.number <= last][:limit]
 
     def events_posted(self, after: int = 0) -> int:
-        return sum(one.number > after for one in self._letters)
+        return sum(one.number > after for one in self._messages)

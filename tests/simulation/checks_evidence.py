@@ -60,7 +60,7 @@ class EvidenceChecks:
     def __init__(self, world: World, ledger: LedgerReader) -> None:
         self._world = world
         self._ledger = ledger
-        self._number = 0  # of the last letter looked at
+        self._number = 0  # of the last message looked at
         self._ids: set[str] = set()
         self._open: dict[str, str] = {}  # lineage run → when it started
         self._over: dict[str, tuple[str, str, str]] = {}  # lineage run → its end, when it started and ended

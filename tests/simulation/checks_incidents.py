@@ -17,7 +17,7 @@ NEXT = {None: {"open"}, "open": {"worse", "resolved"}, "worse": {"worse", "resol
 class IncidentChecks:
     def __init__(self, world: World) -> None:
         self._world = world
-        self._number = 0  # of the last letter that was read
+        self._number = 0  # of the last message that was read
         self._last: dict[str, str] = {}  # cause → what was told last
         self._told: dict[str, int] = {}  # incident → its changes
         self._ids: set[str] = set()
@@ -26,12 +26,12 @@ class IncidentChecks:
         return list(self._world.database._connection.execute(sql, values))
 
     def on_commit(self, process: Process) -> None:
-        self._letters()
+        self._messages()
         self._one_for_each_cause()
         self._circuits()
         self._given_up(process)
 
-    def _letters(self) -> None:
+    def _messages(self) -> None:
         fresh = self._rows(
             "SELECT number, event_id, subject, body FROM outbox WHERE number > ? AND topic = 'incident'"
             " ORDER BY number",

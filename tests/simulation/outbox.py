@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from kfm.db.ledger import Ledger
-from kfm.lineage.delivery import BACKOFF_BASE_MS, BACKOFF_MAX_MS, deliver_letters
+from kfm.lineage.delivery import BACKOFF_BASE_MS, BACKOFF_MAX_MS, deliver_messages
 from kfm.lineage.emitter import TOPIC
-from kfm.model.attempts import Letter
+from kfm.model.attempts import OutboxMessage
 from kfm.model.errors import BackendUnavailable, CollectorRefused
 from kfm.model.retry import backoff_ms
 from tests.simulation.adapters import SimClock, SimDatabase
@@ -32,12 +32,12 @@ class ClaimingStore(Ledger):
         self._process = process
         self._lane = lane
 
-    def claim_letters(self, topic: str, limit: int, claim_ms: int) -> list[Letter]:
+    def claim_messages(self, topic: str, limit: int, claim_ms: int) -> list[OutboxMessage]:
         self._process.facts["claimed_until"] = self._lane.now_ms + claim_ms
-        return super().claim_letters(topic, limit, claim_ms)
+        return super().claim_messages(topic, limit, claim_ms)
 
-    def letters_put_back(self, numbers: Sequence[int], not_before_ms: int) -> None:
-        super().letters_put_back(numbers, not_before_ms)
+    def messages_put_back(self, numbers: Sequence[int], not_before_ms: int) -> None:
+        super().messages_put_back(numbers, not_before_ms)
         overslept(self._lane, self._process)
 
 
@@ -83,7 +83,7 @@ class Mail:
         clock = SimClock(self.lane, process)
         database = SimDatabase(self._world.database, self.lane, process, clock, lambda _process: None)
         store = ClaimingStore(database, process, self.lane)
-        told = deliver_letters(
+        told = deliver_messages(
             store,
             lambda: SimCollector(self, process),
             clock,
@@ -100,50 +100,52 @@ class Mail:
 
     # --- the rules -----------------------------------------------------------------------
 
-    def take(self, process: Process, letters: Sequence[Letter]) -> int:
+    def take(self, process: Process, messages: Sequence[OutboxMessage]) -> int:
         """The collector's side of one delivery."""
         lane = self.lane
         lane.point(process, "collector")
-        for letter in letters:
-            self._not_too_soon(process, letter)
+        for message in messages:
+            self._not_too_soon(process, message)
         if self._is_away():
-            return self._fail(letters, "simulated: no collector")
+            return self._fail(messages, "simulated: no collector")
         taken = 0
-        for letter in letters:
+        for message in messages:
             if lane.unlucky(self._refuses) and lane.chances.switch:
                 if taken:
                     return taken
                 raise CollectorRefused("simulated: not like this")
-            self._accept(letter)
+            self._accept(message)
             taken += 1
             if self.state in ("flapping", "forgetful") and lane.unlucky(0.2):
                 if self.state == "forgetful":
-                    return self._fail(letters, "simulated: the collector's answer was lost")
+                    return self._fail(messages, "simulated: the collector's answer was lost")
                 return taken
         return taken
 
     def _is_away(self) -> bool:
         return self.state == "down" or (self.state == "flapping" and self.lane.unlucky(0.5))
 
-    def _fail(self, letters: Sequence[Letter], why: str) -> int:
-        for letter in letters:
-            self._troubled[letter.number] = (self.lane.now_ms, letter.tries)
+    def _fail(self, messages: Sequence[OutboxMessage], why: str) -> int:
+        for message in messages:
+            self._troubled[message.number] = (self.lane.now_ms, message.tries)
         raise BackendUnavailable(why)
 
-    def _accept(self, letter: Letter) -> None:
-        before = self.arrived.get(letter.event_id)
+    def _accept(self, message: OutboxMessage) -> None:
+        before = self.arrived.get(message.event_id)
         if before is not None:
-            require(before == letter.body, "an event is the same each time it is sent", event=letter.event_id)
+            require(
+                before == message.body, "an event is the same each time it is sent", event=message.event_id
+            )
             self.lane.counts["arrived again"] += 1
             return
-        latest = self._latest.get(letter.subject, 0)
-        require(letter.number > latest, "the events of a run come in their order", event=letter.event_id)
-        self._latest[letter.subject] = letter.number
-        self.arrived[letter.event_id] = letter.body
+        latest = self._latest.get(message.subject, 0)
+        require(message.number > latest, "the events of a run come in their order", event=message.event_id)
+        self._latest[message.subject] = message.number
+        self.arrived[message.event_id] = message.body
 
-    def _not_too_soon(self, process: Process, letter: Letter) -> None:
+    def _not_too_soon(self, process: Process, message: OutboxMessage) -> None:
         """A collector in trouble is left alone for a while."""
-        failed_ms, tries = self._troubled.pop(letter.number, (0, 0))
+        failed_ms, tries = self._troubled.pop(message.number, (0, 0))
         if overslept(self.lane, process) or not failed_ms:
             return  # who overslept his claim knows nothing of what others tried since
         waited_ms = self.lane.now_ms - failed_ms
@@ -151,7 +153,7 @@ class Mail:
             waited_ms >= min(BACKOFF_BASE_MS, backoff_ms(BACKOFF_BASE_MS, BACKOFF_MAX_MS, tries)) - 1,
             "a collector in trouble is not asked at once again",
             waited_ms=waited_ms,
-            number=letter.number,
+            number=message.number,
         )
 
     def check(self) -> None:
@@ -186,7 +188,7 @@ class SimCollector:
         self._mail = mail
         self._process = process
 
-    def deliver(self, letters: Sequence[Letter]) -> int:
-        return self._mail.take(self._process, letters)
+    def deliver(self, messages: Sequence[OutboxMessage]) -> int:
+        return self._mail.take(self._process, messages)
 
     def close(self) -> None: ...

@@ -91,7 +91,7 @@ def live(
 
 
 def _ledger(database: Any) -> str:
-    """Every row but what delivery notes on its letters."""
+    """Every row but what delivery notes on its messages."""
     execute, digest = database._connection.execute, hashlib.sha256()
     tables = [
         name for (name,) in execute("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name")

@@ -44,28 +44,28 @@ def show(session: CommandSession, run: str, raw: bool, directory: str | None) ->
     """
     if is_wal_id(run):
         with session.app(read_only=True) as app:
-            from kfm.nodd.unit_evidence import unit_letters
+            from kfm.nodd.unit_evidence import unit_messages
 
             find_unit(app.ledger.unit_reader(), run)
-            _show(session, run, unit_letters(app, run), app.ledger.now_ms(), raw)
+            _show(session, run, unit_messages(app, run), app.ledger.now_ms(), raw)
         return
     with opened(session, directory) as place:
         ledger = place.store
         about = _find(place, run)
         call_id = getattr(about, "invocation_id", None)
-        letters = ledger.letters(call_id) if call_id else []
-        if not letters and about.run_id is not None:  # a call that was answered with a run
-            letters = ledger.letters(about.run_id)
+        messages = ledger.outbox_messages(call_id) if call_id else []
+        if not messages and about.run_id is not None:  # a call that was answered with a run
+            messages = ledger.outbox_messages(about.run_id)
         now_ms = ledger.now_ms()
-    subject = letters[0].subject if letters else about.run_id or call_id
-    _show(session, str(subject), letters, now_ms, raw)
+    subject = messages[0].subject if messages else about.run_id or call_id
+    _show(session, str(subject), messages, now_ms, raw)
 
 
-def _show(session: CommandSession, subject: str, letters: list[Any], now_ms: int, raw: bool) -> None:
+def _show(session: CommandSession, subject: str, messages: list[Any], now_ms: int, raw: bool) -> None:
     if raw:
-        _print_stored([letter.body for letter in letters], session.output)
+        _print_stored([message.body for message in messages], session.output)
         return
-    documents = [event_document(letter, now_ms) for letter in letters]
+    documents = [event_document(message, now_ms) for message in messages]
     lines = _attempt_table(documents) if documents else ["no events: there was no lineage when it began"]
     session.emit({"subject": subject, "events": documents}, lines, rows=documents)
 
@@ -235,7 +235,7 @@ def _passes(app: Any, session: CommandSession, watch: _Watch, wait_ms: int) -> t
 
     until_ms = app.clock.monotonic_ms() + wait_ms
     for topic in _topics():
-        app.store.hasten_letters(topic)
+        app.store.hasten_messages(topic)
     sent, units_sent, told = 0, 0, None
     while True:
         progress = partial(watch.reached, sent + units_sent)
@@ -309,7 +309,7 @@ def status(session: CommandSession) -> None:
 
 
 def _topics() -> tuple[str, str]:
-    """Events of runs, and letters about units."""
+    """Events of runs, and messages about units."""
     from kfm.lineage.emitter import TOPIC
     from kfm.model.units import TOPIC as UNIT_TOPIC
 

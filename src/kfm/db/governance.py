@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from kfm.db import rows
 from kfm.db.session import Session
 from kfm.model import audit
-from kfm.model.attempts import Letter
+from kfm.model.attempts import OutboxMessage
 from kfm.model.audit import EVENTS, UNITS, Row, Seal, SealedPage, Span, details, from_details, sealed
 from kfm.model.errors import StoreCorrupt
 from kfm.model.records import GovernanceEntry, Switch
@@ -106,10 +106,10 @@ def _rows(session: Session, stream: str, span: Span, limit: int) -> list[Row]:
     return list(found)
 
 
-def between(session: Session, span: Span, limit: int) -> list[Letter]:
+def between(session: Session, span: Span, limit: int) -> list[OutboxMessage]:
     first, last = span
     found = session.all("outbox.between", first_number=first, last_number=last, row_limit=limit)
-    return [rows.letter_from(row) for row in found]
+    return [rows.message_from(row) for row in found]
 
 
 def pages(session: Session, span: Span, limit: int) -> list[SealedPage]:

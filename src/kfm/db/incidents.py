@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from kfm.db import rows
 from kfm.db.session import Row, Session
 from kfm.model import incidents
-from kfm.model.attempts import Backlog, Letter
+from kfm.model.attempts import Backlog, OutboxMessage
 from kfm.model.breaker import Breaker
 from kfm.model.incidents import TOPIC, Change, Incident, IncidentCause, IncidentRenderer, Notification
 from kfm.model.quarantine import QuarantineEntry, RetryState
@@ -203,21 +203,21 @@ def backlog(session: Session, hook: str) -> Backlog:
     return Backlog(waiting=row[0], oldest_ms=row[1])
 
 
-def claim(session: Session, hook: str, limit: int, claim_ms: int) -> list[Letter]:
-    """The oldest that are due. What follows a letter that rests, about the same cause, rests with it."""
+def claim(session: Session, hook: str, limit: int, claim_ms: int) -> list[OutboxMessage]:
+    """The oldest that are due. What follows a message that rests, about the same cause, rests with it."""
     session.all("outbox.hold")
     now_ms = session.now_ms()
     found = session.all("hook_deliveries.waiting", topic=TOPIC, hook=hook, row_limit=LOOK_MAX)
-    taken: list[Letter] = []
+    taken: list[OutboxMessage] = []
     resting: set[str] = set()
-    for letter in map(rows.letter_from, found):
-        if letter.not_before_ms > now_ms:
-            resting.add(letter.subject)
-        elif letter.subject not in resting and len(taken) < limit:
-            taken.append(letter)
-    for letter in taken:
-        session.all("hook_deliveries.claim", hook=hook, number=letter.number, until_ms=now_ms + claim_ms)
-    return [replace(letter, tries=letter.tries + 1) for letter in taken]
+    for message in map(rows.message_from, found):
+        if message.not_before_ms > now_ms:
+            resting.add(message.subject)
+        elif message.subject not in resting and len(taken) < limit:
+            taken.append(message)
+    for message in taken:
+        session.all("hook_deliveries.claim", hook=hook, number=message.number, until_ms=now_ms + claim_ms)
+    return [replace(message, tries=message.tries + 1) for message in taken]
 
 
 def delivered(session: Session, hook: str, numbers: Sequence[int]) -> None:
@@ -232,7 +232,7 @@ def put_back(session: Session, hook: str, numbers: Sequence[int], not_before_ms:
 
 
 def settle(session: Session, hooks: Sequence[str]) -> int:
-    """Be done with the letters that each of these hooks has had; how many there were."""
+    """Be done with the messages that each of these hooks has had; how many there were."""
     session.all("outbox.hold")
     had: dict[int, set[str]] = {}
     for number, hook in session.all("hook_deliveries.arrived", topic=TOPIC):

@@ -19,7 +19,7 @@ from kfm.db import (
 )
 from kfm.db.ledger_reader import LedgerReader
 from kfm.db.session import Database, Session
-from kfm.model.attempts import Circumstances, Letter
+from kfm.model.attempts import Circumstances, OutboxMessage
 from kfm.model.audit import Seal
 from kfm.model.breaker import Breaker
 from kfm.model.incidents import IncidentRenderer
@@ -214,7 +214,7 @@ class Ledger(LedgerReader):
 
         return self._database.write(change)
 
-    def claim_for_hook(self, hook: str, limit: int, claim_ms: int) -> list[Letter]:
+    def claim_for_hook(self, hook: str, limit: int, claim_ms: int) -> list[OutboxMessage]:
         """The oldest changes of incidents that are due at this hook, not due again before the claim ends."""
         return self._database.write(lambda session: incidents.claim(session, hook, limit, claim_ms))
 
@@ -328,11 +328,11 @@ class Ledger(LedgerReader):
         text = rows.text_of(dict(texts))
         self._database.write(lambda session: session.all("policies.keep", bundle_id=bundle_id, texts=text))
 
-    def claim_letters(self, topic: str, limit: int, claim_ms: int) -> list[Letter]:
+    def claim_messages(self, topic: str, limit: int, claim_ms: int) -> list[OutboxMessage]:
         """The oldest that are due, not due again before the claim ends."""
         return self._database.write(lambda session: outbox.claim(session, topic, limit, claim_ms))
 
-    def letters_delivered(self, numbers: Sequence[int]) -> None:
+    def messages_delivered(self, numbers: Sequence[int]) -> None:
         def change(session: Session) -> None:
             now_ms = session.now_ms()
             for number in numbers:
@@ -340,7 +340,7 @@ class Ledger(LedgerReader):
 
         self._database.write(change)
 
-    def letters_put_back(self, numbers: Sequence[int], not_before_ms: int) -> None:
+    def messages_put_back(self, numbers: Sequence[int], not_before_ms: int) -> None:
         def change(session: Session) -> None:
             for number in numbers:
                 session.all("outbox.put_back", number=number, not_before_ms=not_before_ms)
@@ -351,7 +351,7 @@ class Ledger(LedgerReader):
         """Enter one root for the rows of a stream that no seal covers yet; None if there are none."""
         return self._database.write(lambda session: governance.seal(session, actor, limit, stream))
 
-    def hasten_letters(self, topic: str) -> None:
+    def hasten_messages(self, topic: str) -> None:
         """All that wait are due now, also those that are claimed: somebody wants them sent."""
         self._database.write(
             lambda session: session.all("outbox.hasten", topic=topic, now_ms=session.now_ms())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kfm.db import approvals, breakers, quarantine, rows
 from kfm.db.session import Database, Session
 from kfm.db.session import Row as SessionRow
-from kfm.model.attempts import Attempt, Backlog, CallRetry, ChainLink, Letter
+from kfm.model.attempts import Attempt, Backlog, CallRetry, ChainLink, OutboxMessage
 from kfm.model.breaker import Breaker
 from kfm.model.quarantine import Ahead, Approval, QuarantineEntry, RetryState, Waiting
 from kfm.model.records import Found, GovernanceEntry, Invocation, Lock, Manifest, Promotion, Run, Switch, Work
@@ -268,9 +268,9 @@ class LedgerReader:
         row = self._session.one("policies.get", bundle_id=bundle_id)
         return rows.texts_from(row[0]) if row else None
 
-    def letters(self, subject: str) -> list[Letter]:
+    def outbox_messages(self, subject: str) -> list[OutboxMessage]:
         found = self._session.all("outbox.of_subject", subject=subject)
-        return [rows.letter_from(row) for row in found]
+        return [rows.message_from(row) for row in found]
 
     def backlog(self, topic: str) -> Backlog:
         row = self._session.one("outbox.backlog", topic=topic)
@@ -289,10 +289,10 @@ class LedgerReader:
         assert row is not None, "the migration makes it"
         return row[0], row[1]
 
-    def events_between(self, first: int, last: int, limit: int = 1000) -> list[Letter]:
+    def events_between(self, first: int, last: int, limit: int = 1000) -> list[OutboxMessage]:
         """Rows of the outbox by their numbers, both included."""
         found = self._session.all("outbox.between", first_number=first, last_number=last, row_limit=limit)
-        return [rows.letter_from(row) for row in found]
+        return [rows.message_from(row) for row in found]
 
     def events_posted(self, after: int = 0) -> int:
         """How many rows the outbox has above that number."""

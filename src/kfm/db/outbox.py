@@ -15,7 +15,7 @@ from kfm.db import rows
 from kfm.db.incidents import IncidentKeeper
 from kfm.db.session import Session
 from kfm.model import keys
-from kfm.model.attempts import Attempt, AttemptRecord, CallRetry, Circumstances, Letter, LineageEvent
+from kfm.model.attempts import Attempt, AttemptRecord, CallRetry, Circumstances, LineageEvent, OutboxMessage
 from kfm.model.incidents import IncidentRenderer
 from kfm.model.records import Found, Invocation, Run
 from kfm.model.transactions import Admit, Step
@@ -222,11 +222,11 @@ def _ended_with(attempt: Attempt, run: Run, whole: Attempt | None, now_ms: int) 
 # --- the outbox ------------------------------------------------------------------------
 
 
-def claim(session: Session, topic: str, limit: int, claim_ms: int) -> list[Letter]:
-    """One claimer at a time: two at once would not see each other's claims, and part a subject's letters."""
+def claim(session: Session, topic: str, limit: int, claim_ms: int) -> list[OutboxMessage]:
+    """One claimer at a time: two at once would not see each other's claims, and part a subject's messages."""
     session.all("outbox.hold")
     now_ms = session.now_ms()
     found = session.all(
         "outbox.claim", topic=topic, now_ms=now_ms, until_ms=now_ms + claim_ms, row_limit=limit
     )
-    return sorted(map(rows.letter_from, found), key=lambda letter: letter.number)
+    return sorted(map(rows.message_from, found), key=lambda message: message.number)

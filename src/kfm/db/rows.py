@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from kfm.db.session import Row
-from kfm.model.attempts import Attempt, CallRetry, ChainLink, Energy, Letter
+from kfm.model.attempts import Attempt, CallRetry, ChainLink, Energy, OutboxMessage
 from kfm.model.breaker import Breaker
 from kfm.model.errors import StoreCorrupt, UnhashableInput
 from kfm.model.records import (
@@ -250,7 +250,7 @@ def link_from(row: Row) -> ChainLink:
 
 _ATTEMPT_FIELDS = Attempt.__struct_fields__
 _RETRY_FIELDS = CallRetry.__struct_fields__
-_LETTER_FIELDS = Letter.__struct_fields__
+_MESSAGE_FIELDS = OutboxMessage.__struct_fields__
 _FOUND = msgspec.json.Decoder(tuple[Found, ...])
 _ENERGY = msgspec.json.Decoder(Energy)
 _TEXTS = msgspec.json.Decoder(dict[str, str])
@@ -328,8 +328,8 @@ def retry_from(row: Row) -> CallRetry:
     return CallRetry(**values)
 
 
-def letter_from(row: Row) -> Letter:
-    return Letter(**dict(zip(_LETTER_FIELDS, row, strict=True)))
+def message_from(row: Row) -> OutboxMessage:
+    return OutboxMessage(**dict(zip(_MESSAGE_FIELDS, row, strict=True)))
 
 
 def found_text(found: Sequence[Found]) -> str:

@@ -11,7 +11,7 @@ import msgspec
 
 from kfm.db import rows
 from kfm.db.session import Row, Session
-from kfm.model.attempts import Letter
+from kfm.model.attempts import OutboxMessage
 from kfm.model.units import TOPIC, Claimed, Done, Ended, HistoryPage, Move, Undone
 
 __all__ = ["Ended", "of_failure", "of_success", "of_trail", "post"]
@@ -155,8 +155,8 @@ def post(session: Session, ended: Sequence[Ended], now_ms: int) -> None:
     )
 
 
-def of_trail(session: Session, trail: str) -> list[Letter]:
-    """The letters that were posted with these pages of history."""
+def of_trail(session: Session, trail: str) -> list[OutboxMessage]:
+    """The messages that were posted with these pages of history."""
     numbers = [int(text) for text in trail.split()]
     found = session.all("outbox.of_pages", numbers=_ENCODE(numbers).decode())
-    return [rows.letter_from(row) for row in found]
+    return [rows.message_from(row) for row in found]

@@ -34,7 +34,7 @@ from kfm.model.units import (
 )
 
 SUPERSEDED = "SUPERSEDED"
-PROVEN = ("ok",)  # no policy allows less: the letter is in the unit's own transaction
+PROVEN = ("ok",)  # no policy allows less: the message is in the unit's own transaction
 
 
 # --- success -------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from kfm.db.catalogue import Figures, KnownFigures
 from kfm.db.session import Database, Row, Session
 from kfm.db.unit_intake import ClaimableUnits, insert_new
 from kfm.db.unit_rows import CountChanges
-from kfm.model.attempts import Letter
+from kfm.model.attempts import OutboxMessage
 from kfm.model.audit import SealedPage
 from kfm.model.records import GovernanceEntry, Unit
 from kfm.model.units import (
@@ -65,7 +65,7 @@ class UnitQueries:
         stored = self.stored(wal_id)
         return [] if stored is None else unit_history.history(self._database.session, wal_id, stored.trail)
 
-    def letters_of(self, wal_id: str) -> list[Letter]:
+    def messages_of(self, wal_id: str) -> list[OutboxMessage]:
         """Those that tell of the ends of its attempts, and of others that ended with it, in their order."""
         stored = self.stored(wal_id)
         return [] if stored is None else unit_history.of_trail(self._database.session, stored.trail)

@@ -47,7 +47,7 @@ def export_run(
     hidden = _mask(ledger) if is_masked(dataset) and not internal else None
     view = View(mask=hidden, hide=hide, environment=settings.environment, rights=rights)
     links, cut = _links(ledger, evidence)
-    proofs = prove(ledger, links, evidence.letters)
+    proofs = prove(ledger, links, evidence.messages)
     found = contents(evidence, links, proofs, lambda manifest: documents(manifest, in_data_folder), view)
     if cut:
         found.missing.append(f"Only {LINKS_MAX} entries of the governance ledger are in it.")
@@ -112,7 +112,7 @@ def _links(ledger: LedgerReader, evidence: RunEvidence) -> tuple[list[ChainLink]
             if (
                 links
                 or concerns(link, evidence.run.run_id, evidence.invocations)
-                or seals_any(link, evidence.letters)
+                or seals_any(link, evidence.messages)
             ):
                 links.append(link)
         if len(links) > LINKS_MAX:

@@ -130,7 +130,7 @@ def _told(value: Any, hide: Hide) -> Any:
 def _lineage(found: Contents, evidence: RunEvidence, proofs: Sequence[Proof], view: View) -> None:
     document = prov_document(evidence, mask=view.mask, environment=view.environment, rights=view.rights)
     found.documents["prov.jsonld"] = prov_bytes(document)
-    bodies = [letter.body for letter in evidence.letters]
+    bodies = [message.body for message in evidence.messages]
     if not bodies:
         found.missing.append("No lineage was kept.")
     elif view.mask is not None and _names(bodies, evidence):
@@ -168,7 +168,7 @@ def _governance(found: Contents, evidence: RunEvidence, links: Sequence[ChainLin
     lines = []
     for link in links:
         about_it = view.mask is None and concerns(link, evidence.run.run_id, evidence.invocations)
-        shown = about_it or seals_any(link, evidence.letters)  # a seal holds numbers and a hash, no names
+        shown = about_it or seals_any(link, evidence.messages)  # a seal holds numbers and a hash, no names
         lines.append(canonical_bytes(msgspec.to_builtins(copied(link, withhold=not shown))) + b"\n")
     found.documents["governance/links.jsonl"] = b"".join(lines)
     if view.mask is not None:

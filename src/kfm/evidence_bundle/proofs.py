@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kfm.model import audit
-from kfm.model.attempts import ChainLink, Letter
+from kfm.model.attempts import ChainLink, OutboxMessage
 from kfm.model.audit import Seal, from_details, leaf
 from kfm.model.records import Record
 
@@ -39,21 +39,21 @@ def seal_of(link: ChainLink) -> Seal | None:
     return from_details(STREAM, entry.details) if (entry.kind, entry.subject) == (KIND, STREAM) else None
 
 
-def seals_any(link: ChainLink, letters: Sequence[Letter]) -> bool:
+def seals_any(link: ChainLink, messages: Sequence[OutboxMessage]) -> bool:
     """Does this entry vouch for any of the events?"""
     seal = seal_of(link)
     return seal is not None and any(
-        first <= letter.number <= last for letter in letters for first, last in seal.members
+        first <= message.number <= last for message in messages for first, last in seal.members
     )
 
 
-def prove(ledger: LedgerReader, links: Sequence[ChainLink], letters: Sequence[Letter]) -> list[Proof]:
+def prove(ledger: LedgerReader, links: Sequence[ChainLink], messages: Sequence[OutboxMessage]) -> list[Proof]:
     """A proof for each event that is sealed, in the order of the events."""
-    lines = {letter.number: (line, letter) for line, letter in enumerate(letters, start=1)}
+    lines = {message.number: (line, message) for line, message in enumerate(messages, start=1)}
     proofs: dict[int, Proof] = {}
     for link in links:
         seal = seal_of(link)
-        if seal is None or seal.count > SEALED_MAX or not seals_any(link, letters):
+        if seal is None or seal.count > SEALED_MAX or not seals_any(link, messages):
             continue
         rows = _rows(ledger, seal)
         leaves = [leaf(row) for row in rows]
@@ -61,14 +61,14 @@ def prove(ledger: LedgerReader, links: Sequence[ChainLink], letters: Sequence[Le
             continue  # a broken seal proves nothing; `kfm audit verify` tells of it
         for index, row in enumerate(rows):
             if row.number in lines and row.number not in proofs:
-                line, letter = lines[row.number]
+                line, message = lines[row.number]
                 proofs[row.number] = Proof(
                     line=line,
-                    number=letter.number,
-                    event_id=letter.event_id,
-                    topic=letter.topic,
-                    subject=letter.subject,
-                    recorded_at_ms=letter.recorded_at_ms,
+                    number=message.number,
+                    event_id=message.event_id,
+                    topic=message.topic,
+                    subject=message.subject,
+                    recorded_at_ms=message.recorded_at_ms,
                     link=link.number,
                     index=index,
                     size=len(rows),
@@ -77,8 +77,8 @@ def prove(ledger: LedgerReader, links: Sequence[ChainLink], letters: Sequence[Le
     return sorted(proofs.values(), key=lambda proof: proof.line)
 
 
-def _rows(ledger: LedgerReader, seal: Seal) -> list[Letter]:
-    rows: list[Letter] = []
+def _rows(ledger: LedgerReader, seal: Seal) -> list[OutboxMessage]:
+    rows: list[OutboxMessage] = []
     for first, last in seal.members:
         at = first
         while at <= last and (page := ledger.events_between(at, last, PAGE_ROWS)):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from kfm import __version__
 from kfm.config.collectors import OpenLineage
 from kfm.config.loader import Loaded, openlineage
-from kfm.lineage.delivery import Delivered, deliver_letters
+from kfm.lineage.delivery import Delivered, deliver_messages
 from kfm.lineage.emitter import TOPIC, LineageEmitter, NullEmitter
 from kfm.lineage.naming import below, dataset_name
 from kfm.model.contracts import require_valid
@@ -176,7 +176,7 @@ def deliver(
     """One bounded pass over what waits. Never raises: a collector's trouble is told, not thrown."""
     if app.store is None:
         return Delivered()
-    return deliver_letters(
+    return deliver_messages(
         app.store,
         lambda: make_collector(app),
         app.clock,

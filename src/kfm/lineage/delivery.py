@@ -1,6 +1,6 @@
-"""Letters from the outbox to their collector, each at least once, in the order of their subject.
+"""Outbox messages to their collector, each at least once, in the order of their subject.
 
-A letter is claimed, handed over, marked. Whoever dies in between leaves a claim that lapses: the letter
+A message is claimed, handed over, marked. Whoever dies in between leaves a claim that lapses: the message
 goes out again with the same bytes. A collector in trouble costs nobody anything but this pass.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
-from kfm.model.attempts import Backlog, Letter
+from kfm.model.attempts import Backlog, OutboxMessage
 from kfm.model.errors import BackendUnavailable, CollectorRefused, KfmError
 from kfm.model.records import Record
 from kfm.model.retry import backoff_ms
@@ -30,9 +30,9 @@ class Mail(Protocol):
 
     def now_ms(self) -> int: ...
     def backlog(self, topic: str) -> Backlog: ...
-    def claim_letters(self, topic: str, limit: int, claim_ms: int) -> list[Letter]: ...
-    def letters_delivered(self, numbers: Sequence[int]) -> None: ...
-    def letters_put_back(self, numbers: Sequence[int], not_before_ms: int) -> None: ...
+    def claim_messages(self, topic: str, limit: int, claim_ms: int) -> list[OutboxMessage]: ...
+    def messages_delivered(self, numbers: Sequence[int]) -> None: ...
+    def messages_put_back(self, numbers: Sequence[int], not_before_ms: int) -> None: ...
 
 
 class Delivered(Record, frozen=True):
@@ -40,12 +40,12 @@ class Delivered(Record, frozen=True):
 
     sent: int = 0
     waiting: int = 0  # in the outbox, after it
-    refused: int = 0  # letters that the collector will not have as they are
+    refused: int = 0  # messages that the collector will not have as they are
     trouble: str | None = None
     error: KfmError | None = None  # what to raise, for those who asked for a delivery
 
 
-def deliver_letters(
+def deliver_messages(
     store: Mail,
     collector: Callable[[], Collector | None],
     clock: Clock,
@@ -99,8 +99,8 @@ class _Pass:
         for _ in range(ROUNDS_MAX):
             if self._clock.monotonic_ms() >= self._end_ms:
                 return
-            letters = self._store.claim_letters(self._topic, self._batch, self._claim_ms)
-            if not letters or not self._hand_over(collector, letters):
+            messages = self._store.claim_messages(self._topic, self._batch, self._claim_ms)
+            if not messages or not self._hand_over(collector, messages):
                 return
 
     def note(self, error: Exception) -> None:
@@ -121,9 +121,9 @@ class _Pass:
             error=error if isinstance(error, KfmError) else None,
         )
 
-    def _hand_over(self, collector: Collector, letters: Sequence[Letter]) -> bool:
+    def _hand_over(self, collector: Collector, messages: Sequence[OutboxMessage]) -> bool:
         """False if there was trouble, or no time is left. What was not delivered is put back."""
-        left = list(letters)
+        left = list(messages)
         try:
             while left and self._clock.monotonic_ms() < self._end_ms:
                 try:
@@ -134,30 +134,30 @@ class _Pass:
                     continue
                 if arrived <= 0:
                     raise BackendUnavailable("The collector took nothing.")
-                self._store.letters_delivered([letter.number for letter in left[:arrived]])
+                self._store.messages_delivered([message.number for message in left[:arrived]])
                 self._sent += arrived
                 self._progress(self._sent)
                 left = left[arrived:]
         except Exception as error:  # noqa: BLE001 - told in the result
             self.note(error)
-            tries = max(letter.tries for letter in left)
+            tries = max(message.tries for message in left)
             self._put_back(left, backoff_ms(BACKOFF_BASE_MS, BACKOFF_MAX_MS, tries))
             return False
         if left:
             self._put_back(left, 0)
         return not left
 
-    def _park(self, letters: list[Letter]) -> list[Letter]:
+    def _park(self, messages: list[OutboxMessage]) -> list[OutboxMessage]:
         """The first is refused: it and what follows it on its subject wait; the others go on."""
-        subject = letters[0].subject
+        subject = messages[0].subject
         self._refused += 1
-        self._put_back([letter for letter in letters if letter.subject == subject], PARKED_MS)
-        return [letter for letter in letters if letter.subject != subject]
+        self._put_back([message for message in messages if message.subject == subject], PARKED_MS)
+        return [message for message in messages if message.subject != subject]
 
-    def _put_back(self, letters: Sequence[Letter], delay_ms: int) -> None:
+    def _put_back(self, messages: Sequence[OutboxMessage], delay_ms: int) -> None:
         try:
-            self._store.letters_put_back(
-                [letter.number for letter in letters], self._store.now_ms() + delay_ms
+            self._store.messages_put_back(
+                [message.number for message in messages], self._store.now_ms() + delay_ms
             )
         except Exception as error:  # noqa: BLE001 - their claim lapses
             self.note(error)

@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from kfm.lineage.naming import dataset_name
-from kfm.model.attempts import Attempt, CallRetry, Letter
+from kfm.model.attempts import Attempt, CallRetry, OutboxMessage
 from kfm.model.errors import UsageError
 from kfm.model.keys import refused_call_id
 from kfm.model.records import Found, GovernanceEntry, Invocation, Item, Manifest, Promotion, Record, Run
@@ -39,7 +39,7 @@ class RunEvidence(Record, frozen=True):
     attempts: tuple[Attempt, ...] = ()
     retries: tuple[CallRetry, ...] = ()
     invocations: tuple[Invocation, ...] = ()  # oldest first
-    letters: tuple[Letter, ...] = ()
+    messages: tuple[OutboxMessage, ...] = ()
     heard: dict[str, AttemptEvents] = {}  # by lineage id
     policies: dict[str, dict[str, str] | None] = {}  # bundle → its texts, where they were kept
     inputs: tuple[Found, ...] = ()
@@ -78,8 +78,8 @@ def gather(
     if run is None:
         raise UsageError(f"There is no run `{run_id}`.", remedy="`kfm runs` lists them.")
     attempts = tuple(ledger.attempts(run_id))
-    letters = tuple(one for one in ledger.letters(run_id) if one.topic == TOPIC)
-    events = [_decoded(letter) for letter in letters]
+    messages = tuple(one for one in ledger.outbox_messages(run_id) if one.topic == TOPIC)
+    events = [_decoded(message) for message in messages]
     heard = _heard(events)
     last = max((one.attempt for one in attempts), default=0)
     for one in attempts:
@@ -103,7 +103,7 @@ def gather(
                 key=lambda call: (call.requested_at_ms, call.invocation_id),
             )
         ),
-        letters=letters,
+        messages=messages,
         heard=_completed(heard, attempts, entries),
         policies={bundle: ledger.policy_texts(bundle) for bundle in sorted(bundles)},
         inputs=inputs,
@@ -125,7 +125,7 @@ class CallEvidence(Record, frozen=True):
     """A call that never became an attempt."""
 
     invocation: Invocation
-    letters: tuple[Letter, ...] = ()
+    messages: tuple[OutboxMessage, ...] = ()
     heard: AttemptEvents = AttemptEvents()
     policies: dict[str, dict[str, str] | None] = {}
 
@@ -136,21 +136,21 @@ def gather_call(
     invocation = ledger.invocation(invocation_id)
     if invocation is None:
         raise UsageError(f"There is no call `{invocation_id}`.", remedy="`kfm show RUN` lists a run's calls.")
-    letters = tuple(one for one in ledger.letters(invocation_id) if one.topic == TOPIC)
-    told = _heard([_decoded(letter) for letter in letters]).get(
+    messages = tuple(one for one in ledger.outbox_messages(invocation_id) if one.topic == TOPIC)
+    told = _heard([_decoded(message) for message in messages]).get(
         refused_call_id(invocation_id), AttemptEvents()
     )
     told = AttemptEvents(policies=told.policies or policies, producer=told.producer or producer)
     texts = {told.policies: ledger.policy_texts(told.policies)} if told.policies else {}
-    return CallEvidence(invocation=invocation, letters=letters, heard=told, policies=texts)
+    return CallEvidence(invocation=invocation, messages=messages, heard=told, policies=texts)
 
 
 # --- what events tell ------------------------------------------------------------------
 
 
-def _decoded(letter: Letter) -> dict[str, Any]:
+def _decoded(message: OutboxMessage) -> dict[str, Any]:
     try:
-        event = msgspec.json.decode(letter.body)
+        event = msgspec.json.decode(message.body)
     except msgspec.DecodeError:
         return {}
     return event if isinstance(event, dict) else {}

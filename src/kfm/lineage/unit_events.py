@@ -1,6 +1,6 @@
-"""Units in OpenLineage's words: a start and an end for each attempt, made of a letter when it is delivered.
+"""Units in OpenLineage's words: a start and an end for each attempt, made of a message when it is delivered.
 
-A letter tells of all the attempts that one transaction ended. Its events are a pure function of it, so
+A message tells of all the attempts that one transaction ended. Its events are a pure function of it, so
 whoever delivers it again sends the same bytes.
 """
 
@@ -20,7 +20,7 @@ from kfm.lineage.facets import Facet, Facets
 from kfm.lineage.facets import instant as exact_instant
 from kfm.lineage.masking import Mask
 from kfm.lineage.naming import object_name, source_uri
-from kfm.model.attempts import Letter
+from kfm.model.attempts import OutboxMessage
 from kfm.model.errors import BackendUnavailable, CollectorRefused
 from kfm.model.keys import unit_attempt_id, uuid5
 from kfm.model.units import LEASE_EXPIRED, TOPIC, Ended
@@ -40,7 +40,7 @@ _DECODE = msgspec.json.Decoder(list[Ended])
 
 
 class UnitEventBuilder:
-    """Writes the events of one letter."""
+    """Writes the events of one message."""
 
     def __init__(
         self,
@@ -61,18 +61,20 @@ class UnitEventBuilder:
         self._job_facets = {"jobType": self._facets.job_type("TASK")}
         self._source = lru_cache(256)(lambda place: self._facets.data_source(place, source_uri(place)))
 
-    def letters(self, letter: Letter) -> list[Letter]:
+    def messages(self, message: OutboxMessage) -> list[OutboxMessage]:
         """One for each event, in the order in which they are sent."""
         return [
-            replace(letter, event_id=uuid5(event["run"]["runId"], event["eventType"]), body=self._text(event))
-            for ended in _DECODE.decode(letter.body)
-            for event in self.events(ended, letter.recorded_at_ms)
+            replace(
+                message, event_id=uuid5(event["run"]["runId"], event["eventType"]), body=self._text(event)
+            )
+            for ended in _DECODE.decode(message.body)
+            for event in self.events(ended, message.recorded_at_ms)
         ]
 
-    def of_unit(self, letter: Letter, wal_id: str) -> list[Letter]:
+    def of_unit(self, message: OutboxMessage, wal_id: str) -> list[OutboxMessage]:
         """Those that are about one unit."""
-        about = [ended.wal_id for ended in _DECODE.decode(letter.body) for _ in range(EVENTS_OF_ATTEMPT)]
-        return [event for event, whose in zip(self.letters(letter), about, strict=True) if whose == wal_id]
+        about = [ended.wal_id for ended in _DECODE.decode(message.body) for _ in range(EVENTS_OF_ATTEMPT)]
+        return [event for event, whose in zip(self.messages(message), about, strict=True) if whose == wal_id]
 
     def events(self, ended: Ended, ended_at_ms: int) -> Iterator[dict[str, Any]]:
         lineage_id = unit_attempt_id(ended.wal_id, ended.attempt)
@@ -192,49 +194,49 @@ def _announced(ended: Ended) -> dict[str, str]:
 
 
 class UnitCollector:
-    """Letters about units for a collector that takes events. A letter has arrived when all of its have."""
+    """Messages about units for a collector that takes events. A message has arrived when all of its have."""
 
     def __init__(self, inner: Collector, builder: UnitEventBuilder, clock: Clock) -> None:
         self._inner = inner
         self._builder = builder
         self._clock = clock
-        self._arrived: dict[int, int] = {}  # letter → events of it that have arrived, or are refused
+        self._arrived: dict[int, int] = {}  # message → events of it that have arrived, or are refused
         self._refusals: dict[int, CollectorRefused] = {}
 
-    def deliver(self, letters: Sequence[Letter]) -> int:
+    def deliver(self, messages: Sequence[OutboxMessage]) -> int:
         until_ms = self._clock.monotonic_ms() + CALL_MS
-        for count, letter in enumerate(letters):
+        for count, message in enumerate(messages):
             if count and self._clock.monotonic_ms() >= until_ms:
                 return count
             try:
-                self._whole(letter)
+                self._whole(message)
             except (BackendUnavailable, CollectorRefused):
                 if not count:
                     raise
                 return count  # what has arrived is told first; then this one is tried again
-        return len(letters)
+        return len(messages)
 
     def close(self) -> None:
         self._inner.close()
 
-    def _whole(self, letter: Letter) -> None:
+    def _whole(self, message: OutboxMessage) -> None:
         """One event that the collector will not have keeps none of its neighbours back."""
-        events = self._builder.letters(letter)
-        at = self._arrived.get(letter.number, 0)
+        events = self._builder.messages(message)
+        at = self._arrived.get(message.number, 0)
         while at < len(events):
             try:
                 taken = self._inner.deliver(events[at:])
             except CollectorRefused as refusal:
-                self._refusals.setdefault(letter.number, refusal)
+                self._refusals.setdefault(message.number, refusal)
                 taken = 1
             if taken <= 0:
                 raise BackendUnavailable("The collector took nothing.")
             at += taken
-            self._arrived[letter.number] = at
-        refusal_met = self._refusals.get(letter.number)
+            self._arrived[message.number] = at
+        refusal_met = self._refusals.get(message.number)
         if refusal_met is not None:
             raise refusal_met
-        self._arrived.pop(letter.number, None)
+        self._arrived.pop(message.number, None)
 
 
 __all__ = ["TOPIC", "UnitCollector", "UnitEventBuilder", "ending"]

@@ -115,7 +115,7 @@ class LineageEvent(Record, frozen=True):
     body: str
 
 
-class Letter(Record, frozen=True):
+class OutboxMessage(Record, frozen=True):
     """A row of the outbox."""
 
     number: int

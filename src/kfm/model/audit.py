@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
 from typing import Any, Literal
 
-from kfm.model.attempts import ChainLink, Letter
+from kfm.model.attempts import ChainLink, OutboxMessage
 from kfm.model.canonical import canonical_bytes
 from kfm.model.errors import KfmError
 from kfm.model.records import GovernanceEntry, Record
@@ -334,22 +334,22 @@ class SealedPage(Record, frozen=True):
     members: str
 
 
-Row = Letter | SealedPage
+Row = OutboxMessage | SealedPage
 
 
 def leaf(row: Row) -> bytes:
     """What never changes about a row of the outbox, or about a page, hashed."""
     if isinstance(row, SealedPage):
         return leaf_hash(page_bytes(row))
-    letter = row
+    message = row
     document = {
         "kfm": ROW_TAG,
-        "number": letter.number,
-        "event_id": letter.event_id,
-        "topic": letter.topic,
-        "subject": letter.subject,
-        "body": letter.body,
-        "recorded_at_ms": letter.recorded_at_ms,
+        "number": message.number,
+        "event_id": message.event_id,
+        "topic": message.topic,
+        "subject": message.subject,
+        "body": message.body,
+        "recorded_at_ms": message.recorded_at_ms,
     }
     return leaf_hash(canonical_bytes(document))
 

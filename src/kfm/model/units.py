@@ -201,7 +201,7 @@ class Finish(Record, frozen=True):
     policy_epoch: int | None = None  # that the gates were asked at; None: whatever it is
     replicas: tuple[str, ...] = ()  # external catalogues that follow ours
     downstream: tuple[tuple[str, str], ...] = ()  # (dataset, source): who waits for what
-    lineage: bool = True  # post a letter for what ended
+    lineage: bool = True  # post a message for what ended
 
 
 class Claim(Record, frozen=True):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kfm import __version__
 from kfm.lineage.collectors import RUN_DELIVERY_MS, LineageContext, MaskKey, deliver, make_collector
-from kfm.lineage.delivery import Delivered, deliver_letters
+from kfm.lineage.delivery import Delivered, deliver_messages
 from kfm.lineage.unit_events import UnitCollector, UnitEventBuilder
 from kfm.model.errors import UsageError
 from kfm.model.redaction import MASK_KEY, is_masked
@@ -15,10 +15,10 @@ from kfm.model.units import TOPIC
 
 if TYPE_CHECKING:
     from kfm.db.ledger import Ledger
-    from kfm.model.attempts import Letter
+    from kfm.model.attempts import OutboxMessage
     from kfm.ports import Collector
 
-BATCH = 20  # letters; each is some hundred events
+BATCH = 20  # messages; each is some hundred events
 
 
 def hidden_units(app: LineageContext) -> Callable[[str], bool]:
@@ -51,7 +51,7 @@ def deliver_units(
     deadline_ms: int = RUN_DELIVERY_MS,
     progress: Callable[[int], None] = lambda _sent: None,
 ) -> Delivered:
-    """One bounded pass over the letters about units that wait. Never raises."""
+    """One bounded pass over the messages about units that wait. Never raises."""
     if app.store is None:
         return Delivered()
     return UnitDeliveries(app, app.store).step(deadline_ms=deadline_ms, progress=progress)
@@ -71,7 +71,7 @@ class UnitDeliveries:
         deadline_ms: int = RUN_DELIVERY_MS,
         progress: Callable[[int], None] = lambda _sent: None,
     ) -> Delivered:
-        return deliver_letters(
+        return deliver_messages(
             self._store,
             self._collector,
             self._app.clock,
@@ -89,17 +89,17 @@ class UnitDeliveries:
 def deliver_events(
     app: LineageContext, *, deadline_ms: int, progress: Callable[[int], None] = lambda _sent: None
 ) -> tuple[Delivered, Delivered]:
-    """Events of runs, then letters about units."""
+    """Events of runs, then messages about units."""
     runs = deliver(app, deadline_ms=deadline_ms, progress=progress)
     units = deliver_units(app, deadline_ms=deadline_ms, progress=lambda sent: progress(runs.sent + sent))
     return runs, units
 
 
-def unit_letters(app: LineageContext, wal_id: str) -> list[Letter]:
+def unit_messages(app: LineageContext, wal_id: str) -> list[OutboxMessage]:
     """The events of a unit's attempts, in their order."""
     builder = unit_event_builder(app)
-    letters = app.ledger.unit_reader().letters_of(wal_id)
-    return [event for letter in letters for event in builder.of_unit(letter, wal_id)]
+    messages = app.ledger.unit_reader().messages_of(wal_id)
+    return [event for message in messages for event in builder.of_unit(message, wal_id)]
 
 
 def unit_provenance(app: LineageContext, wal_id: str, *, internal: bool = False) -> bytes:

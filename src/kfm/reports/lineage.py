@@ -9,13 +9,13 @@ import msgspec
 from kfm.model.wording import instant
 
 
-def event_document(letter: Any, now_ms: int) -> dict[str, Any]:
-    event = msgspec.json.decode(letter.body)
+def event_document(message: Any, now_ms: int) -> dict[str, Any]:
+    event = msgspec.json.decode(message.body)
     state = event["run"]["facets"]["kfmRunState"]
-    waits = letter.delivered_at_ms is None and letter.not_before_ms > now_ms
+    waits = message.delivered_at_ms is None and message.not_before_ms > now_ms
     return {
-        "number": letter.number,
-        "event_id": letter.event_id,
+        "number": message.number,
+        "event_id": message.event_id,
         "event_type": event["eventType"],
         "event_time": event["eventTime"],
         "lineage_id": event["run"]["runId"],
@@ -23,7 +23,7 @@ def event_document(letter: Any, now_ms: int) -> dict[str, Any]:
         "kind": state["kind"],
         "attempt": state["attempt"],
         "node": state.get("node") or (state.get("dataset_id", "") if state["kind"] == "pass-node" else ""),
-        "tries": letter.tries,
-        "delivered_at": instant(letter.delivered_at_ms),
-        "not_before": instant(letter.not_before_ms) if waits else None,
+        "tries": message.tries,
+        "delivered_at": instant(message.delivered_at_ms),
+        "not_before": instant(message.not_before_ms) if waits else None,
     }

@@ -8,8 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kfm.config.loader import Loaded
-from kfm.lineage.delivery import Delivered, deliver_letters
-from kfm.model.attempts import Backlog, Letter
+from kfm.lineage.delivery import Delivered, deliver_messages
+from kfm.model.attempts import Backlog, OutboxMessage
 from kfm.model.breaker import providers_of
 from kfm.model.errors import BackendUnavailable, ConfigError, PluginConflict, UsageError
 from kfm.model.incidents import TOPIC, About, Incident, IncidentRenderer
@@ -120,7 +120,7 @@ def _plugin(kind: str) -> Any:
 
 
 class _Mail:
-    """The part of the outbox that one hook has not had, as `deliver_letters` wants it."""
+    """The part of the outbox that one hook has not had, as `deliver_messages` wants it."""
 
     def __init__(self, store: Ledger, hook: str) -> None:
         self._store = store
@@ -133,14 +133,14 @@ class _Mail:
         assert topic == TOPIC
         return self._store.hook_backlog(self._hook)
 
-    def claim_letters(self, topic: str, limit: int, claim_ms: int) -> list[Letter]:
+    def claim_messages(self, topic: str, limit: int, claim_ms: int) -> list[OutboxMessage]:
         assert topic == TOPIC
         return self._store.claim_for_hook(self._hook, limit, claim_ms)
 
-    def letters_delivered(self, numbers: Sequence[int]) -> None:
+    def messages_delivered(self, numbers: Sequence[int]) -> None:
         self._store.hook_delivered(self._hook, numbers)
 
-    def letters_put_back(self, numbers: Sequence[int], not_before_ms: int) -> None:
+    def messages_put_back(self, numbers: Sequence[int], not_before_ms: int) -> None:
         self._store.hook_put_back(self._hook, numbers, not_before_ms)
 
 
@@ -157,7 +157,7 @@ def deliver_incidents(app: IncidentContext, *, on_request: bool = False) -> list
         name = hook_name(hook)
         if on_request:
             store.hasten_hook(name)
-        delivered = deliver_letters(
+        delivered = deliver_messages(
             _Mail(store, name),
             partial(make_collector, app, hook),
             app.clock,

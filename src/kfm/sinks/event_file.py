@@ -8,7 +8,7 @@ import stat
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kfm.model.attempts import Letter
+from kfm.model.attempts import OutboxMessage
 from kfm.model.errors import BackendUnavailable
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ class FileCollector:
         self._setting = setting
         self._first_bytes = first_bytes
 
-    def deliver(self, letters: Sequence[Letter]) -> int:
-        lines = b"".join(letter.body.encode("utf-8") + b"\n" for letter in letters)
+    def deliver(self, messages: Sequence[OutboxMessage]) -> int:
+        lines = b"".join(message.body.encode("utf-8") + b"\n" for message in messages)
         try:
             self._append(lines)
         except OSError as error:
@@ -51,7 +51,7 @@ class FileCollector:
                 f"The {self._what} {self._path} can't be written: {reason}.",
                 remedy=f"Make it writable, or name another with {self._setting}; nothing is lost meanwhile.",
             ) from None
-        return len(letters)
+        return len(messages)
 
     def close(self) -> None:
         return None

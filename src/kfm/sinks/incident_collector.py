@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 
-from kfm.model.attempts import Letter
+from kfm.model.attempts import OutboxMessage
 from kfm.model.errors import BackendUnavailable, KfmError
 from kfm.ports import Notifier
 
@@ -20,14 +20,14 @@ class NotifierCollector:
         self._notifier = notifier
         self._timeout_ms = timeout_ms
 
-    def deliver(self, letters: Sequence[Letter]) -> int:
+    def deliver(self, messages: Sequence[OutboxMessage]) -> int:
         """One: so each is marked before the next is told."""
-        letter = letters[0]
+        message = messages[0]
         outcome: list[BaseException | None] = []
 
         def tell() -> None:
             try:
-                self._notifier.notify(letter.event_id, letter.body.encode("utf-8"))
+                self._notifier.notify(message.event_id, message.body.encode("utf-8"))
                 outcome.append(None)
             except BaseException as error:  # noqa: BLE001 - told by whoever waits
                 outcome.append(error)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urljoin
 
-from kfm.model.attempts import Letter
+from kfm.model.attempts import OutboxMessage
 from kfm.model.errors import BackendUnavailable, CollectorRefused, ConfigError, ExtraMissing
 from kfm.model.redaction import redact, redact_url
 from kfm.ports import Clock
@@ -47,40 +47,40 @@ class HttpCollector:
         self._shown = redact_url(self._url)
         self._trouble: tuple[int, BackendUnavailable] | None = None  # met after something had arrived
 
-    def deliver(self, letters: Sequence[Letter]) -> int:
+    def deliver(self, messages: Sequence[OutboxMessage]) -> int:
         trouble, self._trouble = self._trouble, None
-        if trouble is not None and letters and letters[0].number == trouble[0]:
+        if trouble is not None and messages and messages[0].number == trouble[0]:
             raise trouble[1]
         until_ms = self._clock.monotonic_ms() + CALL_MS
-        for number, letter in enumerate(letters):
+        for number, message in enumerate(messages):
             if number and self._clock.monotonic_ms() >= until_ms:
                 return number
             try:
-                self._post(letter)
+                self._post(message)
             except BackendUnavailable as error:
                 if not number:
                     raise
-                self._trouble = (letter.number, error)  # what has arrived is told first
+                self._trouble = (message.number, error)  # what has arrived is told first
                 return number
-        return len(letters)
+        return len(messages)
 
     def close(self) -> None:
         self._transport.close()
 
-    def _post(self, letter: Letter) -> None:
-        status, told = self._answer(letter)
+    def _post(self, message: OutboxMessage) -> None:
+        status, told = self._answer(message)
         if 200 <= status < 300:
             return
         words = redact(" ".join(told.decode("utf-8", "replace").split())[:300])
         if status in REFUSALS:
             raise CollectorRefused(
-                f"{self._shown} answered {status} to event {letter.event_id}. {words}".strip()
+                f"{self._shown} answered {status} to event {message.event_id}. {words}".strip()
             )
         if 300 <= status < 400:
             words = "Redirects are not followed: name the collector's final address."
         raise self._unavailable(f"answered {status}. {words}".strip(), WAYS_OUT.get(status, ONCE_BACK))
 
-    def _answer(self, letter: Letter) -> tuple[int, bytes]:
+    def _answer(self, message: OutboxMessage) -> tuple[int, bytes]:
         """The status and the first words of what is answered, in a bounded time.
 
         The transport's timeout is for each read. A collector that answers a byte at a time would hold us for
@@ -90,7 +90,7 @@ class HttpCollector:
 
         def ask() -> None:
             try:
-                outcome.append(self._exchange(letter))
+                outcome.append(self._exchange(message))
             except BackendUnavailable as error:
                 outcome.append(error)
 
@@ -103,11 +103,11 @@ class HttpCollector:
             raise outcome[0]
         return outcome[0]
 
-    def _exchange(self, letter: Letter) -> tuple[int, bytes]:
+    def _exchange(self, message: OutboxMessage) -> tuple[int, bytes]:
         import requests
 
         transport = self._transport
-        body = letter.body.encode("utf-8")
+        body = message.body.encode("utf-8")
         headers = {"Content-Type": "application/json", **transport.config.custom_headers}
         if transport.compression is not None:
             headers["Content-Encoding"] = "gzip"

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from kfm.lineage.delivery import Delivered
-from kfm.model.attempts import Attempt, Backlog, CallRetry, ChainLink, Letter
+from kfm.model.attempts import Attempt, Backlog, CallRetry, ChainLink, OutboxMessage
 from kfm.model.breaker import Breaker
 from kfm.model.quarantine import Ahead, RetryState
 from kfm.model.records import (
@@ -252,8 +252,8 @@ class FakeLedger:
     def policy_texts(self, bundle_id: str) -> dict[str, str] | None:
         return dict(self.lists.get("policies", {})).get(bundle_id)
 
-    def letters(self, subject: str) -> list[Letter]:
-        return [letter for letter in self._all("letters") if letter.subject == subject]
+    def outbox_messages(self, subject: str) -> list[OutboxMessage]:
+        return [message for message in self._all("messages") if message.subject == subject]
 
 
 class FakeApp:

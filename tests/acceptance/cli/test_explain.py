@@ -122,7 +122,9 @@ def is_there(ledger: Any, type: str, id: str) -> bool:
         return any(link.number == int(id) for link in ledger.chain())
     if type == "letter":
         runs = ledger.runs(limit=100)
-        return any(letter.number == int(id) for run in runs for letter in ledger.letters(run.run_id))
+        return any(
+            message.number == int(id) for run in runs for message in ledger.outbox_messages(run.run_id)
+        )
     found = {"run": ledger.run, "invocation": ledger.invocation, "inputs": ledger.inputs}
     return type in ("dataset", "source") or found[type](id) is not None
 

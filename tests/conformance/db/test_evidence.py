@@ -19,7 +19,7 @@ pytestmark = pytest.mark.req("TRG-8")
 
 
 def told(store: Ledger, run: Run) -> list[str]:
-    return [letter.body for letter in store.letters(run.run_id)]
+    return [message.body for message in store.outbox_messages(run.run_id)]
 
 
 def node(run: Run, name: str, **changes: object) -> Attempt:
@@ -112,7 +112,7 @@ def test_a_taken_over_attempt_ends_before_the_next_begins(store: Ledger, desk: D
     assert not store.step(Step(run=run, opens=AttemptRecord(attempt=node(run, "transform"))))
     assert desk.promote(answer.run).answer == "promoted"
     assert told(store, run) == ["START", "START fetch", "ABORT fetch", "ABORT", "START", "COMPLETE"]
-    ids = [letter.event_id for letter in store.letters(run.run_id)]
+    ids = [message.event_id for message in store.outbox_messages(run.run_id)]
     assert max(Counter(ids).values()) == 1
     assert {each.lineage_id for each in store.attempts(run.run_id) if not each.node} == {
         keys.attempt_id(run.run_id, 1),
@@ -138,8 +138,8 @@ def test_a_refused_call_emits_events_and_a_busy_one_does_not(store: Ledger) -> N
     busy = ledgers.invocation(8, None, outcome="busy")
     store.record_invocation(refused, (), Circumstances())
     store.record_invocation(busy)
-    assert [letter.body for letter in store.letters(refused.invocation_id)] == ["START", "ABORT"]
-    assert store.letters(busy.invocation_id) == []
+    assert [message.body for message in store.outbox_messages(refused.invocation_id)] == ["START", "ABORT"]
+    assert store.outbox_messages(busy.invocation_id) == []
     assert store.invocation(refused.invocation_id) == refused
 
 
@@ -198,23 +198,26 @@ def test_what_is_known_of_an_attempt_comes_back(store: Ledger, desk: Desk) -> No
     assert [each for _, each in store.retries_since(0)] == [retry]
 
 
-def test_letters_are_claimed_in_order_and_delivered_once_marked(store: Ledger, desk: Desk) -> None:
-    """A claimed letter is not handed out again before its claim ends; a delivered one never."""
+def test_messages_are_claimed_in_order_and_delivered_once_marked(store: Ledger, desk: Desk) -> None:
+    """A claimed message is not handed out again before its claim ends; a delivered one never."""
     run = desk.admitted("one")
     assert desk.promote(run).answer == "promoted"
-    first = store.claim_letters("openlineage", 1, 60_000)
-    assert [letter.body for letter in first] == ["START"]
-    assert store.claim_letters("openlineage", 10, 60_000) == []  # the end waits for its start
-    store.letters_delivered([first[0].number])
-    (second,) = store.claim_letters("openlineage", 10, 60_000)
+    first = store.claim_messages("openlineage", 1, 60_000)
+    assert [message.body for message in first] == ["START"]
+    assert store.claim_messages("openlineage", 10, 60_000) == []  # the end waits for its start
+    store.messages_delivered([first[0].number])
+    (second,) = store.claim_messages("openlineage", 10, 60_000)
     assert (second.body, second.tries) == ("COMPLETE", 1)
-    store.letters_put_back([second.number], 0)
-    (again,) = store.claim_letters("openlineage", 10, 60_000)
+    store.messages_put_back([second.number], 0)
+    (again,) = store.claim_messages("openlineage", 10, 60_000)
     assert (again.event_id, again.tries, again.body) == (second.event_id, 2, second.body)
     assert store.backlog("openlineage").waiting == 1
-    store.letters_delivered([again.number])
+    store.messages_delivered([again.number])
     assert store.backlog("openlineage").waiting == 0
-    assert [letter.delivered_at_ms is not None for letter in store.letters(run.run_id)] == [True, True]
+    assert [message.delivered_at_ms is not None for message in store.outbox_messages(run.run_id)] == [
+        True,
+        True,
+    ]
 
 
 def test_one_subject_that_must_wait_holds_up_no_other(store: Ledger, desk: Desk) -> None:
@@ -223,9 +226,11 @@ def test_one_subject_that_must_wait_holds_up_no_other(store: Ledger, desk: Desk)
     assert desk.promote(one).answer == "promoted"
     two = desk.admitted("two")
     assert desk.promote(two, "other").answer == "promoted"
-    first = store.claim_letters("openlineage", 1, 60_000)
-    store.letters_put_back([first[0].number], store.now_ms() + 3_600_000)
-    assert [letter.subject for letter in store.claim_letters("openlineage", 10, 60_000)] == [two.run_id] * 2
+    first = store.claim_messages("openlineage", 1, 60_000)
+    store.messages_put_back([first[0].number], store.now_ms() + 3_600_000)
+    assert [message.subject for message in store.claim_messages("openlineage", 10, 60_000)] == [
+        two.run_id
+    ] * 2
 
 
 def test_marks_and_policies_are_given_once(store: Ledger) -> None:

@@ -43,10 +43,10 @@ def succeed(desk: Desk, name: str, **changes: Any) -> None:
 
 def told(store: Ledger) -> list[dict[str, Any]]:
     """Every change that was posted, in its order."""
-    letters = [one for one in store.events_between(1, 10**9, 100_000) if one.topic == TOPIC]
-    for letter in letters:
-        assert json.loads(letter.body)["id"] == letter.event_id
-    return [json.loads(letter.body)["data"] for letter in letters]
+    messages = [one for one in store.events_between(1, 10**9, 100_000) if one.topic == TOPIC]
+    for message in messages:
+        assert json.loads(message.body)["id"] == message.event_id
+    return [json.loads(message.body)["data"] for message in messages]
 
 
 def changes(store: Ledger) -> list[str]:
@@ -59,7 +59,7 @@ def only(store: Ledger, **wanted: Any) -> Incident:
 
 
 def test_what_is_given_up_opens_an_incident(desk: Desk) -> None:
-    """In the transaction that holds the run: the row, its subject, one letter."""
+    """In the transaction that holds the run: the row, its subject, one message."""
     give_up(desk, "one")
     incident = only(desk.store, state="open")
     assert (incident.about, incident.name, incident.kind) == ("dataset", "ks-streamflow", "quarantine")
@@ -96,7 +96,7 @@ def test_the_same_run_counts_once(desk: Desk) -> None:
     assert changes(desk.store) == ["open"]
 
 
-def test_a_thousand_held_runs_are_four_letters() -> None:
+def test_a_thousand_held_runs_are_four_messages() -> None:
     """One open and three worse, not a thousand; the success that follows is one more."""
     store = ledgers.memory_store(SystemClock())
     desk = Desk(store)
@@ -118,7 +118,7 @@ def test_another_error_is_another_incident(desk: Desk) -> None:
 
 
 def test_the_sources_success_resolves_it(desk: Desk) -> None:
-    """The next run of the source that succeeds ends what it suffered from; the letter says what is held."""
+    """The next run of the source that succeeds ends what it suffered from; the message says what is held."""
     give_up(desk, "one")
     give_up(desk, "two")
     succeed(desk, "three", window_start_ms=1, window_end_ms=2)
@@ -219,7 +219,7 @@ def test_an_open_circuit_is_an_incident_of_its_provider(store: Ledger) -> None:
 
 
 def test_a_store_without_a_renderer_names_nothing(desk: Desk) -> None:
-    """Where nobody said what may be told, a letter is posted all the same, without names and words."""
+    """Where nobody said what may be told, a message is posted all the same, without names and words."""
     give_up(desk, "one")
     (data,) = told(desk.store)
     assert (data["name"], data["masked"]) == ("masked", True)
@@ -313,7 +313,7 @@ def claimed(store: Ledger, hook: str, limit: int = 10) -> list[str]:
 
 
 def test_each_hook_has_its_own_state(desk: Desk) -> None:
-    """One that had it is not offered it again, however often another fails; then the letter is done with."""
+    """One that had it is not offered it again, however often another fails; then the message is done with."""
     store = desk.store
     give_up(desk, "one")
     (first,) = store.claim_for_hook("a", 10, 60_000)
@@ -347,21 +347,21 @@ def test_changes_of_one_cause_stay_in_order(desk: Desk) -> None:
 
 
 def test_nobody_to_tell_is_soon_done(desk: Desk) -> None:
-    """Without hooks letters do not pile up for the day on which there is one."""
+    """Without hooks messages do not pile up for the day on which there is one."""
     give_up(desk, "one")
     assert desk.store.settle_hooks([]) == 1
     assert claimed(desk.store, "late") == []
 
 
 def test_a_lapsed_claim_is_offered_again(desk: Desk) -> None:
-    """Whoever dies between telling and noting: the same letter comes again."""
+    """Whoever dies between telling and noting: the same message comes again."""
     give_up(desk, "one")
     (first,) = desk.store.claim_for_hook("a", 10, -1)
     (second,) = desk.store.claim_for_hook("a", 10, 60_000)
     assert first.event_id == second.event_id
 
 
-def test_a_letter_is_posted_only_with_its_cause(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_message_is_posted_only_with_its_cause(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """If the transaction that holds the run fails at its end, there is no incident either."""
 
     def broken(*_arguments: Any) -> None:

@@ -12,51 +12,51 @@ from kfm.db.migrations import migrate
 from kfm.db.queries import queries
 from kfm.db.session import Session
 from kfm.db.sqlite_session import MemoryDatabase
-from kfm.model.attempts import Letter
+from kfm.model.attempts import OutboxMessage
 from kfm.model.errors import StoreBusy
 from kfm.system import SystemClock
 from tests.conformance.db import ledgers
 from tests.conformance.db.ledgers import Desk
 
 
-def test_letters_at_rest_can_be_made_due_at_once(store: Ledger, desk: Desk) -> None:
-    """Whoever asks for a delivery need not wait for a rest or a lapsed claim; delivered letters stay so."""
+def test_messages_at_rest_can_be_made_due_at_once(store: Ledger, desk: Desk) -> None:
+    """Whoever asks for a delivery need not wait for a rest or a lapsed claim; delivered messages stay so."""
     run = desk.admitted("one")
     assert desk.promote(run).answer == "promoted"
-    (first,) = store.claim_letters("openlineage", 1, 60_000)
-    store.letters_delivered([first.number])
-    (second,) = store.claim_letters("openlineage", 10, 60_000)
-    store.letters_put_back([second.number], store.now_ms() + 3_600_000)
-    store.hasten_letters("another topic")
-    assert store.claim_letters("openlineage", 10, 60_000) == []
-    store.hasten_letters("openlineage")
-    assert [letter.number for letter in store.claim_letters("openlineage", 10, 60_000)] == [second.number]
+    (first,) = store.claim_messages("openlineage", 1, 60_000)
+    store.messages_delivered([first.number])
+    (second,) = store.claim_messages("openlineage", 10, 60_000)
+    store.messages_put_back([second.number], store.now_ms() + 3_600_000)
+    store.hasten_messages("another topic")
+    assert store.claim_messages("openlineage", 10, 60_000) == []
+    store.hasten_messages("openlineage")
+    assert [message.number for message in store.claim_messages("openlineage", 10, 60_000)] == [second.number]
 
 
 @pytest.mark.req("TRG-8")
-def test_two_who_claim_at_once_do_not_part_the_letters_of_a_subject(
+def test_two_who_claim_at_once_do_not_part_the_messages_of_a_subject(
     postgres_schema: Callable[[], str],
 ) -> None:
-    """While one process claims, another gets nothing: it could not see which letters come before its own."""
+    """While one process claims, another gets nothing: it could not see which messages come before its own."""
     dsn = postgres_schema()
     first, second = ledgers.postgres_store(dsn), ledgers.postgres_store(dsn, wait_max_ms=100)
     desk = Desk(first)
     desk.promote(desk.admitted("one"))
 
-    def claimed(session: Session) -> list[Letter]:
+    def claimed(session: Session) -> list[OutboxMessage]:
         mine = outbox.claim(session, "openlineage", 1, 60_000)
         with pytest.raises(StoreBusy):
-            second.claim_letters("openlineage", 10, 60_000)
+            second.claim_messages("openlineage", 10, 60_000)
         return mine
 
-    assert [letter.body for letter in first._database.write(claimed)] == ["START"]
-    assert second.claim_letters("openlineage", 10, 60_000) == []
+    assert [message.body for message in first._database.write(claimed)] == ["START"]
+    assert second.claim_messages("openlineage", 10, 60_000) == []
     first.close()
     second.close()
 
 
-def test_a_claim_does_not_read_all_that_waits_for_each_letter() -> None:
-    """Whether something comes before a letter is looked up by its subject: the backlog may be long."""
+def test_a_claim_does_not_read_all_that_waits_for_each_message() -> None:
+    """Whether something comes before a message is looked up by its subject: the backlog may be long."""
     database = MemoryDatabase(SystemClock())
     migrate(database, "sqlite", 0)
     statement = "EXPLAIN QUERY PLAN " + queries("sqlite")["outbox.claim"]

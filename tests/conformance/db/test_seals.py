@@ -47,8 +47,8 @@ def test_an_event_that_was_changed_after_its_seal_is_found(store: Ledger, desk: 
     """An edit or a deletion breaks the seal, which is named; a delivery does not."""
     history(desk, 2)
     assert store.seal("ada") is not None
-    letters = store.claim_letters("openlineage", 10, 60_000)
-    store.letters_delivered([letter.number for letter in letters])
+    messages = store.claim_messages("openlineage", 10, 60_000)
+    store.messages_delivered([message.number for message in messages])
     assert verify_seals(store, links(store)).sound
     store._database.write(lambda _session: store._database.script(damage))  # type: ignore[attr-defined]
     verdict = verify_seals(store, links(store))

@@ -224,7 +224,7 @@ class Scene:
     def items(self) -> set[str]:
         return {row[0] for row in self.sql("SELECT item_id FROM items WHERE data IS NOT NULL")}
 
-    def letters(self, topic: str = "unit-lineage") -> int:
+    def messages(self, topic: str = "unit-lineage") -> int:
         return int(self.sql(f"SELECT COUNT(*) FROM outbox WHERE topic = '{topic}'")[0][0])
 
     def count(self, name: str, dataset: str = "hrrr") -> int:

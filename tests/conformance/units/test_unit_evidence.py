@@ -30,12 +30,12 @@ BODY = '{"Records": "secret of somebody"}'
 
 
 def told(scene: Scene) -> list[dict[str, Any]]:
-    """Every event of every letter about units."""
+    """Every event of every message about units."""
     builder = UnitEventBuilder(namespace="kfm.test", producer_version="1")
     found = []
-    for letter in scene.store.events_between(1, 2**62, 10_000):
-        if letter.topic == "unit-lineage":
-            found += [json.loads(one.body) for one in builder.letters(letter)]
+    for message in scene.store.events_between(1, 2**62, 10_000):
+        if message.topic == "unit-lineage":
+            found += [json.loads(one.body) for one in builder.messages(message)]
     return found
 
 
@@ -82,33 +82,33 @@ def test_each_attempt_is_told_once(scene: Scene) -> None:
 
 
 @pytest.mark.req("WAL-17")
-def test_a_unit_finds_the_letters_about_it(scene: Scene) -> None:
+def test_a_unit_finds_the_messages_about_it(scene: Scene) -> None:
     """All of them, whatever else was posted in the same transaction or millisecond, and each once."""
     busy(scene)
     builder = UnitEventBuilder(namespace="kfm.test", producer_version="1")
     for name in NAMES:
         made = [unit_attempt_id(id_of(name), one.attempt) for one in tries(scene.history(name))]
         wanted = [event for event in told(scene) if event["run"]["runId"] in made]
-        letters = scene.units.letters_of(id_of(name))
-        found = [one.body for letter in letters for one in builder.of_unit(letter, id_of(name))]
+        messages = scene.units.messages_of(id_of(name))
+        found = [one.body for message in messages for one in builder.of_unit(message, id_of(name))]
         assert list(map(json.loads, found)) == wanted != []
-    assert scene.units.letters_of(id_of("nobody")) == []
+    assert scene.units.messages_of(id_of("nobody")) == []
 
 
 @pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
 def test_an_end_writes_no_index_of_subjects(scene: Scene) -> None:
-    """A letter about units is found from the history, so a commit does not pay for a second way to it."""
+    """A message about units is found from the history, so a commit does not pay for a second way to it."""
     scene.succeeded("a")
     scene.failed("poison", "quarantine")
     by_subject = scene.sql(
         "SELECT COUNT(*) FROM outbox INDEXED BY outbox_by_subject WHERE topic <> 'unit-lineage'"
     )
-    assert by_subject == [(scene.letters("incident"),)]
-    assert scene.letters("unit-lineage") == 2
+    assert by_subject == [(scene.messages("incident"),)]
+    assert scene.messages("unit-lineage") == 2
 
 
 @pytest.mark.req("WAL-17")
-def test_letters_from_before_are_found(tmp_path: Path) -> None:
+def test_messages_from_before_are_found(tmp_path: Path) -> None:
     """Pages that do not say how far the outbox went are told it, also two of one millisecond."""
     database = SqliteDatabase(str(tmp_path / "kfm.db"), SystemClock())
     migrate(database, "sqlite", 1, migration_files()[:18])

@@ -77,7 +77,7 @@ def test_what_a_breaker_refused_spends_nothing(scene: Scene) -> None:
         assert (claimed.attempts, claimed.grant_attempts) == (1, 1)
         scene.end(undone(claimed, charged=False, error_code="KFM403"))
     assert (scene.stored("a").unit.attempts, scene.stored("a").grant_attempts) == (1, 0)
-    assert scene.letters() == 0
+    assert scene.messages() == 0
     scene.check()
 
 
@@ -163,7 +163,7 @@ def test_messages_that_no_column_takes(scene: Scene) -> None:
     claimed = scene.claimed("a")
     scene.end(undone(claimed, "quarantine", error_message="nul \0 half \ud800"))
     assert scene.stored("a").unit.last_error_message == "nul \N{SYMBOL FOR NULL} half ?"
-    assert scene.letters() == 1
+    assert scene.messages() == 1
     scene.check()
 
 

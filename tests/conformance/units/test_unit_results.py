@@ -26,7 +26,7 @@ def test_a_success_is_one_transaction(scene: Scene) -> None:
     """Status, item, lineage, history and counters are there together."""
     claimed = scene.claimed("a")
     assert scene.items() == set()
-    assert scene.letters() == 0
+    assert scene.messages() == 0
     assert scene.end(done(claimed)).succeeded == (claimed.wal_id,)
     unit = scene.stored("a").unit
     assert (unit.status, unit.version, unit.attempts) == ("succeeded", 3, 1)
@@ -97,7 +97,7 @@ def test_the_same_story_ends_the_same() -> None:
 @pytest.mark.parametrize("late", ["success", "failure", "quarantine"])
 @pytest.mark.parametrize("meanwhile", ["nobody", "claimed", "succeeded"])
 def test_a_lapsed_worker_loses_with_all_its_effects(scene: Scene, late: str, meanwhile: str) -> None:
-    """Its end finds another version: no item, no letter, no count, no page, nothing held."""
+    """Its end finds another version: no item, no message, no count, no page, nothing held."""
     old = scene.claimed("a", worker="w1")
     assert scene.lapse() == 1
     assert scene.events("a")[-2:] == ["failed", "retry_scheduled"]

@@ -71,7 +71,7 @@ class Checks:
         self.arrivals = 0  # successes that somebody waits for
         self._broken: Violation | None = None
         self._page = 0
-        self._letter = 0
+        self._message = 0
         self._names = {thing.reading.wal_id: thing for thing in world.feed.things.values()}
 
     def all(self, sql: str, *values: Any) -> list[Any]:
@@ -126,7 +126,7 @@ class Checks:
                 touched.add(wal_id)
                 if event == "succeeded":
                     succeeded.add((wal_id, seen.content_version))
-        self._letters(succeeded)
+        self._messages(succeeded)
         for wal_id in touched:
             self._row(wal_id)
 
@@ -263,15 +263,15 @@ class Checks:
         ]
         require(found == told, "a unit is what its history says", found=found, told=told, moves=seen.moves)
 
-    def _letters(self, succeeded: set[tuple[str, int]]) -> None:
+    def _messages(self, succeeded: set[tuple[str, int]]) -> None:
         """Successes are told in their own transaction, once for each content version."""
         told: set[tuple[str, int]] = set()
         for number, body in self.all(
             "SELECT number, body FROM outbox WHERE number > ? AND topic = ? ORDER BY number",
-            self._letter,
+            self._message,
             TOPIC,
         ):
-            self._letter = number
+            self._message = number
             for ended in json.loads(body):
                 wal_id = ended["wal_id"]
                 if ended.get("error_code") is None:

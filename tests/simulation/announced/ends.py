@@ -152,7 +152,7 @@ def at_the_end(checks: Checks) -> None:
     require(len(rows) == len(things), "there are no units but those that were announced")
     checks.figures()
     checks.catalogue_is_theirs()
-    _letters(checks)
+    _messages(checks)
     _dead_letters(checks)
     _histories(checks)
     _replicas(checks)
@@ -237,7 +237,7 @@ def _is_right(checks: Checks, thing: Thing, row: Row, shown: tuple[Any, ...], fa
         )
 
 
-def _letters(checks: Checks) -> None:
+def _messages(checks: Checks) -> None:
     posted = dict(checks.all("SELECT event_id, body FROM outbox WHERE topic = ?", TOPIC))
     require(checks.world.arrived == posted, "what arrived is what was posted, byte by byte")
 

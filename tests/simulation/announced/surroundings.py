@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kfm.model.attempts import Letter
+from kfm.model.attempts import OutboxMessage
 from kfm.model.errors import BackendUnavailable, UpstreamUnavailable
 from kfm.model.records import ObjectStat
 from kfm.ports import QueueMessage
@@ -230,21 +230,21 @@ class SimReplica:
 
 
 class SimCollector:
-    """Takes letters, or not."""
+    """Takes messages, or not."""
 
     def __init__(self, world: AnnouncedWorld, process: Process) -> None:
         self._world = world
         self._process = process
 
-    def deliver(self, letters: Sequence[Letter]) -> int:
+    def deliver(self, messages: Sequence[OutboxMessage]) -> int:
         scheduler = self._world.scheduler
         scheduler.point(self._process, "collector")
         if scheduler.chances.switch and self._world.dice.random() < self._world.collector_away:
             raise BackendUnavailable("simulated: no collector")
-        for letter in letters:
-            self._world.arrived.setdefault(letter.event_id, letter.body)
+        for message in messages:
+            self._world.arrived.setdefault(message.event_id, message.body)
         if scheduler.unlucky(scheduler.chances.fail_after):
             raise BackendUnavailable("simulated: the collector's answer was lost")
-        return len(letters)
+        return len(messages)
 
     def close(self) -> None: ...

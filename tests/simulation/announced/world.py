@@ -10,7 +10,7 @@ from typing import Any
 from kfm.calls.circuit_guards import Shield, ShieldedUpstream, circuit_name
 from kfm.calls.shared_breakers import BreakerAccess, SharedBreakers
 from kfm.db.ledger import Ledger
-from kfm.lineage.delivery import deliver_letters
+from kfm.lineage.delivery import deliver_messages
 from kfm.model.errors import KfmError
 from kfm.model.gates import switch_gate
 from kfm.model.records import GateResult
@@ -248,7 +248,7 @@ class AnnouncedWorld:
         self.scheduler.sleep(process, min(delay_ms * factor, 5 * MINUTE_MS))
 
     def _deliver(self, store: Ledger, process: Process) -> None:
-        deliver_letters(
+        deliver_messages(
             store,
             lambda: SimCollector(self, process),
             SimClock(self.scheduler, process),
@@ -341,14 +341,14 @@ class AnnouncedWorld:
         execute = self.database._connection.execute
         due = "SELECT MIN(CASE status WHEN 'pending' THEN not_before_ms ELSE lease_until_ms END) FROM units"
         ((unit_ms,),) = execute(f"{due} WHERE status IN ('pending', 'in_progress')").fetchall()
-        ((letter_ms,),) = execute(
+        ((message_ms,),) = execute(
             "SELECT MIN(not_before_ms) FROM outbox WHERE topic = ? AND delivered_at_ms IS NULL", (TOPIC,)
         ).fetchall()
         ((owed_ms,),) = execute("SELECT MIN(not_before_ms) FROM replica_items WHERE wanted > sent").fetchall()
         ((burst_ms,),) = execute("SELECT MIN(not_before_ms) FROM bursts WHERE state = 'open'").fetchall()
         ((member_ms,),) = execute("SELECT MIN(at_ms) FROM burst_members").fetchall()
         closes_ms = None if member_ms is None else member_ms + self.window_ms
-        due = (*hidden, unit_ms, letter_ms, owed_ms, burst_ms, closes_ms)
+        due = (*hidden, unit_ms, message_ms, owed_ms, burst_ms, closes_ms)
         return min((one for one in due if one is not None), default=None)
 
 

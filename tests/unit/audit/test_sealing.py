@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kfm.model import audit
-from kfm.model.attempts import Letter
+from kfm.model.attempts import OutboxMessage
 from kfm.model.audit import Seal, sealed, spans
 
 pytestmark = pytest.mark.req("GOV-2")
 
 
-def letter(number: int, body: str = "{}") -> Letter:
-    return Letter(
+def message(number: int, body: str = "{}") -> OutboxMessage:
+    return OutboxMessage(
         number=number,
         event_id=f"e{number}",
         topic="openlineage",
@@ -40,7 +40,7 @@ def test_every_row_is_sealed_once_whatever_order_rows_arrive_in(batches: list[se
         holes = {n for first, last in (before.holes if before else ()) for n in range(first, last + 1)}
         due = sorted(number for number in present if number > high or number in holes)
         if due:
-            seals.append(sealed("outbox", before, [letter(number) for number in due]))
+            seals.append(sealed("outbox", before, [message(number) for number in due]))
     found = covered(seals)
     assert len(found) == len(set(found))
     assert set(found) == present
@@ -48,15 +48,15 @@ def test_every_row_is_sealed_once_whatever_order_rows_arrive_in(batches: list[se
 
 def test_a_number_that_is_skipped_is_looked_for_again() -> None:
     """A hole is filled by the next seal, and then is none any more."""
-    first = sealed("outbox", None, [letter(1), letter(3), letter(4)])
+    first = sealed("outbox", None, [message(1), message(3), message(4)])
     assert (first.members, first.high, first.holes) == (((1, 1), (3, 4)), 4, ((2, 2),))
-    second = sealed("outbox", first, [letter(2), letter(5)])
+    second = sealed("outbox", first, [message(2), message(5)])
     assert (second.members, second.high, second.holes) == (((2, 2), (5, 5)), 5, ())
 
 
 def test_a_sequence_that_jumps_far_costs_no_memory() -> None:
     """Of a gap of billions only the last numbers are looked for again."""
-    seal = sealed("outbox", None, [letter(1), letter(10**12)])
+    seal = sealed("outbox", None, [message(1), message(10**12)])
     assert seal.holes == ((10**12 - audit.HOLES_MAX, 10**12 - 1),)
 
 
@@ -65,7 +65,7 @@ def test_every_field_that_was_sealed_counts(change: str) -> None:
     """The root changes with any field of a row; delivery changes nothing of it."""
     from msgspec.structs import replace
 
-    row = letter(7)
+    row = message(7)
     other = replace(row, **{change: 8 if change in ("number", "recorded_at_ms") else "other"})
     assert audit.root_of([row]) != audit.root_of([other])
     assert audit.root_of([row]) == audit.root_of([replace(row, tries=3, delivered_at_ms=9)])
@@ -80,5 +80,5 @@ def test_spans_name_the_same_numbers(numbers: set[int]) -> None:
 
 def test_details_round_trip() -> None:
     """What the chain keeps of a seal is all of it."""
-    seal = sealed("outbox", None, [letter(1), letter(3)])
+    seal = sealed("outbox", None, [message(1), message(3)])
     assert audit.from_details("outbox", audit.details(seal)) == seal

@@ -58,7 +58,7 @@ def ledger(kind: str = "retried") -> KeyedLedger:
     """A run of that kind, with a chain in which others have their say, too."""
     story = stories.EVERY[kind]()
     story.__class__ = KeyedLedger
-    half = story.all_letters[: len(story.all_letters) // 2]  # the others are not sealed yet
+    half = story.all_messages[: len(story.all_messages) // 2]  # the others are not sealed yet
     seal = [entry("seal", "outbox", **details(sealed("outbox", None, half)))] if half else []
     story.links = list(
         chained(
@@ -392,8 +392,8 @@ def test_a_digest_from_elsewhere_settles_it(tmp_path: Path) -> None:
 def test_a_masked_dataset_stays_masked(tmp_path: Path) -> None:
     """No name, address or word of a restricted dataset is in a bundle for others; its rights are."""
     story = ledger()
-    story.all_letters = stories.letters(story.all_attempts, dataset="masked-0")
-    seal = entry("seal", "outbox", **details(sealed("outbox", None, story.all_letters)))
+    story.all_messages = stories.messages(story.all_attempts, dataset="masked-0")
+    seal = entry("seal", "outbox", **details(sealed("outbox", None, story.all_messages)))
     story.links = list(
         chained([*(link.entry for link in story.links[:4]), replace(seal, actor="x", rationale=None)])
     )

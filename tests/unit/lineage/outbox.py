@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from kfm.db.ledger import Ledger
 from kfm.db.migrations import migrate
 from kfm.db.sqlite_session import MemoryDatabase
-from kfm.lineage.delivery import Delivered, deliver_letters
+from kfm.lineage.delivery import Delivered, deliver_messages
 from kfm.lineage.emitter import TOPIC, LineageEmitter
-from kfm.model.attempts import Circumstances, Letter
+from kfm.model.attempts import Circumstances, OutboxMessage
 from kfm.model.keys import uuid5
 from kfm.ports import Clock, Collector
 from tests.stand_ins import FakeClock
@@ -33,27 +33,27 @@ def post(store: Ledger, count: int = 1, first: int = 0) -> list[str]:
 
 
 def bodies(store: Ledger, ids: Sequence[str]) -> list[str]:
-    return [letter.body for call_id in ids for letter in store.letters(call_id)]
+    return [message.body for call_id in ids for message in store.outbox_messages(call_id)]
 
 
 class Scripted:
-    """A collector that asks a function about each letter before it takes it."""
+    """A collector that asks a function about each message before it takes it."""
 
-    def __init__(self, before: Callable[[Letter], None] = lambda _letter: None) -> None:
+    def __init__(self, before: Callable[[OutboxMessage], None] = lambda _message: None) -> None:
         self.before = before
         self.taken: list[str] = []
         self.closed = 0
 
-    def deliver(self, letters: Sequence[Letter]) -> int:
-        for number, letter in enumerate(letters):
+    def deliver(self, messages: Sequence[OutboxMessage]) -> int:
+        for number, message in enumerate(messages):
             try:
-                self.before(letter)
+                self.before(message)
             except Exception:
                 if number == 0:
                     raise
                 return number
-            self.taken.append(letter.body)
-        return len(letters)
+            self.taken.append(message.body)
+        return len(messages)
 
     def close(self) -> None:
         self.closed += 1
@@ -62,4 +62,6 @@ class Scripted:
 def deliver(
     store: Ledger, collector: Collector, clock: Clock, *, batch: int = 5, deadline_ms: int = 60_000
 ) -> Delivered:
-    return deliver_letters(store, lambda: collector, clock, topic=TOPIC, batch=batch, deadline_ms=deadline_ms)
+    return deliver_messages(
+        store, lambda: collector, clock, topic=TOPIC, batch=batch, deadline_ms=deadline_ms
+    )

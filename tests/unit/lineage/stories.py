@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from kfm.model.attempts import Attempt, CallRetry, ChainLink, Energy, Letter
+from kfm.model.attempts import Attempt, CallRetry, ChainLink, Energy, OutboxMessage
 from kfm.model.keys import attempt_id, node_attempt_id
 from kfm.model.records import (
     Asset,
@@ -187,8 +187,8 @@ def tries(number: int, ending: str | None, nodes: tuple[str, ...], code: str | N
     return found
 
 
-def letters(attempts: list[Attempt], *, dataset: str = "levels") -> list[Letter]:
-    """A start and an end for each, as far as the reader of letters looks at them."""
+def messages(attempts: list[Attempt], *, dataset: str = "levels") -> list[OutboxMessage]:
+    """A start and an end for each, as far as the reader of messages looks at them."""
     found = []
     for one in attempts:
         for kind in (
@@ -210,7 +210,7 @@ def letters(attempts: list[Attempt], *, dataset: str = "levels") -> list[Letter]
             body = msgspec.json.encode(event, order="sorted").decode()
             number = len(found) + 1
             found.append(
-                Letter(
+                OutboxMessage(
                     number=number,
                     event_id=str(number),
                     topic="openlineage",
@@ -229,7 +229,7 @@ class PaperLedger:
         self.the_run = the_run
         self.calls = calls
         self.all_attempts = attempts
-        self.all_letters = letters(attempts)
+        self.all_messages = messages(attempts)
         self.all_retries: list[CallRetry] = []
         self.kept_inputs: dict[str, tuple[Found, ...]] = {FINGERPRINT: FOUND}
         self.texts: dict[str, dict[str, str]] = {BUNDLE: POLICIES}
@@ -256,11 +256,11 @@ class PaperLedger:
     def invocation(self, invocation_id: str) -> Invocation | None:
         return next((one for one in self.calls if one.invocation_id == invocation_id), None)
 
-    def letters(self, subject: str) -> list[Letter]:
-        return [one for one in self.all_letters if one.subject == subject]
+    def outbox_messages(self, subject: str) -> list[OutboxMessage]:
+        return [one for one in self.all_messages if one.subject == subject]
 
-    def events_between(self, first: int, last: int, limit: int = 500) -> list[Letter]:
-        return [one for one in self.all_letters if first <= one.number <= last][:limit]
+    def events_between(self, first: int, last: int, limit: int = 500) -> list[OutboxMessage]:
+        return [one for one in self.all_messages if first <= one.number <= last][:limit]
 
     def inputs(self, fingerprint: str) -> tuple[Found, ...] | None:
         return self.kept_inputs.get(fingerprint)
@@ -358,7 +358,7 @@ def retried() -> PaperLedger:
     ledger.the_run = replace(ledger.the_run, attempts=2)  # type: ignore[type-var]
     ledger.calls = [call(1, "failed"), call(2, "success", trigger_type="retry"), call(3, "noop")]
     ledger.all_attempts = [*tries(1, "abort", NODES[:2], "LEASE_EXPIRED"), *tries(2, "complete", NODES)]
-    ledger.all_letters = letters(ledger.all_attempts)
+    ledger.all_messages = messages(ledger.all_attempts)
     ledger.entries.append(
         GovernanceEntry(
             kind="governed-retry",

@@ -6,22 +6,22 @@ import json
 
 import pytest
 
-from kfm.lineage.delivery import BACKOFF_BASE_MS, BACKOFF_MAX_MS, PARKED_MS, Delivered, deliver_letters
+from kfm.lineage.delivery import BACKOFF_BASE_MS, BACKOFF_MAX_MS, PARKED_MS, Delivered, deliver_messages
 from kfm.lineage.emitter import TOPIC
-from kfm.model.attempts import Letter
+from kfm.model.attempts import OutboxMessage
 from kfm.model.errors import BackendUnavailable, CollectorRefused
 from kfm.model.retry import backoff_ms
 from tests.stand_ins import FakeClock
 from tests.unit.lineage.outbox import Scripted, bodies, deliver, make_store, post
 
 
-def down(_letter: Letter) -> None:
+def down(_message: OutboxMessage) -> None:
     raise BackendUnavailable("No answer.")
 
 
 @pytest.mark.req("UPD-15")
 def test_what_waits_is_delivered_once_and_in_order() -> None:
-    """All letters arrive in the order in which they were written, with the bytes that were stored."""
+    """All messages arrive in the order in which they were written, with the bytes that were stored."""
     clock = FakeClock()
     store, collector = make_store(clock), Scripted()
     ids = post(store, 12)
@@ -39,13 +39,13 @@ def test_no_collector_is_made_for_an_empty_outbox() -> None:
 
     clock = FakeClock()
     assert (
-        deliver_letters(make_store(clock), never, clock, topic=TOPIC, batch=5, deadline_ms=9) == Delivered()
+        deliver_messages(make_store(clock), never, clock, topic=TOPIC, batch=5, deadline_ms=9) == Delivered()
     )
 
 
 @pytest.mark.req("UPD-15")
 def test_a_dead_collector_loses_nothing() -> None:
-    """While a collector is down letters rest for longer and longer; once it is back all arrive."""
+    """While a collector is down messages rest for longer and longer; once it is back all arrive."""
     clock = FakeClock()
     store, collector = make_store(clock), Scripted(down)
     ids = post(store, 3)
@@ -55,22 +55,22 @@ def test_a_dead_collector_loses_nothing() -> None:
         told = deliver(store, collector, clock)
         assert (told.sent, told.waiting) == (0, 6)
         assert told.trouble == "No answer"
-        rest_ms = store.letters(ids[0])[0].not_before_ms - before_ms
+        rest_ms = store.outbox_messages(ids[0])[0].not_before_ms - before_ms
         rests.append(rest_ms)
         clock.passed_ms += rest_ms
     assert rests == [min(BACKOFF_MAX_MS, 1000 * 2**n) for n in range(12)]
-    collector.before = lambda _letter: None
+    collector.before = lambda _message: None
     assert deliver(store, collector, clock) == Delivered(sent=6)
     assert collector.taken == bodies(store, ids)
 
 
-def test_letters_at_rest_are_not_overtaken() -> None:
-    """A newer letter of a subject waits for the older one that is being rested."""
+def test_messages_at_rest_are_not_overtaken() -> None:
+    """A newer message of a subject waits for the older one that is being rested."""
     clock = FakeClock()
     store, collector = make_store(clock), Scripted(down)
     ids = post(store, 1)
     deliver(store, collector, clock, batch=1)
-    collector.before = lambda _letter: None
+    collector.before = lambda _message: None
     assert deliver(store, collector, clock).sent == 0
     clock.passed_ms += 1000
     assert deliver(store, collector, clock).sent == 2
@@ -85,28 +85,28 @@ def test_trouble_in_the_middle_keeps_what_has_arrived() -> None:
     ids = post(store, 4)
     expected = bodies(store, ids)
 
-    def third(letter: Letter) -> None:
-        if letter.body == expected[2]:
-            down(letter)
+    def third(message: OutboxMessage) -> None:
+        if message.body == expected[2]:
+            down(message)
 
     collector.before = third
     assert (deliver(store, collector, clock).sent, collector.taken) == (2, expected[:2])
-    collector.before = lambda _letter: None
+    collector.before = lambda _message: None
     clock.passed_ms += 1000
     assert deliver(store, collector, clock).sent == 6
     assert collector.taken == expected
 
 
 @pytest.mark.req("UPD-15")
-def test_a_refused_letter_waits_with_its_subject_and_hinders_no_other() -> None:
+def test_a_refused_message_waits_with_its_subject_and_hinders_no_other() -> None:
     """What a collector will not have is kept and told, its successors wait for it, all others go on."""
     clock = FakeClock()
     store, collector = make_store(clock), Scripted()
     ids = post(store, 3)
-    poison = store.letters(ids[1])[0]
+    poison = store.outbox_messages(ids[1])[0]
 
-    def refuse(letter: Letter) -> None:
-        if letter.number == poison.number:
+    def refuse(message: OutboxMessage) -> None:
+        if message.number == poison.number:
             raise CollectorRefused("422")
 
     collector.before = refuse
@@ -114,8 +114,10 @@ def test_a_refused_letter_waits_with_its_subject_and_hinders_no_other() -> None:
     assert (told.sent, told.refused, told.waiting) == (4, 1, 2)
     assert isinstance(told.error, CollectorRefused)
     assert collector.taken == bodies(store, [ids[0], ids[2]])
-    assert {letter.not_before_ms for letter in store.letters(ids[1])} == {clock.now_ms() + PARKED_MS}
-    collector.before = lambda _letter: None
+    assert {message.not_before_ms for message in store.outbox_messages(ids[1])} == {
+        clock.now_ms() + PARKED_MS
+    }
+    collector.before = lambda _message: None
     assert deliver(store, collector, clock).sent == 0
     clock.passed_ms += PARKED_MS
     assert deliver(store, collector, clock).sent == 2
@@ -127,18 +129,18 @@ def test_a_pass_ends_at_its_deadline() -> None:
     clock = FakeClock()
     store = make_store(clock)
     post(store, 5)
-    collector = Scripted(lambda _letter: clock.sleep_ms(400))
+    collector = Scripted(lambda _message: clock.sleep_ms(400))
     told = deliver(store, collector, clock, batch=1, deadline_ms=1000)
     assert (told.sent, told.waiting, told.trouble) == (3, 7, None)
     assert deliver(store, collector, clock, batch=1, deadline_ms=10_000).sent == 7
 
 
 def test_a_deliverer_that_died_is_followed_by_another() -> None:
-    """A claim that nobody answers for lapses: the letter goes out again, the same bytes."""
+    """A claim that nobody answers for lapses: the message goes out again, the same bytes."""
     clock = FakeClock()
     store, collector = make_store(clock), Scripted()
     ids = post(store, 1)
-    assert len(store.claim_letters(TOPIC, 10, 5_000)) == 2  # and its claimer is killed
+    assert len(store.claim_messages(TOPIC, 10, 5_000)) == 2  # and its claimer is killed
     assert deliver(store, collector, clock) == Delivered(waiting=2)
     clock.passed_ms += 5_000
     assert deliver(store, collector, clock).sent == 2
@@ -146,13 +148,13 @@ def test_a_deliverer_that_died_is_followed_by_another() -> None:
 
 
 def test_two_deliverers_keep_the_order() -> None:
-    """While one holds a subject's older letters, another does not send its newer ones."""
+    """While one holds a subject's older messages, another does not send its newer ones."""
     clock = FakeClock()
     store, one, other = make_store(clock), Scripted(), Scripted()
     ids = post(store, 6)
 
-    def meanwhile(_letter: Letter) -> None:
-        one.before = lambda _letter: None
+    def meanwhile(_message: OutboxMessage) -> None:
+        one.before = lambda _message: None
         deliver(store, other, clock, batch=3)
 
     one.before = meanwhile
@@ -173,7 +175,7 @@ def test_delivery_never_raises() -> None:
     store = make_store(clock)
     post(store, 1)
 
-    def broken(_letter: Letter) -> None:
+    def broken(_message: OutboxMessage) -> None:
         raise RuntimeError("token=hunter22")
 
     assert deliver(store, Scripted(broken), clock).trouble == "token=***"
@@ -181,11 +183,11 @@ def test_delivery_never_raises() -> None:
     def unmade() -> Scripted:
         raise ValueError("no such thing")
 
-    told = deliver_letters(store, unmade, clock, topic=TOPIC, batch=5, deadline_ms=9)
+    told = deliver_messages(store, unmade, clock, topic=TOPIC, batch=5, deadline_ms=9)
     assert (told.trouble, told.waiting) == ("no such thing", 2)
 
     class Lazy(Scripted):
-        def deliver(self, letters: object) -> int:
+        def deliver(self, messages: object) -> int:
             return 0
 
     clock.passed_ms += 10_000

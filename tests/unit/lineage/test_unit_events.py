@@ -1,4 +1,4 @@
-"""Events about units: what a letter becomes on its way to a collector."""
+"""Events about units: what a message becomes on its way to a collector."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from kfm.lineage.unit_events import UnitCollector, UnitEventBuilder
-from kfm.model.attempts import Letter
+from kfm.model.attempts import OutboxMessage
 from kfm.model.errors import BackendUnavailable, CollectorRefused
 from kfm.model.keys import unit_attempt_id
 from kfm.model.units import TOPIC, Ended
@@ -47,8 +47,8 @@ def failure(attempt: int = 1, code: str = "HTTP_503", **changes: Any) -> Ended:
     return ended(attempt, error_code=code, error_message="Upstream is away.", **changes)
 
 
-def letter(*told: Ended, number: int = 1) -> Letter:
-    return Letter(
+def message(*told: Ended, number: int = 1) -> OutboxMessage:
+    return OutboxMessage(
         number=number,
         event_id=f"{TOPIC}/1/x",
         topic=TOPIC,
@@ -63,7 +63,7 @@ def builder(**changes: Any) -> UnitEventBuilder:
 
 
 def events(*told: Ended, by: UnitEventBuilder | None = None) -> list[dict[str, Any]]:
-    return [json.loads(one.body) for one in (by or builder()).letters(letter(*told))]
+    return [json.loads(one.body) for one in (by or builder()).messages(message(*told))]
 
 
 VARIETIES = {
@@ -152,10 +152,10 @@ def test_a_masked_dataset_is_not_named() -> None:
     assert KEY not in text
 
 
-def test_the_same_letter_makes_the_same_bytes() -> None:
-    """Whoever delivers a letter again sends the same bytes under the same ids."""
-    told = letter(success(), failure(2))
-    assert builder().letters(told) == builder().letters(told)
+def test_the_same_message_makes_the_same_bytes() -> None:
+    """Whoever delivers a message again sends the same bytes under the same ids."""
+    told = message(success(), failure(2))
+    assert builder().messages(told) == builder().messages(told)
 
 
 # --- delivery ------------------------------------------------------------------------
@@ -168,8 +168,8 @@ class Collecting:
         self.at_most, self.refuses, self.down_at = at_most, refuses, down_at
         self.taken: list[str] = []
 
-    def deliver(self, letters: Sequence[Letter]) -> int:
-        for count, one in enumerate(letters[: self.at_most]):
+    def deliver(self, messages: Sequence[OutboxMessage]) -> int:
+        for count, one in enumerate(messages[: self.at_most]):
             if self.down_at is not None and len(self.taken) >= self.down_at:
                 if count:
                     return count
@@ -179,17 +179,17 @@ class Collecting:
                     return count
                 raise CollectorRefused("Not this one.")
             self.taken.append(one.body)
-        return min(len(letters), self.at_most)
+        return min(len(messages), self.at_most)
 
     def close(self) -> None: ...
 
 
-def test_a_letter_arrives_when_all_of_its_events_have() -> None:
+def test_a_message_arrives_when_all_of_its_events_have() -> None:
     """Also a collector that takes a few at a time gets every event, once and in order."""
     inner = Collecting(at_most=3)
-    letters = [letter(success(), failure(2), number=1), letter(success(3), number=2)]
-    assert UnitCollector(inner, builder(), FakeClock()).deliver(letters) == 2
-    wanted = [one.body for each in letters for one in builder().letters(each)]
+    messages = [message(success(), failure(2), number=1), message(success(3), number=2)]
+    assert UnitCollector(inner, builder(), FakeClock()).deliver(messages) == 2
+    wanted = [one.body for each in messages for one in builder().messages(each)]
     assert inner.taken == wanted
 
 
@@ -197,21 +197,21 @@ def test_what_arrived_before_an_outage_is_told() -> None:
     """A collector that goes down midway keeps what it has; the rest is sent once it is back."""
     inner = Collecting(down_at=3)
     collector = UnitCollector(inner, builder(), FakeClock())
-    letters = [letter(success(), number=1), letter(success(2), number=2)]
-    assert collector.deliver(letters) == 1
+    messages = [message(success(), number=1), message(success(2), number=2)]
+    assert collector.deliver(messages) == 1
     with pytest.raises(BackendUnavailable):
-        collector.deliver(letters[1:])
+        collector.deliver(messages[1:])
     inner.down_at = None
-    assert collector.deliver(letters[1:]) == 1
+    assert collector.deliver(messages[1:]) == 1
     assert len(inner.taken) == len(set(inner.taken)) == 4
 
 
 def test_one_refused_event_keeps_no_neighbour_back() -> None:
-    """The others of its letter arrive; the letter counts as refused, and is not sent over and over."""
+    """The others of its message arrive; the message counts as refused, and is not sent over and over."""
     inner = Collecting(refuses='"attempt":2')
     collector = UnitCollector(inner, builder(), FakeClock())
-    letters = [letter(success(1), success(2), success(3))]
+    messages = [message(success(1), success(2), success(3))]
     for _ in range(2):
         with pytest.raises(CollectorRefused):
-            collector.deliver(letters)
+            collector.deliver(messages)
     assert len(inner.taken) == 4

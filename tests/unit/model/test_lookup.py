@@ -15,7 +15,7 @@ def _ids(*ids: str, word: str = "run") -> Sought:
 
 
 def test_the_beginning_of_an_id_is_enough() -> None:
-    """One record that begins so is the one that is meant, in either case of letters."""
+    """One record that begins so is the one that is meant, in either case of messages."""
     assert only(" EF01", [_ids(*IDS)], "`kfm runs` lists them.") == "ef01-1"
 
 

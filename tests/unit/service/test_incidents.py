@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kfm.model.attempts import Letter
+from kfm.model.attempts import OutboxMessage
 from kfm.model.errors import BackendUnavailable, CollectorRefused, ConfigError, PluginConflict
 from kfm.model.settings import Care, DatasetSettings, Rights, Settings, SourceSettings
 from kfm.service.incidents import _is_masked, _plugin
@@ -62,7 +62,9 @@ def test_where_nothing_is_masked_every_provider_may_be_named() -> None:
     assert not _is_masked(settings, "provider", "made-up")
 
 
-LETTER = Letter(number=1, event_id="id", topic="incident", subject="cause", body="{}", recorded_at_ms=0)
+MESSAGE = OutboxMessage(
+    number=1, event_id="id", topic="incident", subject="cause", body="{}", recorded_at_ms=0
+)
 
 
 class Notifying:
@@ -84,7 +86,7 @@ def test_one_change_is_told_at_a_time() -> None:
     """So that each is noted before the next; and a close that fails harms nobody."""
     notifier = Notifying()
     collector = NotifierCollector(notifier, timeout_ms=5_000)
-    assert collector.deliver([LETTER, LETTER]) == 1
+    assert collector.deliver([MESSAGE, MESSAGE]) == 1
     assert notifier.told == [("id", b"{}")]
     collector.close()
 
@@ -94,7 +96,7 @@ def test_a_notifier_that_never_returns_is_given_up(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("kfm.sinks.incident_collector.GRACE_MS", 10)
     never = threading.Event()
     with pytest.raises(BackendUnavailable, match="in time"):
-        NotifierCollector(Notifying(wait=never), timeout_ms=10).deliver([LETTER])
+        NotifierCollector(Notifying(wait=never), timeout_ms=10).deliver([MESSAGE])
     never.set()
 
 
@@ -109,7 +111,7 @@ def test_a_notifier_that_never_returns_is_given_up(monkeypatch: pytest.MonkeyPat
 def test_whatever_a_notifier_raises_is_trouble_of_ours(problem: Any, kind: type[Exception]) -> None:
     """A refusal stays one; everything else means: try again later."""
     with pytest.raises(kind):
-        NotifierCollector(Notifying(problem), timeout_ms=5_000).deliver([LETTER])
+        NotifierCollector(Notifying(problem), timeout_ms=5_000).deliver([MESSAGE])
 
 
 def test_a_webhook_needs_a_secret_that_can_be_read() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kfm.model.attempts import Letter
+from kfm.model.attempts import OutboxMessage
 from kfm.model.errors import BackendUnavailable
 from kfm.sinks import event_file as module
 from kfm.sinks.event_file import FileCollector
@@ -20,9 +20,9 @@ from kfm.system import SystemClock
 from tests.stand_ins import FakeClock
 
 
-def letters(*numbers: int) -> list[Letter]:
+def messages(*numbers: int) -> list[OutboxMessage]:
     return [
-        Letter(
+        OutboxMessage(
             number=number,
             event_id=f"e{number}",
             topic="openlineage",
@@ -35,7 +35,7 @@ def letters(*numbers: int) -> list[Letter]:
 
 
 def lines(*numbers: int) -> str:
-    return "".join(letter.body + "\n" for letter in letters(*numbers))
+    return "".join(message.body + "\n" for message in messages(*numbers))
 
 
 @pytest.fixture
@@ -44,11 +44,11 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.mark.req("UPD-15")
-def test_letters_become_lines(path: Path) -> None:
-    """Each letter is a line with its exact bytes, in order; the folder is made as needed."""
+def test_messages_become_lines(path: Path) -> None:
+    """Each message is a line with its exact bytes, in order; the folder is made as needed."""
     collector = FileCollector(str(path), FakeClock())
-    assert collector.deliver(letters(1, 2)) == 2
-    assert collector.deliver(letters(3)) == 1
+    assert collector.deliver(messages(1, 2)) == 2
+    assert collector.deliver(messages(3)) == 1
     assert path.read_text(encoding="utf-8") == lines(1, 2, 3)
     assert path.stat().st_mode & 0o007 == 0
     collector.close()
@@ -60,7 +60,7 @@ def test_a_torn_end_is_removed(path: Path, cut: int) -> None:
     path.parent.mkdir(parents=True)
     whole = lines(1, 2).encode()
     path.write_bytes(whole[:-cut])
-    FileCollector(str(path), FakeClock()).deliver(letters(2, 3))
+    FileCollector(str(path), FakeClock()).deliver(messages(2, 3))
     assert path.read_text(encoding="utf-8") == lines(1, 2, 3)
 
 
@@ -68,7 +68,7 @@ def test_zeros_after_a_power_cut_are_removed(path: Path) -> None:
     """A file that was made longer but never filled ends where its last line does."""
     path.parent.mkdir(parents=True)
     path.write_bytes(lines(1).encode() + bytes(100_000))
-    FileCollector(str(path), FakeClock()).deliver(letters(2))
+    FileCollector(str(path), FakeClock()).deliver(messages(2))
     assert path.read_text(encoding="utf-8") == lines(1, 2)
 
 
@@ -76,7 +76,7 @@ def test_a_long_torn_end_is_removed(path: Path) -> None:
     """Also one that is longer than what is read at a time."""
     path.parent.mkdir(parents=True)
     path.write_bytes(lines(1).encode() + b'{"eventTime":' + b"x" * 200_000)
-    FileCollector(str(path), FakeClock()).deliver(letters(2))
+    FileCollector(str(path), FakeClock()).deliver(messages(2))
     assert path.read_text(encoding="utf-8") == lines(1, 2)
 
 
@@ -84,7 +84,7 @@ def test_what_is_not_ours_is_kept(path: Path) -> None:
     """A file that somebody else began is not cut, whatever it ends with."""
     path.parent.mkdir(parents=True)
     path.write_text("my notes\nno line end")
-    FileCollector(str(path), FakeClock()).deliver(letters(1))
+    FileCollector(str(path), FakeClock()).deliver(messages(1))
     assert path.read_text(encoding="utf-8") == "my notes\nno line end\n" + lines(1)
 
 
@@ -103,10 +103,10 @@ def test_nothing_counts_before_it_is_on_the_disk(path: Path, monkeypatch: pytest
     collector = FileCollector(str(path), FakeClock())
     monkeypatch.setattr(module.os, "write", spy("write", os.write))
     monkeypatch.setattr(module.os, "fsync", spy("fsync", os.fsync))
-    collector.deliver(letters(1))
+    collector.deliver(messages(1))
     assert calls[-3:] == ["write file", "fsync file", "fsync folder"]
     calls.clear()
-    collector.deliver(letters(2))
+    collector.deliver(messages(2))
     assert calls == ["write file", "fsync file"]
 
 
@@ -114,7 +114,7 @@ def test_nothing_counts_before_it_is_on_the_disk(path: Path, monkeypatch: pytest
 def test_a_full_disk_leaves_no_half_line(path: Path, monkeypatch: pytest.MonkeyPatch, failing: str) -> None:
     """If a write fails, the file is as it was, and the trouble is told with a way out."""
     collector = FileCollector(str(path), FakeClock())
-    collector.deliver(letters(1))
+    collector.deliver(messages(1))
     real_write = os.write
 
     def full(descriptor: int, data: Any = b"") -> int:
@@ -124,7 +124,7 @@ def test_a_full_disk_leaves_no_half_line(path: Path, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(module.os, failing, full)
     with pytest.raises(BackendUnavailable, match="no space left") as trouble:
-        collector.deliver(letters(2))
+        collector.deliver(messages(2))
     assert "lineage.path" in trouble.value.way_out
     monkeypatch.undo()
     assert path.read_text(encoding="utf-8") == lines(1)
@@ -134,11 +134,11 @@ def test_a_file_that_is_held_is_waited_for_and_then_given_up(path: Path) -> None
     """Whoever holds the file for too long is told of; nothing was written."""
     clock = FakeClock()
     collector = FileCollector(str(path), clock)
-    collector.deliver(letters(1))
+    collector.deliver(messages(1))
     with path.open("rb") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         with pytest.raises(BackendUnavailable):
-            collector.deliver(letters(2))
+            collector.deliver(messages(2))
     assert clock.passed_ms >= module.LOCK_WAIT_MS
     assert path.read_text(encoding="utf-8") == lines(1)
 
@@ -146,7 +146,7 @@ def test_a_file_that_is_held_is_waited_for_and_then_given_up(path: Path) -> None
 def test_a_file_that_was_rotated_away_is_not_written(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If the file is renamed between its opening and its locking, the new one of that name gets the lines."""
     collector = FileCollector(str(path), FakeClock())
-    collector.deliver(letters(1))
+    collector.deliver(messages(1))
     real, moved = fcntl.flock, path.with_suffix(".1")
 
     def rotate(descriptor: int, operation: int) -> None:
@@ -155,7 +155,7 @@ def test_a_file_that_was_rotated_away_is_not_written(path: Path, monkeypatch: py
         real(descriptor, operation)
 
     monkeypatch.setattr(module.fcntl, "flock", rotate)
-    collector.deliver(letters(2))
+    collector.deliver(messages(2))
     assert (moved.read_text(encoding="utf-8"), path.read_text(encoding="utf-8")) == (lines(1), lines(2))
 
 
@@ -165,7 +165,7 @@ def test_what_is_no_file_is_refused(path: Path, kind: str) -> None:
     path.parent.mkdir(parents=True)
     path.mkdir() if kind == "folder" else os.mkfifo(path)
     with pytest.raises(BackendUnavailable):
-        FileCollector(str(path), FakeClock()).deliver(letters(1))
+        FileCollector(str(path), FakeClock()).deliver(messages(1))
 
 
 def test_several_writers_lose_no_line(path: Path) -> None:
@@ -174,7 +174,7 @@ def test_several_writers_lose_no_line(path: Path) -> None:
     def write(first: int) -> None:
         collector = FileCollector(str(path), SystemClock())
         for number in range(first, first + 10):
-            collector.deliver(letters(number))
+            collector.deliver(messages(number))
 
     threads = [threading.Thread(target=write, args=(first,)) for first in (100, 200, 300)]
     for thread in threads:
@@ -183,5 +183,5 @@ def test_several_writers_lose_no_line(path: Path) -> None:
         thread.join()
     written = path.read_text(encoding="utf-8").splitlines()
     assert sorted(written) == sorted(
-        letter.body for first in (100, 200, 300) for letter in letters(*range(first, first + 10))
+        message.body for first in (100, 200, 300) for message in messages(*range(first, first + 10))
     )

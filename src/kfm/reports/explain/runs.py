@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kfm.model.attempts import Attempt, ChainLink, Letter
+from kfm.model.attempts import Attempt, ChainLink, OutboxMessage
 from kfm.model.errors import UsageError
 from kfm.model.next_steps import NextStep, work_command
 from kfm.model.reasons import half
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from kfm.db.ledger_reader import LedgerReader
 
 INPUTS_SHOWN_MAX = 10
-LETTERS_SHOWN_MAX = 20
+MESSAGES_SHOWN_MAX = 20
 
 
 def account_of_attempt(ledger: LedgerReader, run: Run, number: int | None, node: str) -> Explanation:
@@ -57,7 +57,7 @@ def account_of_attempt(ledger: LedgerReader, run: Run, number: int | None, node:
             *_facts(ledger, row),
             *attempts.retried(run, same, retries),
             *attempts.cost(run, same),
-            *_letters(ledger, row),
+            *_messages(ledger, row),
         ),
     )
 
@@ -131,22 +131,22 @@ def _facts(ledger: LedgerReader, row: Attempt) -> list[Sentence]:
     return told
 
 
-def _letters(ledger: LedgerReader, row: Attempt) -> list[Sentence]:
+def _messages(ledger: LedgerReader, row: Attempt) -> list[Sentence]:
     """The lineage events about it."""
-    mine = [letter for letter in ledger.letters(row.run_id) if row.lineage_id in letter.body]
+    mine = [message for message in ledger.outbox_messages(row.run_id) if row.lineage_id in message.body]
     if not mine:
         return [of_row("No evidence of a lineage event about it.", row)]
-    return [_letter(letter) for letter in mine[:LETTERS_SHOWN_MAX]]
+    return [_message(message) for message in mine[:MESSAGES_SHOWN_MAX]]
 
 
-def _letter(letter: Letter) -> Sentence:
+def _message(message: OutboxMessage) -> Sentence:
     end = (
-        f"was delivered at {moment(letter.delivered_at_ms)}"
-        if letter.delivered_at_ms
+        f"was delivered at {moment(message.delivered_at_ms)}"
+        if message.delivered_at_ms
         else "waits for delivery"
     )
-    text = f"Event {letter.event_id} of topic {letter.topic} {end}."
-    return Sentence(text=text, record=Ref(type="letter", id=str(letter.number)))
+    text = f"Event {message.event_id} of topic {message.topic} {end}."
+    return Sentence(text=text, record=Ref(type="letter", id=str(message.number)))
 
 
 READ_MAX = 10_000

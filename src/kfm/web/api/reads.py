@@ -101,7 +101,7 @@ def lineage(asked: ApiCall) -> Any:
     now_ms = ledger.now_ms()
     return {
         "subject": run.run_id,
-        "events": [event_document(letter, now_ms) for letter in ledger.letters(run.run_id)],
+        "events": [event_document(message, now_ms) for message in ledger.outbox_messages(run.run_id)],
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kfm.model.attempts import Attempt, CallRetry, Energy, Letter
+from kfm.model.attempts import Attempt, CallRetry, Energy, OutboxMessage
 from kfm.model.errors import UsageError
 from kfm.model.records import Found, GovernanceEntry
 from kfm.reports.explain.subjects import explain
@@ -177,12 +177,12 @@ def test_a_node_and_an_attempt():
         tried(2),
         tried(2, "fetch"),
     ]
-    letter = Letter(
+    message = OutboxMessage(
         number=5, event_id="e", topic="openlineage", subject=RUN_ID, body="lineage-1-fetch", recorded_at_ms=0
     )
     found = Found(uri="file:a", path="a.csv", media_type="text/csv")
     ledger = FakeLedger(
-        runs=[make_run(attempts=2)], attempts=rows, letters=[letter], inputs={"sha256:in": (found,)}
+        runs=[make_run(attempts=2)], attempts=rows, messages=[message], inputs={"sha256:in": (found,)}
     )
     reason, chain = told(ledger, f"{RUN_ID[:6]}#1/fetch")
     assert reason == (
