@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, NamedTuple
@@ -139,7 +139,7 @@ def apart(wanted: Sequence[float]) -> list[float]:
     return found
 
 
-TEXT_NODES_MAX = 300  # more are told by layer
+TEXT_NODES_MAX = 300  # more are summed up by layer
 NAMED_MAX = 50  # of those at which something happened
 READS_SHOWN_MAX = 6
 REASON_CHARS_MAX = 48
@@ -166,10 +166,10 @@ def sketch(cells: Sequence[NodeCell], reads: Reads, nodes_max: int = TEXT_NODES_
 
 
 def _cells(cell: NodeCell) -> tuple[str, str, str]:
-    return cell.id, cell.word, _told(cell)
+    return cell.id, cell.word, _details(cell)
 
 
-def _told(cell: NodeCell) -> str:
+def _details(cell: NodeCell) -> str:
     reason = plain(cell.reason)
     reason = reason if len(reason) <= REASON_CHARS_MAX else reason[: REASON_CHARS_MAX - 1] + "…"
     reason = "" if reason == cell.word else reason
@@ -189,15 +189,17 @@ def _summary(layers: Sequence[Sequence[NodeCell]]) -> list[str]:
     lines = []
     for number, layer in enumerate(layers, 1):
         words = Counter(cell.word for cell in layer)
-        said = ", ".join(f"{count:,} {word}" for word, count in sorted(words.items()))
-        lines.append(f"layer {number}: {counted(len(layer), 'node')}: {said}")
+        counts = ", ".join(f"{count:,} {word}" for word, count in sorted(words.items()))
+        lines.append(f"layer {number}: {counted(len(layer), 'node')}: {counts}")
     loud = [cell for layer in layers for cell in layer if cell.word not in QUIET]
     if loud:
         lines.append("")
     width = max((wide(plain(cell.id)) for cell in loud[:NAMED_MAX]), default=0)
     for cell in loud[:NAMED_MAX]:
-        told = _told(cell)
-        lines.append(f"  {SIGNS.get(cell.word, '?')} {padded(cell.id, width)}  {cell.word}  {told}".rstrip())
+        details = _details(cell)
+        lines.append(
+            f"  {SIGNS.get(cell.word, '?')} {padded(cell.id, width)}  {cell.word}  {details}".rstrip()
+        )
     if len(loud) > NAMED_MAX:
         lines.append(f"  … and {len(loud) - NAMED_MAX:,} more")
     return lines
@@ -246,25 +248,6 @@ def padded(text: str, width: int) -> str:
 
 
 Direction = Literal["right", "down"]
-SVG_NODES_MAX = 1000  # of more, each layer is one box
-NAME_CHARS_MAX = 32
-SMALL_CHARS_MAX = 40
-COUNTS_CHARS_MAX = 90
-MARGIN, BOX, GAP, LAYERS_APART = 24, 40, 14, 64
-CHAR, SMALL_CHAR = 7.3, 6.1  # widths of a monospaced sign at 12 and 10 px
-HEADER = 62
-
-# word → fill, line, width of the line, dashes. Text is #1b1b1b on all of them: at least 12 to 1.
-LOOKS: dict[str, tuple[str, str, str, str]] = {
-    "ran": ("#d5f0dc", "#1b6b34", "1.5", ""),
-    "partial": ("#fff2b3", "#6b5900", "1.5", "6 3"),
-    "failed": ("#fbd8d3", "#a3180c", "3", ""),
-    "blocked": ("#fdead0", "#8a5200", "1.5", "3 3"),
-    "done": ("#d8e6fb", "#1f4f99", "1.5", ""),
-    "unchanged": ("#eceef0", "#5b6166", "1", ""),
-    "running": ("#ffffff", "#1f4f99", "1.5", "6 3"),
-}
-_OTHER = ("#ffffff", "#5b6166", "1", "")
 
 
 class NodeBox(NamedTuple):
@@ -274,88 +257,89 @@ class NodeBox(NamedTuple):
     height: float
 
 
-def picture(
-    cells: Sequence[NodeCell], reads: Reads, *, title: str, said: str, direction: Direction = "right"
-) -> str:
+class SvgStyle(NamedTuple):
+    """Sizes in px, and the attributes by which a drawing gets its colours and fonts."""
+
+    margin: float
+    top: float  # above the nodes
+    box: float  # height of a node's box
+    gap: float
+    layers_apart: float
+    radius: float
+    padding: float  # of a box, left and right together
+    inset: float  # of the texts in a box
+    name_y: float
+    small_y: float
+    char: float  # widths of a character of the name, and of the small line
+    small_char: float
+    name_chars_max: int
+    name: str
+    small: str
+    edges: str
+    node: Callable[[NodeCell], tuple[str, str]]  # attributes of its group, and of its box
+    small_text: Callable[[NodeCell], str]
+
+
+class Drawing(NamedTuple):
+    """Nodes and edges as SVG elements, and the size that they take."""
+
+    width: float
+    height: float
+    elements: list[str]
+
+
+def draw_graph(
+    cells: Sequence[NodeCell], reads: Reads, style: SvgStyle, direction: Direction = "right"
+) -> Drawing:
     """`cells` and `reads` in an order in which every node comes after what it reads from."""
-    words = Counter(cell.word for cell in cells)
-    small_chars = SMALL_CHARS_MAX
-    if len(cells) > SVG_NODES_MAX:
-        cells, reads = folded(cells, reads)
-        small_chars, direction = COUNTS_CHARS_MAX, "down"  # a chain of wide boxes
     layout = lay_out(reads)
-    smalls = {cell.id: _small(cell, small_chars) for cell in cells}
+    names = {cell.id: cut(plain(cell.id), style.name_chars_max) for cell in cells}
+    smalls = {cell.id: style.small_text(cell) for cell in cells}
     sizes = {
-        cell.id: max(wide(_name(cell)) * CHAR, wide(smalls[cell.id]) * SMALL_CHAR) + 20 for cell in cells
+        name: max(wide(names[name]) * style.char, wide(smalls[name]) * style.small_char) + style.padding
+        for name in names
     }
-    boxes = _across(layout, sizes) if direction == "right" else _downwards(layout, sizes)
-    legend = [word for word in LOOKS if words[word]]
-    legend_width = sum(28 + CHAR * len(f"{words[word]:,} {word}") for word in legend)
-    texts = max(wide(plain(title)) * 8.8, wide(plain(said)) * CHAR, legend_width)
-    width = max([MARGIN * 2 + texts, *(box.x + box.width + MARGIN for box in boxes.values())])
-    height = max([HEADER + MARGIN, *(box.y + box.height + MARGIN for box in boxes.values())])
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-labelledby="title desc" '
-        f'width="{_n(width)}" height="{_n(height)}" viewBox="0 0 {_n(width)} {_n(height)}" '
-        f'font-family="DejaVu Sans Mono, Menlo, Consolas, monospace" font-size="12" fill="#1b1b1b">',
-        f'<title id="title">{_x(title)}</title>',
-        f'<desc id="desc">{_x(said)}</desc>',
-        f'<rect width="{_n(width)}" height="{_n(height)}" fill="#ffffff"/>',
-        f'<text x="{MARGIN}" y="26" font-size="14" font-weight="bold">{_x(title)}</text>',
-        *_legend([(word, words[word]) for word in legend]),
-        '<g fill="none" stroke="#8a9096" stroke-width="1.2">',
+    boxes = (_across if direction == "right" else _downwards)(layout, sizes, style)
+    elements = [
+        f"<g {style.edges}>",
         *(_curve([boxes[name] for name in line], direction) for line in layout.lines),
         "</g>",
-        *(_box(cell, smalls[cell.id], boxes[cell.id], reads[cell.id]) for cell in cells),
-        "</svg>",
+        *(_node(cell, names[cell.id], smalls[cell.id], boxes[cell.id], reads, style) for cell in cells),
     ]
-    return "\n".join(parts) + "\n"
+    width = max((box.x + box.width for box in boxes.values()), default=0) + style.margin
+    height = max((box.y + box.height for box in boxes.values()), default=style.top) + style.margin
+    return Drawing(width, height, elements)
 
 
-# --- places ------------------------------------------------------------------------------
+# --- placement ---------------------------------------------------------------------------
 
 
-def _across(layout: Layout, sizes: dict[str, float]) -> dict[str, NodeBox]:
+def _across(layout: Layout, sizes: Mapping[str, float], style: SvgStyle) -> dict[str, NodeBox]:
     """Layers from left to right."""
     boxes: dict[str, NodeBox] = {}
-    x: float = MARGIN
+    x = style.margin
     for layer in layout.layers:
         width = max(sizes[name] for name in layer if name in sizes)
         for name in layer:
-            y = HEADER + MARGIN + layout.places[name] * (BOX + GAP)
-            boxes[name] = NodeBox(x, y, width, BOX)
-        x += width + LAYERS_APART
+            y = style.top + style.margin + layout.places[name] * (style.box + style.gap)
+            boxes[name] = NodeBox(x, y, width, style.box)
+        x += width + style.layers_apart
     return boxes
 
 
-def _downwards(layout: Layout, sizes: dict[str, float]) -> dict[str, NodeBox]:
+def _downwards(layout: Layout, sizes: Mapping[str, float], style: SvgStyle) -> dict[str, NodeBox]:
     """Layers from top to bottom; all boxes are as wide as the widest."""
     boxes: dict[str, NodeBox] = {}
     width = max(sizes.values(), default=0)
     for number, layer in enumerate(layout.layers):
+        y = style.top + style.margin + number * (style.box + style.layers_apart)
         for name in layer:
-            x = MARGIN + layout.places[name] * (width + GAP)
-            boxes[name] = NodeBox(x, HEADER + MARGIN + number * (BOX + LAYERS_APART), width, BOX)
+            x = style.margin + layout.places[name] * (width + style.gap)
+            boxes[name] = NodeBox(x, y, width, style.box)
     return boxes
 
 
-# --- signs -------------------------------------------------------------------------------
-
-
-def _legend(words: Sequence[tuple[str, int]]) -> list[str]:
-    made: list[str] = []
-    x: float = MARGIN
-    for word, count in words:
-        fill, line, stroke, dashes = LOOKS[word]
-        dashed = f' stroke-dasharray="{dashes}"' if dashes else ""
-        text = f"{count:,} {word}"
-        made.append(
-            f'<rect x="{_n(x)}" y="40" width="14" height="14" rx="3" fill="{fill}" stroke="{line}" '
-            f'stroke-width="{stroke}"{dashed}/>'
-            f'<text x="{_n(x + 20)}" y="51.5">{_x(text)}</text>'
-        )
-        x += 28 + CHAR * len(text) + 8
-    return made
+# --- elements ----------------------------------------------------------------------------
 
 
 def _curve(stops: Sequence[NodeBox], direction: Direction) -> str:
@@ -386,35 +370,25 @@ def _curve(stops: Sequence[NodeBox], direction: Direction) -> str:
     return f'<path d="{"".join(path)}"/>'
 
 
-def _box(cell: NodeCell, small: str, box: NodeBox, upstream: Sequence[str]) -> str:
-    fill, line, stroke, dashes = LOOKS.get(cell.word, _OTHER)
-    dashed = f' stroke-dasharray="{dashes}"' if dashes else ""
+def _node(cell: NodeCell, name: str, small: str, box: NodeBox, reads: Reads, style: SvgStyle) -> str:
+    upstream = reads[cell.id]
     whole = [plain(cell.id), cell.word, plain(cell.reason)]
     whole += [f"took {duration(cell.took_ms)}"] if cell.took_ms is not None else []
     whole += [f"reads from {', '.join(plain(each) for each in upstream[:20])}"] if upstream else []
     title = "; ".join(part for part in whole if part)
+    group, rect = style.node(cell)
+    x = _n(box.x + style.inset)
     return (
-        f'<g role="img" aria-label={quoteattr(title)}><title>{_x(title)}</title>'
-        f'<rect x="{_n(box.x)}" y="{_n(box.y)}" width="{_n(box.width)}" height="{_n(box.height)}" rx="5" '
-        f'fill="{fill}" stroke="{line}" stroke-width="{stroke}"{dashed}/>'
-        f'<text x="{_n(box.x + 10)}" y="{_n(box.y + 17)}" font-weight="bold">{_x(_name(cell))}</text>'
-        f'<text x="{_n(box.x + 10)}" y="{_n(box.y + 32)}" font-size="10">{_x(small)}</text></g>'
+        f'<g{group} role="img" aria-label={quoteattr(title)}><title>{_x(title)}</title>'
+        f'<rect x="{_n(box.x)}" y="{_n(box.y)}" width="{_n(box.width)}" height="{_n(box.height)}" '
+        f'rx="{_n(style.radius)}"{rect}/>'
+        f'<text x="{x}" y="{_n(box.y + style.name_y)}" {style.name}>{_x(name)}</text>'
+        f'<text x="{x}" y="{_n(box.y + style.small_y)}" {style.small}>{_x(small)}</text></g>'
     )
 
 
-def _name(cell: NodeCell) -> str:
-    return _cut(plain(cell.id), NAME_CHARS_MAX)
-
-
-def _small(cell: NodeCell, chars: int) -> str:
-    reason = plain(cell.reason) if cell.reason != cell.word else ""
-    took = duration(cell.took_ms) if cell.took_ms is not None else ""
-    room = chars - len(cell.word) - len(took) - 6
-    return " · ".join(part for part in (cell.word, _cut(reason, room), took) if part)
-
-
-def _cut(text: str, chars: int) -> str:
-    """The end of a name tells more than its middle."""
+def cut(text: str, chars: int) -> str:
+    """Shortened in its middle: the end of a name says more."""
     if len(text) <= chars:
         return text
     head = (chars - 1) // 2
@@ -426,5 +400,103 @@ def _x(text: str) -> str:
 
 
 def _n(value: float) -> str:
-    """A number as short as it can be said; the same on every machine."""
+    """A number as short as it can be, and the same on every machine."""
     return f"{value:.1f}".removesuffix(".0")
+
+
+# --- a file of its own -------------------------------------------------------------------
+
+SVG_NODES_MAX = 1000  # of more, each layer is one box
+SMALL_CHARS_MAX = 40
+COUNTS_CHARS_MAX = 90
+MARGIN, CHAR, HEADER = 24, 7.3, 62
+
+# word → fill, line, width of the line, dashes. Text is #1b1b1b on all of them: at least 12 to 1.
+LOOKS: dict[str, tuple[str, str, str, str]] = {
+    "ran": ("#d5f0dc", "#1b6b34", "1.5", ""),
+    "partial": ("#fff2b3", "#6b5900", "1.5", "6 3"),
+    "failed": ("#fbd8d3", "#a3180c", "3", ""),
+    "blocked": ("#fdead0", "#8a5200", "1.5", "3 3"),
+    "done": ("#d8e6fb", "#1f4f99", "1.5", ""),
+    "unchanged": ("#eceef0", "#5b6166", "1", ""),
+    "running": ("#ffffff", "#1f4f99", "1.5", "6 3"),
+}
+_OTHER = ("#ffffff", "#5b6166", "1", "")
+
+
+def picture(
+    cells: Sequence[NodeCell], reads: Reads, *, title: str, said: str, direction: Direction = "right"
+) -> str:
+    """An SVG file with a title, a description and a legend; a large graph has one box for each layer."""
+    words = Counter(cell.word for cell in cells)
+    small_chars = SMALL_CHARS_MAX
+    if len(cells) > SVG_NODES_MAX:
+        cells, reads = folded(cells, reads)
+        small_chars, direction = COUNTS_CHARS_MAX, "down"  # a chain of wide boxes
+    drawing = draw_graph(cells, reads, _file_style(small_chars), direction)
+    legend = [word for word in LOOKS if words[word]]
+    legend_width = sum(28 + CHAR * len(f"{words[word]:,} {word}") for word in legend)
+    texts = max(wide(plain(title)) * 8.8, wide(plain(said)) * CHAR, legend_width)
+    width, height = _n(max(MARGIN * 2 + texts, drawing.width)), _n(drawing.height)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-labelledby="title desc" '
+        f'width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
+        f'font-family="DejaVu Sans Mono, Menlo, Consolas, monospace" font-size="12" fill="#1b1b1b">',
+        f'<title id="title">{_x(title)}</title>',
+        f'<desc id="desc">{_x(said)}</desc>',
+        f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
+        f'<text x="{MARGIN}" y="26" font-size="14" font-weight="bold">{_x(title)}</text>',
+        *_legend([(word, words[word]) for word in legend]),
+        *drawing.elements,
+        "</svg>",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _file_style(small_chars: int) -> SvgStyle:
+    return SvgStyle(
+        margin=MARGIN,
+        top=HEADER,
+        box=40,
+        gap=14,
+        layers_apart=64,
+        radius=5,
+        padding=20,
+        inset=10,
+        name_y=17,
+        small_y=32,
+        char=CHAR,
+        small_char=6.1,
+        name_chars_max=32,
+        name='font-weight="bold"',
+        small='font-size="10"',
+        edges='fill="none" stroke="#8a9096" stroke-width="1.2"',
+        node=lambda cell: ("", _look(cell.word)),
+        small_text=lambda cell: _small(cell, small_chars),
+    )
+
+
+def _look(word: str) -> str:
+    fill, line, stroke, dashes = LOOKS.get(word, _OTHER)
+    dashed = f' stroke-dasharray="{dashes}"' if dashes else ""
+    return f' fill="{fill}" stroke="{line}" stroke-width="{stroke}"{dashed}'
+
+
+def _legend(words: Sequence[tuple[str, int]]) -> list[str]:
+    made: list[str] = []
+    x: float = MARGIN
+    for word, count in words:
+        text = f"{count:,} {word}"
+        made.append(
+            f'<rect x="{_n(x)}" y="40" width="14" height="14" rx="3"{_look(word)}/>'
+            f'<text x="{_n(x + 20)}" y="51.5">{_x(text)}</text>'
+        )
+        x += 28 + CHAR * len(text) + 8
+    return made
+
+
+def _small(cell: NodeCell, chars: int) -> str:
+    reason = plain(cell.reason) if cell.reason != cell.word else ""
+    took = duration(cell.took_ms) if cell.took_ms is not None else ""
+    room = chars - len(cell.word) - len(took) - 6
+    return " · ".join(part for part in (cell.word, cut(reason, room), took) if part)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+
+from markupsafe import Markup
 
 from kfm.model.records import Node, Record
 from kfm.model.run_state import Pass
 from kfm.model.wording import counted, duration
-from kfm.pipelines.draw import lay_out
+from kfm.pipelines.draw import NodeCell, SvgStyle, draw_graph
+from kfm.reports.pipeline_runs import cells_of
 from kfm.web.console import state_words
 from kfm.web.console.state_words import Word
 from kfm.web.console.views import explanation
@@ -114,26 +117,20 @@ def _is_hidden(visit: Visit, pipeline_id: str) -> bool:
 
 def nodes_of(found: Pass, records: dict[str, Node]) -> list[NodeSeen]:
     """Each node with the word for what is on record of it; of what has not ended nothing is."""
-    made: dict[str, NodeSeen] = {}
-    for name, upstream in found.graph:
-        record = records.get(name)
-        if record is not None:
-            reason = record.error_code if record.outcome == "failed" else record.reason
-            word, took = state_words.of_node(record.outcome), record.duration_ms
-        elif found.state == "running":
-            word, reason, took = state_words.word("running"), "no record yet", None
-        else:
-            bad = next((each for each in upstream if made[each].word.text in ("failed", "blocked")), None)
-            reason = f"{bad} {made[bad].word.text}" if bad is not None else "the pipeline run stopped before"
-            word, took = state_words.word("blocked"), None
-        made[name] = NodeSeen(name=name, word=word, reason=reason or "", took_ms=took, reads=upstream)
-    return list(made.values())
+    reads = dict(found.graph)
+    return [
+        NodeSeen(
+            name=cell.id,
+            word=state_words.word(cell.word),
+            reason=cell.reason,
+            took_ms=cell.took_ms,
+            reads=reads[cell.id],
+        )
+        for cell in cells_of(found, records)
+    ]
 
 
 NODES_MAX = 200  # of more only the table is shown
-NAME_CHARS_MAX = 28
-BOX_HEIGHT, GAP, APART, MARGIN = 44, 14, 48, 8
-CHAR_WIDTH, SMALL_WIDTH = 7.4, 6.3
 
 
 class NodeSeen(Record, frozen=True):
@@ -142,24 +139,12 @@ class NodeSeen(Record, frozen=True):
     reason: str = ""
     took_ms: int | None = None
     reads: tuple[str, ...] = ()
-    href: str | None = None
-
-
-class GraphBox(Record, frozen=True):
-    x: float
-    y: float
-    width: float
-    name: str
-    small: str
-    title: str
-    word: Word
 
 
 class Graph(Record, frozen=True):
     width: float
     height: float
-    boxes: tuple[GraphBox, ...]
-    curves: tuple[str, ...]
+    elements: Markup  # of SVG; the style sheet gives them their colours
     said: str
     nodes: tuple[NodeSeen, ...]
     drawn: bool
@@ -169,79 +154,50 @@ def graph(nodes: Sequence[NodeSeen]) -> Graph:
     """`nodes` in an order in which each comes after what it reads from."""
     said = _said(nodes)
     if not nodes or len(nodes) > NODES_MAX:
-        return Graph(width=0, height=0, boxes=(), curves=(), said=said, nodes=tuple(nodes), drawn=False)
-    layout = lay_out({node.name: node.reads for node in nodes})
-    known = {node.name: node for node in nodes}
-    places: dict[str, tuple[float, float, float]] = {}  # left, right, middle
-    x: float = MARGIN
-    for layer in layout.layers:
-        width = max(_width(known[name]) for name in layer if name in known)
-        for name in layer:
-            y = MARGIN + layout.places[name] * (BOX_HEIGHT + GAP)
-            places[name] = (x, x + width, y + BOX_HEIGHT / 2)
-        x += width + APART
-    boxes = tuple(_box(node, places[node.name]) for node in nodes)
+        return Graph(width=0, height=0, elements=Markup(), said=said, nodes=tuple(nodes), drawn=False)
+    cells = [NodeCell(node.name, node.word.text, node.reason, node.took_ms) for node in nodes]
+    style = _style({node.name: node.word for node in nodes})
+    drawing = draw_graph(cells, {node.name: node.reads for node in nodes}, style)
     return Graph(
-        width=round(x - APART + MARGIN, 1),
-        height=round(MARGIN * 2 + (layout.height - 1) * (BOX_HEIGHT + GAP) + BOX_HEIGHT, 1),
-        boxes=boxes,
-        curves=tuple(_curve([places[name] for name in line]) for line in layout.lines),
+        width=round(drawing.width, 1),
+        height=round(drawing.height, 1),
+        elements=Markup("\n".join(drawing.elements)),
         said=said,
         nodes=tuple(nodes),
         drawn=True,
     )
 
 
-def _box(node: NodeSeen, place: tuple[float, float, float]) -> GraphBox:
-    left, right, middle = place
-    told = [node.name, node.word.text, node.reason]
-    told += [f"took {duration(node.took_ms)}"] if node.took_ms is not None else []
-    return GraphBox(
-        x=round(left, 1),
-        y=round(middle - BOX_HEIGHT / 2, 1),
-        width=round(right - left, 1),
-        name=_cut(node.name),
-        small=_small(node),
-        title="; ".join(part for part in told if part),
-        word=node.word,
+def _style(words: Mapping[str, Word]) -> SvgStyle:
+    def small(cell: NodeCell) -> str:
+        took = [duration(cell.took_ms)] if cell.took_ms is not None else []
+        return " · ".join([f"{words[cell.id].sign} {cell.word}", *took])
+
+    return SvgStyle(
+        margin=8,
+        top=0,
+        box=44,
+        gap=14,
+        layers_apart=48,
+        radius=4,
+        padding=24,
+        inset=12,
+        name_y=19,
+        small_y=35,
+        char=7.4,
+        small_char=6.3,
+        name_chars_max=28,
+        name='class="name"',
+        small='class="small"',
+        edges='class="curve"',
+        node=lambda cell: (f' class="box {words[cell.id].tone}"', ""),
+        small_text=small,
     )
 
 
-def _small(node: NodeSeen) -> str:
-    took = [duration(node.took_ms)] if node.took_ms is not None else []
-    return " · ".join([f"{node.word.sign} {node.word.text}", *took])
-
-
-def _width(node: NodeSeen) -> float:
-    return max(len(_cut(node.name)) * CHAR_WIDTH, len(_small(node)) * SMALL_WIDTH) + 24
-
-
-def _cut(name: str) -> str:
-    """The end of a name tells more than its middle."""
-    half = (NAME_CHARS_MAX - 1) // 2
-    return name if len(name) <= NAME_CHARS_MAX else f"{name[:half]}…{name[-half:]}"
-
-
-def _curve(stops: Sequence[tuple[float, float, float]]) -> str:
-    path = [f"M{stops[0][1]:.1f} {stops[0][2]:.1f}"]
-    for before, after in pairwise(stops):
-        middle = (before[1] + after[0]) / 2
-        path.append(
-            f"C{middle:.1f} {before[2]:.1f} {middle:.1f} {after[2]:.1f} {after[0]:.1f} {after[2]:.1f}"
-        )
-        if after is not stops[-1]:
-            path.append(f"H{after[1]:.1f}")
-    return "".join(path)
-
-
 def _said(nodes: Sequence[NodeSeen]) -> str:
-    counts: dict[str, int] = {}
-    for node in nodes:
-        counts[node.word.text] = counts.get(node.word.text, 0) + 1
-    told = ", ".join(f"{count} {text}" for text, count in counts.items())
-    return f"{counted(len(nodes), 'node')}: {told}" if nodes else "no nodes"
-
-
-def chain(names: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
-    """Nodes one after the other."""
-    return {name: (names[index - 1],) if index else () for index, name in enumerate(names)}
+    if not nodes:
+        return "no nodes"
+    counts = Counter(node.word.text for node in nodes)
+    words = ", ".join(f"{count} {text}" for text, count in counts.items())
+    return f"{counted(len(nodes), 'node')}: {words}"
