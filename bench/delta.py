@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from bench.admission import _folder as scratch
 from bench.harness import Benchmark
-from kfm.branches_remote.delta import DeltaShelf
+from kfm.branches_remote.delta import DeltaRunState
 from kfm.model.records import Node
 
 FEW, MANY = 50, 1000  # runs
@@ -20,7 +20,7 @@ START_MS = 1_767_225_600_000
 
 @dataclass
 class Table:
-    shelf: DeltaShelf
+    backend: DeltaRunState
     numbers: itertools.count[int] = field(default_factory=itertools.count)
 
     def node(self, run: int, number: int, attempt: int = 1) -> Node:
@@ -41,18 +41,18 @@ class Table:
         new = [self.node(run, number) for number in range(NODES)]
         again = [self.node(run, number, attempt=2) for number in range(AGAIN)]
         began_s = time.perf_counter()
-        self.shelf.put(self.shelf.prepare(new))
-        self.shelf.put(self.shelf.prepare(again))
+        self.backend.put(self.backend.prepare(new))
+        self.backend.put(self.backend.prepare(again))
         return time.perf_counter() - began_s
 
     def fill(self, runs: int) -> None:
         for _ in range(runs):
             run = next(self.numbers)
-            self.shelf.put(self.shelf.prepare([self.node(run, number) for number in range(NODES)]))
+            self.backend.put(self.backend.prepare([self.node(run, number) for number in range(NODES)]))
 
 
 def _tables(stack: ExitStack) -> tuple[Table, Table]:
-    few, many = (Table(DeltaShelf(f"{scratch(stack)}/table")) for _ in range(2))
+    few, many = (Table(DeltaRunState(f"{scratch(stack)}/table")) for _ in range(2))
     few.fill(FEW)
     many.fill(MANY)
     return few, many

@@ -308,7 +308,7 @@ class Adapters:
             read_project=self._read,
             load_pipeline=self._pipeline,
             runs_folder=f"{self.state}/runs",
-            heart=None if self.read_only else LeaseHeartbeat(self._own_store),
+            heartbeat=None if self.read_only else LeaseHeartbeat(self._own_store),
             redact=self.loaded.discretion,
             meter=ProcessMeter(),
             telemetry=self.telemetry,

@@ -372,7 +372,7 @@ class Liveness(Protocol):
         """True only if surely dead; False when alive or unknown."""
 
 
-class Heart(Protocol):
+class Heartbeat(Protocol):
     """Beats beside work that can't be interrupted to renew a lease."""
 
     def start(self, beat: Callable[[Ledger], None], interval_ms: int) -> Callable[[], None]:
@@ -601,9 +601,9 @@ class StacReplica(Protocol):
 Key = tuple[str, str]  # run, node
 
 
-class Shelf(Protocol):
+class RunStateBackend(Protocol):
     """Records by (run, node), as they were put. Who may write, and when, is decided by whoever calls;
-    `branch` says where to look: a shelf that does not keep them by branch needs no such word."""
+    `branch` says where to look: a backend that does not keep them by branch needs no such word."""
 
     names_commits: bool  # a record can say which commit its outputs are in
 

@@ -75,7 +75,7 @@ class SimIds:
         return f"{time[:8]}-{time[8:]}-7{digest[13:16]}-8{digest[17:20]}-{digest[20:32]}"
 
 
-class SimHeart:
+class SimHeartbeat:
     """A second thread of a process, which renews its lease while the first is busy."""
 
     def __init__(self, scheduler: Scheduler, owner: Process, store: Callable[[Process], Ledger]) -> None:

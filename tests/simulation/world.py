@@ -34,7 +34,7 @@ from tests.simulation.adapters import (
     SimClock,
     SimDatabase,
     SimFiles,
-    SimHeart,
+    SimHeartbeat,
     SimIds,
     SimLiveness,
     SimMeter,
@@ -78,7 +78,7 @@ class World:
         weather = chances or default
         self.scheduler = Scheduler(seed, replace(weather, stall_ms=30 * MINUTE_MS) if self.slow else weather)
         self.rng = self.scheduler.rng
-        self.has_heart = rng.random() < 0.4
+        self.has_heartbeat = rng.random() < 0.4
         self.can_link = rng.random() < 0.8
         self.outages = Outages(seed, self.scheduler.now_ms, slow=self.slow, trouble=weather.trouble)
         self.jitter = random.Random(f"jitter {seed}")
@@ -151,7 +151,7 @@ class World:
             read_project=self.provider.contract,
             load_pipeline=lambda _reference: pipeline(self, process),
             runs_folder="/state/runs",
-            heart=SimHeart(scheduler, process, self.store) if self.has_heart else None,
+            heartbeat=SimHeartbeat(scheduler, process, self.store) if self.has_heartbeat else None,
             meter=SimMeter(scheduler, has_counter=self.can_link),
             telemetry=Recording(),
             rng=SimRng(self.jitter),

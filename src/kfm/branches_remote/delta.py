@@ -38,8 +38,8 @@ def listed(texts: Iterable[str]) -> str:
     return ", ".join(quoted(text) for text in texts)
 
 
-class DeltaShelf:
-    """Implements `ports.Shelf`."""
+class DeltaRunState:
+    """Implements `ports.RunStateBackend`."""
 
     names_commits = True
 

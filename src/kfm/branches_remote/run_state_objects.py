@@ -45,8 +45,8 @@ def key_of(path: str) -> Key:
     return unquote(name.removesuffix(".json")), unquote(dataset_id)
 
 
-class VersionedShelf:
-    """Implements `ports.Shelf` over any branches and any object store."""
+class BranchRunState:
+    """Implements `ports.RunStateBackend` over any branches and any object store."""
 
     names_commits = False  # a record is part of the commit, so it can't know its id
 
@@ -65,9 +65,9 @@ class VersionedShelf:
         self._outputs = outputs
         self._cache: dict[str, Node] = {} if cache is None else cache  # by hash, so never stale
 
-    def on(self, branches: Committing) -> VersionedShelf:
+    def on(self, branches: Committing) -> BranchRunState:
         """The same, in the midst of a transaction that the branches are part of."""
-        return VersionedShelf(
+        return BranchRunState(
             branches, self._objects, author=self._author, outputs=self._outputs, cache=self._cache
         )
 
@@ -270,8 +270,8 @@ def newest(nodes: Iterable[Node]) -> Node:
     return max(nodes, key=_age)
 
 
-class BranchShelf(VersionedShelf):
-    """Implements `ports.Shelf` for branches that the ledger does not keep. `bring`
+class RemoteBranchRunState(BranchRunState):
+    """Implements `ports.RunStateBackend` for branches that the ledger does not keep. `bring`
     fetches what a branch has and the object store has not: written elsewhere, or collected here."""
 
     def __init__(
@@ -313,7 +313,7 @@ class BranchShelf(VersionedShelf):
         found = self._branches.branch(branch)
         return found.head if found is not None else None
 
-    def standing(self, branch: str) -> tuple[set[Key], dict[str, Node]]:
+    def records(self, branch: str) -> tuple[set[Key], dict[str, Node]]:
         """All records of a branch by their keys, and of each node its newest success."""
         entries = {key: entry for name in self._names(branch) for key, entry in self._listed(name)}
         best: dict[str, Node] = {}

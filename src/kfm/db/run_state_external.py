@@ -33,12 +33,12 @@ from kfm.model.run_state import (
     outputs_text,
     to_document,
 )
-from kfm.ports import Key, Shelf
+from kfm.ports import Key, RunStateBackend
 
 if TYPE_CHECKING:
-    from kfm.branches_remote.run_state_objects import BranchShelf
+    from kfm.branches_remote.run_state_objects import RemoteBranchRunState
 
-MERGER = "run-state"  # the lock of whoever writes to the shelf
+MERGER = "run-state"  # the lock of whoever writes to the backend
 
 
 class BranchesInside(EmbeddedBranchReader):
@@ -83,18 +83,21 @@ class BranchesInside(EmbeddedBranchReader):
         return done
 
 
-class ShelvedRunStates(RunStateTables):
+class ExternalRunStates(RunStateTables):
     """Implements `ports.RunStates` and `ports.PipelineRuns`.
 
-    `within` gives the shelf as a transaction sees it.
+    `within` gives the backend as a transaction sees it.
     """
 
     def __init__(
-        self, database: Database, shelf: Shelf, within: Callable[[Session], Shelf] | None = None
+        self,
+        database: Database,
+        backend: RunStateBackend,
+        within: Callable[[Session], RunStateBackend] | None = None,
     ) -> None:
         super().__init__(database)
-        self._shelf = shelf
-        self._within: Callable[[Session], Shelf] = within or (lambda _session: shelf)
+        self._backend = backend
+        self._within: Callable[[Session], RunStateBackend] = within or (lambda _session: backend)
 
     # --- reading -----------------------------------------------------------------------------
 
@@ -103,28 +106,28 @@ class ShelvedRunStates(RunStateTables):
             return KnownNodes({}, {})
         heads = super().known(branch, run_id, dataset_ids).heads
         keys = {(head.run_id, dataset_id) for dataset_id, head in heads.items()}
-        there = self._shelf.present(keys, branch)
-        own = self._shelf.get([(run_id, dataset_id) for dataset_id in dataset_ids], branch)
+        there = self._backend.present(keys, branch)
+        own = self._backend.get([(run_id, dataset_id) for dataset_id in dataset_ids], branch)
         return KnownNodes(
             {node.dataset_id: _own(node) for node in self._whole(own.values(), branch)},
             {dataset_id: head for dataset_id, head in heads.items() if (head.run_id, dataset_id) in there},
         )
 
     def made(self, branch: str, dataset_id: str, inputs_hash: str, code_sha: str | None) -> Head | None:
-        node = self._shelf.made(branch, dataset_id, inputs_hash, code_sha)
+        node = self._backend.made(branch, dataset_id, inputs_hash, code_sha)
         return None if node is None else head_of(node)
 
     def one(self, run_id: str, dataset_id: str) -> Node | None:
         branch = self._branch_of(run_id)
-        found = self._shelf.get([(run_id, dataset_id)], branch)
+        found = self._backend.get([(run_id, dataset_id)], branch)
         return next(self._whole(found.values(), branch), None)
 
     def of_run(self, run_id: str) -> Iterator[Node]:
         branch = self._branch_of(run_id)
-        return self._whole(self._shelf.of_run(run_id, branch), branch)
+        return self._whole(self._backend.of_run(run_id, branch), branch)
 
     def history(self, dataset_id: str, *, branch: str | None = None, limit: int = 50) -> list[Node]:
-        return list(self._whole(self._shelf.history(dataset_id, branch, limit), branch))
+        return list(self._whole(self._backend.history(dataset_id, branch, limit), branch))
 
     def _branch_of(self, run_id: str) -> str | None:
         found = self.get(run_id)
@@ -136,7 +139,7 @@ class ShelvedRunStates(RunStateTables):
         wanted = {
             (node.skipped_because, node.dataset_id) for node in kept if node.skipped_because is not None
         }
-        makers = self._shelf.get([(made_by, each) for made_by, each in wanted if made_by], branch)
+        makers = self._backend.get([(made_by, each) for made_by, each in wanted if made_by], branch)
         for node in kept:
             maker = makers.get((node.skipped_because or "", node.dataset_id))
             yield node if maker is None else _with(node, maker)
@@ -153,7 +156,7 @@ class ShelvedRunStates(RunStateTables):
     ) -> bool:
         now_ms = self._database.session.now_ms()
         kept = [checked(node) for node in (*nodes, *_skipped(skips, now_ms))]
-        prepared = self._shelf.prepare(kept)
+        prepared = self._backend.prepare(kept)
 
         def change(session: Session) -> bool:
             if not run_state.holds(session, fence):
@@ -174,26 +177,26 @@ class ShelvedRunStates(RunStateTables):
         session = self._database.session
         kept = [checked(node) for node in _skipped(skips, session.now_ms())]
         loose: Mapping[Key, Node] = {}
-        if request.commits and self._shelf.names_commits:
+        if request.commits and self._backend.names_commits:
             found = session.all("node_heads.loose", branch=request.branch)
-            loose = self._shelf.get([(row[1], row[0]) for row in found], request.branch)
-        early = None if loose else self._shelf.prepare(kept)
+            loose = self._backend.get([(row[1], row[0]) for row in found], request.branch)
+        early = None if loose else self._backend.prepare(kept)
 
         def put(session: Session, commit: str | None) -> None:
             prepared = early
             if loose:
                 named = [replace(node, output_commit=commit) for node in loose.values()]
-                prepared = self._shelf.prepare([*kept, *named])
+                prepared = self._backend.prepare([*kept, *named])
             if kept or loose:
                 self._within(session).put(prepared)
 
         return self._end(request, skips, put)
 
     def rows(self) -> Iterator[Node]:
-        return self._shelf.rows()
+        return self._backend.rows()
 
     def reverted(self) -> set[Key]:
-        return self._shelf.reverted()
+        return self._backend.reverted()
 
     def take_back(self, keys: Collection[Key]) -> None:
         def change(session: Session) -> None:
@@ -204,8 +207,8 @@ class ShelvedRunStates(RunStateTables):
             self._database.write(change)
 
     def move_in(self, nodes: Sequence[Node]) -> None:
-        there = self._shelf.get([(node.run_id, node.dataset_id) for node in nodes])
-        prepared = self._shelf.prepare(
+        there = self._backend.get([(node.run_id, node.dataset_id) for node in nodes])
+        prepared = self._backend.prepare(
             [checked(node) for node in nodes if there.get((node.run_id, node.dataset_id)) != node]
         )
 
@@ -273,12 +276,12 @@ def _own(node: Node) -> Own:
     )
 
 
-class RunStatesElsewhere(ShelvedRunStates):
+class RemoteRunStates(ExternalRunStates):
     """Implements `ports.RunStates` and `ports.PipelineRuns`."""
 
-    def __init__(self, database: Database, shelf: BranchShelf) -> None:
-        super().__init__(database, shelf)
-        self._standing = shelf
+    def __init__(self, database: Database, backend: RemoteBranchRunState) -> None:
+        super().__init__(database, backend)
+        self._remote = backend
 
     def known(self, branch: str, run_id: str, dataset_ids: Collection[str]) -> KnownNodes:
         """What the ledger knows and still stands; of other nodes, what stands."""
@@ -286,7 +289,7 @@ class RunStatesElsewhere(ShelvedRunStates):
         ledger = RunStateTables.known(self, branch, run_id, dataset_ids).heads if dataset_ids else {}
         heads = {node: head for node, head in ledger.items() if node in found.heads or head.rerun is not None}
         if missing := set(dataset_ids) - set(heads):
-            _keys, best = self._standing.standing(branch)
+            _keys, best = self._remote.records(branch)
             heads |= {node: head_of(best[node]) for node in missing & set(best)}
         return KnownNodes(found.own, heads)
 
@@ -297,7 +300,7 @@ class RunStatesElsewhere(ShelvedRunStates):
                 " another server.",
                 remedy="Run the pipeline by itself (`kfm pipeline run FILE --branch run/NAME`), then merge.",
             )
-        self._standing.require_open(request.branch)
+        self._remote.require_open(request.branch)
         begun = super().begin(request, dead)
         if begun.held_by is None:
             self._reconcile(request.branch, request.graph)
@@ -306,7 +309,7 @@ class RunStatesElsewhere(ShelvedRunStates):
     def _committed(self, session: Session, request: EndPass) -> str | None:
         """Each record went onto the branch together with its outputs: nothing is left to commit."""
         del session
-        return self._standing.head(request.branch)
+        return self._remote.head(request.branch)
 
     def _reconcile(self, branch: str, graph: Graph) -> None:
         """A node whose record is gone was reverted, and whoever reads from it runs again (unless it was
@@ -316,7 +319,7 @@ class RunStatesElsewhere(ShelvedRunStates):
         if not nodes:
             return
         heads = RunStateTables.known(self, branch, "", nodes).heads
-        keys, best = self._standing.standing(branch)
+        keys, best = self._remote.records(branch)
         reverted = {node for node, head in heads.items() if (head.run_id, node) not in keys}
         reverted |= {each for node, reads in graph if node in best for each in reads if each not in best}
 

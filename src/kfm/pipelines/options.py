@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kfm.pipelines.workers import Workers
     from kfm.ports import (
         Clock,
-        Heart,
+        Heartbeat,
         InputVersions,
         Liveness,
         Meter,
@@ -49,7 +49,7 @@ class PipelineKernel(msgspec.Struct, frozen=True, eq=False):
     workers: Callable[[int], Workers]
     actor: str
     lease_ms: int = 60_000
-    heartbeat: Heart | None = None
+    heartbeat: Heartbeat | None = None
     redact: Callable[[str], str] = lambda text: text
     on_node: Callable[[NodeReport], None] = lambda _report: None
     emitter: PipelineEmitter | None = None

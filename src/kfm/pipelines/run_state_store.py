@@ -17,7 +17,7 @@ from kfm.model.run_state import STORE_MARK, to_document
 from kfm.model.settings import RunStateSettings
 
 if TYPE_CHECKING:
-    from kfm.branches_remote.run_state_objects import VersionedShelf
+    from kfm.branches_remote.run_state_objects import BranchRunState
     from kfm.config.loader import Loaded
     from kfm.db.run_state import RunStateTables
     from kfm.pipelines.project import PipelineProject
@@ -87,15 +87,15 @@ def begun_with(store: Any) -> str | None:
 def make(around: StoreParts, chosen: RunStateSettings, *, moving: bool = False) -> RunStateTables:
     database = around.store.database
     if chosen.store == "delta":
-        from kfm.db.run_state_external import ShelvedRunStates
+        from kfm.db.run_state_external import ExternalRunStates
 
-        return ShelvedRunStates(database, delta_shelf(around, chosen))
+        return ExternalRunStates(database, delta_backend(around, chosen))
     if chosen.store == "branch":
-        from kfm.db.run_state_external import BranchesInside, ShelvedRunStates
+        from kfm.db.run_state_external import BranchesInside, ExternalRunStates
 
-        shelf = _versioned(around, outputs=not moving)
-        return ShelvedRunStates(
-            database, shelf, lambda session: shelf.on(BranchesInside(session, gated=moving))
+        backend = _versioned(around, outputs=not moving)
+        return ExternalRunStates(
+            database, backend, lambda session: backend.on(BranchesInside(session, gated=moving))
         )
     if chosen.store == "lakefs":
         return _on_lakefs(around)
@@ -106,8 +106,8 @@ def make(around: StoreParts, chosen: RunStateSettings, *, moving: bool = False) 
 
 def _on_lakefs(around: StoreParts) -> RunStateTables:
     from kfm.branches_remote.lakefs_client import open_branches
-    from kfm.branches_remote.run_state_objects import BranchShelf
-    from kfm.db.run_state_external import RunStatesElsewhere
+    from kfm.branches_remote.run_state_objects import RemoteBranchRunState
+    from kfm.db.run_state_external import RemoteRunStates
     from kfm.system import SystemClock, SystemIds, SystemRng
 
     if around.loaded is None or around.loaded.settings.lakefs is None:
@@ -118,23 +118,25 @@ def _on_lakefs(around: StoreParts) -> RunStateTables:
     branches = open_branches(
         around.loaded, around.objects, around.store, clock=SystemClock(), ids=SystemIds(), rng=SystemRng()
     )
-    return RunStatesElsewhere(around.store.database, BranchShelf(branches, around.objects, branches.bring))
+    return RemoteRunStates(
+        around.store.database, RemoteBranchRunState(branches, around.objects, branches.bring)
+    )
 
 
-def _versioned(around: StoreParts, *, outputs: bool) -> VersionedShelf:
-    from kfm.branches_remote.run_state_objects import VersionedShelf
+def _versioned(around: StoreParts, *, outputs: bool) -> BranchRunState:
+    from kfm.branches_remote.run_state_objects import BranchRunState
     from kfm.db.branches import EmbeddedBranches
 
-    return VersionedShelf(EmbeddedBranches(around.store.database), around.objects, outputs=outputs)
+    return BranchRunState(EmbeddedBranches(around.store.database), around.objects, outputs=outputs)
 
 
-def delta_shelf(around: StoreParts, chosen: RunStateSettings) -> Any:
-    from kfm.branches_remote.delta import DeltaShelf
+def delta_backend(around: StoreParts, chosen: RunStateSettings) -> Any:
+    from kfm.branches_remote.delta import DeltaRunState
 
     loaded = around.loaded
     options = {name: loaded.secret(value) if loaded else value for name, value in chosen.options.items()}
     hide: Callable[[str], str] = loaded.discretion.hide if loaded else lambda text: text
-    return DeltaShelf(table_address(around, chosen.path), options, discreet=hide)
+    return DeltaRunState(table_address(around, chosen.path), options, discreet=hide)
 
 
 def table_address(around: StoreParts, path: str | None) -> str:
@@ -235,18 +237,18 @@ def _beside_heads(around: StoreParts) -> None:
     """A branch that knows of a node what another branch made gets the record, too, as a merge would bring."""
     from kfm.db.run_state import heads
 
-    shelf, database = _versioned(around, outputs=False), around.store.database
-    reverted = shelf.reverted()
+    backend, database = _versioned(around, outputs=False), around.store.database
+    reverted = backend.reverted()
     for branch, keys in heads(database.session).items():
-        missing = set(keys) - shelf.present(keys, branch) - reverted
-        prepared = shelf.prepare_on(branch, shelf.get(missing).values())
-        database.write(partial(_put_inside, shelf, prepared))
+        missing = set(keys) - backend.present(keys, branch) - reverted
+        prepared = backend.prepare_on(branch, backend.get(missing).values())
+        database.write(partial(_put_inside, backend, prepared))
 
 
-def _put_inside(shelf: VersionedShelf, prepared: Any, session: Any) -> None:
+def _put_inside(backend: BranchRunState, prepared: Any, session: Any) -> None:
     from kfm.db.run_state_external import BranchesInside
 
-    shelf.on(BranchesInside(session, gated=True)).put(prepared)
+    backend.on(BranchesInside(session, gated=True)).put(prepared)
 
 
 def _pages(nodes: Iterator[Node]) -> Iterator[list[Node]]:
@@ -260,11 +262,11 @@ def _pages(nodes: Iterator[Node]) -> Iterator[list[Node]]:
 def mirror(around: StoreParts, tables: RunStateTables, address: str) -> int:
     """All records as a Delta table for analysis, made anew. Nothing ever reads it to decide."""
     mark = begun_with(around.store) or RELATIONAL
-    shelf = delta_shelf(around, RunStateSettings(store="delta", path=address))
-    if mark.partition(":")[0] == "delta" and shelf.uri == table_address(
+    backend = delta_backend(around, RunStateSettings(store="delta", path=address))
+    if mark.partition(":")[0] == "delta" and backend.uri == table_address(
         around, mark.partition(":")[2] or None
     ):
         raise UsageError(
             f"{address} is the store of this environment's run-state.", remedy="Name another folder."
         )
-    return int(shelf.rebuild(_pages(tables.rows())))
+    return int(backend.rebuild(_pages(tables.rows())))

@@ -18,7 +18,7 @@ from kfm.ports import (
     Clock,
     Files,
     Guard,
-    Heart,
+    Heartbeat,
     Ids,
     Liveness,
     Meter,
@@ -94,7 +94,7 @@ class Kernel:
     load_pipeline: Callable[[str], Callable[[Any], None] | Pipeline]
     runs_folder: str  # where the artifacts of runs go by default
     writer: Ledger | None = None  # None in a dry-run: there is nothing to write with
-    heart: Heart | None = None
+    heartbeat: Heartbeat | None = None
     redact: Discretion = field(default_factory=Discretion)  # what is kept or said passes it first
     meter: Meter = field(default_factory=Unmetered)
     telemetry: Telemetry = field(default_factory=Off)

@@ -38,7 +38,7 @@ class HeldLease:
         self._due_ms = kernel.clock.monotonic_ms() + kernel.heartbeat_ms
 
     def beat(self, store: Ledger) -> None:
-        """Renew; called here between steps, and by a heart beside long ones."""
+        """Renew; called here between steps, and by a heartbeat beside long ones."""
         epoch = store.renew(self._scope, self._fence, self._kernel.lease_ms)
         if epoch is None:
             self._lost = True
@@ -48,7 +48,7 @@ class HeldLease:
     def check(self) -> None:
         """Raise if the lock is lost, or somebody or a switch cancels work in flight."""
         clock = self._kernel.clock
-        if self._kernel.heart is None and clock.monotonic_ms() >= self._due_ms:
+        if self._kernel.heartbeat is None and clock.monotonic_ms() >= self._due_ms:
             self._due_ms = clock.monotonic_ms() + self._kernel.heartbeat_ms
             self.beat(self._kernel.store)
         reason = self._kernel.cancelled()
@@ -62,8 +62,8 @@ class HeldLease:
 
     @contextmanager
     def beating(self) -> Iterator[None]:
-        """Renew in the background, where the kernel has a heart."""
-        if self._kernel.heart is None:
+        """Renew in the background, where the kernel has a heartbeat."""
+        if self._kernel.heartbeat is None:
             yield
             return
 
@@ -73,7 +73,7 @@ class HeldLease:
             except BackendUnavailable:
                 return  # the next beat tries again; if the lease lapses meanwhile, the fence decides
 
-        stop = self._kernel.heart.start(beat, self._kernel.heartbeat_ms)
+        stop = self._kernel.heartbeat.start(beat, self._kernel.heartbeat_ms)
         try:
             yield
         finally:

@@ -13,7 +13,7 @@ from kfm.db.ledger import Ledger
 from kfm.system import SystemClock
 from tests import services
 from tests.conformance.db import ledgers
-from tests.conformance.run_state.shelves import KINDS, Pipeline, Place
+from tests.conformance.run_state.backends import KINDS, Pipeline, Place
 from tests.lakefs_server import serving
 
 

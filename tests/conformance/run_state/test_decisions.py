@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kfm.model.run_state import outputs_hash, outputs_of
-from tests.conformance.run_state.shelves import Pipeline, Place, digest, output
+from tests.conformance.run_state.backends import Pipeline, Place, digest, output
 
 
 def test_nothing_is_known_at_first(soil: Pipeline) -> None:

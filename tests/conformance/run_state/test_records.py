@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from kfm.model.errors import KfmError
 from kfm.model.records import Output
 from kfm.model.run_state import from_document, to_document
-from tests.conformance.run_state.shelves import Pipeline, Place, digest, output
+from tests.conformance.run_state.backends import Pipeline, Place, digest, output
 
 
 @pytest.mark.req("RS-1", "RS-5", "RS-7")

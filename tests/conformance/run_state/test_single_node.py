@@ -9,7 +9,7 @@ import pytest
 
 from kfm.db.run_state import RunStateTables
 from kfm.model.run_state import BeginPass, EndedPass, EndPass, Fence, PassTry, node_scope
-from tests.conformance.run_state.shelves import Pipeline, Place
+from tests.conformance.run_state.backends import Pipeline, Place
 
 
 class Lone(Pipeline):

@@ -9,7 +9,7 @@ import pytest
 
 from kfm.model import attempts
 from kfm.model.run_state import Fence
-from tests.conformance.run_state.shelves import Pipeline, Place, digest
+from tests.conformance.run_state.backends import Pipeline, Place, digest
 
 
 def gone(_worker: str) -> bool:

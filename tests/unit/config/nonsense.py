@@ -271,7 +271,7 @@ NONSENSE: dict[str, tuple[str, str]] = {
     ),
     "no versions kept": ("limits: {versions_kept: 0}\n", "kfm.yml:1: `versions_kept` must be at least 1"),
     "no lease": ("lease: {seconds: 0}\n", "kfm.yml:1: `seconds` must be from 1 to 86400"),
-    "slow heart": (
+    "slow heartbeat": (
         "lease: {seconds: 10, heartbeat_seconds: 10}\n",
         "kfm.yml:1: `heartbeat_seconds` must be more than 0 and less than `seconds`",
     ),

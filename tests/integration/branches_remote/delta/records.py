@@ -1,10 +1,10 @@
-"""Records of nodes, and a shelf to put them on."""
+"""Records of nodes, and a backend to put them on."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from kfm.branches_remote.delta import DeltaShelf
+from kfm.branches_remote.delta import DeltaRunState
 from kfm.model.records import Node
 
 
@@ -19,5 +19,5 @@ def node(dataset_id: str, run_id: str = "run-1", **fields: Any) -> Node:
     return Node(dataset_id=dataset_id, run_id=run_id, **{**given, **fields})
 
 
-def put(shelf: DeltaShelf, *nodes: Node) -> None:
-    shelf.put(shelf.prepare(nodes))
+def put(backend: DeltaRunState, *nodes: Node) -> None:
+    backend.put(backend.prepare(nodes))

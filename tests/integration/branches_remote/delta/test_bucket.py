@@ -6,14 +6,14 @@ import threading
 
 import pytest
 
-from kfm.branches_remote.delta import DeltaShelf
+from kfm.branches_remote.delta import DeltaRunState
 from tests import services
 from tests.integration.branches_remote.delta.records import node, put
 
 pytest.importorskip("deltalake")
 
 
-def shelf(endpoint: str, bucket: str) -> DeltaShelf:
+def backend(endpoint: str, bucket: str) -> DeltaRunState:
     options = {
         "aws_endpoint_url": endpoint,
         "aws_access_key_id": services.S3_ACCESS_KEY,
@@ -21,20 +21,20 @@ def shelf(endpoint: str, bucket: str) -> DeltaShelf:
         "aws_region": services.S3_REGION,
         "aws_allow_http": "true",
     }
-    return DeltaShelf(f"s3://{bucket}/run-state", options, compact_every=5)
+    return DeltaRunState(f"s3://{bucket}/run-state", options, compact_every=5)
 
 
 @pytest.mark.req("RS-5")
 def test_a_table_in_a_bucket(s3_endpoint: str, s3_bucket: str) -> None:
     """Records go to a bucket and come back; of two who write at once neither loses a row."""
-    first = shelf(s3_endpoint, s3_bucket)
+    first = backend(s3_endpoint, s3_bucket)
     assert list(first.rows()) == []
     put(first, node("tiles", "run-0"))
     failures: list[BaseException] = []
 
     def work(name: str) -> None:
         try:
-            own = shelf(s3_endpoint, s3_bucket)
+            own = backend(s3_endpoint, s3_bucket)
             for number in range(3):
                 put(own, node(f"n{number}", f"run-{name}"))
             put(own, node("n0", f"run-{name}", attempt=2))

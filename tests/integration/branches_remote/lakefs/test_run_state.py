@@ -14,7 +14,7 @@ from kfm.model.errors import BranchProtected, UsageError
 from kfm.model.run_state import BeginPass, Fence, Head
 from kfm.system import SystemClock
 from tests.conformance.db import ledgers
-from tests.conformance.run_state.shelves import START_MS, Pipeline, Place
+from tests.conformance.run_state.backends import START_MS, Pipeline, Place
 from tests.lakefs_server import Server, serving
 
 pytestmark = pytest.mark.req("RS-5")
@@ -52,8 +52,8 @@ class Scene:
     def __init__(self, folder: Path, store: Ledger, server: Server) -> None:
         self.server = server
         self.states = Place("lakefs", folder, lambda: store, server).open()
-        self.branches: LakefsBranches = self.states._standing._branches  # type: ignore[attr-defined]
-        self.objects = self.states._standing._objects  # type: ignore[attr-defined]
+        self.branches: LakefsBranches = self.states._remote._branches  # type: ignore[attr-defined]
+        self.objects = self.states._remote._objects  # type: ignore[attr-defined]
 
     def on(self, branch: str) -> Lake:
         return Lake(self.states, branch=branch)
@@ -158,7 +158,7 @@ def test_records_that_are_only_on_the_server_are_fetched(scene: Scene) -> None:
     main.go("r1", tiles="1")
     for sha256 in list(scene.objects.all()):
         scene.objects.delete(sha256)
-    scene.states._standing._cache.clear()  # type: ignore[attr-defined]
+    scene.states._remote._cache.clear()  # type: ignore[attr-defined]
     assert main.go("r2")["tiles"].run_id == "r1"
 
 

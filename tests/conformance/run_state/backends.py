@@ -55,26 +55,26 @@ class Place:
     def open(self) -> RunStateTables:
         database = self._open_store().database
         if self.kind.startswith("delta"):
-            from kfm.branches_remote.delta import DeltaShelf
-            from kfm.db.run_state_external import ShelvedRunStates
+            from kfm.branches_remote.delta import DeltaRunState
+            from kfm.db.run_state_external import ExternalRunStates
 
-            return ShelvedRunStates(database, DeltaShelf(str(self.folder / "run-state")))
+            return ExternalRunStates(database, DeltaRunState(str(self.folder / "run-state")))
         if self.kind.startswith("branch"):
-            from kfm.branches_remote.run_state_objects import VersionedShelf
+            from kfm.branches_remote.run_state_objects import BranchRunState
             from kfm.db.branches import EmbeddedBranches
-            from kfm.db.run_state_external import BranchesInside, ShelvedRunStates
+            from kfm.db.run_state_external import BranchesInside, ExternalRunStates
 
             objects = LocalObjects(PosixFiles(), str(self.folder / "objects"), SystemIds())
-            shelf = VersionedShelf(EmbeddedBranches(database), objects)
-            return ShelvedRunStates(database, shelf, lambda session: shelf.on(BranchesInside(session)))
+            backend = BranchRunState(EmbeddedBranches(database), objects)
+            return ExternalRunStates(database, backend, lambda session: backend.on(BranchesInside(session)))
         if self._server is not None:
-            from kfm.branches_remote.run_state_objects import BranchShelf
-            from kfm.db.run_state_external import RunStatesElsewhere
+            from kfm.branches_remote.run_state_objects import RemoteBranchRunState
+            from kfm.db.run_state_external import RemoteRunStates
 
             files = ObjectsAndOutputs(PosixFiles(), str(self.folder / "objects"), SystemIds())
             client = Client(self._server.endpoint, "example", ACCESS_KEY, SECRET_KEY)
             branches = LakefsBranches(client, files, SystemIds(), SystemClock())
-            return RunStatesElsewhere(database, BranchShelf(branches, files, branches.bring))
+            return RemoteRunStates(database, RemoteBranchRunState(branches, files, branches.bring))
         return RunStateTables(database)
 
 
