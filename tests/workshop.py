@@ -11,8 +11,8 @@ from kfm.db.branches import EmbeddedBranches
 from kfm.db.migrations import migrate
 from kfm.db.run_state import RunStateTables
 from kfm.db.sqlite_session import MemoryDatabase
-from kfm.model.branches import Why
 from kfm.model.errors import UnhashableInput
+from kfm.model.records import Justification
 from kfm.pipelines.declaration import Pipeline
 from kfm.pipelines.execution import PipelineExecutor
 from kfm.pipelines.options import PipelineKernel, PipelineOptions, PipelineReport
@@ -179,7 +179,7 @@ class Workshop:
 
     def revert(self, ref: str = "main", branch: str = "main") -> None:
         answer = self.branches.revert(
-            branch, ref, message="undo", author="tester", why=Why(actor="tester", rationale="test")
+            branch, ref, message="undo", author="tester", why=Justification(actor="tester", rationale="test")
         )
         assert getattr(answer, "outcome", None) == "merged", answer
 

@@ -519,22 +519,18 @@ class App(Adapters):
         claimed_actor: str | None = None,
         ticket: str | None = None,
     ) -> Switch:
-        from kfm.model.records import GovernanceEntry, Switch
+        from kfm.model.records import Switch, governance_entry, justified
 
         store = self.kernel.store
-        rationale = self.loaded.discretion.said(rationale)
+        by = justified(self.loaded.discretion.said, actor, rationale, ticket, claimed_actor)
         switch = Switch(
-            scope=scope, position=position, rationale=rationale, actor=actor, set_at_ms=store.now_ms()
-        )
-        entry = GovernanceEntry(
-            kind="switch",
-            subject=scope,
+            scope=scope,
+            position=position,
+            rationale=by.rationale or "",
             actor=actor,
-            recorded_at_ms=switch.set_at_ms,
-            rationale=rationale,
-            ticket=self._discreet(ticket),
-            details={"position": position, "claimed_actor": self._discreet(claimed_actor)},
+            set_at_ms=store.now_ms(),
         )
+        entry = governance_entry("switch", scope, switch.set_at_ms, by, position=position)
         store.set_switch(switch, entry)
         return switch
 
@@ -542,7 +538,7 @@ class App(Adapters):
         """Close a provider's circuit because a person says so: what it was, and what it is now."""
         from kfm.runs.circuits import reset_breaker
 
-        return reset_breaker(self.kernel.store, provider, self._discreet, **why)
+        return reset_breaker(self.kernel.store, provider, self.loaded.discretion.said, **why)
 
     # --- for those who ask over HTTP ---------------------------------------------------
 

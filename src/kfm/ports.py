@@ -17,12 +17,12 @@ from kfm.model.branches import (
     Proposal,
     Tag,
     TreeEntry,
-    Why,
 )
 from kfm.model.records import (
     Found,
     GateResult,
     Invocation,
+    Justification,
     Manifest,
     Node,
     ObjectStat,
@@ -476,10 +476,10 @@ class BranchReader(Protocol):
 class Branches(BranchReader, Protocol):
     """Changes. Each is one transaction, with the entry of the governance ledger that `why` asks for."""
 
-    def create(self, name: str, at: str | None = None, *, why: Why | None = None) -> Branch:
+    def create(self, name: str, at: str | None = None, *, why: Justification | None = None) -> Branch:
         """At a ref; without one, a branch without entries. RefExists if the name is taken."""
 
-    def delete(self, name: str, *, why: Why, expected: str | None = None) -> Branch | Moved: ...
+    def delete(self, name: str, *, why: Justification, expected: str | None = None) -> Branch | Moved: ...
     def commit(
         self,
         branch: str,
@@ -501,7 +501,7 @@ class Branches(BranchReader, Protocol):
         author: str,
         gated: bool = False,
         prefer: Preference | None = None,
-        why: Why | None = None,
+        why: Justification | None = None,
     ) -> Merged | Moved:
         """Carry out what was proposed, if both branches are still there. All of it, or nothing."""
 
@@ -515,13 +515,15 @@ class Branches(BranchReader, Protocol):
         expected: str | None = None,
         gated: bool = False,
         prefer: Preference | None = None,
-        why: Why | None = None,
+        why: Justification | None = None,
     ) -> Merged | Moved:
         """Take back what one commit did."""
 
-    def tag(self, name: str, ref: str, *, message: str, author: str, why: Why | None = None) -> Tag: ...
-    def delete_tag(self, name: str, *, why: Why) -> Tag: ...
-    def protect(self, name: str, on: bool, *, why: Why) -> Branch: ...
+    def tag(
+        self, name: str, ref: str, *, message: str, author: str, why: Justification | None = None
+    ) -> Tag: ...
+    def delete_tag(self, name: str, *, why: Justification) -> Tag: ...
+    def protect(self, name: str, on: bool, *, why: Justification) -> Branch: ...
 
 
 class QueueMessage(Record, frozen=True, gc=False):

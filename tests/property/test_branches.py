@@ -15,7 +15,8 @@ from kfm.db.branches import EmbeddedBranches
 from kfm.db.migrations import migrate
 from kfm.db.sqlite_session import MemoryDatabase
 from kfm.model import branches, trees
-from kfm.model.branches import Commit, Merged, TreeEntry, Why, make_commit
+from kfm.model.branches import Commit, Merged, TreeEntry, make_commit
+from kfm.model.records import Justification
 from kfm.model.trees import EMPTY, Forest
 from kfm.system import SystemClock
 
@@ -230,7 +231,9 @@ class Histories(RuleBasedStateMachine):
         undone = line[min(back, len(line) - 1)]
         if not self.parents[undone]:
             return
-        done = self.branches.revert(name, undone, message=str(self.count), author="a", why=Why(actor="a"))
+        done = self.branches.revert(
+            name, undone, message=str(self.count), author="a", why=Justification(actor="a")
+        )
         assert isinstance(done, Merged)
         before = self.parents[undone][0]
         wanted, wrong = self.three_ways(self.contents[undone], self.contents[line[0]], self.contents[before])

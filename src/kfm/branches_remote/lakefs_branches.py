@@ -26,7 +26,6 @@ from kfm.model.branches import (
     Proposal,
     Tag,
     TreeEntry,
-    Why,
 )
 from kfm.model.errors import (
     BranchesUnavailable,
@@ -38,7 +37,7 @@ from kfm.model.errors import (
     RefNotFound,
     UsageError,
 )
-from kfm.model.records import GovernanceEntry
+from kfm.model.records import GovernanceEntry, Justification, governance_entry
 from kfm.ports import Clock, Ids, Objects
 
 ROUNDS_MAX = 5  # how often others may be faster
@@ -64,7 +63,7 @@ class LakefsRefs(LakefsBranchReader):
 
     # --- refs --------------------------------------------------------------------------------
 
-    def create(self, name: str, at: str | None = None, *, why: Why | None = None) -> Branch:
+    def create(self, name: str, at: str | None = None, *, why: Justification | None = None) -> Branch:
         branches.check_name(name)
         start = self.resolve(at).commit_id if at is not None else self._first_commit()
         if self._ref("tags", "get_tag", name) is not None:
@@ -103,7 +102,7 @@ class LakefsRefs(LakefsBranchReader):
             self._root = str(last.id)
         return self._root
 
-    def delete(self, name: str, *, why: Why, expected: str | None = None) -> Branch | Moved:
+    def delete(self, name: str, *, why: Justification, expected: str | None = None) -> Branch | Moved:
         held = self._held(name)
         if moved := branches.moved_from(held, expected):
             return moved
@@ -122,7 +121,7 @@ class LakefsRefs(LakefsBranchReader):
             if status_of(error) != 404:
                 raise
 
-    def tag(self, name: str, ref: str, *, message: str, author: str, why: Why | None = None) -> Tag:
+    def tag(self, name: str, ref: str, *, message: str, author: str, why: Justification | None = None) -> Tag:
         branches.check_name(name)
         del message, author  # lakeFS keeps neither
         commit = self.resolve(ref)
@@ -134,7 +133,7 @@ class LakefsRefs(LakefsBranchReader):
         self._tell("tag-create", f"tag:{name}", why, commit=commit.commit_id)
         return Tag(name=name, commit_id=commit.commit_id, message="", author="", at_ms=commit.at_ms)
 
-    def delete_tag(self, name: str, *, why: Why) -> Tag:
+    def delete_tag(self, name: str, *, why: Justification) -> Tag:
         found = self._ref("tags", "get_tag", name)
         if found is None:
             raise RefNotFound(f"There is no tag `{name[:80]}`.")
@@ -142,7 +141,7 @@ class LakefsRefs(LakefsBranchReader):
         self._tell("tag-delete", f"tag:{name}", why, commit=found.commit_id)
         return self._tag_from(found)
 
-    def protect(self, name: str, on: bool, *, why: Why) -> Branch:
+    def protect(self, name: str, on: bool, *, why: Justification) -> Branch:
         """By a rule on the server, which then refuses everybody's direct writes, too."""
         held = self._held(name)
         if held.protected == on:
@@ -166,7 +165,7 @@ class LakefsRefs(LakefsBranchReader):
             return self._protected(name, on, why)
         raise BranchMoved(f"The rules of protection changed {ROUNDS_MAX} times meanwhile.")
 
-    def _protected(self, name: str, on: bool, why: Why) -> Branch:
+    def _protected(self, name: str, on: bool, why: Justification) -> Branch:
         made = self._held(name)
         if made.protected != on:
             raise UsageError(
@@ -184,18 +183,12 @@ class LakefsRefs(LakefsBranchReader):
             raise RefNotFound(f"There is no branch `{name[:80]}`.")
         return found
 
-    def _tell(self, kind: str, subject: str, why: Why | None, **details: Any) -> None:
+    def _tell(self, kind: str, subject: str, why: Justification | None, **details: Any) -> None:
         if why is None:
             return
         self._governance(
-            GovernanceEntry(
-                kind=kind,
-                subject=subject,
-                actor=why.actor,
-                recorded_at_ms=self._clock.now_ms(),
-                rationale=why.rationale,
-                ticket=why.ticket,
-                details={**details, "claimed_actor": why.claimed_actor, "lakefs": self._client.repository},
+            governance_entry(
+                kind, subject, self._clock.now_ms(), why, **details, lakefs=self._client.repository
             )
         )
 
@@ -334,7 +327,7 @@ class LakefsBranches(LakefsRefs):
         author: str,
         gated: bool = False,
         prefer: Preference | None = None,
-        why: Why | None = None,
+        why: Justification | None = None,
     ) -> Merged | Moved:
         words = _words(message, author, None)
         seen = self.resolve(proposal.source).commit_id
@@ -369,7 +362,7 @@ class LakefsBranches(LakefsRefs):
         expected: str | None = None,
         gated: bool = False,
         prefer: Preference | None = None,
-        why: Why | None = None,
+        why: Justification | None = None,
     ) -> Merged | Moved:
         undone = self.resolve(ref)
         words = _words(message, author, {"reverts": undone.commit_id})
@@ -422,7 +415,7 @@ class LakefsBranches(LakefsRefs):
         decided = branches.decide_merge([_changes(shown, before, ours)], [_changes(shown, before, theirs)])
         return _conflicting(held, decided, len(paths))
 
-    def _told(self, held: Branch, done: Commit, kind: str, why: Why | None, **more: Any) -> Merged:
+    def _told(self, held: Branch, done: Commit, kind: str, why: Justification | None, **more: Any) -> Merged:
         changed = sum(1 for _ in self._differing(done.parents[0], done.commit_id, "two_dot"))
         self._tell(kind, f"branch:{held.name}", why, commit=done.commit_id, paths=changed, **more)
         return Merged(outcome="merged", target=held.name, commit=done, changed=changed)

@@ -284,7 +284,8 @@ def from_spec(session: CommandSession, spec_file: str, selection_file: str | Non
 
 
 def _run(session: CommandSession, app: Any, plan: Any, wish: dict[str, Any]) -> int:
-    from kfm.nodd.replay import ReplayPace, ask, has_approval, person, run_plan
+    from kfm.nodd.replay import ReplayPace, has_approval, person, run_plan
+    from kfm.service.approvals import request_replay
 
     if not plan.units:
         _emit_run(session, app, plan, None, None, 0)
@@ -294,7 +295,7 @@ def _run(session: CommandSession, app: Any, plan: Any, wish: dict[str, Any]) -> 
         return 0
     by = person(app, wish["rationale"], wish["ticket"], wish["actor"])
     if plan.needs_approval and not has_approval(app, plan):
-        request = ask(app, plan, by)
+        request = request_replay(app, plan, by)
         _emit_run(session, app, plan, None, request, REFUSED)
         session.note(
             f"somebody else has to agree: kfm approvals approve {request.request_id} --rationale TEXT"

@@ -25,10 +25,9 @@ from kfm.model.branches import (
     Swept,
     Tag,
     TreeEntry,
-    Why,
 )
 from kfm.model.errors import Busy, RefExists, RefNotFound, SchemaViolation
-from kfm.model.records import GovernanceEntry
+from kfm.model.records import Justification, governance_entry
 
 LOG_MAX = 100_000
 SWEEPS_MAX = 3
@@ -101,7 +100,7 @@ class EmbeddedBranchReader:
 class EmbeddedBranches(EmbeddedBranchReader):
     """Implements `ports.Branches` on either database, and collects the garbage of its branches."""
 
-    def create(self, name: str, at: str | None = None, *, why: Why | None = None) -> Branch:
+    def create(self, name: str, at: str | None = None, *, why: Justification | None = None) -> Branch:
         def change(session: Session) -> Branch:
             branch_commits.take_part(session)
             start = branch_commits.resolve(session, at).commit_id if at is not None else None
@@ -112,7 +111,7 @@ class EmbeddedBranches(EmbeddedBranchReader):
 
         return self._database.write(change)
 
-    def delete(self, name: str, *, why: Why, expected: str | None = None) -> Branch | Moved:
+    def delete(self, name: str, *, why: Justification, expected: str | None = None) -> Branch | Moved:
         def change(session: Session) -> Branch | Moved:
             if lock := leases.at_work_on(session, name):
                 assert lock.holder is not None
@@ -153,7 +152,7 @@ class EmbeddedBranches(EmbeddedBranchReader):
         author: str,
         gated: bool = False,
         prefer: Preference | None = None,
-        why: Why | None = None,
+        why: Justification | None = None,
     ) -> Merged | Moved:
         def change(session: Session) -> Merged | Moved:
             branch_commits.take_part(session)
@@ -192,7 +191,7 @@ class EmbeddedBranches(EmbeddedBranchReader):
         expected: str | None = None,
         gated: bool = False,
         prefer: Preference | None = None,
-        why: Why | None = None,
+        why: Justification | None = None,
     ) -> Merged | Moved:
         def change(session: Session) -> Merged | Moved:
             branch_commits.take_part(session)
@@ -212,7 +211,7 @@ class EmbeddedBranches(EmbeddedBranchReader):
 
         return self._database.write(change)
 
-    def tag(self, name: str, ref: str, *, message: str, author: str, why: Why | None = None) -> Tag:
+    def tag(self, name: str, ref: str, *, message: str, author: str, why: Justification | None = None) -> Tag:
         branches.check_name(name)
 
         def change(session: Session) -> Tag:
@@ -243,7 +242,7 @@ class EmbeddedBranches(EmbeddedBranchReader):
 
         return self._database.write(change)
 
-    def delete_tag(self, name: str, *, why: Why) -> Tag:
+    def delete_tag(self, name: str, *, why: Justification) -> Tag:
         def change(session: Session) -> Tag:
             row = session.one("tags.get", name=rows.storable(name))
             if row is None or session.one("tags.delete", name=name) is None:
@@ -253,7 +252,7 @@ class EmbeddedBranches(EmbeddedBranchReader):
 
         return self._database.write(change)
 
-    def protect(self, name: str, on: bool, *, why: Why) -> Branch:
+    def protect(self, name: str, on: bool, *, why: Justification) -> Branch:
         def change(session: Session) -> Branch:
             held = branch_commits.held_in(session, name)
             if held.protected != on:
@@ -288,24 +287,18 @@ def _epoch(row: Row | None) -> int:
     return int(row[0])
 
 
-def _tell_merged(session: Session, kind: str, merged: Merged | Moved, why: Why | None, **more: Any) -> None:
+def _tell_merged(
+    session: Session, kind: str, merged: Merged | Moved, why: Justification | None, **more: Any
+) -> None:
     if isinstance(merged, Merged) and merged.outcome == "merged":
         assert merged.commit is not None
         details = {"commit": merged.commit.commit_id, "paths": merged.changed, **more}
         _tell(session, kind, merged.target, why, **details)
 
 
-def _tell(session: Session, kind: str, name: str, why: Why | None, **details: Any) -> None:
+def _tell(session: Session, kind: str, name: str, why: Justification | None, **details: Any) -> None:
     """Last of all in its transaction."""
     if why is None:
         return
-    entry = GovernanceEntry(
-        kind=kind,
-        subject=f"branch:{name}" if not kind.startswith("tag") else f"tag:{name}",
-        actor=why.actor,
-        recorded_at_ms=session.now_ms(),
-        rationale=why.rationale,
-        ticket=why.ticket,
-        details={**details, "claimed_actor": why.claimed_actor},
-    )
-    governance.append(session, [entry])
+    subject = f"branch:{name}" if not kind.startswith("tag") else f"tag:{name}"
+    governance.append(session, [governance_entry(kind, subject, session.now_ms(), why, **details)])

@@ -132,15 +132,6 @@ class Proposal(Record, frozen=True):
     policy_epoch: int  # a switch that is thrown after the gates have looked makes them look again
 
 
-class Why(Record, frozen=True):
-    """Who wants a change of refs, and for what reason: becomes an entry of the governance ledger."""
-
-    actor: str
-    rationale: str | None = None
-    ticket: str | None = None
-    claimed_actor: str | None = None
-
-
 class Swept(Record, frozen=True):
     """How many commits and tree bodies nothing reaches any more."""
 

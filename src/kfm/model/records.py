@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal, get_args
 
 import msgspec
@@ -322,6 +323,46 @@ class GovernanceEntry(Record, frozen=True):
     rationale: str | None = None
     ticket: str | None = None
     details: dict[str, Any] = {}
+
+
+class Justification(Record, frozen=True):
+    """Who decides something, and for what reason, without secrets: becomes part of a governance entry."""
+
+    actor: str
+    rationale: str | None = None
+    ticket: str | None = None
+    claimed_actor: str | None = None
+
+
+def justified(
+    redact: Callable[[str], str],
+    actor: str,
+    rationale: str | None,
+    ticket: str | None = None,
+    claimed_actor: str | None = None,
+) -> Justification:
+    """What a person gave as reasons, redacted: it is kept for good."""
+    return Justification(
+        actor=actor,
+        rationale=rationale and redact(rationale),
+        ticket=ticket and redact(ticket),
+        claimed_actor=claimed_actor and redact(claimed_actor),
+    )
+
+
+def governance_entry(
+    kind: str, subject: str, at_ms: int, by: Justification, /, **details: Any
+) -> GovernanceEntry:
+    """The governance entry of a person's decision."""
+    return GovernanceEntry(
+        kind=kind,
+        subject=subject,
+        actor=by.actor,
+        recorded_at_ms=at_ms,
+        rationale=by.rationale,
+        ticket=by.ticket,
+        details={**details, "claimed_actor": by.claimed_actor},
+    )
 
 
 class Check(Record, frozen=True):

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from kfm.model.errors import PlanDrifted, ReplayTooLarge, SwitchThrown, UsageError
 from kfm.model.gates import replay_gate
-from kfm.model.records import GateResult, GovernanceEntry, Record
+from kfm.model.records import GateResult, GovernanceEntry, Justification, Record, governance_entry, justified
 from kfm.model.replays import (
     DLQ_DRAIN,
     NO_SCOPE_REMEDY,
@@ -36,7 +36,6 @@ from kfm.ports import Clock
 if TYPE_CHECKING:
     from kfm.app import App
     from kfm.db.replays import ReplayReader, Replays
-    from kfm.model.quarantine import Approval
     from kfm.ports import Queue, QueueMessage
 
 
@@ -50,15 +49,6 @@ class ReplayPace(Record, frozen=True):
     batch_size: int = BATCH_SIZE
     max_batches: int | None = None
     rate: float | None = None  # units a second
-
-
-class ReplayActor(Record, frozen=True):
-    """Who carries it out, and why."""
-
-    actor: str
-    rationale: str
-    ticket: str | None = None
-    claimed_actor: str | None = None
 
 
 class Carried(Record, frozen=True):
@@ -162,14 +152,14 @@ def drifted(made: ReplayPlan, changed: Sequence[str]) -> PlanDrifted:
 # --- carrying out ----------------------------------------------------------------------
 
 
-def begin(kernel: Replayer, made: ReplayPlan, by: ReplayActor) -> Replay:
+def begin(kernel: Replayer, made: ReplayPlan, by: Justification) -> Replay:
     """On record from here on. One that was begun before is found, and goes on whatever moved since."""
     known = kernel.replays.replay(made.replay_id)
     if known is None or known.state == "requested":
         require_current(kernel.replays, kernel.settings, made)
         _require_open(kernel, made)
         entry = _entry("replay", made, by, kernel.now_ms(), {"units": len(made.units)})
-        changed = kernel.replays.begin(made, rationale=by.rationale, requested_by=by.actor, entry=entry)
+        changed = kernel.replays.begin(made, rationale=by.rationale or "", requested_by=by.actor, entry=entry)
         if changed:
             raise drifted(made, changed)
         known = kernel.replays.replay(made.replay_id)
@@ -183,7 +173,7 @@ def carry_out(
     kernel: Replayer,
     replay: Replay,
     pace: ReplayPace,
-    by: ReplayActor,
+    by: Justification,
     progress: Callable[[int], None] = lambda _units: None,
 ) -> Carried:
     """Batch by batch, until every unit has its receipt, or as far as switches and the pace let it go."""
@@ -238,23 +228,18 @@ def _require_open(kernel: Replayer, made: ReplayPlan) -> None:
 
 
 def _entry(
-    kind: str, made: ReplayPlan, by: ReplayActor, at_ms: int, facts: dict[str, object]
+    kind: str, made: ReplayPlan, by: Justification, at_ms: int, facts: dict[str, object]
 ) -> GovernanceEntry:
-    return GovernanceEntry(
-        kind=kind,
-        subject=made.replay_id,
-        actor=by.actor,
-        recorded_at_ms=at_ms,
-        rationale=by.rationale,
-        ticket=by.ticket,
-        details={
-            "digest": made.digest,
-            "mode": made.mode,
-            "reason": made.reason,
-            "by_dataset": made.by_dataset,
-            "claimed_actor": by.claimed_actor,
-            **facts,
-        },
+    return governance_entry(
+        kind,
+        made.replay_id,
+        at_ms,
+        by,
+        digest=made.digest,
+        mode=made.mode,
+        reason=made.reason,
+        by_dataset=made.by_dataset,
+        **facts,
     )
 
 
@@ -322,22 +307,16 @@ def run_plan(
     app: App,
     made: ReplayPlan,
     pace: ReplayPace,
-    by: ReplayActor,
+    by: Justification,
     progress: Callable[[int], None] = lambda _units: None,
 ) -> Carried:
     kernel = replaying(app)
     return carry_out(kernel, begin(kernel, made, by), pace, by, progress)
 
 
-def person(app: App, rationale: str, ticket: str | None, claimed_actor: str | None) -> ReplayActor:
+def person(app: App, rationale: str, ticket: str | None, claimed_actor: str | None) -> Justification:
     """What people say is kept for good, so without what must not be kept."""
-    said = app.loaded.discretion.said
-    return ReplayActor(
-        actor=app.actor,
-        rationale=said(rationale),
-        ticket=ticket and said(ticket),
-        claimed_actor=claimed_actor and said(claimed_actor),
-    )
+    return justified(app.loaded.discretion.said, app.actor, rationale, ticket, claimed_actor)
 
 
 def has_approval(app: App, made: ReplayPlan) -> bool:
@@ -354,12 +333,6 @@ def has_approval(app: App, made: ReplayPlan) -> bool:
         and (one.expires_at_ms or 0) > now_ms
         for one in store.approvals(state="approved", subject=made.replay_id)
     )
-
-
-def ask(app: App, made: ReplayPlan, by: ReplayActor) -> Approval:
-    from kfm.service.approvals import request_replay
-
-    return request_replay(app, made, rationale=by.rationale, ticket=by.ticket, claimed_actor=by.claimed_actor)
 
 
 # --- dead-letter queues ----------------------------------------------------------------
@@ -380,7 +353,7 @@ def drain_queue(
     name: str,
     url: str | None,
     limit: int,
-    by: ReplayActor,
+    by: Justification,
     progress: Callable[[int], None] = lambda _messages: None,
 ) -> DrainReport:
     """Take in what a dead-letter queue holds; failed units that it is about get another chance."""
@@ -409,7 +382,7 @@ def drain_queue(
     )
 
 
-def _bring_back(app: App, announced: set[str], by: ReplayActor) -> tuple[int, int]:
+def _bring_back(app: App, announced: set[str], by: Justification) -> tuple[int, int]:
     """Units that wait for a drain: out of attempts, with an error that may have passed."""
     reader, names = app.kernel.store.replay_reader(), sorted(announced)
     replayed = left = 0
@@ -432,15 +405,7 @@ def _bring_back(app: App, announced: set[str], by: ReplayActor) -> tuple[int, in
     return replayed, left
 
 
-def _note_drain(app: App, kind: str, queue: Queue, by: ReplayActor, facts: dict[str, int]) -> None:
+def _note_drain(app: App, kind: str, queue: Queue, by: Justification, facts: dict[str, int]) -> None:
     store = app.kernel.store
-    entry = GovernanceEntry(
-        kind=kind,
-        subject=queue.name,
-        actor=by.actor,
-        recorded_at_ms=store.now_ms(),
-        rationale=by.rationale,
-        ticket=by.ticket,
-        details={"reason": DLQ_DRAIN, "claimed_actor": by.claimed_actor, **facts},
-    )
+    entry = governance_entry(kind, queue.name, store.now_ms(), by, reason=DLQ_DRAIN, **facts)
     store.append_governance([entry])

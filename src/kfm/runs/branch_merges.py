@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from kfm.model.branches import Merged, Moved, Preference, Proposal, Why
+from kfm.model.branches import Merged, Moved, Preference, Proposal
 from kfm.model.errors import BranchMoved, BranchProtected, RationaleRequired, RefNotFound, SwitchThrown
+from kfm.model.records import Justification, justified
 from kfm.ports import Branches, BranchReader
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class Merging:
         message: str | None = None,
         author: str,
         prefer: Preference | None = None,
-        why: Why | None = None,
+        why: Justification | None = None,
     ) -> Merged:
         """All of `source` in `into`, or conflicts and nothing. If either moves, the gates look again."""
         moved: Moved | None = None
@@ -71,7 +72,7 @@ class Merging:
         message: str | None = None,
         author: str,
         prefer: Preference | None = None,
-        why: Why,
+        why: Justification,
     ) -> Merged:
         """Take back one commit of a branch; on a protected one through the same gates."""
         undone = self.branches.resolve(ref)
@@ -102,7 +103,7 @@ class Merging:
             raise RefNotFound(f"There is no branch `{name[:80]}`.")
         return branch.protected
 
-    def _ask(self, proposal: Proposal, why: Why | None) -> None:
+    def _ask(self, proposal: Proposal, why: Justification | None) -> None:
         if why is None or not (why.rationale or "").strip():
             raise RationaleRequired(f"`{proposal.target}` is protected.")
         if not self._gates:
@@ -156,11 +157,8 @@ def switch_gate(store: Ledger) -> Callable[[Proposal], None]:
     return gate
 
 
-def why(app: App, rationale: str | None, ticket: str | None = None, claimed: str | None = None) -> Why:
-    said = app.loaded.discretion.said
-    return Why(
-        actor=app.actor,
-        rationale=said(rationale) if rationale else None,
-        ticket=said(ticket) if ticket else None,
-        claimed_actor=said(claimed) if claimed else None,
-    )
+def why(
+    app: App, rationale: str | None, ticket: str | None = None, claimed: str | None = None
+) -> Justification:
+    redact = app.loaded.discretion.said
+    return justified(redact, app.actor, rationale or None, ticket or None, claimed or None)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from kfm.calls.circuit_guards import Shield, ShieldedBucket, ShieldedHttp
 from kfm.calls.shared_breakers import SharedBreakers
 from kfm.model.breaker import Breaker, provider_of, provider_of_target, reset
-from kfm.model.records import GovernanceEntry
+from kfm.model.records import governance_entry, justified
 from kfm.model.settings import SourceSettings, Target
 from kfm.ports import Bucket, Clock, Rng
 from kfm.sources.source_kinds import Tools
@@ -74,7 +74,7 @@ def overheard(by: CallObserver, left_ms: int) -> Iterator[None]:
 def reset_breaker(
     store: Ledger,
     provider: str,
-    discreet: Callable[[str | None], str | None],
+    redact: Callable[[str], str],
     *,
     rationale: str,
     actor: str,
@@ -83,13 +83,12 @@ def reset_breaker(
 ) -> tuple[Breaker, Breaker]:
     """What it was, and what it is now; the decision is kept in the governance ledger."""
     seen = store.breaker(provider)
-    entry = GovernanceEntry(
-        kind="breaker-reset",
-        subject=f"provider:{provider}",
-        actor=actor,
-        recorded_at_ms=store.now_ms(),
-        rationale=discreet(rationale),
-        ticket=discreet(ticket),
-        details={"state": seen.state, "failures": seen.failures, "claimed_actor": discreet(claimed_actor)},
+    entry = governance_entry(
+        "breaker-reset",
+        f"provider:{provider}",
+        store.now_ms(),
+        justified(redact, actor, rationale, ticket, claimed_actor),
+        state=seen.state,
+        failures=seen.failures,
     )
     return store.change_breaker(provider, reset, [entry])

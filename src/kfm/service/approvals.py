@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from kfm.model.errors import LockHeld, NotApproved, UsageError
 from kfm.model.quarantine import Approval, QuarantineEntry
-from kfm.model.records import GovernanceEntry
+from kfm.model.records import GovernanceEntry, Justification, governance_entry
 from kfm.model.roles import is_same_person
 from kfm.model.wording import counted
 from kfm.runs.retry import window_of
@@ -90,22 +90,15 @@ def request_attempt(app: App, subject: RunSubject, *, rationale: str, names: Seq
     return approval
 
 
-def request_replay(
-    app: App,
-    plan: ReplayPlan,
-    *,
-    rationale: str,
-    ticket: str | None,
-    claimed_actor: str | None,
-) -> Approval:
-    """Ask for a replay of what had ended: the plan is frozen in the ledger, where the other reads it."""
+def request_replay(app: App, plan: ReplayPlan, by: Justification) -> Approval:
+    """Request the replay of ended units: the plan is frozen in the ledger, where the approver reads it."""
     from kfm.nodd.replay import drifted, require_current
 
-    store, said, actor = app.kernel.store, app.loaded.discretion.said, app.actor
+    store = app.kernel.store
     replays = store.replays()
     require_current(replays, app.settings.ingest, plan)
     for dataset in plan.by_dataset:
-        _require_approvable(app, dataset, actor)
+        _require_approvable(app, dataset, by.actor)
     for one in store.approvals(state="requested", subject=plan.replay_id):
         return one
     approval = Approval(
@@ -113,17 +106,17 @@ def request_replay(
         kind="replay",
         subject=plan.replay_id,
         digest=plan.digest,
-        requested_by=actor,
+        requested_by=by.actor,
         requested_at_ms=store.now_ms(),
-        rationale=said(rationale),
-        ticket=ticket and said(ticket),
+        rationale=by.rationale or "",
+        ticket=by.ticket,
         about=f"replay of {counted(len(plan.units), 'unit')} of {', '.join(plan.by_dataset)}: {plan.mode}",
         dataset_id=next(iter(plan.by_dataset)) if len(plan.by_dataset) == 1 else None,
         requested_names=tuple(app.identity.names),
     )
     facts = {"about": approval.about, "mode": plan.mode, "reason": plan.reason}
     at_ms = approval.requested_at_ms
-    entry = _entry(app, "replay-requested", plan.replay_id, approval, at_ms, facts, claimed_actor)
+    entry = _entry(app, "replay-requested", plan.replay_id, approval, at_ms, facts, by.claimed_actor)
     changed = replays.request(plan, approval, entry, rationale=approval.rationale)
     if changed:
         raise drifted(plan, changed)
@@ -400,18 +393,19 @@ def _entry(
     actor: str | None = None,
     rationale: str | None = None,
 ) -> GovernanceEntry:
-    return GovernanceEntry(
-        kind=kind,
-        subject=about,
+    by = Justification(
         actor=actor or approval.requested_by,
-        recorded_at_ms=now_ms,
         rationale=rationale or approval.rationale,
         ticket=approval.ticket,
-        details={
-            "request_id": approval.request_id,
-            "dataset_id": approval.dataset_id,
-            "digest": approval.digest,
-            "claimed_actor": claimed_actor and app.loaded.discretion.said(claimed_actor),
-            **facts,
-        },
+        claimed_actor=claimed_actor and app.loaded.discretion.said(claimed_actor),
+    )
+    return governance_entry(
+        kind,
+        about,
+        now_ms,
+        by,
+        request_id=approval.request_id,
+        dataset_id=approval.dataset_id,
+        digest=approval.digest,
+        **facts,
     )

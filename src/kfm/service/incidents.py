@@ -13,7 +13,7 @@ from kfm.model.attempts import Backlog, OutboxMessage
 from kfm.model.breaker import providers_of
 from kfm.model.errors import BackendUnavailable, ConfigError, PluginConflict, UsageError
 from kfm.model.incidents import TOPIC, About, Incident, IncidentRenderer
-from kfm.model.records import GovernanceEntry, Record
+from kfm.model.records import Record, governance_entry, justified
 from kfm.model.redaction import is_masked, redact_url
 from kfm.model.settings import Hook, Settings
 from kfm.ports import Clock, Collector, Notifier
@@ -180,22 +180,17 @@ def close_incident(
     claimed_actor: str | None = None,
 ) -> Incident:
     """Resolve it because a person says so; the decision is kept in the governance ledger."""
-    store, said = app.store, app.loaded.discretion.said
+    store = app.store
     assert store is not None
-    entry = GovernanceEntry(
-        kind="incident-closed",
-        subject=f"{incident.about}:{incident.name}",
-        actor=actor,
-        recorded_at_ms=store.now_ms(),
-        rationale=said(rationale),
-        ticket=ticket and said(ticket),
-        details={
-            "incident_id": incident.incident_id,
-            "error_class": incident.error_class,
-            "code": incident.error_code,
-            "affected": incident.affected,
-            "claimed_actor": claimed_actor and said(claimed_actor),
-        },
+    entry = governance_entry(
+        "incident-closed",
+        f"{incident.about}:{incident.name}",
+        store.now_ms(),
+        justified(app.loaded.discretion.said, actor, rationale, ticket, claimed_actor),
+        incident_id=incident.incident_id,
+        error_class=incident.error_class,
+        code=incident.error_code,
+        affected=incident.affected,
     )
     if incident.about == "provider" and incident.state != "resolved":
         raise UsageError(

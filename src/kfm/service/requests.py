@@ -1,11 +1,11 @@
-"""What a person does about requests."""
+"""Requests: cancelled by a person."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from kfm.model.errors import UsageError
-from kfm.model.records import GovernanceEntry
+from kfm.model.records import governance_entry, justified
 from kfm.model.requests import UpdateRequest
 
 if TYPE_CHECKING:
@@ -20,24 +20,20 @@ def cancel_request(
     ticket: str | None = None,
     claimed_actor: str | None = None,
 ) -> UpdateRequest:
-    """What waits never begins, what runs is told to stop; as it stands then."""
-    store, said = app.kernel.store, app.loaded.discretion.said
-    entry = GovernanceEntry(
-        kind="request-cancelled",
-        subject=request.dataset_id,
-        actor=app.actor,
-        recorded_at_ms=store.now_ms(),
-        rationale=said(rationale),
-        ticket=ticket and said(ticket),
-        details={
-            "request_id": request.request_id,
-            "source_id": request.source_id,
-            "dataset_id": request.dataset_id,
-            "claimed_actor": claimed_actor and said(claimed_actor),
-        },
+    """Cancel a request: one that waits never begins, one that runs is asked to stop. Its state afterwards."""
+    store = app.kernel.store
+    by = justified(app.loaded.discretion.said, app.actor, rationale, ticket, claimed_actor)
+    entry = governance_entry(
+        "request-cancelled",
+        request.dataset_id,
+        store.now_ms(),
+        by,
+        request_id=request.request_id,
+        source_id=request.source_id,
+        dataset_id=request.dataset_id,
     )
     requests = store.requests()
-    if not requests.cancel(request.request_id, f"Cancelled by {app.actor}: {said(rationale)}", entry):
+    if not requests.cancel(request.request_id, f"Cancelled by {app.actor}: {by.rationale}", entry):
         raise UsageError(
             f"Request {request.request_id} has ended: {request.outcome or request.state}.",
             remedy="Nothing is left to cancel.",

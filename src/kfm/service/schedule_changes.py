@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from kfm.model.errors import Busy
-from kfm.model.records import GovernanceEntry
+from kfm.model.records import governance_entry, justified
 from kfm.model.schedule_accounting import (
     BACKFILL,
     EXAMINED_MAX,
@@ -41,6 +41,7 @@ def set_paused(
     ticket: str | None = None,
 ) -> tuple[ScheduleState, bool]:
     """Pause or resume; the state now, and whether that changed anything."""
+    by = justified(app.loaded.discretion.said, app.actor, rationale, ticket, claimed_actor)
     states = app.kernel.store.schedule_states()
     for _ in range(ROUNDS_MAX):
         seen = states.states().get(schedule.id)
@@ -50,20 +51,21 @@ def set_paused(
         if (seen.paused_at_ms is not None) == paused:
             return seen, False
         now_ms = app.kernel.store.now_ms()
-        said = app.loaded.discretion.said(rationale)
-        facts = {
-            "while_paused": schedule.while_paused,
-            "accounted_until": rfc3339(seen.cursor_ms),
-            "claimed_actor": _said(app, claimed_actor),
-        }
-        kind = "schedule-paused" if paused else "schedule-resumed"
-        entry = _entry(app, kind, schedule, now_ms, said, ticket, facts)
+        entry = governance_entry(
+            "schedule-paused" if paused else "schedule-resumed",
+            f"schedule:{schedule.id}",
+            now_ms,
+            by,
+            source_id=schedule.source,
+            while_paused=schedule.while_paused,
+            accounted_until=rfc3339(seen.cursor_ms),
+        )
         state = replace(
             seen,
             version=seen.version + 1,
             paused_at_ms=now_ms if paused else None,
             paused_by=app.actor if paused else None,
-            rationale=said if paused else None,
+            rationale=by.rationale if paused else None,
             updated_at_ms=now_ms,
         )
         if states.set_paused(seen, state, entry):
@@ -115,15 +117,16 @@ def make_backfill(
         # First, or who sees it first may have looked before now, and would still account for these himself.
         _first_sight(app, schedule)
     cursor_ms = store.schedule_states().states()[schedule.id].cursor_ms
-    now_ms, said = store.now_ms(), app.loaded.discretion.said(rationale)
+    now_ms = store.now_ms()
+    by = justified(app.loaded.discretion.said, app.actor, rationale, ticket, claimed_actor)
     source = app.settings.source(schedule.source)
     wanted = [
         replace(
             request_for(schedule, source, one.instant_ms, now_ms, app.actor),
             not_before_ms=now_ms,  # what is on time, and waits since ever, goes first
-            rationale=said,
-            ticket=_said(app, ticket),
-            claimed_actor=_said(app, claimed_actor) or f"schedule:{schedule.id}",
+            rationale=by.rationale,
+            ticket=by.ticket,
+            claimed_actor=by.claimed_actor or f"schedule:{schedule.id}",
             details={BACKFILL: True},
         )
         for one in planned
@@ -143,38 +146,17 @@ def make_backfill(
         )
         for one in wanted
     ]
-    facts = {
-        "instants": len(wanted),
-        "first": rfc3339(wanted[0].instant_ms or 0),
-        "last": rfc3339(wanted[-1].instant_ms or 0),
-        "claimed_actor": _said(app, claimed_actor),
-    }
-    entry = _entry(app, "backfill", schedule, now_ms, said, ticket, facts)
-    return store.schedule_states().backfill(rows, wanted, entry)
-
-
-def _said(app: App, text: str | None) -> str | None:
-    return text and app.loaded.discretion.said(text)
-
-
-def _entry(
-    app: App,
-    kind: str,
-    schedule: Schedule,
-    now_ms: int,
-    rationale: str,
-    ticket: str | None,
-    facts: dict[str, Any],
-) -> GovernanceEntry:
-    return GovernanceEntry(
-        kind=kind,
-        subject=f"schedule:{schedule.id}",
-        actor=app.actor,
-        recorded_at_ms=now_ms,
-        rationale=rationale,
-        ticket=_said(app, ticket),
-        details={"source_id": schedule.source, **facts},
+    entry = governance_entry(
+        "backfill",
+        f"schedule:{schedule.id}",
+        now_ms,
+        by,
+        source_id=schedule.source,
+        instants=len(wanted),
+        first=rfc3339(wanted[0].instant_ms or 0),
+        last=rfc3339(wanted[-1].instant_ms or 0),
     )
+    return store.schedule_states().backfill(rows, wanted, entry)
 
 
 def history(app: App, schedule: Schedule, start_ms: int, end_ms: int, limit: int) -> list[Expected]:

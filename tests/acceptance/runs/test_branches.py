@@ -134,12 +134,12 @@ def test_a_gate_of_one_s_own(project: Inside) -> None:
     """It sees both heads, and what moved while it looked makes it look again."""
     from kfm.app import open_app
     from kfm.config.loader import load
-    from kfm.model.branches import Why
+    from kfm.model.records import Justification
     from kfm.runs.branch_merges import switch_gate
 
     commit(project, "main", "first", a="1")
     commit(project, "side", "side", b="1")
-    why, seen = Why(actor="ada", rationale="ready"), []
+    why, seen = Justification(actor="ada", rationale="ready"), []
     with project._surroundings(), open_app(load(str(project.folder / "kfm.yml"))) as app:
         assert app.store is not None
         branches = app.store.branch_store()

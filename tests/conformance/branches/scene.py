@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from kfm.db.ledger import Ledger
-from kfm.model.branches import Branch, Commit, Merged, Preference, TreeEntry, Why
+from kfm.model.branches import Branch, Commit, Merged, Preference, TreeEntry
+from kfm.model.records import Justification
 
-WHY = Why(actor="ada", rationale="because it has to be")
+WHY = Justification(actor="ada", rationale="because it has to be")
 
 
 _BYTES: dict[str, bytes] = {}

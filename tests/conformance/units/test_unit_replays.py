@@ -13,15 +13,15 @@ from kfm.db.ledger import Ledger
 from kfm.model.errors import NotApproved, PlanDrifted, ReplayTooLarge, SwitchThrown, UsageError
 from kfm.model.gates import replay_gate
 from kfm.model.quarantine import Approval
-from kfm.model.records import GovernanceEntry, Switch
+from kfm.model.records import GovernanceEntry, Justification, Switch
 from kfm.model.replays import ReplayPlan, Selection, differing
 from kfm.model.settings import Ingest, IngestPolicy
 from kfm.model.transactions import Approve
-from kfm.nodd.replay import Carried, ReplayActor, Replayer, ReplayPace, begin, carry_out, plan
+from kfm.nodd.replay import Carried, Replayer, ReplayPace, begin, carry_out, plan
 from tests.conformance.units.scene import START_MS, Scene, done, entry, id_of, taken, undone
 from tests.stand_ins import FakeClock
 
-ANA = ReplayActor(actor="ana", rationale="the bucket is back", ticket="OPS-1")
+ANA = Justification(actor="ana", rationale="the bucket is back", ticket="OPS-1")
 SETTINGS = Ingest(policies=(IngestPolicy(replay_quarantined=("GZIP_BOMB", "REPLAY_MISMATCH")),))
 HRRR = Selection(datasets=("hrrr",))
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from kfm.db.ledger import Ledger
 from kfm.model.errors import KfmError
 from kfm.model.gates import switch_gate
-from kfm.model.records import GovernanceEntry, Switch
+from kfm.model.records import GovernanceEntry, Justification, Switch
 from kfm.model.replays import Selection
 from kfm.nodd import replay as replaying
 from tests.simulation.adapters import SimClock
@@ -55,7 +55,7 @@ def replay(world: AnnouncedWorld, process: Process, dataset: str) -> None:
         clock=SimClock(world.scheduler, process),
         now_ms=store.now_ms,
     )
-    by = replaying.ReplayActor(actor="sim", rationale="simulated")
+    by = Justification(actor="sim", rationale="simulated")
     for _ in range(3):
         try:
             made = replaying.plan(

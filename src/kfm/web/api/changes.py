@@ -6,7 +6,7 @@ from typing import Any
 
 from kfm.model import keys
 from kfm.model.errors import BudgetSpent, UsageError, WindowError
-from kfm.model.records import GovernanceEntry, Window
+from kfm.model.records import GovernanceEntry, Window, governance_entry, justified
 from kfm.model.requests import UpdateRequest
 from kfm.model.settings import SourceSettings
 from kfm.model.times import parse_rfc3339, rfc3339
@@ -138,16 +138,9 @@ def cancel(asked: ApiCall) -> Any:
 
 def _entry(asked: ApiCall, kind: str, subject: str, **facts: Any) -> GovernanceEntry:
     app, body = asked.app, asked.body
-    said = app.loaded.discretion.said
-    return GovernanceEntry(
-        kind=kind,
-        subject=subject,
-        actor=asked.identity.subject,
-        recorded_at_ms=app.store.now_ms(),
-        rationale=said(body.rationale),
-        ticket=body.ticket and said(body.ticket),
-        details={"claimed_actor": body.actor and said(body.actor), **facts},
-    )
+    redact = app.loaded.discretion.said
+    by = justified(redact, asked.identity.subject, body.rationale, body.ticket, body.actor)
+    return governance_entry(kind, subject, app.store.now_ms(), by, **facts)
 
 
 # --- schedules -----------------------------------------------------------------------

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from kfm.branches_remote.lakefs_branches import CANNOT
 from kfm.branches_remote.lakefs_client import from_server, to_server
-from kfm.model.branches import Commit, Moved, TreeEntry, Why, check_name
+from kfm.model.branches import Commit, Moved, TreeEntry, check_name
 from kfm.model.errors import BranchMoved, BranchProtected, GateDenied, RefNameInvalid, UsageError
+from kfm.model.records import Justification
 from kfm.runs.branch_merges import Merging
 from tests.integration.branches_remote.lakefs.conftest import Site
 from tests.lakefs_contract import Contract
@@ -20,7 +21,7 @@ from tests.lakefs_model import Refusal, Thing
 
 pytestmark = pytest.mark.req("RS-5")
 MOMENTS = ("createBranch", "uploadObject", "commit", "mergeIntoBranch")
-WHY = Why(actor="ada", rationale="because it has to be")
+WHY = Justification(actor="ada", rationale="because it has to be")
 
 
 def by_others(site: Site, path: str, text: str) -> str:

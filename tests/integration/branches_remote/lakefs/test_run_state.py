@@ -164,9 +164,9 @@ def test_records_that_are_only_on_the_server_are_fetched(scene: Scene) -> None:
 
 def test_a_protected_branch_takes_no_pass(scene: Scene) -> None:
     """Nor does a governed run work there, whose promotion is the ledger's."""
-    from kfm.model.branches import Why
+    from kfm.model.records import Justification
 
-    made = scene.branches.protect("main", True, why=Why(actor="ada", rationale="so"))
+    made = scene.branches.protect("main", True, why=Justification(actor="ada", rationale="so"))
     assert isinstance(made, Branch)
     with pytest.raises(BranchProtected):
         scene.on("main").go("r1", tiles="1")
