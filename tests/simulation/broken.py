@@ -78,11 +78,11 @@ PATCHES = (
         "kfm.runs.executor",
         (
             (
-                "            answer = door.enter(self._subject)\n",
+                "            answer = admission.admit(self._subject)\n",
                 "            found = self._discover().found\n"
                 "            preparation.fetch_all(self._source(), found, kernel.objects, kernel.clock, "
                 "kernel.guard, kernel.settings.limits, lambda *_: None, lambda: None)\n"
-                "            answer = door.enter(self._subject)\n",
+                "            answer = admission.admit(self._subject)\n",
             ),
         ),
     ),

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from kfm.model import keys
 from kfm.model.approvals import attempt_digest, seen, usable, used_by
 from kfm.model.attempts import Circumstances
+from kfm.model.breaker import providers_of
 from kfm.model.errors import BudgetSpent, Busy, CircuitOpen, KfmError, LockHeld, LostLease, Refused
 from kfm.model.gates import (
     HALTING_GATES,
@@ -18,6 +19,7 @@ from kfm.model.gates import (
     combine,
     contract_gate,
     freeze_gate,
+    refusal,
     rights_gate,
     switch_gate,
 )
@@ -47,11 +49,16 @@ from kfm.publish.manifest import merge_items
 from kfm.runs.kernel import Kernel
 
 if TYPE_CHECKING:
-    from kfm.db.ledger import Ledger
     from kfm.db.ledger_reader import LedgerReader
+
+APPROVALS_MAX = 1000  # of one piece of work
+UPSTREAM_CHANGED = Reason(code="upstream-changed", text="Upstream has changed.")
+ROUNDS_MAX = 10  # how often the ledger may change between a decision and its commit
 
 
 class RunSubject(Record, frozen=True):
+    """What a request is about: source, dataset, window, work and trigger."""
+
     source: SourceSettings
     dataset: DatasetSettings
     window: Window
@@ -101,24 +108,52 @@ def describe(
 
 
 def forced(subject: RunSubject, number: int) -> RunSubject:
-    """The same subject, asked for by force for the n-th time."""
+    """The same subject, requested with --force for the n-th time."""
     return replace(subject, trigger=replace(subject.trigger, force=number))
 
 
 class AdmissionVerdict(Record, frozen=True):
-    """start: a new revision · restart: the same run again · compare: ask upstream first ·
-    done: nothing to ask · busy: somebody is at it · stop: a person has to answer for it."""
+    """What a request means now.
+
+    start: a new revision · restart: the same run again · compare: with upstream first · done: nothing to do ·
+    busy: another process runs it · stop: a person must give a rationale.
+    """
 
     kind: Literal["start", "restart", "compare", "done", "busy", "stop"]
     code: ReasonCode
     reason: str
     revision: int = 0
     run: Run | None = None
-    governed: bool = False  # past the budget, answered for
+    governed: bool = False  # past the budget, with a rationale and a ticket
+
+
+def look(store: LedgerReader, liveness: Liveness, subject: RunSubject) -> AdmissionVerdict:
+    """The decision on a request, from the ledger. Reads only: a dry-run calls the same function."""
+    run = store.latest_run(subject.work_base)
+    correction = subject.trigger.correction
+    if correction is not None:
+        corrected = store.run_of_correction(subject.work_base, correction)
+        if corrected is not None and corrected.status == "success" and not subject.trigger.force:
+            reason = f"Correction {correction} was applied as revision {corrected.revision}."
+            return AdmissionVerdict(
+                kind="done",
+                code="correction-applied",
+                run=corrected,
+                revision=corrected.revision,
+                reason=reason,
+            )
+    now_ms = store.now_ms()
+    live = run is not None and any(
+        is_live(lock, run, now_ms, liveness.is_dead(lock.holder.worker_id))
+        for lock in store.locks()  # under whichever scope it began: the setting may have changed since
+        if lock.holder is not None and lock.holder.run_id == run.run_id
+    )
+    state = store.retry_state(run.run_id) if run is not None and run.status != "success" else None
+    return decide(run, subject.trigger, live=live, now_ms=now_ms, state=state)
 
 
 def is_live(lock: Lock | None, run: Run, now_ms: int, dead: bool) -> bool:
-    """Does somebody hold the lock for this run, with time left, and is not known to be dead?"""
+    """Is the lock held for this run, with time left, by a process that is not known to be dead?"""
     return (
         lock is not None
         and lock.holder is not None
@@ -158,7 +193,7 @@ def _next(run: Run, code: ReasonCode, why: str) -> AdmissionVerdict:
 
 
 def _again(run: Run, trigger: Trigger, now_ms: int, state: RetryState | None) -> AdmissionVerdict:
-    """A failed run, or one whose worker is gone: within budget freely, past it answered for."""
+    """A failed run, or one whose worker is gone: free within its budget, past it with a rationale."""
     code: ReasonCode = "attempt-failed" if run.status == "failed" else "attempt-interrupted"
     why = (
         f"Attempt {run.attempts} failed with {run.error_code}."
@@ -183,7 +218,110 @@ def _again(run: Run, trigger: Trigger, now_ms: int, state: RetryState | None) ->
     return AdmissionVerdict(kind="stop", code="budget-spent", run=run, revision=run.revision, reason=spent)
 
 
-APPROVALS_MAX = 1000  # of one piece of work
+def reopened(run: Run, why: Reason) -> AdmissionVerdict:
+    """The next revision of work that was done."""
+    reason = f"{why.text.rstrip('.')}: revision {run.revision + 1} opens."
+    return AdmissionVerdict(kind="start", code=why.code, revision=run.revision + 1, reason=reason)
+
+
+def unchanged(run: Run) -> Reason:
+    return Reason(code="unchanged", text=f"Upstream is unchanged since revision {run.revision}.")
+
+
+def unsettled(ledger: LedgerReader, subject: RunSubject, run: Run) -> Reason | None:
+    """Why the work has to run although upstream is unchanged; None if it has not."""
+    newest = ledger.latest_success(subject.work)
+    if newest is not None and newest.run_id != run.run_id:
+        text = f"Pipeline version {newest.pipeline_version} has published this window since."
+        return Reason(code="other-pipeline-published", text=text)
+    head = ledger.head(subject.dataset.id)
+    if head is None:
+        missing = Reason(code="not-published", text="Nothing of this dataset is published.")
+        return missing if run.version_id else None
+    described = merge_items(head[1], subject.dataset, (), "merge")
+    if described != head[1]:
+        return Reason(code="description-changed", text="The dataset's description or rights have changed.")
+    return None
+
+
+def at_admission(kernel: Kernel, subject: RunSubject, *, dry_run: bool = False) -> GateDecision:
+    """The gates of an admission. Reads only."""
+    dataset, approval = subject.dataset, _usable(kernel, subject)
+    results = [
+        switch_gate(kernel.ledger.switches(), dataset.id, dataset.domain, in_flight=False),
+        freeze_gate(kernel.settings.freezes, dataset.id, dataset.domain, kernel.ledger.now_ms()),
+        rights_gate(dataset),
+        *_policies(kernel, subject, "run", approval, dry_run),
+    ]
+    decision = combine(results, force_request(subject))
+    return replace(decision, approval=(approval.request_id, approval.digest)) if approval else decision
+
+
+def at_promotion(
+    kernel: Kernel,
+    subject: RunSubject,
+    report: ValidationReport | None,
+    *,
+    run: Run | None = None,
+    dry_run: bool = False,
+) -> GateDecision:
+    """The gates of a promotion, with the approval that the attempt used; in a dry-run with a usable one."""
+    dataset = subject.dataset
+    used = approval_of(kernel.ledger, run) if run is not None else _usable(kernel, subject)
+    approval = _still(used, dataset, subject.work_base)
+    results = [
+        contract_gate(report),
+        switch_gate(kernel.ledger.switches(), dataset.id, dataset.domain, in_flight=True),
+        freeze_gate(kernel.settings.freezes, dataset.id, dataset.domain, kernel.ledger.now_ms()),
+        rights_gate(dataset),
+        *_policies(kernel, subject, "publish", approval, dry_run),
+    ]
+    return combine(results, force_request(subject))
+
+
+def at_projection(kernel: Kernel, dataset: DatasetSettings, head: Promotion) -> GateDecision:
+    """May a target show this version now? Decided for the promotion's actor, with the reasons given then.
+
+    Freezes are not checked: the promotion was allowed in one, or by force, and its targets belong to it.
+    """
+    run = kernel.ledger.run(head.run_id)
+    entry = next(iter(kernel.ledger.governance(kind="promotion", subject=head.run_id, limit=1)), None)
+    approval = _still(approval_of(kernel.ledger, run), dataset, run.work_base) if run else None
+    context = facts(
+        run.trigger_type if run else "manual",
+        entry.rationale if entry else None,
+        entry.ticket if entry else None,
+        approval,
+    )
+    results = [
+        switch_gate(kernel.ledger.switches(), dataset.id, dataset.domain, in_flight=True),
+        rights_gate(dataset),
+        *kernel.policies.decide("publish", dataset, entry.actor if entry else "unknown", context),
+    ]
+    return combine(results)
+
+
+def in_flight(kernel: Kernel, subject: RunSubject) -> GateDecision:
+    """The switches alone: checked when the policy epoch has moved under a running run."""
+    dataset = subject.dataset
+    return combine([switch_gate(kernel.ledger.switches(), dataset.id, dataset.domain, in_flight=True)])
+
+
+def beyond_approval(policies: PolicyEngine, dataset: DatasetSettings, actor: str) -> GateResult | None:
+    """The gate that would refuse work on this dataset also with an approval; None: no gate."""
+    context = {
+        "trigger": "manual",
+        "rationale": "asked for",
+        "ticket": "asked for",
+        "approvals": [dataset.id],
+        "halted": False,
+        "is_dry_run": False,
+    }
+    for action in ("run", "publish"):
+        for result in policies.decide(action, dataset, actor, context):
+            if not result.allowed and result.gate in HALTING_GATES:
+                return result
+    return None
 
 
 def force_request(subject: RunSubject) -> ForceRequest | None:
@@ -196,7 +334,7 @@ def force_request(subject: RunSubject) -> ForceRequest | None:
 def _context(
     subject: RunSubject, approval: Approval | None, halted: QuarantineEntry | None, dry_run: bool
 ) -> dict[str, Any]:
-    """What the rules are asked about, and the names that make a rule's command one for this work."""
+    """The context of the policies, and the names that complete the command of a rule's remedy."""
     trigger, window = subject.trigger, subject.window
     named = {
         "source": subject.source.id,
@@ -226,7 +364,7 @@ def facts(
 
 
 def _usable(kernel: Kernel, subject: RunSubject) -> Approval | None:
-    """A second person's yes to one attempt at exactly this work, which nobody has used yet."""
+    """A second person's approval of one attempt at exactly this work, not yet used."""
     known = kernel.ledger.approvals(state="approved", subject=subject.work_base, limit=APPROVALS_MAX)
     if not known:
         return None
@@ -239,7 +377,7 @@ def approval_of(ledger: LedgerReader, run: Run) -> Approval | None:
 
 
 def _still(approval: Approval | None, dataset: DatasetSettings, work_base: str) -> Approval | None:
-    """It was for the rights as they were declared then."""
+    """The approval, if the rights are still those that it was given for."""
     if approval is None or approval.digest != attempt_digest(dataset, work_base):
         return None
     return approval
@@ -255,107 +393,8 @@ def _policies(
     return [*results, seen(approval)] if approval is not None else results
 
 
-def beyond_approval(policies: PolicyEngine, dataset: DatasetSettings, actor: str) -> GateResult | None:
-    """What would still forbid work on this dataset if a second person agreed to it; None: nothing."""
-    context = {
-        "trigger": "manual",
-        "rationale": "asked for",
-        "ticket": "asked for",
-        "approvals": [dataset.id],
-        "halted": False,
-        "is_dry_run": False,
-    }
-    for action in ("run", "publish"):
-        for result in policies.decide(action, dataset, actor, context):
-            if not result.allowed and result.gate in HALTING_GATES:
-                return result
-    return None
-
-
-def at_admission(kernel: Kernel, subject: RunSubject, *, dry_run: bool = False) -> GateDecision:
-    dataset, approval = subject.dataset, _usable(kernel, subject)
-    results = [
-        switch_gate(kernel.ledger.switches(), dataset.id, dataset.domain, in_flight=False),
-        freeze_gate(kernel.settings.freezes, dataset.id, dataset.domain, kernel.ledger.now_ms()),
-        rights_gate(dataset),
-        *_policies(kernel, subject, "run", approval, dry_run),
-    ]
-    decision = combine(results, force_request(subject))
-    return replace(decision, approval=(approval.request_id, approval.digest)) if approval else decision
-
-
-def at_promotion(
-    kernel: Kernel,
-    subject: RunSubject,
-    report: ValidationReport | None,
-    *,
-    run: Run | None = None,
-    dry_run: bool = False,
-) -> GateDecision:
-    """With the approval that the run's attempt has used up; a dry-run with one that it could use."""
-    dataset = subject.dataset
-    used = approval_of(kernel.ledger, run) if run is not None else _usable(kernel, subject)
-    approval = _still(used, dataset, subject.work_base)
-    results = [
-        contract_gate(report),
-        switch_gate(kernel.ledger.switches(), dataset.id, dataset.domain, in_flight=True),
-        freeze_gate(kernel.settings.freezes, dataset.id, dataset.domain, kernel.ledger.now_ms()),
-        rights_gate(dataset),
-        *_policies(kernel, subject, "publish", approval, dry_run),
-    ]
-    return combine(results, force_request(subject))
-
-
-def at_projection(kernel: Kernel, dataset: DatasetSettings, head: Promotion) -> GateDecision:
-    """May what was promoted be shown now? Asked for whoever promoted it, with the reasons given then.
-
-    Freezes are not asked: the promotion was allowed in one, or by force, and its showing belongs to it.
-    """
-    run = kernel.ledger.run(head.run_id)
-    entry = next(iter(kernel.ledger.governance(kind="promotion", subject=head.run_id, limit=1)), None)
-    approval = _still(approval_of(kernel.ledger, run), dataset, run.work_base) if run else None
-    context = facts(
-        run.trigger_type if run else "manual",
-        entry.rationale if entry else None,
-        entry.ticket if entry else None,
-        approval,
-    )
-    results = [
-        switch_gate(kernel.ledger.switches(), dataset.id, dataset.domain, in_flight=True),
-        rights_gate(dataset),
-        *kernel.policies.decide("publish", dataset, entry.actor if entry else "unknown", context),
-    ]
-    return combine(results)
-
-
-def in_flight(kernel: Kernel, subject: RunSubject) -> GateDecision:
-    """Only the switches: asked when the policy epoch has moved under a running run."""
-    dataset = subject.dataset
-    return combine([switch_gate(kernel.ledger.switches(), dataset.id, dataset.domain, in_flight=True)])
-
-
-def unsettled(ledger: LedgerReader, subject: RunSubject, run: Run) -> Reason | None:
-    """Why an unchanged upstream is not enough to leave things as they are; None if it is."""
-    newest = ledger.latest_success(subject.work)
-    if newest is not None and newest.run_id != run.run_id:
-        text = f"Pipeline version {newest.pipeline_version} has published this window since."
-        return Reason(code="other-pipeline-published", text=text)
-    head = ledger.head(subject.dataset.id)
-    if head is None:
-        missing = Reason(code="not-published", text="Nothing of this dataset is published.")
-        return missing if run.version_id else None
-    described = merge_items(head[1], subject.dataset, (), "merge")
-    if described != head[1]:
-        return Reason(code="description-changed", text="The dataset's description or rights have changed.")
-    return None
-
-
-UPSTREAM_CHANGED = Reason(code="upstream-changed", text="Upstream has changed.")
-ROUNDS_MAX = 10  # how often the world may move between a look and a commit
-
-
 class Admitted(Record, frozen=True):
-    """The call was let in: there is a run, its lock is ours."""
+    """The invocation has a run, and holds its lock."""
 
     subject: RunSubject
     run: Run
@@ -366,7 +405,7 @@ class Admitted(Record, frozen=True):
 
 
 class AlreadyDone(Record, frozen=True):
-    """The call needs no run: the work is done."""
+    """The invocation needs no run: the work is done."""
 
     subject: RunSubject
     run: Run
@@ -375,7 +414,7 @@ class AlreadyDone(Record, frozen=True):
 
 
 class NotAdmitted(Exception):
-    """The call was refused, found somebody at work, or could not be decided; the invocation is on record."""
+    """The invocation was refused, found the work busy, or could not be decided; it is on record."""
 
     def __init__(self, error: KfmError, invocation: Invocation, run: Run | None = None) -> None:
         super().__init__(error.message)
@@ -385,112 +424,98 @@ class NotAdmitted(Exception):
 
 
 class Admission:
-    """One call's way in."""
+    """The admission of one invocation."""
 
     def __init__(
         self,
-        store: Ledger,
-        liveness: Liveness,
+        kernel: Kernel,
         *,
-        worker_id: str,
-        lease_ms: int,
-        invocation_id: str,
-        gates: Callable[[RunSubject], GateDecision],
-        refusal: Callable[[GateDecision], KfmError],
         fingerprint: Callable[[], str],
-        unsettled: Callable[[Run], Reason | None],
-        force: bool,
-        policies: str,
-        redact: Callable[[str], str],
-        ask: Callable[[RunSubject], None] = lambda _subject: None,
+        force: bool = False,
         due: Waiting | None = None,
-        claim: tuple[str, str] | None = None,
     ) -> None:
-        self._claim = claim  # the request that asks: only for who still has it
-        self._due = due  # an automatic attempt: of this run, after this attempt, or not at all
-        self._store = store
-        self._liveness = liveness
-        self._worker_id = worker_id
-        self._lease_ms = lease_ms
-        self._invocation_id = invocation_id
-        self._gates = gates
-        self._refusal = refusal
-        self._fingerprint = fingerprint
-        self._unsettled = unsettled
+        self._kernel = kernel
+        self._store = kernel.store
+        self._invocation_id = kernel.ids.new()
+        self._policies = kernel.policies.bundle_id  # in force while this is decided
+        self._fingerprint = fingerprint  # of upstream now; read only where it decides
         self._force = force
-        self._policies = policies  # the bundle in force
-        self._redact = redact
-        self._ask = ask  # raises CircuitOpen where a provider is left alone
+        self._due = due  # an automatic attempt: of this run, after this attempt, or not at all
 
-    def enter(self, subject: RunSubject) -> Admitted | AlreadyDone:
+    def admit(self, subject: RunSubject) -> Admitted | AlreadyDone:
+        """Decide, and commit the decision; NotAdmitted where no run may begin."""
         for _ in range(ROUNDS_MAX):
             answer = self._once(subject)
             if answer is not None:
                 return answer
         raise Busy("The ledger kept changing while this call was being decided.")
 
-    def turn_away(self, subject: RunSubject, error: Refused) -> NoReturn:
-        """Refuse a call for a reason that the engine knows."""
-        self._away(subject, "refused", error)
+    def refuse(self, subject: RunSubject, error: Refused) -> NoReturn:
+        """Record a refusal for a reason that the executor has found."""
+        self._not_admitted(subject, "refused", error)
 
     def _once(self, subject: RunSubject) -> Admitted | AlreadyDone | None:
-        """One look and one try; None if the world moved in between."""
+        """One decision and one try to commit it; None if the ledger changed in between."""
         if self._force:
             subject = forced(subject, self._store.forces(subject.work_base) + 1)
         epoch = self._store.policy_epoch()
-        verdict = look(self._store, self._liveness, subject)
+        verdict = look(self._store, self._kernel.liveness, subject)
         if verdict.kind == "busy":
             assert verdict.run is not None
-            self._away(subject, "busy", LockHeld(self._holder(subject.scope)), run=verdict.run)
+            self._not_admitted(subject, "busy", LockHeld(self._holder(subject.scope)), run=verdict.run)
         self._refuse_overtaken(subject, verdict)
-        decision = self._gates(subject)
+        decision = at_admission(self._kernel, subject)
         if not decision.allowed:
-            self._away(
-                subject, "refused", self._refusal(decision), gates=decision.results, halts=decision.halts
+            self._not_admitted(
+                subject, "refused", refusal(decision), gates=decision.results, halts=decision.halts
             )
         if verdict.kind == "stop":
-            self._away(subject, "refused", BudgetSpent(verdict.reason), run=verdict.run)
+            self._not_admitted(subject, "refused", BudgetSpent(verdict.reason), run=verdict.run)
         if verdict.kind == "done":
             assert verdict.run is not None
             why = Reason(code=verdict.code, text=verdict.reason)
-            return self._answered(subject, verdict.run, decision, why)
+            return self._already_done(subject, verdict.run, decision, why)
         self._require_providers(subject, verdict)
         if verdict.kind == "compare":
             assert verdict.run is not None
             changed: Reason | None = UPSTREAM_CHANGED
             if self._compared(subject, verdict.run) == verdict.run.fingerprint:
-                changed = self._unsettled(verdict.run)
+                changed = unsettled(self._kernel.ledger, subject, verdict.run)
             if changed is None:
-                return self._answered(subject, verdict.run, decision, unchanged(verdict.run))
+                return self._already_done(subject, verdict.run, decision, unchanged(verdict.run))
             verdict = reopened(verdict.run, changed)
-        return self._admit(subject, verdict, decision, epoch)
+        return self._commit(subject, verdict, decision, epoch)
 
     def _refuse_overtaken(self, subject: RunSubject, verdict: AdmissionVerdict) -> None:
-        """What was due is due once: whoever comes later finds another attempt, and leaves it alone."""
+        """A due retry is made once: a later process finds another attempt, and makes none."""
         if self._due is None:
             return
         run, seen = verdict.run, self._due.run
         same = run is not None and (run.run_id, run.attempts) == (seen.run_id, seen.attempts)
         if not same or verdict.kind not in ("restart", "stop"):
-            error = Busy(f"Somebody else has tried run {seen.run_id} again.", remedy="Nothing is left to do.")
-            self._away(subject, "busy", error, run=run)
+            error = Busy(
+                f"Run {seen.run_id} was retried by another process.", remedy="Nothing is left to do."
+            )
+            self._not_admitted(subject, "busy", error, run=run)
 
     def _require_providers(self, subject: RunSubject, verdict: AdmissionVerdict) -> None:
-        """Nothing begins for a provider that is left alone: no run, no key, no attempt."""
+        """Nothing begins while a provider's circuit is open: no run, no key, no attempt."""
+        providers = self._kernel.providers
         try:
-            self._ask(subject)
+            if providers is not None:
+                providers.ask(providers_of(subject.source, self._kernel.settings.source))
         except CircuitOpen as error:
             same = verdict.kind in ("restart", "compare")
-            self._away(subject, "failed", error, run=verdict.run if same else None)
+            self._not_admitted(subject, "failed", error, run=verdict.run if same else None)
 
     def _compared(self, subject: RunSubject, run: Run) -> str:
-        """Upstream's fingerprint now; that it can't be had is an answer that goes on record, too."""
+        """Upstream's fingerprint now; where it can't be read, the invocation fails on record."""
         try:
             return self._fingerprint()
         except KfmError as error:
-            self._away(subject, "failed", error, run=run)
+            self._not_admitted(subject, "failed", error, run=run)
 
-    def _admit(
+    def _commit(
         self, subject: RunSubject, verdict: AdmissionVerdict, decision: GateDecision, epoch: int
     ) -> Admitted | None:
         now_ms = self._store.now_ms()
@@ -513,23 +538,25 @@ class Admission:
                 run=run,
                 seen=seen,
                 scope=subject.scope,
-                worker_id=self._worker_id,
-                lease_ms=self._lease_ms,
+                worker_id=self._kernel.worker_id,
+                lease_ms=self._kernel.lease_ms,
                 invocation=invocation,
                 policy_epoch=epoch,
                 entries=entries,
                 known=known,
                 grant=grant,
                 approval=decision.approval or None,
-                claim=self._claim,
+                claim=self._kernel.claim,
             ),
-            self._liveness.is_dead,
+            self._kernel.liveness.is_dead,
         )
         if admitted.answer == "unclaimed":
-            self._away(subject, "busy", LostLease("The request has passed to another runner, or is done."))
+            self._not_admitted(
+                subject, "busy", LostLease("The request has passed to another runner, or is done.")
+            )
         if admitted.answer == "locked":
             assert admitted.lock is not None
-            self._away(subject, "busy", LockHeld(held_by(admitted.lock)))
+            self._not_admitted(subject, "busy", LockHeld(held_by(admitted.lock)))
         if admitted.answer != "admitted":
             return None
         assert admitted.run is not None
@@ -542,14 +569,16 @@ class Admission:
             known=known,
         )
 
-    # --- leaving without a run -------------------------------------------------------
+    # --- without a run ---------------------------------------------------------------
 
-    def _answered(self, subject: RunSubject, run: Run, decision: GateDecision, why: Reason) -> AlreadyDone:
+    def _already_done(
+        self, subject: RunSubject, run: Run, decision: GateDecision, why: Reason
+    ) -> AlreadyDone:
         invocation = self._invocation(subject, "noop", run, why.text, why.code, decision.results)
         self._store.record_invocation(invocation)
         return AlreadyDone(subject=subject, run=run, invocation=invocation, reason=why.text)
 
-    def _away(
+    def _not_admitted(
         self,
         subject: RunSubject,
         outcome: InvocationOutcome,
@@ -559,7 +588,7 @@ class Admission:
         gates: tuple[GateResult, ...] = (),
         halts: bool = False,
     ) -> NoReturn:
-        reason = self._redact(error.message)
+        reason = self._kernel.redact(error.message)
         invocation = self._invocation(subject, outcome, run, reason, error.code, gates)
         entries = []
         if outcome == "refused":
@@ -641,41 +670,6 @@ class Admission:
             ticket=subject.trigger.ticket,
             details={"invocation_id": self._invocation_id, "dataset_id": subject.dataset.id, **details},
         )
-
-
-def look(store: LedgerReader, liveness: Liveness, subject: RunSubject) -> AdmissionVerdict:
-    """What this call means right now. Reads only: a dry-run asks the same function."""
-    run = store.latest_run(subject.work_base)
-    correction = subject.trigger.correction
-    if correction is not None:
-        corrected = store.run_of_correction(subject.work_base, correction)
-        if corrected is not None and corrected.status == "success" and not subject.trigger.force:
-            reason = f"Correction {correction} was applied as revision {corrected.revision}."
-            return AdmissionVerdict(
-                kind="done",
-                code="correction-applied",
-                run=corrected,
-                revision=corrected.revision,
-                reason=reason,
-            )
-    now_ms = store.now_ms()
-    live = run is not None and any(
-        is_live(lock, run, now_ms, liveness.is_dead(lock.holder.worker_id))
-        for lock in store.locks()  # under whichever scope it began: the setting may have changed since
-        if lock.holder is not None and lock.holder.run_id == run.run_id
-    )
-    state = store.retry_state(run.run_id) if run is not None and run.status != "success" else None
-    return decide(run, subject.trigger, live=live, now_ms=now_ms, state=state)
-
-
-def reopened(run: Run, why: Reason) -> AdmissionVerdict:
-    """The next revision of work that was done."""
-    reason = f"{why.text.rstrip('.')}: revision {run.revision + 1} opens."
-    return AdmissionVerdict(kind="start", code=why.code, revision=run.revision + 1, reason=reason)
-
-
-def unchanged(run: Run) -> Reason:
-    return Reason(code="unchanged", text=f"Upstream is unchanged since revision {run.revision}.")
 
 
 def held_by(lock: Lock) -> str:

@@ -1,4 +1,4 @@
-"""One call of the updater, from the front door to the last projection. All control flow is here."""
+"""The run executor: one invocation from admission to the targets. All control flow is here."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import logging
 
 from msgspec.structs import replace
 
-from kfm.model.breaker import providers_of
 from kfm.model.errors import Busy, LostLease, PlanDrifted
-from kfm.model.gates import refusal
 from kfm.model.quarantine import Waiting
 from kfm.model.records import GateResult, GovernanceEntry
 from kfm.model.retry_budgets import budget_ends_ms
@@ -17,8 +15,16 @@ from kfm.model.transactions import Promote
 from kfm.ports import Source as Upstream
 from kfm.publish.manifest import diff
 from kfm.publish.publisher import StagingPublisher
-from kfm.runs import admission, preparation
-from kfm.runs.admission import Admission, Admitted, AlreadyDone, NotAdmitted, RunSubject, unsettled
+from kfm.runs import preparation
+from kfm.runs.admission import (
+    Admission,
+    Admitted,
+    AlreadyDone,
+    NotAdmitted,
+    RunSubject,
+    at_promotion,
+    in_flight,
+)
 from kfm.runs.artifacts import RunLog
 from kfm.runs.failures import sweep
 from kfm.runs.kernel import Kernel, RunReport
@@ -34,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 
 class RunExecutor:
-    """One request on its way through the rooms."""
+    """Executes one request: admission, work, promotion, targets."""
 
     def __init__(
         self,
@@ -57,7 +63,7 @@ class RunExecutor:
         self._upstream: Upstream | None = None
         self._discovered: preparation.Discovered | None = None
 
-    # --- the way in ------------------------------------------------------------------
+    # --- admission -------------------------------------------------------------------
 
     def run(self) -> RunReport:
         try:
@@ -74,35 +80,21 @@ class RunExecutor:
         sweep(kernel.store, kernel.liveness)
         if kernel.ledger.policy_texts(kernel.policies.bundle_id) is None:
             kernel.store.keep_policies(kernel.policies.bundle_id, kernel.policies.texts)
-        door = Admission(
-            kernel.store,
-            kernel.liveness,
-            worker_id=kernel.worker_id,
-            lease_ms=kernel.lease_ms,
-            invocation_id=kernel.ids.new(),
-            gates=lambda subject: admission.at_admission(kernel, subject),
-            refusal=refusal,
-            fingerprint=lambda: self._discover().fingerprint,
-            unsettled=lambda run: unsettled(kernel.ledger, self._subject, run),
-            force=self._force,
-            policies=kernel.policies.bundle_id,
-            redact=kernel.redact,
-            ask=self._ask,
-            due=self._due,
-            claim=kernel.claim,
+        admission = Admission(
+            kernel, fingerprint=lambda: self._discover().fingerprint, force=self._force, due=self._due
         )
         try:
-            self._refuse_drift(door)
-            answer = door.enter(self._subject)
-        except NotAdmitted as away:
+            self._refuse_drift(admission)
+            answer = admission.admit(self._subject)
+        except NotAdmitted as refused:
             return self._end.report(
-                *ending(away.error),
-                kernel.redact(away.error.message),
-                invocation_id=away.invocation.invocation_id,
-                run=away.run,
-                error=away.error,
-                next_step=self._end.next_step(away.run),
-                gates=away.invocation.gates,
+                *ending(refused.error),
+                kernel.redact(refused.error.message),
+                invocation_id=refused.invocation.invocation_id,
+                run=refused.run,
+                error=refused.error,
+                next_step=self._end.next_step(refused.run),
+                gates=refused.invocation.gates,
             )
         if isinstance(answer, AlreadyDone):
             report = self._end.report(
@@ -125,13 +117,8 @@ class RunExecutor:
                 span.note(error_type=report.error.code)
             return report
 
-    def _ask(self, subject: RunSubject) -> None:
-        kernel = self._kernel
-        if kernel.providers is not None:
-            kernel.providers.ask(providers_of(subject.source, kernel.settings.source))
-
-    def _refuse_drift(self, door: Admission) -> None:
-        """A plan that can't come true any more is refused at the door: no run, no key."""
+    def _refuse_drift(self, admission: Admission) -> None:
+        """A plan that can't come true any more is refused at admission: no run, no key."""
         if self._plan is None:
             return
         planned, subject = self._plan.header, self._subject
@@ -142,10 +129,10 @@ class RunExecutor:
         }
         drift = [f"the {what} is {is_now}, not {was}" for what, (was, is_now) in now.items() if was != is_now]
         if drift:
-            door.turn_away(subject, PlanDrifted(f"Plan made at {planned.made_at}: {'; '.join(drift)}."))
+            admission.refuse(subject, PlanDrifted(f"Plan made at {planned.made_at}: {'; '.join(drift)}."))
 
     def _discover(self) -> preparation.Discovered:
-        """Once a call: the comparison at the door and the run see the same world."""
+        """Once an invocation: admission compares with what the run then fetches."""
         if self._discovered is None:
             self._discovered = preparation.discover(self._source(), self._subject)
         return self._discovered
@@ -158,7 +145,7 @@ class RunExecutor:
     # --- the work --------------------------------------------------------------------
 
     def _work(self, entered: Admitted) -> RunReport:
-        """From here on the run is ours, and whatever happens it gets an end."""
+        """The admitted run: whatever happens, it gets an end."""
         kernel, run = self._kernel, entered.run
         log, nodes = self._log(entered, None), self._nodes(entered)
         kernel.listen(nodes.retried)
@@ -175,7 +162,7 @@ class RunExecutor:
                 work_key=run.work_key,
             )
             report = self._attempt(entered, log, nodes)
-        except (Exception, KeyboardInterrupt) as problem:  # noqa: BLE001 - told once, where the run ends
+        except (Exception, KeyboardInterrupt) as problem:  # noqa: BLE001 - reported once, where the run ends
             report = self._end.failed(entered, problem, log, nodes)
         finally:
             kernel.listen(None)
@@ -218,7 +205,7 @@ class RunExecutor:
         kernel, run, subject = self._kernel, entered.run, self._subject
 
         def on_epoch() -> None:
-            decision = admission.in_flight(kernel, subject)
+            decision = in_flight(kernel, subject)
             if not decision.allowed:
                 raise Denied(decision)
 
@@ -263,7 +250,7 @@ class RunExecutor:
             # In this order: a switch thrown after the epoch was read moves the epoch.
             epoch = kernel.store.policy_epoch()
             head = kernel.store.head(subject.dataset.id)
-            decision = admission.at_promotion(kernel, subject, prepared.report, run=run)
+            decision = at_promotion(kernel, subject, prepared.report, run=run)
             if not decision.allowed:
                 raise Denied(decision, prepared.report)
             gates = (*entered.invocation.gates, *decision.results)
