@@ -1,4 +1,4 @@
-"""Documented import paths that moved: the old module forwards to the new one and warns once per place."""
+"""Deprecated import paths: a module's `__getattr__` that forwards to where its names are now, and warns."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from importlib import import_module
 
 
 def forward(old: str, new: str, renamed: Mapping[str, str] | None = None) -> Callable[[str], object]:
-    """A module's `__getattr__`: names are looked up in the new module when they are first used."""
+    """Names of the module `old`, looked up in `new` when they are first used; `renamed` is old → new name."""
 
     def look_up(name: str) -> object:
         if name.startswith("__"):
             raise AttributeError(f"module {old!r} has no attribute {name!r}")
-        value: object = getattr(import_module(new), (renamed or {}).get(name, name))
-        warnings.warn(f"{old} has moved to {new}.", DeprecationWarning, stacklevel=2)
+        now = (renamed or {}).get(name, name)
+        value: object = getattr(import_module(new), now)
+        warnings.warn(f"{old}.{name} is now {new}.{now}.", DeprecationWarning, stacklevel=2)
         return value
 
     return look_up

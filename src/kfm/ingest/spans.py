@@ -1,7 +1,12 @@
-"""Moved to `kfm.nodd.spans`; this name goes on working, with a warning."""
+"""Old import path of `kfm.nodd.spans`; it goes on working, with a DeprecationWarning."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from kfm.moved import forward
+
+if TYPE_CHECKING:
+    from kfm.nodd.spans import *  # noqa: F403 - the names for type checkers
 
 __getattr__ = forward(__name__, "kfm.nodd.spans")
