@@ -1,4 +1,4 @@
-"""Every error a person can meet, in one tree.
+"""The errors that users see, in one tree.
 
 The first line of a class docstring is the message; the rest is the page that
 `kfm explain KFMnnn` prints. The hundreds digit of a code is the exit status of
@@ -94,14 +94,14 @@ class ConfigError(KfmError):
 
 
 class ConfigNotFound(ConfigError):
-    """There is no configuration file."""
+    """No configuration file was found."""
 
     code = "KFM202"
     remedy = "Make one with `kfm init`, or name one with --config or KFM_CONFIG."
 
 
 class SecretNotFound(ConfigError):
-    """A secret that the configuration refers to is not there.
+    """A secret that the configuration refers to was not found.
 
     Secrets are never written into a configuration: they are named as
     `env:NAME` or `file:PATH` and read when they are needed.
@@ -112,7 +112,7 @@ class SecretNotFound(ConfigError):
 
 
 class WindowError(UsageError):
-    """The window can't be used.
+    """The window is not valid.
 
     A window is an ISO 8601 duration (`P1D`, `PT6H`, `P1M`), which means the
     last complete one, a start and a duration (`2026-01-01/P1D`), or a start
@@ -164,24 +164,24 @@ class PlanError(UsageError):
 
 
 class PipelineError(ConfigError):
-    """A pipeline can't be used as it is written."""
+    """The pipeline definition is not valid."""
 
     code = "KFM210"
     remedy = (
-        "Mend the file; `kfm pipeline check FILE` looks at a pipeline of nodes. A source names a function "
+        "Correct the file; `kfm pipeline check FILE` checks a pipeline of nodes. A source names a function "
         "with one parameter, the context: path/to/file.py:function."
     )
 
 
 class PluginConflict(ConfigError):
-    """Two plugins have one name."""
+    """Two plugins have the same name."""
 
     code = "KFM211"
     remedy = "Uninstall one of the two packages that are named."
 
 
 class MalformedJson(UsageError):
-    """The JSON is not valid, or means different things to different readers.
+    """The JSON is not valid or is ambiguous.
 
     Refused are also NaN, whole numbers beyond ±(2^53-1), one key twice in an
     object, half surrogate pairs, and nesting beyond the limit.
@@ -192,23 +192,23 @@ class MalformedJson(UsageError):
 
 
 class WebhookMalformed(UsageError):
-    """The body of a webhook can't be understood.
+    """The webhook body is not valid.
 
-    It is a JSON object that all readers understand alike: no name twice, no
-    NaN, UTF-8. Signed with X-KFM-Signature it has `source_id`, `trigger`,
-    `event_type` and `sent_at`, may have `request_uuid`, `dry_run`, `metadata`
-    and `integrity`, and nothing else.
+    It is an unambiguous JSON object: no name twice, no NaN, UTF-8. Signed with
+    X-KFM-Signature it has `source_id`, `trigger`, `event_type` and `sent_at`,
+    may have `request_uuid`, `dry_run`, `metadata` and `integrity`, and nothing
+    else.
     """
 
     code = "KFM220"
-    remedy = "Correct the sender as the detail says; `kfm webhook sign` makes a body that is understood."
+    remedy = "Correct the sender as the detail says; `kfm webhook sign` makes a valid body."
 
 
 class RefNotFound(UsageError):
     """There is no such branch, tag or commit.
 
     A ref is the name of a branch, the name of a tag, or the beginning of a
-    commit's id (at least four characters, as many as tell it from others);
+    commit's id (at least four characters, as many as make it unique);
     `~2` behind it means two commits earlier.
     """
 
@@ -217,11 +217,11 @@ class RefNotFound(UsageError):
 
 
 class RefNameInvalid(UsageError):
-    """That can't be a name here.
+    """The name is not valid.
 
     Names of branches and tags have letters, digits and `. _ - + = @`, in parts
     between slashes; no part begins or ends with a dot or begins with a dash,
-    two dots never stand together, and none ends with `.lock`.
+    two dots are never adjacent, and none ends with `.lock`.
     """
 
     code = "KFM231"
@@ -229,21 +229,21 @@ class RefNameInvalid(UsageError):
 
 
 class RefExists(UsageError):
-    """There is a branch or tag of that name already; it was not touched."""
+    """A branch or tag of that name exists already; it was not changed."""
 
     code = "KFM232"
-    remedy = "Choose another name; `kfm branch list` shows those that are taken."
+    remedy = "Choose another name; `kfm branch list` shows those in use."
 
 
 # --- 3xx: refused by governance or a guardrail ---------------------------------------
 
 
 class Refused(KfmError):
-    """Governance refused this."""
+    """Refused by governance."""
 
     code = "KFM300"
     exit_code = 3
-    remedy = "Ask whoever the message names; `kfm status` shows what stands in the way."
+    remedy = "Ask the person or team that the message names; `kfm status` shows what it is blocked by."
 
 
 class GateDenied(Refused):
@@ -253,7 +253,7 @@ class GateDenied(Refused):
     decided. A refusal consumes neither key nor budget: once the cause is
     lifted, the same command runs. A rule is lifted by declaring or recording
     what it asks for, never by a force; the page on policies lists every
-    shipped rule, and `kfm gate test` shows what the policies say of examples.
+    shipped rule, and `kfm gate test` applies the policies to examples.
     """
 
     code = "KFM301"
@@ -265,7 +265,7 @@ class Halted(Refused):
 
     A review entry and a postmortem entry were written to the governance
     ledger. Nothing was promoted. Until a second person has approved the release
-    of the halted run, no run of the dataset begins, whoever lifts the pause.
+    of the halted run, no run of the dataset begins, even if the pause is lifted.
     """
 
     code = "KFM302"
@@ -297,8 +297,8 @@ class RationaleRequired(Refused):
 class BudgetSpent(Refused):
     """The retry budget of this run is spent.
 
-    A few attempts are free; after that somebody answers for each. The reasons
-    are kept in the governance ledger.
+    The first attempts need no reason. Each later one needs a rationale and a
+    ticket, which are kept in the governance ledger.
     """
 
     code = "KFM305"
@@ -306,7 +306,7 @@ class BudgetSpent(Refused):
 
 
 class PlanDrifted(Refused):
-    """The plan no longer describes what would happen; nothing was done.
+    """The plan is out of date; nothing was done.
 
     A plan of a run says what would be published, a plan of a replay which
     units would come back, each with its version. If that has changed since it
@@ -318,7 +318,7 @@ class PlanDrifted(Refused):
 
 
 class SwitchThrown(Refused):
-    """A kill switch stands in the way."""
+    """Blocked by a kill switch."""
 
     code = "KFM307"
     remedy = "Lift it with `kfm switch set running … --rationale TEXT`."
@@ -341,19 +341,19 @@ class SecretInData(Refused):
     Before bytes are stored they are searched for every value that an
     `env:NAME` or `file:PATH` of the configuration stands for: as it is, in
     base64, in hex, quoted. Upstream may repeat the key it was asked with, or a
-    pipeline may write it down. The secret is in other hands now: replace it.
+    pipeline may write it to its output. The secret is exposed: replace it.
     """
 
     code = "KFM309"
-    remedy = "Replace the secret, and take it out of the data: with a pipeline, or where upstream repeats it."
+    remedy = "Replace the secret, and remove it from the data: with a pipeline, or where upstream repeats it."
 
 
 class ReleaseDiffers(Refused):
-    """This release is there already, with other content; it was not touched.
+    """This release exists already, with other content; it was not changed.
 
-    A release that somebody may have read is not changed unseen. The ledger has
-    gone on since it was made, or its files were edited: `kfm release --verify`
-    tells which.
+    A published release is not changed without a record. The ledger has
+    advanced since it was made, or its files were edited: `kfm release --verify`
+    shows which.
     """
 
     code = "KFM310"
@@ -361,49 +361,48 @@ class ReleaseDiffers(Refused):
 
 
 class NotApproved(Refused):
-    """This was not approved.
+    """Not approved.
 
-    Whoever asks for something does not approve it himself: a second person
-    does, and an account and a token of one person are one. An approval holds
-    for exactly what was asked for, as it was then, and only once. What no
-    approval could lift, such as blocked data or withdrawn consent, can't be
-    asked for.
+    A requester can't approve their own request: a second person does, and an
+    account and a token of one person count as one. An approval covers exactly
+    the state that was requested, and only once. What no approval could lift,
+    such as blocked data or withdrawn consent, can't be requested.
     """
 
     code = "KFM311"
-    remedy = "`kfm quarantine show ID` says what is held and which requests are open."
+    remedy = "`kfm quarantine show ID` shows what is quarantined and which requests are open."
 
 
 class RoleMissing(Refused):
-    """Whoever asks may not do this.
+    """Permission denied: the caller lacks the required role.
 
     The configuration says under `people:` who may read, operate and approve.
-    Who asks is known by the token in KFM_TOKEN, else by the account that runs
-    the command; a token that is nobody's is refused whatever the account may.
-    The refusal is in the governance ledger.
+    The caller is identified by the token in KFM_TOKEN, else by the account
+    that runs the command; an unknown token is refused, whatever the account
+    may do. The refusal is in the governance ledger.
     """
 
     code = "KFM312"
-    remedy = "Ask somebody who has the role; `kfm whoami` shows who you are here, and by what."
+    remedy = "Ask a person who has the role; `kfm whoami` shows who you are here, and how that is known."
 
 
 class ReplayTooLarge(Refused):
-    """The replay would bring back more units than one replay may; nothing was done.
+    """The replay exceeds the limit of units per replay; nothing was done.
 
-    The cap is `ingest.replays_max`. It keeps a selection that was meant to be
-    small from bringing back everything that ever failed.
+    The limit is `ingest.replays_max`. It keeps a selection that was meant to be
+    small from replaying everything that ever failed.
     """
 
     code = "KFM313"
-    remedy = "Narrow the selection, or take a part of it with --limit; what is left is another replay."
+    remedy = "Narrow the selection, or take a part of it with --limit; the rest is another replay."
 
 
 class WebhookRefused(Refused):
-    """The webhook was refused: it is not signed by somebody who may ask, for this source, about now.
+    """The webhook was refused: its signature, its source or its time is not valid.
 
-    Also where there is no such source: a stranger is not told which there
-    are. The reason stands in `webhook_failures.jsonl` in the state folder, by
-    the hash of what was sent.
+    The same answer is given where there is no such source, so that it does not
+    reveal which exist. The reason is in `webhook_failures.jsonl` in the state
+    folder, by the hash of the body.
     """
 
     code = "KFM320"
@@ -414,7 +413,7 @@ class WebhookRefused(Refused):
 
 
 class WebhookReused(Refused):
-    """This request was accepted before; it was not accepted again.
+    """Duplicate request: it was accepted before.
 
     A `request_uuid` (or the id of a Standard Webhook, or the body itself) is
     good for one use. The answer names the request that used it and, once
@@ -422,7 +421,7 @@ class WebhookReused(Refused):
     """
 
     code = "KFM321"
-    remedy = "Nothing, if it was sent twice. For another update send another `request_uuid`."
+    remedy = "None is needed if it was sent twice. For another update send another `request_uuid`."
 
 
 class BranchProtected(Refused):
@@ -432,14 +431,14 @@ class BranchProtected(Refused):
     """
 
     code = "KFM330"
-    remedy = "Work on a branch of its own, then `kfm branch merge NAME --into BRANCH --rationale TEXT`."
+    remedy = "Work on a separate branch, then `kfm branch merge NAME --into BRANCH --rationale TEXT`."
 
 
 # --- 4xx: a backend is unavailable or refuses us -------------------------------------
 
 
 class BackendUnavailable(KfmError):
-    """A backend can't be reached."""
+    """A backend is unavailable."""
 
     code = "KFM400"
     exit_code = 4
@@ -450,7 +449,7 @@ class StoreTooNew(BackendUnavailable):
     """The database was made by a newer kfm."""
 
     code = "KFM401"
-    remedy = "Upgrade kfm on this machine; the database is not touched."
+    remedy = "Upgrade kfm on this machine; the database was not changed."
 
 
 class StoreUnsafe(BackendUnavailable):
@@ -469,32 +468,32 @@ class StoreBusy(BackendUnavailable):
     """The database did not become free in time."""
 
     code = "KFM403"
-    remedy = "Another process holds it for unusually long: `kfm status` names the work in flight."
+    remedy = "Another process has held it for unusually long: `kfm status` names the work in flight."
 
 
 class UpstreamUnavailable(BackendUnavailable):
-    """The upstream source can't be reached or refuses us."""
+    """The upstream source is unavailable or refused the request."""
 
     code = "KFM404"
     remedy = "Try again later; `kfm doctor` tests the address."
 
 
 class StoreCorrupt(BackendUnavailable):
-    """What was read back is not what was written."""
+    """Stored data is corrupt: what was read is not what was written."""
 
     code = "KFM405"
     remedy = "Stop, copy the state folder, and run `kfm doctor`."
 
 
 class TargetUnavailable(BackendUnavailable):
-    """A publishing target can't be written; the promotion stands and is projected again later."""
+    """A publishing target can't be written; the version is promoted, and the target is updated later."""
 
     code = "KFM406"
     remedy = "Make the target writable, then run `kfm project`."
 
 
 class CollectorRefused(BackendUnavailable):
-    """A lineage collector or a hook will not have an event as it is; the event is kept.
+    """A lineage collector or a notification hook rejected an event; the event is kept.
 
     It answered that the event itself is at fault (HTTP 400, 413, 422 and the
     like). The event, and what follows it about the same run or cause, waits a
@@ -506,20 +505,20 @@ class CollectorRefused(BackendUnavailable):
 
 
 class CircuitOpen(BackendUnavailable):
-    """The provider failed again and again, so it is left alone for a while.
+    """Circuit open: the provider failed repeatedly.
 
-    After three failures in a row nobody calls the provider for 300 seconds;
-    then a single call tries whether it is well again. A call that is refused
-    here was not made and counts as no attempt. `not_before_ms` says when the
-    next one may be made.
+    After three failures in a row the provider is not called for 300 seconds;
+    then a single probe tests whether it has recovered. A call that is refused
+    here was not made and counts as no attempt. `not_before_ms` is the time
+    from which the next one may be made.
     """
 
     code = "KFM408"
-    remedy = "Come back at the time that is named; nothing is gained by trying earlier."
+    remedy = "Try again at the time that is named; earlier calls are refused."
 
 
 class CallTimedOut(BackendUnavailable, TimeoutError):
-    """A call took longer than it may.
+    """A call timed out.
 
     The limit is the call's own `timeout=` or `attempt_timeout=`, or what was
     left to the call around it; the message says which. Code in a process of
@@ -528,15 +527,15 @@ class CallTimedOut(BackendUnavailable, TimeoutError):
     """
 
     code = "KFM409"
-    remedy = "Give the call more time, or find out why the other side is slow."
+    remedy = "Give the call more time, or find out why the provider is slow."
 
 
 class ObjectMissing(UpstreamUnavailable):
-    """The announced object is not there.
+    """The announced object does not exist.
 
     A store may show an object a little later than it announces it, and
-    removes some again soon. So it is asked for again, as often as the unit's
-    grant of attempts allows; after that the unit waits for a drain.
+    removes some again soon. So the unit is retried within its retry budget;
+    after that it waits for a replay.
     """
 
     code = "KFM410"
@@ -544,9 +543,9 @@ class ObjectMissing(UpstreamUnavailable):
 
 
 class BranchesUnavailable(BackendUnavailable):
-    """The server that the branches are on can't be reached or refuses us.
+    """The branch server is unavailable or refused the request.
 
-    The message has what the server said. A change is there wholly or not at
+    The message has the server's answer. A change is there wholly or not at
     all; `kfm branch log NAME` shows which.
     """
 
@@ -558,11 +557,11 @@ class BranchesUnavailable(BackendUnavailable):
 
 
 class Busy(KfmError):
-    """Somebody else is doing this right now."""
+    """Already running."""
 
     code = "KFM500"
     exit_code = 5
-    remedy = "Wait for it, or look with `kfm status`."
+    remedy = "Wait until it ends; `kfm status` shows it."
 
 
 class LockHeld(Busy):
@@ -575,14 +574,14 @@ class LostLease(Busy):
     """The lease was lost to a successor; nothing this run did after that is visible."""
 
     code = "KFM502"
-    remedy = "Nothing: the successor carries on. `kfm runs` shows it."
+    remedy = "None is needed: the successor continues. `kfm runs` shows it."
 
 
 class BranchMoved(Busy):
     """The branch moved while this was being prepared; nothing was written."""
 
     code = "KFM530"
-    remedy = "Look at what is there now (`kfm branch log NAME`), then do it again."
+    remedy = "Look at the branch (`kfm branch log NAME`), then try again."
 
 
 # --- 6xx: the work failed ------------------------------------------------------------
@@ -595,7 +594,7 @@ class WorkFailed(KfmError):
 
 
 class IllegalTransition(KfmError):
-    """That change of state is not allowed."""
+    """Illegal state transition."""
 
     code = "KFM602"
     remedy = "This is a defect in kfm or in an extension: please report it."
@@ -616,7 +615,7 @@ class LimitExceeded(KfmError):
 
 
 class ChecksumMismatch(KfmError):
-    """The bytes that arrived are not the bytes that were announced."""
+    """Checksum mismatch: the bytes received are not the bytes announced."""
 
     code = "KFM605"
     remedy = "The source changed while it was read, or is damaged: run again."
@@ -637,9 +636,9 @@ class PipelineFailed(KfmError):
 
 
 class UnserialisableValue(KfmError):
-    """A node returned something that can't be kept.
+    """A node returned a value that can't be stored.
 
-    What a node returns is stored, so that others can read it after the process has ended.
+    A node's result is stored, so that other nodes can read it after the process has ended.
     """
 
     code = "KFM611"
@@ -650,7 +649,7 @@ class NodesFailed(KfmError):
     """Nodes of the pipeline failed."""
 
     code = "KFM612"
-    remedy = "`kfm graph RUN` shows which; mend the cause and run again: what was done is not repeated."
+    remedy = "`kfm graph RUN` shows which; correct the cause and run again: completed nodes are not repeated."
 
 
 class DryRunViolated(KfmError):
@@ -661,22 +660,20 @@ class DryRunViolated(KfmError):
     """
 
     code = "KFM608"
-    remedy = "Look for a pipeline that writes without its publisher, or for another process at work."
+    remedy = "Look for a pipeline that writes without its publisher, or for another process that writes."
 
 
 class ChainBroken(KfmError):
-    """The governance ledger is not as it was written.
+    """The governance ledger's hash chain is broken.
 
     Its entries are chained by their hashes, and one of them does not fit: it
     was edited, deleted, moved or added by something other than kfm, or the
-    chain is not the one that was anchored. Whatever stands before the named
-    row is as it was.
+    chain is not the one that was anchored. The rows before the named one are
+    intact.
     """
 
     code = "KFM609"
-    remedy = (
-        "Keep a copy of the database as it is now, then compare with a backup; `kfm audit verify` says more."
-    )
+    remedy = "Copy the database as it is now, then compare with a backup; `kfm audit verify` shows more."
 
 
 class SigningFailed(KfmError):
@@ -693,13 +690,13 @@ class SigningFailed(KfmError):
 class MergeConflict(KfmError):
     """Both sides changed the same paths in different ways; nothing was written.
 
-    Each path is named with what stands in the way: both added it, both changed
+    Each path is named with its conflict: both added it, both changed
     it, one changed what the other removed, or it would have to be a file and a
     folder at once. A merge or a revert is done wholly or not at all.
     """
 
     code = "KFM630"
-    remedy = "Change the named paths on the source branch until they agree, or say --prefer source|target."
+    remedy = "Change the named paths on the source branch until they agree, or give --prefer source|target."
 
 
 class Cancelled(KfmError):

@@ -145,7 +145,7 @@ def test_an_error_is_told_with_its_way_out(kfm: Kfm, app: FakeApp) -> None:
     app.answers = {"daily": UpstreamUnavailable("http://h/: 503.")}
     called = kfm("run", "--source", "daily")
     assert called.err.splitlines()[-2:] == [
-        "error KFM404: The upstream source can't be reached or refuses us. http://h/: 503.",
+        "error KFM404: The upstream source is unavailable or refused the request. http://h/: 503.",
         "fix: Try again later; `kfm doctor` tests the address.",
     ]
     assert called.out.startswith("failed     levels  -  -  no run")
@@ -310,7 +310,7 @@ def test_ctrl_c_between_two_sources(kfm: Kfm, app: FakeApp, monkeypatch: pytest.
         (
             OSError(28, "No space left on device", "/s/workers"),
             4,
-            "error KFM400: A backend can't be reached. No space left on device (/s/workers).",
+            "error KFM400: A backend is unavailable. No space left on device (/s/workers).",
         ),
         (ZeroDivisionError("x"), 1, "error KFM600: Something went wrong. ZeroDivisionError: x"),
     ],
