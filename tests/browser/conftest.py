@@ -44,7 +44,7 @@ def _served(filled: Filled) -> Iterator[str]:
     from kfm.web.console.pages import console_app
 
     port = free_port()
-    config = uvicorn.Config(console_app(filled.place), host="127.0.0.1", port=port, log_level="warning")
+    config = uvicorn.Config(console_app(filled.context), host="127.0.0.1", port=port, log_level="warning")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()

@@ -83,7 +83,7 @@ class Filled:
         (folder / "kfm.yml").write_text(CONFIG + (_people() if people else ""))
         self.folder = folder
         self.loaded: Loaded = load(str(folder / "kfm.yml"))
-        self.place = WebContext(self.loaded, load_schedules(self.loaded))
+        self.context = WebContext(self.loaded, load_schedules(self.loaded))
         self._fill()
 
     def _fill(self) -> None:
@@ -184,8 +184,8 @@ class Filled:
     def _schedules(self, app: App) -> None:
         """Three weeks of a day's schedule, and in each cell another fate."""
         store = app.kernel.store
-        schedule = self.place.schedules[0]
-        source = self.place.settings.source(schedule.source)
+        schedule = self.context.schedules[0]
+        source = self.context.settings.source(schedule.source)
         now_ms = store.now_ms()
         states = store.schedule_states()
         cursor_ms = now_ms - 1
@@ -219,7 +219,7 @@ class Filled:
         )
         paused = ScheduleState(
             schedule_id="well-often",
-            definition=definition_of(self.place.schedules[1]),
+            definition=definition_of(self.context.schedules[1]),
             cursor_ms=now_ms - DAY_MS,
             version=1,
             updated_at_ms=now_ms,
@@ -236,8 +236,8 @@ class Filled:
 
     def _each_second(self, app: App) -> None:
         """A service saw it first a hundred seconds ago, and nobody was there since."""
-        schedule = self.place.schedules[3]
-        source = self.place.settings.source(schedule.source)
+        schedule = self.context.schedules[3]
+        source = self.context.settings.source(schedule.source)
         seen_ms = app.kernel.store.now_ms() - 100_000
         step = account(schedule, source, None, [], seen_ms, late_ms=60_000, actor="schedule")
         assert step is not None

@@ -41,7 +41,7 @@ COMMANDS = {
     "branch": ("kfm.cli.branch", "List, compare, merge and revert branches of data."),
     "nodd": ("kfm.cli.nodd", "Read announcements of NOAA's open data; see what became of them."),
     "catalogue": ("kfm.cli.catalogue", "Search, show, serve and export the catalogue (STAC)."),
-    "serve": ("kfm.cli.serve", "Start updates for every reason there is; API and console."),
+    "serve": ("kfm.cli.serve", "Run the scheduler, webhooks, workers, API and console."),
     "webhook": ("kfm.cli.webhook", "Make secrets for webhooks; sign and send one."),
     "requests": ("kfm.cli.requests", "See and cancel what schedules and webhooks asked for."),
     "worker": ("kfm.cli.worker", "Take in what queues announce, and work it off."),

@@ -6,49 +6,24 @@ import hmac
 import ipaddress
 import socket
 import sys
+from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import click
 
-from kfm import __version__
 from kfm.cli.errors import as_error
 from kfm.cli.options import log_option, session_options
 from kfm.cli.output import table
 from kfm.cli.session import CommandSession
 from kfm.config.loader import token
 from kfm.model.errors import BackendUnavailable, UsageError
-from kfm.model.redaction import MASK_KEY
 from kfm.model.roles import KnownPerson, decide, identify
-from kfm.telemetry.exposition import CONTENT_TYPE, Tallies, exposition
-from kfm.telemetry.ledger_metrics import Folding
-from kfm.telemetry.public_names import PublicNames
+from kfm.telemetry.exposition import CONTENT_TYPE, documents, exposition
+from kfm.web.metrics import Scrape
 
 CLIENT_SECONDS_MAX = 5
-
-
-class Scrape:
-    """Reads on where the last reading ended; from the beginning if the world is another one."""
-
-    def __init__(self, session: CommandSession) -> None:
-        self._session = session
-        self._folding = Folding()
-        self._world: Any = None
-
-    def tallies(self) -> Tallies:
-        # Opened anew each time: a ledger may be made, moved or restarted while we serve.
-        with self._session.app(read_only=True) as app:
-            world = (app.settings, app.ledger.mark(MASK_KEY))
-            if world != self._world:
-                self._folding, self._world = Folding(), None  # names may be masked now that were not before
-            datasets = [dataset.id for dataset in app.settings.datasets]
-            names = PublicNames(app.settings, app.ledger)
-            found = self._folding.fold(
-                app.ledger, names, datasets, __version__, names.provider, names.pipeline, names.of_units
-            )
-            self._world = world  # only now: a reading that broke off begins again
-            return found
 
 
 def serve(session: CommandSession, listen: str) -> None:
@@ -56,7 +31,7 @@ def serve(session: CommandSession, listen: str) -> None:
     host, port = parse_address(listen)
     secret = token()
     require_private(host, secret)
-    scrape = Scrape(session)
+    scrape = Scrape(partial(session.app, read_only=True))
     scrape.tallies()  # a configuration that is wrong is told now, not to the first scraper
     try:
         server = _Server((host, port), scrape, secret, session.load().people())
@@ -151,7 +126,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _scraped(self) -> None:
         try:
-            text = exposition(self.server.scrape.tallies())
+            text = self.server.scrape.text()
         except Exception as problem:  # noqa: BLE001 - the next scrape may find it mended
             error = as_error(problem)
             sys.stderr.write(f"error {error.code}: {error.message}\n")
@@ -222,9 +197,7 @@ def command(ctx: click.Context, session: CommandSession, listen: str | None) -> 
     if listen is not None:
         serve(session, listen)
         return
-    from kfm.telemetry.exposition import documents, exposition
-
-    tallies = Scrape(session).tallies()
+    tallies = Scrape(partial(session.app, read_only=True)).tallies()
     if session.output == "text":
         session.emit(None, exposition(tallies).splitlines())
         return

@@ -1,10 +1,12 @@
-"""The service's web: webhooks, the API, the console, the catalogue and metrics under one address."""
+"""The web application of `kfm serve`: webhooks, API, console, STAC catalogue, metrics and health checks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
-from typing import Any
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
+from secrets import token_urlsafe
+from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -15,105 +17,150 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route, request_response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from kfm.app import open_app
+from kfm.config.webhooks import webhook_secrets
 from kfm.model.errors import KfmError
-from kfm.model.roles import KnownPerson, decide, identify
+from kfm.model.roles import Identity, decide
+from kfm.nodd.dataset_registry import load_registry
+from kfm.service.dispatcher import wish_of
+from kfm.telemetry.exposition import CONTENT_TYPE
+from kfm.web.accept_queue import AcceptQueue
+from kfm.web.api.access import BEARER, who_asks
+from kfm.web.api.routes import api_routes
+from kfm.web.console.pages import console_routes
+from kfm.web.context import WebContext
+from kfm.web.metrics import Scrape
+from kfm.web.previews import preview_document
 from kfm.web.problems import answer, on_error, on_http, problem
-from kfm.web.server import Named
+from kfm.web.server import LOOPBACK, Named
+from kfm.web.stac import stac_app
+from kfm.web.webhooks import Failures, Webhooks, hook_routes
 
-Lifespan = Callable[[Any], AbstractAsyncContextManager[None]]
+if TYPE_CHECKING:
+    from kfm.model.requests import UpdateRequest
+    from kfm.model.roles import KnownPerson
+    from kfm.ports import CatalogueReader
+    from kfm.runs.kernel import RunReport
+
 _READING = ["GET", "HEAD"]
 
 
-def service_app(
-    *,
-    hosts: Sequence[str],
-    people: Sequence[KnownPerson],
-    ready: Callable[[], None],
-    hooks: Sequence[BaseRoute] = (),
-    api: Sequence[BaseRoute] = (),
-    console: Sequence[BaseRoute] = (),
-    stac: ASGIApp | None = None,
-    metrics: Callable[[], tuple[str, str]] | None = None,
-    lifespan: Lifespan | None = None,
-    prefix: str = "",
-) -> Starlette:
-    """All of it. `ready` raises where the ledger can't be used; `metrics` gives a text and its type."""
-    health: list[BaseRoute] = [
-        Route("/livez", _live, methods=_READING),
-        Route("/readyz", _ready(ready), methods=_READING),
-    ]
-    routes: list[BaseRoute] = [
-        Route("/", _home, methods=_READING),
-        *health,
-        *hooks,
-        Mount("/api/v1", routes=list(api)),
-        Mount("/console", routes=list(console)),
-    ]
-    if stac is not None:
-        routes.append(Mount("/stac", app=_ForReaders(stac, people)))
-    if metrics is not None:
-        scraped = _ForReaders(request_response(_metrics(metrics)), people)
-        routes.append(Route("/metrics", scraped, methods=_READING))
-    if prefix:
-        routes = [*health, Mount(prefix, routes=routes)]  # whoever looks after the process knows no prefix
-    handlers: Any = {HTTPException: on_http, KfmError: on_error, Exception: on_error}
-    return Starlette(
-        routes=routes,
-        middleware=[Middleware(Named, hosts=tuple(hosts))],
-        exception_handlers=handlers,
-        lifespan=lifespan,
-    )
+class WebApplication:
+    """The routes of one service, and the queue through which requests are accepted."""
+
+    def __init__(self, context: WebContext) -> None:
+        self._context = context
+        self._accept_queue = AcceptQueue(context.requests, committed=context.wake)
+        self._scrape = Scrape(partial(open_app, context.loaded, read_only=True, what="kfm serve"))
+
+    def asgi(self, hosts: Sequence[str], prefix: str = "") -> Starlette:
+        """All routes, below `prefix`, for requests that name one of `hosts` or this machine."""
+        health: list[BaseRoute] = [
+            Route("/livez", _live, methods=_READING),
+            Route("/readyz", self._ready, methods=_READING),
+        ]
+        people = self._context.people
+        metrics = _ForReaders(request_response(self._metrics), people)
+        routes: list[BaseRoute] = [
+            Route("/", _home, methods=_READING),
+            *health,
+            *hook_routes(self._webhooks()),
+            Mount("/api/v1", routes=api_routes(self._context)),
+            Mount("/console", routes=console_routes(self._context, hide=self._context.loaded.discretion)),
+            Mount("/stac", app=_ForReaders(self._stac(), people)),
+            Route("/metrics", metrics, methods=_READING),
+        ]
+        if prefix:
+            routes = [*health, Mount(prefix, routes=routes)]  # health checks do not pass the proxy
+        handlers: Any = {HTTPException: on_http, KfmError: on_error, Exception: on_error}
+        return Starlette(
+            routes=routes,
+            middleware=[Middleware(Named, hosts=(*LOOPBACK, *(host.lower() for host in hosts)))],
+            exception_handlers=handlers,
+            lifespan=self._lifespan,
+        )
+
+    @asynccontextmanager
+    async def _lifespan(self, _app: Any) -> AsyncIterator[None]:
+        self._accept_queue.start()
+        try:
+            yield
+        finally:
+            await run_in_threadpool(self._accept_queue.close)
+
+    async def _ready(self, _request: Request) -> Response:
+        try:
+            await run_in_threadpool(self._read_ledger)
+        except Exception as error:  # noqa: BLE001 - whatever the cause, no work must be sent here now
+            code = error.code if isinstance(error, KfmError) else None
+            return problem(503, "The ledger can't be used at present.", code, {"Retry-After": "5"})
+        return answer({"status": "ready"})
+
+    def _read_ledger(self) -> None:
+        with self._context.reader() as ledger:
+            ledger.request_reader().next_due_ms()
+
+    async def _metrics(self, _request: Request) -> Response:
+        text = await run_in_threadpool(self._scrape.text)
+        return Response(text, headers={"Cache-Control": "no-store"}, media_type=CONTENT_TYPE)
+
+    def _webhooks(self) -> Webhooks:
+        context, loaded = self._context, self._context.loaded
+        sources = {source.id: source for source in loaded.settings.sources if source.webhook is not None}
+        return Webhooks(
+            sources,
+            {name: webhook_secrets(source, loaded.secret) for name, source in sources.items()},
+            now_ms=context.now_ms,
+            accept=self._accept_queue.accept,
+            preview=self._preview,
+            failures=Failures(context.folder, context.now_ms),
+            decoy=token_urlsafe(32),
+            redact=loaded.discretion.said,
+            body_max=loaded.settings.serve.body_bytes_max,
+        )
+
+    async def _preview(self, request: UpdateRequest) -> dict[str, Any]:
+        loaded = self._context.loaded
+
+        def previewed() -> RunReport:
+            with open_app(loaded, read_only=True, what="kfm serve") as app:
+                return app.preview(wish_of(request))
+
+        report = await run_in_threadpool(previewed)
+        return preview_document(report, loaded.settings.dataset(request.dataset_id))
+
+    def _stac(self) -> Starlette:
+        @contextmanager
+        def catalogue() -> Iterator[CatalogueReader]:
+            with self._context.reader() as ledger:
+                yield ledger.catalogue()
+
+        datasets = {dataset.name: dataset for dataset in load_registry().datasets}
+        return stac_app(catalogue, datasets, hosts=None)
 
 
 async def _home(request: Request) -> Response:
-    # Without a name: whoever asked knows under which one.
+    # A path, not an address: behind a proxy the name of this server is another one.
     return RedirectResponse(f"{request.scope.get('root_path', '')}/console/", 307)
 
 
 async def _live(_request: Request) -> Response:
-    return answer({"status": "ok"}, "application/json")
-
-
-def _ready(ready: Callable[[], None]) -> Callable[[Request], Any]:
-    async def check(_request: Request) -> Response:
-        try:
-            await run_in_threadpool(ready)
-        except Exception as error:  # noqa: BLE001 - whatever it is, nobody should be sent here now
-            code = error.code if isinstance(error, KfmError) else None
-            return problem(503, "The ledger can't be used at present.", code, {"Retry-After": "5"})
-        return answer({"status": "ready"}, "application/json")
-
-    return check
-
-
-def _metrics(metrics: Callable[[], tuple[str, str]]) -> Callable[[Request], Any]:
-    async def scraped(_request: Request) -> Response:
-        text, media_type = await run_in_threadpool(metrics)
-        return Response(text, headers={"Cache-Control": "no-store"}, media_type=media_type)
-
-    return scraped
+    return answer({"status": "ok"})
 
 
 class _ForReaders:
-    """Where people are declared, only who may read passes; otherwise it is this machine's own."""
+    """Access control of the catalogue and the metrics: the role read, where people are declared."""
 
     def __init__(self, app: ASGIApp, people: Sequence[KnownPerson]) -> None:
         self._app = app
         self._people = people
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and self._people and not self._may(scope):
-            refused = problem(
-                401, "Show a token that may read.", None, {"WWW-Authenticate": 'Bearer realm="kfm"'}
-            )
-            await refused(scope, receive, send)
+        if scope["type"] == "http" and self._people and not self._may_read(Request(scope)):
+            await problem(401, "Send a token with the role read.", headers=BEARER)(scope, receive, send)
             return
         await self._app(scope, receive, send)
 
-    def _may(self, scope: Scope) -> bool:
-        said = [value for name, value in scope["headers"] if name == b"authorization"]
-        scheme, _, token = said[0].decode("latin-1").partition(" ") if len(said) == 1 else ("", "", "")
-        if scheme.lower() != "bearer":
-            return False
-        identity = identify(self._people, "http", token.strip())
-        return decide(identity, "read", self._people, remote=True).allowed
+    def _may_read(self, request: Request) -> bool:
+        identity = who_asks(request, self._people)
+        return isinstance(identity, Identity) and decide(identity, "read", remote=True).allowed

@@ -1,4 +1,4 @@
-"""What the pages and the API are given: the ledger to read, an application to act, and what is configured."""
+"""The context of a request over HTTP: the configuration, who is known, the schedules and the ledger."""
 
 from __future__ import annotations
 
@@ -8,52 +8,64 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from kfm.app import App
-from kfm.model.roles import Identity, KnownPerson
-from kfm.model.schedules import Schedule
-from kfm.model.settings import Settings
 from kfm.system import SystemClock
 
 if TYPE_CHECKING:
     from kfm.config.loader import Loaded
     from kfm.db.ledger_reader import LedgerReader
+    from kfm.db.requests import Requests
+    from kfm.model.roles import Identity, KnownPerson
+    from kfm.model.schedules import Schedule
+    from kfm.model.settings import Settings
 
 
 class WebContext:
-    """One configuration and its ledger, for as many requests at once as come."""
+    """One configuration and its ledger, for any number of requests at once.
+
+    The ledger is opened anew each time, in the thread that uses it: a store is not shared between threads,
+    and a ledger may be made, moved or restarted while the service runs.
+    """
 
     def __init__(
         self, loaded: Loaded, schedules: Sequence[Schedule], wake: Callable[[], None] = lambda: None
     ) -> None:
-        self._loaded = loaded
+        """`wake` ends the wait of the runners: there is a new request in the ledger."""
+        self.loaded = loaded
         self.schedules = tuple(schedules)
-        self.wake = wake  # the runners: something new is in the ledger
+        self.wake = wake
 
     @property
     def settings(self) -> Settings:
-        return self._loaded.settings
+        return self.loaded.settings
 
     @cached_property
     def people(self) -> Sequence[KnownPerson]:
-        return self._loaded.people()
+        return self.loaded.people()
 
     @property
     def folder(self) -> str:
-        """Of the state: artifacts of runs are in it."""
-        return self._loaded.resolve(self.settings.state).rstrip("/")
+        """The folder of the state, in which the artifacts of runs are."""
+        return self.loaded.resolve(self.settings.state).rstrip("/")
 
     def now_ms(self) -> int:
         return SystemClock().now_ms()
 
     @contextmanager
     def reader(self) -> Iterator[LedgerReader]:
-        """The ledger, opened in the thread that uses it."""
-        # Opened anew each time: a ledger may be made, moved or restarted while we serve.
-        with closing(App(self._loaded, read_only=True, progress=None)) as app:
+        with self._opened(read_only=True) as app:
             yield app.ledger
 
     @contextmanager
+    def requests(self) -> Iterator[Requests]:
+        with self._opened(read_only=False) as app:
+            yield app.kernel.store.requests()
+
+    @contextmanager
     def app(self, identity: Identity, *, read_only: bool = False) -> Iterator[App]:
-        """The application with this caller's identity. Access was decided before."""
-        with closing(App(self._loaded, read_only=read_only, progress=None)) as app:
-            app.__dict__["identity"] = identity  # the caller over HTTP, not the account of this process
+        """The application in the name of `identity`, whose role was checked before."""
+        with self._opened(read_only=read_only) as app:
+            app.__dict__["identity"] = identity  # the sender of the request, not the owner of this process
             yield app
+
+    def _opened(self, *, read_only: bool) -> closing[App]:
+        return closing(App(self.loaded, read_only=read_only, progress=None))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -10,20 +9,138 @@ import msgspec
 
 from kfm import __version__
 from kfm.nodd.catalogue.search import LIMIT_DEFAULT, LIMIT_MAX
-from kfm.web.api.operation_table import OPERATIONS, TAGS
-from kfm.web.api.operations import ID, JSON, Operation, Parameter
+from kfm.web.api.operations import ID, Operation, Parameter
 from kfm.web.api.schemas import schemas
-from kfm.web.problems import PROBLEM, TITLES
+from kfm.web.problems import JSON, PROBLEM, TITLES
 from kfm.web.query_params import ITEMS_FIELDS, SEARCH_FIELDS
 
 OPENAPI = "application/vnd.oai.openapi+json;version=3.0"
-_JSON = "application/json"
+BASE = "/api/v1"
 _GEOJSON = "application/geo+json"
+_TEXT = {"type": "string"}
+_ALWAYS = (400, 406, 421, 500, 503)
+_CHANGING = (409, 413, 415, 422)
+_RESPONSE_HEADERS = {401: "WWW-Authenticate", 503: "Retry-After"}
+_KEY = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "description": "With the same body: the same answer, nothing is done twice. With another body: 422.",
+    "schema": {"type": "string", "pattern": "^[!-~]{1,200}$"},
+}
+_ABOUT = (
+    "What the commands show and do, over HTTP. A bearer token identifies the caller; changes need a role and "
+    "a rationale, and leave an entry in the governance ledger. Errors are problem details (RFC 9457)."
+)
+
+
+@cache
+def api_openapi(base: str = BASE) -> dict[str, Any]:
+    """OpenAPI 3.1 of the API; `base` is its path."""
+    from kfm.web.api.operation_table import OPERATIONS, TAGS  # all of the API, which STAC does without
+
+    paths: dict[str, dict[str, Any]] = {}
+    for operation in OPERATIONS:
+        paths.setdefault(operation.shown_path, {})[operation.method.lower()] = _operation(operation)
+    paths["/openapi.json"] = {"get": _itself()}
+    _, bodies = msgspec.json.schema_components(
+        [operation.body for operation in OPERATIONS if operation.body is not None],
+        ref_template="#/components/schemas/{name}",
+    )
+    answers = schemas(frozenset({operation.answer for operation in OPERATIONS} | {"problem"}))
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "kfm",
+            "version": __version__,
+            "description": _ABOUT,
+            "license": {"name": "MIT", "identifier": "MIT"},
+        },
+        "servers": [{"url": base or "/"}],
+        "tags": [{"name": name, "description": about} for name, about in TAGS.items()],
+        "paths": paths,
+        "components": {
+            "schemas": {**answers, **dict(sorted(bodies.items()))},
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def statuses(operation: Operation) -> tuple[int, ...]:
+    """Every status that an operation may be answered with."""
+    found = {operation.status, *_ALWAYS, 401, 403}
+    if operation.method == "POST":
+        found |= {*_CHANGING}
+    if operation.fields:
+        found.add(404)
+    return tuple(sorted(found))
+
+
+def _operation(operation: Operation) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "operationId": operation.name,
+        "summary": operation.about,
+        "description": f"Needs the role {operation.role}.",
+        "tags": [operation.tag],
+        "parameters": [
+            *(_in_path(name, pattern=f"^{ID}$") for name in operation.fields),
+            *map(_in_query, operation.parameters),
+            *([_KEY] if operation.method == "POST" else []),
+        ],
+        "responses": _responses(operation),
+        # Without people in the configuration, this machine may read without a token.
+        "security": [{"token": []}] if operation.method == "POST" else [{"token": []}, {}],
+    }
+    if operation.body is not None:
+        found["requestBody"] = _body(operation.body.__name__)
+    return found
+
+
+def _itself() -> dict[str, Any]:
+    return {
+        "operationId": "describe",
+        "summary": "This document",
+        "description": "Needs no role.",
+        "tags": ["people"],
+        "parameters": [],
+        "security": [{}],
+        "responses": {
+            "200": {"description": "OpenAPI 3.1", "content": _content(JSON, {"type": "object"})},
+            **{str(status): _problem(status) for status in _ALWAYS},
+        },
+    }
+
+
+def _in_query(parameter: Parameter) -> dict[str, Any]:
+    return {
+        "name": parameter.name,
+        "in": "query",
+        "description": parameter.about,
+        "schema": dict(parameter.schema),
+    }
+
+
+def _responses(operation: Operation) -> dict[str, Any]:
+    done: dict[str, Any] = {
+        "description": "Accepted" if operation.status == 202 else "The requested document",
+        "content": _content(operation.media_type, _ref(operation.answer)),
+    }
+    if operation.once == "request" and operation.method == "POST":
+        done["headers"] = {"Location": {"description": "The request.", "schema": _TEXT}}
+    problems = [status for status in statuses(operation) if status != operation.status]
+    return {str(operation.status): done, **{str(status): _problem(status) for status in problems}}
+
+
+def _problem(status: int) -> dict[str, Any]:
+    found: dict[str, Any] = {"description": TITLES[status], "content": _content(PROBLEM, _ref("problem"))}
+    if status in _RESPONSE_HEADERS:
+        found["headers"] = {_RESPONSE_HEADERS[status]: {"schema": _TEXT}}
+    return found
 
 
 def stac_openapi(title: str) -> dict[str, Any]:
-    items = [_in_path("collectionId"), *map(_parameter, ITEMS_FIELDS)]
-    search = list(map(_parameter, SEARCH_FIELDS))
+    """OpenAPI 3.0 of the STAC API."""
+    items = [_in_path("collectionId"), *map(_search_parameter, ITEMS_FIELDS)]
+    search = list(map(_search_parameter, SEARCH_FIELDS))
     return {
         "openapi": "3.0.3",
         "info": {
@@ -32,53 +149,51 @@ def stac_openapi(title: str) -> dict[str, Any]:
             "description": "A read-only STAC API. Items come newest first.",
         },
         "paths": {
-            "/": _get("The landing page", _JSON),
-            "/conformance": _get("What it conforms to", _JSON),
+            "/": _get("The landing page", JSON),
+            "/conformance": _get("Conformance classes", JSON),
             "/api": _get("This document", OPENAPI),
-            "/collections": _get("All collections", _JSON),
-            "/collections/{collectionId}": _get("One collection", _JSON, [_in_path("collectionId")]),
+            "/collections": _get("All collections", JSON),
+            "/collections/{collectionId}": _get("One collection", JSON, [_in_path("collectionId")]),
             "/collections/{collectionId}/items": _get("Items of a collection", _GEOJSON, items),
             "/collections/{collectionId}/items/{itemId}": _get(
                 "One item", _GEOJSON, [_in_path("collectionId"), _in_path("itemId")]
             ),
-            "/search": {**_get("Search for items", _GEOJSON, search), "post": _post()},
+            "/search": {**_get("Search for items", _GEOJSON, search), "post": _post_search()},
         },
-        "components": {"schemas": {"search": _search_schema(), "problem": _problem_schema()}},
+        "components": {"schemas": {"search": _search_schema(), "problem": _stac_problem_schema()}},
     }
 
 
 def _get(summary: str, media_type: str, parameters: list[dict[str, Any]] | None = None) -> dict[str, Any]:
-    return {"get": {"summary": summary, "parameters": parameters or [], "responses": _responses(media_type)}}
+    return {
+        "get": {"summary": summary, "parameters": parameters or [], "responses": _stac_responses(media_type)}
+    }
 
 
-def _post() -> dict[str, Any]:
+def _post_search() -> dict[str, Any]:
     return {
         "summary": "Search for items",
-        "requestBody": {
-            "required": True,
-            "content": {_JSON: {"schema": {"$ref": "#/components/schemas/search"}}},
-        },
-        "responses": _responses(_GEOJSON),
+        "requestBody": _body("search"),
+        "responses": _stac_responses(_GEOJSON),
     }
 
 
-def _responses(media_type: str) -> dict[str, Any]:
-    wrong = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/problem"}}}
+def _stac_responses(media_type: str) -> dict[str, Any]:
+    problem = _content(PROBLEM, _ref("problem"))
     return {
-        "200": {"description": "What was asked for", "content": {media_type: {"schema": {"type": "object"}}}},
-        "4XX": {"description": "What is wrong with the request", "content": wrong},
-        "5XX": {"description": "What is wrong here", "content": wrong},
+        "200": {
+            "description": "The requested document",
+            "content": _content(media_type, {"type": "object"}),
+        },
+        "4XX": {"description": "The request is not valid", "content": problem},
+        "5XX": {"description": "The server failed", "content": problem},
     }
 
 
-def _in_path(name: str) -> dict[str, Any]:
-    return {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
-
-
-def _parameter(name: str) -> dict[str, Any]:
+def _search_parameter(name: str) -> dict[str, Any]:
     schema = _search_schema()["properties"][name]
     if name == "intersects":
-        return {"name": name, "in": "query", "content": {_JSON: {"schema": schema}}}
+        return {"name": name, "in": "query", "content": _content(JSON, schema)}
     found: dict[str, Any] = {"name": name, "in": "query", "schema": schema}
     if schema["type"] == "array":
         found |= {"style": "form", "explode": False}
@@ -86,7 +201,7 @@ def _parameter(name: str) -> dict[str, Any]:
 
 
 def _search_schema() -> dict[str, Any]:
-    names = {"type": "array", "items": {"type": "string"}}
+    names = {"type": "array", "items": _TEXT}
     return {
         "type": "object",
         "additionalProperties": False,
@@ -111,152 +226,32 @@ def _search_schema() -> dict[str, Any]:
     }
 
 
-def _problem_schema() -> dict[str, Any]:
-    text = {"type": "string"}
+def _stac_problem_schema() -> dict[str, Any]:
     return {
         "type": "object",
         "required": ["type", "title", "status"],
         "properties": {
-            "type": text,
-            "title": text,
+            "type": _TEXT,
+            "title": _TEXT,
             "status": {"type": "integer"},
-            "detail": text,
-            "code": text,
-            "description": text,
+            "detail": _TEXT,
+            "code": _TEXT,
+            "description": _TEXT,
         },
     }
 
 
-BASE = "/api/v1"
-_ALWAYS = (400, 406, 421, 500, 503)
-_CHANGING = (409, 413, 415, 422)
-_KEY = {
-    "name": "Idempotency-Key",
-    "in": "header",
-    "description": "Once more with the same body: the same answer, nothing is done twice. Another body: 422.",
-    "schema": {"type": "string", "pattern": "^[!-~]{1,200}$"},
-}
-_ABOUT = (
-    "What the commands know and do, over HTTP. Whoever asks shows a token; changes need a role and a reason, "
-    "and leave an entry in the governance ledger. What goes wrong is told as RFC 9457 says it."
-)
+def _in_path(name: str, **schema: str) -> dict[str, Any]:
+    return {"name": name, "in": "path", "required": True, "schema": {**_TEXT, **schema}}
 
 
-@cache
-def api_openapi(base: str = BASE) -> dict[str, Any]:
-    """The whole description; `base` is where the API is."""
-    paths: dict[str, dict[str, Any]] = {}
-    for operation in OPERATIONS:
-        paths.setdefault(operation.shown_path, {})[operation.method.lower()] = described(operation)
-    paths["/openapi.json"] = {"get": _itself()}
-    bodies, parts = msgspec.json.schema_components(
-        [operation.body for operation in OPERATIONS if operation.body is not None],
-        ref_template="#/components/schemas/{name}",
-    )
-    del bodies
-    answers = schemas(frozenset({operation.answer for operation in OPERATIONS} | {"problem"}))
-    return {
-        "openapi": "3.1.0",
-        "info": {
-            "title": "kfm",
-            "version": __version__,
-            "description": _ABOUT,
-            "license": {"name": "MIT", "identifier": "MIT"},
-        },
-        "servers": [{"url": base or "/"}],
-        "tags": [{"name": name, "description": about} for name, about in TAGS.items()],
-        "paths": paths,
-        "components": {
-            "schemas": {**answers, **dict(sorted(parts.items()))},
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
-        },
-    }
+def _body(schema: str) -> dict[str, Any]:
+    return {"required": True, "content": _content(JSON, _ref(schema))}
 
 
-def described(operation: Operation) -> dict[str, Any]:
-    """One operation."""
-    found: dict[str, Any] = {
-        "operationId": operation.name,
-        "summary": operation.about,
-        "description": _needs(operation),
-        "tags": [operation.tag],
-        "parameters": [
-            *map(_api_in_path, operation.fields),
-            *map(_in_query, operation.parameters),
-            *([_KEY] if operation.method == "POST" else []),
-        ],
-        "responses": _api_responses(operation),
-        # Without people in the configuration, this machine may look without a token.
-        "security": [{"token": []}] if operation.method == "POST" else [{"token": []}, {}],
-    }
-    if operation.body is not None:
-        schema = {"$ref": f"#/components/schemas/{operation.body.__name__}"}
-        found["requestBody"] = {"required": True, "content": {JSON: {"schema": schema}}}
-    return found
+def _content(media_type: str, schema: dict[str, Any]) -> dict[str, Any]:
+    return {media_type: {"schema": schema}}
 
 
-def _needs(operation: Operation) -> str:
-    return f"Needs the role {operation.role}."
-
-
-def _api_in_path(name: str) -> dict[str, Any]:
-    return {"name": name, "in": "path", "required": True, "schema": {"type": "string", "pattern": f"^{ID}$"}}
-
-
-def _in_query(parameter: Parameter) -> dict[str, Any]:
-    return {
-        "name": parameter.name,
-        "in": "query",
-        "description": parameter.about,
-        "schema": dict(parameter.schema),
-    }
-
-
-def statuses(operation: Operation) -> tuple[int, ...]:
-    """Every status that it may be answered with."""
-    found = {operation.status, *_ALWAYS, 401, 403}
-    if operation.method == "POST":
-        found |= {*_CHANGING}
-    if operation.fields:
-        found.add(404)
-    return tuple(sorted(found))
-
-
-def _api_responses(operation: Operation) -> dict[str, Any]:
-    done: dict[str, Any] = {
-        "description": "Accepted" if operation.status == 202 else "What was asked for",
-        "content": {operation.media_type: {"schema": {"$ref": f"#/components/schemas/{operation.answer}"}}},
-    }
-    if operation.once == "request" and operation.method == "POST":
-        done["headers"] = {"Location": {"description": "The request.", "schema": {"type": "string"}}}
-    found = {str(operation.status): done}
-    for status in statuses(operation):
-        if status != operation.status:
-            found[str(status)] = _wrong(status)
-    return found
-
-
-def _wrong(status: int) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        "description": TITLES.get(status, "This server does not answer to that name"),
-        "content": {PROBLEM: {"schema": {"$ref": "#/components/schemas/problem"}}},
-    }
-    header: Mapping[int, str] = {401: "WWW-Authenticate", 503: "Retry-After"}
-    if status in header:
-        found["headers"] = {header[status]: {"schema": {"type": "string"}}}
-    return found
-
-
-def _itself() -> dict[str, Any]:
-    return {
-        "operationId": "describe",
-        "summary": "This document",
-        "description": "Anybody may read it.",
-        "tags": ["people"],
-        "parameters": [],
-        "security": [{}],
-        "responses": {
-            "200": {"description": "OpenAPI 3.1", "content": {JSON: {"schema": {"type": "object"}}}},
-            **{str(status): _wrong(status) for status in _ALWAYS},
-        },
-    }
+def _ref(name: str) -> dict[str, Any]:
+    return {"$ref": f"#/components/schemas/{name}"}

@@ -1,4 +1,4 @@
-"""Problem details (RFC 9457) and other answers."""
+"""Problem details (RFC 9457): one renderer, one table of titles."""
 
 from __future__ import annotations
 
@@ -27,101 +27,26 @@ from kfm.model.errors import (
     UsageError,
 )
 
+JSON = "application/json"
 PROBLEM = "application/problem+json"
-RETRY_SECONDS = 5
-logger = logging.getLogger(__name__)
-_TITLES = {
-    400: "The request can't be understood",
-    401: "This is not signed, or nobody's",
-    403: "This is refused",
-    404: "There is nothing here",
-    405: "This can't be done here",
-    408: "The request took too long",
-    409: "This was asked for before",
-    413: "The request is too large",
-    415: "The body is not JSON",
-    421: "This server does not answer to that name",
-    500: "Something went wrong",
-    503: "The ledger can't be used at present",
-}
-
-
-def answer(
-    document: Any, media_type: str, status: int = 200, headers: Mapping[str, str] | None = None
-) -> Response:
-    kept = {"Cache-Control": "no-cache", "X-Content-Type-Options": "nosniff", **(headers or {})}
-    return Response(msgspec.json.encode(document), status, kept, media_type=media_type)
-
-
-def problem(
-    status: int,
-    detail: str,
-    code: str | None = None,
-    headers: Mapping[str, str] | None = None,
-    *,
-    title: str | None = None,
-    **more: Any,
-) -> Response:
-    """`code` and `description` are for readers of STAC's older form; `more` are members of its own kind."""
-    document = {
-        "type": f"docs/reference/errors.md#{code.lower()}" if code else "about:blank",
-        "title": title or _TITLES[status] if code else HTTPStatus(status).phrase,
-        "status": status,
-        "detail": detail,
-        "code": code or str(status),
-        "description": detail,
-        **more,
-    }
-    return answer(document, PROBLEM, status, headers)
-
-
-def on_http(_request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    detail = error.detail if error.status_code not in (404, 405) else ""
-    if error.status_code == 405 and (allowed := (error.headers or {}).get("Allow")):
-        detail = f"Understood are {allowed}."
-    return problem(error.status_code, detail or _TITLES.get(error.status_code, ""), headers=error.headers)
-
-
-def on_error(_request: Request, error: Exception) -> Response:
-    """Our own errors say what is wrong; nothing is told of others, which are written down here."""
-    if isinstance(error, UsageError):
-        return problem(400, error.detail or error.message, error.code)
-    if isinstance(error, BackendUnavailable):
-        note(error)
-        return problem(503, _TITLES[503], error.code, {"Retry-After": str(RETRY_SECONDS)})
-    note(error)
-    return problem(500, _TITLES[500], KfmError.code)
-
-
-def note(error: Exception) -> None:
-    code, text = (
-        (error.code, error.message)
-        if isinstance(error, KfmError)
-        else (KfmError.code, f"{type(error).__name__}: {error}")
-    )
-    logger.error("error %s: %s", code, " ".join(text.split()), extra={"code": code})
-
-
-HEADERS = {
-    "Cache-Control": "no-store",
-    "X-Content-Type-Options": "nosniff",
-    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
-}
+RETRY_AFTER = {"Retry-After": "5"}
 TITLES = {
-    400: "The request can't be understood",
-    401: "Nobody is known by this",
-    403: "This is refused",
-    404: "There is nothing here",
-    405: "This can't be done here",
-    406: "There is no such form of it",
-    409: "Things stand in the way",
-    413: "The request is too large",
-    415: "The body is not JSON",
-    422: "What is asked for can't be done",
-    500: "Something went wrong",
-    503: "The ledger can't be reached at present",
+    400: "Bad request",
+    401: "Missing or invalid credentials",
+    403: "Forbidden",
+    404: "Not found",
+    405: "Method not allowed",
+    406: "Not acceptable",
+    408: "Request timeout",
+    409: "Conflict",
+    413: "Content too large",
+    415: "Unsupported media type",
+    421: "Misdirected request",
+    422: "Unprocessable content",
+    500: "Internal server error",
+    503: "Service unavailable",
 }
+_HEADERS = {"Cache-Control": "no-cache", "X-Content-Type-Options": "nosniff"}
 # The first that fits decides.
 _STATUS: tuple[tuple[type[KfmError], int], ...] = (
     (MalformedJson, 400),
@@ -136,10 +61,11 @@ _STATUS: tuple[tuple[type[KfmError], int], ...] = (
     (Busy, 409),
     (BackendUnavailable, 503),
 )
+logger = logging.getLogger(__name__)
 
 
 class Problem(Exception):
-    """A request that is answered with what is wrong with it."""
+    """A request that is answered with problem details."""
 
     def __init__(
         self,
@@ -147,50 +73,108 @@ class Problem(Exception):
         detail: str,
         error: KfmError | None = None,
         headers: Mapping[str, str] | None = None,
+        *,
+        code: str | None = None,
+        title: str | None = None,
+        members: Mapping[str, Any] | None = None,
     ) -> None:
+        """`error` gives the code and the remedy; `members` are further members of the document."""
         super().__init__(detail)
         self.status = status
         self.detail = detail
         self.error = error
         self.headers = dict(headers or {})
+        self.code = error.code if error is not None else code
+        self.title = title or TITLES.get(status) or HTTPStatus(status).phrase
+        self.members = dict(members or {})
+
+    def document(self) -> dict[str, Any]:
+        document: dict[str, Any] = {
+            "type": f"docs/reference/errors.md#{self.code.lower()}" if self.code else "about:blank",
+            "title": self.title,
+            "status": self.status,
+            "detail": self.detail,
+        }
+        if self.code is not None:
+            document["code"] = self.code
+        if self.error is not None:
+            remedy = self.error.way_out
+            document["remedy"] = remedy if remedy != UsageError.remedy else "/openapi.json describes it."
+        return document | self.members
 
 
-def api_answer(
-    document: Any, status: int, media_type: str, headers: Mapping[str, str] | None = None
+def answer(
+    document: Any, media_type: str = JSON, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> Response:
-    data = document if isinstance(document, bytes) else msgspec.json.encode(document)
-    return Response(data, status, {**HEADERS, **(headers or {})}, media_type=media_type)
+    """A document of JSON."""
+    return Response(
+        msgspec.json.encode(document), status, {**_HEADERS, **(headers or {})}, media_type=media_type
+    )
 
 
-def problem_answer(problem: Problem) -> Response:
-    error = problem.error
-    document: dict[str, Any] = {
-        "type": error.as_document()["docs"] if error is not None else "about:blank",
-        "title": TITLES[problem.status],
-        "status": problem.status,
-        "detail": problem.detail,
-    }
-    if error is not None:
-        way_out = error.way_out if error.way_out != UsageError.remedy else "/openapi.json describes it."
-        document |= {"code": error.code, "remedy": way_out}
-    return api_answer(document, problem.status, PROBLEM, problem.headers)
+def render(problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
+    """The response for a problem; `headers` are those of every response of its surface."""
+    return answer(problem.document(), PROBLEM, problem.status, {**(headers or {}), **problem.headers})
 
 
-def problem_of(error: Exception) -> Problem:
-    """Our own errors say what is wrong; of others nothing is told, and they are written down here."""
-    if isinstance(error, Problem):
-        return error
-    if isinstance(error, KfmError):
-        status = next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
-        if status < 500:
-            return Problem(status, error.detail or error.message, error)
-        note(error)
-        if status == 503:
-            return Problem(503, TITLES[503], error, {"Retry-After": str(RETRY_SECONDS)})
-    else:
-        note(error)
-    return Problem(500, TITLES[500], KfmError(remedy="The messages of the server say more."))
+def problem(
+    status: int,
+    detail: str,
+    code: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    *,
+    title: str | None = None,
+    **members: Any,
+) -> Response:
+    """The response for a problem outside the API: with `code` and `description` as clients of STAC expect."""
+    older = {"code": code or str(status), "description": detail}
+    found = Problem(status, detail, headers=headers, code=code, title=title, members=older | members)
+    return render(found)
 
 
 def missing(what: str) -> Problem:
-    return Problem(404, f"There is no {what} of that name.")
+    return Problem(404, f"There is no {what} with this id.")
+
+
+def problem_of(error: Exception) -> Problem:
+    """The problem that an exception becomes. Details of unexpected errors go to the log only."""
+    if isinstance(error, Problem):
+        return error
+    status = next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
+    if isinstance(error, KfmError) and status < 500:
+        return Problem(status, error.detail or error.message, error)
+    return _server_problem(error)
+
+
+def on_error(_request: Request, error: Exception) -> Response:
+    """Starlette's handler of exceptions outside the API, where only parameters can be at fault."""
+    if isinstance(error, UsageError):
+        return problem(400, error.detail or error.message, error.code)
+    found = _server_problem(error)
+    return problem(found.status, found.detail, found.code, found.headers)
+
+
+def on_http(_request: Request, error: Exception) -> Response:
+    """Starlette's handler of HTTPException."""
+    assert isinstance(error, HTTPException)
+    detail = error.detail if error.status_code not in (404, 405) else ""
+    if error.status_code == 405 and (allowed := (error.headers or {}).get("Allow")):
+        detail = f"Methods: {allowed}."
+    phrase = HTTPStatus(error.status_code).phrase
+    return problem(error.status_code, detail or f"{phrase}.", headers=error.headers)
+
+
+def _server_problem(error: Exception) -> Problem:
+    log_error(error)
+    if isinstance(error, BackendUnavailable):
+        return Problem(503, "The ledger can't be used at present.", error, RETRY_AFTER)
+    return Problem(500, "Something went wrong.", KfmError(remedy="The log of the server says more."))
+
+
+def log_error(error: Exception) -> None:
+    code, text = (
+        (error.code, error.message)
+        if isinstance(error, KfmError)
+        else (KfmError.code, f"{type(error).__name__}: {error}")
+    )
+    logger.error("error %s: %s", code, " ".join(text.split()), extra={"code": code})

@@ -33,13 +33,11 @@ from kfm.model.webhooks import (
     too_slow,
 )
 from kfm.web.accept_queue import Accepted
-from kfm.web.problems import RETRY_SECONDS, answer, note, problem
+from kfm.web.problems import JSON, RETRY_AFTER, answer, log_error, problem
 
 PREVIEWS_MAX = 2  # a preview does the whole work: more at a time would starve what was accepted
 BODY_SECONDS_MAX = 30.0  # whoever sends it byte by byte holds a connection that others could use
-JSON = "application/json"
 _STATUS = "/api/v1/requests/"
-_RETRY = {"Retry-After": str(RETRY_SECONDS)}
 _WANTED = frozenset({*(name.encode() for name in HEADERS), b"content-type", b"content-length"})
 
 _ACCEPTED_HEADERS = (
@@ -69,14 +67,14 @@ class Webhooks:
         preview: Preview,
         failures: Failures,
         decoy: str,
-        said: Callable[[str], str] = lambda text: text,
+        redact: Callable[[str], str] = str,
         body_max: int,
         body_seconds_max: float = BODY_SECONDS_MAX,
         previews_max: int = PREVIEWS_MAX,
     ) -> None:
         """`decoy` is a secret that nobody has: strangers' sources are compared with it, in the same time.
 
-        `said` masks what a sender gives as a reason.
+        `redact` takes secrets out of what a sender gives as a reason.
         """
         self._receivers = {name: receiver(source, secrets[name]) for name, source in sources.items()}
         nowhere = SourceSettings(id="", dataset="", kind="", webhook=Webhook(secrets=("",)))
@@ -87,7 +85,7 @@ class Webhooks:
         self._previews = 0
         self._previews_max = previews_max
         self._failures = failures
-        self._said = said
+        self._redact = redact
         self._body_max = body_max
         self._body_seconds_max = body_seconds_max
 
@@ -141,7 +139,7 @@ class Webhooks:
 
     def _discreet(self, envelope: WebhookEnvelope) -> WebhookEnvelope:
         said = {
-            name: self._said(text)
+            name: self._redact(text)
             for name in ("rationale", "ticket", "correction", "claimed_actor")
             if (text := getattr(envelope, name)) is not None
         }
@@ -161,10 +159,12 @@ class Webhooks:
         source_id = known.source.id if known is not None else None
         reason = refusal.reason if known is not None else f"unknown-source:{refusal.reason}"
         self._failures.note(source_id, hashed, reason, refusal.code)
-        headers = {"WWW-Authenticate": "Signature"} if refusal.status == 401 else {}
+        headers, title = {}, None
+        if refusal.status == 401:
+            headers, title = {"WWW-Authenticate": "Signature"}, "Missing or invalid signature"
         if refusal.status in (408, 413):
             headers["Connection"] = "close"  # the rest is not worth reading
-        return problem(refusal.status, refusal.detail, refusal.code, headers)
+        return problem(refusal.status, refusal.detail, refusal.code, headers, title=title)
 
 
 class _AcceptedResponse(Response):
@@ -233,13 +233,13 @@ def _trouble(error: KfmError, *, preview: bool) -> Response:
     headline = type(error)().message
     if isinstance(error, BackendUnavailable | Busy):
         if isinstance(error, BackendUnavailable):
-            note(error)
+            log_error(error)
         detail = headline if preview or isinstance(error, Busy) else "The ledger can't be written at present."
-        return problem(503, detail, error.code, _RETRY, title="This can't be accepted at present")
+        return problem(503, detail, error.code, RETRY_AFTER)
     if preview:
         status = 400 if isinstance(error, UsageError) else 403 if isinstance(error, Refused) else 422
-        return problem(status, headline, error.code, title="The preview can't be made")
-    note(error)
+        return problem(status, headline, error.code)
+    log_error(error)
     return problem(500, "Something went wrong; it was not accepted.", KfmError.code)
 
 

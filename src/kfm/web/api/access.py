@@ -13,6 +13,7 @@ from kfm.model.errors import KfmError, RoleMissing
 from kfm.model.roles import Identity, KnownPerson, Role, decide, identify, refusal_entry, who_could
 from kfm.web.context import WebContext
 
+BEARER = {"WWW-Authenticate": 'Bearer realm="kfm"'}
 ACCOUNT = "http"  # nobody's account: over HTTP only a token says who asks
 
 
@@ -46,20 +47,19 @@ def _is_near(request: Request) -> bool:
         return False
 
 
-def require(place: WebContext, identity: Identity, role: Role, what: str) -> None:
+def require(context: WebContext, identity: Identity, role: Role, what: str) -> None:
     """RoleMissing, unless he may. Who wanted to change something leaves a record of it."""
     if identity.open and role != "read":
         raise RoleMissing(
             f"`{what}` needs the role {role}, and nobody has one here.",
             remedy="Give people roles and tokens under `people:` in the configuration.",
         )
-    access = decide(identity, role, place.people, what=f"`{what}`", remote=True)
+    access = decide(identity, role, context.people, what=f"`{what}`", remote=True)
     if access.allowed:
         return
     if role != "read":
-        with suppress(KfmError, OSError), place.app(identity) as app:  # a ledger that is away lets nobody in
-            assert app.store is not None
-            app.store.append_governance(
-                [refusal_entry(identity, role, what, access.reason, app.store.now_ms())]
-            )
+        with suppress(KfmError, OSError), context.app(identity) as app:  # refused even without a ledger
+            store = app.store
+            assert store is not None, "it was opened for writing"
+            store.append_governance([refusal_entry(identity, role, what, access.reason, store.now_ms())])
     raise RoleMissing(access.reason, remedy=who_could(access.others))

@@ -30,32 +30,32 @@ MEANING = {
 # --- updates -------------------------------------------------------------------------
 
 
-def start(asked: ApiCall) -> Any:
+def start(call: ApiCall) -> Any:
     """Accept the wish; whoever runs requests begins it."""
     from kfm.model.windows import resolve_window
 
-    body, app = asked.body, asked.app
-    source = _source(asked, body.source)
+    body, app = call.body, call.app
+    source = _source(call, body.source)
     now_ms = app.store.now_ms()
     window = resolve_window(body.window or source.window, source.time_zone, now_ms)
     if window.start_ms > now_ms:
         raise WindowError(f"{window.spec} begins in the future: nothing is there yet.")
-    return _accepted(asked, source, window, correction=body.correction, about={})
+    return _accepted(call, source, window, correction=body.correction, about={})
 
 
-def _source(asked: ApiCall, source_id: str) -> SourceSettings:
-    for source in asked.app.settings.sources:
+def _source(call: ApiCall, source_id: str) -> SourceSettings:
+    for source in call.app.settings.sources:
         if source.id == source_id:
             return source  # type: ignore[no-any-return]
     raise UsageError(f"There is no source `{source_id}`.", remedy="The configuration names them.")
 
 
-def retry(asked: ApiCall) -> Any:
+def retry(call: ApiCall) -> Any:
     """One more attempt at a failed run, as a request for its work."""
     from kfm.model.retry_budgets import is_spent
     from kfm.runs.retry import require_retriable
 
-    app, run = asked.app, asked.app.ledger.run(asked.path["run_id"])
+    app, run = call.app, call.app.ledger.run(call.path["run_id"])
     if run is None:
         raise missing("run")
     if run.status != "failed":
@@ -66,20 +66,20 @@ def retry(asked: ApiCall) -> Any:
     except OSError as error:  # its pipeline's file
         raise UsageError(f"What its work is made of can't be read: {error.strerror}.") from None
     spent = is_spent(run, app.ledger.retry_state(run.run_id), app.store.now_ms())
-    if spent and asked.body.ticket is None:
+    if spent and call.body.ticket is None:
         raise BudgetSpent("A new budget is granted for a rationale and a ticket.")
     window = Window(start_ms=run.window_start_ms, end_ms=run.window_end_ms, spec=run.window_spec)
-    source = _source(asked, run.source_id)
-    return _accepted(asked, source, window, correction=run.correction, about={"retry_of": run.run_id})
+    source = _source(call, run.source_id)
+    return _accepted(call, source, window, correction=run.correction, about={"retry_of": run.run_id})
 
 
 def _accepted(
-    asked: ApiCall, source: SourceSettings, window: Window, *, correction: str | None, about: dict[str, Any]
+    call: ApiCall, source: SourceSettings, window: Window, *, correction: str | None, about: dict[str, Any]
 ) -> Reply:
     """Durable once it is told. Under one key one request is accepted, whatever is asked for again."""
-    app, body, who = asked.app, asked.body, asked.identity.subject
+    app, body, who = call.app, call.body, call.identity.subject
     said = app.loaded.discretion.said
-    named = {"kfm": API_TAG, "subject": who, "key": asked.key} if asked.key else {"id": app.ids.new()}
+    named = {"kfm": API_TAG, "subject": who, "key": call.key} if call.key else {"id": app.ids.new()}
     key = keys.key_of(named)
     request = UpdateRequest(
         request_id=keys.request_id(key),
@@ -95,7 +95,7 @@ def _accepted(
         rationale=said(body.rationale),
         ticket=body.ticket and said(body.ticket),
         correction=correction,
-        envelope_hash=asked.said,
+        envelope_hash=call.said,
         details=about,
     )
     facts = {
@@ -105,12 +105,12 @@ def _accepted(
         "window_end": rfc3339(window.end_ms),
         **about,
     }
-    entry = _entry(asked, "update-requested", source.dataset, dataset_id=source.dataset, **facts)
+    entry = _entry(call, "update-requested", source.dataset, dataset_id=source.dataset, **facts)
     (known,) = app.store.requests().accept([request], entry)
-    asked.place.wake()
+    call.context.wake()
     if known is not None and known.envelope_hash != request.envelope_hash:
         raise key_reused()
-    where = {"Location": f"{asked.base}/requests/{request.request_id}"}
+    where = {"Location": f"{call.base}/requests/{request.request_id}"}
     return Reply({"request": request_document(known or request)}, where)
 
 
@@ -121,11 +121,11 @@ def key_reused() -> UsageError:
     )
 
 
-def cancel(asked: ApiCall) -> Any:
+def cancel(call: ApiCall) -> Any:
     from kfm.service.requests import cancel_request
 
-    app, body = asked.app, asked.body
-    request = app.ledger.request_reader().request(asked.path["request_id"])
+    app, body = call.app, call.body
+    request = app.ledger.request_reader().request(call.path["request_id"])
     if request is None:
         raise missing("request")
     if request.is_settled:
@@ -136,35 +136,35 @@ def cancel(asked: ApiCall) -> Any:
     return {"request": request_document(ended)}
 
 
-def _entry(asked: ApiCall, kind: str, subject: str, **facts: Any) -> GovernanceEntry:
-    app, body = asked.app, asked.body
+def _entry(call: ApiCall, kind: str, subject: str, **facts: Any) -> GovernanceEntry:
+    app, body = call.app, call.body
     redact = app.loaded.discretion.said
-    by = justified(redact, asked.identity.subject, body.rationale, body.ticket, body.actor)
+    by = justified(redact, call.identity.subject, body.rationale, body.ticket, body.actor)
     return governance_entry(kind, subject, app.store.now_ms(), by, **facts)
 
 
 # --- schedules -----------------------------------------------------------------------
 
 
-def pause(asked: ApiCall) -> Any:
-    return _set_paused(asked, True)
+def pause(call: ApiCall) -> Any:
+    return _set_paused(call, True)
 
 
-def resume(asked: ApiCall) -> Any:
-    return _set_paused(asked, False)
+def resume(call: ApiCall) -> Any:
+    return _set_paused(call, False)
 
 
-def _set_paused(asked: ApiCall, paused: bool) -> Any:
-    schedule, body = schedule_of(asked), asked.body
-    state, changed = asked.app.set_schedule_paused(
+def _set_paused(call: ApiCall, paused: bool) -> Any:
+    schedule, body = schedule_of(call), call.body
+    state, changed = call.app.set_schedule_paused(
         schedule, paused, rationale=body.rationale, ticket=body.ticket, claimed_actor=body.actor
     )
     return {"schedule_id": schedule.id, "changed": changed, **state_document(state)}
 
 
-def backfill(asked: ApiCall) -> Any:
+def backfill(call: ApiCall) -> Any:
     """Requests for instants that became none; with `dry_run` only which."""
-    schedule, body, app = schedule_of(asked), asked.body, asked.app
+    schedule, body, app = schedule_of(call), call.body, call.app
     start_ms, end_ms = parse_rfc3339(body.start), parse_rfc3339(body.end)
     planned = app.plan_backfill(schedule, start_ms, end_ms, only_missed=body.missed_only)
     made: list[UpdateRequest] = []
@@ -187,26 +187,26 @@ def backfill(asked: ApiCall) -> Any:
 # --- what stands in the way ----------------------------------------------------------
 
 
-def reset_breaker(asked: ApiCall) -> Any:
-    app, body, provider = asked.app, asked.body, asked.path["provider"]
+def reset_breaker(call: ApiCall) -> Any:
+    app, body, provider = call.app, call.body, call.path["provider"]
     if provider not in [breaker.provider for breaker in app.ledger.breakers()]:
         raise missing("provider that had trouble")
     before, after = app.reset_breaker(
         provider,
         rationale=body.rationale,
-        actor=asked.identity.subject,
+        actor=call.identity.subject,
         claimed_actor=body.actor,
         ticket=body.ticket,
     )
     return {"breaker": breaker_document(after, app.ledger.now_ms()), "was": before.state}
 
 
-def release(asked: ApiCall) -> Any:
+def release(call: ApiCall) -> Any:
     """Ask for it; somebody else has to agree."""
     from kfm.service.approvals import request_release
 
-    app, body = asked.app, asked.body
-    held = app.ledger.held_one(asked.path["held_id"])
+    app, body = call.app, call.body
+    held = app.ledger.held_one(call.path["held_id"])
     if held is None:
         raise missing("entry")
     if held.grain != "run":
@@ -214,8 +214,8 @@ def release(asked: ApiCall) -> Any:
     approval = request_release(
         app,
         held,
-        actor=asked.identity.subject,
-        names=asked.identity.names,
+        actor=call.identity.subject,
+        names=call.identity.names,
         rationale=body.rationale,
         ticket=body.ticket,
         claimed_actor=body.actor,
@@ -223,18 +223,18 @@ def release(asked: ApiCall) -> Any:
     return {"held": held_document(held), "request": approval_document(approval)}
 
 
-def approve(asked: ApiCall) -> Any:
+def approve(call: ApiCall) -> Any:
     from kfm.service.approvals import approve as agree
 
-    app, body, request_id = asked.app, asked.body, asked.path["request_id"]
+    app, body, request_id = call.app, call.body, call.path["request_id"]
     approval = app.ledger.approval(request_id)
     if approval is None:
         raise missing("request")
     held = agree(
         app,
         approval,
-        actor=asked.identity.subject,
-        names=asked.identity.names,
+        actor=call.identity.subject,
+        names=call.identity.names,
         rationale=body.rationale,
         claimed_actor=body.actor,
     )
@@ -244,33 +244,33 @@ def approve(asked: ApiCall) -> Any:
     }
 
 
-def reject(asked: ApiCall) -> Any:
+def reject(call: ApiCall) -> Any:
     from kfm.service.approvals import reject as refuse
 
-    app, body, request_id = asked.app, asked.body, asked.path["request_id"]
+    app, body, request_id = call.app, call.body, call.path["request_id"]
     approval = app.ledger.approval(request_id)
     if approval is None:
         raise missing("request")
     refuse(
         app,
         approval,
-        actor=asked.identity.subject,
-        names=asked.identity.names,
+        actor=call.identity.subject,
+        names=call.identity.names,
         rationale=body.rationale,
         claimed_actor=body.actor,
     )
     return {"request": approval_document(app.ledger.approval(request_id))}
 
 
-def set_switch(asked: ApiCall) -> Any:
-    app, body, scope = asked.app, asked.body, asked.path["scope"]
+def set_switch(call: ApiCall) -> Any:
+    app, body, scope = call.app, call.body, call.path["scope"]
     if not _is_known(app, scope):
         raise Problem(404, "There is no such scope: all, dataset:ID, domain:ID, replays:ID, replays:all.")
     switch = app.set_switch(
         scope,
         body.position,
         rationale=body.rationale,
-        actor=asked.identity.subject,
+        actor=call.identity.subject,
         claimed_actor=body.actor,
         ticket=body.ticket,
     )

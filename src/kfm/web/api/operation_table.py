@@ -14,7 +14,6 @@ from kfm.web.api import request_bodies as bodies
 from kfm.web.api.operations import (
     AFTER,
     AFTER_NUMBER,
-    JSON,
     LIMIT,
     ApiCall,
     Operation,
@@ -24,6 +23,7 @@ from kfm.web.api.operations import (
     moment,
     text,
 )
+from kfm.web.problems import JSON
 
 Work = Callable[[ApiCall], Any]
 

@@ -11,12 +11,12 @@ import msgspec
 from kfm.model.errors import UsageError
 from kfm.model.roles import Identity, Role
 from kfm.model.times import parse_rfc3339
+from kfm.web.problems import JSON
 
 if TYPE_CHECKING:
     from kfm.web.api.visible_names import VisibleNames
     from kfm.web.context import WebContext
 
-JSON = "application/json"
 LIMIT_MAX = 1000
 LIMIT_DEFAULT = 50
 # Printed characters of ASCII: an id with others is nobody's, and no database is asked about it.
@@ -32,7 +32,7 @@ TIME = rf"{_DAY}T{_CLOCK}(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
 class ApiCall(NamedTuple):
     """One request that may be answered: by whom it comes, what it names and says."""
 
-    place: WebContext
+    context: WebContext
     app: Any  # wiring's App, as whoever asks uses it
     identity: Identity
     names: VisibleNames
@@ -147,7 +147,7 @@ AFTER = text("cursor", "`next` of the page before.", CURSOR)
 AFTER_NUMBER = text("cursor", "`next` of the page before.", NUMBER)
 
 
-def place_of(cursor: str | None) -> tuple[int, str] | None:
+def cursor_position(cursor: str | None) -> tuple[int, str] | None:
     """Where the page before has ended."""
     if cursor is None:
         return None

@@ -19,7 +19,7 @@ from kfm.reports.runs import run_document, shown_run
 from kfm.reports.schedules import expected_document, schedule_document, state_document
 from kfm.reports.status import gather, switch_document
 from kfm.reports.units import dead_document, stored_document, unit_document
-from kfm.web.api.operations import ApiCall, place_of
+from kfm.web.api.operations import ApiCall, cursor_position
 from kfm.web.problems import Problem, missing
 
 SUBJECTS_MAX = 100
@@ -33,15 +33,15 @@ def page(found: list[Any], limit: int) -> tuple[list[Any], bool]:
 # --- runs ----------------------------------------------------------------------------
 
 
-def runs(asked: ApiCall) -> Any:
-    query = asked.query
+def runs(call: ApiCall) -> Any:
+    query = call.query
     found, more = page(
-        asked.app.ledger.runs(
-            dataset_id=asked.names.meant(query["dataset"]),
-            source_id=asked.names.meant(query["source"]),
+        call.app.ledger.runs(
+            dataset_id=call.names.meant(query["dataset"]),
+            source_id=call.names.meant(query["source"]),
             status=query["status"],
             since_ms=query["since"] or 0,
-            before=place_of(query["cursor"]),
+            before=cursor_position(query["cursor"]),
             limit=query["limit"] + 1,
         ),
         query["limit"],
@@ -50,19 +50,19 @@ def runs(asked: ApiCall) -> Any:
     return {"runs": [run_document(one) for one in found], "more": more, "next": last}
 
 
-def one_run(asked: ApiCall) -> Any:
-    return shown_run(asked.app.ledger, _run(asked).run_id)
+def one_run(call: ApiCall) -> Any:
+    return shown_run(call.app.ledger, _run(call).run_id)
 
 
-def _run(asked: ApiCall) -> Run:
-    run: Run | None = asked.app.ledger.run(asked.path["run_id"])
+def _run(call: ApiCall) -> Run:
+    run: Run | None = call.app.ledger.run(call.path["run_id"])
     if run is None:
         raise missing("run")
     return run
 
 
-def attempts(asked: ApiCall) -> Any:
-    run, ledger = _run(asked), asked.app.ledger
+def attempts(call: ApiCall) -> Any:
+    run, ledger = _run(call), call.app.ledger
     return {
         "run_id": run.run_id,
         "attempts": ledger.attempts(run.run_id),
@@ -70,13 +70,13 @@ def attempts(asked: ApiCall) -> Any:
     }
 
 
-def nodes(asked: ApiCall) -> Any:
+def nodes(call: ApiCall) -> Any:
     """Of the newest attempt; and of the pipeline's pass, where it has one."""
     from kfm.reports.pipeline_runs import cells_of, graph_document
 
-    run, ledger = _run(asked), asked.app.ledger
+    run, ledger = _run(call), call.app.ledger
     steps = [one for one in ledger.attempts(run.run_id) if one.node and one.attempt == run.attempts]
-    tables = _passes(asked.app)
+    tables = _passes(call.app)
     found = tables.get(run.run_id)
     graph = None
     if found is not None:
@@ -94,10 +94,10 @@ def _passes(app: Any) -> Any:
     return open_run_states(around, app.settings.run_state, read_only=True)
 
 
-def lineage(asked: ApiCall) -> Any:
+def lineage(call: ApiCall) -> Any:
     from kfm.reports.lineage import event_document
 
-    run, ledger = _run(asked), asked.app.ledger
+    run, ledger = _run(call), call.app.ledger
     now_ms = ledger.now_ms()
     return {
         "subject": run.run_id,
@@ -105,30 +105,30 @@ def lineage(asked: ApiCall) -> Any:
     }
 
 
-def provenance(asked: ApiCall) -> Any:
+def provenance(call: ApiCall) -> Any:
     """As it may be passed on: names of hidden datasets are masked in it for everybody."""
     import msgspec
 
-    return msgspec.json.decode(asked.app.provenance(_run(asked).run_id, internal=False))
+    return msgspec.json.decode(call.app.provenance(_run(call).run_id, internal=False))
 
 
-def preview_of_run(asked: ApiCall) -> Any:
-    run = _run(asked)
-    reader = asked.app.ledger.request_reader()
+def preview_of_run(call: ApiCall) -> Any:
+    run = _run(call)
+    reader = call.app.ledger.request_reader()
     for request in reader.of_run(run.run_id):
         if request.plan_digest is not None:
-            return preview_document(asked, request)
+            return preview_document(call, request)
     raise Problem(404, "No preview of this run was kept.")
 
 
-def preview_document(asked: ApiCall, request: Any) -> Any:
+def preview_document(call: ApiCall, request: Any) -> Any:
     """What was about to be changed, as it was kept before it was."""
     from kfm.reports.runs import plan_document
     from kfm.runs import plan as plans
 
-    if asked.names.hides(request.dataset_id):
+    if call.names.hides(request.dataset_id):
         raise RoleMissing("What is in this dataset is for those who may operate.")
-    kept = asked.app.ledger.request_reader().preview(request.plan_digest or "")
+    kept = call.app.ledger.request_reader().preview(request.plan_digest or "")
     if kept is None:
         raise Problem(404, "No preview of this was kept.")
     return {
@@ -141,10 +141,10 @@ def preview_document(asked: ApiCall, request: Any) -> Any:
 # --- units ---------------------------------------------------------------------------
 
 
-def units(asked: ApiCall) -> Any:
+def units(call: ApiCall) -> Any:
     from kfm.model.units import UnitFilter
 
-    query = asked.query
+    query = call.query
     wanted = UnitFilter(
         dataset=query["dataset"] or "",
         status=query["status"] or "",
@@ -152,14 +152,14 @@ def units(asked: ApiCall) -> Any:
         since_ms=query["since"] or 0,
         limit=query["limit"] + 1,
     )
-    found, more = page(asked.app.ledger.unit_reader().find_units(wanted), query["limit"])
+    found, more = page(call.app.ledger.unit_reader().find_units(wanted), query["limit"])
     return {"units": [unit_document(one) for one in found], "more": more}
 
 
-def one_unit(asked: ApiCall) -> Any:
+def one_unit(call: ApiCall) -> Any:
     from kfm.reports.lookup import find_unit
 
-    ledger, wal_id = asked.app.ledger, asked.path["wal_id"]
+    ledger, wal_id = call.app.ledger, call.path["wal_id"]
     reader = ledger.unit_reader()
     try:
         stored = find_unit(reader, wal_id)
@@ -168,11 +168,11 @@ def one_unit(asked: ApiCall) -> Any:
     return stored_document(stored, reader.history_of(wal_id), ledger.now_ms())
 
 
-def dead_letters(asked: ApiCall) -> Any:
+def dead_letters(call: ApiCall) -> Any:
     """Messages that could not be taken in, by the hashes of what they say."""
-    query = asked.query
+    query = call.query
     found, more = page(
-        asked.app.ledger.unit_reader().dead_messages(
+        call.app.ledger.unit_reader().dead_messages(
             "" if query["all"] else "held", query["error_code"] or "", query["limit"] + 1
         ),
         query["limit"],
@@ -183,58 +183,58 @@ def dead_letters(asked: ApiCall) -> Any:
 # --- what stands in the way ----------------------------------------------------------
 
 
-def status(asked: ApiCall) -> Any:
-    return gather(asked.app)
+def status(call: ApiCall) -> Any:
+    return gather(call.app)
 
 
-def breakers(asked: ApiCall) -> Any:
-    ledger = asked.app.ledger
+def breakers(call: ApiCall) -> Any:
+    ledger = call.app.ledger
     now_ms = ledger.now_ms()
     return {"breakers": [breaker_document(breaker, now_ms) for breaker in ledger.breakers()]}
 
 
-def switches(asked: ApiCall) -> Any:
-    found = sorted(asked.app.ledger.switches(), key=lambda switch: str(switch.scope))
+def switches(call: ApiCall) -> Any:
+    found = sorted(call.app.ledger.switches(), key=lambda switch: str(switch.scope))
     return {"switches": [switch_document(switch) for switch in found]}
 
 
-def quarantine(asked: ApiCall) -> Any:
-    query = asked.query
+def quarantine(call: ApiCall) -> Any:
+    query = call.query
     found, more = page(
-        asked.app.ledger.held(
+        call.app.ledger.held(
             state=None if query["all"] else "held",
             kind=query["kind"],
-            dataset_id=asked.names.meant(query["dataset"]),
+            dataset_id=call.names.meant(query["dataset"]),
             limit=query["limit"] + 1,
         ),
         query["limit"],
     )
-    ledger, now_ms = asked.app.ledger, asked.app.clock.now_ms()
+    ledger, now_ms = call.app.ledger, call.app.clock.now_ms()
     held = [held_document(one, step_of_held(ledger, one, now_ms)) for one in found]
     return {"held": held, "more": more}
 
 
-def one_held(asked: ApiCall) -> Any:
-    ledger = asked.app.ledger
-    held = ledger.held_one(asked.path["held_id"])
+def one_held(call: ApiCall) -> Any:
+    ledger = call.app.ledger
+    held = ledger.held_one(call.path["held_id"])
     if held is None:
         raise missing("entry")
     requests = ledger.approvals(subject=held.held_id)
-    step = step_of_held(ledger, held, asked.app.clock.now_ms())
+    step = step_of_held(ledger, held, call.app.clock.now_ms())
     return {"held": held_document(held, step), "requests": [approval_document(one) for one in requests]}
 
 
-def incidents(asked: ApiCall) -> Any:
-    query = asked.query
+def incidents(call: ApiCall) -> Any:
+    query = call.query
     found, more = page(
-        asked.app.ledger.incidents(state=None if query["all"] else "open", limit=query["limit"] + 1),
+        call.app.ledger.incidents(state=None if query["all"] else "open", limit=query["limit"] + 1),
         query["limit"],
     )
     return {"incidents": [incident_document(one) for one in found], "more": more}
 
 
-def one_incident(asked: ApiCall) -> Any:
-    ledger, wanted = asked.app.ledger, asked.path["incident_id"]
+def one_incident(call: ApiCall) -> Any:
+    ledger, wanted = call.app.ledger, call.path["incident_id"]
     found = [one for one in ledger.find_incidents(wanted) if wanted in (one.incident_id, one.cause)]
     if len(found) != 1:
         raise missing("incident")
@@ -249,33 +249,33 @@ def one_incident(asked: ApiCall) -> Any:
 # --- people --------------------------------------------------------------------------
 
 
-def approvals(asked: ApiCall) -> Any:
-    ledger = asked.app.ledger
-    if asked.query["state"] == "requested":
+def approvals(call: ApiCall) -> Any:
+    ledger = call.app.ledger
+    if call.query["state"] == "requested":
         found = [
             one
-            for one in ledger.approvals(state="requested", limit=asked.query["limit"])
+            for one in ledger.approvals(state="requested", limit=call.query["limit"])
             if is_open(ledger, one)
         ]
     else:
-        found = ledger.approvals(state=asked.query["state"], limit=asked.query["limit"])
+        found = ledger.approvals(state=call.query["state"], limit=call.query["limit"])
     return {"requests": [approval_document(one) for one in found]}
 
 
-def one_approval(asked: ApiCall) -> Any:
-    approval = asked.app.ledger.approval(asked.path["request_id"])
+def one_approval(call: ApiCall) -> Any:
+    approval = call.app.ledger.approval(call.path["request_id"])
     if approval is None:
         raise missing("request")
     return {"request": approval_document(approval)}
 
 
-def audit(asked: ApiCall) -> Any:
-    query = asked.query
+def audit(call: ApiCall) -> Any:
+    query = call.query
     before = None if query["cursor"] is None else int(query["cursor"])
     found, rest = page_of_entries(
-        asked.app.ledger,
+        call.app.ledger,
         kind=query["kind"],
-        subject=asked.names.meant(query["subject"]),
+        subject=call.names.meant(query["subject"]),
         before=before,
         limit=query["limit"],
     )
@@ -286,11 +286,11 @@ def audit(asked: ApiCall) -> Any:
     }
 
 
-def explain(asked: ApiCall) -> Any:
+def explain(call: ApiCall) -> Any:
     from kfm.reports.error_pages import error_page
     from kfm.reports.explain.subjects import explained, is_code
 
-    app, what = asked.app, asked.names.meant(asked.path["what"]) or ""
+    app, what = call.app, call.names.meant(call.path["what"]) or ""
     try:
         if is_code(what):
             return error_page(what.upper())
@@ -299,28 +299,28 @@ def explain(asked: ApiCall) -> Any:
         raise Problem(404, error.detail, error) from None
 
 
-def whoami(asked: ApiCall) -> Any:
-    identity = asked.identity
+def whoami(call: ApiCall) -> Any:
+    identity = call.identity
     return {
         "subject": None if identity.open else identity.subject,
         "known_by": "nothing" if identity.open else identity.known_by,
         "roles": ["read"] if identity.open else list(identity.roles),
-        "people": len(asked.place.people),
+        "people": len(call.context.people),
     }
 
 
 COVERED_MS = 24 * 60 * 60 * 1000
 
 
-def requests(asked: ApiCall) -> Any:
-    query = asked.query
+def requests(call: ApiCall) -> Any:
+    query = call.query
     found, more = page(
-        asked.app.ledger.request_reader().requests(
+        call.app.ledger.request_reader().requests(
             state=query["state"],
             kind=query["kind"],
-            source_id=asked.names.meant(query["source"]),
-            schedule_id=asked.names.meant(query["schedule"]),
-            before=place_of(query["cursor"]),
+            source_id=call.names.meant(query["source"]),
+            schedule_id=call.names.meant(query["schedule"]),
+            before=cursor_position(query["cursor"]),
             limit=query["limit"] + 1,
         ),
         query["limit"],
@@ -329,69 +329,69 @@ def requests(asked: ApiCall) -> Any:
     return {"requests": [request_document(one) for one in found], "more": more, "next": last}
 
 
-def one_request(asked: ApiCall) -> Any:
-    return {"request": request_document(_request(asked))}
+def one_request(call: ApiCall) -> Any:
+    return {"request": request_document(_request(call))}
 
 
-def _request(asked: ApiCall) -> UpdateRequest:
-    request: UpdateRequest | None = asked.app.ledger.request_reader().request(asked.path["request_id"])
+def _request(call: ApiCall) -> UpdateRequest:
+    request: UpdateRequest | None = call.app.ledger.request_reader().request(call.path["request_id"])
     if request is None:
         raise missing("request")
     return request
 
 
-def preview_of_request(asked: ApiCall) -> Any:
-    request = _request(asked)
+def preview_of_request(call: ApiCall) -> Any:
+    request = _request(call)
     if request.plan_digest is None:
         raise missing("preview")
-    return preview_document(asked, request)
+    return preview_document(call, request)
 
 
 # --- schedules -----------------------------------------------------------------------
 
 
-def schedules(asked: ApiCall) -> Any:
-    states = asked.app.ledger.schedule_reader().states()
-    now_ms = asked.place.now_ms()
+def schedules(call: ApiCall) -> Any:
+    states = call.app.ledger.schedule_reader().states()
+    now_ms = call.context.now_ms()
     return {
         "schedules": [
             {
-                **schedule_document(each, asked.app.settings.source(each.source), now_ms),
+                **schedule_document(each, call.app.settings.source(each.source), now_ms),
                 **state_document(states.get(each.id)),
             }
-            for each in sorted(asked.place.schedules, key=lambda each: each.id)
+            for each in sorted(call.context.schedules, key=lambda each: each.id)
         ]
     }
 
 
-def schedule_of(asked: ApiCall) -> Schedule:
-    wanted = asked.names.meant(asked.path["schedule_id"])
-    for schedule in asked.place.schedules:
+def schedule_of(call: ApiCall) -> Schedule:
+    wanted = call.names.meant(call.path["schedule_id"])
+    for schedule in call.context.schedules:
         if schedule.id == wanted:
             return schedule
     raise missing("schedule")
 
 
-def instants(asked: ApiCall) -> Any:
+def instants(call: ApiCall) -> Any:
     """Coverage: drawn from what the schedule expects, not from the rows that exist."""
     from kfm.service.schedule_changes import history
 
-    schedule, query = schedule_of(asked), asked.query
-    now_ms = asked.place.now_ms()
+    schedule, query = schedule_of(call), call.query
+    now_ms = call.context.now_ms()
     start_ms = now_ms - COVERED_MS if query["start"] is None else query["start"]
     end_ms = max(now_ms, start_ms) + 1 if query["end"] is None else query["end"]
     limit = query["limit"]
-    found, more = page(history(asked.app, schedule, start_ms, end_ms, limit + 1), limit)
+    found, more = page(history(call.app, schedule, start_ms, end_ms, limit + 1), limit)
     return {
         "schedule_id": schedule.id,
         "start": instant(start_ms),
         "end": instant(end_ms),
-        "instants": [{**expected_document(one), **_ending(asked, one.request_id)} for one in found],
+        "instants": [{**expected_document(one), **_ending(call, one.request_id)} for one in found],
         "more": more,
     }
 
 
-def _ending(asked: ApiCall, request_id: str | None) -> dict[str, Any]:
+def _ending(call: ApiCall, request_id: str | None) -> dict[str, Any]:
     """How the request that an instant became has ended, or stands."""
-    request = asked.app.ledger.request_reader().request(request_id) if request_id else None
+    request = call.app.ledger.request_reader().request(request_id) if request_id else None
     return {name: getattr(request, name, None) for name in ("state", "outcome", "run_id")}

@@ -20,20 +20,25 @@ from kfm.model.canonical import canonical_bytes, strict_loads
 from kfm.model.errors import KfmError, RationaleRequired, UsageError
 from kfm.model.roles import Identity
 from kfm.web.api import idempotency_keys
-from kfm.web.api.access import Stranger, require, who_asks
+from kfm.web.api.access import BEARER, Stranger, require, who_asks
 from kfm.web.api.changes import key_reused
 from kfm.web.api.operation_table import OPERATIONS
-from kfm.web.api.operations import ID, JSON, ApiCall, Operation, Reply, read_query
+from kfm.web.api.operations import ID, ApiCall, Operation, Reply, read_query
 from kfm.web.api.visible_names import VisibleNames
 from kfm.web.context import WebContext
 from kfm.web.openapi import BASE, api_openapi
-from kfm.web.problems import HEADERS, Problem, api_answer, problem_answer, problem_of
+from kfm.web.problems import JSON, Problem, answer, problem_of, render
 from kfm.web.server import LOOPBACK, Named
 
 BODY_BYTES_MAX = 64 * 1024
+HEADERS = {
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+}
 
 
-def api_routes(place: WebContext) -> list[BaseRoute]:
+def api_routes(context: WebContext) -> list[BaseRoute]:
     """For whoever mounts them; they need no middleware and no handlers of errors."""
     by_path: dict[str, dict[str, Operation]] = {}
     for operation in OPERATIONS:
@@ -41,13 +46,13 @@ def api_routes(place: WebContext) -> list[BaseRoute]:
     # A path with a name of any length comes after those that say more.
     ordered = sorted(by_path, key=lambda path: (path.endswith(":path}"), ":path}" in path))
     routes: list[BaseRoute] = [Route("/openapi.json", _Description())]
-    routes += [Route(path, _Address(place, by_path[path])) for path in ordered]
+    routes += [Route(path, _Address(context, by_path[path])) for path in ordered]
     return [*routes, Route("/{rest:path}", _Nowhere())]
 
 
-def api_app(place: WebContext, *, hosts: Sequence[str] = LOOPBACK) -> Starlette:
+def api_app(context: WebContext, *, hosts: Sequence[str] = LOOPBACK) -> Starlette:
     """The API alone."""
-    routes = [Mount(BASE, routes=api_routes(place))]
+    routes = [Mount(BASE, routes=api_routes(context))]
     return Starlette(routes=routes, middleware=[Middleware(Named, hosts=tuple(hosts))])
 
 
@@ -61,7 +66,7 @@ class _Answering:
         try:
             response = await self._to(request)
         except Exception as error:  # noqa: BLE001 - a defect is answered like any trouble
-            response = problem_answer(problem_of(error))
+            response = render(problem_of(error), HEADERS)
         if request.method == "HEAD":
             response.body = b""
         await response(scope, receive, send)
@@ -82,7 +87,7 @@ class _Description(_Answering):
     async def answered(self, request: Request) -> Response:
         _require_acceptable(request, JSON)
         _query(request, None)
-        return api_answer(api_openapi(str(request.scope.get("root_path", ""))), 200, JSON)
+        return answer(api_openapi(str(request.scope.get("root_path", ""))), headers=HEADERS)
 
 
 class _Nowhere(_Answering):
@@ -91,20 +96,20 @@ class _Nowhere(_Answering):
 
 
 class _Address(_Answering):
-    def __init__(self, place: WebContext, operations: dict[str, Operation]) -> None:
-        self._place = place
+    def __init__(self, context: WebContext, operations: dict[str, Operation]) -> None:
+        self._context = context
         self._operations = operations
         reading = ("GET", "HEAD") if "GET" in operations else ()
         self.methods = (*reading, *(name for name in operations if name != "GET"), "OPTIONS")
 
     async def answered(self, request: Request) -> Response:
         operation = self._operations["GET" if request.method == "HEAD" else request.method]
-        identity = who_asks(request, self._place.people)
+        identity = who_asks(request, self._context.people)
         if isinstance(identity, Stranger):
-            raise Problem(401, identity.detail, headers={"WWW-Authenticate": 'Bearer realm="kfm"'})
+            raise Problem(401, identity.detail, headers=BEARER)
         assert operation.role is not None
         what = f"{operation.method} {operation.shown_path}"
-        await run_in_threadpool(require, self._place, identity, operation.role, what)
+        await run_in_threadpool(require, self._context, identity, operation.role, what)
         _require_acceptable(request, operation.media_type)
         path = {name: str(value) for name, value in request.path_params.items() if name in operation.fields}
         for name, value in path.items():
@@ -119,39 +124,38 @@ class _Address(_Answering):
             said = f"sha256:{sha256(canonical_bytes(asked_for)).hexdigest()}"
         base = str(request.scope.get("root_path", ""))
         asked = {"path": path, "query": query, "body": body, "key": key, "said": said, "base": base}
-        return await run_in_threadpool(_work, self._place, identity, operation, **asked)
+        return await run_in_threadpool(_work, self._context, identity, operation, **asked)
 
 
-def _work(place: WebContext, identity: Identity, operation: Operation, **said: Any) -> Response:
+def _work(context: WebContext, identity: Identity, operation: Operation, **said: Any) -> Response:
     """In a thread, with an application of its own: a store is nobody's to share."""
-    with place.app(identity, read_only=operation.method == "GET") as app:
+    with context.app(identity, read_only=operation.method == "GET") as app:
         may_know = bool({"operate", "approve"} & set(identity.roles))
-        names = VisibleNames(app, may_know=may_know, schedules=place.schedules)
-        asked = ApiCall(place, app, identity, names, **said)
+        names = VisibleNames(app, may_know=may_know, schedules=context.schedules)
+        call = ApiCall(context, app, identity, names, **said)
         try:
-            if asked.key is not None and operation.once == "answer":
-                reply = _once(asked, operation)
+            if call.key is not None and operation.once == "answer":
+                reply = _once(call, operation)
             else:
-                reply = _done(asked, operation)
+                reply = _done(call, operation)
         except (KfmError, Problem) as error:
             problem = problem_of(error)
             problem.detail = names.text(problem.detail)
             raise problem from None
-        return api_answer(reply.document, operation.status, operation.media_type, reply.headers)
+        headers = {**HEADERS, **reply.headers}
+        return answer(reply.document, operation.media_type, operation.status, headers)
 
 
-def _done(asked: ApiCall, operation: Operation) -> Reply:
-    found = operation.work(asked)
+def _done(call: ApiCall, operation: Operation) -> Reply:
+    found = operation.work(call)
     reply = found if isinstance(found, Reply) else Reply(found)
-    return Reply(asked.names.shown(reply.document), reply.headers)
+    return Reply(call.names.shown(reply.document), reply.headers)
 
 
-def _once(asked: ApiCall, operation: Operation) -> Reply:
+def _once(call: ApiCall, operation: Operation) -> Reply:
     """A change under a key: made by whoever takes it, and answered alike ever after."""
-    store = asked.app.store
-    taken = idempotency_keys.take(
-        store, asked.identity.subject, asked.key or "", asked.said, asked.app.ids.new()
-    )
+    store = call.app.store
+    taken = idempotency_keys.take(store, call.identity.subject, call.key or "", call.said, call.app.ids.new())
     if isinstance(taken, idempotency_keys.Reused):
         raise key_reused()
     if isinstance(taken, idempotency_keys.InHand):
@@ -163,7 +167,7 @@ def _once(asked: ApiCall, operation: Operation) -> Reply:
     if isinstance(taken, idempotency_keys.AnsweredBefore):
         return Reply(taken.document, taken.headers)
     try:
-        reply = _done(asked, operation)
+        reply = _done(call, operation)
     except (KfmError, Problem):
         idempotency_keys.given_back(store, taken)
         raise

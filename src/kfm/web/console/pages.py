@@ -22,7 +22,7 @@ from kfm.web.console.views import audit, overview, pipeline_runs, quarantine, re
 from kfm.web.console.visible_text import Shown, visible
 from kfm.web.console.visit import REFRESH, REFRESH_SECONDS, Link, NotForYou, NotHere, Visit, read_query
 from kfm.web.context import WebContext
-from kfm.web.problems import note
+from kfm.web.problems import TITLES, log_error
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'self'; img-src 'self' data:; "
@@ -36,15 +36,6 @@ HEADERS = {
 }
 HTML = "text/html; charset=utf-8"
 YEAR_SECONDS = 31_536_000
-_TITLES = {
-    400: "That address can't be understood",
-    403: "This is not for you to see",
-    404: "There is nothing here",
-    405: "Pages are only read",
-    413: "That is too much",
-    500: "Something went wrong here",
-    503: "The ledger can't be read at present",
-}
 
 
 class ConsolePage(NamedTuple):
@@ -87,9 +78,9 @@ PAGES = (
 SECTIONS = tuple(page for page in PAGES if "{" not in page.path)
 
 
-def console_routes(place: WebContext, *, hide: Callable[[str], str] = str) -> list[BaseRoute]:
+def console_routes(context: WebContext, *, hide: Callable[[str], str] = str) -> list[BaseRoute]:
     """To be mounted. `hide` takes known secrets out of a text."""
-    console = _Console(place, hide)
+    console = _Console(context, hide)
     name = console.stylesheet
     return [
         *(Route(f"/{page.path}", partial(console.answer, page), methods=["GET"]) for page in PAGES),
@@ -100,17 +91,17 @@ def console_routes(place: WebContext, *, hide: Callable[[str], str] = str) -> li
     ]
 
 
-def console_app(place: WebContext, **options: Any) -> Starlette:
+def console_app(context: WebContext, **options: Any) -> Starlette:
     """The console alone, at /console."""
-    return Starlette(routes=[Mount("/console", routes=console_routes(place, **options))])
+    return Starlette(routes=[Mount("/console", routes=console_routes(context, **options))])
 
 
 class _Console:
-    def __init__(self, place: WebContext, hide: Callable[[str], str]) -> None:
-        self._place = place
+    def __init__(self, context: WebContext, hide: Callable[[str], str]) -> None:
+        self._context = context
         self._hide = hide
         self._made = rendering.environment()
-        self._sessions = sign_in.Sessions(secrets.token_bytes(32), place.people)
+        self._sessions = sign_in.Sessions(secrets.token_bytes(32), context.people)
         self.stylesheet, self._style = rendering.stylesheet()
 
     # --- pages -------------------------------------------------------------------------
@@ -124,17 +115,17 @@ class _Console:
     def _page(self, page: ConsolePage, request: Request, identity: Identity) -> Response:
         try:
             query = read_query(request.query_params.multi_items(), page.filters)
-            with self._place.reader() as reader:
+            with self._context.reader() as reader:
                 names = "operate" in identity.roles
                 shown = Shown(
-                    self._place.settings,
+                    self._context.settings,
                     reader,
                     names=names,
                     hide=self._hide,
-                    schedules=self._place.schedules,
+                    schedules=self._context.schedules,
                 )
                 visit = Visit(
-                    self._place,
+                    self._context,
                     reader,
                     shown,
                     identity,
@@ -142,7 +133,7 @@ class _Console:
                     page.path.format(
                         **{name: quote(value, safe="") for name, value in request.path_params.items()}
                     ),
-                    self._place.now_ms(),
+                    self._context.now_ms(),
                     query,
                     request.path_params,
                 )
@@ -155,11 +146,11 @@ class _Console:
         except NotForYou as error:
             return self._problem(request, 403, str(error), identity)
         except BackendUnavailable as error:
-            note(error)
+            log_error(error)
             told = f"Ask again in a while; `kfm explain {error.code}` says more."
             return self._problem(request, 503, told, identity)
         except Exception as error:  # noqa: BLE001 - whatever it is, a page has nothing to tell of it
-            note(error)
+            log_error(error)
             return self._problem(
                 request, 500, "It was written down. `kfm doctor` looks for causes.", identity
             )
@@ -189,9 +180,9 @@ class _Console:
 
     def _who(self, request: Request) -> Identity | None:
         """Without people whoever comes may read, as on this machine's command line."""
-        if not self._place.people:
+        if not self._context.people:
             return identify((), sign_in.ACCOUNT)
-        found = self._sessions.of(request.cookies.get(sign_in.COOKIE), self._place.now_ms())
+        found = self._sessions.of(request.cookies.get(sign_in.COOKIE), self._context.now_ms())
         return found if found is not None and "read" in found.roles else None
 
     def _to_sign_in(self, request: Request) -> Response:
@@ -205,7 +196,7 @@ class _Console:
     async def sign_in(self, request: Request) -> Response:
         base = base_of(request)
         wanted = _own_path(request.query_params.get("next", ""))
-        if not self._place.people:
+        if not self._context.people:
             return RedirectResponse(f"{base}/", 303, HEADERS)
         if request.method != "POST":
             return self._html(request, "sign_in.html", wanted=wanted, refused=None)
@@ -215,8 +206,8 @@ class _Console:
         if body is None:
             return self._problem(request, 413)
         token = "".join(parse_qs(body.decode("utf-8", "replace")).get("token", [])).strip()
-        identity, cookie = self._sessions.begin(token, self._place.now_ms())
-        if not decide(identity, "read", self._place.people, remote=True).allowed:
+        identity, cookie = self._sessions.begin(token, self._context.now_ms())
+        if not decide(identity, "read", self._context.people, remote=True).allowed:
             refused = "That token is nobody's. `kfm whoami` with KFM_TOKEN set shows whose it would be."
             response = self._html(request, "sign_in.html", wanted=wanted, refused=refused)
             response.status_code = 403
@@ -229,7 +220,7 @@ class _Console:
         if _is_foreign(request):
             return self._problem(request, 403, "The form was not sent from this page.")
         response = RedirectResponse(
-            f"{base_of(request)}/{'sign-in' if self._place.people else ''}", 303, HEADERS
+            f"{base_of(request)}/{'sign-in' if self._context.people else ''}", 303, HEADERS
         )
         _set_cookie(response, request, "", 0)
         return response
@@ -243,7 +234,7 @@ class _Console:
             request,
             "problem.html",
             status=status,
-            title=_TITLES[status],
+            title=TITLES[status],
             detail=visible(detail),
             identity=identity,
         )
@@ -254,17 +245,17 @@ class _Console:
         base, page = base_of(request), context.get("page")
         visit: Visit | None = context.get("visit")
         identity = visit.identity if visit else context.get("identity")
-        now_ms = visit.now_ms if visit else self._place.now_ms()
+        now_ms = visit.now_ms if visit else self._context.now_ms()
         section = page.section if page else ""
         everything = {
             "view": None,
             "base": base,
             "style": f"{base}/static/{self.stylesheet}",
             "sections": [(each.section, f"{base}/{each.path}", each.section == section) for each in SECTIONS],
-            "environment": visible(self._place.settings.environment),
+            "environment": visible(self._context.settings.environment),
             "version": __version__,
             "now_ms": now_ms,
-            "signed_in": identity.subject if identity and self._place.people else None,
+            "signed_in": identity.subject if identity and self._context.people else None,
             "masked": identity is not None and "operate" not in identity.roles,
             "again": _again(visit) if visit else (),
             "refreshing": visit.query.get(REFRESH) if visit else None,

@@ -33,7 +33,7 @@ class NotForYou(Exception):
 
 
 class Visit(NamedTuple):
-    place: WebContext
+    context: WebContext
     reader: LedgerReader
     shown: Shown
     identity: Identity
@@ -56,15 +56,15 @@ class Visit(NamedTuple):
     def dataset(self) -> str | None:
         """The dataset that was chosen, by its own name."""
         chosen = self.query.get("dataset")
-        return self.shown.real(chosen, [one.id for one in self.place.settings.datasets]) if chosen else None
+        return self.shown.real(chosen, [one.id for one in self.context.settings.datasets]) if chosen else None
 
     def source(self) -> str | None:
         chosen = self.query.get("source")
-        return self.shown.real(chosen, [one.id for one in self.place.settings.sources]) if chosen else None
+        return self.shown.real(chosen, [one.id for one in self.context.settings.sources]) if chosen else None
 
     def schedule(self, shown: str | None) -> str | None:
         """The schedule that an address means, by its own name."""
-        return self.shown.real(shown, [one.id for one in self.place.schedules]) if shown else None
+        return self.shown.real(shown, [one.id for one in self.context.schedules]) if shown else None
 
     def page(self) -> int:
         text = self.query.get("page", "1")
@@ -141,7 +141,7 @@ def chosen(name: str, label: str, among: Sequence[str], now: str | None, words: 
     return Filter(name=name, label=label, value=now or "", options=options)
 
 
-def place_in(text: str | None) -> tuple[int, str] | None:
+def before_position(text: str | None) -> tuple[int, str] | None:
     """The row that the page before ended with: its time and its id, as the link to older ones says them."""
     if text is None:
         return None

@@ -238,8 +238,8 @@ def _reloaded(folder: Path) -> dict[str, Any]:
     from kfm.web.context import WebContext
 
     loaded = load(str(folder / "kfm.yml"))
-    place = WebContext(loaded, ())
-    return {"loaded": loaded, "place": place, "app": api_app(place)}
+    context = WebContext(loaded, ())
+    return {"loaded": loaded, "context": context, "app": api_app(context)}
 
 
 def test_switches(world: World) -> None:

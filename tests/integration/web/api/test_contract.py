@@ -22,7 +22,7 @@ POSSIBLE = ["2xx", "401", "403", "404", "409", "422"]
 
 def failures(world: World, who: str | None, method: str, *, boundaries: bool) -> tuple[int, list[Any]]:
     """How many requests were made, and every check that failed for one of them."""
-    app = api_app(world.place, hosts=("127.0.0.1", "testserver"))
+    app = api_app(world.context, hosts=("127.0.0.1", "testserver"))
     schema = schemathesis.openapi.from_asgi("/api/v1/openapi.json", app).include(method=method)
     config = schema.config
     config.seed = 20261116

@@ -127,7 +127,7 @@ def test_pages_of_runs(tmp_path: Path) -> None:
     assert len(found) == 7
     assert world.get("/runs?dataset=rivers&status=success&limit=3")["more"] is True
     assert world.get("/runs?status=failed")["runs"] == []
-    later = rfc3339(world.place.now_ms() + 60_000)
+    later = rfc3339(world.context.now_ms() + 60_000)
     assert world.get(f"/runs?since={later}")["runs"] == []
 
 
@@ -203,7 +203,7 @@ def test_secrets_are_in_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         assert SECRET not in world.ask("GET", path).text, path
     assert SECRET not in given.text
     del os.environ["KFM_TEST_PASSWORD"]
-    with world.place.reader() as ledger:
+    with world.context.reader() as ledger:
         assert SECRET not in str(ledger.governance(kind="switch"))
 
 

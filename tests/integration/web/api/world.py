@@ -71,8 +71,8 @@ class World:
         (folder / "kfm.yml").write_text(CONFIG + (PEOPLE if people else ""))
         self.folder = folder
         self.loaded: Loaded = load(str(folder / "kfm.yml"))
-        self.place = WebContext(self.loaded, load_schedules(self.loaded))
-        self.app = api_app(self.place)
+        self.context = WebContext(self.loaded, load_schedules(self.loaded))
+        self.app = api_app(self.context)
 
     def past(self) -> World:
         """One run that went well, one that was given up, and a provider in trouble."""
@@ -112,7 +112,7 @@ class World:
         return self.ask("POST", path, who, headers=headers, json={"rationale": "because", **body})
 
     def entries(self, kind: str) -> list[Any]:
-        with self.place.reader() as ledger:
+        with self.context.reader() as ledger:
             return [msgspec.to_builtins(one) for one in ledger.governance(kind=kind)]
 
 

@@ -21,4 +21,4 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Filled:
 
 @pytest.fixture
 def reader(filled: Filled) -> Reader:
-    return Reader(filled.place)
+    return Reader(filled.context)

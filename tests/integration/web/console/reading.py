@@ -50,10 +50,10 @@ class Parsed(HTMLParser):
 
 
 class Reader:
-    """Asks the console of one place, and keeps its cookies."""
+    """Asks the console of one context, and keeps its cookies."""
 
-    def __init__(self, place: Any, **options: Any) -> None:
-        self._app = console_app(place, **options)
+    def __init__(self, context: Any, **options: Any) -> None:
+        self._app = console_app(context, **options)
         self.cookies = httpx.Cookies()
 
     def ask(self, path: str, method: str = "GET", **options: Any) -> httpx.Response:

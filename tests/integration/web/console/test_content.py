@@ -39,8 +39,8 @@ def test_a_run_is_explained_from_its_records(reader: Reader, filled: Filled) -> 
     """Each sentence of a run's account is there with the record that it was read from."""
     from kfm.reports.explain.subjects import explain
 
-    with filled.place.reader() as ledger:
-        account = explain(ledger, filled.failed_id, filled.place.now_ms())
+    with filled.context.reader() as ledger:
+        account = explain(ledger, filled.failed_id, filled.context.now_ms())
     text = reader.page(f"runs/{filled.failed_id}").text.replace(" .", ".")
     for sentence in account.chain[:4]:
         assert sentence.text.replace("`", "")[:60] in text
@@ -91,7 +91,7 @@ def test_pages_of_many_things_are_paged_by_the_address(reader: Reader) -> None:
 def test_what_an_address_does_not_mean_is_refused_by_name(reader: Reader, path: str) -> None:
     """A filter that is not understood is an answer that says which are, not a page of something else."""
     page = reader.page(path, 400)
-    assert "can't be understood" in page.text
+    assert "Bad request" in page.text
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_what_an_address_does_not_mean_is_refused_by_name(reader: Reader, path: 
 )
 def test_what_is_not_there_is_said_so(reader: Reader, path: str) -> None:
     """A page that does not exist, and a thing that does not, are 404."""
-    assert "There is nothing here" in reader.page(path, 404).text
+    assert "Not found" in reader.page(path, 404).text
 
 
 def test_filters_choose(reader: Reader, filled: Filled) -> None:
@@ -205,7 +205,7 @@ def test_what_a_webhook_was_checked_for_is_told(filled: Filled) -> None:
     """The verdict on its signature and what else was noted stand under their names, unmasked."""
     from kfm.model.redaction import redact
 
-    text = Reader(filled.place, hide=redact).page(f"requests/{filled.request_id}").text
+    text = Reader(filled.context, hide=redact).page(f"requests/{filled.request_id}").text
     for told in (
         "Signature Standard Webhooks signature, valid",
         "Signed with secret 2 of the source",
@@ -234,7 +234,7 @@ def test_a_call_that_was_turned_away_is_something_blocked(reader: Reader) -> Non
 
 def test_runs_are_paged_from_the_last_one_that_was_shown(reader: Reader, filled: Filled) -> None:
     """Older runs begin behind the run that the address names, however many have come since."""
-    with filled.place.reader() as ledger:
+    with filled.context.reader() as ledger:
         first, *rest = ledger.runs(limit=50)
     page = reader.page(f"runs?before={first.start_time_ms}.{first.run_id}")
     shown = [href for href in page.links() if href.startswith("/console/runs/")]

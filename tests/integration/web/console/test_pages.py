@@ -79,19 +79,19 @@ def test_the_style_is_ours_and_may_be_kept(reader: Reader) -> None:
 
 def test_pages_are_only_read(reader: Reader, filled: Filled) -> None:
     """Nothing but reading is answered, and reading leaves the ledger as it was."""
-    with filled.place.reader() as ledger:
+    with filled.context.reader() as ledger:
         before = ledger.chain_head(), ledger.policy_epoch(), len(ledger.runs(limit=1000))
     for path in filled.paths:
         for method in ("POST", "PUT", "PATCH", "DELETE"):
             assert reader.ask(path, method).status_code == 405, (method, path)
         reader.ask(path)
-    with filled.place.reader() as ledger:
+    with filled.context.reader() as ledger:
         assert (ledger.chain_head(), ledger.policy_epoch(), len(ledger.runs(limit=1000))) == before
 
 
 def test_known_secrets_are_not_shown(filled: Filled) -> None:
     """What the process knows to be a secret is masked, wherever it was written."""
-    reader = Reader(filled.place, hide=lambda text: text.replace("document", SECRET[:2] + "***"))
+    reader = Reader(filled.context, hide=lambda text: text.replace("document", SECRET[:2] + "***"))
     for path in filled.paths:
         assert "document.title" not in reader.ask(path).text, path
 
@@ -102,7 +102,7 @@ def test_a_trouble_inside_tells_nothing(filled: Filled, caplog: pytest.LogCaptur
     def fail(_text: str) -> str:
         raise RuntimeError(f"inside: {HOSTILE}")
 
-    answer = Reader(filled.place, hide=fail).ask("runs")
+    answer = Reader(filled.context, hide=fail).ask("runs")
     assert answer.status_code == 500
     assert "inside" not in answer.text
     assert "RuntimeError" in caplog.text
@@ -119,7 +119,7 @@ def test_links_follow_where_the_console_is_mounted(filled: Filled) -> None:
     from kfm.web.console.pages import console_app
     from tests.integration.web.console.reading import Parsed
 
-    app = Starlette(routes=[Mount("/deep", app=console_app(filled.place))])
+    app = Starlette(routes=[Mount("/deep", app=console_app(filled.context))])
 
     async def asked() -> str:
         async with httpx.AsyncClient(

@@ -10,7 +10,7 @@ from tests.integration.web.console.reading import Reader
 
 
 def _signed_in(filled: Filled, who: str) -> Reader:
-    reader = Reader(filled.place)
+    reader = Reader(filled.context)
     answer = reader.ask("sign-in", "POST", data={"token": TOKENS[who]})
     assert (answer.status_code, answer.headers["location"]) == (303, "/console/")
     return reader
@@ -19,7 +19,7 @@ def _signed_in(filled: Filled, who: str) -> Reader:
 @pytest.mark.req("GOV-3")
 def test_pages_ask_who_is_there_where_people_are_declared(guarded: Filled) -> None:
     """Without a session every page leads to the form, and from there to what was wanted."""
-    reader = Reader(guarded.place)
+    reader = Reader(guarded.context)
     for path in guarded.paths:
         answer = reader.ask(path)
         assert answer.status_code == 303, path
@@ -35,7 +35,7 @@ def test_pages_ask_who_is_there_where_people_are_declared(guarded: Filled) -> No
 @pytest.mark.req("GOV-3")
 def test_the_cookie_is_not_the_token(guarded: Filled) -> None:
     """It is for this path, for no script, for no other site, and says nothing of the token."""
-    reader = Reader(guarded.place)
+    reader = Reader(guarded.context)
     answer = reader.ask("sign-in", "POST", data={"token": TOKENS["ann"]})
     said = answer.headers["set-cookie"].lower()
     assert all(word in said for word in ("httponly", "samesite=strict", "path=/console", "max-age=28800"))
@@ -53,7 +53,7 @@ def test_the_cookie_is_not_the_token(guarded: Filled) -> None:
 @pytest.mark.parametrize("token", ["", "x", "x" * 40, TOKENS["ann"][:-1], TOKENS["ann"] + "x"])
 def test_a_token_of_nobody_opens_nothing(guarded: Filled, token: str) -> None:
     """The form says so, sets nothing, and does not repeat what was typed."""
-    reader = Reader(guarded.place)
+    reader = Reader(guarded.context)
     answer = reader.ask("sign-in", "POST", data={"token": token})
     assert answer.status_code == 403
     assert "set-cookie" not in answer.headers
@@ -63,10 +63,10 @@ def test_a_token_of_nobody_opens_nothing(guarded: Filled, token: str) -> None:
 
 def test_a_cookie_that_we_did_not_sign_is_nothing(guarded: Filled) -> None:
     """Neither made up, cut, changed, of another process nor too old."""
-    place = guarded.place
-    now_ms = place.now_ms()
-    _, good = Sessions(b"k" * 32, place.people).begin(TOKENS["ann"], now_ms)
-    ours = Sessions(b"k" * 32, place.people)
+    context = guarded.context
+    now_ms = context.now_ms()
+    _, good = Sessions(b"k" * 32, context.people).begin(TOKENS["ann"], now_ms)
+    ours = Sessions(b"k" * 32, context.people)
     found = ours.of(good, now_ms)
     assert found is not None
     assert (found.subject, found.known_by, found.roles) == ("ann", "token", ("read", "operate"))
@@ -83,9 +83,10 @@ def test_a_cookie_that_we_did_not_sign_is_nothing(guarded: Filled) -> None:
         good[:40],
     ):
         assert ours.of(bad, now_ms) is None, bad
-    assert Sessions(b"o" * 32, place.people).of(good, now_ms) is None
+    assert Sessions(b"o" * 32, context.people).of(good, now_ms) is None
     assert ours.of(good, now_ms + SESSION_MS) is None
-    assert Sessions(b"k" * 32, [one for one in place.people if one.subject != "ann"]).of(good, now_ms) is None
+    others = [one for one in context.people if one.subject != "ann"]
+    assert Sessions(b"k" * 32, others).of(good, now_ms) is None
 
 
 def test_a_form_from_elsewhere_is_refused(guarded: Filled) -> None:
@@ -112,7 +113,7 @@ def test_a_form_from_elsewhere_is_refused(guarded: Filled) -> None:
 )
 def test_nobody_is_led_elsewhere(guarded: Filled, wanted: str) -> None:
     """After signing in one goes on to a page of ours, or to the overview."""
-    reader = Reader(guarded.place)
+    reader = Reader(guarded.context)
     answer = reader.ask("sign-in", "POST", params={"next": wanted}, data={"token": TOKENS["ann"]})
     assert answer.headers["location"] == "/console/"
 

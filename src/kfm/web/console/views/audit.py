@@ -84,7 +84,7 @@ def _row(visit: Visit, entry: GovernanceEntry, number: int | None) -> AuditRow:
     details = msgspec.json.encode(
         {name: each for name, each in entry.details.items() if each is not None}
     ).decode()
-    hidden = visit.shown.hides(entry.subject) if visit.place.settings.declared(entry.subject) else False
+    hidden = visit.shown.hides(entry.subject) if visit.context.settings.declared(entry.subject) else False
     is_run = _RUN.fullmatch(entry.subject) is not None
     return AuditRow(
         number=number,

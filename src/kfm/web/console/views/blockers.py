@@ -46,7 +46,7 @@ def blockers(visit: Visit) -> list[ShownBlocker]:
             who=each.who,
             command=each.command,
         )
-        for each in standing.blockers(visit.place.settings, visit.reader, visit.now_ms)
+        for each in standing.blockers(visit.context.settings, visit.reader, visit.now_ms)
     ]
 
 

@@ -65,13 +65,13 @@ def spots(
     watched_ms = first[0].instant_ms if first else None
     expected = coverage(
         schedule,
-        visit.place.settings.source(schedule.source),
+        visit.context.settings.source(schedule.source),
         known,
         start_ms,
         end_ms,
         state=state,
         now_ms=visit.now_ms,
-        late_ms=round(visit.place.settings.serve.late_seconds * 1000),
+        late_ms=round(visit.context.settings.serve.late_seconds * 1000),
         limit=SPOTS_MAX,
     )
     wanted = [each.request_id for each in expected if each.request_id]

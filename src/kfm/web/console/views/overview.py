@@ -110,7 +110,7 @@ def view(visit: Visit) -> Overview:
         _running(visit, run, locks.get(run.run_id)) for run in reader.runs(status="running", limit=100)
     ]
     blocked = blockers.blockers(visit)
-    failed = failures(visit.place.settings, reader)
+    failed = failures(visit.context.settings, reader)
     held = reader.held(state="held", limit=HELD_SHOWN_MAX)
     figures = reader.ahead()
     incidents = [blockers.incident(each) for each in reader.incidents(state="open", limit=SHOWN_MAX)]
@@ -184,7 +184,7 @@ def _headline(
             word=state_words.word("ahead"),
             sentence="Nothing has run yet.",
             who="anyone who may operate",
-            command="kfm run" if visit.place.settings.sources else "kfm init",
+            command="kfm run" if visit.context.settings.sources else "kfm init",
         )
     return Headline(word=state_words.word("clear"), sentence="Nothing is blocked, and nothing has failed.")
 
@@ -238,7 +238,7 @@ def _held(visit: Visit, held: QuarantineEntry) -> HeldRow:
 
 
 def _datasets(visit: Visit) -> list[DatasetRow]:
-    settings = visit.place.settings
+    settings = visit.context.settings
     heads = {head.dataset_id: head for head in visit.reader.heads()}
     last = last_calls(visit.reader)
     rows = []
@@ -262,7 +262,7 @@ def _datasets(visit: Visit) -> list[DatasetRow]:
 def _last_word(visit: Visit, call: Invocation) -> Word:
     """Blocked is only what something still stands in the way of."""
     if call.outcome == "refused" and call.run_id is None:
-        gate = stands(call, visit.place.settings, visit.reader.switches(), visit.now_ms)
+        gate = stands(call, visit.context.settings, visit.reader.switches(), visit.now_ms)
         return state_words.word("blocked" if gate else "turned away")
     return state_words.of_call(call.outcome)
 
@@ -309,8 +309,8 @@ def _instants(visit: Visit) -> Iterator[Due]:
         for name, state in visit.reader.schedule_reader().states().items()
         if state.paused_at_ms is not None
     }
-    sources = {source.id: source for source in visit.place.settings.sources}
-    for each in visit.place.schedules:
+    sources = {source.id: source for source in visit.context.settings.sources}
+    for each in visit.context.schedules:
         at_ms = next_instant(each, visit.now_ms) if each.enabled and each.id not in paused else None
         if at_ms is None:
             continue

@@ -55,7 +55,7 @@ def pass_view(visit: Visit, run_id: str) -> PassView | None:
     """None: nothing of that id is a pass."""
     from kfm.reports.pipeline_runs import read_pass
 
-    with visit.place.app(visit.identity, read_only=True) as app:
+    with visit.context.app(visit.identity, read_only=True) as app:
         seen = read_pass(app, run_id)
     if seen is None or _is_hidden(visit, seen.found.pipeline_id):
         return None
@@ -79,7 +79,7 @@ def view(visit: Visit) -> PipelineRunList:
     from kfm.reports.pipeline_runs import list_passes
 
     skipped = (visit.page() - 1) * ROWS
-    with visit.place.app(visit.identity, read_only=True) as app:
+    with visit.context.app(visit.identity, read_only=True) as app:
         found = list_passes(app, skipped + ROWS + 1)[skipped:]
     rows = [_row(visit, each) for each in found[:ROWS] if not _is_hidden(visit, each.pipeline_id)]
     return PipelineRunList(rows=tuple(rows), paging=paged(visit, len(found), "passes"))
@@ -111,7 +111,7 @@ def _row(visit: Visit, found: Pass) -> PassRow:
 def _is_hidden(visit: Visit, pipeline_id: str) -> bool:
     from kfm.model.redaction import hidden_names
 
-    hidden = None if "operate" in visit.identity.roles else hidden_names(visit.place.settings.datasets)
+    hidden = None if "operate" in visit.identity.roles else hidden_names(visit.context.settings.datasets)
     return hidden is not None and hidden(pipeline_id)
 
 

@@ -63,7 +63,7 @@ def view(visit: Visit) -> HeldView:
         filters=(
             chosen("kind", "Kind", KINDS, kind, ("dead letter", "quarantined")),
             Filter(name=states.name, label=states.label, value=state, options=states.options[1:]),
-            chosen("dataset", "Dataset", [each.id for each in visit.place.settings.datasets], dataset),
+            chosen("dataset", "Dataset", [each.id for each in visit.context.settings.datasets], dataset),
         ),
         rows=tuple(row(visit, each) for each in found[:ROWS]),
         paging=paged(visit, len(found), "entries"),

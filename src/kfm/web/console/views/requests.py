@@ -15,7 +15,17 @@ from kfm.runs.plan import read, render_text
 from kfm.web.console import state_words
 from kfm.web.console.state_words import Word
 from kfm.web.console.views.explanation import Fact, Next, allowed
-from kfm.web.console.visit import ROWS, Filter, NotHere, Paging, Visit, chosen, paged_before, place_in, short
+from kfm.web.console.visit import (
+    ROWS,
+    Filter,
+    NotHere,
+    Paging,
+    Visit,
+    before_position,
+    chosen,
+    paged_before,
+    short,
+)
 
 FILTERS = ("state", "kind", "source", "schedule", "before")
 STATES = ("open", "running", "awaiting-approval", "done", "cancelled")
@@ -57,7 +67,7 @@ def view(visit: Visit) -> RequestsView:
         kind=kind,
         source_id=source,
         schedule_id=schedule,
-        before=place_in(visit.query.get("before")),
+        before=before_position(visit.query.get("before")),
         limit=ROWS + 1,
     )
     shown = found[:ROWS]
@@ -66,8 +76,8 @@ def view(visit: Visit) -> RequestsView:
         filters=(
             chosen("state", "State", STATES, state, STATE_WORDS),
             chosen("kind", "Asked by", KINDS, kind, ("schedule", "webhook", "person")),
-            chosen("source", "Source", [each.id for each in visit.place.settings.sources], source),
-            chosen("schedule", "Schedule", [each.id for each in visit.place.schedules], schedule),
+            chosen("source", "Source", [each.id for each in visit.context.settings.sources], source),
+            chosen("schedule", "Schedule", [each.id for each in visit.context.schedules], schedule),
         ),
         rows=tuple(row(visit, each) for each in shown),
         paging=paged_before(visit, len(shown), last, "request"),

@@ -27,12 +27,12 @@ from kfm.web.console.visit import (
     NotHere,
     Paging,
     Visit,
+    before_position,
     chosen,
     paged_before,
-    place_in,
     short,
 )
-from kfm.web.problems import note
+from kfm.web.problems import log_error
 
 FILTERS = ("dataset", "source", "status", "before")
 STATUSES = ("running", "success", "failed")
@@ -70,12 +70,12 @@ def view(visit: Visit) -> RunList:
         dataset_id=dataset,
         source_id=source,
         status=status,
-        before=place_in(visit.query.get("before")),
+        before=before_position(visit.query.get("before")),
         limit=ROWS + 1,
     )
     shown = found[:ROWS]
     last = (shown[-1].start_time_ms, shown[-1].run_id) if len(found) > ROWS else None
-    settings = visit.place.settings
+    settings = visit.context.settings
     return RunList(
         filters=(
             chosen("status", "Status", STATUSES, status, ("running", "succeeded", "failed")),
@@ -212,7 +212,7 @@ def _pipeline(visit: Visit, run_id: str) -> PassView | None:
     try:
         return pass_view(visit, run_id)
     except BackendUnavailable as error:
-        note(error)
+        log_error(error)
         return None
 
 

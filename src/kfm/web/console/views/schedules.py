@@ -58,7 +58,7 @@ class SchedulesView(Record, frozen=True):
 
 def view(visit: Visit) -> SchedulesView:
     states = visit.reader.schedule_reader().states()
-    found = visit.place.schedules[(visit.page() - 1) * VISITS_ROWS :]
+    found = visit.context.schedules[(visit.page() - 1) * VISITS_ROWS :]
     return SchedulesView(
         rows=tuple(row(visit, each, states.get(each.id)) for each in found[:VISITS_ROWS]),
         paging=paged(visit, len(found), "schedules"),
@@ -68,7 +68,7 @@ def view(visit: Visit) -> SchedulesView:
 def row(visit: Visit, schedule: Schedule, state: ScheduleState | None) -> ScheduleRow:
     from kfm.model.schedules import latest_instants
 
-    source = visit.place.settings.source(schedule.source)
+    source = visit.context.settings.source(schedule.source)
     is_paused = state is not None and state.paused_at_ms is not None
     coming = next_instant(schedule, visit.now_ms) if schedule.enabled and not is_paused else None
     past = latest_instants(schedule, 0, visit.now_ms + 1, STRIP)
@@ -140,7 +140,7 @@ class ScheduleView(Record, frozen=True):
 
 def view_one(visit: Visit) -> ScheduleView:
     wanted = visit.schedule(visit.params["schedule_id"])
-    schedule = next((each for each in visit.place.schedules if each.id == wanted), None)
+    schedule = next((each for each in visit.context.schedules if each.id == wanted), None)
     if schedule is None:
         raise NotHere("No schedule has that name. `kfm schedule list` has them.")
     span = _span(visit, schedule)
@@ -257,7 +257,7 @@ def _cut(span: _Span, found: int) -> str:
 
 
 def _facts(visit: Visit, schedule: Schedule) -> list[Fact]:
-    source = visit.place.settings.source(schedule.source)
+    source = visit.context.settings.source(schedule.source)
     missed = schedule.missed
     return [
         Fact(name="Fires", text=pattern(schedule), code=True),

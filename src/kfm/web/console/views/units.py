@@ -83,7 +83,7 @@ def view(visit: Visit) -> UnitsView:
 
 def _hidden(visit: Visit, dataset: str) -> bool:
     """What is announced to everybody is no secret, unless its rights are declared here and say so."""
-    return visit.place.settings.declared(dataset) is not None and visit.shown.hides(dataset)
+    return visit.context.settings.declared(dataset) is not None and visit.shown.hides(dataset)
 
 
 def _figures(visit: Visit) -> tuple[dict[str, dict[str, int]], dict[str, int | None], int]:
@@ -148,9 +148,9 @@ def view_one(visit: Visit) -> UnitView:
     if stored is None:
         raise NotHere("No unit of that id is on record. `kfm nodd units` lists them.")
     unit = stored.unit
-    if visit.place.settings.declared(unit.dataset) is not None:
+    if visit.context.settings.declared(unit.dataset) is not None:
         allowed(visit, unit.dataset)
-    domain = visit.place.settings.domain_of(unit.dataset)
+    domain = visit.context.settings.domain_of(unit.dataset)
     account = account_of_unit(
         stored, reader.history_of(unit.wal_id), visit.reader.switches(), domain, visit.now_ms
     )
