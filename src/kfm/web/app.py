@@ -37,9 +37,9 @@ from kfm.web.stac import stac_app
 from kfm.web.webhooks import Failures, Webhooks, hook_routes
 
 if TYPE_CHECKING:
+    from kfm.db.catalogue import CatalogueReader
     from kfm.model.requests import UpdateRequest
     from kfm.model.roles import KnownPerson
-    from kfm.ports import CatalogueReader
     from kfm.runs.kernel import RunReport
 
 _READING = ["GET", "HEAD"]

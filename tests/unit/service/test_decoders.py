@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import nullcontext
 from importlib import import_module
 from pathlib import Path
 from typing import Any, get_args
@@ -17,7 +18,7 @@ import pytest
 import kfm
 from kfm import decoders
 from kfm.decoders import prepare_decoders
-from kfm.pipelines.workers import Threads
+from kfm.pipelines.workers import ThreadWorkers
 from kfm.service.runner import Service, ServiceOptions
 from kfm.web.api.operation_table import request_bodies
 from kfm.web.console.sign_in import SignedIn
@@ -29,9 +30,9 @@ GIVEN = {"converted", "shaped", "_converted"}
 # texts; a plan or its choice for `kfm replay`, which has no threads by then.
 DYNAMIC = {
     ("cli/replay_options.py", "kind"),
-    ("engine/working.py", "kind"),
-    ("wiring/decoders.py", "kind"),
-    ("config.py", "_TYPES[str(kind)]"),
+    ("pipelines/workers.py", "kind"),
+    ("decoders.py", "kind"),
+    ("config/loader.py", "_TYPES[str(kind)]"),
 }
 # Decoded by commands that have no threads.
 ALONE = {"kfm.policy.fixtures"}
@@ -107,7 +108,7 @@ def test_a_service_prepares_decoders_before_its_threads(monkeypatch: pytest.Monk
         settings = Settings
 
     loaded: Any = Loaded
-    Service(loaded, (), ServiceOptions(schedules=False, worker=False), lambda _line: None).start()
+    Service(loaded, (), ServiceOptions(schedules=False, worker=False), lambda **_: nullcontext()).start()
     assert started
     assert all(started)
 
@@ -115,8 +116,8 @@ def test_a_service_prepares_decoders_before_its_threads(monkeypatch: pytest.Monk
 def test_threads_of_a_pipeline_prepare_decoders_first() -> None:
     """The pool of a pipeline's threads is made after what it was told to prepare."""
     order: list[str] = []
-    bench: Any = None
-    with Threads(bench, 2, lambda: order.append("prepared")) as workers:
+    context: Any = None
+    with ThreadWorkers(context, 2, lambda: order.append("prepared")) as workers:
         order.append("entered" if not workers.busy else "busy")
     assert order == ["prepared", "entered"]
 
@@ -125,18 +126,18 @@ def test_threads_of_a_pipeline_prepare_decoders_first() -> None:
     ("module", "function"),
     [
         ("kfm.nodd.worker_process", "run_worker"),
-        ("kfm.pipelines.run_state", "settle"),
-        ("kfm.pipelines.project", "Threads"),
+        ("kfm.pipelines.run_state", "_settle"),
+        ("kfm.pipelines.project", "ThreadWorkers"),
         ("kfm.cli.serve", "serve"),
-        ("kfm.cli.catalogue", "serve"),
+        ("kfm.cli.catalogue", "run_server"),
     ],
 )
 def test_whatever_starts_threads_prepares_decoders(module: str, function: str) -> None:
     """Each way into work with threads calls the one step that prepares decoders, before any thread."""
     source = Path(str(import_module(module).__file__)).read_text()
-    if function == "Threads":
-        assert source.count("Threads(bench, jobs)") == 0
-        assert source.count("Threads(bench, jobs, prepare_decoders)") == 2
+    if function == "ThreadWorkers":
+        assert source.count("ThreadWorkers(") == 1
+        assert source.count("ThreadWorkers(context, jobs, prepare_decoders)") == 1
         return
     tree = ast.parse(source)
     body = next(each for each in tree.body if isinstance(each, ast.FunctionDef) and each.name == function)
@@ -168,8 +169,8 @@ class Counted:
 working.msgspec.json.Decoder = Counted
 spec = type("Spec", (), {"function": staticmethod(node)})
 job = type("Job", (), {"spec": spec})
-working.perform = lambda job, bench, cancelled: None
-with working.Threads(None, 2) as threads:
+working.perform = lambda job, context, cancelled: None
+with working.ThreadWorkers(None, 2) as threads:
     threads.start(job); threads.start(job)
 assert made == [("Given", "MainThread")], made
 """
