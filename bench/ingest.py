@@ -24,7 +24,7 @@ from bench.unit_rows import GIVE_BACK, PROVIDER, dataset, fill_sqlite
 from kfm.db.ledger import Ledger
 from kfm.db.migrations import migrate
 from kfm.db.sqlite import SqliteDatabase
-from kfm.model.units import Claim, Lane
+from kfm.model.units import ClaimRequest, Lane
 from kfm.system import SystemClock
 
 UNITS = {1: 500, 10: 3_000, 100: 10_000}  # a round, by batch
@@ -188,11 +188,11 @@ class Claims:
         """Seconds for one claim, its commit included."""
         units = self.stores[size].units()
         wishes = [
-            Claim(Lane(dataset(number), PROVIDER), CLAIM, "worker-6f1c2a9e", references.RUN, LEASE_MS)
+            ClaimRequest(Lane(dataset(number), PROVIDER), CLAIM, "worker-6f1c2a9e", references.RUN, LEASE_MS)
             for number in range(LANES)
         ]
         began_s = time.perf_counter()
-        claimed = [units.turn(None, wish)[1] for wish in wishes]
+        claimed = [units.exchange(None, wish).claimed for wish in wishes]
         took_s = time.perf_counter() - began_s
         assert all(len(some) == CLAIM for some in claimed)
         self.raw[size].execute(GIVE_BACK)

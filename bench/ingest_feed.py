@@ -135,15 +135,15 @@ class Ours:
         over; a thread's change of turns is not measured here.
         """
         self._place.settings = replace(self._place.settings, batch=batch)
-        kernel = self._place.kernel()
+        kernel = self._place.context()
         service = WorkerLoop(
             Worker(kernel),
             kernel.clock,
-            account=WorkerTotals(),
+            totals=WorkerTotals(),
             pollers=[Poller(kernel, spool)],
             rest=time.sleep,
         )
-        tasks = service.until_idle()
+        tasks = service.run_until_idle()
         assert not tasks.failed
         assert not tasks.lost
         assert not spool.taken  # all are acknowledged

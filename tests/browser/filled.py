@@ -17,7 +17,7 @@ from kfm.model.records import GovernanceEntry, Trigger, Unit
 from kfm.model.requests import RequestOutcome, UpdateRequest
 from kfm.model.schedule_accounting import account, definition_of, request_for
 from kfm.model.schedules import Accounting, Instant, ScheduleState, instants
-from kfm.model.units import Content, IntakeBatch, IntakeUnit, Rejected, wal_id
+from kfm.model.units import Content, IntakeBatch, IntakeUnit, RejectedRecord, wal_id
 from kfm.pipelines.project import run_pipeline
 from kfm.runs.kernel import RunRequest
 from kfm.service.approvals import request_release
@@ -160,10 +160,10 @@ class Filled:
             )
             taken.append(IntakeUnit(unit=unit, content=Content()))
         self.wal_id = taken[0].unit.wal_id
-        dead = Rejected(
+        dead = RejectedRecord(
             envelope_hash="sha256:" + "d" * 64, index=0, queue=HOSTILE, error_code="JUNK", error=HOSTILE
         )
-        app.kernel.store.units().take_in(IntakeBatch(taken=tuple(taken), rejected=(dead,)))
+        app.kernel.store.units().take_in(IntakeBatch(arrivals=tuple(taken), rejected=(dead,)))
 
     def _requests(self, app: App) -> None:
         store = app.kernel.store

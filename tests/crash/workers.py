@@ -27,7 +27,7 @@ from typing import Any
 from kfm.app import open_app
 from kfm.config.loader import load
 from kfm.model.units import TOPIC
-from kfm.nodd.worker_process import WorkerWish, run_worker
+from kfm.nodd.worker_process import WorkerOptions, run_worker
 
 CONFIG = """\
 version: 1
@@ -199,7 +199,7 @@ def _forked(config: Path) -> int:
 
 def _work(config: Path, mode: Any) -> None:
     with open_app(load(str(config))) as app:
-        run_worker(app, WorkerWish(mode=mode), threading.Event())
+        run_worker(app, WorkerOptions(mode=mode), threading.Event())
 
 
 def _run(config: Path, mode: str) -> None:

@@ -17,7 +17,7 @@ from kfm.model.units import wal_id
 from kfm.model.webhook_signatures import verify_kfm
 from kfm.model.windows import resolve_window
 from kfm.nodd.dataset_registry import load_registry
-from kfm.nodd.messages.records import line, parse, parse_key
+from kfm.nodd.messages.records import line, parse_key, parse_message
 from kfm.publish.contract import load_contract, validate
 from kfm.runs import plan
 
@@ -131,7 +131,7 @@ DATASETS = load_registry()
 
 def message(data: bytes) -> None:
     """Reading a message never refuses: every record has a line."""
-    outcomes = parse(data, DATASETS, NOW_MS)
+    outcomes = parse_message(data, DATASETS, NOW_MS)
     assert outcomes
     for outcome in outcomes:
         line(outcome)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kfm.model.units import newer
 from kfm.nodd.dataset_registry import built_in, load_registry
 from kfm.nodd.grammar import Dataset, escaped, item_id, read
-from kfm.nodd.messages.records import Arrival, line, parse, parse_key
+from kfm.nodd.messages.records import Arrival, line, parse_key, parse_message
 from kfm.nodd.messages.refusals import IGNORED, REFUSED, SUSPECT, RecordRefusal
 from kfm.nodd.object_keys import decode_key
 from tests.nodd_keys import alike, fields_of
@@ -167,7 +167,7 @@ def test_no_key_crashes_it(bucket: str, key: str) -> None:
 
 
 def _check(body: bytes) -> None:
-    outcomes = parse(body, REGISTRY, NOW_MS)
+    outcomes = parse_message(body, REGISTRY, NOW_MS)
     assert outcomes
     for outcome in outcomes:
         said = line(outcome)

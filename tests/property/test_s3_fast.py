@@ -24,7 +24,7 @@ from kfm.nodd import grammar, object_keys, patterns, spans
 from kfm.nodd.dataset_registry import built_in, load_registry
 from kfm.nodd.messages import json_bodies, s3, s3_fast
 from kfm.nodd.messages.announcement import event_time
-from kfm.nodd.messages.records import Arrival, parse, parse_key
+from kfm.nodd.messages.records import Arrival, parse_key, parse_message
 from kfm.nodd.messages.refusals import RecordRefusal
 from kfm.nodd.patterns import Fields, Pattern, Template
 from tests.nodd_keys import alike
@@ -59,7 +59,7 @@ _NEVER = re.compile(r"(?!)")
 def everything_slow() -> Iterator[None]:
     """The reference: each quick way declines, each table is empty, nothing is remembered."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(s3_fast, "hear", lambda _body, _allowed: None)
+        patch.setattr(s3_fast, "read_plain_message", lambda _body, _allowed: None)
         patch.setattr(json_bodies, "read", lambda _text, _depth_max: json_bodies.DECLINED)
         for module, table in ((spans, "_CLOCK"), (s3, "_CLOCK")):
             patch.setattr(module, table, {})
@@ -84,10 +84,10 @@ def _render(self: Template, fields: Fields) -> str:
 
 
 def check(body: bytes) -> None:
-    quickly = parse(body, REGISTRY, NOW_MS)
-    again = parse(body, REGISTRY, NOW_MS)  # by now whatever is remembered is remembered
+    quickly = parse_message(body, REGISTRY, NOW_MS)
+    again = parse_message(body, REGISTRY, NOW_MS)  # by now whatever is remembered is remembered
     with everything_slow():
-        slowly = parse(body, REGISTRY, NOW_MS)
+        slowly = parse_message(body, REGISTRY, NOW_MS)
     assert quickly == slowly
     assert again == slowly
 
@@ -171,9 +171,9 @@ def test_usual_messages_take_the_quick_way(write: Writer) -> None:
     """What Amazon sends is not declined, so the rest of this page is about something."""
     message = minified({"Records": [record()] * 2})
     topics = frozenset({TOPIC})
-    assert s3_fast.hear(message.encode(), topics) is not None
-    assert s3_fast.hear(write(envelope(message)).encode(), topics) is not None
-    assert isinstance(parse(write(envelope(message)).encode(), REGISTRY, NOW_MS)[0], Arrival)
+    assert s3_fast.read_plain_message(message.encode(), topics) is not None
+    assert s3_fast.read_plain_message(write(envelope(message)).encode(), topics) is not None
+    assert isinstance(parse_message(write(envelope(message)).encode(), REGISTRY, NOW_MS)[0], Arrival)
 
 
 @pytest.mark.req("WAL-20")
@@ -195,7 +195,7 @@ def test_second_name_finds_no_room() -> None:
                     text.replace("\n  ", "\n", room // 2),
                     text.replace(signature[:room], "", 1),
                 ):
-                    assert not isinstance(parse(made.encode(), REGISTRY, NOW_MS)[0], Arrival)
+                    assert not isinstance(parse_message(made.encode(), REGISTRY, NOW_MS)[0], Arrival)
                     check(made.encode())
 
 
@@ -211,7 +211,7 @@ ALMOST_PLAIN = (
 @pytest.mark.parametrize("text", ALMOST_PLAIN)
 def test_plain_json_is_read_alike(text: str) -> None:
     """The quick reader of JSON has the same document, or none."""
-    found = json_bodies.read(text.encode(), json_bodies.DEPTH_MAX)
+    found = json_bodies.read_plain(text.encode(), json_bodies.DEPTH_MAX)
     if found is not json_bodies.DECLINED:
         assert json_bodies._load(text) == (found, False)
         assert repr(json_bodies._load(text)[0]) == repr(found)
@@ -220,7 +220,7 @@ def test_plain_json_is_read_alike(text: str) -> None:
 def test_plain_json_is_not_declined() -> None:
     """Blanks, many records and brackets within strings are nothing odd."""
     for text in ('{"a" : 1 ,\n"b c":[ ]}', "[" * 32 + "]" * 32, f"[{'[],' * 50}0.1]", f'["{"[" * 50}"]'):
-        assert json_bodies.read(text.encode(), json_bodies.DEPTH_MAX) == json.loads(text)
+        assert json_bodies.read_plain(text.encode(), json_bodies.DEPTH_MAX) == json.loads(text)
 
 
 @given(st.one_of(st.from_regex(r"[0-9]{7,16}", fullmatch=True), st.text("0123569:- TZ", max_size=16)))
@@ -317,6 +317,6 @@ def test_templates_write_what_is_there() -> None:
 def test_slow_reader_is_slow() -> None:
     """The reference of this page takes none of the quick ways."""
     with everything_slow():
-        assert s3_fast.hear(minified({"Records": [record()]}).encode(), ()) is None
-        assert json_bodies.read(b"{}", 1) is json_bodies.DECLINED
-    assert json_bodies.read(b"{}", 1) == {}
+        assert s3_fast.read_plain_message(minified({"Records": [record()]}).encode(), ()) is None
+        assert json_bodies.read_plain(b"{}", 1) is json_bodies.DECLINED
+    assert json_bodies.read_plain(b"{}", 1) == {}

@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from kfm.nodd.dataset_registry import load_registry
-from kfm.nodd.messages.records import parse
+from kfm.nodd.messages.records import parse_message
 from kfm.nodd.messages.refusals import RecordRefusal
 from kfm.nodd.messages.sns import SIGNED, text_to_sign
 from kfm.nodd.messages.sns_signatures import Verifier
@@ -104,4 +104,4 @@ def test_what_passes_is_read_as_it_was_signed(changes: list[tuple[float, int, by
         at = int(place * len(raw))
         raw = raw[:at] + piece + raw[at + cut :]
     if VERIFIER.check(raw) is None:
-        assert parse(raw, REGISTRY, START_MS) == parse(GENUINE, REGISTRY, START_MS)
+        assert parse_message(raw, REGISTRY, START_MS) == parse_message(GENUINE, REGISTRY, START_MS)

@@ -20,9 +20,9 @@ UNITS = (
         "kfm.nodd.poller",
         (
             (
-                "        hearing = hearing_of(kernel, self._queue.name)\n",
+                "        builder = intake_builder(context, self._queue.name)\n",
                 "        self._queue.acknowledge([one.receipt for one in messages])\n"
-                "        hearing = hearing_of(kernel, self._queue.name)\n",
+                "        builder = intake_builder(context, self._queue.name)\n",
             ),
         ),
     ),

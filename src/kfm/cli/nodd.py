@@ -23,7 +23,7 @@ from kfm.reports.units import HASH_PREFIX, dead_document, find_dead
 if TYPE_CHECKING:
     from kfm.nodd.dataset_registry import Generic, IntakePolicy
     from kfm.nodd.grammar import Dataset
-    from kfm.nodd.messages.records import Outcome
+    from kfm.nodd.messages.records import RecordOutcome
 
 
 LIMIT_MAX = 10_000
@@ -334,15 +334,15 @@ def parse_message(
     """  # noqa: E501 - an example is one line
     from kfm.db.connection import system_clock
     from kfm.nodd.dataset_registry import load_registry
-    from kfm.nodd.messages.records import line, parse, parse_key
+    from kfm.nodd.messages.records import line, parse_key, parse_message
 
     registry = load_registry(_policy(generic, topics))
     now_ms = system_clock().now_ms()
-    outcomes: Sequence[Outcome]
+    outcomes: Sequence[RecordOutcome]
     if key is not None:
         outcomes = (parse_key(*key, registry, now_ms, provider),)
     else:
-        outcomes = parse(_body(session), registry, now_ms)
+        outcomes = parse_message(_body(session), registry, now_ms)
     rows = [msgspec.to_builtins(line(outcome)) for outcome in outcomes]
     code = int(any("error_code" in row and "ignored" not in row for row in rows))
     lines = [encode(row, "jsonl").rstrip("\n") for row in rows]

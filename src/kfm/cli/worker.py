@@ -63,7 +63,7 @@ def command(
     """
     _check(once, until_idle, from_stdin, no_intake, rate)
     from kfm.nodd.dataset_registry import require_known_datasets
-    from kfm.nodd.worker_process import WorkerWish, run_worker
+    from kfm.nodd.worker_process import WorkerOptions, run_worker
 
     loaded = session.load()
     require_known_datasets(loaded)
@@ -76,7 +76,7 @@ def command(
                 remedy="Name one under `ingest.queues`, or give --stdin, or --no-intake.",
             )
         session.inform()
-        wish = WorkerWish(
+        wish = WorkerOptions(
             mode="once" if once else "until-idle" if until_idle else "until-stopped",
             stream=sys.stdin.buffer if from_stdin else None,
             intake=not no_intake,

@@ -16,7 +16,7 @@ from kfm.db.unit_rows import CountChanges
 from kfm.model.quarantine import Approval
 from kfm.model.records import GovernanceEntry
 from kfm.model.replays import Chosen, Receipt, Replay, ReplayPlan, Selection, Stepped
-from kfm.model.units import Stored, migrated, replayed
+from kfm.model.units import StoredUnit, migrated, replayed
 
 _ENCODE = msgspec.json.Encoder().encode
 _PLAN = msgspec.json.Decoder(ReplayPlan).decode
@@ -242,7 +242,7 @@ class _Batch:
         self._reopen(seen)
         return REPLAYED
 
-    def _reopen(self, seen: Stored) -> None:
+    def _reopen(self, seen: StoredUnit) -> None:
         unit, replay = seen.unit, self._replay
         if unit.status == "failed":
             event, moved = "replayed", replayed(unit, reason=replay.reason, now_ms=self._now_ms)

@@ -12,7 +12,7 @@ import msgspec
 from kfm.db import rows
 from kfm.db.session import Row, Session
 from kfm.model.attempts import OutboxMessage
-from kfm.model.units import TOPIC, Claimed, Done, Ended, HistoryPage, Move, Undone
+from kfm.model.units import TOPIC, ClaimedUnit, Ended, HistoryPage, UnitFailure, UnitSuccess, UnitTransition
 
 __all__ = ["Ended", "of_failure", "of_success", "of_trail", "post"]
 
@@ -73,7 +73,7 @@ def between(session: Session, first: int, last: int, limit: int) -> list[History
     return [page_from(row) for row in found]
 
 
-def history(session: Session, wal_id: str, trail: str) -> list[Move]:
+def history(session: Session, wal_id: str, trail: str) -> list[UnitTransition]:
     """What one unit went through, in the order of its trail: neither clocks nor page numbers tell it."""
     numbers = [int(text) for text in trail.split()]
     found = session.all("unit_pages.of", numbers=_ENCODE(numbers).decode())
@@ -83,7 +83,7 @@ def history(session: Session, wal_id: str, trail: str) -> list[Move]:
         for member in page.members:
             if member[0] == wal_id:
                 moves.append(
-                    Move(
+                    UnitTransition(
                         version=member[1],
                         status=page.status,
                         event=page.event,
@@ -96,7 +96,7 @@ def history(session: Session, wal_id: str, trail: str) -> list[Move]:
     return moves
 
 
-def of_success(one: Done, stac_status: str) -> Ended:
+def of_success(one: UnitSuccess, stac_status: str) -> Ended:
     claimed, entry = one.claimed, one.entry
     content = one.content
     # By position, in the order of the record's fields: this is done for every unit.
@@ -119,11 +119,11 @@ def of_success(one: Done, stac_status: str) -> Ended:
     )
 
 
-def of_failure(one: Undone) -> Ended:
+def of_failure(one: UnitFailure) -> Ended:
     return failed(one.claimed, one.error_code, one.error_message)
 
 
-def failed(claimed: Claimed, code: str, message: str) -> Ended:
+def failed(claimed: ClaimedUnit, code: str, message: str) -> Ended:
     return Ended(
         wal_id=claimed.wal_id,
         attempt=claimed.attempts,

@@ -16,15 +16,15 @@ from kfm.model import keys
 from kfm.model.quarantine import QuarantineEntry
 from kfm.model.records import GovernanceEntry, Record, Unit
 from kfm.model.units import (
-    Claim,
-    Claimed,
+    ClaimedUnit,
+    ClaimRequest,
     Content,
     IntakeBatch,
     IntakeRemoval,
     IntakeReport,
     IntakeUnit,
-    Rejected,
-    Stored,
+    RejectedRecord,
+    StoredUnit,
     compare,
     migrated,
     newer,
@@ -37,13 +37,13 @@ TAKEN_OUT = 2  # removed, and its item with it
 
 
 def take_in(session: Session, intake: IntakeBatch, watch: IncidentKeeper) -> IntakeReport:
-    if intake.taken:
+    if intake.arrivals:
         session.expect("unit_pages.next")
     now_ms, tally = session.now_ms(), CountChanges()
-    again, _ = insert_new(session, intake.taken, now_ms, tally)
-    created = len(intake.taken) - len(again)
+    again, _ = insert_new(session, intake.arrivals, now_ms, tally)
+    created = len(intake.arrivals) - len(again)
     said = [_announced_again(session, taken, now_ms, tally, watch) for taken in again]
-    leaving = sorted(intake.gone, key=lambda gone: gone.wal_id)
+    leaving = sorted(intake.removals, key=lambda gone: gone.wal_id)
     removed = sum(_removed(session, gone, now_ms, tally) for gone in leaving)
     for rejected in intake.rejected:
         _bury(session, rejected, now_ms)
@@ -65,7 +65,7 @@ def take_in(session: Session, intake: IntakeBatch, watch: IncidentKeeper) -> Int
 class ClaimableUnits(Record, frozen=True):
     """Who claims new units at once, and how many; pages of the history for their coming and for that."""
 
-    wish: Claim
+    wish: ClaimRequest
     room: int
     created: int
     claimed: int
@@ -77,7 +77,7 @@ def insert_new(
     now_ms: int,
     tally: CountChanges,
     hands: ClaimableUnits | None = None,
-) -> tuple[list[IntakeUnit], list[Claimed]]:
+) -> tuple[list[IntakeUnit], list[ClaimedUnit]]:
     """Insert those that are new, some of them claimed already.
 
     The others come back by id, those of one id in the order they came in.
@@ -100,13 +100,13 @@ def _insert(
     now_ms: int,
     tally: CountChanges,
     hands: ClaimableUnits | None = None,
-) -> tuple[Collection[str], list[Claimed]]:
+) -> tuple[Collection[str], list[ClaimedUnit]]:
     """Ids of those that nobody has taken in before; and those of them that are in our hands now."""
     number = unit_history.begin(session) if hands is None else hands.created
     # In the order of their ids: neighbours on disk, and two intakes at once never wait in a circle.
     order, waiting = sorted(fresh), (str(number), *_WAITING)
     texts: dict[int, str] = {}  # many units share what their keys tell
-    claimed: list[Claimed] = []
+    claimed: list[ClaimedUnit] = []
     lines = []
     room, lane, in_hand = (0, None, waiting) if hands is None else _in_hand(hands, now_ms)
     for wal_id in order:
@@ -150,10 +150,10 @@ def _in_hand(hands: ClaimableUnits, now_ms: int) -> tuple[int, tuple[str, str], 
     return room, (lane.dataset, lane.provider), (*values, wish.worker_id, wish.ingest_run_id)
 
 
-def _claimed(taken: IntakeUnit, extra: str, now_ms: int) -> Claimed:
+def _claimed(taken: IntakeUnit, extra: str, now_ms: int) -> ClaimedUnit:
     unit, content = taken.unit, taken.content
     # By position, from the fence on: with two dozen names this would take much longer.
-    return Claimed(
+    return ClaimedUnit(
         unit.wal_id,
         2,
         unit.dataset,
@@ -224,7 +224,7 @@ def _announced_again(
 
 def reissue(
     session: Session,
-    seen: Stored,
+    seen: StoredUnit,
     taken: IntakeUnit,
     now_ms: int,
     tally: CountChanges,
@@ -257,8 +257,8 @@ def reissue(
 
 def reopened(
     session: Session,
-    seen: Stored,
-    made: Stored,
+    seen: StoredUnit,
+    made: StoredUnit,
     now_ms: int,
     tally: CountChanges,
     details: Mapping[str, object],
@@ -315,7 +315,7 @@ def _removed(session: Session, gone: IntakeRemoval, now_ms: int, tally: CountCha
     return 1
 
 
-def _tombstone(session: Session, gone: IntakeRemoval, now_ms: int, tally: CountChanges) -> Stored | None:
+def _tombstone(session: Session, gone: IntakeRemoval, now_ms: int, tally: CountChanges) -> StoredUnit | None:
     """A removal that overtook its object's announcement: whatever is older has nothing to say any more."""
     if gone.unit is None or gone.removing != "remove" or not gone.sequencer:
         return None
@@ -327,7 +327,7 @@ def _before(first_ms: int | None, second_ms: int | None) -> bool:
     return first_ms is not None and second_ms is not None and first_ms < second_ms
 
 
-def _advance(session: Session, seen: Stored, sequencer: str | None) -> None:
+def _advance(session: Session, seen: StoredUnit, sequencer: str | None) -> None:
     """How far the key has come, also where nothing else changed: what is older has nothing to say."""
     if sequencer and (not seen.sequencer or newer(sequencer, seen.sequencer)):
         session.all("units.advance", wal_id=seen.unit.wal_id, sequencer=sequencer)
@@ -336,13 +336,18 @@ def _advance(session: Session, seen: Stored, sequencer: str | None) -> None:
 # --- rows ----------------------------------------------------------------------------
 
 
-def note(session: Session, seen: Stored, event: str, now_ms: int, details: Mapping[str, object]) -> None:
+def note(session: Session, seen: StoredUnit, event: str, now_ms: int, details: Mapping[str, object]) -> None:
     """Something that happened to a unit and changed nothing but its history."""
     _put(session, seen, seen, event, now_ms, details)
 
 
 def _put(
-    session: Session, seen: Stored, made: Stored, event: str, now_ms: int, details: Mapping[str, object]
+    session: Session,
+    seen: StoredUnit,
+    made: StoredUnit,
+    event: str,
+    now_ms: int,
+    details: Mapping[str, object],
 ) -> None:
     number = unit_history.begin(session)
     unit = made.unit
@@ -351,7 +356,7 @@ def _put(
     unit_history.write(session, number, event, unit.status, [member], at_ms=now_ms, worker_id=None)
 
 
-def _bury(session: Session, rejected: Rejected, now_ms: int) -> None:
+def _bury(session: Session, rejected: RejectedRecord, now_ms: int) -> None:
     session.all(
         "dead_messages.put",
         envelope_hash=rejected.envelope_hash,

@@ -21,12 +21,12 @@ from kfm.model.replays import MISMATCH
 from kfm.model.retry_budgets import lapse_fate
 from kfm.model.units import (
     LEASE_EXPIRED,
-    Claimed,
-    Done,
-    Finish,
-    Finished,
-    Stored,
-    Undone,
+    ClaimedUnit,
+    ResultBatch,
+    ResultReport,
+    StoredUnit,
+    UnitFailure,
+    UnitSuccess,
     lease_lapsed,
     quarantined,
     retry_scheduled,
@@ -46,7 +46,7 @@ class UnitResults:
     def __init__(
         self,
         session: Session,
-        finish: Finish,
+        finish: ResultBatch,
         watch: IncidentKeeper,
         now_ms: int,
         tally: CountChanges,
@@ -64,22 +64,22 @@ class UnitResults:
         self._lost: list[str] = []
         self._failed: list[str] = []
 
-    def end(self) -> Finished:
+    def end(self) -> ResultReport:
         session, finish = self._session, self._finish
         # In the order of their ids, as intake does, so that two at once never wait in a circle.
-        done = sorted(finish.done, key=_wal_id)
-        if finish.undone:
-            unit_rows.hold_all(session, [*map(_wal_id, done), *map(_wal_id, finish.undone)])
+        done = sorted(finish.successes, key=_wal_id)
+        if finish.failures:
+            unit_rows.hold_all(session, [*map(_wal_id, done), *map(_wal_id, finish.failures)])
         succeeded = self._succeed(done)
-        for one in sorted(finish.undone, key=_wal_id):
+        for one in sorted(finish.failures, key=_wal_id):
             self._fail(one)
         if finish.replicas:
             catalogue.want(session, finish.replicas, self._changed)
         if finish.lineage and self._ended:
             unit_history.post(session, self._ended, self._now_ms)
-        return Finished(succeeded=tuple(succeeded), failed=tuple(self._failed), lost=tuple(self._lost))
+        return ResultReport(succeeded=tuple(succeeded), failed=tuple(self._failed), lost=tuple(self._lost))
 
-    def _succeed(self, done: Sequence[Done]) -> list[str]:
+    def _succeed(self, done: Sequence[UnitSuccess]) -> list[str]:
         """The update decides whose units these still are; effects follow for those alone."""
         if not done:
             return []
@@ -98,7 +98,7 @@ class UnitResults:
             self._tell(ours, statuses, number)
         return [one.claimed.wal_id for one in ours]
 
-    def _line(self, one: Done, trail: str) -> tuple[object, ...]:
+    def _line(self, one: UnitSuccess, trail: str) -> tuple[object, ...]:
         """In the order of `units.succeed`. Most items are new; the others are corrected after."""
         claimed, entry, content = one.claimed, one.entry, one.content
         if one.provenance_status not in PROVEN:
@@ -126,7 +126,7 @@ class UnitResults:
             claimed.removed,
         )
 
-    def _register(self, ours: Sequence[Done]) -> list[str]:
+    def _register(self, ours: Sequence[UnitSuccess]) -> list[str]:
         entries = [one.entry for one in ours if one.entry is not None]
         answers = iter(catalogue.register(self._session, entries, self._now_ms, self._figures))
         statuses, told = [], bool(self._finish.replicas)
@@ -144,7 +144,7 @@ class UnitResults:
                 self._session.all("units.stac_status", wal_id=wal_id, stac_status=answer.status)
         return statuses
 
-    def _tell(self, ours: Sequence[Done], statuses: Sequence[str], number: int) -> None:
+    def _tell(self, ours: Sequence[UnitSuccess], statuses: Sequence[str], number: int) -> None:
         members: list[unit_history.Member] = []
         sums: Counter[tuple[str, int]] = Counter()
         highs: dict[str, int] = {}
@@ -168,7 +168,7 @@ class UnitResults:
         unit_history.write(self._session, number, "succeeded", "succeeded", members, at_ms=self._now_ms)
         self._gather(ours)
 
-    def _gather(self, ours: Sequence[Done]) -> None:
+    def _gather(self, ours: Sequence[UnitSuccess]) -> None:
         """Those that a source waits for."""
         wanted = self._finish.downstream
         if not wanted:
@@ -189,7 +189,7 @@ class UnitResults:
         if lines:
             self._session.tell_all("burst_members.add", lines)
 
-    def _outrun(self, one: Done) -> None:
+    def _outrun(self, one: UnitSuccess) -> None:
         """Not ours any more; or new bytes came meanwhile, and those are to be looked at first."""
         claimed = one.claimed
         seen = unit_rows.held(self._session, claimed.wal_id)
@@ -199,7 +199,7 @@ class UnitResults:
         self._put_back(seen, claimed, SUPERSEDED, "New bytes were announced while it was being looked at.")
         self._lost.append(claimed.wal_id)
 
-    def _is_mismatch(self, one: Done) -> bool:
+    def _is_mismatch(self, one: UnitSuccess) -> bool:
         """The same bytes as in an earlier success must make the same item, unless a repair was approved."""
         claimed, entry = one.claimed, one.entry
         if not claimed.done_version or claimed.done_version != claimed.content_version:
@@ -210,7 +210,7 @@ class UnitResults:
         if not found:
             return False
         names = ", ".join(sorted(found))
-        undone = Undone(
+        undone = UnitFailure(
             claimed=claimed,
             error_code=MISMATCH,
             error_message=f"The same bytes made another item: {names}.",
@@ -226,7 +226,7 @@ class UnitResults:
 
     # --- failure ---------------------------------------------------------------------
 
-    def _fail(self, one: Undone, facts: Mapping[str, object] | None = None) -> bool:
+    def _fail(self, one: UnitFailure, facts: Mapping[str, object] | None = None) -> bool:
         claimed = one.claimed
         seen = unit_rows.held(self._session, claimed.wal_id)
         if seen is None or seen.unit.version != claimed.version or seen.unit.status != "in_progress":
@@ -259,7 +259,9 @@ class UnitResults:
         self._failed.append(claimed.wal_id)
         return True
 
-    def _settle(self, seen: Stored, made: Stored, one: Undone, details: Mapping[str, object]) -> None:
+    def _settle(
+        self, seen: StoredUnit, made: StoredUnit, one: UnitFailure, details: Mapping[str, object]
+    ) -> None:
         """failed, and from there pending or quarantined, in one transaction."""
         worker_id, now_ms = seen.unit.worker_id, self._now_ms
         made = self._page(made, "failed", details, worker_id)
@@ -284,7 +286,7 @@ class UnitResults:
             self._tally.add(dataset, f"attempts:{made.unit.attempts}")
             self._hold(made, one)
 
-    def _hold(self, made: Stored, one: Undone) -> None:
+    def _hold(self, made: StoredUnit, one: UnitFailure) -> None:
         """Given up: all that a replay needs, an incident, and for a quarantine an entry in the chain."""
         unit = made.unit
         held = held_unit(made, one, self._now_ms)
@@ -308,7 +310,7 @@ class UnitResults:
                 )
             )
 
-    def _put_back(self, seen: Stored, claimed: Claimed, code: str, message: str) -> None:
+    def _put_back(self, seen: StoredUnit, claimed: ClaimedUnit, code: str, message: str) -> None:
         """New bytes came while the old ones were looked at: those count from here on."""
         self._ended.append(unit_history.failed(claimed, code, message))
         failed = unit_failed(
@@ -347,7 +349,7 @@ class UnitResults:
         failed = lease_lapsed(seen.unit, now_ms=self._now_ms)
         charged = seen.grant_attempts if alone else max(0, seen.grant_attempts - 1)
         made = replace(seen, unit=failed, lease_until_ms=0, alone=1, grant_attempts=charged)
-        undone = Undone(
+        undone = UnitFailure(
             claimed=unit_rows.claimed_of(seen),
             error_code=LEASE_EXPIRED,
             error_message="The lease lapsed.",
@@ -363,8 +365,8 @@ class UnitResults:
     # --- pages -----------------------------------------------------------------------
 
     def _page(
-        self, made: Stored, event: str, details: Mapping[str, object], worker_id: str | None = None
-    ) -> Stored:
+        self, made: StoredUnit, event: str, details: Mapping[str, object], worker_id: str | None = None
+    ) -> StoredUnit:
         number, unit = unit_history.begin(self._session), made.unit
         unit_history.write(
             self._session,
@@ -378,11 +380,11 @@ class UnitResults:
         return replace(made, trail=f"{made.trail} {number}")
 
 
-def _wal_id(one: Done | Undone) -> str:
+def _wal_id(one: UnitSuccess | UnitFailure) -> str:
     return one.claimed.wal_id
 
 
-def held_unit(made: Stored, one: Undone, now_ms: int) -> QuarantineEntry:
+def held_unit(made: StoredUnit, one: UnitFailure, now_ms: int) -> QuarantineEntry:
     unit = made.unit
     return QuarantineEntry(
         held_id=keys.held_unit_id(unit.wal_id, unit.version),

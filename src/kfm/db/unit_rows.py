@@ -13,25 +13,25 @@ from kfm.db.catalogue import PREFIX, Line
 from kfm.db.session import Row, Session
 from kfm.model.errors import IllegalTransition
 from kfm.model.records import Unit
-from kfm.model.units import Claimed, Stored
+from kfm.model.units import ClaimedUnit, StoredUnit
 
 _UNIT_FIELDS = Unit.__struct_fields__
-_BESIDE = Stored.__struct_fields__[1:]
+_BESIDE = StoredUnit.__struct_fields__[1:]
 _EXTRA = len(_UNIT_FIELDS) - 1
 UNCHANGING = ("wal_id", "dataset", "object_uri", "provider", "queue", "created_at_ms")
 
 
-def stored_from(row: Row) -> Stored:
+def stored_from(row: Row) -> StoredUnit:
     unit = rows.converted(_UNIT_FIELDS, (*row[:_EXTRA], rows.value_of(row[_EXTRA])), Unit)
-    return Stored(unit, *row[_EXTRA + 1 :])
+    return StoredUnit(unit, *row[_EXTRA + 1 :])
 
 
-def get(session: Session, wal_id: str) -> Stored | None:
+def get(session: Session, wal_id: str) -> StoredUnit | None:
     row = session.one("units.get", wal_id=wal_id)
     return None if row is None else stored_from(row)
 
 
-def held(session: Session, wal_id: str) -> Stored | None:
+def held(session: Session, wal_id: str) -> StoredUnit | None:
     """The unit, which nobody else changes until this transaction ends."""
     row = session.one("units.get_for_update", wal_id=wal_id)
     return None if row is None else stored_from(row)
@@ -42,7 +42,7 @@ def hold_all(session: Session, wal_ids: Sequence[str]) -> None:
     session.all("units.hold_all", wal_ids=msgspec.json.encode(wal_ids).decode())
 
 
-def put(session: Session, seen: Stored, made: Stored) -> None:
+def put(session: Session, seen: StoredUnit, made: StoredUnit) -> None:
     """The unit as it is now. Held before, so it must land."""
     parameters = msgspec.structs.asdict(made.unit)
     parameters["extra"] = extra_text(made.unit.extra)
@@ -80,9 +80,9 @@ def extra_text(extra: dict[str, Any]) -> str:
     return rows.payload_of(extra) if extra else "{}"
 
 
-def claimed_of(seen: Stored) -> Claimed:
+def claimed_of(seen: StoredUnit) -> ClaimedUnit:
     unit = seen.unit
-    return Claimed(
+    return ClaimedUnit(
         wal_id=unit.wal_id,
         version=unit.version,
         dataset=unit.dataset,
@@ -96,8 +96,8 @@ def claimed_of(seen: Stored) -> Claimed:
         claimed_at_ms=unit.last_attempt_at_ms or 0,
         **{
             name: getattr(seen, name)
-            for name in Claimed.__struct_fields__
-            if name in Stored.__struct_fields__
+            for name in ClaimedUnit.__struct_fields__
+            if name in StoredUnit.__struct_fields__
         },
     )
 

@@ -17,20 +17,20 @@ from kfm.model.attempts import OutboxMessage
 from kfm.model.audit import SealedPage
 from kfm.model.records import GovernanceEntry, Unit
 from kfm.model.units import (
-    Claim,
-    Claimed,
+    ClaimedUnit,
+    ClaimRequest,
     DeadMessage,
-    Exchanged,
-    Finish,
-    Finished,
+    ExchangeReport,
     IntakeBatch,
     IntakeReport,
     IntakeUnit,
     KnownContent,
     Lane,
-    Move,
-    Stored,
+    ResultBatch,
+    ResultReport,
+    StoredUnit,
     UnitFilter,
+    UnitTransition,
 )
 
 if TYPE_CHECKING:
@@ -57,11 +57,11 @@ class UnitQueries:
         stored = self.stored(wal_id)
         return None if stored is None else stored.unit
 
-    def stored(self, wal_id: str) -> Stored | None:
+    def stored(self, wal_id: str) -> StoredUnit | None:
         """The unit, and what the ledger keeps beside it."""
         return unit_rows.get(self._database.session, wal_id)
 
-    def history_of(self, wal_id: str) -> list[Move]:
+    def history_of(self, wal_id: str) -> list[UnitTransition]:
         stored = self.stored(wal_id)
         return [] if stored is None else unit_history.history(self._database.session, wal_id, stored.trail)
 
@@ -95,7 +95,7 @@ class UnitQueries:
         )
         return [unit_rows.stored_from(row).unit for row in found]
 
-    def oldest_open(self, dataset: str) -> Stored | None:
+    def oldest_open(self, dataset: str) -> StoredUnit | None:
         """The unit that waits or is worked on and is of the earliest time."""
         found = [
             row[0]
@@ -153,9 +153,11 @@ class UnitReader(UnitQueries):
         return found
 
 
-def _pages_of(finish: Finish | None, claim: Claim | None, fresh: Sequence[IntakeUnit]) -> list[str]:
+def _pages_of(
+    finish: ResultBatch | None, claim: ClaimRequest | None, fresh: Sequence[IntakeUnit]
+) -> list[str]:
     """A new page for what is claimed, one for what is new, and one for what succeeded."""
-    pages = (claim is not None) + bool(fresh) + bool(finish is not None and finish.done)
+    pages = (claim is not None) + bool(fresh) + bool(finish is not None and finish.successes)
     return ["unit_pages.next"] * pages
 
 
@@ -170,33 +172,33 @@ class Units(UnitReader):
     def take_in(self, intake: IntakeBatch) -> IntakeReport:
         return self._database.write(lambda session: unit_intake.take_in(session, intake, self._watch))
 
-    def turn(self, finish: Finish | None, claim: Claim | None) -> tuple[Finished, list[Claimed]]:
-        """End what was worked on and take what comes next. Effects and statuses land together."""
-        exchanged = self.exchange(finish, claim, ())
-        return exchanged.finished, list(exchanged.claimed)
+    def exchange(
+        self, results: ResultBatch | None, claim: ClaimRequest | None, arrivals: Sequence[IntakeUnit] = ()
+    ) -> ExchangeReport:
+        """Record results, insert new units and claim the next ones, in one transaction.
 
-    def exchange(self, finish: Finish | None, claim: Claim | None, fresh: Sequence[IntakeUnit]) -> Exchanged:
-        """A turn that also takes in what is new, and claims of that what the claim has room for."""
+        New units are claimed at once as far as the claim has room for them.
+        """
 
-        def change(session: Session) -> tuple[Exchanged, Figures]:
-            session.expect("policy.epoch_for_share", *_pages_of(finish, claim, fresh))
+        def change(session: Session) -> tuple[ExchangeReport, Figures]:
+            session.expect("policy.epoch_for_share", *_pages_of(results, claim, arrivals))
             now_ms, tally, figures = session.now_ms(), CountChanges(), Figures(self._told)
-            if is_outdated(session, finish, claim):
-                return Exchanged(Finished(epoch_moved=True), left=tuple(fresh)), figures
-            finished, entries, waited = Finished(), [], 0
-            if finish is not None:
-                ending = unit_results.UnitResults(session, finish, self._watch, now_ms, tally, figures)
-                finished, entries = ending.end(), ending.entries
-            # A claim waits for nobody, and new units only for others that are being taken in: so whoever
-            # waits for us is not waited for in turn. Known ones would be, and are left for later.
+            if is_outdated(session, results, claim):
+                return ExchangeReport(ResultReport(epoch_moved=True), skipped=tuple(arrivals)), figures
+            recorded, entries, waited = ResultReport(), [], 0
+            if results is not None:
+                ending = unit_results.UnitResults(session, results, self._watch, now_ms, tally, figures)
+                recorded, entries = ending.end(), ending.entries
+            # A claim waits for no lock, and new units only for others that are being inserted: so there is no
+            # deadlock. Known units would wait for their rows; they are skipped here and taken in later.
             if claim is not None:
-                claimed, left, waited = claim_units(session, claim, now_ms, tally, fresh)
+                claimed, skipped, waited = claim_units(session, claim, now_ms, tally, arrivals)
             else:
-                left, claimed = unit_intake.insert_new(session, fresh, now_ms, tally)
+                skipped, claimed = unit_intake.insert_new(session, arrivals, now_ms, tally)
             tally.write(session, figures.lines())
             governance.append(session, entries)
-            created = len(fresh) - len(left)
-            return Exchanged(finished, tuple(claimed), waited, created, tuple(left)), figures
+            created = len(arrivals) - len(skipped)
+            return ExchangeReport(recorded, tuple(claimed), waited, created, tuple(skipped)), figures
 
         exchanged, figures = self._database.write(change)
         self._told.learn(figures)
@@ -215,7 +217,9 @@ class Units(UnitReader):
 
         def change(session: Session, some: Sequence[str]) -> int:
             now_ms, tally = session.now_ms(), CountChanges()
-            ending = unit_results.UnitResults(session, Finish(lineage=lineage), self._watch, now_ms, tally)
+            ending = unit_results.UnitResults(
+                session, ResultBatch(lineage=lineage), self._watch, now_ms, tally
+            )
             count = sum(ending.lapse(wal_id, unit_random, gone) for wal_id in some)
             ending.end()
             tally.write(session)
@@ -247,8 +251,8 @@ class Units(UnitReader):
 
 
 def claim_units(
-    session: Session, wish: Claim, now_ms: int, tally: CountChanges, fresh: Sequence[IntakeUnit] = ()
-) -> tuple[list[Claimed], list[IntakeUnit], int]:
+    session: Session, wish: ClaimRequest, now_ms: int, tally: CountChanges, fresh: Sequence[IntakeUnit] = ()
+) -> tuple[list[ClaimedUnit], list[IntakeUnit], int]:
     """What waits comes first; new units, which are taken in here, have the room that is left.
 
     Those that are not new come back; and how many had waited.
@@ -259,7 +263,7 @@ def claim_units(
     limit = 1 if lane.alone else wish.limit
     # Nobody waits there before the first is due, so nobody is looked for: that saves a journey to a server.
     found = _waiting(session, wish, limit, now_ms, number) if lane.due_ms <= now_ms else []
-    claimed = [Claimed(*row) for row in found]
+    claimed = [ClaimedUnit(*row) for row in found]
     waited = len(claimed)
     hands = ClaimableUnits(wish, limit - waited, created, number)
     known, ours = insert_new(session, fresh, now_ms, tally, hands)
@@ -273,7 +277,7 @@ def claim_units(
     return claimed, known, waited
 
 
-def _waiting(session: Session, wish: Claim, limit: int, now_ms: int, number: int) -> list[Row]:
+def _waiting(session: Session, wish: ClaimRequest, limit: int, now_ms: int, number: int) -> list[Row]:
     lane = wish.lane
     return session.all(
         "units.claim",
@@ -289,7 +293,7 @@ def _waiting(session: Session, wish: Claim, limit: int, now_ms: int, number: int
     )
 
 
-def is_outdated(session: Session, finish: Finish | None, claim: Claim | None) -> bool:
+def is_outdated(session: Session, finish: ResultBatch | None, claim: ClaimRequest | None) -> bool:
     """Have the gates to be asked again, since a switch was set meanwhile?"""
     asked = {one.policy_epoch for one in (finish, claim) if one is not None} - {None}
     return bool(asked) and asked != {governance.held_epoch(session)}

@@ -14,13 +14,17 @@ from kfm.lineage.run_facts import AttemptEvents
 from kfm.lineage.unit_events import ending
 from kfm.model import urns
 from kfm.model.keys import unit_attempt_id
-from kfm.model.units import Move, Stored, UnitAttempt, Version, tries, versions
+from kfm.model.units import StoredUnit, UnitAttempt, UnitTransition, Version, tries, versions
 
 NOBODY = AttemptEvents()  # which version of kfm worked on a unit is not on record
 
 
 def unit_document(
-    stored: Stored, history: Sequence[Move], *, mask: Mask | None = None, environment: str | None = None
+    stored: StoredUnit,
+    history: Sequence[UnitTransition],
+    *,
+    mask: Mask | None = None,
+    environment: str | None = None,
 ) -> dict[str, Any]:
     """Everything that is on record of a unit, as linked data. With a mask its names stay at home."""
     return {"@context": CONTEXT, "@graph": _Account(stored, history, mask, environment).graph()}
@@ -28,7 +32,11 @@ def unit_document(
 
 class _Account:
     def __init__(
-        self, stored: Stored, history: Sequence[Move], mask: Mask | None, environment: str | None
+        self,
+        stored: StoredUnit,
+        history: Sequence[UnitTransition],
+        mask: Mask | None,
+        environment: str | None,
     ) -> None:
         self._unit = stored.unit
         self._mask = mask

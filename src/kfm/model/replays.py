@@ -12,7 +12,7 @@ from kfm.model.input_hash import sha256_text
 from kfm.model.records import Record
 from kfm.model.retry import retry_rules
 from kfm.model.settings import IngestPolicy
-from kfm.model.units import Move
+from kfm.model.units import UnitTransition
 
 PLAN_TAG = "replay-plan/1"
 DLQ_DRAIN, BACKFILL = "dlq-drain", "backfill"  # what draining and reconciling say of themselves
@@ -226,7 +226,7 @@ def check_reason(reason: str, governed: Sequence[str] = ()) -> None:
         raise UsageError(f"`{reason[:64]}` is no reason for a replay.", remedy=f"Give one of: {known}.")
 
 
-def differing(history: Sequence[Move]) -> dict[str, tuple[Any, Any]]:
+def differing(history: Sequence[UnitTransition]) -> dict[str, tuple[Any, Any]]:
     """Field by field what the last replay would have made of a unit: (is, would be). Empty: no mismatch."""
     for move in reversed(history):
         if move.event in ("succeeded", "failed"):

@@ -24,7 +24,7 @@ Removing = Literal["keep", "remove"]
 
 
 class Content(Record, frozen=True, gc=False):
-    """Which bytes an object has, as its announcement, a listing or a HEAD tells. All may be unknown."""
+    """Which bytes an object has, by its announcement, a listing or a HEAD. All may be unknown."""
 
     etag: str | None = None
     sequencer: str | None = None  # orders the versions of one key
@@ -32,8 +32,8 @@ class Content(Record, frozen=True, gc=False):
     version_id: str | None = None
 
 
-class Stored(Record, frozen=True):
-    """A unit, and what the ledger keeps beside its fields."""
+class StoredUnit(Record, frozen=True):
+    """A unit as the ledger stores it: its record, and the columns beside it."""
 
     unit: Unit
     etag: str | None
@@ -59,7 +59,7 @@ class Stored(Record, frozen=True):
 
 
 class KnownContent(Record, frozen=True):
-    """What the ledger says of a unit's bytes. Field order is column order."""
+    """The content that the ledger has recorded for a unit. Field order is column order."""
 
     wal_id: str
     status: str
@@ -72,7 +72,7 @@ class KnownContent(Record, frozen=True):
 
 
 class IntakeUnit(Record, frozen=True, gc=False):
-    """An announced object, on its way into the ledger."""
+    """An announced object as a unit to insert."""
 
     unit: Unit
     content: Content
@@ -89,8 +89,8 @@ class IntakeRemoval(Record, frozen=True):
     unit: Unit | None = None  # kept as a tombstone where the object was never announced: that may still come
 
 
-class Rejected(Record, frozen=True):
-    """A record of a message that is not taken in: a dead letter."""
+class RejectedRecord(Record, frozen=True):
+    """A record of a message that is refused: a dead letter."""
 
     envelope_hash: str  # sha256:HEX of the message's body
     index: int  # which record of the message; 0 for the message as a whole
@@ -101,20 +101,20 @@ class Rejected(Record, frozen=True):
 
 
 class IntakeBatch(Record, frozen=True):
-    """All that some messages said: durable together, acknowledged then."""
+    """The content of some queue messages: made durable in one transaction, then acknowledged."""
 
-    taken: tuple[IntakeUnit, ...] = ()
-    gone: tuple[IntakeRemoval, ...] = ()
-    rejected: tuple[Rejected, ...] = ()
+    arrivals: tuple[IntakeUnit, ...] = ()
+    removals: tuple[IntakeRemoval, ...] = ()
+    rejected: tuple[RejectedRecord, ...] = ()
 
 
 class IntakeReport(Record, frozen=True):
-    """What became of it."""
+    """How many records of an intake batch had which outcome."""
 
     created: int = 0
     duplicate: int = 0
     reissued: int = 0
-    stale: int = 0  # older than what is known, or a re-issue that the policy leaves alone
+    stale: int = 0  # older than what is known, or a re-issue that the policy ignores
     removed: int = 0
     dead: int = 0
 
@@ -123,7 +123,7 @@ class IntakeReport(Record, frozen=True):
 
 
 class Lane(Record, frozen=True):
-    """Units that are claimed together. Those that may be poison come one by one."""
+    """Units of one dataset and provider, claimed together. Possible poison is claimed unit by unit."""
 
     dataset: str
     provider: str
@@ -131,8 +131,8 @@ class Lane(Record, frozen=True):
     due_ms: int = 0  # of the first unit in it; nothing is looked for there before
 
 
-class Claimed(Record, frozen=True, gc=False):
-    """A unit under our lease: as much of it as its operators need. Field order is column order."""
+class ClaimedUnit(Record, frozen=True, gc=False):
+    """A unit under the lease of a worker: the columns that inspection needs. Field order is column order."""
 
     wal_id: str
     version: int  # the fence
@@ -164,22 +164,22 @@ class Claimed(Record, frozen=True, gc=False):
         return Content(etag=self.etag, sequencer=self.sequencer, size=self.size, version_id=self.version_id)
 
 
-class Done(Record, frozen=True, gc=False):
-    """A unit's success: what its operators found, and the entry that the catalogue gets."""
+class UnitSuccess(Record, frozen=True, gc=False):
+    """The result of a unit that succeeded: the findings of its inspection, and its catalogue entry."""
 
-    claimed: Claimed
+    claimed: ClaimedUnit
     integrity_status: str
     metadata_status: str
     provenance_status: str
     entry: CatalogueEntry | None  # None: its object is gone, and so is its item
-    extra: str | None = None  # None: as it was
-    content: Content | None = None  # what a HEAD told, where the announcement was wrong or silent
+    extra: str | None = None  # None: unchanged
+    content: Content | None = None  # from a HEAD, where the announcement was wrong or silent
 
 
-class Undone(Record, frozen=True):
-    """A unit's failure, and what was decided about it."""
+class UnitFailure(Record, frozen=True):
+    """The result of a unit that failed, and what was decided about it."""
 
-    claimed: Claimed
+    claimed: ClaimedUnit
     error_code: str
     error_message: str  # redacted
     error_class: str
@@ -193,19 +193,19 @@ class Undone(Record, frozen=True):
     held: QuarantineEntry | None = None
 
 
-class Finish(Record, frozen=True):
-    """The end of a batch: effects and final statuses are one transaction."""
+class ResultBatch(Record, frozen=True):
+    """Results of claimed units: their effects and final statuses are one transaction."""
 
-    done: tuple[Done, ...] = ()
-    undone: tuple[Undone, ...] = ()
+    successes: tuple[UnitSuccess, ...] = ()
+    failures: tuple[UnitFailure, ...] = ()
     policy_epoch: int | None = None  # that the gates were asked at; None: whatever it is
     replicas: tuple[str, ...] = ()  # external catalogues that follow ours
-    downstream: tuple[tuple[str, str], ...] = ()  # (dataset, source): who waits for what
-    lineage: bool = True  # post a message for what ended
+    downstream: tuple[tuple[str, str], ...] = ()  # (dataset, source that follows it)
+    lineage: bool = True  # write outbox messages about the results
 
 
-class Claim(Record, frozen=True):
-    """A wish for work."""
+class ClaimRequest(Record, frozen=True):
+    """Which units a worker claims next, and how many of them."""
 
     lane: Lane
     limit: int
@@ -215,25 +215,23 @@ class Claim(Record, frozen=True):
     policy_epoch: int | None = None  # that the gates were asked at; None: whatever it is
 
 
-class Finished(Record, frozen=True):
-    """What landed. A unit that is missing here was lost to somebody else, with all its effects."""
+class ResultReport(Record, frozen=True):
+    """Which results were recorded. A lost unit was claimed by another worker meanwhile; it had no effects."""
 
     succeeded: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
     lost: tuple[str, ...] = ()
-    epoch_moved: bool = False  # nothing landed: ask the gates again
+    epoch_moved: bool = False  # nothing was recorded: ask the gates again
 
 
-class Exchanged(Record, frozen=True):
-    """What one transaction took in, ended and claimed."""
+class ExchangeReport(Record, frozen=True):
+    """What one transaction recorded, inserted and claimed."""
 
-    finished: Finished = Finished()
-    claimed: tuple[Claimed, ...] = ()
-    waited: int = 0  # how many of them had been taken in before
+    results: ResultReport = ResultReport()
+    claimed: tuple[ClaimedUnit, ...] = ()
+    waited: int = 0  # how many of the claimed had been inserted before
     created: int = 0
-    left: tuple[
-        IntakeUnit, ...
-    ] = ()  # known before, or not looked at since the epoch had moved: not taken in
+    skipped: tuple[IntakeUnit, ...] = ()  # not inserted: known before, or the epoch had moved
 
 
 class HistoryPage(Record, frozen=True):
@@ -247,8 +245,8 @@ class HistoryPage(Record, frozen=True):
     members: tuple[tuple[Any, ...], ...]  # wal_id, version, attempts, then what the event tells
 
 
-class Move(Record, frozen=True):
-    """One transition of one unit, as its history tells it."""
+class UnitTransition(Record, frozen=True):
+    """One transition of one unit, from its history."""
 
     version: int
     status: str
@@ -558,12 +556,12 @@ class UnitAttempt(Record, frozen=True):
     stac_status: str | None = None
 
 
-def catalogued(move: Move) -> str | None:
+def catalogued(move: UnitTransition) -> str | None:
     """What became of the item. Most are new, so the history only says so where one is not."""
     return str(move.details.get("stac_status", "created")) if move.event == "succeeded" else None
 
 
-def tries(history: Sequence[Move]) -> list[UnitAttempt]:
+def tries(history: Sequence[UnitTransition]) -> list[UnitAttempt]:
     """In their order. One that was put back untried is no attempt: the next claim takes its number."""
     made: dict[int, UnitAttempt] = {}
     version, under_way = Version(1), None
@@ -591,7 +589,7 @@ def tries(history: Sequence[Move]) -> list[UnitAttempt]:
     return [made[number] for number in sorted(made)]
 
 
-def versions(history: Iterable[Move]) -> list[Version]:
+def versions(history: Iterable[UnitTransition]) -> list[Version]:
     """The different bytes that were announced."""
     found: list[Version] = []
     version = Version(1)
@@ -604,7 +602,7 @@ def versions(history: Iterable[Move]) -> list[Version]:
     return found
 
 
-def _announced(version: Version, move: Move) -> Version:
+def _announced(version: Version, move: UnitTransition) -> Version:
     details = move.details
     if move.event == "stale":
         return version

@@ -1,4 +1,4 @@
-"""Dead-letter queues: messages are taken in with a note of where they came from, then removed."""
+"""Dead-letter queues: messages are taken in, marked with the reason of their replay, then removed."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from msgspec.structs import replace
 
 from kfm.model.records import Record
 from kfm.model.replays import DLQ_DRAIN
-from kfm.model.units import IntakeBatch, IntakeReport, IntakeUnit
-from kfm.nodd.intake import Check, hear_all
-from kfm.nodd.poller import hearing_of
+from kfm.model.units import IntakeBatch, IntakeReport
+from kfm.nodd.intake import Check, read_messages
+from kfm.nodd.poller import intake_builder
 from kfm.nodd.worker import WorkerContext
 from kfm.ports import Queue, QueueMessage
 
 BATCH = 100
-EMPTY_ANSWERS = 2  # one empty answer may only mean that the queue did not look everywhere
+EMPTY_ANSWERS = 2  # one empty answer may only mean that the queue did not ask all its servers
 
 
-class Drained(Record, frozen=True):
-    """What became of the messages. Those that are left were put back, or could not be acknowledged."""
+class DrainCounts(Record, frozen=True):
+    """Messages of a drain. Those that are left were put back, or could not be acknowledged."""
 
     received: int = 0
     durable: int = 0
@@ -28,12 +28,12 @@ class Drained(Record, frozen=True):
 
 def drain(
     queue: Queue,
-    hand_on: Callable[[list[QueueMessage]], Sequence[str]],
+    take_in: Callable[[list[QueueMessage]], Sequence[str]],
     *,
     messages_max: int,
     wait_ms: int = 1_000,
-) -> Drained:
-    """Hand on at most so many messages. `hand_on` answers with the receipts of those that are durable now.
+) -> DrainCounts:
+    """Take in at most so many messages. `take_in` returns the receipts of those that are durable now.
 
     Ends when the queue is empty, or when a whole batch could not be made durable: it would come again.
     """
@@ -45,50 +45,47 @@ def drain(
             continue
         empty = 0
         try:
-            kept = set(hand_on(messages))
+            kept = set(take_in(messages))
         except BaseException:
             queue.put_back([message.receipt for message in messages])
             raise
         done = [message.receipt for message in messages if message.receipt in kept]
         undone = [message.receipt for message in messages if message.receipt not in kept]
-        lingering = queue.acknowledge(done)
+        unacknowledged = queue.acknowledge(done)
         queue.put_back(undone)
         received += len(messages)
         durable += len(done)
-        left += len(undone) + len(lingering)
+        left += len(undone) + len(unacknowledged)
         if not done:
             break
-    return Drained(received=received, durable=durable, left=left)
+    return DrainCounts(received=received, durable=durable, left=left)
 
 
 class DeadLetters:
-    """Makes messages durable; which of them are, and which units they are about."""
+    """Takes in the messages of a dead-letter queue, and keeps the ids of the units that they announce."""
 
-    def __init__(self, kernel: WorkerContext, queue: str, check: Check | None = None) -> None:
-        self._kernel = kernel
+    def __init__(self, context: WorkerContext, queue: str, check: Check | None = None) -> None:
+        self._context = context
         self._queue = queue
         self._check = check
         self.announced: set[str] = set()
         self.report = IntakeReport()
 
-    def hand_on(self, messages: list[QueueMessage]) -> list[str]:
-        """The receipts of what is durable now. What is signed by an unknown hand for now is not."""
-        kernel = self._kernel
-        hearing = hearing_of(kernel, self._queue)
-        later = {message.receipt for message in hear_all(hearing, messages, self._check)}
-        intake = _drained(hearing.intake())
-        self._add(kernel.wal.take_in(intake))
-        self.announced.update(one.unit.wal_id for one in intake.taken)
-        return [message.receipt for message in messages if message.receipt not in later]
+    def take_in(self, messages: list[QueueMessage]) -> list[str]:
+        """The receipts of what is durable now: not of messages whose signature can't be checked now."""
+        context = self._context
+        builder = intake_builder(context, self._queue)
+        unchecked = {message.receipt for message in read_messages(builder, messages, self._check)}
+        intake = _marked(builder.batch())
+        self._add(context.wal.take_in(intake))
+        self.announced.update(one.unit.wal_id for one in intake.arrivals)
+        return [message.receipt for message in messages if message.receipt not in unchecked]
 
     def _add(self, report: IntakeReport) -> None:
         names = IntakeReport.__struct_fields__
         self.report = IntakeReport(**{n: getattr(self.report, n) + getattr(report, n) for n in names})
 
 
-def _drained(intake: IntakeBatch) -> IntakeBatch:
-    return replace(intake, taken=tuple(map(_marked, intake.taken)))
-
-
-def _marked(taken: IntakeUnit) -> IntakeUnit:
-    return replace(taken, unit=replace(taken.unit, replay_reason=DLQ_DRAIN))
+def _marked(intake: IntakeBatch) -> IntakeBatch:
+    marked = (replace(one, unit=replace(one.unit, replay_reason=DLQ_DRAIN)) for one in intake.arrivals)
+    return replace(intake, arrivals=tuple(marked))

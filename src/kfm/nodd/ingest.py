@@ -1,4 +1,4 @@
-"""Taking in announced objects, put together: queues, operators, circuits, gates, the ledger of units."""
+"""The ingest of announced objects, put together: queues, inspection, circuits, gates, ledger of units."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kfm.model.errors import ConfigError, UsageError
 from kfm.model.records import GateResult
 from kfm.model.settings import IngestQueue
 from kfm.nodd.dataset_registry import Generic, IntakePolicy, Registry, load_registry
-from kfm.nodd.inspect.inspection import looking
+from kfm.nodd.inspect.inspection import make_inspector
 from kfm.nodd.key_cache import KeyCache
 from kfm.nodd.poller import Poller
 from kfm.nodd.unit_observer import UnitObserver
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from kfm.app import App
     from kfm.db.ledger import Ledger
-    from kfm.model.units import Claimed, Done, Undone
+    from kfm.model.units import ClaimedUnit, UnitFailure, UnitSuccess
     from kfm.nodd.intake import Check
     from kfm.ports import Queue, Upstream
 
@@ -33,7 +33,7 @@ ACTOR = "kfm"
 
 
 class NoddIngest:
-    """What a configuration says about announced objects; everything is made when it is first needed."""
+    """The parts of a worker, as configured; each is made when it is first needed."""
 
     def __init__(self, app: App, *, concurrency: int = 1) -> None:
         self._app = app
@@ -49,15 +49,15 @@ class NoddIngest:
         return registry_of(self._app)
 
     @cached_property
-    def memory(self) -> KeyCache:
+    def keys(self) -> KeyCache:
         return KeyCache(self.registry)
 
     @cached_property
     def upstream(self) -> Upstream:
         return upstream_of(self._app)
 
-    def kernel(self, store: Ledger | None = None) -> WorkerContext:
-        """For one thread; a store of its own for any but the first."""
+    def context(self, store: Ledger | None = None) -> WorkerContext:
+        """For one thread; every thread but the first needs a store of its own."""
         app, ledger = self._app, store or self._app.kernel.store
         return WorkerContext(
             settings=self.settings,
@@ -67,22 +67,22 @@ class NoddIngest:
             rng=app.rng,
             worker_id=self.worker_id,
             ingest_run_id=self.worker_id,
-            memory=self.memory,
+            keys=self.keys,
             gate=lambda dataset, in_flight: self._gate(ledger, dataset, in_flight),
             policy_epoch=ledger.policy_epoch,
-            look=looking(self.upstream, self._media_type),
-            shut=self._shut,
+            inspect=make_inspector(self.upstream, self._media_type),
+            circuit_open_until=self._circuit_open_until,
             redact=app.loaded.discretion,
             downstream=self.downstream,
             replicas=tuple(replica.name for replica in self.settings.replicas),
-            spread=self._spread,
+            map_units=self._map_units,
             lineage=lineage_export(app.settings) != "none",
-            watch=self.watch,
+            observer=self.observer,
         )
 
     @cached_property
-    def watch(self) -> UnitObserver | None:
-        """None while nobody collects spans."""
+    def observer(self) -> UnitObserver | None:
+        """None while no spans are collected."""
         from kfm.telemetry.exporter import Off
         from kfm.telemetry.public_names import PublicNames
 
@@ -95,7 +95,7 @@ class NoddIngest:
 
     @property
     def downstream(self) -> tuple[tuple[str, str], ...]:
-        """Which source waits for which dataset."""
+        """(dataset, source that follows it)."""
         return tuple(
             (dataset, source.id) for source in self._app.settings.sources for dataset in source.follows
         )
@@ -104,14 +104,14 @@ class NoddIngest:
 
     def pollers(self, stream: BinaryIO | None = None) -> list[tuple[Poller, Queue]]:
         """One for each queue, each with a connection of its own."""
-        made = []
+        pollers = []
         for queue, check in self.queues(stream):
             self._polled.append(queue)
-            made.append((Poller(self.kernel(self.another_store()), queue, check), queue))
-        return made
+            pollers.append((Poller(self.context(self.another_store()), queue, check), queue))
+        return pollers
 
     def another_store(self) -> Ledger:
-        """For a thread; closed with everything else."""
+        """A store for a thread; closed with everything else."""
         store = open_store(self._app.loaded.store, self._app.state, self._app.clock)
         self._stores.append(store)
         return store
@@ -168,16 +168,16 @@ class NoddIngest:
 
         return Verifier(HttpsCertificates(), self._app.clock, self.registry.topics).check
 
-    def _spread(
-        self, work: Callable[[Claimed], Done | Undone], claimed: Sequence[Claimed]
-    ) -> Iterable[Done | Undone]:
+    def _map_units(
+        self, process: Callable[[ClaimedUnit], UnitSuccess | UnitFailure], claimed: Sequence[ClaimedUnit]
+    ) -> Iterable[UnitSuccess | UnitFailure]:
         if self._concurrency <= 1 or len(claimed) <= 1:
-            return map(work, claimed)
+            return map(process, claimed)
         if self._pool is None:
             from concurrent.futures import ThreadPoolExecutor
 
             self._pool = ThreadPoolExecutor(self._concurrency, thread_name_prefix="kfm-unit")
-        return self._pool.map(work, claimed)
+        return self._pool.map(process, claimed)
 
     def close(self) -> None:
         if self._pool is not None:
@@ -187,19 +187,19 @@ class NoddIngest:
         for store in self._stores:
             store.close()
 
-    # --- what may be done ------------------------------------------------------------
+    # --- gates and circuits ------------------------------------------------------------
 
     @cached_property
     def _known(self) -> frozenset[str]:
         return self.registry.names
 
     def _gate(self, ledger: Ledger, dataset: str, in_flight: bool) -> GateResult:
-        """Switches and freezes for everybody; the policies for datasets whose rights are declared here."""
+        """Switches and freezes for every dataset; policies for those whose rights are declared here."""
         from kfm.model.gates import combine, denied, freeze_gate, rights_gate, switch_gate
         from kfm.runs.admission import facts
 
         if not in_flight and dataset not in self._known:
-            # Whoever took it in knows more than we do: it must not be given up because of that.
+            # The worker that took it in knows more datasets: the unit waits for such a worker.
             cause = f"This worker knows no dataset {dataset}: its bucket is not under `ingest.generic`."
             return denied("policy", "dataset-unknown", cause)
         app = self._app
@@ -213,8 +213,8 @@ class NoddIngest:
         decision = combine(results)
         return decision.first_blocker or results[0]
 
-    def _shut(self, provider: str) -> int | None:
-        """Until when a provider's objects are left alone; None: they are not."""
+    def _circuit_open_until(self, provider: str) -> int | None:
+        """When the next trial of a provider's circuit is due; None while the circuit is closed."""
         from kfm.calls.circuit_guards import circuit_name
 
         circuit = self._app.breakers.circuit(circuit_name(provider))
@@ -226,7 +226,7 @@ class NoddIngest:
 
 
 def registry_of(app: App) -> Registry:
-    """The known datasets, and what the configuration adds to them."""
+    """The known datasets, with the generic ones of the configuration."""
     ingest = app.settings.ingest
     generic = tuple(
         Generic(dataset=one.dataset, bucket=one.bucket, provider=one.provider) for one in ingest.generic

@@ -9,12 +9,12 @@ from typing import Any
 
 from kfm.model.records import Unit
 from kfm.model.settings import IngestPolicy
-from kfm.model.units import Content, IntakeBatch, IntakeRemoval, IntakeUnit, Rejected, created
+from kfm.model.units import Content, IntakeBatch, IntakeRemoval, IntakeUnit, RejectedRecord, created
 from kfm.nodd.dataset_registry import Registry
 from kfm.nodd.grammar import Reading
 from kfm.nodd.key_cache import KeyCache
-from kfm.nodd.messages.announcement import Announcement, Ignored
-from kfm.nodd.messages.records import Arrival, Outcome, Removal, parse
+from kfm.nodd.messages.announcement import Announcement, IgnoredRecord
+from kfm.nodd.messages.records import Arrival, RecordOutcome, Removal, parse_message
 from kfm.nodd.messages.refusals import RecordRefusal
 from kfm.ports import QueueMessage
 
@@ -23,58 +23,60 @@ BODY_CHARS_MAX = 64 * 1024  # of a dead letter; longer ones are kept by their ha
 Check = Callable[[bytes], RecordRefusal | None]
 
 
-class Hearing:
-    """What some messages said, all of it."""
+class IntakeBuilder:
+    """Collects the records of some messages of one queue into an intake batch."""
 
     def __init__(
         self,
         registry: Registry,
         policy_of: Callable[[str], IngestPolicy],
-        memory: KeyCache,
+        keys: KeyCache,
         queue: str,
         now_ms: int,
     ) -> None:
         self._registry = registry
         self._policy_of = policy_of
-        self._memory = memory
+        self._keys = keys
         self._queue = queue
         self._now_ms = now_ms
-        self._taken: list[IntakeUnit] = []
-        self._gone: list[IntakeRemoval] = []
-        self._rejected: list[Rejected] = []
+        self._arrivals: list[IntakeUnit] = []
+        self._removals: list[IntakeRemoval] = []
+        self._rejected: list[RejectedRecord] = []
         self.ignored = 0
 
-    def hear(self, message: QueueMessage) -> None:
-        outcomes = parse(message.body, self._registry, self._now_ms)
+    def add(self, message: QueueMessage) -> None:
+        outcomes = parse_message(message.body, self._registry, self._now_ms)
         for index, outcome in enumerate(outcomes):
-            self._note(message.body, index, outcome)
+            self._add(message.body, index, outcome)
 
     def refuse(self, message: QueueMessage, refusal: RecordRefusal) -> None:
-        """The whole message, before anything in it was looked at."""
+        """Refuse the whole message, before any of its records is read."""
         self._reject(message.body, 0, refusal.code, refusal.text)
 
-    def intake(self) -> IntakeBatch:
-        return IntakeBatch(taken=tuple(self._taken), gone=tuple(self._gone), rejected=tuple(self._rejected))
+    def batch(self) -> IntakeBatch:
+        return IntakeBatch(
+            arrivals=tuple(self._arrivals), removals=tuple(self._removals), rejected=tuple(self._rejected)
+        )
 
-    def _note(self, body: bytes, index: int, outcome: Outcome) -> None:
+    def _add(self, body: bytes, index: int, outcome: RecordOutcome) -> None:
         if isinstance(outcome, Arrival):
-            self._taken.append(self._arrival(outcome))
+            self._arrivals.append(self._arrival(outcome))
         elif isinstance(outcome, Removal):
             if outcome.reading is not None:
-                self._gone.append(self._removal(outcome.announced, outcome.reading))
+                self._removals.append(self._removal(outcome.announced, outcome.reading))
             else:
                 self.ignored += 1
-        elif isinstance(outcome, Ignored):
+        elif isinstance(outcome, IgnoredRecord):
             self.ignored += 1
         else:
             self._reject(body, index, outcome.error_code, outcome.error)
 
     def _arrival(self, arrival: Arrival) -> IntakeUnit:
-        said, reading = arrival.announced, arrival.reading
-        self._memory.keep(reading)
+        announced, reading = arrival.announced, arrival.reading
+        self._keys.keep(reading)
         return IntakeUnit(
             pending(arrival, queue=self._queue, now_ms=self._now_ms),
-            Content(said.etag, said.sequencer, said.size, said.version_id),
+            Content(announced.etag, announced.sequencer, announced.size, announced.version_id),
             self._policy_of(reading.dataset).reissue,
         )
 
@@ -93,7 +95,7 @@ class Hearing:
         if len(body) <= BODY_CHARS_MAX:
             text = body.decode("utf-8", "backslashreplace")
         self._rejected.append(
-            Rejected(
+            RejectedRecord(
                 envelope_hash=envelope_hash(body),
                 index=index,
                 queue=self._queue,
@@ -108,24 +110,24 @@ def envelope_hash(body: bytes) -> str:
     return f"sha256:{sha256(body).hexdigest()}"
 
 
-def hear_all(
-    hearing: Hearing, messages: Iterable[QueueMessage], check: Check | None = None
+def read_messages(
+    builder: IntakeBuilder, messages: Iterable[QueueMessage], check: Check | None = None
 ) -> list[QueueMessage]:
-    """Hear each; those whose signature can't be checked now come back, to be received again."""
-    waiting = []
+    """Add each message; those whose signature can't be checked now are returned, to be received again."""
+    unchecked = []
     for message in messages:
         refusal = check(message.body) if check is not None else None
         if refusal is None:
-            hearing.hear(message)
+            builder.add(message)
         elif refusal.retryable:
-            waiting.append(message)
+            unchecked.append(message)
         else:
-            hearing.refuse(message, refusal)
-    return waiting
+            builder.refuse(message, refusal)
+    return unchecked
 
 
 def pending(arrival: Arrival, *, queue: str, now_ms: int, replay_reason: str | None = None) -> Unit:
-    """The new unit. ETag, sequencer and size are columns of the ledger beside it: see `arrival.announced`."""
+    """A new unit. ETag, sequencer and size are columns of the ledger beside it: see `arrival.announced`."""
     reading = arrival.reading
     return created(
         replay_reason=replay_reason,
@@ -151,8 +153,8 @@ def pending(arrival: Arrival, *, queue: str, now_ms: int, replay_reason: str | N
     )
 
 
-def _with_declared(md5: str | None, *told: Any) -> dict[str, Any]:
-    extra = _extra(*told)
+def _with_declared(md5: str | None, *fields: Any) -> dict[str, Any]:
+    extra = _extra(*fields)
     return extra if md5 is None else {**extra, "md5": md5}
 
 
@@ -166,7 +168,7 @@ def _extra(
     asset: str,
     suspect: tuple[str, ...],
 ) -> dict[str, Any]:
-    """What the key tells beyond the record's own fields, as far as it does. Shared: nobody changes it."""
+    """Fields of the key that the unit's record has no column for. Shared between units: never changed."""
     known = {
         "product": product,
         "platform": platform,

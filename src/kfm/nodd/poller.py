@@ -9,141 +9,144 @@ from dataclasses import dataclass
 
 from kfm.model.records import Record
 from kfm.model.units import IntakeBatch, IntakeReport
-from kfm.nodd.intake import Check, Hearing, hear_all
+from kfm.nodd.intake import Check, IntakeBuilder, read_messages
 from kfm.nodd.worker import WorkerContext
 from kfm.ports import Queue
 
 MESSAGES_MAX = 100  # taken in together
+OFFER_MS = 500  # how long an offer waits for the worker; a batch that reads no objects ends long before
 
 
-class Polled(Record, frozen=True):
-    """What one look into a queue came to."""
+class PollReport(Record, frozen=True):
+    """What one poll of a queue brought."""
 
     messages: int = 0
     ignored: int = 0
-    report: IntakeReport = IntakeReport()
+    intake: IntakeReport = IntakeReport()
 
 
-class ReadMessages(Record, frozen=True):
-    """What some messages said. Nothing of it is durable yet."""
+class ReceivedMessages(Record, frozen=True):
+    """Messages of one poll, read. Nothing of them is durable yet."""
 
     messages: int
-    receipts: tuple[str, ...]  # of those that may be acknowledged then
+    receipts: tuple[str, ...]  # of those that may be acknowledged once the intake is durable
     intake: IntakeBatch
     ignored: int = 0
 
 
 class Poller:
-    """One queue's intake. One poller a queue."""
+    """The intake of one queue. A queue has one poller."""
 
-    def __init__(self, kernel: WorkerContext, queue: Queue, check: Check | None = None) -> None:
-        self._kernel = kernel
+    def __init__(self, context: WorkerContext, queue: Queue, check: Check | None = None) -> None:
+        self._context = context
         self._queue = queue
         self.queue_name = queue.name
         self._check = check
 
-    def step(self, wait_ms: int = 0, limit: int = MESSAGES_MAX) -> Polled:
+    def step(self, wait_ms: int = 0, limit: int = MESSAGES_MAX) -> PollReport:
         """Receive, make durable, acknowledge. What fails on the way is received again."""
-        heard = self.hear(wait_ms, limit)
-        return Polled() if heard is None else self.take_in(heard)
+        received = self.receive(wait_ms, limit)
+        return PollReport() if received is None else self.take_in(received)
 
-    def take_in(self, heard: ReadMessages) -> Polled:
-        """Make it durable by itself, and acknowledge."""
-        return self.acknowledge(heard, self._kernel.wal.take_in(heard.intake))
-
-    def hear(self, wait_ms: int = 0, limit: int | None = None) -> ReadMessages | None:
-        """What the queue hands out, at most a batch; whoever asks makes it durable and then acknowledges."""
-        kernel = self._kernel
-        messages = self._queue.receive(limit or min(MESSAGES_MAX, kernel.settings.batch), wait_ms)
+    def receive(self, wait_ms: int = 0, limit: int | None = None) -> ReceivedMessages | None:
+        """At most a batch. The caller makes its intake durable, and then acknowledges it."""
+        context = self._context
+        messages = self._queue.receive(limit or min(MESSAGES_MAX, context.settings.batch), wait_ms)
         if not messages:
             return None
-        hearing = hearing_of(kernel, self._queue.name)
-        later = {message.receipt for message in hear_all(hearing, messages, self._check)}
-        return ReadMessages(
+        builder = intake_builder(context, self._queue.name)
+        unchecked = {message.receipt for message in read_messages(builder, messages, self._check)}
+        return ReceivedMessages(
             messages=len(messages),
-            receipts=tuple(one.receipt for one in messages if one.receipt not in later),
-            intake=hearing.intake(),
-            ignored=hearing.ignored,
+            receipts=tuple(one.receipt for one in messages if one.receipt not in unchecked),
+            intake=builder.batch(),
+            ignored=builder.ignored,
         )
 
-    def acknowledge(self, heard: ReadMessages, report: IntakeReport) -> Polled:
-        """It is durable, as the report says."""
-        self._queue.acknowledge(heard.receipts)
-        return Polled(messages=heard.messages, ignored=heard.ignored, report=report)
+    def take_in(self, received: ReceivedMessages) -> PollReport:
+        """Make the intake durable in a transaction of its own, and acknowledge."""
+        return self.acknowledge(received, self._context.wal.take_in(received.intake))
+
+    def acknowledge(self, received: ReceivedMessages, report: IntakeReport) -> PollReport:
+        """The intake is durable: remove its messages from the queue."""
+        self._queue.acknowledge(received.receipts)
+        return PollReport(messages=received.messages, ignored=received.ignored, intake=report)
 
 
-def hearing_of(kernel: WorkerContext, queue: str) -> Hearing:
-    """For some messages of a queue, heard together."""
-    return Hearing(kernel.registry, kernel.settings.policy_of, kernel.memory, queue, kernel.clock.now_ms())
-
-
-PATIENCE_MS = 500  # a batch that asks nobody upstream is ended long before
+def intake_builder(context: WorkerContext, queue: str) -> IntakeBuilder:
+    """For messages of one queue that are taken in together."""
+    return IntakeBuilder(
+        context.registry, context.settings.policy_of, context.keys, queue, context.clock.now_ms()
+    )
 
 
 @dataclass(eq=False)
 class _Offer:
     intake: IntakeBatch
-    is_taken: bool = False
+    is_accepted: bool = False
     answer: IntakeReport | Exception | None = None
 
 
 class IntakeExchange:
-    """Offers wait in the order in which they came; the worker takes one at a time."""
+    """Hands intake from poller threads to the worker, which commits it together with its own results.
 
-    def __init__(self, patience_ms: int = PATIENCE_MS) -> None:
-        self._patience_s = patience_ms / 1000
-        self._moved = threading.Condition()
+    Offers wait in the order in which they were made; the worker accepts one at a time.
+    """
+
+    def __init__(self, offer_ms: int = OFFER_MS) -> None:
+        self._offer_s = offer_ms / 1000
+        self._changed = threading.Condition()
         self._offers: deque[_Offer] = deque()
-        self._is_away = True  # nobody took an offer in time: until the worker looks again, nobody waits
+        self._is_closed = True  # no offer was accepted in time, so until the worker returns none is made
 
     def offer(self, intake: IntakeBatch) -> IntakeReport | None:
-        """What came of it, which is durable then. None: nobody took it, so whoever heard it takes it in.
+        """The worker's report, once the intake is durable. None: not accepted, so the poller takes it in.
 
-        Raises what the worker met: as after any failure, whether it is durable is not known.
+        Raises the worker's error: as after any failure, it is unknown whether the intake is durable.
         """
         one = _Offer(intake)
-        with self._moved:
-            if self._is_away:
+        with self._changed:
+            if self._is_closed:
                 return None
             self._offers.append(one)
-            self._moved.notify_all()
-            if not self._moved.wait_for(lambda: one.is_taken, self._patience_s):
+            self._changed.notify_all()
+            if not self._changed.wait_for(lambda: one.is_accepted, self._offer_s):
                 self._offers.remove(one)
-                self._is_away = True
+                self._is_closed = True
                 return None
-            self._moved.wait_for(lambda: one.answer is not None)  # whoever takes one answers
+            self._changed.wait_for(lambda: one.answer is not None)  # an accepted offer is always answered
         if isinstance(one.answer, Exception):
             raise one.answer
         return one.answer
 
     def serve(self, take_in: Callable[[IntakeBatch], IntakeReport], wait_ms: int = 0) -> bool:
-        """The worker's side: take in what is offered first, if anything is within this time."""
-        with self._moved:
-            self._is_away = False
-            if not self._moved.wait_for(lambda: bool(self._offers), wait_ms / 1000):
+        """The worker's side: take in the first offer, if there is one within this time."""
+        with self._changed:
+            self._is_closed = False
+            if not self._changed.wait_for(lambda: bool(self._offers), wait_ms / 1000):
                 return False
             one = self._offers.popleft()
-            one.is_taken = True
-            self._moved.notify_all()
-        answer: IntakeReport | Exception = RuntimeError("The worker ended while it took in what was heard.")
+            one.is_accepted = True
+            self._changed.notify_all()
+        answer: IntakeReport | Exception = RuntimeError("The worker ended while it took in messages.")
         try:
             answer = take_in(one.intake)
         except Exception as error:
             answer = error
             raise
         finally:
-            with self._moved:
+            with self._changed:
                 one.answer = answer
-                self._moved.notify_all()
+                self._changed.notify_all()
         return True
 
     def wait(self, delay_ms: int) -> bool:
-        """For an offer, and no longer than this. Is there one?"""
-        with self._moved:
-            self._is_away = False
-            return self._moved.wait_for(lambda: bool(self._offers), delay_ms / 1000)
+        """Wait for an offer, at most this long. Is there one?"""
+        with self._changed:
+            self._is_closed = False
+            return self._changed.wait_for(lambda: bool(self._offers), delay_ms / 1000)
 
-    def shut(self) -> None:
-        """The worker does something that may take long, or ends: nobody is to wait for it."""
-        with self._moved:
-            self._is_away = True
+    def close(self) -> None:
+        """The worker ends, or starts something long: pollers take in their messages by themselves."""
+        with self._changed:
+            self._is_closed = True

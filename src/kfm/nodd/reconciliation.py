@@ -101,7 +101,7 @@ def opener(kernel: WorkerContext, wal: Units) -> Callable[[list[tuple[Reading, O
 
     def open_missing(gaps: list[tuple[Reading, ObjectStat]]) -> int:
         taken = tuple(_taken(kernel, reading, stat) for reading, stat in gaps)
-        report = wal.take_in(IntakeBatch(taken=taken))
+        report = wal.take_in(IntakeBatch(arrivals=taken))
         return report.created + report.reissued
 
     return open_missing
@@ -223,7 +223,7 @@ def reconcile_bucket(
         registry.read,
         store.units(),
         wish,
-        open_missing=opener(place.kernel(), store.units()),
+        open_missing=opener(place.context(), store.units()),
         found=found,
         progress=progress,
     )

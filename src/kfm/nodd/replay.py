@@ -30,7 +30,7 @@ from kfm.model.settings import Ingest
 from kfm.model.times import rfc3339
 from kfm.model.units import IntakeReport
 from kfm.model.wording import counted
-from kfm.nodd.dead_letters import DeadLetters, Drained, drain
+from kfm.nodd.dead_letters import DeadLetters, DrainCounts, drain
 from kfm.ports import Clock
 
 if TYPE_CHECKING:
@@ -342,7 +342,7 @@ class DrainReport(Record, frozen=True):
     """What became of a dead-letter queue's messages, and of the units that they are about."""
 
     queue: str
-    drained: Drained
+    drained: DrainCounts
     report: IntakeReport
     replayed: int  # units that had failed for good, and were announced in there
     left_failed: int  # those of them that could not be brought back
@@ -361,16 +361,16 @@ def drain_queue(
 
     place = NoddIngest(app)
     queue, check = place.dead_letters(name, url)
-    letters = DeadLetters(place.kernel(), queue.name, check)
+    letters = DeadLetters(place.context(), queue.name, check)
 
-    def hand_on(messages: list[QueueMessage]) -> list[str]:
-        durable = letters.hand_on(messages)
+    def take_in(messages: list[QueueMessage]) -> list[str]:
+        durable = letters.take_in(messages)
         progress(len(messages))
         return durable
 
     try:
         _note_drain(app, "queue-drain", queue, by, {"limit": limit})
-        drained = drain(queue, hand_on, messages_max=limit)
+        drained = drain(queue, take_in, messages_max=limit)
     finally:
         queue.close()
         place.close()

@@ -1,10 +1,10 @@
-"""What telemetry is told about units: a span for each batch, and one for each unit that is not as usual."""
+"""Telemetry of units: a span for each batch, and one for each unit that failed, was lost or was replayed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from kfm.model.units import Claimed, Finish, Finished
+from kfm.model.units import ClaimedUnit, ResultBatch, ResultReport
 from kfm.ports import Telemetry
 
 OPERATION = "process"
@@ -12,7 +12,7 @@ NAMED_MAX = 100  # of one batch, so many units have a span of their own
 
 
 class UnitObserver:
-    """Watches one worker. Names of datasets are public ones."""
+    """Writes the spans of one worker. Names of datasets are the public ones."""
 
     def __init__(
         self,
@@ -21,16 +21,15 @@ class UnitObserver:
         systems: Mapping[str, str],
         public: Callable[[str], str] = str,
     ) -> None:
-        """`systems` tells of queues what they are, in OpenTelemetry's words."""
+        """`systems` has the messaging system of each queue, as OpenTelemetry names it."""
         self._telemetry = telemetry
         self._worker_id = worker_id
         self._systems = systems
         self._public = public
 
-    def ended(self, finish: Finish, finished: Finished, lasted_ms: int) -> None:
-        """A batch has ended."""
-        units: list[tuple[Claimed, str | None]] = [(one.claimed, None) for one in finish.done]
-        units += [(one.claimed, one.error_code) for one in finish.undone]
+    def batch_ended(self, results: ResultBatch, recorded: ResultReport, lasted_ms: int) -> None:
+        units: list[tuple[ClaimedUnit, str | None]] = [(one.claimed, None) for one in results.successes]
+        units += [(one.claimed, one.error_code) for one in results.failures]
         if not units:
             return
         first = units[0][0]
@@ -41,27 +40,32 @@ class UnitObserver:
             dataset=dataset,
             worker=self._worker_id,
             units=len(units),
-            succeeded=len(finished.succeeded),
-            failed=len(finished.failed),
-            lost=len(finished.lost),
+            succeeded=len(recorded.succeeded),
+            failed=len(recorded.failed),
+            lost=len(recorded.lost),
             messaging_operation_name=OPERATION,
             messaging_destination_name=first.queue,
         ) as span:
             system = self._systems.get(first.queue)
             if system is not None:
                 span.note(messaging_system=system)
-            self._named(units, finished, dataset, hidden=dataset != first.dataset)
+            self._name_units(units, recorded, dataset, hidden=dataset != first.dataset)
 
-    def _named(
-        self, units: list[tuple[Claimed, str | None]], finished: Finished, dataset: str, *, hidden: bool
+    def _name_units(
+        self,
+        units: list[tuple[ClaimedUnit, str | None]],
+        recorded: ResultReport,
+        dataset: str,
+        *,
+        hidden: bool,
     ) -> None:
-        succeeded, lost = set(finished.succeeded), set(finished.lost)
-        told = 0
+        succeeded, lost = set(recorded.succeeded), set(recorded.lost)
+        named = 0
         for claimed, error_code in units:
             usual = claimed.wal_id in succeeded and claimed.replay_reason is None
-            if usual or hidden or told >= NAMED_MAX:
+            if usual or hidden or named >= NAMED_MAX:
                 continue
-            told += 1
+            named += 1
             outcome = "success" if claimed.wal_id in succeeded else "failed"
             outcome = "lost" if claimed.wal_id in lost else outcome
             with self._telemetry.span(

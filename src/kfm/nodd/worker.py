@@ -19,22 +19,21 @@ from kfm.model.retry import Classification, Failure, classify
 from kfm.model.retry_budgets import fate_of
 from kfm.model.settings import Ingest
 from kfm.model.units import (
-    Claim,
-    Claimed,
-    Done,
-    Exchanged,
-    Finish,
-    Finished,
+    ClaimedUnit,
+    ClaimRequest,
+    ExchangeReport,
     IntakeBatch,
     IntakeReport,
     IntakeUnit,
     Lane,
-    Undone,
+    ResultBatch,
+    UnitFailure,
+    UnitSuccess,
 )
 from kfm.nodd.catalogue.item_facts import entry
 from kfm.nodd.dataset_registry import Registry
 from kfm.nodd.grammar import Reading
-from kfm.nodd.inspect.inspection import InspectionResult, Look
+from kfm.nodd.inspect.inspection import InspectionResult, Inspector
 from kfm.nodd.inspect.verdicts import NOTHING_ASKED, Levels
 from kfm.nodd.key_cache import KeyCache
 from kfm.nodd.messages.refusals import RecordRefusal
@@ -44,16 +43,21 @@ from kfm.ports import Clock, Rng
 if TYPE_CHECKING:
     from kfm.db.units import Units
 
-EPOCHS_MAX = 100  # how often switches may move while a batch ends; its leases lapse after that
-LANES_FRESH_MS = 1_000  # how long a worker trusts what it saw of other lanes
+EPOCHS_MAX = 100  # how often switches may move while results are recorded; the leases lapse after that
+LANES_FRESH_MS = 1_000  # how long a list of lanes is used before it is read again
 SWITCHED_OFF = "SWITCHED_OFF"
-NOTHING = IntakeBatch()
-NEVER_MS = 1 << 62  # what waits in a lane is due: nothing does
+NO_INTAKE = IntakeBatch()
+NEVER_MS = 1 << 62  # when a lane is due in which nothing waits
+MESSAGE_CHARS_MAX = 1_000
+UNABLE_MS = 60_000  # another worker may be able to
+HEAD_DECIDES = Levels(integrity="head")
+_UNREADABLE = Classification(retryable=False, error_class="schema")
+_key = attrgetter("dataset", "provider", "alone")  # of a lane
 
 
 @dataclass(frozen=True)
 class WorkerContext:
-    """Everything that intake and work need, chosen by the wiring."""
+    """Dependencies of pollers and the worker."""
 
     settings: Ingest
     wal: Units
@@ -62,173 +66,179 @@ class WorkerContext:
     rng: Rng
     worker_id: str
     ingest_run_id: str
-    memory: KeyCache
+    keys: KeyCache
     # May a dataset's units be worked on; asked again when the policy epoch moves. (dataset, in flight)
     gate: Callable[[str, bool], GateResult]
     policy_epoch: Callable[[], int]
-    look: Look | None = None  # None: nothing can be read upstream; what was announced has to do
-    shut: Callable[[str], int | None] = lambda _provider: None  # until when a provider is left alone
+    inspect: Inspector | None = None  # None: nothing can be read upstream, so announcements are trusted
+    circuit_open_until: Callable[[str], int | None] = lambda _provider: None
     redact: Discretion = field(default_factory=Discretion)
     downstream: tuple[tuple[str, str], ...] = ()  # (dataset, source)
     replicas: tuple[str, ...] = ()
-    lineage: bool = True  # does anybody take events
-    watch: UnitObserver | None = None
-    # Runs a function over many units at once where each waits for upstream.
-    spread: Callable[[Callable[[Claimed], Done | Undone], Sequence[Claimed]], Iterable[Done | Undone]] = map
+    lineage: bool = True  # are events exported
+    observer: UnitObserver | None = None
+    # Applies a function to many units, in threads where each waits for upstream.
+    map_units: Callable[
+        [Callable[[ClaimedUnit], UnitSuccess | UnitFailure], Sequence[ClaimedUnit]],
+        Iterable[UnitSuccess | UnitFailure],
+    ] = map
 
 
-class BatchResult(Record, frozen=True):
-    """What one step of a worker came to."""
+class StepReport(Record, frozen=True):
+    """What one step of a worker did."""
 
     succeeded: int = 0
     failed: int = 0
     lost: int = 0
-    claimed: int = 0  # and not ended yet
-    report: IntakeReport = IntakeReport()  # of what was heard and taken in with it
+    claimed: int = 0  # and not worked on yet
+    intake: IntakeReport = IntakeReport()
 
 
 class Worker:
-    """Claims units lane by lane, lets the operators look at them, and ends them."""
+    """Claims units lane by lane, inspects their objects and records the results."""
 
-    def __init__(self, kernel: WorkerContext) -> None:
-        self._kernel = kernel
+    def __init__(self, context: WorkerContext) -> None:
+        self._context = context
         self._lanes: list[Lane] = []
-        self._seen_ms: int | None = None
-        self._held: list[Claimed] = []
-        self._ending: Finish | None = None  # worked on, and not known to have landed
+        self._lanes_read_ms: int | None = None
+        self._claimed: list[ClaimedUnit] = []
+        self._unrecorded: ResultBatch | None = None  # worked on, and not known to be recorded
         self._epoch = 0
         self._gates: dict[tuple[str, bool], GateResult] = {}
         self._levels: dict[str, Levels] = {}
         self.blocked: dict[str, str] = {}  # dataset → why nothing of it is claimed
 
     @property
-    def takes_long(self) -> bool:
-        """Objects are to be looked at: what is heard meanwhile should be durable before."""
-        return bool(self._held) and self._levels_of(self._held[0].dataset) is not NOTHING_ASKED
+    def reads_objects(self) -> bool:
+        """The claimed units need requests upstream, which take time: intake should be durable before them."""
+        return bool(self._claimed) and self._levels_of(self._claimed[0].dataset) is not NOTHING_ASKED
 
     @property
     def may_wait(self) -> bool:
-        """Something is held, and nothing else is known to be due: its end can go with what is heard next."""
-        return bool(self._held) and all(lane.due_ms == NEVER_MS for lane in self._lanes)
+        """Units are claimed and nothing else is due: their results share the next intake's transaction."""
+        return bool(self._claimed) and all(lane.due_ms == NEVER_MS for lane in self._lanes)
 
-    def step(self, heard: IntakeBatch = NOTHING, *, claim: bool = True, ahead: bool = True) -> BatchResult:
-        """End what is held, and claim what comes next. Nothing claimed and nothing ended: nothing is due.
+    def step(self, intake: IntakeBatch = NO_INTAKE, *, claim: bool = True, ahead: bool = True) -> StepReport:
+        """Process the claimed units and claim the next ones. An empty report: nothing is due.
 
-        What was heard is durable when this returns; new units may be claimed already, and wait for the
-        next step. Without `ahead` nothing is held afterwards.
+        The intake is durable when this returns; new units may be claimed already, and wait for the next
+        step. Without `ahead` nothing is claimed for the next step.
         """
-        kernel = self._kernel
-        if self._ending is None and not self._held:
-            exchanged = self._claimed(None, heard.taken) if claim else Exchanged(left=heard.taken)
-            self._held = list(exchanged.claimed)
-            if not self._held or heard is not NOTHING:
-                return BatchResult(claimed=len(self._held), report=self._reported(heard, exchanged))
-        began_ms = kernel.clock.monotonic_ms()
-        finish = self._ending
-        if finish is None:
-            # Kept until it has landed: the ledger may be away for a while. Fences make it safe to repeat.
-            finish = self._ending = self._worked()
-            self._held = []
-        exchanged = self._claimed(finish, heard.taken) if claim and ahead else self._turned(finish, None)
-        finished, self._held = exchanged.finished, list(exchanged.claimed)
+        context = self._context
+        if self._unrecorded is None and not self._claimed:
+            exchanged = (
+                self._claim(None, intake.arrivals) if claim else ExchangeReport(skipped=intake.arrivals)
+            )
+            self._claimed = list(exchanged.claimed)
+            if not self._claimed or intake is not NO_INTAKE:
+                return StepReport(claimed=len(self._claimed), intake=self._take_in_rest(intake, exchanged))
+        began_ms = context.clock.monotonic_ms()
+        results = self._unrecorded
+        if results is None:
+            # Kept until it is recorded: the ledger may be unavailable. Fences make it safe to repeat.
+            results = self._unrecorded = self._process_claimed()
+            self._claimed = []
+        if claim and ahead:
+            exchanged = self._claim(results, intake.arrivals)
+        else:
+            exchanged = self._exchange(results, None)
+        recorded, self._claimed = exchanged.results, list(exchanged.claimed)
         for _ in range(EPOCHS_MAX):
-            if not finished.epoch_moved:
+            if not recorded.epoch_moved:
                 break
-            finish = self._ending = self._again(finish)
-            finished, _ = kernel.wal.turn(finish, None)
-        self._ending = None
-        if kernel.watch is not None:
-            kernel.watch.ended(finish, finished, kernel.clock.monotonic_ms() - began_ms)
-        return BatchResult(
-            succeeded=len(finished.succeeded),
-            failed=len(finished.failed),
-            lost=len(finished.lost),
-            claimed=len(self._held),
-            report=self._reported(heard, exchanged),
+            results = self._unrecorded = self._apply_gates(results)
+            recorded = context.wal.exchange(results, None).results
+        self._unrecorded = None
+        if context.observer is not None:
+            context.observer.batch_ended(results, recorded, context.clock.monotonic_ms() - began_ms)
+        return StepReport(
+            succeeded=len(recorded.succeeded),
+            failed=len(recorded.failed),
+            lost=len(recorded.lost),
+            claimed=len(self._claimed),
+            intake=self._take_in_rest(intake, exchanged),
         )
 
-    def drain(self) -> BatchResult:
-        """End what is held and claim nothing more."""
+    def drain(self) -> StepReport:
+        """Process the claimed units and claim nothing more."""
         return self.step(claim=False)
 
-    def _reported(self, heard: IntakeBatch, exchanged: Exchanged) -> IntakeReport:
-        """Take in what is not new, too."""
+    def _take_in_rest(self, intake: IntakeBatch, exchanged: ExchangeReport) -> IntakeReport:
+        """Take in what the exchange did not: known units, removals and refused records."""
         created = exchanged.created
-        if not exchanged.left and not heard.gone and not heard.rejected:
+        if not exchanged.skipped and not intake.removals and not intake.rejected:
             return IntakeReport(created=created)
-        report = self._kernel.wal.take_in(replace(heard, taken=exchanged.left))
+        report = self._context.wal.take_in(replace(intake, arrivals=exchanged.skipped))
         return replace(report, created=report.created + created)
 
-    def _worked(self) -> Finish:
-        done: list[Done] = []
-        undone: list[Undone] = []
-        for outcome in self._kernel.spread(self._work, self._held):
-            if isinstance(outcome, Done):
-                done.append(outcome)
+    def _process_claimed(self) -> ResultBatch:
+        successes: list[UnitSuccess] = []
+        failures: list[UnitFailure] = []
+        for result in self._context.map_units(self._process, self._claimed):
+            if isinstance(result, UnitSuccess):
+                successes.append(result)
             else:
-                undone.append(outcome)
-        return self._finish(done, undone)
+                failures.append(result)
+        return self._batch(successes, failures)
 
     # --- claiming --------------------------------------------------------------------
 
-    def _turned(
-        self, finish: Finish | None, wish: Claim | None, fresh: Sequence[IntakeUnit] = ()
-    ) -> Exchanged:
-        wal = self._kernel.wal
-        if fresh:
-            return wal.exchange(finish, wish, fresh)
-        finished, claimed = wal.turn(finish, wish) if finish or wish else (Finished(), [])
-        return Exchanged(finished, tuple(claimed), waited=len(claimed))
+    def _exchange(
+        self, results: ResultBatch | None, request: ClaimRequest | None, arrivals: Sequence[IntakeUnit] = ()
+    ) -> ExchangeReport:
+        if results is None and request is None and not arrivals:
+            return ExchangeReport()
+        return self._context.wal.exchange(results, request, arrivals)
 
-    def _claimed(self, finish: Finish | None, fresh: Sequence[IntakeUnit] = ()) -> Exchanged:
-        lane = self._next_lane(fresh)
+    def _claim(self, results: ResultBatch | None, arrivals: Sequence[IntakeUnit] = ()) -> ExchangeReport:
+        lane = self._next_lane(arrivals)
         if lane is None:
-            return self._turned(finish, None, fresh)
-        kernel = self._kernel
-        wish = Claim(
+            return self._exchange(results, None, arrivals)
+        context = self._context
+        request = ClaimRequest(
             lane=lane,
-            limit=kernel.settings.batch,
-            worker_id=kernel.worker_id,
-            ingest_run_id=kernel.ingest_run_id,
-            lease_ms=kernel.settings.lease_ms,
+            limit=context.settings.batch,
+            worker_id=context.worker_id,
+            ingest_run_id=context.ingest_run_id,
+            lease_ms=context.settings.lease_ms,
             policy_epoch=self._epoch,
         )
-        exchanged = self._turned(finish, wish, fresh)
-        claimed = exchanged.claimed
-        if exchanged.finished.epoch_moved:  # what the gates said of the other lanes is as old
+        exchanged = self._exchange(results, request, arrivals)
+        if exchanged.results.epoch_moved:  # the gates' answers for the other lanes are outdated, too
             self._lanes.clear()
             return exchanged
         # A full batch: there may be more. Then the next lane has its turn first.
-        if len(claimed) == (1 if lane.alone else wish.limit):
+        if len(exchanged.claimed) == (1 if lane.alone else request.limit):
             self._lanes.append(lane if exchanged.waited else replace(lane, due_ms=NEVER_MS))
-        elif not claimed and not self._lanes:
-            self._seen_ms = None
+        elif not exchanged.claimed and not self._lanes:
+            self._lanes_read_ms = None
         return exchanged
 
-    def _next_lane(self, fresh: Sequence[IntakeUnit]) -> Lane | None:
-        """One in which something waits; otherwise one that something comes into just now."""
-        kernel = self._kernel
-        now_ms = kernel.clock.monotonic_ms()
-        if self._seen_ms is None or not self._lanes or now_ms - self._seen_ms >= LANES_FRESH_MS:
-            self._look_around()
-            self._seen_ms = now_ms
+    def _next_lane(self, arrivals: Sequence[IntakeUnit]) -> Lane | None:
+        """A lane with units that are due; otherwise one that units are arriving in."""
+        context = self._context
+        now_ms = context.clock.monotonic_ms()
+        read_ms = self._lanes_read_ms
+        if read_ms is None or not self._lanes or now_ms - read_ms >= LANES_FRESH_MS:
+            self._read_lanes()
+            self._lanes_read_ms = now_ms
         if self._lanes:
             return self._lanes.pop(0)
-        now_ms = kernel.clock.now_ms()
-        coming = dict.fromkeys((one.unit.dataset, one.unit.provider) for one in fresh)
-        lanes = (Lane(*lane, due_ms=NEVER_MS) for lane in coming)
-        return next((lane for lane in lanes if self._shut(lane, now_ms) is None), None)
+        now_ms = context.clock.now_ms()
+        arriving = dict.fromkeys((one.unit.dataset, one.unit.provider) for one in arrivals)
+        lanes = (Lane(*lane, due_ms=NEVER_MS) for lane in arriving)
+        return next((lane for lane in lanes if self._blocked_by(lane, now_ms) is None), None)
 
-    def _look_around(self) -> None:
-        """Which lanes have something due that may be worked on now."""
-        kernel = self._kernel
-        self._epoch = kernel.policy_epoch()
+    def _read_lanes(self) -> None:
+        """Find the lanes with units that are due and may be worked on now."""
+        context = self._context
+        self._epoch = context.policy_epoch()
         self._gates.clear()
-        now_ms, lanes = kernel.clock.now_ms(), kernel.wal.lanes()
+        now_ms, lanes = context.clock.now_ms(), context.wal.lanes()
         blocked: dict[str, str] = {}
         ready = []
         for lane in (one for one in lanes if one.due_ms <= now_ms):
-            reason = self._shut(lane, now_ms)
+            reason = self._blocked_by(lane, now_ms)
             if reason is None:
                 ready.append(lane)
             else:
@@ -238,75 +248,79 @@ class Worker:
         self._lanes = order + [lane for lane in ready if _key(lane) not in known]
         self.blocked = blocked
 
-    def _shut(self, lane: Lane, now_ms: int) -> str | None:
-        """Why nothing of it may be claimed."""
+    def _blocked_by(self, lane: Lane, now_ms: int) -> str | None:
+        """Why nothing of a lane may be claimed; None if it may."""
         gate = self._gate(lane.dataset, in_flight=False)
         if not gate.allowed:
             return gate.reason
         if self._levels_of(lane.dataset) is NOTHING_ASKED:
             return None
-        until_ms = self._kernel.shut(lane.provider)
+        until_ms = self._context.circuit_open_until(lane.provider)
         return f"The circuit of {lane.provider} is open." if until_ms and until_ms > now_ms else None
 
     def _gate(self, dataset: str, *, in_flight: bool) -> GateResult:
         key = (dataset, in_flight)
         if key not in self._gates:
-            self._gates[key] = self._kernel.gate(dataset, in_flight)
+            self._gates[key] = self._context.gate(dataset, in_flight)
         return self._gates[key]
 
     # --- one unit --------------------------------------------------------------------
 
-    def _work(self, claimed: Claimed) -> Done | Undone:
-        kernel = self._kernel
+    def _process(self, claimed: ClaimedUnit) -> UnitSuccess | UnitFailure:
+        context = self._context
         try:
             reading = self._reading(claimed)
-            policy = kernel.settings.policy_of(claimed.dataset)
+            policy = context.settings.policy_of(claimed.dataset)
             if claimed.removed and policy.removal == "remove":
-                return gone(claimed)
+                return UnitSuccess(claimed, "unknown", "unknown", "ok", None)
             levels = self._levels_of(claimed.dataset)
             if claimed.unclear and levels.integrity == "announced":
                 levels = HEAD_DECIDES
-            dataset = kernel.registry.find(claimed.dataset)
-            if levels is NOTHING_ASKED or kernel.look is None:
-                return Done(
+            dataset = context.registry.find(claimed.dataset)
+            if levels is NOTHING_ASKED or context.inspect is None:
+                return UnitSuccess(
                     claimed,
                     "unknown",
                     "suspect" if reading.suspect else "ok",
                     "ok",
                     dated(entry(reading, claimed.content, claimed.content_version, None, dataset), claimed),
                 )
-            looked = kernel.look(reading, claimed.content, levels, declared(claimed.extra))
-            if looked.error_code is not None:
+            found = context.inspect(reading, claimed.content, levels, declared(claimed.extra))
+            if found.error_code is not None:
                 return self._failed(
                     claimed,
-                    classify(Failure(code=looked.error_code)),
-                    looked.error_code,
-                    looked.error_message or "",
-                    integrity_status=looked.integrity_status,
-                    metadata_status=looked.metadata_status,
+                    classify(Failure(code=found.error_code)),
+                    found.error_code,
+                    found.error_message or "",
+                    integrity_status=found.integrity_status,
+                    metadata_status=found.metadata_status,
                 )
-            content = looked.content or claimed.content
-            return Done(
+            content = found.content or claimed.content
+            return UnitSuccess(
                 claimed,
-                looked.integrity_status,
-                looked.metadata_status,
+                found.integrity_status,
+                found.metadata_status,
                 "ok",
-                dated(entry(reading, content, claimed.content_version, looked, dataset), claimed),
-                joined(claimed.extra, looked),
-                looked.content,
+                dated(entry(reading, content, claimed.content_version, found, dataset), claimed),
+                joined(claimed.extra, found),
+                found.content,
             )
         except RecordRefusal as refusal:
             return self._failed(claimed, _UNREADABLE, refusal.code, refusal.text)
-        except (CircuitOpen, ConfigError, ExtraMissing) as error:  # ours, not the unit's: nobody looked
-            later_ms = error.facts.get("not_before_ms", kernel.clock.now_ms() + UNABLE_MS)
+        except (
+            CircuitOpen,
+            ConfigError,
+            ExtraMissing,
+        ) as error:  # of this worker, not of the unit: nothing was inspected
+            later_ms = error.facts.get("not_before_ms", context.clock.now_ms() + UNABLE_MS)
             return self._put_back(claimed, error.code, str(error), later_ms)
-        except Exception as error:  # noqa: BLE001 - one unit's trouble is never its neighbours'
+        except Exception as error:  # noqa: BLE001 - a failure of one unit must not fail the batch
             code = error.code if isinstance(error, KfmError) else type(error).__name__
             return self._failed(claimed, classify_call(error), code, str(error))
 
-    def _reading(self, claimed: Claimed) -> Reading:
-        """What its key tells, and the record's doubts: they must not depend on who works on it, and when."""
-        reading = self._kernel.memory.take(claimed.wal_id, claimed.object_uri)
+    def _reading(self, claimed: ClaimedUnit) -> Reading:
+        """The reading of its key, with the stored doubts: they must not depend on the worker and the time."""
+        reading = self._context.keys.take(claimed.wal_id, claimed.object_uri)
         doubts: tuple[str, ...] = ()
         if '"suspect"' in claimed.extra:
             doubts = tuple(msgspec.json.decode(claimed.extra).get("suspect", ()))
@@ -315,34 +329,34 @@ class Worker:
     def _levels_of(self, dataset: str) -> Levels:
         found = self._levels.get(dataset)
         if found is None:
-            policy = self._kernel.settings.policy_of(dataset)
+            policy = self._context.settings.policy_of(dataset)
             asked = Levels(integrity=policy.integrity, metadata=policy.metadata)
             found = self._levels[dataset] = NOTHING_ASKED if asked == NOTHING_ASKED else asked
         return found
 
     def _failed(
         self,
-        claimed: Claimed,
+        claimed: ClaimedUnit,
         kind: Classification,
         code: str,
         message: str,
         *,
         integrity_status: str = "unknown",
         metadata_status: str = "unknown",
-    ) -> Undone:
-        kernel = self._kernel
+    ) -> UnitFailure:
+        context = self._context
         outlook = fate_of(
             kind,
             grants=claimed.grants,
             grant_attempts=claimed.grant_attempts,
             granted_at_ms=claimed.granted_at_ms,
-            now_ms=kernel.clock.now_ms(),
-            unit_random=kernel.rng.unit(),
+            now_ms=context.clock.now_ms(),
+            unit_random=context.rng.unit(),
         )
-        return Undone(
+        return UnitFailure(
             claimed=claimed,
             error_code=code,
-            error_message=kernel.redact.hide(message)[:MESSAGE_CHARS_MAX],
+            error_message=context.redact.hide(message)[:MESSAGE_CHARS_MAX],
             error_class=kind.error_class,
             fate=outlook.fate,
             reason=outlook.reason,
@@ -351,12 +365,14 @@ class Worker:
             metadata_status=metadata_status,
         )
 
-    def _put_back(self, claimed: Claimed, code: str, message: str, not_before_ms: int | None) -> Undone:
-        """Nothing was tried, so nothing is charged."""
-        return Undone(
+    def _put_back(
+        self, claimed: ClaimedUnit, code: str, message: str, not_before_ms: int | None
+    ) -> UnitFailure:
+        """Back to waiting, untried: no attempt is charged."""
+        return UnitFailure(
             claimed=claimed,
             error_code=code,
-            error_message=self._kernel.redact.hide(message)[:MESSAGE_CHARS_MAX],
+            error_message=self._context.redact.hide(message)[:MESSAGE_CHARS_MAX],
             error_class="circuit-open" if code == CircuitOpen.code else "governance",
             fate="retry",
             reason="put-back",
@@ -364,62 +380,51 @@ class Worker:
             charged=False,
         )
 
-    # --- ending ----------------------------------------------------------------------
+    # --- results ---------------------------------------------------------------------
 
-    def _finish(self, done: list[Done], undone: list[Undone]) -> Finish:
-        kernel = self._kernel
-        return Finish(
-            done=tuple(done),
-            undone=tuple(undone),
+    def _batch(self, successes: list[UnitSuccess], failures: list[UnitFailure]) -> ResultBatch:
+        context = self._context
+        return ResultBatch(
+            successes=tuple(successes),
+            failures=tuple(failures),
             policy_epoch=self._epoch,
-            replicas=kernel.replicas,
-            downstream=kernel.downstream,
-            lineage=kernel.lineage,
+            replicas=context.replicas,
+            downstream=context.downstream,
+            lineage=context.lineage,
         )
 
-    def _again(self, finish: Finish) -> Finish:
-        """A switch was set since the gates were asked: what is stopped now goes back untried."""
-        self._epoch = self._kernel.policy_epoch()
+    def _apply_gates(self, results: ResultBatch) -> ResultBatch:
+        """A switch was set since the gates were asked: units of stopped datasets are put back untried."""
+        self._epoch = self._context.policy_epoch()
         self._gates.clear()
-        self._lanes.clear()  # they were let through by the gates of before
-        done: list[Done] = []
-        undone = list(finish.undone)
-        for one in finish.done:
+        self._lanes.clear()  # the gates of before allowed them
+        successes: list[UnitSuccess] = []
+        failures = list(results.failures)
+        for one in results.successes:
             gate = self._gate(one.claimed.dataset, in_flight=True)
             if gate.allowed:
-                done.append(one)
+                successes.append(one)
             else:
-                undone.append(self._put_back(one.claimed, SWITCHED_OFF, gate.reason, None))
-        return self._finish(done, undone)
+                failures.append(self._put_back(one.claimed, SWITCHED_OFF, gate.reason, None))
+        return self._batch(successes, failures)
 
 
-MESSAGE_CHARS_MAX = 1_000
-UNABLE_MS = 60_000  # another worker may be able to
-HEAD_DECIDES = Levels(integrity="head")
-_UNREADABLE = Classification(retryable=False, error_class="schema")
-_key = attrgetter("dataset", "provider", "alone")  # of a lane
-
-
-def dated(made: CatalogueEntry, claimed: Claimed) -> CatalogueEntry:
-    """Where neither key nor header tell a time, the announcement's stands in for it."""
+def dated(made: CatalogueEntry, claimed: ClaimedUnit) -> CatalogueEntry:
+    """With the time of the announcement where neither key nor header has one."""
     if made.at_ms is not None or claimed.event_time_ms is None:
         return made
-    return msgspec.structs.replace(made, at_ms=claimed.event_time_ms)
+    return replace(made, at_ms=claimed.event_time_ms)
 
 
 def declared(extra: str) -> dict[str, str] | None:
-    """Checksums that the announcement brought along."""
+    """Checksums that the announcement declared."""
     md5 = msgspec.json.decode(extra).get("md5") if '"md5"' in extra else None
     return {"md5": md5} if isinstance(md5, str) else None
 
 
-def joined(extra: str, looked: InspectionResult) -> str | None:
-    """The unit's extra with what looking added to it; None: as it was."""
-    added = {**looked.extra, **({"doubts": list(looked.doubts)} if looked.doubts else {})}
+def joined(extra: str, found: InspectionResult) -> str | None:
+    """The unit's extra fields with those of its inspection; None: unchanged."""
+    added = {**found.extra, **({"doubts": list(found.doubts)} if found.doubts else {})}
     if not added:
         return None
     return msgspec.json.encode({**msgspec.json.decode(extra), **added}, order="sorted").decode()
-
-
-def gone(claimed: Claimed) -> Done:
-    return Done(claimed, "unknown", "unknown", "ok", None)

@@ -1,4 +1,4 @@
-"""A worker process: its threads, its duties, and the end of both."""
+"""A worker process: its threads, its maintenance, and how both end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kfm.nodd.ingest import NoddIngest
 from kfm.nodd.poller import IntakeExchange
 from kfm.nodd.unit_evidence import UnitDeliveries, deliver_events
 from kfm.nodd.worker import Worker
-from kfm.nodd.worker_loop import Tasks, WorkerLoop, WorkerTotals, poll_until
+from kfm.nodd.worker_loop import WorkerCounts, WorkerLoop, WorkerTotals, poll_until_stopped
 from kfm.periodic import PeriodicTask, repeat
 
 if TYPE_CHECKING:
@@ -43,8 +43,8 @@ SEAL_MS = 60_000
 SEAL_MIN = 100
 
 
-class WorkerWish(msgspec.Struct, frozen=True, kw_only=True):
-    """How a worker was asked to work."""
+class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of `kfm worker`."""
 
     mode: Literal["once", "until-idle", "until-stopped"] = "until-stopped"
     stream: Any = None  # messages one a line, instead of the queues
@@ -55,82 +55,83 @@ class WorkerWish(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerReport(Record, frozen=True):
-    """What it came to."""
+    """What a worker did, and what waits when it ends."""
 
     worker_id: str
-    tasks: Tasks
+    tasks: WorkerCounts
     waiting: int  # pending, now or later
     blocked: dict[str, str] = {}
 
 
 def run_worker(
     app: App,
-    wish: WorkerWish,
+    options: WorkerOptions,
     stop: threading.Event,
-    show: Callable[[Tasks, float], None] = lambda _tasks, _elapsed_s: None,
+    show: Callable[[WorkerCounts, float], None] = lambda _counts, _elapsed_s: None,
 ) -> WorkerReport:
-    place = NoddIngest(app, concurrency=wish.concurrency)
-    place.settings = replace(place.settings, batch=batch_of(wish, place.settings.batch))
-    app.liveness.claim(place.worker_id)
+    """Work until the mode ends, or until `stop` is set: by SIGTERM, by Ctrl-C, by the service."""
+    ingest = NoddIngest(app, concurrency=options.concurrency)
+    ingest.settings = replace(ingest.settings, batch=batch_of(options, ingest.settings.batch))
+    app.liveness.claim(ingest.worker_id)
     prepare_decoders()
-    crew = Crew(app, place, stop)
+    threads = WorkerThreads(app, ingest, stop)
     try:
-        kernel = place.kernel()
-        worker, account = Worker(kernel), WorkerTotals()
-        made = place.pollers(wish.stream) if wish.intake else []
+        context = ingest.context()
+        worker, totals = Worker(context), WorkerTotals()
+        pollers = ingest.pollers(options.stream) if options.intake else []
         began_ms = app.clock.monotonic_ms()
-        apart = wish.mode == "until-stopped"
-        found = maintenance(app, place, stop, lambda: service.drain(), deliveries=not apart)
-        hatch = IntakeExchange() if apart and made else None
-        if apart:
-            crew.start(made, account, hatch)
-        service = WorkerLoop(
+        threaded = options.mode == "until-stopped"
+        tasks = maintenance(app, ingest, stop, lambda: loop.drain(), deliveries=not threaded)
+        exchange = IntakeExchange() if threaded and pollers else None
+        if threaded:
+            threads.start(pollers, totals, exchange)
+        loop = WorkerLoop(
             worker,
             app.clock,
-            account=account,
-            pollers=[] if apart else [poller for poller, _ in made],
-            hatch=hatch,
-            maintenance=found,
+            totals=totals,
+            pollers=[] if threaded else [poller for poller, _ in pollers],
+            exchange=exchange,
+            maintenance=tasks,
             stopping=stop.is_set,
-            rest=crew.rest,
-            rate=wish.rate,
-            progress=lambda tasks: show(tasks, (app.clock.monotonic_ms() - began_ms) / 1000),
-            more=lambda: any(not queue.ended for _, queue in made),
-            next_due_ms=lambda: min((lane.due_ms for lane in kernel.wal.lanes()), default=None),
+            rest=threads.rest,
+            rate=options.rate,
+            progress=lambda counts: show(counts, (app.clock.monotonic_ms() - began_ms) / 1000),
+            has_input=lambda: any(not queue.ended for _, queue in pollers),
+            next_due_ms=lambda: min((lane.due_ms for lane in context.wal.lanes()), default=None),
         )
-        run = {"once": service.once, "until-idle": service.until_idle}.get(wish.mode, service.until_stopped)
-        tasks = run()
-        counts = kernel.wal.unit_counts()
+        modes = {"once": loop.run_once, "until-idle": loop.run_until_idle}
+        done = modes.get(options.mode, loop.run_until_stopped)()
+        counts = context.wal.unit_counts()
         waiting = sum(amount for (_, name), amount in counts.items() if name == "pending")
         return WorkerReport(
-            worker_id=place.worker_id, tasks=tasks, waiting=waiting, blocked=dict(worker.blocked)
+            worker_id=ingest.worker_id, tasks=done, waiting=waiting, blocked=dict(worker.blocked)
         )
     finally:
         stop.set()
-        let_go(app, place.worker_id)
-        if crew.is_gone():
-            place.close()
+        release_units(app, ingest.worker_id)
+        if threads.join():
+            ingest.close()
 
 
-def let_go(app: App, worker_id: str) -> None:
-    """What the ledger says this worker still holds, although it ends: claimed in an answer that got lost."""
-    told = lineage_export(app.settings) != "none"
-    with contextlib.suppress(KfmError):  # the ledger is away: then the lease has to lapse
-        app.kernel.store.units().reap_units(app.rng.unit(), worker_id.__eq__, lineage=told)
+def release_units(app: App, worker_id: str) -> None:
+    """Units that the ledger still has as claimed by this worker: the answer to their claim was lost."""
+    lineage = lineage_export(app.settings) != "none"
+    with contextlib.suppress(KfmError):  # the ledger is unavailable: then the leases have to lapse
+        app.kernel.store.units().reap_units(app.rng.unit(), worker_id.__eq__, lineage=lineage)
 
 
-def batch_of(wish: WorkerWish, configured: int) -> int:
-    """With a rate, a second's worth at most: otherwise it would be kept by bursts."""
-    batch = configured if wish.batch is None else wish.batch
-    return batch if wish.rate is None else max(1, min(batch, int(wish.rate)))
+def batch_of(options: WorkerOptions, configured: int) -> int:
+    """With a rate, at most a second's worth: otherwise the rate would be kept by bursts."""
+    batch = configured if options.batch is None else options.batch
+    return batch if options.rate is None else max(1, min(batch, int(options.rate)))
 
 
-class Crew:
-    """Threads beside the worker's own: one for each queue, one for replicas, one for lineage."""
+class WorkerThreads:
+    """Threads beside the loop's own: one for each queue, one for replicas, one for lineage."""
 
-    def __init__(self, app: App, place: NoddIngest, stop: threading.Event) -> None:
+    def __init__(self, app: App, ingest: NoddIngest, stop: threading.Event) -> None:
         self._app = app
-        self._place = place
+        self._ingest = ingest
         self._stop = stop
         self._threads: list[threading.Thread] = []
 
@@ -138,38 +139,41 @@ class Crew:
         self._stop.wait(delay_ms / 1000)
 
     def start(
-        self, made: Sequence[tuple[Poller, Queue]], account: WorkerTotals, hatch: IntakeExchange | None
+        self,
+        pollers: Sequence[tuple[Poller, Queue]],
+        totals: WorkerTotals,
+        exchange: IntakeExchange | None,
     ) -> None:
         app = self._app
         common = {"stopping": self._stop.is_set, "rest": self.rest}
-        far = {one.name for one in app.settings.ingest.queues if one.kind == "sqs"}
-        for poller, queue in made:
-            wait_ms = LONG_POLL_MS if queue.name in far else FOLDER_POLL_MS
-            named = {"wait_ms": wait_ms, "hatch": hatch, **common}
-            self._add(f"kfm-poll-{queue.name}", poll_until, (poller, account), named)
+        remote = {one.name for one in app.settings.ingest.queues if one.kind == "sqs"}
+        for poller, queue in pollers:
+            wait_ms = LONG_POLL_MS if queue.name in remote else FOLDER_POLL_MS
+            named = {"wait_ms": wait_ms, "exchange": exchange, **common}
+            self._add(f"kfm-poll-{queue.name}", poll_until_stopped, (poller, totals), named)
         if app.settings.ingest.replicas:
             from kfm.nodd.replicas import Deliveries
 
-            # A replica that is slow, or away, keeps nobody from work.
-            deliveries = Deliveries(app, self._place.another_store())
+            # A slow or unavailable replica does not delay units.
+            deliveries = Deliveries(app, self._ingest.another_store())
             task = PeriodicTask("replicas", DELIVER_MS, lambda: deliveries.step(stopping=self._stop.is_set))
             self._add("kfm-replicas", repeat, (task,), common)
         if lineage_export(app.settings) != "none":
-            events = UnitDeliveries(app, self._place.another_store())
+            events = UnitDeliveries(app, self._ingest.another_store())
             task = PeriodicTask("lineage of units", UNIT_EVENTS_MS, events.step)
             self._add("kfm-lineage", repeat, (task,), common)
         for thread in self._threads:
             thread.start()
 
     def _add(
-        self, name: str, target: Callable[..., None], given: tuple[Any, ...], named: dict[str, Any]
+        self, name: str, target: Callable[..., None], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
         self._threads.append(
-            threading.Thread(target=target, args=given, kwargs=named, daemon=True, name=name)
+            threading.Thread(target=target, args=args, kwargs=kwargs, daemon=True, name=name)
         )
 
-    def is_gone(self) -> bool:
-        """All have ended; whoever waits for an answer from afar is not waited for longer than it takes."""
+    def join(self) -> bool:
+        """Wait for all threads, each no longer than a long poll takes. Have they all ended?"""
         for thread in self._threads:
             if thread.ident is not None:
                 thread.join(JOINED_S)
@@ -178,35 +182,35 @@ class Crew:
 
 def maintenance(
     app: App,
-    place: NoddIngest,
+    ingest: NoddIngest,
     stop: threading.Event,
     drain: Callable[[], None],
     *,
     deliveries: bool,
 ) -> list[PeriodicTask]:
-    """What somebody has to see to while units are worked off; whichever worker comes first does.
+    """Periodic tasks of the ledger. Every worker has them; the first to come does the work.
 
-    `deliveries`: also those that threads see to, where there are any.
+    `deliveries`: also those of replicas and lineage of units, which otherwise have threads.
     """
-    wal, told = app.kernel.store.units(), lineage_export(app.settings) != "none"
-    found = [PeriodicTask("bursts", FAN_OUT_MS, fan_out(app, drain).step)] if place.downstream else []
-    if deliveries and place.settings.replicas:
+    wal, export = app.kernel.store.units(), lineage_export(app.settings) != "none"
+    tasks = [PeriodicTask("bursts", FAN_OUT_MS, fan_out(app, drain).step)] if ingest.downstream else []
+    if deliveries and ingest.settings.replicas:
         from kfm.nodd.replicas import ALL_BATCHES, Deliveries
 
         sending = Deliveries(app)
-        found.append(PeriodicTask("replicas", DELIVER_MS, lambda: sending.step(ALL_BATCHES, stop.is_set)))
+        tasks.append(PeriodicTask("replicas", DELIVER_MS, lambda: sending.step(ALL_BATCHES, stop.is_set)))
 
     def lineage() -> object:
         return deliver_events(app, deadline_ms=RUN_DELIVERY_MS)
 
     return [
-        *found,
+        *tasks,
         PeriodicTask(
             "lapsed leases",
             REAP_MS,
-            lambda: wal.reap_units(app.rng.unit(), app.liveness.is_dead, lineage=told),
+            lambda: wal.reap_units(app.rng.unit(), app.liveness.is_dead, lineage=export),
         ),
-        PeriodicTask("figures", FOLD_MS, lambda: fold_all(wal)),
+        PeriodicTask("figures", FOLD_MS, lambda: fold_counts(wal)),
         PeriodicTask("lineage", DELIVER_MS, lineage if deliveries else app.deliver),
         PeriodicTask("incidents", DELIVER_MS, app.tell_incidents),
         PeriodicTask("seals", SEAL_MS, lambda: app.seal(actor=app.actor, minimum=SEAL_MIN)),
@@ -214,8 +218,8 @@ def maintenance(
     ]
 
 
-def fold_all(wal: Units) -> None:
-    """As many changes as come between two times, and more: else they would become ever more."""
+def fold_counts(wal: Units) -> None:
+    """Fold more changes than come between two runs, or they would pile up."""
     for _ in range(FOLDS_MAX):
         if wal.fold_counts(FOLDED) < FOLDED:
             break

@@ -304,10 +304,10 @@ class Service:
 
     def _worker(self, app: App) -> None:
         """Takes in what queues announce: the same as `kfm worker`."""
-        from kfm.nodd.worker_process import WorkerWish, run_worker
+        from kfm.nodd.worker_process import WorkerOptions, run_worker
 
         self._well()
-        run_worker(app, WorkerWish(mode="until-stopped"), _Stop(self._stop))
+        run_worker(app, WorkerOptions(mode="until-stopped"), _Stop(self._stop))
 
 
 def _own_name() -> str:

@@ -67,7 +67,7 @@ class Place:
     def announce(self, *numbers: int) -> None:
         (self._spool / "message.json").write_text(announcement(*numbers))
         ((queue, check),) = self._ingest.queues()
-        assert Poller(self._ingest.kernel(), queue, check).step().messages == 1
+        assert Poller(self._ingest.context(), queue, check).step().messages == 1
         queue.close()
 
     def given_up(self, *numbers: int, fate: str = "spent", code: str = "HTTP_503") -> list[str]:

@@ -12,8 +12,8 @@ import pytest
 
 from kfm.app import open_app
 from kfm.config.loader import load
-from kfm.nodd.worker_loop import Tasks
-from kfm.nodd.worker_process import WorkerWish, run_worker
+from kfm.nodd.worker_loop import WorkerCounts
+from kfm.nodd.worker_process import WorkerOptions, run_worker
 
 SPOOL = "version: 1\ningest:\n  queues: [{name: spool, kind: folder, path: spool}]\n"
 
@@ -32,10 +32,10 @@ def worked(spool: Path) -> Worked:
     """Works the spool off, with more lines under `ingest:`; the application and what was done."""
 
     @contextmanager
-    def work(more: str = "") -> Iterator[tuple[Any, Tasks]]:
+    def work(more: str = "") -> Iterator[tuple[Any, WorkerCounts]]:
         config = spool.parent / "kfm.yml"
         config.write_text(SPOOL + more)
         with open_app(load(str(config))) as app:
-            yield app, run_worker(app, WorkerWish(mode="until-idle"), threading.Event()).tasks
+            yield app, run_worker(app, WorkerOptions(mode="until-idle"), threading.Event()).tasks
 
     return work

@@ -11,8 +11,8 @@ import pytest
 
 from kfm.model.errors import BackendUnavailable, ConfigError
 from kfm.nodd.dataset_registry import IntakePolicy, load_registry
-from kfm.nodd.dead_letters import Drained, drain
-from kfm.nodd.messages.records import Arrival, parse
+from kfm.nodd.dead_letters import DrainCounts, drain
+from kfm.nodd.messages.records import Arrival, parse_message
 from kfm.nodd.queues.sqs import SqsQueue, open_sqs
 from kfm.ports import QueueMessage
 from tests import services
@@ -34,7 +34,7 @@ def test_announcements_fan_out_and_dead_letters_are_drained(emulator: str) -> No
 
     def take_in(messages: list[QueueMessage]) -> list[str]:
         for message in messages:
-            (outcome,) = parse(message.body, registry, NOW_MS)
+            (outcome,) = parse_message(message.body, registry, NOW_MS)
             assert isinstance(outcome, Arrival)
             assert outcome.announced.topic == fanned.topic
             assert outcome.reading.object_uri not in seen
@@ -49,7 +49,7 @@ def test_announcements_fan_out_and_dead_letters_are_drained(emulator: str) -> No
     queue.put_back(receipts(second))
     assert queue.receive(10, 0) == []  # a third time they go elsewhere
     drained = drain(dead, take_in, messages_max=1_000)
-    assert drained == Drained(received=7, durable=7, left=0)
+    assert drained == DrainCounts(received=7, durable=7, left=0)
     assert len(seen) == 12
     assert (queue.receive(10, 0), dead.receive(10, 0)) == ([], [])
     queue.close()
@@ -100,10 +100,10 @@ def test_drained_messages_leave_only_when_durable() -> None:
     """What could not be handed on is put back, and a drain that gets nowhere ends."""
     letters = Letters(250)
     drained = drain(letters, lambda found: receipts(found)[:60], messages_max=230)
-    assert drained == Drained(received=230, durable=150, left=80)
+    assert drained == DrainCounts(received=230, durable=150, left=80)
     assert len(letters.gone) == 150
     assert len(letters.waiting) == 100
-    assert drain(letters, lambda _found: [], messages_max=10_000) == Drained(received=100, left=100)
+    assert drain(letters, lambda _found: [], messages_max=10_000) == DrainCounts(received=100, left=100)
     assert len(letters.waiting) == 100
     with pytest.raises(ZeroDivisionError):
         drain(letters, lambda found: [str(1 // (len(found) - 100))], messages_max=100)
@@ -199,7 +199,7 @@ def test_counts_may_be_missing(attributes: Any) -> None:
     queue, _ = queue_of({"Messages": [found]})
     (message,) = queue.receive(1, 0)
     assert (message.receives, message.message_id) == (1, "")
-    (outcome,) = parse(message.body, load_registry(), NOW_MS)
+    (outcome,) = parse_message(message.body, load_registry(), NOW_MS)
     assert getattr(outcome, "error_code", None) == "BODY_NOT_UTF8"
 
 

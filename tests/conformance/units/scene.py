@@ -12,21 +12,21 @@ from kfm.model.catalogue import AssetFacts, CatalogueEntry
 from kfm.model.contracts import machine
 from kfm.model.records import Unit
 from kfm.model.units import (
-    Claim,
-    Claimed,
+    ClaimedUnit,
+    ClaimRequest,
     Content,
-    Done,
-    Finish,
-    Finished,
     IntakeBatch,
     IntakeRemoval,
     IntakeReport,
     IntakeUnit,
     Lane,
-    Move,
-    Rejected,
-    Stored,
-    Undone,
+    RejectedRecord,
+    ResultBatch,
+    ResultReport,
+    StoredUnit,
+    UnitFailure,
+    UnitSuccess,
+    UnitTransition,
     created,
     wal_id,
 )
@@ -81,7 +81,11 @@ def gone(
 
 
 def entry(
-    claimed: Claimed, item_id: str | None = None, role: str = "data", collection: str = "hrrr", **changes: Any
+    claimed: ClaimedUnit,
+    item_id: str | None = None,
+    role: str = "data",
+    collection: str = "hrrr",
+    **changes: Any,
 ) -> CatalogueEntry:
     """What an operator would tell the catalogue of it."""
     made = CatalogueEntry(
@@ -105,8 +109,8 @@ def entry(
     return replace(made, **changes)
 
 
-def done(claimed: Claimed, told: CatalogueEntry | None = None, **changes: Any) -> Done:
-    made = Done(
+def done(claimed: ClaimedUnit, told: CatalogueEntry | None = None, **changes: Any) -> UnitSuccess:
+    made = UnitSuccess(
         claimed=claimed,
         integrity_status="ok",
         metadata_status="ok",
@@ -116,8 +120,8 @@ def done(claimed: Claimed, told: CatalogueEntry | None = None, **changes: Any) -
     return replace(made, **changes)
 
 
-def undone(claimed: Claimed, fate: Any = "retry", **changes: Any) -> Undone:
-    made = Undone(
+def undone(claimed: ClaimedUnit, fate: Any = "retry", **changes: Any) -> UnitFailure:
+    made = UnitFailure(
         claimed=claimed,
         error_code="HTTP_503",
         error_message="Upstream is away.",
@@ -139,17 +143,17 @@ class Scene:
 
     # --- what happens ------------------------------------------------------------------
 
-    def take(self, *said: IntakeUnit | IntakeRemoval | Rejected) -> IntakeReport:
+    def take(self, *said: IntakeUnit | IntakeRemoval | RejectedRecord) -> IntakeReport:
         return self.units.take_in(
             IntakeBatch(
-                taken=tuple(one for one in said if isinstance(one, IntakeUnit)),
-                gone=tuple(one for one in said if isinstance(one, IntakeRemoval)),
-                rejected=tuple(one for one in said if isinstance(one, Rejected)),
+                arrivals=tuple(one for one in said if isinstance(one, IntakeUnit)),
+                removals=tuple(one for one in said if isinstance(one, IntakeRemoval)),
+                rejected=tuple(one for one in said if isinstance(one, RejectedRecord)),
             )
         )
 
-    def claim(self, dataset: str = "hrrr", limit: int = 100, **changes: Any) -> list[Claimed]:
-        return self.units.turn(None, self.wish(dataset, limit, **changes))[1]
+    def claim(self, dataset: str = "hrrr", limit: int = 100, **changes: Any) -> list[ClaimedUnit]:
+        return list(self.units.exchange(None, self.wish(dataset, limit, **changes)).claimed)
 
     @staticmethod
     def wish(
@@ -160,11 +164,13 @@ class Scene:
         alone: int = 0,
         worker: str = "w1",
         lease_ms: int = 10 * MINUTE_MS,
-    ) -> Claim:
+    ) -> ClaimRequest:
         lane = Lane(dataset=dataset, provider=provider, alone=alone)
-        return Claim(lane=lane, limit=limit, worker_id=worker, ingest_run_id="run-1", lease_ms=lease_ms)
+        return ClaimRequest(
+            lane=lane, limit=limit, worker_id=worker, ingest_run_id="run-1", lease_ms=lease_ms
+        )
 
-    def claimed(self, name: str, **changes: Any) -> Claimed:
+    def claimed(self, name: str, **changes: Any) -> ClaimedUnit:
         """Announced and claimed, or claimed again."""
         if self.units.unit(id_of(name)) is None:
             self.take(taken(name))
@@ -173,19 +179,19 @@ class Scene:
         assert one.wal_id == id_of(name)
         return one
 
-    def end(self, *ends: Done | Undone, **changes: Any) -> Finished:
-        finish = Finish(
-            done=tuple(one for one in ends if isinstance(one, Done)),
-            undone=tuple(one for one in ends if isinstance(one, Undone)),
+    def end(self, *ends: UnitSuccess | UnitFailure, **changes: Any) -> ResultReport:
+        finish = ResultBatch(
+            successes=tuple(one for one in ends if isinstance(one, UnitSuccess)),
+            failures=tuple(one for one in ends if isinstance(one, UnitFailure)),
         )
-        return self.units.turn(replace(finish, **changes), None)[0]
+        return self.units.exchange(replace(finish, **changes), None).results
 
-    def succeeded(self, name: str) -> Claimed:
+    def succeeded(self, name: str) -> ClaimedUnit:
         claimed = self.claimed(name)
         assert self.end(done(claimed)).succeeded == (claimed.wal_id,)
         return claimed
 
-    def failed(self, name: str, fate: Any = "spent", **changes: Any) -> Claimed:
+    def failed(self, name: str, fate: Any = "spent", **changes: Any) -> ClaimedUnit:
         claimed = self.claimed(name)
         assert self.end(undone(claimed, fate, **changes)).failed == (claimed.wal_id,)
         return claimed
@@ -207,7 +213,7 @@ class Scene:
             return list(database.execute(text))
         return list(database._connection.execute(text))
 
-    def stored(self, name: str) -> Stored:
+    def stored(self, name: str) -> StoredUnit:
         stored = self.units.stored(id_of(name))
         assert stored is not None
         return stored
@@ -215,7 +221,7 @@ class Scene:
     def status(self, name: str) -> str:
         return self.stored(name).unit.status
 
-    def history(self, name: str) -> list[Move]:
+    def history(self, name: str) -> list[UnitTransition]:
         return self.units.history_of(id_of(name))
 
     def events(self, name: str) -> list[str]:
@@ -255,7 +261,7 @@ _SHOWN = "SELECT collection_id, COUNT(*) FROM items WHERE data IS NOT NULL GROUP
 _BY_STATUS = "SELECT dataset, status, COUNT(*) FROM units GROUP BY dataset, status"
 
 
-def check_history(stored: Stored, moves: list[Move]) -> None:
+def check_history(stored: StoredUnit, moves: list[UnitTransition]) -> None:
     """From nothing to where it is, one permitted step after the other."""
     assert len(moves) == len(stored.trail.split()), "a page is missing"
     status: str | None = None

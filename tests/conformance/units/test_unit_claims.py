@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kfm.db.ledger import Ledger
-from kfm.model.units import Claimed, Finish, Lane
+from kfm.model.units import ClaimedUnit, Lane, ResultBatch
 from tests.conformance.units.scene import MINUTE_MS, Scene, done, id_of, taken, undone
 
 pytestmark = pytest.mark.req("WAL-11")
@@ -72,8 +72,9 @@ def test_one_batch_ends_and_the_next_is_claimed_in_one_transaction(scene: Scene)
     """Nobody needs a commit for each."""
     scene.take(*(taken(f"n{number}") for number in range(4)))
     first = scene.claim(limit=2)
-    finish = Finish(done=tuple(done(one) for one in first))
-    finished, second = scene.units.turn(finish, scene.wish(limit=2))
+    finish = ResultBatch(successes=tuple(done(one) for one in first))
+    exchanged = scene.units.exchange(finish, scene.wish(limit=2))
+    finished, second = exchanged.results, exchanged.claimed
     assert set(finished.succeeded) == {one.wal_id for one in first}
     assert len(second) == 2
     assert not {one.wal_id for one in second} & set(finished.succeeded)
@@ -85,7 +86,7 @@ def test_two_claimants_never_share_a_unit(open_store: Callable[[], Ledger]) -> N
     """Two connections that claim as fast as they can: each unit is had once, and all of them are had."""
     scene = Scene(open_store())
     scene.take(*(taken(f"n{number}") for number in range(120)))
-    had: dict[str, list[Claimed]] = {"w1": [], "w2": []}
+    had: dict[str, list[ClaimedUnit]] = {"w1": [], "w2": []}
     start = threading.Barrier(2)
 
     def work(worker: str) -> None:
@@ -115,7 +116,7 @@ def test_what_somebody_is_claiming_is_passed_over(open_store: Callable[[], Ledge
     first, second = Scene(open_store()), Scene(open_store())
     first.take(*(taken(f"n{number}") for number in range(6)))
 
-    def change(session: object) -> tuple[list[Claimed], list[Claimed]]:
+    def change(session: object) -> tuple[list[ClaimedUnit], list[ClaimedUnit]]:
         from kfm.db import units
         from kfm.db.unit_rows import CountChanges
 

@@ -21,7 +21,7 @@ from kfm.lineage.unit_provenance import unit_document
 from kfm.model.audit import UNITS
 from kfm.model.keys import unit_attempt_id
 from kfm.model.records import GovernanceEntry
-from kfm.model.units import Rejected, UnitFilter, tries, versions
+from kfm.model.units import RejectedRecord, UnitFilter, tries, versions
 from kfm.system import SystemClock
 from tests.conformance.units.scene import START_MS, Scene, done, gone, id_of, taken, undone
 
@@ -289,7 +289,7 @@ def test_the_oldest_open_unit(scene: Scene) -> None:
 def test_dead_messages_are_listed_without_what_they_say(scene: Scene) -> None:
     """A list has hashes and codes, the body is told to who asks for it, and a release is on record."""
     hash_of = "sha256:" + "a" * 64
-    rejected = Rejected(
+    rejected = RejectedRecord(
         envelope_hash=hash_of, index=0, queue="nodd", error_code="BODY_INVALID", error="No.", body=BODY
     )
     scene.take(rejected)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from kfm.model.units import Finish, IntakeBatch
+from kfm.model.units import IntakeBatch, ResultBatch
 from tests.conformance.units.scene import Scene, done, id_of, taken
 
 NEVER_MS = 1 << 62
@@ -18,7 +18,7 @@ def test_what_is_new_is_claimed_as_if_it_had_waited(scene: Scene) -> None:
     scene.take(taken("b"))
     (later,) = scene.claim()
     (now,) = exchanged.claimed
-    assert (exchanged.created, exchanged.waited, exchanged.left) == (1, 0, ())
+    assert (exchanged.created, exchanged.waited, exchanged.skipped) == (1, 0, ())
     assert _plain(scene, "a") == _plain(scene, "b")
     times = {"claimed_at_ms": 0, "granted_at_ms": 0, "wal_id": "", "object_uri": ""}
     assert replace(now, **times) == replace(later, **times)
@@ -73,9 +73,9 @@ def test_what_is_known_comes_back(scene: Scene) -> None:
     exchanged = scene.units.exchange(None, scene.wish(), [taken("a"), taken("b"), taken("b")])
     assert [one.wal_id for one in exchanged.claimed] == [id_of("b")]
     assert exchanged.created == 1
-    assert sorted(one.unit.wal_id for one in exchanged.left) == sorted([id_of("a"), id_of("b")])
+    assert sorted(one.unit.wal_id for one in exchanged.skipped) == sorted([id_of("a"), id_of("b")])
     assert scene.stored("a").unit.version == held.version
-    assert scene.units.take_in(IntakeBatch(taken=exchanged.left)).duplicate == 2
+    assert scene.units.take_in(IntakeBatch(arrivals=exchanged.skipped)).duplicate == 2
     scene.check()
 
 
@@ -84,13 +84,13 @@ def test_ends_intake_and_claim_are_one_transaction(scene: Scene) -> None:
     """Gates that have to be asked again stop all of it; afterwards all of it lands."""
     first = scene.claimed("a")
     epoch = scene.store.policy_epoch()
-    finish = Finish(done=(done(first),), policy_epoch=epoch + 1)
+    finish = ResultBatch(successes=(done(first),), policy_epoch=epoch + 1)
     refused = scene.units.exchange(finish, scene.wish(), [taken("b")])
-    assert refused.finished.epoch_moved
-    assert [one.unit.wal_id for one in refused.left] == [id_of("b")]
+    assert refused.results.epoch_moved
+    assert [one.unit.wal_id for one in refused.skipped] == [id_of("b")]
     assert scene.units.unit(id_of("b")) is None
     assert scene.stored("a").unit.status == "in_progress"
     landed = scene.units.exchange(replace(finish, policy_epoch=epoch), scene.wish(), [taken("b")])
-    assert landed.finished.succeeded == (first.wal_id,)
+    assert landed.results.succeeded == (first.wal_id,)
     assert [one.wal_id for one in landed.claimed] == [id_of("b")]
     scene.check()

@@ -8,14 +8,16 @@ from msgspec.structs import replace
 from kfm.model.records import GovernanceEntry
 from kfm.model.retry import Classification, retry_rules
 from kfm.model.retry_budgets import fate_of
-from kfm.model.units import Claimed, Undone
+from kfm.model.units import ClaimedUnit, UnitFailure
 from tests.conformance.units.scene import Scene, done, id_of, taken, undone
 
 ATTEMPTS_MAX = 8
 GRANTS_MAX = 5
 
 
-def by_rule(scene: Scene, claimed: Claimed, *, retryable: bool = True, charged: bool = True) -> Undone:
+def by_rule(
+    scene: Scene, claimed: ClaimedUnit, *, retryable: bool = True, charged: bool = True
+) -> UnitFailure:
     """A failure, and what the rules make of it."""
     outlook = fate_of(
         Classification(retryable=retryable, error_class="http"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from kfm.model.units import IntakeReport, Rejected
+from kfm.model.units import IntakeReport, RejectedRecord
 from tests.conformance.units.scene import (
     START_MS,
     Scene,
@@ -304,7 +304,7 @@ def test_a_sidecar_that_is_removed_leaves_its_item(scene: Scene) -> None:
 @pytest.mark.req("WAL-20")
 def test_dead_messages_are_kept_by_their_envelope(scene: Scene) -> None:
     """One row for a record of a message, however often it comes; its neighbours are taken in."""
-    dead = Rejected(
+    dead = RejectedRecord(
         envelope_hash="sha256:00", index=1, queue="nodd", error_code="KEY_UNKNOWN", error="No.", body="{\0}"
     )
     assert scene.take(taken("a"), dead) == IntakeReport(created=1, dead=1)

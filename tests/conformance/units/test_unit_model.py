@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from kfm.model.units import Claimed
+from kfm.model.units import ClaimedUnit
 from tests.conformance.db import ledgers
 from tests.conformance.units.scene import Scene, done, gone, id_of, taken, undone
 from tests.conformance.units.unit_model import Oracle
@@ -30,7 +30,7 @@ class Units(RuleBasedStateMachine):
         self.clock = FakeClock()
         self.scene = Scene(ledgers.memory_store(self.clock))
         self.oracle = Oracle()
-        self.tokens: list[Claimed] = []  # what somebody once claimed
+        self.tokens: list[ClaimedUnit] = []  # what somebody once claimed
         self.versions: dict[str, int] = {}
 
     @rule(

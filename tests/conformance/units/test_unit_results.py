@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from kfm.model.catalogue import Search
 from kfm.model.errors import IllegalTransition
-from kfm.model.units import Content, Ended, Finished
+from kfm.model.units import Content, Ended, ExchangeReport, ResultReport
 from tests.conformance.db import ledgers
 from tests.conformance.units.scene import START_MS, Scene, done, entry, gone, id_of, taken, undone
 from tests.stand_ins import FakeClock
@@ -166,9 +166,9 @@ def test_nothing_lands_after_a_switch_was_set(scene: Scene) -> None:
     assert scene.everything() == before
     scene.take(taken("b"))
     outdated = replace(scene.wish(), policy_epoch=epoch)
-    assert scene.units.turn(None, outdated) == (Finished(epoch_moved=True), [])
+    assert scene.units.exchange(None, outdated) == ExchangeReport(ResultReport(epoch_moved=True))
     assert scene.end(done(claimed), policy_epoch=epoch + 1).succeeded == (claimed.wal_id,)
-    assert len(scene.units.turn(None, replace(outdated, policy_epoch=epoch + 1))[1]) == 1
+    assert len(scene.units.exchange(None, replace(outdated, policy_epoch=epoch + 1)).claimed) == 1
     scene.check()
 
 

@@ -15,7 +15,7 @@ from kfm.db.ledger import Ledger
 from kfm.model.errors import IllegalTransition
 from kfm.model.records import Unit
 from kfm.model.times import MS_MAX, MS_MIN, parse_rfc3339, rfc3339
-from kfm.model.units import Claimed, Stored, created
+from kfm.model.units import ClaimedUnit, StoredUnit, created
 from tests.conformance.units.scene import START_MS, Scene, taken, unit
 
 NAMES_OF_WAL_1 = """
@@ -39,7 +39,7 @@ def _columns_of(record: type) -> dict[str, tuple[str, bool]]:
 
 
 def _model() -> dict[str, tuple[str, bool]]:
-    beside = _columns_of(Stored)
+    beside = _columns_of(StoredUnit)
     del beside["unit"]
     return {**_columns_of(Unit), **beside}
 
@@ -77,7 +77,7 @@ def test_statements_name_the_fields_in_the_record_s_order(dialect: Any) -> None:
         assert [part.strip() for part in match[1].split(",")] == list(_model()), name
     returned = known["units.claim"].rpartition("RETURNING")[2]
     names = [part.strip() for part in returned.split(",")]
-    assert names == [{"claimed_at_ms": "last_attempt_at_ms"}.get(f, f) for f in Claimed.__struct_fields__]
+    assert names == [{"claimed_at_ms": "last_attempt_at_ms"}.get(f, f) for f in ClaimedUnit.__struct_fields__]
     values = [name for name in queries.parameters_of("units.bring_in") if name in Unit.__struct_fields__]
     assert values == list(Unit.__struct_fields__)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from kfm.model.retry_budgets import lapse_fate
-from kfm.model.units import Claimed
+from kfm.model.units import ClaimedUnit
 
 Outcome = Literal["success", "retry", "uncharged", "spent", "quarantine"]
 
@@ -109,7 +109,7 @@ class Oracle:
             one.granted_at_ms = now_ms
         one.grant_attempts += 1
 
-    def end(self, name: str, held: Claimed, outcome: Outcome, not_before_ms: int, now_ms: int) -> str:
+    def end(self, name: str, held: ClaimedUnit, outcome: Outcome, not_before_ms: int, now_ms: int) -> str:
         """Where the unit's name appears in the answer."""
         one = self.units[name]
         if one.status != "in_progress" or one.version != held.version:

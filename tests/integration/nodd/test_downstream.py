@@ -12,7 +12,7 @@ import pytest
 
 from kfm.app import open_app
 from kfm.config.loader import load
-from kfm.nodd.worker_process import WorkerWish, run_worker
+from kfm.nodd.worker_process import WorkerOptions, run_worker
 
 CONFIG = """\
 version: 1
@@ -54,7 +54,7 @@ def message(second: int, day: int = 1) -> bytes:
 def work(folder: Path, *messages: bytes) -> list[Any]:
     """What a worker left: runs, the oldest first."""
     with open_app(load(str(folder / "kfm.yml"))) as app:
-        wish = WorkerWish(mode="until-idle", stream=io.BytesIO(b"".join(messages)))
+        wish = WorkerOptions(mode="until-idle", stream=io.BytesIO(b"".join(messages)))
         run_worker(app, wish, threading.Event())
         rows: Any = app.kernel.store.database  # type: ignore[attr-defined]
         runs = rows._connection.execute(

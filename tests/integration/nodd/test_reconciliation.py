@@ -13,7 +13,7 @@ import pytest
 from kfm.app import open_app
 from kfm.config.loader import load
 from kfm.nodd.reconciliation import Gap, Reconciled, reconcile_bucket, wish_for
-from kfm.nodd.worker_process import WorkerWish, run_worker
+from kfm.nodd.worker_process import WorkerOptions, run_worker
 from tests import services
 
 KEY = "2026/01/01/KTLX/KTLX20260101_{hour:02d}0000_V06"
@@ -51,7 +51,7 @@ class Place:
 
     def work(self) -> Any:
         with open_app(load(str(self.folder / "kfm.yml"))) as app:
-            return run_worker(app, WorkerWish(mode="until-idle", intake=False), threading.Event()).tasks
+            return run_worker(app, WorkerOptions(mode="until-idle", intake=False), threading.Event()).tasks
 
 
 @pytest.fixture(params=["mirror", "s3"])

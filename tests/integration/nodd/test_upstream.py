@@ -13,7 +13,7 @@ from kfm.model.errors import ChecksumMismatch, LimitExceeded, ObjectMissing, Ups
 from kfm.model.retry import classify_exception
 from kfm.model.units import Content
 from kfm.nodd.dataset_registry import load_registry
-from kfm.nodd.inspect.inspection import work
+from kfm.nodd.inspect.inspection import inspect
 from kfm.nodd.inspect.verdicts import Levels
 from kfm.nodd.messages.records import Arrival, parse_key
 from kfm.objects import upstream as module
@@ -117,7 +117,7 @@ def test_operators_over_upstream(place: Place) -> None:
     announced = Content(etag=hashlib.md5(data).hexdigest(), size=len(data))
     for level in ("head", "magic", "full"):
         levels = Levels(integrity=level, metadata="header")  # type: ignore[arg-type]
-        looked = work(reading, announced, levels, place.upstream, media_type="application/netcdf")
+        looked = inspect(reading, announced, levels, place.upstream, media_type="application/netcdf")
         assert (looked.integrity_status, looked.metadata_status, looked.content) == ("ok", "ok", None)
     assert looked.checksum == f"sha256:{hashlib.sha256(data).hexdigest()}"
 

@@ -16,7 +16,7 @@ from kfm.config.loader import load
 from kfm.model.errors import BackendUnavailable
 from kfm.nodd.ingest import NoddIngest
 from kfm.nodd.worker import Worker
-from kfm.nodd.worker_process import WorkerWish, run_worker
+from kfm.nodd.worker_process import WorkerOptions, run_worker
 from tests.integration.nodd.test_downstream import message
 
 
@@ -29,9 +29,6 @@ class Flaky:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._wal, name)
-
-    def turn(self, finish: Any, claim: Any) -> Any:
-        return self._flaky(self._wal.turn, finish, claim)
 
     def exchange(self, finish: Any, claim: Any, fresh: Any) -> Any:
         return self._flaky(self._wal.exchange, finish, claim, fresh)
@@ -65,9 +62,9 @@ def test_what_was_worked_on_lands_when_the_ledger_is_back(
         place = NoddIngest(app)
         ((poller, _),) = place.pollers(stream)
         poller.step(100)
-        kernel = place.kernel()
-        object.__setattr__(kernel, "wal", Flaky(kernel.wal, *troubles))
-        worker, failures = Worker(kernel), 0
+        context = place.context()
+        object.__setattr__(context, "wal", Flaky(context.wal, *troubles))
+        worker, failures = Worker(context), 0
         for _ in range(20):
             try:
                 worker.step()
@@ -89,20 +86,20 @@ def test_a_rate_makes_small_batches(tmp_path: Path) -> None:
     """A second's worth at most, so that a limit is kept within each second."""
     from kfm.nodd.worker_process import batch_of
 
-    assert batch_of(WorkerWish(rate=5.0), 100) == 5
-    assert batch_of(WorkerWish(rate=0.1), 100) == 1
-    assert batch_of(WorkerWish(rate=500.0), 100) == 100
-    assert batch_of(WorkerWish(batch=7), 100) == 7
+    assert batch_of(WorkerOptions(rate=5.0), 100) == 5
+    assert batch_of(WorkerOptions(rate=0.1), 100) == 1
+    assert batch_of(WorkerOptions(rate=500.0), 100) == 100
+    assert batch_of(WorkerOptions(batch=7), 100) == 7
     (tmp_path / "kfm.yml").write_text("version: 1\n")
     with open_app(load(str(tmp_path / "kfm.yml"))) as app:
-        wish = WorkerWish(mode="until-idle", rate=1000.0, stream=io.BytesIO(message(1) + message(2)))
+        wish = WorkerOptions(mode="until-idle", rate=1000.0, stream=io.BytesIO(message(1) + message(2)))
         report = run_worker(app, wish, threading.Event())
     assert report.tasks.succeeded == 2
 
 
 def test_changes_of_figures_do_not_pile_up() -> None:
     """However many come in between, they are added up until few are left."""
-    from kfm.nodd.worker_process import FOLDED, FOLDS_MAX, fold_all
+    from kfm.nodd.worker_process import FOLDED, FOLDS_MAX, fold_counts
 
     class Counting:
         def __init__(self, left: int) -> None:
@@ -117,7 +114,7 @@ def test_changes_of_figures_do_not_pile_up() -> None:
 
     some, endless = Counting(FOLDED * 3 + 5), Counting(FOLDED * 1_000)
     for one in (some, endless):
-        fold_all(one)  # type: ignore[arg-type]
+        fold_counts(one)  # type: ignore[arg-type]
     assert (some.left, some.calls, endless.calls) == (0, 4, FOLDS_MAX)
 
 
@@ -125,18 +122,18 @@ def test_changes_of_figures_do_not_pile_up() -> None:
 def test_a_worker_that_ends_leaves_nothing_claimed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it claimed in an answer that got lost is pending again when it is gone, not in five minutes."""
     (tmp_path / "kfm.yml").write_text("version: 1\ningest: {batch: 2}\n")
-    make = NoddIngest.kernel
+    make = NoddIngest.context
 
     def flaky(place: NoddIngest, store: Any = None) -> Any:
         kernel = make(place, store)
         object.__setattr__(kernel, "wal", Flaky(kernel.wal, None, "after"))
         return kernel
 
-    monkeypatch.setattr(NoddIngest, "kernel", flaky)
+    monkeypatch.setattr(NoddIngest, "context", flaky)
     with open_app(load(str(tmp_path / "kfm.yml"))) as app:
         stream = io.BytesIO(b"".join(message(second) for second in range(6)))
         with contextlib.suppress(BackendUnavailable):
-            run_worker(app, WorkerWish(mode="until-idle", stream=stream), threading.Event())
+            run_worker(app, WorkerOptions(mode="until-idle", stream=stream), threading.Event())
         counts = Counter({name: n for (_, name), n in app.ledger.unit_reader().unit_counts().items()})
         assert counts["in_progress"] == 0
         assert counts["pending"] + counts["succeeded"] == 4  # the rest was not taken in, nor acknowledged

@@ -12,7 +12,7 @@ from kfm.model.records import Node, Unit
 from kfm.model.retry import Classification, retry_rules
 from kfm.model.retry_budgets import fate_of
 from kfm.model.runs import recorded
-from kfm.model.units import Claimed, created, migrated, replayed
+from kfm.model.units import ClaimedUnit, created, migrated, replayed
 from tests.conformance.db.ledgers import memory_store
 from tests.conformance.units.scene import Scene as Ledger
 from tests.conformance.units.scene import done, gone, id_of, taken, undone
@@ -77,7 +77,7 @@ def _facts(scene: Scene) -> dict[str, Any]:
 
 def _worker(scene: Scene, play: Play) -> None:
     """Claims, and ends what it claimed; now and then too late, or not at all."""
-    rng, held = scene.rng, list[Claimed]()
+    rng, held = scene.rng, list[ClaimedUnit]()
     for _ in range(STEPS):
         operation = rng.choice(("claim", "claim", "end", "end", "end", "reap", "announce", "remove"))
         scene.pause("unit.read")
@@ -105,7 +105,7 @@ def _announce(scene: Scene, play: Play, name: str, etag: str, sequencer: str | N
     require(getattr(report, expected) == 1, "an announcement is what the model says", said=expected)
 
 
-def _claim(scene: Scene, play: Play) -> list[Claimed]:
+def _claim(scene: Scene, play: Play) -> list[ClaimedUnit]:
     alone = scene.rng.choice((0, 0, 1))
     due = play.oracle.due(alone, scene.now_ms)
     worker = scene.process.name
@@ -117,7 +117,7 @@ def _claim(scene: Scene, play: Play) -> list[Claimed]:
     return batch
 
 
-def _end(scene: Scene, play: Play, held: Claimed) -> None:
+def _end(scene: Scene, play: Play, held: ClaimedUnit) -> None:
     """As the worker of production does: success, or the fate that the failure has."""
     now_ms, name = scene.now_ms, IDS[held.wal_id]
     outcome: Any = "success"

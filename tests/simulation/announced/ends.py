@@ -84,9 +84,9 @@ def expected(checks: Checks, thing: Thing) -> Event | None:
     removals: set[str | None] = set()
     wal_id = thing.reading.wal_id
     for intake in checks.heard:
-        known = known or any(taken.unit.wal_id == wal_id for taken in intake.taken)
+        known = known or any(taken.unit.wal_id == wal_id for taken in intake.arrivals)
         if known:
-            removals |= {gone.sequencer for gone in intake.gone if gone.wal_id == wal_id}
+            removals |= {gone.sequencer for gone in intake.removals if gone.wal_id == wal_id}
     counted = [one for one in thing.events if one.kind == "put" or one.sequencer in removals]
     return counted[-1] if counted else None
 

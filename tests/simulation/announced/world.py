@@ -17,21 +17,21 @@ from kfm.model.records import GateResult
 from kfm.model.settings import Ingest, IngestPolicy
 from kfm.model.units import (
     TOPIC,
-    Claim,
-    Claimed,
-    Done,
-    Exchanged,
-    Finish,
+    ClaimedUnit,
+    ClaimRequest,
+    ExchangeReport,
     IntakeBatch,
     IntakeReport,
     IntakeUnit,
-    Undone,
+    ResultBatch,
+    UnitFailure,
+    UnitSuccess,
 )
-from kfm.nodd.inspect.inspection import looking
+from kfm.nodd.inspect.inspection import make_inspector
 from kfm.nodd.key_cache import KeyCache
 from kfm.nodd.poller import Poller
 from kfm.nodd.worker import Worker, WorkerContext
-from kfm.nodd.worker_loop import WorkerLoop, WorkerTotals, poll_until
+from kfm.nodd.worker_loop import WorkerLoop, WorkerTotals, poll_until_stopped
 from kfm.periodic import PeriodicTask
 from tests.simulation.adapters import SimClock, SimDatabase, SimIds, SimRng
 from tests.simulation.announced import followers, people
@@ -150,7 +150,7 @@ class AnnouncedWorld:
         def gate(dataset: str, in_flight: bool) -> GateResult:
             return switch_gate(store.switches(), dataset, "none", in_flight)
 
-        def shut(provider: str) -> int | None:
+        def circuit_open_until(provider: str) -> int | None:
             return breakers.circuit(circuit_name(provider)).due_ms(0, worker_id) or None
 
         kernel = WorkerContext(
@@ -161,20 +161,23 @@ class AnnouncedWorld:
             rng=SimRng(self.dice),
             worker_id=worker_id,
             ingest_run_id=worker_id,
-            memory=KeyCache(registry()),
+            keys=KeyCache(registry()),
             gate=gate,
             policy_epoch=store.policy_epoch,
-            look=looking(shielded, _media_type) if self.has_look else None,
-            shut=shut,
+            inspect=make_inspector(shielded, _media_type) if self.has_look else None,
+            circuit_open_until=circuit_open_until,
             replicas=self.replicas,
             downstream=self.downstream,
-            spread=lambda work, claimed: self._spread(process, work, claimed),
+            map_units=lambda work, claimed: self._spread(process, work, claimed),
         )
         return kernel, store
 
     def _spread(
-        self, process: Process, work: Callable[[Claimed], Done | Undone], claimed: Sequence[Claimed]
-    ) -> Iterable[Done | Undone]:
+        self,
+        process: Process,
+        work: Callable[[ClaimedUnit], UnitSuccess | UnitFailure],
+        claimed: Sequence[ClaimedUnit],
+    ) -> Iterable[UnitSuccess | UnitFailure]:
         """One after the other; some objects kill whoever looks at them."""
         for one in claimed:
             self.scheduler.point(process, "unit")
@@ -199,7 +202,7 @@ class AnnouncedWorld:
         until_ms = self.scheduler.now_ms + lasts_ms
         while self.scheduler.now_ms < until_ms:
             try:
-                self._service(process, until_ms, polls=polls).until_stopped()
+                self._service(process, until_ms, polls=polls).run_until_stopped()
             except KfmError as error:
                 self.outcomes[f"worker {error.code}"] += 1
                 self.scheduler.sleep(process, self.dice.choice((50, 3_000)))
@@ -219,7 +222,7 @@ class AnnouncedWorld:
         return WorkerLoop(
             Worker(kernel),
             kernel.clock,
-            account=WorkerTotals(),
+            totals=WorkerTotals(),
             pollers=self._pollers(kernel, process) if polls else [],
             maintenance=[task for task in tasks if self.is_over or self.dice.random() < 0.8],
             stopping=lambda: self.scheduler.now_ms >= until_ms,
@@ -234,7 +237,7 @@ class AnnouncedWorld:
     def _poll(self, process: Process, line: Line, lasts_ms: int) -> None:
         until_ms = self.scheduler.now_ms + lasts_ms
         kernel, _ = self.kernel(process)
-        poll_until(
+        poll_until_stopped(
             Poller(kernel, SimQueue(line, process)),
             WorkerTotals(),
             wait_ms=0,
@@ -333,7 +336,7 @@ class AnnouncedWorld:
     def _final(self, process: Process) -> None:
         while not self.feed.is_over:
             self.go_on()
-        self._service(process, self.scheduler.now_ms + 10_000 * MINUTE_MS, polls=True).until_idle()
+        self._service(process, self.scheduler.now_ms + 10_000 * MINUTE_MS, polls=True).run_until_idle()
 
     def _next_ms(self) -> int | None:
         """When something is due again; None: all is done."""
@@ -371,8 +374,10 @@ class Noted:
         finally:
             self._process.facts.pop("intake", None)
 
-    def exchange(self, finish: Finish | None, claim: Claim | None, fresh: Sequence[IntakeUnit]) -> Exchanged:
-        self._process.facts["intake"] = IntakeBatch(taken=tuple(fresh))
+    def exchange(
+        self, finish: ResultBatch | None, claim: ClaimRequest | None, fresh: Sequence[IntakeUnit] = ()
+    ) -> ExchangeReport:
+        self._process.facts["intake"] = IntakeBatch(arrivals=tuple(fresh))
         try:
             return self._units.exchange(finish, claim, fresh)
         finally:

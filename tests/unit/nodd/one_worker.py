@@ -6,7 +6,7 @@ from typing import Any
 
 from kfm.model.records import GateResult
 from kfm.model.settings import Ingest
-from kfm.model.units import Claimed
+from kfm.model.units import ClaimedUnit
 from kfm.nodd.dataset_registry import load_registry
 from kfm.nodd.key_cache import KeyCache
 from kfm.nodd.worker import WorkerContext
@@ -30,11 +30,11 @@ class NoDice:
         return 0.5
 
 
-def claimed(dataset: str) -> Claimed:
+def claimed(dataset: str) -> ClaimedUnit:
     """Its first attempt, under our lease."""
-    values: dict[str, Any] = dict.fromkeys(Claimed.__struct_fields__, 0)
+    values: dict[str, Any] = dict.fromkeys(ClaimedUnit.__struct_fields__, 0)
     texts = {"wal_id": dataset, "dataset": dataset, "provider": "aws", "queue": "q", "extra": "{}"}
-    return Claimed(**values | texts | {"object_uri": OBJECT, "etag": None, "version": 2})
+    return ClaimedUnit(**values | texts | {"object_uri": OBJECT, "etag": None, "version": 2})
 
 
 def kernel(wal: Any, settings: Ingest, **more: Any) -> WorkerContext:
@@ -52,6 +52,6 @@ def kernel(wal: Any, settings: Ingest, **more: Any) -> WorkerContext:
         rng=NoDice(),
         worker_id="w",
         ingest_run_id="r",
-        memory=KeyCache(REGISTRY),
+        keys=KeyCache(REGISTRY),
         **chosen,
     )

@@ -10,7 +10,7 @@ import pytest
 
 from kfm.nodd.dataset_registry import load_registry
 from kfm.nodd.messages.json_bodies import BODY_BYTES_MAX, DEPTH_MAX, RECORDS_MAX
-from kfm.nodd.messages.records import Arrival, Ignored, RefusedRecord, Removal, line, parse
+from kfm.nodd.messages.records import Arrival, IgnoredRecord, RefusedRecord, Removal, line, parse_message
 from kfm.nodd.messages.refusals import RecordRefusal
 from kfm.nodd.messages.sns import text_to_sign
 
@@ -45,7 +45,7 @@ def envelope(message: Any, **changes: Any) -> dict[str, Any]:
 
 def outcomes(document: Any) -> list[Any]:
     body = document if isinstance(document, bytes) else json.dumps(document).encode()
-    return list(parse(body, REGISTRY, NOW_MS))
+    return list(parse_message(body, REGISTRY, NOW_MS))
 
 
 def codes(document: Any) -> list[str | None]:
@@ -194,8 +194,8 @@ def test_ambiguous_record_is_refused_alone(spoil: str) -> None:
         ("ObjectRemoved:Delete", Removal),
         ("ObjectRemoved:DeleteMarkerCreated", Removal),
         ("LifecycleExpiration:Delete", Removal),
-        ("ObjectTagging:Put", Ignored),
-        ("Replication:OperationFailedReplication", Ignored),
+        ("ObjectTagging:Put", IgnoredRecord),
+        ("Replication:OperationFailedReplication", IgnoredRecord),
         ("ObjectBurnt:Down", RefusedRecord),
     ],
 )
@@ -211,8 +211,8 @@ def test_other_events(name: str, happened: type) -> None:
 def test_tests_and_subscriptions_are_ignored() -> None:
     """Nobody is confirmed by themselves: whoever wants to speak has to be on the list."""
     test = {"Service": "Amazon S3", "Event": "s3:TestEvent", "Bucket": "noaa-mrms-pds"}
-    assert [type(outcome) for outcome in outcomes(test)] == [Ignored]
-    assert [type(outcome) for outcome in outcomes(envelope(test))] == [Ignored]
+    assert [type(outcome) for outcome in outcomes(test)] == [IgnoredRecord]
+    assert [type(outcome) for outcome in outcomes(envelope(test))] == [IgnoredRecord]
     for kind in ("SubscriptionConfirmation", "UnsubscribeConfirmation"):
         assert codes(envelope("hello", Type=kind)) == ["SUBSCRIPTION"]
         assert codes(envelope("hello", Type=kind, TopicArn=TOPIC[:-1])) == ["TOPIC_NOT_ALLOWED"]

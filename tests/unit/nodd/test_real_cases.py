@@ -12,7 +12,15 @@ import pytest
 
 from kfm.model.times import parse_rfc3339
 from kfm.nodd.dataset_registry import load_registry
-from kfm.nodd.messages.records import Arrival, Ignored, RefusedRecord, Removal, line, parse, parse_key
+from kfm.nodd.messages.records import (
+    Arrival,
+    IgnoredRecord,
+    RefusedRecord,
+    Removal,
+    line,
+    parse_key,
+    parse_message,
+)
 
 FOLDER = Path(os.environ.get("KFM_NODD_CASES") or Path(__file__).resolve().parents[4] / "shared/data/nodd")
 NOW_MS = 1_798_761_600_000  # 2027
@@ -79,7 +87,7 @@ def test_hostile_bodies(row: dict[str, Any]) -> None:
         if "body_b64" in row
         else row["body"].encode("utf-8", "surrogatepass")
     )
-    outcomes = parse(body, REGISTRY, NOW_MS)
+    outcomes = parse_message(body, REGISTRY, NOW_MS)
     arrived = [outcome for outcome in outcomes if isinstance(outcome, Arrival)]
     action, expected = row["expected_action"], row["expected_ingested_records"]
     if action.endswith("or_flag"):
@@ -89,7 +97,7 @@ def test_hostile_bodies(row: dict[str, Any]) -> None:
         assert not arrived
         assert any(isinstance(outcome, RefusedRecord) for outcome in outcomes)
     elif action.startswith(("ack_ignore", "tombstone")):
-        assert all(isinstance(outcome, Ignored | Removal) for outcome in outcomes)
+        assert all(isinstance(outcome, IgnoredRecord | Removal) for outcome in outcomes)
     elif action == "flag_future":
         assert [bool(outcome.reading.suspect) for outcome in arrived] == [True]
     elif expected is not None:
@@ -102,6 +110,6 @@ def test_hostile_bodies(row: dict[str, Any]) -> None:
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("messages/*.json")), ids=lambda path: path.name)
 def test_real_messages(path: Path) -> None:
     """Messages about known buckets are taken in; tests, removals and foreign buckets are not."""
-    outcomes = parse(path.read_bytes(), REGISTRY, NOW_MS)
+    outcomes = parse_message(path.read_bytes(), REGISTRY, NOW_MS)
     known = any(word in path.name for word in ("goes", "nexrad"))
     assert [isinstance(outcome, Arrival) for outcome in outcomes] == [known] * len(outcomes)

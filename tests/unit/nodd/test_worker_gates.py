@@ -6,7 +6,7 @@ import pytest
 
 from kfm.model.records import GateResult
 from kfm.model.settings import Ingest
-from kfm.model.units import Claim, Claimed, Finish, Finished, Lane
+from kfm.model.units import ClaimRequest, ExchangeReport, Lane, ResultBatch, ResultReport
 from kfm.nodd.worker import Worker
 from tests.unit.nodd.one_worker import claimed, kernel
 
@@ -21,15 +21,18 @@ class ScriptedWal:
     def lanes(self) -> list[Lane]:
         return [Lane(dataset="hrrr", provider="aws"), Lane(dataset="nexrad-l2", provider="aws")]
 
-    def turn(self, finish: Finish | None, claim: Claim | None) -> tuple[Finished, list[Claimed]]:
+    def exchange(
+        self, finish: ResultBatch | None, claim: ClaimRequest | None, _arrivals: object = ()
+    ) -> ExchangeReport:
         for asked in (finish, claim):
             if asked is not None and asked.policy_epoch != self.epoch:
-                return Finished(epoch_moved=True), []
-        ended = tuple(one.claimed.wal_id for one in (*finish.done, *finish.undone)) if finish else ()
+                return ExchangeReport(ResultReport(epoch_moved=True))
+        ended = tuple(one.claimed.wal_id for one in (*finish.successes, *finish.failures)) if finish else ()
+        results = ResultReport(succeeded=ended)
         if claim is None:
-            return Finished(succeeded=ended), []
+            return ExchangeReport(results)
         self.claims.append(claim.lane.dataset)
-        return Finished(succeeded=ended), [claimed(claim.lane.dataset)]
+        return ExchangeReport(results, (claimed(claim.lane.dataset),), waited=1)
 
 
 @pytest.mark.req("WAL-11")

@@ -9,9 +9,9 @@ import pytest
 
 from kfm.model.errors import BackendUnavailable, StoreBusy, StoreCorrupt, UpstreamUnavailable
 from kfm.model.units import IntakeBatch, IntakeReport
-from kfm.nodd.poller import Polled, ReadMessages
-from kfm.nodd.worker import BatchResult
-from kfm.nodd.worker_loop import TROUBLE_MS_MAX, WorkerLoop, WorkerTotals, poll_until
+from kfm.nodd.poller import PollReport, ReceivedMessages
+from kfm.nodd.worker import StepReport
+from kfm.nodd.worker_loop import TROUBLE_MS_MAX, WorkerLoop, WorkerTotals, poll_until_stopped
 from kfm.periodic import PeriodicTask, repeat
 from tests.conformance.units.scene import taken
 from tests.stand_ins import FakeClock
@@ -32,11 +32,11 @@ class FakeWorker:
         self.ended_at: list[int] = []
         self.troubles: list[Exception | None] = []
 
-    takes_long = False
+    reads_objects = False
 
     def step(
-        self, heard: IntakeBatch | None = None, *, claim: bool = True, ahead: bool = True
-    ) -> BatchResult:
+        self, received: IntakeBatch | None = None, *, claim: bool = True, ahead: bool = True
+    ) -> StepReport:
         if self.troubles and (trouble := self.troubles.pop(0)) is not None:
             raise trouble
         if not self.held and claim:
@@ -46,10 +46,10 @@ class FakeWorker:
         self.ended_at += [self.clock.monotonic_ms()] * ended
         if claim and ahead:
             self._claim()
-        report = IntakeReport(created=0 if heard is None else len(heard.taken))
-        return BatchResult(succeeded=ended, claimed=self.held, report=report)
+        report = IntakeReport(created=0 if received is None else len(received.arrivals))
+        return StepReport(succeeded=ended, claimed=self.held, intake=report)
 
-    def drain(self) -> BatchResult:
+    def drain(self) -> StepReport:
         return self.step(claim=False)
 
     def _claim(self) -> None:
@@ -65,22 +65,26 @@ class FakePoller:
         self.asked = 0
         self.acknowledged = 0
 
-    def hear(self, _wait_ms: int) -> ReadMessages | None:
+    def receive(self, _wait_ms: int) -> ReceivedMessages | None:
         self.asked += 1
         answer = self.answers.pop(0) if self.answers else 0
         if isinstance(answer, Exception):
             raise answer
-        return ReadMessages(answer, ("r",) * answer, IntakeBatch(taken=(TAKEN,) * answer)) if answer else None
+        return (
+            ReceivedMessages(answer, ("r",) * answer, IntakeBatch(arrivals=(TAKEN,) * answer))
+            if answer
+            else None
+        )
 
-    def acknowledge(self, heard: ReadMessages, report: IntakeReport) -> Polled:
-        self.acknowledged += len(heard.receipts)
-        return Polled(messages=heard.messages, report=report)
+    def acknowledge(self, received: ReceivedMessages, report: IntakeReport) -> PollReport:
+        self.acknowledged += len(received.receipts)
+        return PollReport(messages=received.messages, intake=report)
 
-    def step(self, wait_ms: int) -> Polled:
-        heard = self.hear(wait_ms)
-        if heard is None:
-            return Polled()
-        return self.acknowledge(heard, IntakeReport(created=len(heard.intake.taken)))
+    def step(self, wait_ms: int) -> PollReport:
+        received = self.receive(wait_ms)
+        if received is None:
+            return PollReport()
+        return self.acknowledge(received, IntakeReport(created=len(received.intake.arrivals)))
 
 
 class Scene:
@@ -88,18 +92,18 @@ class Scene:
         self.clock = FakeClock()
         cost_ms = wishes.pop("cost_ms", 0)
         self.worker = FakeWorker(self.clock, units, batch, cost_ms)
-        self.account = WorkerTotals()
+        self.totals = WorkerTotals()
         self.service = WorkerLoop(
             self.worker,  # type: ignore[arg-type]
             self.clock,
-            account=self.account,
+            totals=self.totals,
             stopping=lambda: self.clock.monotonic_ms() >= lasts_ms,
             rest=self.clock.sleep_ms,
             **wishes,
         )
 
 
-@pytest.mark.parametrize("mode", ["until_stopped", "until_idle", "once"])
+@pytest.mark.parametrize("mode", ["run_until_stopped", "run_until_idle", "run_once"])
 def test_a_rate_is_held(mode: str) -> None:
     """In no span of a second are there more than were asked for, in any way of working."""
     scene = Scene(units=30, rate=5.0, cost_ms=20)
@@ -115,7 +119,7 @@ def test_idle_time_is_not_made_up_for() -> None:
     scene = Scene(lasts_ms=3_700_000, rate=1.0)
     scene.clock.sleep_ms(3_600_000)
     scene.worker.units = 10
-    scene.service.until_idle()
+    scene.service.run_until_idle()
     ended = scene.worker.ended_at
     assert ended[-1] - ended[0] == 9_000
 
@@ -127,7 +131,7 @@ def test_a_slow_rate_holds_no_lease_and_runs_its_maintenance() -> None:
     scene = Scene(lasts_ms=200_000, units=3, rate=0.01)
     task = PeriodicTask("look", 1_000, lambda: (seen.append(1), held.append(scene.worker.held)))
     scene.service._maintenance = [task]
-    scene.service.until_stopped()
+    scene.service.run_until_stopped()
     assert len(scene.worker.ended_at) == 2
     assert len(seen) >= 150
     assert set(held) == {0}
@@ -136,7 +140,7 @@ def test_a_slow_rate_holds_no_lease_and_runs_its_maintenance() -> None:
 def test_a_stop_leaves_nothing_half_done() -> None:
     """What is held is ended, and nothing more is claimed."""
     scene = Scene(lasts_ms=50, units=1_000, batch=10, cost_ms=10)
-    tasks = scene.service.until_stopped()
+    tasks = scene.service.run_until_stopped()
     assert scene.worker.held == 0
     assert tasks.succeeded == len(scene.worker.ended_at) == 1_000 - scene.worker.units
     assert tasks.succeeded < 100
@@ -147,7 +151,7 @@ def test_a_ledger_that_is_away_is_waited_for(caplog: pytest.LogCaptureFixture) -
     scene = Scene(lasts_ms=60_000, units=3)
     away: list[Exception | None] = [BackendUnavailable("gone"), StoreBusy("held"), BackendUnavailable("gone")]
     scene.worker.troubles = [None, *away]
-    tasks = scene.service.until_stopped()
+    tasks = scene.service.run_until_stopped()
     assert tasks.succeeded == 3
     assert [one for one in scene.clock.slept if one][:3] == [1_000, 2_000, 4_000]
     assert len(caplog.messages) == 3
@@ -159,10 +163,10 @@ def test_a_broken_ledger_is_not_waited_for() -> None:
     scene = Scene(units=3)
     scene.worker.troubles = [StoreCorrupt("bytes")]
     with pytest.raises(StoreCorrupt):
-        scene.service.until_stopped()
+        scene.service.run_until_stopped()
 
 
-@pytest.mark.parametrize("mode", ["until_idle", "once"])
+@pytest.mark.parametrize("mode", ["run_until_idle", "run_once"])
 def test_a_timer_is_told_that_the_ledger_is_away(mode: str) -> None:
     """Whoever called it calls again."""
     scene = Scene(units=3)
@@ -184,7 +188,7 @@ def test_a_failing_periodic_task_stops_nothing(caplog: pytest.LogCaptureFixture)
         PeriodicTask("figures", 1_000, lambda: seen.append("done")),
     ]
     scene = Scene(units=3, maintenance=tasks)
-    assert scene.service.until_idle().succeeded == 3
+    assert scene.service.run_until_idle().succeeded == 3
     assert seen[:2] == ["tried", "done"]
     assert "lineage: " in caplog.messages[0]
 
@@ -193,16 +197,16 @@ def test_what_is_blocked_is_not_asked_for_all_the_time() -> None:
     """A dataset that is switched off has units that are due; that is no reason not to rest."""
     scene = Scene(lasts_ms=10_000, next_due_ms=lambda: 0)
     scene.worker.blocked = {"hrrr": "switched off"}
-    scene.service.until_stopped()
+    scene.service.run_until_stopped()
     assert 9 <= len(scene.clock.slept) <= 30
-    assert scene.service.until_idle().succeeded == 0
+    assert scene.service.run_until_idle().succeeded == 0
 
 
 def test_an_input_that_is_silent_has_not_ended() -> None:
     """Until-idle waits for the end of a stream, and then ends."""
     left = [True] * 5
-    scene = Scene(more=lambda: bool(left) and left.pop(), pollers=[FakePoller(2, 0, 0, 3)])
-    tasks = scene.service.until_idle()
+    scene = Scene(has_input=lambda: bool(left) and left.pop(), pollers=[FakePoller(2, 0, 0, 3)])
+    tasks = scene.service.run_until_idle()
     assert (tasks.messages, tasks.created) == (5, 5)
     assert not left
 
@@ -213,26 +217,26 @@ def test_messages_are_acknowledged_once_the_worker_has_taken_them_in() -> None:
     scene = Scene(pollers=[poller])
     scene.worker.troubles = [StoreBusy("held"), None]
     with pytest.raises(StoreBusy):
-        scene.service.until_idle()
+        scene.service.run_until_idle()
     assert poller.acknowledged == 0
-    assert scene.service.until_idle().created == poller.acknowledged == 3
+    assert scene.service.run_until_idle().created == poller.acknowledged == 3
 
 
 @pytest.mark.parametrize("why", ["objects are looked at", "a rate is kept"])
-def test_no_message_waits_for_work_that_takes_long(why: str) -> None:
+def test_no_message_waits_for_work_that_reads_objects(why: str) -> None:
     """Then it is durable, and acknowledged, before anything is worked on."""
     poller = FakePoller(2)
     scene = Scene(pollers=[poller], units=1, rate=5.0 if why == "a rate is kept" else None)
-    scene.worker.takes_long = why == "objects are looked at"
+    scene.worker.reads_objects = why == "objects are looked at"
     acknowledged: list[int] = []
     step = scene.worker.step
 
-    def watched(*given: Any, **named: Any) -> BatchResult:
+    def watched(*given: Any, **named: Any) -> StepReport:
         acknowledged.append(poller.acknowledged)
         return step(*given, **named)
 
     scene.worker.step = watched  # type: ignore[method-assign]
-    assert scene.service.once().succeeded == 1
+    assert scene.service.run_once().succeeded == 1
     assert set(acknowledged) == {2}
 
 
@@ -249,11 +253,11 @@ def stop_after(calls: int) -> Callable[[], bool]:
 def test_a_queue_in_trouble_is_asked_ever_less(caplog: pytest.LogCaptureFixture) -> None:
     """Also if the trouble is nothing that anybody thought of; its thread goes on, and begins anew after."""
     troubles = [*(BackendUnavailable("away") for _ in range(8)), 1, ValueError("odd"), 2]
-    poller, account = FakePoller(*troubles), WorkerTotals()
+    poller, totals = FakePoller(*troubles), WorkerTotals()
     rested: list[int] = []
-    poll_until(
+    poll_until_stopped(
         poller,  # type: ignore[arg-type]
-        account,
+        totals,
         wait_ms=10,
         stopping=stop_after(11),
         rest=rested.append,
@@ -261,7 +265,7 @@ def test_a_queue_in_trouble_is_asked_ever_less(caplog: pytest.LogCaptureFixture)
     assert rested == [1_000, 2_000, 4_000, 8_000, 16_000, *[TROUBLE_MS_MAX] * 3, 1_000]
     assert caplog.messages[-1] == "a queue can't be read: ValueError: odd"
     assert {vars(record)["queue"] for record in caplog.records} == {"q"}
-    assert account.tasks.messages == 3
+    assert totals.counts.messages == 3
 
 
 def test_a_periodic_task_in_its_own_thread_is_repeated_after_a_failure(

@@ -37,7 +37,7 @@ def test_a_worked_batch_is_told(lineage: bool) -> None:
     assert isinstance(arrival, Arrival)
     unit = pending(arrival, queue="nodd", now_ms=clock.now_ms())
     wal: Any = store.units()
-    wal.take_in(IntakeBatch(taken=(IntakeUnit(unit=unit, content=Content(etag="e")),)))
+    wal.take_in(IntakeBatch(arrivals=(IntakeUnit(unit=unit, content=Content(etag="e")),)))
     kernel = WorkerContext(
         settings=Ingest(),
         wal=wal,
@@ -46,11 +46,11 @@ def test_a_worked_batch_is_told(lineage: bool) -> None:
         rng=Halfway(),  # type: ignore[arg-type]
         worker_id="w1",
         ingest_run_id="w1",
-        memory=KeyCache(registry),
+        keys=KeyCache(registry),
         gate=lambda _dataset, _in_flight: GateResult(gate="switch", allowed=True, reason="Free."),
         policy_epoch=store.policy_epoch,
         lineage=lineage,
-        watch=UnitObserver(telemetry, "w1", {"nodd": "aws_sqs"}),
+        observer=UnitObserver(telemetry, "w1", {"nodd": "aws_sqs"}),
     )
     assert Worker(kernel).step().succeeded == 1
     (span,) = telemetry.spans

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from kfm.model.units import Claimed, Done, Finish, Finished, Undone
+from kfm.model.units import ClaimedUnit, ResultBatch, ResultReport, UnitFailure, UnitSuccess
 from kfm.nodd.unit_observer import NAMED_MAX, UnitObserver
 from kfm.telemetry.aggregates import Aggregates, TimeBounds
 from kfm.telemetry.exposition import Tallies, exposition
@@ -28,7 +28,7 @@ FIGURES: list[Figure] = [
     ("gfs", "pending", 1, None),
     ("", "dead:BODY_INVALID", 5, None),
 ]
-CLAIMED = Claimed(
+CLAIMED = ClaimedUnit(
     wal_id="03a1e89e33a00-37dde470c673f54c3b58",
     version=2,
     dataset="hrrr",
@@ -55,16 +55,16 @@ CLAIMED = Claimed(
 )
 
 
-def claimed(name: str, **changes: Any) -> Claimed:
+def claimed(name: str, **changes: Any) -> ClaimedUnit:
     return replace(CLAIMED, wal_id=name, **changes)
 
 
-def done(one: Claimed) -> Done:
-    return Done(one, "ok", "ok", "ok", None)
+def done(one: ClaimedUnit) -> UnitSuccess:
+    return UnitSuccess(one, "ok", "ok", "ok", None)
 
 
-def undone(one: Claimed) -> Undone:
-    return Undone(one, "HTTP_503", "Away.", "http", "retry", "retry")
+def undone(one: ClaimedUnit) -> UnitFailure:
+    return UnitFailure(one, "HTTP_503", "Away.", "http", "retry", "retry")
 
 
 @pytest.mark.req("WAL-16")
@@ -126,8 +126,10 @@ def test_a_batch_is_one_span_and_trouble_has_its_own() -> None:
     telemetry = Recording()
     watch = UnitObserver(telemetry, "w1", {"nodd": "aws_sqs"})
     replayed = claimed("replayed", replay_reason="incident", attempts=3)
-    finish = Finish(done=(done(claimed("fine")), done(replayed)), undone=(undone(claimed("bad")),))
-    watch.ended(finish, Finished(succeeded=("fine", "replayed"), failed=("bad",)), 12)
+    finish = ResultBatch(
+        successes=(done(claimed("fine")), done(replayed)), failures=(undone(claimed("bad")),)
+    )
+    watch.batch_ended(finish, ResultReport(succeeded=("fine", "replayed"), failed=("bad",)), 12)
     batch, *units = telemetry.spans
     assert batch.name == "kfm.units"
     assert batch.attributes == {
@@ -154,12 +156,14 @@ def test_a_lost_batch_and_a_bad_one_stay_bounded() -> None:
     telemetry = Recording()
     watch = UnitObserver(telemetry, "w1", {})
     many = tuple(undone(claimed(f"unit {number}")) for number in range(NAMED_MAX + 50))
-    watch.ended(Finish(done=(done(claimed("gone")),), undone=many), Finished(lost=("gone",)), 1)
+    watch.batch_ended(
+        ResultBatch(successes=(done(claimed("gone")),), failures=many), ResultReport(lost=("gone",)), 1
+    )
     batch, *units = telemetry.spans
     assert "messaging_system" not in batch.attributes
     assert len(units) == NAMED_MAX
     assert units[0].attributes["outcome"] == "lost"
-    watch.ended(Finish(), Finished(), 1)
+    watch.batch_ended(ResultBatch(), ResultReport(), 1)
     assert len(telemetry.spans) == NAMED_MAX + 1
 
 
@@ -168,6 +172,6 @@ def test_units_of_a_masked_dataset_have_no_span() -> None:
     """The id of a unit could be guessed from its object: for a masked dataset it is not told."""
     telemetry = Recording()
     watch = UnitObserver(telemetry, "w1", {}, lambda _: "masked")
-    watch.ended(Finish(undone=(undone(claimed("bad")),)), Finished(failed=("bad",)), 1)
+    watch.batch_ended(ResultBatch(failures=(undone(claimed("bad")),)), ResultReport(failed=("bad",)), 1)
     (batch,) = telemetry.spans
     assert batch.attributes["dataset"] == "masked"

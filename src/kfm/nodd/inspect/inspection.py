@@ -1,4 +1,4 @@
-"""Inspection of one unit's object, as closely as its dataset's policy asks."""
+"""Inspection of one unit's object, at the levels that its dataset's policy asks for."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from kfm.nodd.catalogue.geometry import Footprint
 from kfm.nodd.grammar import Reading
 from kfm.nodd.inspect.file_kinds import kind_of
 from kfm.nodd.inspect.integrity import integrity
-from kfm.nodd.inspect.metadata import Described, metadata
+from kfm.nodd.inspect.metadata import MetadataVerdict, metadata
 from kfm.nodd.inspect.verdicts import InspectionVerdict, Levels, Status
 from kfm.ports import Upstream
 
 
 class InspectionResult(Record, frozen=True):
-    """What the operators found. Times, platform and footprint are the header's, where the key is silent;
+    """Findings of an inspection. Times, platform and footprint are the header's, where the key has none;
     a footprint belongs into the catalogue's entry and nowhere else."""
 
     integrity_status: Status
@@ -37,14 +37,14 @@ class InspectionResult(Record, frozen=True):
 
     @property
     def extra(self) -> dict[str, Any]:
-        """What the unit's record keeps of this, beside the statuses."""
+        """Fields for the unit's record, beside the statuses."""
         return {"disagrees": self.disagrees} if self.disagrees else {}
 
 
-_TAKEN_AS_SAID = InspectionResult(integrity_status="unknown", metadata_status="ok")
+_AS_ANNOUNCED = InspectionResult(integrity_status="unknown", metadata_status="ok")
 
 
-def work(
+def inspect(
     reading: Reading,
     content: Content,
     levels: Levels,
@@ -56,21 +56,20 @@ def work(
     """`media_type` is the dataset's; `declared` are checksums that a manifest or message named."""
     if levels.integrity == "announced" and levels.metadata == "key":
         if not reading.suspect:
-            return _TAKEN_AS_SAID
+            return _AS_ANNOUNCED
         return InspectionResult(integrity_status="unknown", metadata_status="suspect", doubts=reading.suspect)
     kind = kind_of(reading, media_type)
     uri = reading.object_uri
     verdict = integrity(uri, content, kind, levels, upstream, declared)
     if verdict.status == "failed":
         return _failed(verdict, reading)
-    # Whoever asked HEAD knows the content by now, or the announcement was right about it.
+    # After a HEAD the content is known, or the announcement was right about it.
     known = None if levels.integrity == "announced" else verdict.content or content
-    return _looked(verdict, metadata(uri, known, reading, kind, levels, upstream))
+    return _result(verdict, metadata(uri, known, reading, kind, levels, upstream))
 
 
-# Integrity and metadata of one object, as closely as the levels ask. Raises what upstream raises.
-class Look(Protocol):
-    """`work` for one upstream."""
+class Inspector(Protocol):
+    """`inspect` for one upstream. Raises what upstream raises."""
 
     def __call__(
         self,
@@ -81,16 +80,16 @@ class Look(Protocol):
     ) -> InspectionResult: ...
 
 
-def looking(upstream: Upstream, media_type_of: Callable[[str], str]) -> Look:
-    """`work` for one upstream. `media_type_of` knows datasets."""
+def make_inspector(upstream: Upstream, media_type_of: Callable[[str], str]) -> Inspector:
+    """`media_type_of` has the media type of a dataset."""
 
-    def look(
+    def inspector(
         reading: Reading, content: Content, levels: Levels, declared: Mapping[str, str] | None = None
     ) -> InspectionResult:
         media_type = media_type_of(reading.dataset)
-        return work(reading, content, levels, upstream, media_type=media_type, declared=declared)
+        return inspect(reading, content, levels, upstream, media_type=media_type, declared=declared)
 
-    return look
+    return inspector
 
 
 def _failed(verdict: InspectionVerdict, reading: Reading) -> InspectionResult:
@@ -104,7 +103,7 @@ def _failed(verdict: InspectionVerdict, reading: Reading) -> InspectionResult:
     )
 
 
-def _looked(verdict: InspectionVerdict, described: Described) -> InspectionResult:
+def _result(verdict: InspectionVerdict, described: MetadataVerdict) -> InspectionResult:
     return InspectionResult(
         integrity_status=verdict.status,
         metadata_status=described.status,

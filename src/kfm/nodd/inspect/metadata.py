@@ -33,7 +33,7 @@ _READERS: Mapping[str, Callable[[Bytes], HeaderFacts]] = {
 }
 
 
-class Described(Record, frozen=True):
+class MetadataVerdict(Record, frozen=True):
     """The operator's answer. Times and place are the header's, and only those that the key does not tell."""
 
     status: Status
@@ -49,19 +49,19 @@ class Described(Record, frozen=True):
     footprint: Footprint | None = None
 
 
-_CLEAR = Described(status="ok")
+_CLEAR = MetadataVerdict(status="ok")
 
 
-def from_key(reading: Reading) -> Described:
+def from_key(reading: Reading) -> MetadataVerdict:
     """Doubts come from reading the message and the key."""
     if reading.suspect:
-        return Described(status="suspect", doubts=reading.suspect)
+        return MetadataVerdict(status="suspect", doubts=reading.suspect)
     return _CLEAR
 
 
 def metadata(
     uri: str, known: Content | None, reading: Reading, kind: Kind, levels: Levels, upstream: Upstream
-) -> Described:
+) -> MetadataVerdict:
     """`known` is what HEAD told, where somebody asked already."""
     if levels.metadata == "key":
         return from_key(reading)
@@ -88,9 +88,9 @@ def metadata(
     return compared(reading, facts, kind)
 
 
-def _failed(code: str, reading: Reading, detail: str = "") -> Described:
+def _failed(code: str, reading: Reading, detail: str = "") -> MetadataVerdict:
     message = f"{FAILED[code]} {detail}" if detail else FAILED[code]
-    return Described(status="failed", code=code, message=message, doubts=reading.suspect)
+    return MetadataVerdict(status="failed", code=code, message=message, doubts=reading.suspect)
 
 
 def _asked(uri: str, upstream: Upstream) -> Content:
@@ -100,10 +100,10 @@ def _asked(uri: str, upstream: Upstream) -> Content:
     return Content(etag=plain_etag(stat.etag), size=stat.size, version_id=stat.version)
 
 
-def _unread(reading: Reading, note: str, message: str | None) -> Described:
+def _unread(reading: Reading, note: str, message: str | None) -> MetadataVerdict:
     """Nobody could compare: what the key tells stands, unless it is doubtful by itself."""
     status: Status = "suspect" if reading.suspect else "unknown"
-    return Described(status=status, message=message, doubts=reading.suspect, notes=(note,))
+    return MetadataVerdict(status=status, message=message, doubts=reading.suspect, notes=(note,))
 
 
 def _opened(uri: str, size: int, kind: Kind, levels: Levels, upstream: Upstream) -> Bytes:
@@ -124,7 +124,7 @@ def _opened(uri: str, size: int, kind: Kind, levels: Levels, upstream: Upstream)
 # --- comparing -----------------------------------------------------------------------
 
 
-def compared(reading: Reading, facts: HeaderFacts, kind: Kind) -> Described:
+def compared(reading: Reading, facts: HeaderFacts, kind: Kind) -> MetadataVerdict:
     """Both values of every field in which key and header differ; places are never among them."""
     found: dict[str, dict[str, Any]] = {}
     _compare_times(found, reading, facts, kind)
@@ -135,7 +135,7 @@ def compared(reading: Reading, facts: HeaderFacts, kind: Kind) -> Described:
         found["file_name"] = {"key": file, "header": facts.file_name[:255]}
     doubts = (*reading.suspect, "HEADER_DISAGREES") if found else reading.suspect
     silent = reading.time_range_start_ms is None and reading.time_range_end_ms is None
-    return Described(
+    return MetadataVerdict(
         status="suspect" if doubts else "ok",
         doubts=doubts,
         disagrees=found,

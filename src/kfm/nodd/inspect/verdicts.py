@@ -14,12 +14,12 @@ MetadataLevel = Literal["key", "header"]
 
 
 class Levels(Record, frozen=True):
-    """What a dataset's policy asks for. By default nothing is requested from upstream."""
+    """How closely to inspect, by a dataset's policy. By default nothing is requested from upstream."""
 
     integrity: IntegrityLevel = "announced"
     metadata: MetadataLevel = "key"
-    # An ETag of 32 hex digits is the MD5 of the bytes, but not under SSE-KMS. Nobody reads such an object
-    # without credentials, so this matters for buckets of one's own only.
+    # An ETag of 32 hex digits is the MD5 of the bytes, but not under SSE-KMS. Such an object needs
+    # credentials, so this matters for private buckets only.
     etag_is_md5: bool = True
     full_bytes_max: int = 8 * 1024 * MIB
     inflated_bytes_max: int = 16 * 1024 * MIB
@@ -51,7 +51,7 @@ DOUBTS = {
     "SIZE_DISAGREES": "The announced size is another one, and no ETag tells why.",
     "HEADER_DISAGREES": "The file's header says something else than its key.",
 }
-# Nothing is wrong, but whoever reads the verdict should know.
+# Nothing is wrong, but a reader of the verdict should know.
 NOTES = {
     "REISSUED": "The object was replaced after it was announced; what upstream has now counts.",
     "MAGIC_UNKNOWN": "Nothing is known of the first bytes of such a file.",
@@ -62,7 +62,7 @@ NOTES = {
 
 
 class InspectionVerdict(Record, frozen=True):
-    """One operator's answer."""
+    """The verdict of one check."""
 
     status: Status
     code: str | None = None  # of the failure

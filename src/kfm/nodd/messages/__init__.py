@@ -1,1 +1,1 @@
-"""Messages that announce objects, one module for each shape, and what they have in common."""
+"""Messages that announce objects: one module for each format, and the parts that they share."""

@@ -1,4 +1,4 @@
-"""What a message says, before anybody looked at what its keys mean."""
+"""Records of a message: an announcement each, or ignored, or refused. Their keys are not interpreted yet."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DAY_MS = 86_400_000
 
 
 class Announcement(Record, frozen=True, gc=False):
-    """One object of which a message tells; its key is decoded and safe."""
+    """An object that a message announces; its key is decoded and safe."""
 
     provider: str
     bucket: str  # Azure: account/container
@@ -28,26 +28,26 @@ class Announcement(Record, frozen=True, gc=False):
     md5: str | None = None  # of the bytes, in hex, where the publisher declares it beside the ETag
 
 
-class Ignored(Record, frozen=True):
-    """A record that is rightly left alone."""
+class IgnoredRecord(Record, frozen=True):
+    """A record that announces no object: nothing is to be done."""
 
     error_code: str
     error: str
 
 
 class RefusedRecord(Record, frozen=True):
-    """A record that can't be taken in: a dead letter."""
+    """A record that can't be read: a dead letter."""
 
     error_code: str
     error: str
 
 
-Heard = Announcement | Ignored | RefusedRecord
-Happening = Literal["created", "removed", "other"]
+MessageRecord = Announcement | IgnoredRecord | RefusedRecord
+ObjectEvent = Literal["created", "removed", "other"]
 
 
 def event_time(text: object) -> tuple[int | None, tuple[str, ...]]:
-    """When it happened, and doubts about that: the object is there, whatever the clock said."""
+    """(time of the event, doubts about it). A bad time refuses nothing: the object exists all the same."""
     if text is None:
         return None, ()
     if isinstance(text, str) and len(text) <= 64:

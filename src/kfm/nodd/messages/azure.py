@@ -6,7 +6,7 @@ import re
 from typing import Any
 from urllib.parse import urlsplit
 
-from kfm.nodd.messages.announcement import Announcement, Heard, Ignored, event_time
+from kfm.nodd.messages.announcement import Announcement, IgnoredRecord, MessageRecord, event_time
 from kfm.nodd.messages.json_bodies import optional_text, part, size_of, text_of
 from kfm.nodd.messages.refusals import IGNORED, RecordRefusal
 from kfm.nodd.object_keys import check_bucket, check_key
@@ -17,18 +17,18 @@ _ACCOUNT = re.compile(r"/providers/Microsoft\.Storage/storageAccounts/([a-z0-9]{
 _HOST = re.compile(r"([a-z0-9]{3,24})\.(?:blob|dfs)\.core\.windows\.net\Z")
 
 
-def fits(document: dict[str, Any]) -> bool:
+def matches(document: dict[str, Any]) -> bool:
     return any(str(document.get(name, "")).startswith(PREFIX) for name in ("type", "eventType"))
 
 
-def hear(document: dict[str, Any], topic: str | None) -> Heard:
+def read_event(document: dict[str, Any], topic: str | None) -> MessageRecord:
     cloud_event = "specversion" in document
     kind = text_of(document, "type" if cloud_event else "eventType")
     if kind.startswith("Microsoft.EventGrid.Subscription"):
-        return Ignored(error_code="SUBSCRIPTION", error=IGNORED["SUBSCRIPTION"])
+        return IgnoredRecord(error_code="SUBSCRIPTION", error=IGNORED["SUBSCRIPTION"])
     if kind not in ("Microsoft.Storage.BlobCreated", "Microsoft.Storage.BlobDeleted"):
         if kind.startswith("Microsoft.Storage."):
-            return Ignored(error_code="NOT_A_CREATION", error=IGNORED["NOT_A_CREATION"])
+            return IgnoredRecord(error_code="NOT_A_CREATION", error=IGNORED["NOT_A_CREATION"])
         raise RecordRefusal("EVENT_UNKNOWN")
     subject = _SUBJECT.match(text_of(document, "subject"))
     if subject is None:

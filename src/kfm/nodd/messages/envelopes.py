@@ -1,4 +1,4 @@
-"""From the body of a message to what it says, record by record.
+"""From the body of a message to its records, whatever envelopes it is in.
 
 Every record is an announcement, is ignored, or is refused; which of them one is
 never depends on its neighbours, and no input raises.
@@ -10,92 +10,94 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from kfm.nodd.messages import azure, eventbridge, gcs, nexrad_chunk, s3, s3_fast, sns
-from kfm.nodd.messages.announcement import Heard, Ignored, RefusedRecord
-from kfm.nodd.messages.json_bodies import RECORDS_MAX, is_spoiled, load, load_text
+from kfm.nodd.messages.announcement import IgnoredRecord, MessageRecord, RefusedRecord
+from kfm.nodd.messages.json_bodies import RECORDS_MAX, is_ambiguous, load, load_text
 from kfm.nodd.messages.refusals import IGNORED, RecordRefusal
 
 ENVELOPES_MAX = 4
 
-Ear = Callable[[dict[str, Any], str | None], Heard]
-# A document that tells of one object: how it is recognized, and who understands it.
-SINGLE: tuple[tuple[Callable[[dict[str, Any]], bool], Ear], ...] = (
-    (nexrad_chunk.fits, nexrad_chunk.hear),
-    (eventbridge.fits, eventbridge.hear),
-    (azure.fits, azure.hear),
-    (gcs.is_cloud_event, gcs.hear_cloud_event),
-    (gcs.is_pubsub, gcs.hear_pubsub),
-    (gcs.is_object, gcs.hear_object),
+RecordReader = Callable[[dict[str, Any], str | None], MessageRecord]
+# Documents that announce one object: how a format is recognized, and its reader.
+SINGLE: tuple[tuple[Callable[[dict[str, Any]], bool], RecordReader], ...] = (
+    (nexrad_chunk.matches, nexrad_chunk.read_notification),
+    (eventbridge.matches, eventbridge.read_event),
+    (azure.matches, azure.read_event),
+    (gcs.is_cloud_event, gcs.read_cloud_event),
+    (gcs.is_pubsub, gcs.read_pubsub),
+    (gcs.is_object, gcs.read_object),
 )
 
 
-def hear(body: bytes, allowed_topics: Collection[str]) -> list[Heard]:
-    """All that a message says, in its order; at least one answer."""
-    announced = s3_fast.hear(body, allowed_topics)
+def read_message(body: bytes, allowed_topics: Collection[str]) -> list[MessageRecord]:
+    """The records of a message, in its order; at least one."""
+    announced = s3_fast.read_plain_message(body, allowed_topics)
     if announced is not None:
         return announced
     try:
-        document, spoiled = load(body)
-        heard = _document(document, spoiled, allowed_topics, None, 0)
-        if len(heard) > RECORDS_MAX:
+        document, ambiguous = load(body)
+        found = _document(document, ambiguous, allowed_topics, None, 0)
+        if len(found) > RECORDS_MAX:
             raise RecordRefusal("RECORDS_TOO_MANY", f"At most {RECORDS_MAX} are read.")
     except RecordRefusal as refusal:
         return [_refused(refusal)]
-    return heard
+    return found
 
 
 def _document(
-    document: Any, spoiled: bool, allowed: Collection[str], topic: str | None, depth: int
-) -> list[Heard]:
+    document: Any, ambiguous: bool, allowed: Collection[str], topic: str | None, depth: int
+) -> list[MessageRecord]:
     if depth > ENVELOPES_MAX:
         raise RecordRefusal("ENVELOPES_TOO_MANY")
     if isinstance(document, list):  # Event Grid delivers batches
-        return _each(document, spoiled, allowed, topic, depth)
+        return _each(document, ambiguous, allowed, topic, depth)
     if not isinstance(document, dict):
-        raise RecordRefusal("RECORD_INVALID" if spoiled else "SHAPE_UNKNOWN")
-    if sns.fits(document):
-        if spoiled and is_spoiled(document):
+        raise RecordRefusal("RECORD_INVALID" if ambiguous else "SHAPE_UNKNOWN")
+    if sns.matches(document):
+        if ambiguous and is_ambiguous(document):
             raise RecordRefusal("ENVELOPE_INVALID", "Readers would disagree about it.")
         topic, message = sns.opened(document, allowed)
         if message is None:
-            return [Ignored(error_code="SUBSCRIPTION", error=IGNORED["SUBSCRIPTION"])]
+            return [IgnoredRecord(error_code="SUBSCRIPTION", error=IGNORED["SUBSCRIPTION"])]
         return _document(*load_text(message), allowed, topic, depth + 1)
     if s3.is_test(document):
-        return [Ignored(error_code="TEST_EVENT", error=IGNORED["TEST_EVENT"])]
+        return [IgnoredRecord(error_code="TEST_EVENT", error=IGNORED["TEST_EVENT"])]
     for field in ("Records", "Messages", "receivedMessages"):
         if field in document:
-            return _each(document[field], spoiled, allowed, topic, depth)
-    if spoiled and is_spoiled(document):
+            return _each(document[field], ambiguous, allowed, topic, depth)
+    if ambiguous and is_ambiguous(document):
         raise RecordRefusal("RECORD_INVALID", "Readers would disagree about it.")
-    for fits, ear in SINGLE:
-        if fits(document):
-            return [ear(document, topic)]
+    for matches, read in SINGLE:
+        if matches(document):
+            return [read(document, topic)]
     raise RecordRefusal("SHAPE_UNKNOWN")
 
 
 def _each(
-    records: Any, spoiled: bool, allowed: Collection[str], topic: str | None, depth: int
-) -> list[Heard]:
+    records: Any, ambiguous: bool, allowed: Collection[str], topic: str | None, depth: int
+) -> list[MessageRecord]:
     if not isinstance(records, list) or not records:
         raise RecordRefusal("RECORDS_MISSING")
     if len(records) > RECORDS_MAX:
         raise RecordRefusal("RECORDS_TOO_MANY", f"At most {RECORDS_MAX} are read.")
-    heard: list[Heard] = []
+    found: list[MessageRecord] = []
     for record in records:
         try:
-            if not isinstance(record, dict) or (spoiled and is_spoiled(record)):
+            if not isinstance(record, dict) or (ambiguous and is_ambiguous(record)):
                 raise RecordRefusal("RECORD_INVALID")
-            heard += _record(record, allowed, topic, depth)
+            found += _record(record, allowed, topic, depth)
         except RecordRefusal as refusal:
-            heard.append(_refused(refusal))
-        if len(heard) > RECORDS_MAX:  # envelopes may hold many, many times
+            found.append(_refused(refusal))
+        if len(found) > RECORDS_MAX:  # envelopes may hold many, many times
             break
-    return heard
+    return found
 
 
-def _record(record: dict[str, Any], allowed: Collection[str], topic: str | None, depth: int) -> list[Heard]:
+def _record(
+    record: dict[str, Any], allowed: Collection[str], topic: str | None, depth: int
+) -> list[MessageRecord]:
     source = record.get("eventSource", record.get("EventSource"))
     if source == "aws:s3":
-        return [s3.hear(record, topic)]
+        return [s3.read_record(record, topic)]
     if source == "aws:sns":
         return _document(_envelope(record), False, allowed, topic, depth + 1)
     if isinstance(source, str):
@@ -107,7 +109,7 @@ def _record(record: dict[str, Any], allowed: Collection[str], topic: str | None,
 
 def _envelope(record: dict[str, Any]) -> dict[str, Any]:
     envelope = record.get("Sns")
-    if not isinstance(envelope, dict) or not sns.fits(envelope):
+    if not isinstance(envelope, dict) or not sns.matches(envelope):
         raise RecordRefusal("ENVELOPE_INVALID", "`Sns` is not an SNS message.")
     return envelope
 

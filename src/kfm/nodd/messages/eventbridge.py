@@ -4,37 +4,37 @@ from __future__ import annotations
 
 from typing import Any
 
-from kfm.nodd.messages.announcement import Announcement, Heard, Ignored, event_time
+from kfm.nodd.messages.announcement import Announcement, IgnoredRecord, MessageRecord, event_time
 from kfm.nodd.messages.json_bodies import optional_text, part, size_of, text_of
 from kfm.nodd.messages.refusals import IGNORED, RecordRefusal
 from kfm.nodd.object_keys import check_bucket, check_key
 
 
-def fits(document: dict[str, Any]) -> bool:
+def matches(document: dict[str, Any]) -> bool:
     return "detail-type" in document and "detail" in document
 
 
-def hear(document: dict[str, Any], topic: str | None) -> Heard:
+def read_event(document: dict[str, Any], topic: str | None) -> MessageRecord:
     if document.get("source") != "aws.s3":
         raise RecordRefusal("SHAPE_UNKNOWN", "The event is not one of S3.")
     kind = text_of(document, "detail-type")
     if kind not in ("Object Created", "Object Deleted"):
         if kind.startswith("Object "):
-            return Ignored(error_code="NOT_A_CREATION", error=IGNORED["NOT_A_CREATION"])
+            return IgnoredRecord(error_code="NOT_A_CREATION", error=IGNORED["NOT_A_CREATION"])
         raise RecordRefusal("EVENT_UNKNOWN")
     detail = part(document, "detail")
-    thing = part(detail, "object")
+    stored = part(detail, "object")
     at_ms, suspect = event_time(document.get("time"))
     return Announcement(
         provider="aws",
         bucket=check_bucket(text_of(part(detail, "bucket"), "name")),
-        key=check_key(text_of(thing, "key")),
+        key=check_key(text_of(stored, "key")),
         removed=kind == "Object Deleted",
         event_time_ms=at_ms,
-        size=size_of(thing, "size"),
-        etag=optional_text(thing, "etag"),
-        sequencer=optional_text(thing, "sequencer"),
-        version_id=optional_text(thing, "version-id"),
+        size=size_of(stored, "size"),
+        etag=optional_text(stored, "etag"),
+        sequencer=optional_text(stored, "sequencer"),
+        version_id=optional_text(stored, "version-id"),
         topic=topic,
         suspect=suspect,
     )

@@ -1,4 +1,4 @@
-"""JSON from anywhere, read within bounds; a fast path for plain documents."""
+"""JSON of messages, read within limits: ambiguity is marked where it occurs. Fields of their records."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ SIZE_MAX = 2**63 - 1
 _STRUCTURE = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[\]{}]', re.DOTALL)
 
 
-class Spoiled:
-    """Stands where readers of JSON would disagree: one name twice, NaN, a number that overflows."""
+class Ambiguous:
+    """In place of a value that JSON readers disagree about: duplicate names, NaN, a number that overflows."""
 
 
-SPOILED = Spoiled()
+AMBIGUOUS = Ambiguous()
 
 
 def load(body: bytes) -> tuple[Any, bool]:
-    """(the document in a message's body, is anything within it spoiled?)"""
+    """(the document in a message's body, is anything in it ambiguous?)"""
     if len(body) <= BODY_BYTES_MAX:
-        document = read(body, DEPTH_MAX)
+        document = read_plain(body, DEPTH_MAX)
         if document is not DECLINED:
             return document, False
     if not body.strip():
@@ -45,18 +45,18 @@ def load(body: bytes) -> tuple[Any, bool]:
 
 
 def load_text(text: str) -> tuple[Any, bool]:
-    """The same of a text within a message."""
+    """The same for a text in a message."""
     if len(text) > BODY_BYTES_MAX:
         raise RecordRefusal("BODY_TOO_LARGE", f"At most {BODY_BYTES_MAX} are read.")
     try:
-        document = read(text.encode("utf-8"), DEPTH_MAX)
+        document = read_plain(text.encode("utf-8"), DEPTH_MAX)
     except UnicodeEncodeError:  # half of a surrogate pair: only some readers mind
         return _load(text)
     return (document, False) if document is not DECLINED else _load(text)
 
 
 def _load(text: str) -> tuple[Any, bool]:
-    """The reference, for whatever the quick reader declines. Depth is measured before anything recurses."""
+    """The reference reader, for what the fast one declines. Depth is measured before anything recurses."""
     if text.count("[") + text.count("{") > DEPTH_MAX:
         depth = 0
         for token in _STRUCTURE.finditer(text):
@@ -64,49 +64,49 @@ def _load(text: str) -> tuple[Any, bool]:
             depth += (mark in "[{") - (mark in "]}")
             if depth > DEPTH_MAX:
                 raise RecordRefusal("BODY_TOO_DEEP", f"At most {DEPTH_MAX} levels are read.")
-    before = _last_spoiled[0]
+    before = _last_ambiguous[0]
     try:
         document = _DECODER.decode(text)
     except (ValueError, RecursionError):
         raise RecordRefusal("BODY_NOT_JSON") from None
-    # Almost nothing is: only where something was, in whatever thread, it is worth looking for.
-    return document, _last_spoiled[0] is not before and is_spoiled(document)
+    # Rare: looked for only where a value was ambiguous meanwhile, in any thread.
+    return document, _last_ambiguous[0] is not before and is_ambiguous(document)
 
 
-_last_spoiled: list[object] = [object()]
+_last_ambiguous: list[object] = [object()]
 
 
-def _spoiled(_text: str = "") -> Spoiled:
-    _last_spoiled[0] = object()
-    return SPOILED
+def _ambiguous(_text: str = "") -> Ambiguous:
+    _last_ambiguous[0] = object()
+    return AMBIGUOUS
 
 
 def _object(pairs: list[tuple[str, Any]]) -> Any:
     made = dict(pairs)
-    return made if len(made) == len(pairs) else _spoiled()
+    return made if len(made) == len(pairs) else _ambiguous()
 
 
 def _float(text: str) -> Any:
     value = float(text)
-    return value if math.isfinite(value) else _spoiled()
+    return value if math.isfinite(value) else _ambiguous()
 
 
 def _int(text: str) -> Any:
-    return int(text) if len(text) <= 20 else _spoiled()
+    return int(text) if len(text) <= 20 else _ambiguous()
 
 
 _DECODER = json.JSONDecoder(
-    object_pairs_hook=_object, parse_constant=_spoiled, parse_float=_float, parse_int=_int
+    object_pairs_hook=_object, parse_constant=_ambiguous, parse_float=_float, parse_int=_int
 )
 
 
-def is_spoiled(value: Any) -> bool:
+def is_ambiguous(value: Any) -> bool:
     """Is anything within ambiguous? Depth is bounded, so this may recurse."""
     if isinstance(value, dict):
-        return any(map(is_spoiled, value.values()))
+        return any(map(is_ambiguous, value.values()))
     if isinstance(value, list):
-        return any(map(is_spoiled, value))
-    return value is SPOILED
+        return any(map(is_ambiguous, value))
+    return value is AMBIGUOUS
 
 
 # --- fields of records ---------------------------------------------------------------
@@ -152,12 +152,14 @@ def size_of(record: dict[str, Any], name: str, *, as_digits: bool = False) -> in
     return value
 
 
+# --- the fast reader -----------------------------------------------------------------
+
 DECLINED = object()
 _BLANKS = b" \t\r\n"
 
 
-def read(text: bytes, depth_max: int) -> Any:
-    """The document, or DECLINED."""
+def read_plain(text: bytes, depth_max: int) -> Any:
+    """The document, or DECLINED where only the reference reader can decide."""
     try:
         document = orjson.loads(text)
         written = orjson.dumps(document)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from kfm.nodd.messages.announcement import Announcement, Heard, event_time
+from kfm.nodd.messages.announcement import Announcement, MessageRecord, event_time
 from kfm.nodd.messages.json_bodies import text_of
 from kfm.nodd.messages.refusals import RecordRefusal
 from kfm.nodd.object_keys import check_bucket, check_key
@@ -15,26 +15,26 @@ _KEY = re.compile(
 )
 
 
-def fits(document: dict[str, Any]) -> bool:
+def matches(document: dict[str, Any]) -> bool:
     return "S3Bucket" in document and "Key" in document
 
 
-def hear(document: dict[str, Any], topic: str | None) -> Heard:
-    """What the body says beside its key must agree with it: one of them would be wrong."""
+def read_notification(document: dict[str, Any], topic: str | None) -> MessageRecord:
+    """Fields beside the key must agree with it, or one of them is wrong."""
     key = check_key(text_of(document, "Key"))
     match = _KEY.match(key)
     if match is None:
         raise RecordRefusal("KEY_UNKNOWN")
     site, volume, year, month, day, hour, minute, second, chunk, kind = match.groups()
     stamp = f"{year}-{month}-{day}T{hour}:{minute}:{second}"
-    said = {
+    stated = {
         "SiteID": site,
         "VolumeID": int(volume),
         "ChunkID": int(chunk),
         "ChunkType": kind,
         "DateTime": stamp,
     }
-    for name, expected in said.items():
+    for name, expected in stated.items():
         value = document.get(name)
         if value is None:
             continue

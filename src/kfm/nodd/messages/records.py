@@ -1,4 +1,4 @@
-"""From a message's body to units: hear it, read its keys, keep the newest of what is said twice."""
+"""Outcomes of a message's records: arrivals and removals with the reading of their keys, or why not."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from kfm.model.times import rfc3339
 from kfm.model.units import newer
 from kfm.nodd.dataset_registry import Registry
 from kfm.nodd.grammar import Reading
-from kfm.nodd.messages.announcement import DAY_MS, Announcement, Ignored, RefusedRecord
-from kfm.nodd.messages.envelopes import hear
+from kfm.nodd.messages.announcement import DAY_MS, Announcement, IgnoredRecord, MessageRecord, RefusedRecord
+from kfm.nodd.messages.envelopes import read_message
 from kfm.nodd.messages.refusals import IGNORED, RecordRefusal
 from kfm.nodd.object_keys import check_bucket, check_key
 
 
 class Arrival(Record, frozen=True, gc=False):
-    """An object to take in: what the message said, and what its key tells."""
+    """An object to take in: its announcement, and the reading of its key."""
 
     announced: Announcement
     reading: Reading
 
 
 class Removal(Record, frozen=True):
-    """An object is gone: a tombstone for its unit if there is one. No work, so its line is an ignored one."""
+    """An object was removed: a tombstone for its unit. No work, so `kfm nodd parse` prints it as ignored."""
 
     announced: Announcement
     reading: Reading | None
 
 
-Outcome = Arrival | Removal | Ignored | RefusedRecord
+RecordOutcome = Arrival | Removal | IgnoredRecord | RefusedRecord
 
 
 class ParsedLine(Record, frozen=True, omit_defaults=True):
-    """What `kfm nodd parse` prints of an object."""
+    """The line of `kfm nodd parse` for an object."""
 
     dataset: str
     object_uri: str
@@ -51,22 +51,24 @@ class ParsedLine(Record, frozen=True, omit_defaults=True):
 
 
 class ErrorLine(Record, frozen=True, omit_defaults=True):
-    """What `kfm nodd parse` prints of a record that is not taken in."""
+    """The line of `kfm nodd parse` for a record that is not taken in."""
 
     error_code: str
     error: str
     ignored: bool = False  # only where it is
 
 
-def parse(body: bytes, registry: Registry, now_ms: int) -> tuple[Outcome, ...]:
+def parse_message(body: bytes, registry: Registry, now_ms: int) -> tuple[RecordOutcome, ...]:
     """One outcome for each record, in the message's order. Never raises."""
-    heard = hear(body, registry.topics)
-    if len(heard) == 1:
-        return (_outcome(heard[0], registry, now_ms),)
-    return _newest([_outcome(one, registry, now_ms) for one in heard])
+    records = read_message(body, registry.topics)
+    if len(records) == 1:
+        return (_outcome(records[0], registry, now_ms),)
+    return _newest([_outcome(record, registry, now_ms) for record in records])
 
 
-def parse_key(bucket: str, key: str, registry: Registry, now_ms: int, provider: str | None = None) -> Outcome:
+def parse_key(
+    bucket: str, key: str, registry: Registry, now_ms: int, provider: str | None = None
+) -> RecordOutcome:
     """One key, as if it had just been announced."""
     try:
         check_bucket(bucket)
@@ -79,42 +81,42 @@ def parse_key(bucket: str, key: str, registry: Registry, now_ms: int, provider: 
     return _outcome(announced, registry, now_ms)
 
 
-def _outcome(heard: Announcement | Ignored | RefusedRecord, registry: Registry, now_ms: int) -> Outcome:
-    if not isinstance(heard, Announcement):
-        return heard
+def _outcome(record: MessageRecord, registry: Registry, now_ms: int) -> RecordOutcome:
+    if not isinstance(record, Announcement):
+        return record
     try:
-        reading = registry.read(heard.provider, heard.bucket, heard.key)
+        reading = registry.read(record.provider, record.bucket, record.key)
     except RecordRefusal as refusal:
-        if heard.removed:
-            return Removal(announced=heard, reading=None)
+        if record.removed:
+            return Removal(announced=record, reading=None)
         return RefusedRecord(error_code=refusal.code, error=refusal.text)
-    if heard.removed:
-        return Removal(announced=heard, reading=reading)
-    doubts = heard.suspect
-    if heard.event_time_ms is not None and heard.event_time_ms > now_ms + DAY_MS:
+    if record.removed:
+        return Removal(announced=record, reading=reading)
+    doubts = record.suspect
+    if record.event_time_ms is not None and record.event_time_ms > now_ms + DAY_MS:
         doubts += ("EVENT_TIME_FUTURE",)
-    # A forecast is for the future, but nobody makes it there.
+    # A forecast is valid in the future, but not made there.
     made_ms = reading.time_range_start_ms if reading.reference_time_ms is None else reading.reference_time_ms
     if made_ms is not None and made_ms > now_ms + DAY_MS:
         doubts += ("TIME_FUTURE",)
     if doubts:
         reading = msgspec.structs.replace(reading, suspect=(*doubts, *reading.suspect))
-    return Arrival(announced=heard, reading=reading)
+    return Arrival(announced=record, reading=reading)
 
 
-def _newest(outcomes: list[Outcome]) -> tuple[Outcome, ...]:
+def _newest(outcomes: list[RecordOutcome]) -> tuple[RecordOutcome, ...]:
     """Of several arrivals of one object only the newest counts."""
     best: dict[str, int] = {}
-    repeated = Ignored(error_code="REPEATED", error=IGNORED["REPEATED"])
+    repeated = IgnoredRecord(error_code="REPEATED", error=IGNORED["REPEATED"])
     for index, outcome in enumerate(outcomes):
         if not isinstance(outcome, Arrival):
             continue
         rival = best.setdefault(outcome.reading.object_uri, index)
         if rival == index:
             continue
-        held = outcomes[rival]
-        assert isinstance(held, Arrival)
-        if _is_after(outcome.announced, held.announced):
+        other = outcomes[rival]
+        assert isinstance(other, Arrival)
+        if _is_after(outcome.announced, other.announced):
             outcomes[rival], best[outcome.reading.object_uri] = repeated, index
         else:
             outcomes[index] = repeated
@@ -128,11 +130,11 @@ def _is_after(one: Announcement, other: Announcement) -> bool:
     return (one.event_time_ms or 0) > (other.event_time_ms or 0)
 
 
-# --- lines ---------------------------------------------------------------------------
+# --- lines of `kfm nodd parse` ---------------------------------------------------------------------------
 
 
-def line(outcome: Outcome) -> ParsedLine | ErrorLine:
-    """What is printed of an outcome. No coordinates: those belong to catalogue items alone."""
+def line(outcome: RecordOutcome) -> ParsedLine | ErrorLine:
+    """The line of an outcome. No coordinates: those belong to catalogue items alone."""
     if isinstance(outcome, Arrival):
         reading = outcome.reading
         return ParsedLine(
@@ -152,7 +154,9 @@ def line(outcome: Outcome) -> ParsedLine | ErrorLine:
         )
     if isinstance(outcome, Removal):
         return ErrorLine(error_code="REMOVED", error=IGNORED["REMOVED"], ignored=True)
-    return ErrorLine(error_code=outcome.error_code, error=outcome.error, ignored=isinstance(outcome, Ignored))
+    return ErrorLine(
+        error_code=outcome.error_code, error=outcome.error, ignored=isinstance(outcome, IgnoredRecord)
+    )
 
 
 def _text(at_ms: int | None) -> str | None:

@@ -1,4 +1,4 @@
-"""Records of S3 event notifications, any version 2.x: raw, or within whatever carries them."""
+"""Records of S3 event notifications, any version 2.x: bare, or in any envelope."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import re
 from functools import lru_cache
 from typing import Any
 
-from kfm.nodd.messages.announcement import Announcement, Happening, Heard, Ignored, event_time
+from kfm.nodd.messages.announcement import Announcement, IgnoredRecord, MessageRecord, ObjectEvent, event_time
 from kfm.nodd.messages.json_bodies import optional_text, part, size_of, text_of
 from kfm.nodd.messages.refusals import IGNORED, RecordRefusal
 from kfm.nodd.object_keys import check_bucket, check_key, decode_key
 
 _VERSION = re.compile(r"2\.\d{1,3}\Z")
-_HAPPENINGS: dict[str, Happening] = {
+_EVENTS: dict[str, ObjectEvent] = {
     "ObjectCreated": "created",
     "ObjectRemoved": "removed",
     "LifecycleExpiration": "removed",
@@ -39,31 +39,31 @@ def is_test(document: dict[str, Any]) -> bool:
     return document.get("Event") == "s3:TestEvent"
 
 
-def hear(record: dict[str, Any], topic: str | None) -> Heard:
+def read_record(record: dict[str, Any], topic: str | None) -> MessageRecord:
     """One element of `Records`."""
     if _VERSION.match(text_of(record, "eventVersion")) is None:
         raise RecordRefusal("EVENT_VERSION")
     name = text_of(record, "eventName").removeprefix("s3:")
     if name == "TestEvent":
-        return Ignored(error_code="TEST_EVENT", error=IGNORED["TEST_EVENT"])
-    happening = _HAPPENINGS.get(name.partition(":")[0])
-    if happening is None:
+        return IgnoredRecord(error_code="TEST_EVENT", error=IGNORED["TEST_EVENT"])
+    event = _EVENTS.get(name.partition(":")[0])
+    if event is None:
         raise RecordRefusal("EVENT_UNKNOWN")
-    if happening == "other":
-        return Ignored(error_code="NOT_A_CREATION", error=IGNORED["NOT_A_CREATION"])
+    if event == "other":
+        return IgnoredRecord(error_code="NOT_A_CREATION", error=IGNORED["NOT_A_CREATION"])
     s3 = part(record, "s3")
-    thing = part(s3, "object")
+    stored = part(s3, "object")
     at_ms, suspect = s3_time(record.get("eventTime"))
     return Announcement(
         provider="aws",
         bucket=check_bucket(text_of(part(s3, "bucket"), "name")),
-        key=check_key(decode_key(text_of(thing, "key"))),
-        removed=happening == "removed",
+        key=check_key(decode_key(text_of(stored, "key"))),
+        removed=event == "removed",
         event_time_ms=at_ms,
-        size=size_of(thing, "size"),
-        etag=optional_text(thing, "eTag"),
-        sequencer=optional_text(thing, "sequencer"),
-        version_id=optional_text(thing, "versionId"),
+        size=size_of(stored, "size"),
+        etag=optional_text(stored, "eTag"),
+        sequencer=optional_text(stored, "sequencer"),
+        version_id=optional_text(stored, "versionId"),
         topic=topic,
         suspect=suspect,
     )

@@ -1,8 +1,8 @@
-"""The message that almost all are: S3's event, bare or as SNS carries it to a queue, read at speed.
+"""The fast path for S3 events, bare or in the envelope of SNS: almost all messages are one of these.
 
-`kfm.nodd.messages.envelopes` is the reference. Here a message is taken only if it consists of nothing
-but what the records below can hold, so that everything about it is known: no name stands twice,
-no number was cut, nothing is nested deeply. Whatever is odd is declined, not judged.
+`kfm.nodd.messages.envelopes` is the reference. A message is read here only if it consists of nothing but
+what the records below can hold, so that it is fully known: no name occurs twice, no number was cut, nothing
+is nested deeply. Any other message is declined, not refused.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from kfm.model.records import Record
-from kfm.nodd.messages.announcement import Announcement, Heard
+from kfm.nodd.messages.announcement import Announcement, MessageRecord
 from kfm.nodd.messages.json_bodies import (
     BODY_BYTES_MAX,
     RECORDS_MAX,
@@ -104,8 +104,8 @@ _EVENT = msgspec.json.Decoder(S3Event)
 _write = msgspec.json.Encoder().encode
 
 
-def hear(body: bytes, allowed: Collection[str]) -> list[Heard] | None:
-    """What the message announces; None if it is none of these, or anything about it needs a closer look."""
+def read_plain_message(body: bytes, allowed: Collection[str]) -> list[MessageRecord] | None:
+    """The announcements of the message; None if the reference has to read it."""
     if len(body) > BODY_BYTES_MAX:
         return None
     topic, message = None, body
@@ -115,13 +115,13 @@ def hear(body: bytes, allowed: Collection[str]) -> list[Heard] | None:
         event = _EVENT.decode(message)
         if not same_but_blanks(message, _write(event)):
             return None
-        return [_announced(happened, topic) for happened in event.Records]
+        return [_announced(record, topic) for record in event.Records]
     except (msgspec.DecodeError, UnicodeDecodeError, RecordRefusal):
         return None
 
 
 def _opened(body: bytes, allowed: Collection[str]) -> tuple[str, bytes]:
-    """(topic, message) of an envelope that says nothing twice, from a topic that may speak."""
+    """(topic, message) of an envelope without duplicate names, from a topic that is allowed."""
     envelope = _ENVELOPE.decode(body)
     if not _is_as_sns_writes(body, envelope) and not same_but_blanks(body, _write(envelope)):
         raise RecordRefusal("ENVELOPE_INVALID")
@@ -131,19 +131,19 @@ def _opened(body: bytes, allowed: Collection[str]) -> tuple[str, bytes]:
     return topic, envelope.Message.encode("utf-8")
 
 
-def _announced(happened: S3EventRecord, topic: str | None) -> Announcement:
-    thing = happened.s3.object
-    etag, sequencer, version_id = thing.eTag, thing.sequencer, thing.versionId
+def _announced(record: S3EventRecord, topic: str | None) -> Announcement:
+    stored = record.s3.object
+    etag, sequencer, version_id = stored.eTag, stored.sequencer, stored.versionId
     if not (etag.isprintable() and sequencer.isprintable() and version_id.isprintable()):
         raise RecordRefusal("RECORD_INVALID")
-    at_ms, suspect = s3_time(happened.eventTime)
+    at_ms, suspect = s3_time(record.eventTime)
     return Announcement(  # by position, in the order of the record's fields
         "aws",
-        check_bucket(happened.s3.bucket.name),
-        check_key(decode_key(thing.key)),
+        check_bucket(record.s3.bucket.name),
+        check_key(decode_key(stored.key)),
         False,
         at_ms,
-        thing.size,
+        stored.size,
         etag or None,
         sequencer or None,
         version_id or None,
@@ -153,7 +153,7 @@ def _announced(happened: S3EventRecord, topic: str | None) -> Announcement:
 
 
 def _is_as_sns_writes(text: bytes, envelope: SnsEnvelope) -> bool:
-    """Quicker to see than to compare all tokens, and as good.
+    """Cheaper than comparing all tokens, and as strict.
 
     A line end is never part of a string. So each line begins with its member, and these blanks are outside
     of strings; and no value takes less room in a text than here, where it stands as it is. Nothing is left

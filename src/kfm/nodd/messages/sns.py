@@ -26,7 +26,7 @@ def region_of(arn: str) -> tuple[str, str]:
 
 
 def check_topic(arn: str, allowed: Collection[str]) -> str:
-    """The topic, if it may speak. By the full ARN: a name may exist in several accounts."""
+    """The topic, if it is allowed. By the full ARN: a name may exist in several accounts."""
     if arn not in allowed:
         region_of(arn)
         raise RecordRefusal("TOPIC_NOT_ALLOWED")
@@ -43,7 +43,7 @@ def certificate_host(arn: str) -> str:
 def check_certificate(url: str, arn: str) -> str:
     """The address of a signing certificate, if a fetch of it would go to Amazon and nowhere else.
 
-    Whoever fetches it must not follow redirects.
+    A fetch must not follow redirects.
     """
     try:
         parts = urlsplit(url)
@@ -64,24 +64,26 @@ SIGNED = ("Message", "MessageId", "Subject", "Timestamp", "TopicArn", "Type")
 ALWAYS_SIGNED = frozenset(SIGNED) - {"Subject"}
 
 
-def fits(document: dict[str, Any]) -> bool:
+def matches(document: dict[str, Any]) -> bool:
     return document.get("Type") in (NOTIFICATION, *SUBSCRIPTIONS)
 
 
 def text_to_sign(document: dict[str, Any]) -> bytes:
-    """What the topic's key has signed: of a notification, these fields in this order.
+    """The text that a topic signs: of a notification, these fields in this order.
 
     SignatureVersion 1 signs it with SHA-1, 2 with SHA-256. Raises Refusal if a field is missing or no text.
     """
-    said = {name: document[name] for name in SIGNED if document.get(name) is not None}
-    if said.get("Type") != NOTIFICATION or not all(isinstance(value, str) for value in said.values()):
+    signed = {name: document[name] for name in SIGNED if document.get(name) is not None}
+    if signed.get("Type") != NOTIFICATION or not all(isinstance(value, str) for value in signed.values()):
         raise RecordRefusal("ENVELOPE_INVALID")
-    # Fields are told apart by lines alone: with these rules no other fields have the same text, so that
-    # nobody can hide one field within its neighbour and keep the signature.
-    if not said.keys() >= ALWAYS_SIGNED or any("\n" in said[name] for name in said if name != "Message"):
+    # Only line ends separate fields: with these rules no other fields have the same text, so that no field
+    # can be hidden in its neighbour under the same signature.
+    if not signed.keys() >= ALWAYS_SIGNED or any(
+        "\n" in signed[name] for name in signed if name != "Message"
+    ):
         raise RecordRefusal("ENVELOPE_INVALID", "Its signed fields are missing or have several lines.")
     try:
-        return "".join(f"{name}\n{value}\n" for name, value in said.items()).encode()
+        return "".join(f"{name}\n{value}\n" for name, value in signed.items()).encode()
     except UnicodeError:
         raise RecordRefusal("ENVELOPE_INVALID") from None
 

@@ -26,12 +26,12 @@ KEY_BITS = (2048, 4096)  # what a check costs grows with the key
 SIGNATURE_CHARS_MAX = 4096
 FETCHES_MAX = 20  # in each period, whatever addresses messages name
 FETCH_PERIOD_MS = 60_000
-SILENT_MS = 30_000  # how long a host that did not answer is left alone
-FINAL_MS = 600_000  # how long an address without a usable certificate is left alone
+SILENT_MS = 30_000  # how long a host that did not answer is not asked again
+FINAL_MS = 600_000  # how long an address without a usable certificate is not asked again
 
 
 class KnownCertificate(NamedTuple):
-    """What an address has: a key and its days, or no key, and when that is asked again (monotonic)."""
+    """The certificate at an address: a key and its days, or no key, and when to ask again (monotonic)."""
 
     key: RSAPublicKey | None
     from_ms: int
@@ -53,15 +53,15 @@ class Verifier:
         self._fetches = 0
 
     def check(self, body: bytes) -> RecordRefusal | None:
-        """None: its topic said this, or it says nothing that anybody would act upon.
+        """None: signed by its topic, or about a subscription, which has no effect.
 
-        Nothing but the outermost envelope is looked at: what a topic repeats, it vouches for.
+        Only the outermost envelope is checked: a topic vouches for what it forwards.
         """
         try:
-            document, spoiled = load(body)
-            if spoiled:
+            document, ambiguous = load(body)
+            if ambiguous:
                 raise RecordRefusal("ENVELOPE_INVALID", "Readers would disagree about it.")
-            if not isinstance(document, dict) or not sns.fits(document):
+            if not isinstance(document, dict) or not sns.matches(document):
                 raise RecordRefusal("SIGNATURE_MISSING")
             if document["Type"] in sns.SUBSCRIPTIONS:
                 return None  # never taken in, never confirmed
@@ -85,7 +85,7 @@ class Verifier:
             raise RecordRefusal("SIGNATURE_INVALID")
 
     def _certificate(self, url: str, topic: str) -> KnownCertificate:
-        with self._guard:  # two who need the same one fetch it once
+        with self._guard:  # two threads that need the same one fetch it once
             known = self._known.get(url)
             if known is not None and (known.key is not None or self._clock.monotonic_ms() < known.until_ms):
                 self._known.move_to_end(url)
@@ -98,7 +98,7 @@ class Verifier:
             return known
 
     def _drop_one(self) -> None:
-        """Addresses that have no certificate go first: whoever invents them must not push out real ones."""
+        """Addresses without a certificate go first: invented ones must not push out real ones."""
         invented = next((url for url, each in self._known.items() if each.key is None), None)
         self._known.pop(next(iter(self._known)) if invented is None else invented)
 
@@ -181,8 +181,8 @@ def _is_signed(key: RSAPublicKey, signature: bytes, text: bytes, version: str) -
     from cryptography.hazmat.primitives.hashes import SHA1, SHA256
 
     try:
-        # SHA-1 is what topics use unless their owner chose otherwise. Who could make it collide
-        # would have to publish to the topic first.
+        # SHA-1 is what topics use unless configured otherwise. A collision would help only those who may
+        # publish to the topic anyway.
         key.verify(signature, text, PKCS1v15(), SHA1() if version == "1" else SHA256())
     except InvalidSignature:
         return False

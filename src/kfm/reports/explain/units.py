@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from kfm.model.gates import cause_and_remedy, switch_gate
 from kfm.model.records import GateResult, Switch
-from kfm.model.units import Move, Stored, UnitAttempt, catalogued, replay_command, tries
+from kfm.model.units import StoredUnit, UnitAttempt, UnitTransition, catalogued, replay_command, tries
 from kfm.model.wording import counted, duration, moment
 from kfm.reports.explain.sentences import Explanation, Ref, Sentence, stopped
 
@@ -16,7 +16,11 @@ _ITEMS = {"created": "the item was created", "updated": "the item was updated"}
 
 
 def account_of_unit(
-    stored: Stored, history: Sequence[Move], switches: Sequence[Switch], domain: str, now_ms: int
+    stored: StoredUnit,
+    history: Sequence[UnitTransition],
+    switches: Sequence[Switch],
+    domain: str,
+    now_ms: int,
 ) -> Explanation:
     """The blocker first, with who can lift it and how; then what the unit went through."""
     gate = switch_gate(switches, stored.unit.dataset, domain, in_flight=False)
@@ -30,7 +34,9 @@ def account_of_unit(
 
 
 class _Reason:
-    def __init__(self, stored: Stored, attempts: list[UnitAttempt], gate: GateResult, now_ms: int) -> None:
+    def __init__(
+        self, stored: StoredUnit, attempts: list[UnitAttempt], gate: GateResult, now_ms: int
+    ) -> None:
         self._stored = stored
         self._unit = stored.unit
         self._attempts = attempts
@@ -94,13 +100,13 @@ class _Reason:
         )
 
 
-def _announced(stored: Stored) -> str:
+def _announced(stored: StoredUnit) -> str:
     unit = stored.unit
     size = "" if stored.size is None else f", {stored.size:,} bytes"
     return f"It is the object {unit.object_uri}{size}, announced by the queue {unit.queue}."
 
 
-def _told(move: Move) -> str:
+def _told(move: UnitTransition) -> str:
     """One step of the history, in words."""
     details = move.details
     text = {
@@ -120,5 +126,5 @@ def _told(move: Move) -> str:
     return f"{moment(move.at_ms)}: {text}."
 
 
-def _of(text: str, stored: Stored) -> Sentence:
+def _of(text: str, stored: StoredUnit) -> Sentence:
     return Sentence(text=text, record=Ref(type="unit", id=stored.unit.wal_id))

@@ -16,7 +16,7 @@ from kfm.model.units import Content
 from kfm.nodd.grammar import Reading
 from kfm.nodd.inspect import integrity as module
 from kfm.nodd.inspect.file_kinds import kind_of
-from kfm.nodd.inspect.inspection import InspectionResult, work
+from kfm.nodd.inspect.inspection import InspectionResult, inspect
 from kfm.nodd.inspect.verdicts import DOUBTS, FAILED, MIB, NOTES, Levels
 from tests.nodd_objects import (
     GOES_ATTRIBUTES,
@@ -43,7 +43,7 @@ def look(
     shelf = Shelf()
     if data is not None:
         shelf.put(read.object_uri, data)
-    return work(read, content or Content(), levels, shelf, media_type=media_type(read.dataset), **more)
+    return inspect(read, content or Content(), levels, shelf, media_type=media_type(read.dataset), **more)
 
 
 LEVEL3 = b"\x01\r\r\n048 \r\r\nSDUS53 KTOP 141234\r\r\nN0BTWX\r\r\n" + bytes(200)
@@ -186,7 +186,7 @@ def test_missing_objects_are_worth_another_try() -> None:
         return shelf._data(read.object_uri)
 
     shelf.read = gone  # type: ignore[method-assign, assignment]
-    assert work(read, Content(), MAGIC, shelf, media_type=media_type("gfs")).error_code == "OBJECT_MISSING"
+    assert inspect(read, Content(), MAGIC, shelf, media_type=media_type("gfs")).error_code == "OBJECT_MISSING"
 
 
 @pytest.mark.parametrize("levels", [MAGIC, FULL], ids=lambda levels: levels.integrity)
@@ -196,9 +196,9 @@ def test_replaced_while_read(levels: Levels) -> None:
     shelf = Shelf()
     shelf.put(read.object_uri, b"GRIB but not whole" * 10)
     shelf.after_read[read.object_uri] = grib2()
-    looked = work(read, Content(), levels, shelf, media_type=media_type("gfs"))
+    looked = inspect(read, Content(), levels, shelf, media_type=media_type("gfs"))
     assert looked.error_code == "OBJECT_CHANGED"
-    assert work(read, Content(), levels, shelf, media_type=media_type("gfs")).integrity_status == "ok"
+    assert inspect(read, Content(), levels, shelf, media_type=media_type("gfs")).integrity_status == "ok"
 
 
 def test_etag_is_md5_only_where_it_is() -> None:
@@ -213,10 +213,10 @@ def test_etag_is_md5_only_where_it_is() -> None:
         ('"0123456789abcdef0123456789abcdef"', msgspec.structs.replace(FULL, etag_is_md5=False), None),
     ):
         shelf.etags[read.object_uri] = etag
-        looked = work(read, Content(), levels, shelf, media_type=media_type("gfs"))
+        looked = inspect(read, Content(), levels, shelf, media_type=media_type("gfs"))
         assert looked.error_code == expected
     shelf.etags[read.object_uri] = '"0123456789abcdef0123456789abcdef"'
-    message = work(read, Content(), FULL, shelf, media_type=media_type("gfs")).error_message or ""
+    message = inspect(read, Content(), FULL, shelf, media_type=media_type("gfs")).error_message or ""
     assert "0123456789abcdef0123456789abcdef" in message
     assert hashlib.md5(grib2()).hexdigest() in message
 
@@ -278,7 +278,7 @@ def test_streams_that_end_early_or_late() -> None:
         shelf.put(read.object_uri, whole)
         shelf.etags[read.object_uri] = '"of-many-parts"'
         shelf.stream = lambda _uri, data=streamed: iter((data,))  # type: ignore[method-assign]
-        looked = work(read, Content(), FULL, shelf, media_type=media_type("gfs"))
+        looked = inspect(read, Content(), FULL, shelf, media_type=media_type("gfs"))
         assert (looked.error_code, str(len(whole)) in (looked.error_message or "")) == (code, True)
 
 
@@ -286,7 +286,7 @@ def test_too_large_for_a_download() -> None:
     """The policy's bound is kept before the first byte is asked for."""
     read, shelf = reading("noaa-gfs-bdp-pds", GFS), Shelf()
     shelf.put(read.object_uri, grib2())
-    looked = work(read, Content(), msgspec.structs.replace(FULL, full_bytes_max=10), shelf)
+    looked = inspect(read, Content(), msgspec.structs.replace(FULL, full_bytes_max=10), shelf)
     assert looked.error_code == "OBJECT_TOO_LARGE"
     assert "stream" not in shelf.asked
 
@@ -311,7 +311,7 @@ def test_levels_ask_for_no_more_than_they_need() -> None:
     for level in ("announced", "head", "magic", "full"):
         shelf = Shelf()
         shelf.put(read.object_uri, data)
-        work(read, Content(), Levels(integrity=level), shelf)  # type: ignore[arg-type]
+        inspect(read, Content(), Levels(integrity=level), shelf)  # type: ignore[arg-type]
         asked[level] = (shelf.asked, shelf.bytes_read)
     assert asked == {
         "announced": ([], 0),

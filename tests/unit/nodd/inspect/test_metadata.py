@@ -11,7 +11,7 @@ import pytest
 
 from kfm.model.units import Content
 from kfm.nodd.inspect.header_facts import HeaderUnread
-from kfm.nodd.inspect.inspection import InspectionResult, looking, work
+from kfm.nodd.inspect.inspection import InspectionResult, inspect, make_inspector
 from kfm.nodd.inspect.ranged_file import Ranged
 from kfm.nodd.inspect.verdicts import Levels
 from tests.nodd_objects import (
@@ -36,7 +36,7 @@ def look(bucket: str, key: str, data: bytes, levels: Levels = HEADER) -> Inspect
     shelf = Shelf()
     read = reading(bucket, key)
     shelf.put(read.object_uri, data)
-    return looking(shelf, media_type)(read, Content(), levels)
+    return make_inspector(shelf, media_type)(read, Content(), levels)
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_replaced_under_a_header(level: str) -> None:
     levels = Levels(integrity=level, metadata="header")  # type: ignore[arg-type]
     shelf.put(read.object_uri, grib2()[:-4] + b"x" * 4 if level == "magic" else b"GRIB" + bytes(99))
     shelf.after_read[read.object_uri] = grib2(size=5)[:50] + bytes(50) if level == "magic" else grib2()
-    looked = work(read, Content(), levels, shelf, media_type=media_type("gfs"))
+    looked = inspect(read, Content(), levels, shelf, media_type=media_type("gfs"))
     assert looked.error_code == "OBJECT_CHANGED"
 
 
@@ -186,12 +186,12 @@ def test_headers_take_few_bytes() -> None:
     """A header of a large file is read by a few ranges, not by a download."""
     read, shelf = reading("noaa-gfs-bdp-pds", GFS), Shelf()
     shelf.put(read.object_uri, grib2(size=5_000_000))
-    looked = work(read, Content(), HEADER, shelf, media_type=media_type("gfs"))
+    looked = inspect(read, Content(), HEADER, shelf, media_type=media_type("gfs"))
     assert looked.metadata_status == "ok"
     assert (shelf.asked, shelf.bytes_read <= 16_384) == (["head", "read"], True)
     both = Levels(integrity="magic", metadata="header")
     shelf.asked.clear()
-    work(read, Content(), both, shelf, media_type=media_type("gfs"))
+    inspect(read, Content(), both, shelf, media_type=media_type("gfs"))
     assert shelf.asked == ["head", "read", "read"]
 
 
@@ -218,23 +218,25 @@ def test_doubts_of_the_key_stay() -> None:
     shelf = Shelf()
     shelf.put(read.object_uri, grib2())
     for levels in (HEADER, Levels()):
-        looked = work(read, Content(), levels, shelf, media_type=media_type("gfs"))
+        looked = inspect(read, Content(), levels, shelf, media_type=media_type("gfs"))
         assert (looked.metadata_status, looked.doubts) == ("suspect", ("FOLDER_DISAGREES",))
 
 
 def test_missing_for_the_header() -> None:
     """An object that is not there fails in a way that is worth another attempt."""
-    looked = work(reading("noaa-gfs-bdp-pds", GFS), Content(), HEADER, Shelf(), media_type=media_type("gfs"))
+    looked = inspect(
+        reading("noaa-gfs-bdp-pds", GFS), Content(), HEADER, Shelf(), media_type=media_type("gfs")
+    )
     assert looked.error_code == "OBJECT_MISSING"
 
 
 def test_nothing_asked_costs_nothing() -> None:
     """By default nothing is requested, nothing is claimed of the bytes, and it takes no time to speak of."""
     read, shelf, levels, content = reading("noaa-gfs-bdp-pds", GFS), Shelf(), Levels(), Content(size=5)
-    looked = work(read, content, levels, shelf)
+    looked = inspect(read, content, levels, shelf)
     assert (looked.integrity_status, looked.metadata_status, looked.doubts) == ("unknown", "ok", ())
     assert shelf.asked == []
-    best = min(_timed(lambda: work(read, content, levels, shelf)) for _ in range(5))
+    best = min(_timed(lambda: inspect(read, content, levels, shelf)) for _ in range(5))
     assert best < 30e-6  # measured: well below 1 µs; this machine may be busy
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from kfm.model.units import Content
 from kfm.nodd.dataset_registry import load_registry
-from kfm.nodd.inspect.inspection import work
+from kfm.nodd.inspect.inspection import inspect
 from kfm.nodd.inspect.verdicts import Levels
 from kfm.nodd.messages.records import Arrival, parse_key
 from tests.nodd_objects import Shelf
@@ -70,7 +70,7 @@ def test_real_files(name: str) -> None:
     shelf.put(reading.object_uri, data)
     for level in ("head", "magic", "full"):
         levels = Levels(integrity=level, metadata="header")  # type: ignore[arg-type]
-        looked = work(reading, Content(), levels, shelf, media_type=dataset.media_type)
+        looked = inspect(reading, Content(), levels, shelf, media_type=dataset.media_type)
         expected = "unknown" if name in HEADERLESS else "ok"
         assert (looked.integrity_status, looked.metadata_status, looked.disagrees) == ("ok", expected, {})
         assert (looked.doubts, looked.error_code) == ((), None)
@@ -78,5 +78,5 @@ def test_real_files(name: str) -> None:
         return
     for cut in (len(data) - 1, len(data) * 2 // 3):
         shelf.put(reading.object_uri, data[:cut])
-        looked = work(reading, Content(), Levels(integrity="full"), shelf, media_type=dataset.media_type)
+        looked = inspect(reading, Content(), Levels(integrity="full"), shelf, media_type=dataset.media_type)
         assert looked.error_code == "TRUNCATED", cut

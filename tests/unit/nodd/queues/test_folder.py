@@ -13,7 +13,7 @@ import pytest
 
 from kfm.model.errors import BackendUnavailable, ConfigError
 from kfm.nodd.dataset_registry import load_registry
-from kfm.nodd.messages.records import parse
+from kfm.nodd.messages.records import parse_message
 from kfm.nodd.queues import folder as folders
 from kfm.nodd.queues.folder import FolderQueue
 from kfm.nodd.queues.line_stream import MESSAGE_BYTES_MAX
@@ -245,7 +245,7 @@ def test_what_is_too_long_is_cut_and_refused_by_name(spool: Spool) -> None:
     cut = MESSAGE_BYTES_MAX + 1
     assert [len(body) for body in bodies(found)] == [cut, 1, cut, cut, 1, cut, MESSAGE_BYTES_MAX]
     registry = load_registry()
-    codes = [getattr(parse(body, registry, 0)[0], "error_code", "") for body in bodies(found)]
+    codes = [getattr(parse_message(body, registry, 0)[0], "error_code", "") for body in bodies(found)]
     assert [codes[0], codes[2], codes[5]] == ["BODY_TOO_LARGE"] * 3
     queue.put_back(receipts(found))
     assert bodies(queue.receive(10, 0)) == bodies(found)

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from kfm.model.records import Switch
-from kfm.model.units import Move, Stored, created
+from kfm.model.units import StoredUnit, UnitTransition, created
 from kfm.reports.explain.units import SHOWN_MAX, account_of_unit
 
 NOW_MS = 1_767_225_600_000
@@ -26,13 +26,13 @@ UNIT = created(
     now_ms=NOW_MS,
 )
 HISTORY = [
-    Move(1, "pending", "created", NOW_MS, None, 0, {"etag": "e", "size": 3}),
-    Move(2, "in_progress", "claimed", NOW_MS, "w1", 1, {}),
-    Move(3, "failed", "failed", NOW_MS + 5, "w1", 1, {"error_code": "HTTP_503"}),
+    UnitTransition(1, "pending", "created", NOW_MS, None, 0, {"etag": "e", "size": 3}),
+    UnitTransition(2, "in_progress", "claimed", NOW_MS, "w1", 1, {}),
+    UnitTransition(3, "failed", "failed", NOW_MS + 5, "w1", 1, {"error_code": "HTTP_503"}),
 ]
 
 
-def stored(status: Any = "pending", **changes: Any) -> Stored:
+def stored(status: Any = "pending", **changes: Any) -> StoredUnit:
     names = {name: changes.pop(name) for name in list(changes) if name in UNIT.__struct_fields__}
     values: dict[str, Any] = {
         "etag": "e",
@@ -52,10 +52,10 @@ def stored(status: Any = "pending", **changes: Any) -> Stored:
         "replacing": 0,
         "trail": "1 2 3",
     }
-    return Stored(unit=replace(UNIT, status=status, **names), **{**values, **changes})
+    return StoredUnit(unit=replace(UNIT, status=status, **names), **{**values, **changes})
 
 
-def reason(one: Stored, switches: tuple[Switch, ...] = ()) -> str:
+def reason(one: StoredUnit, switches: tuple[Switch, ...] = ()) -> str:
     return account_of_unit(one, HISTORY, switches, DOMAIN, NOW_MS).reason.text
 
 
@@ -99,7 +99,7 @@ CASES = {
 
 
 @pytest.mark.parametrize(("one", "first", "second"), CASES.values(), ids=CASES)
-def test_the_reason_names_the_blocker_and_the_way_out(one: Stored, first: str, second: str) -> None:
+def test_the_reason_names_the_blocker_and_the_way_out(one: StoredUnit, first: str, second: str) -> None:
     """The first line says what the unit waits for, who can lift it and with which command."""
     text = reason(one)
     assert first in text
@@ -143,6 +143,6 @@ def test_the_chain_is_the_history() -> None:
 )
 def test_success_tells_what_became_of_the_item(details: dict[str, str], said: str) -> None:
     """A history that says nothing of an item means a new one: most are."""
-    move = Move(3, "succeeded", "succeeded", NOW_MS, "w1", 1, details)
+    move = UnitTransition(3, "succeeded", "succeeded", NOW_MS, "w1", 1, details)
     account = account_of_unit(stored("succeeded"), [move], (), DOMAIN, NOW_MS)
     assert account.chain[-1].text.endswith(f"succeeded; {said}.")
