@@ -15,7 +15,7 @@ from bench.harness import Benchmark
 from kfm.db.branches import EmbeddedBranches
 from kfm.db.migrations import migrate
 from kfm.db.sqlite import SqliteDatabase
-from kfm.model.branches import Commit, TreeEntry
+from kfm.model.branches import Commit, NewCommit, TreeEntry
 from kfm.system import SystemClock
 
 OBJECTS = 100_000
@@ -35,7 +35,7 @@ class Bench:
         self.branches.create(name)
         changes = {f"{number}/{path}": entry for path, entry in self.changes.items()}
         began_s = time.perf_counter()
-        made = self.branches.commit(name, changes, message="all", author="bench")
+        made = self.branches.commit(NewCommit(name, changes, message="all", author="bench"))
         took_s = time.perf_counter() - began_s
         assert isinstance(made, Commit)
         return took_s
@@ -56,7 +56,12 @@ class Bench:
         path = list(self.changes)[number * 7919 % OBJECTS]
         began_s = time.perf_counter()
         made = self.branches.commit(
-            "large", {path: TreeEntry(sha256=f"{number:064x}", size=number)}, message="one", author="bench"
+            NewCommit(
+                "large",
+                {path: TreeEntry(sha256=f"{number:064x}", size=number)},
+                message="one",
+                author="bench",
+            )
         )
         took_s = time.perf_counter() - began_s
         assert isinstance(made, Commit)
@@ -89,7 +94,7 @@ def _setup(stack: ExitStack) -> Bench:
     }
     branches = EmbeddedBranches(database)
     branches.create("large")
-    branches.commit("large", changes, message="all", author="bench")
+    branches.commit(NewCommit("large", changes, message="all", author="bench"))
     return Bench(branches, bare, changes, itertools.count(1))
 
 

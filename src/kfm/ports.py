@@ -12,6 +12,7 @@ from kfm.model.branches import (
     Commit,
     Merged,
     Moved,
+    NewCommit,
     PathChange,
     Preference,
     Proposal,
@@ -473,26 +474,22 @@ class BranchReader(Protocol):
         """What a merge would start from: both heads as they are now, and their common ancestors."""
 
 
-class Branches(BranchReader, Protocol):
+class BranchWriter(BranchReader, Protocol):
+    """Commits on branches; also inside a transaction."""
+
+    def create(self, name: str, at: str | None = None) -> Branch: ...
+    def commit(self, new: NewCommit) -> Commit | Moved:
+        """Moved if `expected` is not the head (any more). What changes nothing makes no commit: the
+        answer is the head."""
+
+
+class Branches(BranchWriter, Protocol):
     """Changes. Each is one transaction, with the entry of the governance ledger that `why` asks for."""
 
     def create(self, name: str, at: str | None = None, *, why: Justification | None = None) -> Branch:
         """At a ref; without one, a branch without entries. RefExists if the name is taken."""
 
     def delete(self, name: str, *, why: Justification, expected: str | None = None) -> Branch | Moved: ...
-    def commit(
-        self,
-        branch: str,
-        changes: Mapping[str, TreeEntry | None],
-        *,
-        message: str,
-        author: str,
-        expected: str | None = None,
-        meta: Mapping[str, Any] | None = None,
-    ) -> Commit | Moved:
-        """Entries to put and, as None, paths to remove. Moved if `expected` is not the head (any more).
-        What changes nothing makes no commit: the answer is the head."""
-
     def merge(
         self,
         proposal: Proposal,
@@ -639,19 +636,3 @@ class RunStateBackend(Protocol):
 
     def take_back(self, keys: Collection[Key]) -> None:
         """Mark records as reverted, one by one: another store had them so."""
-
-
-class Committing(BranchReader, Protocol):
-    """What keeping records on a branch asks of it."""
-
-    def create(self, name: str, at: str | None = None) -> Branch: ...
-    def commit(
-        self,
-        branch: str,
-        changes: Mapping[str, TreeEntry | None],
-        *,
-        message: str,
-        author: str,
-        expected: str | None = None,
-        meta: Mapping[str, Any] | None = None,
-    ) -> Commit | Moved: ...

@@ -15,7 +15,7 @@ from kfm.db.branches import EmbeddedBranches
 from kfm.db.migrations import migrate
 from kfm.db.sqlite_session import MemoryDatabase
 from kfm.model import branches, trees
-from kfm.model.branches import Commit, Merged, TreeEntry, make_commit
+from kfm.model.branches import Commit, Merged, NewCommit, TreeEntry, make_commit
 from kfm.model.records import Justification
 from kfm.model.trees import EMPTY, Forest
 from kfm.system import SystemClock
@@ -179,7 +179,7 @@ class Histories(RuleBasedStateMachine):
     @rule(name=names, changes=st.dictionaries(PATHS, st.none() | ENTRIES, min_size=1, max_size=5))
     def commit(self, name: str, changes: dict[str, TreeEntry | None]) -> None:
         self.count += 1
-        made = self.branches.commit(name, changes, message=str(self.count), author="a")
+        made = self.branches.commit(NewCommit(name, changes, message=str(self.count), author="a"))
         assert isinstance(made, Commit)
         contents = applied(self.contents[self.heads[name]], changes)
         if contents == self.contents[self.heads[name]]:

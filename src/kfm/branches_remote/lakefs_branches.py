@@ -21,6 +21,7 @@ from kfm.model.branches import (
     Decided,
     Merged,
     Moved,
+    NewCommit,
     PathChange,
     Preference,
     Proposal,
@@ -215,32 +216,23 @@ CANNOT: dict[str, str] = {
 class LakefsBranches(LakefsRefs):
     """Implements `ports.Branches`, but for what `CANNOT` names."""
 
-    def commit(
-        self,
-        branch: str,
-        changes: Mapping[str, TreeEntry | None],
-        *,
-        message: str,
-        author: str,
-        expected: str | None = None,
-        meta: Mapping[str, Any] | None = None,
-    ) -> Commit | Moved:
-        branches.check_changes(changes)
-        _check_lengths(changes)
-        words = _words(message, author, meta)
+    def commit(self, new: NewCommit) -> Commit | Moved:
+        branches.check_changes(new.changes)
+        _check_lengths(new.changes)
+        words = _words(new.message, new.author, new.meta)
         for _ in range(ROUNDS_MAX):
-            held = self._held(branch)
-            if moved := branches.moved_from(held, expected):
+            held = self._held(new.branch)
+            if moved := branches.moved_from(held, new.expected):
                 return moved
             branches.refuse_protected(held)
-            there = self._lookup(held.head, changes)
-            needed = {path: entry for path, entry in changes.items() if there.get(path) != entry}
+            there = self._lookup(held.head, new.changes)
+            needed = {path: entry for path, entry in new.changes.items() if there.get(path) != entry}
             if not needed:
                 return self._commit(held.head)
             done = self._changed(held, lambda temporary: self._staged(temporary, needed), words)  # noqa: B023
             if done is not None:
                 return done
-        raise BranchMoved(f"`{branch}` moved {ROUNDS_MAX} times meanwhile.")
+        raise BranchMoved(f"`{new.branch}` moved {ROUNDS_MAX} times meanwhile.")
 
     def _staged(self, temporary: str, changes: Mapping[str, TreeEntry | None]) -> None:
         for path, entry in changes.items():

@@ -10,11 +10,11 @@ from urllib.parse import unquote
 
 import msgspec
 
-from kfm.model.branches import Commit, TreeEntry
+from kfm.model.branches import Commit, NewCommit, TreeEntry
 from kfm.model.errors import BranchProtected, KfmError, StoreBusy, StoreCorrupt
 from kfm.model.records import Node
 from kfm.model.run_state import from_document, to_document
-from kfm.ports import Committing, Key, Objects
+from kfm.ports import BranchWriter, Key, Objects
 
 ROOT = "_run_state/"
 ASIDE = "run-state/reverted"  # a branch for records that were reverted before they were moved here
@@ -52,7 +52,7 @@ class BranchRunState:
 
     def __init__(
         self,
-        branches: Committing,
+        branches: BranchWriter,
         objects: Objects,
         *,
         author: str = "kfm",
@@ -65,7 +65,7 @@ class BranchRunState:
         self._outputs = outputs
         self._cache: dict[str, Node] = {} if cache is None else cache  # by hash, so never stale
 
-    def on(self, branches: Committing) -> BranchRunState:
+    def on(self, branches: BranchWriter) -> BranchRunState:
         """The same, in the midst of a transaction that the branches are part of."""
         return BranchRunState(
             branches, self._objects, author=self._author, outputs=self._outputs, cache=self._cache
@@ -115,12 +115,14 @@ class BranchRunState:
         for _ in range(TRIES_MAX):
             found = self._branches.branch(branch) or self._branches.create(branch)
             done = self._branches.commit(
-                branch,
-                self._changes(branch, records),
-                message=f"run-state: {count} of {said}",
-                author=self._author,
-                expected=found.head,
-                meta={"run_id": runs[0]} if len(runs) == 1 else None,
+                NewCommit(
+                    branch,
+                    self._changes(branch, records),
+                    message=f"run-state: {count} of {said}",
+                    author=self._author,
+                    expected=found.head,
+                    meta={"run_id": runs[0]} if len(runs) == 1 else None,
+                )
             )
             if isinstance(done, Commit):
                 return
@@ -154,11 +156,13 @@ class BranchRunState:
     def _move(self, branch: str, changes: dict[str, TreeEntry | None]) -> None:
         found = self._branches.branch(branch) or self._branches.create(branch)
         done = self._branches.commit(
-            branch,
-            changes,
-            message="run-state: reverted records",
-            author=self._author,
-            expected=found.head,
+            NewCommit(
+                branch,
+                changes,
+                message="run-state: reverted records",
+                author=self._author,
+                expected=found.head,
+            )
         )
         if not isinstance(done, Commit):
             raise StoreBusy(f"The branch {branch} was moved by others.")
@@ -276,7 +280,7 @@ class RemoteBranchRunState(BranchRunState):
 
     def __init__(
         self,
-        branches: Committing,
+        branches: BranchWriter,
         objects: Objects,
         bring: Callable[[str, str], TreeEntry],
         author: str = "kfm",

@@ -15,10 +15,10 @@ from kfm.model.branches import (
     Conflict,
     Merged,
     Moved,
+    NewCommit,
     Preference,
     Swept,
     Tag,
-    TreeEntry,
 )
 from kfm.model.errors import BranchProtected, PathConflict, RefExists, RefNotFound, StoreCorrupt, UsageError
 from kfm.model.run_state import outputs_of
@@ -74,30 +74,20 @@ def ensure_in(session: Session, name: str) -> Branch:
         return found
 
 
-def commit_in(
-    session: Session,
-    branch: str,
-    changes: Mapping[str, TreeEntry | None],
-    *,
-    message: str,
-    author: str,
-    expected: str | None = None,
-    meta: Mapping[str, Any] | None = None,
-    gated: bool = False,
-) -> Commit | Moved:
+def commit_in(session: Session, new: NewCommit, *, gated: bool = False) -> Commit | Moved:
     """Put entries on a branch, and take away the paths whose entry is None.
 
-    `expected` is the head that the caller saw: if the branch is elsewhere, nothing is written. Changes
-    that change nothing make no commit: the answer is the head. A protected branch is for `gated` alone.
+    Changes that change nothing make no commit: the answer is the head. A protected branch is for `gated`
+    alone.
     """
-    branches.check_changes(changes)
-    held = held_in(session, branch)
-    if moved := branches.moved_from(held, expected):
+    branches.check_changes(new.changes)
+    held = held_in(session, new.branch)
+    if moved := branches.moved_from(held, new.expected):
         return moved
     branches.refuse_protected(held, gated)
     find, wood = finder(session), forest(session)
     head = find(held.head)
-    tree_id, added = wood.update(head.tree_id, changes)
+    tree_id, added = wood.update(head.tree_id, new.changes)
     if tree_id == head.tree_id:
         return head
     wrong, count = trees.clashes(wood, head.tree_id, tree_id, sorted(added), 1)
@@ -106,7 +96,9 @@ def commit_in(
             f"`{wrong[0][0]}` can't be a file beside `{wrong[0][1]}` ({count} such).",
             remedy="A path is a file or a folder; remove one of them in the same commit.",
         )
-    return _advance(session, held, wood, tree_id, [head], message=message, author=author, meta=meta)
+    return _advance(
+        session, held, wood, tree_id, [head], message=new.message, author=new.author, meta=new.meta
+    )
 
 
 def merge_in(

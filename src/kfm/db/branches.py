@@ -6,7 +6,7 @@ inside his transaction.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
@@ -19,6 +19,7 @@ from kfm.model.branches import (
     Commit,
     Merged,
     Moved,
+    NewCommit,
     PathChange,
     Preference,
     Proposal,
@@ -127,22 +128,8 @@ class EmbeddedBranches(EmbeddedBranchReader):
 
         return self._database.write(change)
 
-    def commit(
-        self,
-        branch: str,
-        changes: Mapping[str, TreeEntry | None],
-        *,
-        message: str,
-        author: str,
-        expected: str | None = None,
-        meta: Mapping[str, Any] | None = None,
-    ) -> Commit | Moved:
-        kept = dict(changes)
-        return self._database.write(
-            lambda session: branch_commits.commit_in(
-                session, branch, kept, message=message, author=author, expected=expected, meta=meta
-            )
-        )
+    def commit(self, new: NewCommit) -> Commit | Moved:
+        return self._database.write(lambda session: branch_commits.commit_in(session, new))
 
     def merge(
         self,

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 
 from kfm.db import branch_commits
 from kfm.db.session import Row, Session
-from kfm.model.branches import Branch, Commit, Merged, TreeEntry
+from kfm.model.branches import Branch, Commit, Merged, NewCommit, TreeEntry
 from kfm.model.errors import BranchProtected
 from kfm.model.records import Output
 from kfm.model.run_state import Graph, outputs_of
@@ -49,11 +49,13 @@ def commit_outputs(
     agrees = before.state_commit in (before.head, None)
     commit = branch_commits.commit_in(
         session,
-        branch,
-        _changes(session, before, loose),
-        message=f"{pipeline_id}: {len(loose)} {'node' if len(loose) == 1 else 'nodes'}",
-        author=author,
-        meta={"run_id": run_id, "pipeline_id": pipeline_id},
+        NewCommit(
+            branch,
+            _changes(session, before, loose),
+            message=f"{pipeline_id}: {len(loose)} {'node' if len(loose) == 1 else 'nodes'}",
+            author=author,
+            meta={"run_id": run_id, "pipeline_id": pipeline_id},
+        ),
     )
     assert isinstance(commit, Commit), "the branch is held in this transaction"
     for dataset_id, made_by, _outputs in loose:

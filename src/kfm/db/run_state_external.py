@@ -13,7 +13,7 @@ from kfm.db.branches import EmbeddedBranchReader
 from kfm.db.run_state import RunStateTables
 from kfm.db.session import Database, Session
 from kfm.model.attempts import LineageEvent
-from kfm.model.branches import Branch, Commit, Moved, TreeEntry
+from kfm.model.branches import Branch, Commit, Moved, NewCommit
 from kfm.model.errors import SchemaViolation, UsageError
 from kfm.model.records import Node
 from kfm.model.run_state import (
@@ -57,29 +57,11 @@ class BranchesInside(EmbeddedBranchReader):
             return branch_commits.ensure_in(self._inside, name)
         return branch_commits.create_in(self._inside, name, at)
 
-    def commit(
-        self,
-        branch: str,
-        changes: Mapping[str, TreeEntry | None],
-        *,
-        message: str,
-        author: str,
-        expected: str | None = None,
-        meta: Mapping[str, Any] | None = None,
-    ) -> Commit | Moved:
-        before = branch_commits.held_in(self._inside, branch)
-        done = branch_commits.commit_in(
-            self._inside,
-            branch,
-            changes,
-            message=message,
-            author=author,
-            expected=expected,
-            meta=meta,
-            gated=self._gated,
-        )
+    def commit(self, new: NewCommit) -> Commit | Moved:
+        before = branch_commits.held_in(self._inside, new.branch)
+        done = branch_commits.commit_in(self._inside, new, gated=self._gated)
         if isinstance(done, Commit) and before.state_commit == before.head:
-            branch_commits.set_state_in(self._inside, branch, done.commit_id)
+            branch_commits.set_state_in(self._inside, new.branch, done.commit_id)
         return done
 
 

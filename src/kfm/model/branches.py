@@ -6,7 +6,7 @@ import heapq
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from kfm.model.canonical import canonical_bytes
 from kfm.model.errors import BranchProtected, LimitExceeded, RefNameInvalid, UsageError
@@ -54,6 +54,17 @@ class Commit(Record, frozen=True):
     at_ms: int
     meta: dict[str, Any]
     generation: int  # 1 + the largest of its parents': an ancestor's is always smaller
+
+
+class NewCommit(NamedTuple):
+    """A commit to be made on a branch: entries to put and, as None, paths to remove."""
+
+    branch: str
+    changes: Mapping[str, TreeEntry | None]
+    message: str
+    author: str
+    expected: str | None = None  # the head that the caller saw; nothing is written if it is another
+    meta: Mapping[str, Any] | None = None
 
 
 class Branch(Record, frozen=True):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kfm.model.branches import Commit, TreeEntry
+from kfm.model.branches import Commit, NewCommit, TreeEntry
 from kfm.model.errors import GateDenied, SwitchThrown
 from kfm.runs.branch_merges import Merging
 from tests.acceptance.runs.conftest import Inside
@@ -37,7 +37,7 @@ def commit(project: Inside, branch: str, message: str, **contents: str | None) -
         branches = app.store.branch_store()
         if branches.branch(branch) is None:
             branches.create(branch, "main" if branches.branch("main") else None)
-        made = branches.commit(branch, changes, message=message, author="ada")
+        made = branches.commit(NewCommit(branch, changes, message=message, author="ada"))
         assert isinstance(made, Commit)
         return made.commit_id
 
@@ -151,7 +151,7 @@ def test_a_gate_of_one_s_own(project: Inside) -> None:
             seen.append(proposal.source_head)
             if len(seen) == 1:
                 branches.commit(
-                    "side", {"c": TreeEntry(sha256="0" * 64, size=1)}, message="late", author="bob"
+                    NewCommit("side", {"c": TreeEntry(sha256="0" * 64, size=1)}, message="late", author="bob")
                 )
             if len(seen) == 3:
                 raise GateDenied("not today")
@@ -159,7 +159,9 @@ def test_a_gate_of_one_s_own(project: Inside) -> None:
         done = merging.merge("side", "main", author="ada", why=why)
         assert (done.outcome, len(seen), len(set(seen))) == ("merged", 2, 2)
         assert set(dict(branches.entries("main"))) == {"a", "b", "c"}
-        branches.commit("side", {"d": TreeEntry(sha256="0" * 64, size=1)}, message="more", author="bob")
+        branches.commit(
+            NewCommit("side", {"d": TreeEntry(sha256="0" * 64, size=1)}, message="more", author="bob")
+        )
         before = branches.resolve("main")
         with pytest.raises(GateDenied):
             merging.merge("side", "main", author="ada", why=why)

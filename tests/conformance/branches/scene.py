@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kfm.db.ledger import Ledger
-from kfm.model.branches import Branch, Commit, Merged, Preference, TreeEntry
+from kfm.model.branches import Branch, Commit, Merged, NewCommit, Preference, TreeEntry
 from kfm.model.records import Justification
 
 WHY = Justification(actor="ada", rationale="because it has to be")
@@ -59,7 +59,7 @@ class Scene:
         changes = {
             path.replace("__", "/"): None if text is None else entry(text) for path, text in contents.items()
         }
-        made = self.branches.commit(branch, changes, message=message, author="ada")
+        made = self.branches.commit(NewCommit(branch, changes, message=message, author="ada"))
         assert isinstance(made, Commit)
         return made
 

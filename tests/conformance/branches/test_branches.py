@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kfm.model.branches import NAME_CHARS_MAX, Branch, Commit, Moved, TreeEntry
+from kfm.model.branches import NAME_CHARS_MAX, Branch, Commit, Moved, NewCommit, TreeEntry
 from kfm.model.errors import (
     BranchProtected,
     LimitExceeded,
@@ -32,12 +32,14 @@ def test_a_commit_is_read_back(scene: Scene) -> None:
     """Entries, message, author, time, parents and what was carried along."""
     base = scene.start().head
     made = scene.branches.commit(
-        "main",
-        {"a.txt": entry("a"), "folder/b.txt": entry("b")},
-        message="two files\n\nand why",
-        author="ada",
-        expected=base,
-        meta={"run_id": "r1", "counts": [1, 2]},
+        NewCommit(
+            "main",
+            {"a.txt": entry("a"), "folder/b.txt": entry("b")},
+            message="two files\n\nand why",
+            author="ada",
+            expected=base,
+            meta={"run_id": "r1", "counts": [1, 2]},
+        )
     )
     assert isinstance(made, Commit)
     assert scene.branches.resolve("main") == made
@@ -70,7 +72,7 @@ def test_the_second_of_two_is_told(scene: Scene) -> None:
     first = scene.begin(a="1")
     second = scene.put("main", a="2")
     answer = scene.branches.commit(
-        "main", {"a": entry("3")}, message="late", author="bob", expected=first.commit_id
+        NewCommit("main", {"a": entry("3")}, message="late", author="bob", expected=first.commit_id)
     )
     assert answer == Moved(branch="main", expected=first.commit_id, actual=second.commit_id)
     assert scene.shows("main", a="2")
@@ -101,7 +103,9 @@ def test_a_path_that_is_none_is_refused(scene: Scene, path: str) -> None:
     """Nothing is written, also not the good ones beside it."""
     first = scene.begin(a="1")
     with pytest.raises(UsageError, match="can't be a path"):
-        scene.branches.commit("main", {"good": entry("g"), path: entry("b")}, message="", author="ada")
+        scene.branches.commit(
+            NewCommit("main", {"good": entry("g"), path: entry("b")}, message="", author="ada")
+        )
     assert scene.branches.resolve("main") == first
 
 
@@ -109,7 +113,7 @@ def test_a_path_that_is_none_is_refused(scene: Scene, path: str) -> None:
 def test_unusual_paths_are_kept(scene: Scene, path: str) -> None:
     """Whatever can be told apart is kept as it is."""
     scene.start()
-    scene.branches.commit("main", {path: entry("b")}, message="", author="ada")
+    scene.branches.commit(NewCommit("main", {path: entry("b")}, message="", author="ada"))
     assert scene.paths("main") == {path: entry("b")}
 
 
@@ -118,7 +122,9 @@ def test_what_is_no_hash_is_refused(scene: Scene, sha256: str) -> None:
     """An entry names bytes by their SHA-256 in lower-case hex."""
     scene.start()
     with pytest.raises(UsageError, match="SHA-256"):
-        scene.branches.commit("main", {"a": TreeEntry(sha256=sha256, size=1)}, message="", author="ada")
+        scene.branches.commit(
+            NewCommit("main", {"a": TreeEntry(sha256=sha256, size=1)}, message="", author="ada")
+        )
 
 
 @pytest.mark.parametrize(
@@ -218,9 +224,11 @@ def test_a_large_tree_is_read_as_it_was_written(scene: Scene) -> None:
     """Also where it takes many bodies, and after a change in the midst of them."""
     scene.start()
     wanted = {f"tiles/{number % 7}/{number:05d}": entry(str(number)) for number in range(scene.many)}
-    scene.branches.commit("main", wanted, message="all", author="ada")
+    scene.branches.commit(NewCommit("main", wanted, message="all", author="ada"))
     assert scene.paths("main") == wanted
-    scene.branches.commit("main", {"tiles/3/00003": None, "tiles/8": entry("x")}, message="", author="ada")
+    scene.branches.commit(
+        NewCommit("main", {"tiles/3/00003": None, "tiles/8": entry("x")}, message="", author="ada")
+    )
     found = [(one.path, one.kind) for one in scene.branches.diff("main~1", "main")]
     assert found == [("tiles/3/00003", "removed"), ("tiles/8", "added")]
     assert [path for path, _ in scene.branches.entries("main")] == sorted(
@@ -276,7 +284,9 @@ def test_what_is_beyond_measure_is_refused(scene: Scene) -> None:
     """Messages and what a commit carries have limits."""
     scene.start()
     with pytest.raises(LimitExceeded):
-        scene.branches.commit("main", {"a": entry("1")}, message="x" * 10_001, author="ada")
+        scene.branches.commit(NewCommit("main", {"a": entry("1")}, message="x" * 10_001, author="ada"))
     with pytest.raises(LimitExceeded):
-        scene.branches.commit("main", {"a": entry("1")}, message="", author="ada", meta={"x": "y" * 70_000})
+        scene.branches.commit(
+            NewCommit("main", {"a": entry("1")}, message="", author="ada", meta={"x": "y" * 70_000})
+        )
     assert scene.paths("main") == {}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kfm.db.ledger import Ledger
-from kfm.model.branches import Commit, Moved
+from kfm.model.branches import Commit, Moved, NewCommit
 from kfm.model.errors import RefNotFound
 from tests.conformance.branches.scene import WHY, Scene, entry
 
@@ -33,7 +33,13 @@ def test_two_committers_never_share_a_head(scene: Scene, open_branches: Callable
         while done < COMMITS:
             head = branches.resolve("main").commit_id
             answer = branches.commit(
-                "main", {f"{name}/{done}": entry(name)}, message=f"{name} {done}", author=name, expected=head
+                NewCommit(
+                    "main",
+                    {f"{name}/{done}": entry(name)},
+                    message=f"{name} {done}",
+                    author=name,
+                    expected=head,
+                )
             )
             if isinstance(answer, Moved):
                 assert answer.expected == head != answer.actual
@@ -67,7 +73,9 @@ def test_one_head_has_one_successor(scene: Scene, open_branches: Callable[[], An
         branches = open_branches()
         start.wait()
         answers.append(
-            branches.commit("main", {f"{number}": entry("x")}, message="", author="ada", expected=base)
+            branches.commit(
+                NewCommit("main", {f"{number}": entry("x")}, message="", author="ada", expected=base)
+            )
         )
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
@@ -103,13 +111,15 @@ def test_a_sweep_takes_nothing_from_those_at_work(scene: Scene, open_store: Call
                 except RefNotFound:
                     continue  # it was gone: that is what a sweep is for
                 changes = {f"p{chance.randrange(50)}": entry(str(chance.randrange(3))) for _ in range(5)}
-                made = branches.commit(name, changes, message="", author="ada")
+                made = branches.commit(NewCommit(name, changes, message="", author="ada"))
                 assert isinstance(made, Commit)
                 past.append(made.commit_id)
                 assert dict(branches.entries(name)).items() >= changes.items()
                 branches.log(name, first_parent=False)
                 branches.delete(name, why=WHY)
-                branches.commit("main", {f"q{chance.randrange(9)}": entry(name)}, message="", author="ada")
+                branches.commit(
+                    NewCommit("main", {f"q{chance.randrange(9)}": entry(name)}, message="", author="ada")
+                )
         except Exception as error:
             failed.append(error)
 
@@ -144,7 +154,9 @@ def test_of_two_about_one_path_one_lands(scene: Scene, open_branches: Callable[[
         branches = open_branches()
         start.wait()
         answers.append(
-            branches.commit("main", {"a": entry(str(number))}, message="", author=str(number), expected=base)
+            branches.commit(
+                NewCommit("main", {"a": entry(str(number))}, message="", author=str(number), expected=base)
+            )
         )
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kfm.model.branches import Commit, TreeEntry
+from kfm.model.branches import Commit, NewCommit, TreeEntry
 from kfm.model.errors import UnhashableInput, UpstreamUnavailable
 from kfm.pipelines.inputs import RemoteInputVersions, unconfigured_input_versions
 from tests.stand_ins import FakeClock
@@ -77,7 +77,7 @@ def test_a_branch_is_told_by_its_commit_and_a_path_by_its_bytes(
     """A commit elsewhere on the branch does not change what a path holds."""
     shop.branches.create("main")
     entry = TreeEntry(sha256="a" * 64, size=1)
-    commit = shop.branches.commit("main", {"x/y": entry}, message="m", author="a")
+    commit = shop.branches.commit(NewCommit("main", {"x/y": entry}, message="m", author="a"))
     assert isinstance(commit, Commit)
     assert versions.of("branch:main") == {"uri": "branch:main", "commit": commit.commit_id}
     assert versions.of("branch:main:x/y") == {"uri": "branch:main:x/y", "checksum": "sha256:" + "a" * 64}

@@ -11,7 +11,7 @@ import pytest
 from kfm.branches_remote.lakefs_branches import LakefsBranches
 from kfm.branches_remote.lakefs_client import Client
 from kfm.calls.guard import guarded
-from kfm.model.branches import Commit, TreeEntry
+from kfm.model.branches import Commit, NewCommit, TreeEntry
 from kfm.objects.local import LocalObjects
 from kfm.system import PosixFiles, SystemIds
 from tests.lakefs_server import ACCESS_KEY, SECRET_KEY, Server, serving
@@ -40,7 +40,7 @@ class Site:
 
     def put(self, branch: str, **contents: str | None) -> Commit:
         changes = {path: None if text is None else self.entry(text) for path, text in contents.items()}
-        made = self.branches.commit(branch, changes, message="put", author="ada")
+        made = self.branches.commit(NewCommit(branch, changes, message="put", author="ada"))
         assert isinstance(made, Commit)
         return made
 

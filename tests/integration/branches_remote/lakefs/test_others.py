@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kfm.branches_remote.lakefs_branches import CANNOT
 from kfm.branches_remote.lakefs_client import from_server, to_server
-from kfm.model.branches import Commit, Moved, TreeEntry, check_name
+from kfm.model.branches import Commit, Moved, NewCommit, TreeEntry, check_name
 from kfm.model.errors import BranchMoved, BranchProtected, GateDenied, RefNameInvalid, UsageError
 from kfm.model.records import Justification
 from kfm.runs.branch_merges import Merging
@@ -41,7 +41,9 @@ def test_somebody_comes_between_with_another_path(site: Site, moment: str) -> No
             others.append(by_others(site, "b", "theirs"))
 
     site.server.fail = between
-    made = site.branches.commit("main", {"a": site.entry("2")}, message="", author="ada", expected=base)
+    made = site.branches.commit(
+        NewCommit("main", {"a": site.entry("2")}, message="", author="ada", expected=base)
+    )
     assert isinstance(made, Commit)
     assert made.parents == (others[0],)
     assert site.shows("main") == {"a": "2", "b": "theirs"}
@@ -58,7 +60,9 @@ def test_somebody_comes_between_with_the_same_path(site: Site, moment: str) -> N
             others.append(by_others(site, "a", "theirs"))
 
     site.server.fail = between
-    answer = site.branches.commit("main", {"a": site.entry("2")}, message="", author="ada", expected=base)
+    answer = site.branches.commit(
+        NewCommit("main", {"a": site.entry("2")}, message="", author="ada", expected=base)
+    )
     assert answer == Moved(branch="main", expected=base, actual=others[0])
     assert site.shows("main") == {"a": "theirs"}
     site.put("main", a="3")  # without an expectation the newest content counts, as everywhere
