@@ -194,7 +194,7 @@ def settings_page() -> str:
 
 # --- metrics and spans ---------------------------------------------------------------
 
-TOLD_BY = {
+REPORTED_BY = {
     "ledger": "`kfm metrics`",
     "otlp": "OTLP",
     "ingest": "the ingest worker",
@@ -207,28 +207,28 @@ def metrics_page() -> str:
     parts = [
         NOTICE,
         "# Metrics and spans\n",
-        "Every metric that kfm tells, from `contracts/metrics.json`; every span, from "
+        "Every metric that kfm reports, from `contracts/metrics.json`; every span, from "
         "`contracts/spans.json`. Datasets that must not be named in public are masked in labels and "
         "attributes. "
-        "[How to watch kfm](../how-to/monitor.md) shows how to get at them.\n",
+        "[Monitor kfm](../how-to/monitor.md) shows how to read them.\n",
         "## Metrics\n",
-        "The first name is the one of OpenTelemetry; Prometheus reads the second. *Told by* `kfm metrics` "
-        "means computed from the ledger, so that it survives processes; *OTLP* means sent by the process "
-        "that does the work; *the ingest worker* will tell those that count units of its write-ahead "
+        "The first name is the one of OpenTelemetry; Prometheus reads the second. *Reported by* `kfm "
+        "metrics` means computed from the ledger, so that it survives processes; *OTLP* means sent by the "
+        "process that does the work; *the ingest worker* reports those that count units of the ingest "
         "ledger.\n",
     ]
     for metric in metrics().values():
         labels = ", ".join(f"`{label}`" for label in metric.labels) or "none"
-        told = ", ".join(TOLD_BY[origin] for origin in metric.origins)
+        reporters = ", ".join(REPORTED_BY[origin] for origin in metric.origins)
         rows = [f"### `{metric.name}`\n", f"`{metric.exposed}`: {metric.help}\n"]
-        rows.append(f"{metric.kind}, unit `{metric.unit}`; labels: {labels}; told by {told}.")
+        rows.append(f"{metric.kind}, unit `{metric.unit}`; labels: {labels}; reported by {reporters}.")
         if metric.buckets:
             rows.append(f"Buckets: {', '.join(f'{bound:g}' for bound in metric.buckets)}.")
         parts.append("\n".join(rows) + "\n")
     parts.append("## Spans\n")
     parts.append(
         "One trace per attempt of a run. Its id is the id of the attempt's lineage run without dashes, so "
-        "that trace, OpenLineage events and log lines lead to each other. An error is told by its code or "
+        "that trace, OpenLineage events and log lines lead to each other. An error is named by its code or "
         "class, never by its message.\n"
     )
     for span in spans().values():
@@ -251,7 +251,7 @@ def nodd_page() -> str:
         "# Announced datasets\n",
         "What `kfm nodd parse` understands: the datasets that come with kfm, and the codes of records that "
         "are not taken in. [One more dataset](../how-to/add-a-dataset.md) is one file; "
-        "[decision 0012](../decisions/0012-nodd-grammars.md) says why it looks as it does.\n",
+        "[decision 0012](../decisions/0012-nodd-grammars.md) has the reasons.\n",
         "In keys, `{field:kind}` is a field and `[…]` an option. The first line that fits decides.\n",
     ]
     for dataset in built_in():
@@ -267,7 +267,7 @@ def nodd_page() -> str:
         parts.append("\n".join(rows))
     tables = (
         ("Refused", "Error lines; none of these is worth another attempt.", REFUSED),
-        ("Put off", "Nothing was found out: the message is not acknowledged, and comes again.", PUT_OFF),
+        ("Put off", "Not decided: the message is not acknowledged, and comes again.", PUT_OFF),
         ("Ignored", "Lines with `ignored: true`; they do not affect the exit code.", IGNORED),
         ("Suspect", "Taken in, with the doubt in `suspect`.", SUSPECT),
     )
@@ -281,15 +281,15 @@ def _codes(heading: str, text: str, codes: Mapping[str, str]) -> str:
 
 
 def _looking() -> list[str]:
-    """What is asked of an object's bytes, and what can come of it."""
+    """The integrity checks of an object's bytes, and their results."""
     from kfm.model.retry import Failure, classify
     from kfm.nodd.inspect.verdicts import DOUBTS, FAILED, NOTES
 
     again = {code: classify(Failure(code=code)).retryable for code in FAILED}
     failed = {code: f"{text}{' Tried again.' if again[code] else ''}" for code, text in FAILED.items()}
     return [
-        "## Looking at an object\n",
-        "By default an object is taken in as it was announced, and nothing is requested from upstream. "
+        "## Integrity checks\n",
+        "By default a unit is made from the announcement alone, and nothing is requested from upstream. "
         "A policy can ask for more.\n",
         "| integrity | asks | finds |",
         "|---|---|---|",
@@ -298,7 +298,7 @@ def _looking() -> list[str]:
         "| `magic` | HEAD and one range of 4 KiB (64 KiB where it is compressed) | other kinds of files; "
         "GRIB and HDF5 files that lack their end |",
         "| `full` | HEAD and all bytes, in pieces of 8 MiB | other bytes than ETag (where it is an MD5) or "
-        "a declared checksum say, damaged or bomb-like gzip, missing ends; tells the SHA-256 |\n",
+        "a declared checksum say, damaged or bomb-like gzip, missing ends; has the SHA-256 |\n",
         "`metadata: header` reads netCDF attributes, sections 1, 3 and 4 of the first GRIB2 message, the "
         "first line of an index, or the header of a radar volume, by a few ranges of at most 4 MiB in all. "
         "What the key says stays; where it is silent, the header's times and bounds are used; where they "
@@ -322,12 +322,12 @@ def api_page() -> str:
         f"What `kfm serve` answers under `{BASE}`. `GET {BASE}/openapi.json` describes all of it as OpenAPI "
         "3.1, with the schema of every answer: where a command has the same document, it is the command's. "
         "[Use the API](../how-to/use-the-api.md) shows it at work.\n",
-        "Whoever asks shows a token (`Authorization: Bearer TOKEN`) of a person with the role that is named; "
-        "without `people` in the configuration, this machine may look, and nobody may change anything. "
-        "Names of hidden datasets are masked for those who may only read.\n",
+        "A request carries a token (`Authorization: Bearer TOKEN`) of a person with the role that is named; "
+        "without `people` in the configuration, this machine may read, and changes are refused. "
+        "Names of hidden datasets are masked for persons who may only read.\n",
         "A `POST` has a JSON body with `rationale`; `ticket`, and `actor` for on whose behalf, may be added. "
         "`Idempotency-Key` makes it safe to send again: the same key and body have the same answer, and are "
-        "carried out once; the same key with another body is refused (422). What goes wrong is told as "
+        "carried out once; the same key with another body is refused (422). An error is answered as "
         "`application/problem+json`, with the page of the [error](errors.md) as its `type`.\n",
         "A list that is cut has `more: true`; its `next`, if it has one, is the `cursor` of the next page.\n",
     ]
@@ -340,9 +340,9 @@ def api_page() -> str:
 
 
 def _operation(operation: Any, statuses: tuple[int, ...]) -> str:
-    told = f"Role `{operation.role}`; answer `{operation.answer}`, {operation.status}; else "
-    told += ", ".join(str(status) for status in statuses if status != operation.status)
-    rows = [f"### `{operation.method} {operation.shown_path}`\n", f"{operation.about}.\n", f"{told}.\n"]
+    line = f"Role `{operation.role}`; answer `{operation.answer}`, {operation.status}; else "
+    line += ", ".join(str(status) for status in statuses if status != operation.status)
+    rows = [f"### `{operation.method} {operation.shown_path}`\n", f"{operation.about}.\n", f"{line}.\n"]
     if operation.parameters:
         rows += ["| parameter | meaning |", "|---|---|"]
         rows += [f"| `{each.name}` | {_parameter(each)} |" for each in operation.parameters]

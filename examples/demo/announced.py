@@ -19,7 +19,7 @@ TWICE_EVERY, CORRECTED_EVERY = 25, 40
 SMALL_BATCH = 10  # so that there is time to kill it
 KILL_AFTER = 300
 WAIT_SECONDS_MAX = 60
-MARIA = "a-token-that-nobody-but-maria-has-in-this-demo"
+MARIA = "a-token-that-only-maria-has-in-this-demo"
 NEEDED = ("pystac_client", "starlette", "uvicorn")
 
 
@@ -68,7 +68,9 @@ class Announced:
             "every announced file that could be read is one item: none is missing, none is there twice",
             self._items() == wanted,
         )
-        teller.say("Why it matters: nobody kept count, and nobody had to clean up after the one that died.")
+        teller.say(
+            "Why it matters: no count was kept by hand, and no clean-up was needed after the one that died."
+        )
 
     def mended(self) -> None:
         teller, project = self.teller, self.project
@@ -120,9 +122,9 @@ class Announced:
         teller.say("Why it matters: the catalogue and the ledger are one database, so they never disagree.")
 
     def _replay(self) -> None:
-        """The damaged file is sound again. Bringing back what was quarantined takes two."""
+        """The damaged file is sound again. Replaying quarantined units takes two persons."""
         teller, project = self.teller, self.project
-        teller.aside("the provider mends the damaged file, and tells nobody; maria may approve such things:")
+        teller.aside("the provider mends the damaged file without a notice; maria may approve such things:")
         weather.put(self.buckets, self.damaged)
         config = project.folder / "kfm.yml"
         account = json.dumps(project.ask("whoami")["account"])
@@ -141,7 +143,7 @@ class Announced:
         project.run_as("MARIA", MARIA, "approve", request, "--rationale", "I have looked at it")
         project.run(*carry_out, *why)
         teller.verify(
-            "what was given up comes back as it was planned, after somebody else had agreed to that plan",
+            "quarantined units come back as planned, after another person had approved that plan",
             project.ask("nodd", "units", "--status", "quarantined")["units"] == [],
         )
 

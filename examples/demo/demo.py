@@ -71,7 +71,7 @@ class Demo:
         versions = {source: project.version(f"ks-{source}") for source in DATA_SOURCES}
         if set(versions.values()) != {1}:
             raise DemoFailed(f"every dataset should be at version 1: {versions}")
-        teller.say("Why it matters: upstreams fail every day; nobody had to notice, retry or clean up.")
+        teller.say("Why it matters: upstreams fail every day; no person had to notice, retry or clean up.")
 
     def unchanged(self) -> None:
         teller, project = self.teller, self.project
@@ -177,7 +177,7 @@ class Demo:
         project.run(*run)
         nothing = project.ran("march")
         file = project.folder / "pipelines/march.py"
-        teller.aside("somebody wants m3/s instead of cfs in pipelines/march.py:")
+        teller.aside("the unit changes from cfs to m3/s in pipelines/march.py:")
         file.write_text(file.read_text().replace('{"unit": "cfs"}', '{"unit": "m3/s"}'))
         project.run(*run)
         reached = project.ran("march")
@@ -185,13 +185,13 @@ class Demo:
             "unchanged, nothing ran; after the change its node and the one that reads from it, no other",
             (len(everything), nothing, reached) == (3, [], ["march.flow", "march.page"]),
         )
-        project.run("branch", "revert", "main", "--rationale", "nobody had agreed to the unit")
+        project.run("branch", "revert", "main", "--rationale", "the unit was not agreed on")
         project.run(*run)
         teller.verify(
             "the revert took back two results: exactly those two were made again",
             project.ran("march") == reached,
         )
-        teller.say("Why it matters: nobody keeps in mind what is stale, and nothing is made twice.")
+        teller.say("Why it matters: no person keeps in mind what is stale, and nothing is made twice.")
 
     def governance(self) -> None:
         teller, project = self.teller, self.project
@@ -238,7 +238,7 @@ class Demo:
         project.run("audit", "verify")
         project.run("export", killed, "--to", "evidence")
         project.python("evidence/verify.py", "evidence")
-        teller.aside("somebody changes one date in evidence/prov.jsonld:")
+        teller.aside("one date in evidence/prov.jsonld is changed:")
         prov = project.folder / "evidence/prov.jsonld"
         prov.write_bytes(prov.read_bytes().replace(b"2026-03-15", b"2026-03-16", 1))
         project.python("evidence/verify.py", "evidence", expect=1)
@@ -246,7 +246,7 @@ class Demo:
             "the ledger is a sound chain; a bundle with one changed date is found out, without kfm",
             project.ask("audit", "verify")["sound"],
         )
-        teller.say("Why it matters: nobody has to believe you, and you have to believe nobody.")
+        teller.say("Why it matters: the record can be checked without trust, by you and by others.")
 
     def the_end(self) -> None:
         teller, project = self.teller, self.project

@@ -1,4 +1,4 @@
-"""Invented data about Kansas, made by arithmetic: the same bytes every time, and nobody's real file.
+"""Invented data about Kansas, made by arithmetic: the same bytes every time, and no real file.
 
 Rivers and counties are real names; gauges, readings, outlines and rain are not.
 """

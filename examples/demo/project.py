@@ -30,7 +30,7 @@ _FOREIGN = ("KFM_", "GITHUB_", "PYTHONPATH", "FORCE_COLOR", "NO_COLOR", "VIRTUAL
 
 
 def seen_from(path: str | Path) -> str:
-    """The path as somebody types it who stands where the demo was started; a word stays a word."""
+    """The path relative to where the demo was started; a word stays a word."""
     return os.path.relpath(path) if os.path.isabs(path) else str(path)
 
 
@@ -66,7 +66,7 @@ class Project:
     def _make(self, address: str) -> None:
         if self.folder.exists():
             if not (self.folder / MARK).exists():
-                raise DemoFailed(f"{self.folder} was not made by the demo; it is left alone")
+                raise DemoFailed(f"{self.folder} was not made by the demo; it is not touched")
             shutil.rmtree(self.folder)
         (self.folder / ".tmp").mkdir(parents=True)
         (self.folder / MARK).touch()
@@ -87,7 +87,7 @@ class Project:
         self._shown([*self.kfm, *arguments], expect)
 
     def run_as(self, name: str, token: str, *arguments: str) -> None:
-        """The same by somebody else, who is known by a token."""
+        """The same by another person, who is known by a token."""
         self._teller.typed(f"KFM_TOKEN=${name} {shlex.join(['kfm', *arguments])}")
         self._shown([*self.kfm, *arguments], 0, KFM_TOKEN=token)
 

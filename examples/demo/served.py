@@ -24,13 +24,13 @@ class Served:
 
     def asked_for(self) -> None:
         teller, project = self.teller, self.project
-        teller.heading("One process that starts updates, for every reason there is")
+        teller.heading("One process with scheduler, webhooks, API and console")
         teller.say(
-            "Until now somebody typed. `kfm serve` keeps the schedules of cron.yml, takes signed webhooks, "
-            "and shows at a console what runs, waits and failed."
+            "Until now every command was typed. `kfm serve` keeps the schedules of cron.yml, takes signed "
+            "webhooks, and shows at a console what runs, waits and failed."
         )
         project.run("schedule", "list")
-        # Whoever accepts does not run here, so that it can be killed in between.
+        # This process accepts and does not run, so that it can be killed in between.
         with project.in_background("serve", "--port", "0", "--no-runs", "--no-worker") as process:
             address = self._address(process)
             self._send(address)

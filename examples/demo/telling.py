@@ -20,7 +20,7 @@ def wants_colour(environ: Mapping[str, str], is_tty: bool) -> bool:
 
 
 class Teller:
-    """Writes to stdout; colour only where somebody can see it."""
+    """Writes to stdout; colour only on a terminal."""
 
     def __init__(self) -> None:
         self.colour = wants_colour(os.environ, sys.stdout.isatty())

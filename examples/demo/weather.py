@@ -70,7 +70,7 @@ def grib(at: datetime, hours: int) -> bytes:
 
 
 def volume(at: datetime, site: str) -> bytes:
-    """A radar volume: its header, and one record whose content nobody looks at."""
+    """A radar volume: its header, and one record whose content is not read."""
     ms = int(at.timestamp() * 1000)
     head = b"AR2V0006.001" + struct.pack(">II", ms // MS_A_DAY + 1, ms % MS_A_DAY) + site.encode()
     record = b"BZh91AY&SY" + bytes(90)
@@ -164,7 +164,7 @@ def announcement(thing: Thing, turn: int = 0) -> str:
 
 
 def hostile(thing: Thing) -> list[str]:
-    """What nobody should believe, or could read."""
+    """Messages that are false or unreadable."""
     honest = announcement(thing)
     return [
         honest[: len(honest) // 2],
@@ -172,7 +172,7 @@ def hostile(thing: Thing) -> list[str]:
         "[" * 200 + "]" * 200,
         honest.replace(TOPICS[thing.bucket], "arn:aws:sns:us-east-1:000000000000:NewGOES19Object"),
         honest.replace(thing.key, "../../etc/passwd"),
-        honest.replace(thing.bucket, "somebody-elses-bucket"),
+        honest.replace(thing.bucket, "another-bucket"),
     ]
 
 

@@ -32,7 +32,7 @@ RULES = (
         "unbounded-retry",
         "A retry has no limit in attempts or time.",
         "Work that fails for good is tried for ever: it holds its worker, its lock and its place in\n"
-        "the queue, and nobody is told. Found in loops whose failures lead to another turn and in the\n"
+        "the queue, without a notice. Found in loops whose failures lead to another turn and in the\n"
         "settings of tenacity, backoff, stamina, retrying, urllib3, botocore, aiohttp_retry and\n"
         "Celery. A number of 100 or more attempts counts as no limit. Loops that serve, consume or\n"
         "poll are not retries.",
@@ -44,7 +44,7 @@ RULES = (
         "A retry follows at once, without any wait.",
         "Whatever was wrong a moment ago is still wrong, and all attempts are spent within it; what\n"
         "is overloaded gets more load. A failure branch that repairs something before the next\n"
-        "attempt (reconnects, refreshes a token) is left alone.",
+        "attempt (reconnects, refreshes a token) is not reported.",
         "Wait between attempts, longer each time, with jitter.",
     ),
     Rule(
@@ -100,7 +100,7 @@ RULES = (
         "A handler for every exception that does nothing hides defects, refusals and cancelled work\n"
         "alike; the run looks successful. Meant is work by its name (save, load, send, refresh), an item\n"
         "left out of a result, or a fetched answer. Tidying up, optional imports, values with a default,\n"
-        "telemetry, and a handler whose comment says why in four words or more are left alone.",
+        "telemetry, and a handler whose comment says why in four words or more are not reported.",
         "Name the exception that is expected, or log it, or raise it on.",
     ),
     Rule(

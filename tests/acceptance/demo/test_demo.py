@@ -28,7 +28,7 @@ SCENES = (
     "7  A pipeline: only what a change or a revert reaches runs again",
     "8  Governance: a refusal, and a kill switch",
     "9  Evidence: what a stranger can check",
-    "10  One process that starts updates, for every reason there is",
+    "10  One process with scheduler, webhooks, API and console",
     "11  Thousands of announcements, and a worker that is killed",
     "12  What could not be believed, was damaged, or never came",
     "13  A catalogue that any STAC client searches",
