@@ -116,7 +116,7 @@ function* sources(settings) {
 function* provider(source, path) {
   if (source.provider === null) return;
   if (["files", "sync"].includes(source.kind)) {
-    const why = source.kind === "files" ? "nobody outside is called" : "its members call; give it to them";
+    const why = source.kind === "files" ? "nothing outside is called" : "its members call; give it to them";
     yield [`${path}.provider`, `\`provider\` does not apply to a source of kind \`${source.kind}\`: ${why}`];
   } else yield* providerName(source.provider, path);
 }
@@ -244,7 +244,7 @@ function* targetProblems(target, path) {
   if (target.kind === "s3" && target.url && !target.url.startsWith("s3://")) yield [`${path}.url`, "`url` must begin with `s3://` and name a place"];
   if (target.provider !== null) {
     yield* providerName(target.provider, path);
-    if (target.kind !== "s3") yield [`${path}.provider`, `\`provider\` does not apply to a target of kind \`${target.kind}\`: nobody outside is called`];
+    if (target.kind !== "s3") yield [`${path}.provider`, `\`provider\` does not apply to a target of kind \`${target.kind}\`: nothing outside is called`];
   }
 }
 

@@ -119,6 +119,6 @@ function timeText(atMs, form, zone) {
 
 /** @param {string} word @param {string[]} words */
 function nearest(word, words) {
-  const close = closest(word, words, 0.4);
+  const close = closest(word, words);
   return close ? ` Did you mean \`${close}\`?` : ` There are: ${words.join(", ")}.`;
 }

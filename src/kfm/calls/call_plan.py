@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from typing import Any, Literal, TypedDict
 
@@ -11,6 +10,7 @@ import msgspec
 from kfm.calls.runtime import HERE, FailedTry, Line
 from kfm.model.errors import UsageError
 from kfm.model.retry import CallPolicy, call_policy
+from kfm.model.wording import suggest
 
 TIMEOUT_MS = 60_000  # where nothing else is said
 TIMEOUT_MAX_S = 24 * 3600.0
@@ -87,8 +87,8 @@ def plan_for(name: str, origin: object, options: CallOptions, *, takes_limit: bo
     """Check the options and fill in what was not said. `takes_limit`: a limit can be handed to it."""
     unknown = [option for option in options if option not in CallOptions.__annotations__]
     if unknown:
-        near = difflib.get_close_matches(unknown[0], CallOptions.__annotations__, n=1)
-        hint = f"; did you mean {near[0]}=?" if near else ""
+        close = suggest(unknown[0], CallOptions.__annotations__)
+        hint = f"; did you mean {close}=?" if close else ""
         raise UsageError(f"kfm.call takes no {unknown[0]}={hint}", remedy="See docs/reference/calls.md.")
     provider = options.get("provider")
     if provider is not None and (type(provider) is not str or not provider):

@@ -17,13 +17,13 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(0)
     set_threshold(YOUNG_MAX)
     try:
-        from kfm.cli.signals import hold, release
+        from kfm.cli.signals import mask, unmask
 
-        hold()
+        mask()
         try:
             code = _run(arguments)
         finally:
-            release()
+            unmask()
     except KeyboardInterrupt:  # before there was anything to tidy up
         code = 130
     sys.exit(code)

@@ -1,29 +1,111 @@
-"""`kfm approvals`: what needs a second person: ask for it, see it, approve it, reject it."""
+"""`kfm approvals`: what needs a second person: request it, list it, approve it, reject it.
+
+`kfm request` and `kfm approve` are older spellings, which no help lists.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
 import click
 
-from kfm.cli import request
-from kfm.cli.approve import OPEN_MAX, agree, list_open, meant
 from kfm.cli.options import session_options
-from kfm.cli.output import one_line
+from kfm.cli.output import clipped, one_line, short_id, table
+from kfm.cli.quarantine import NEEDS_APPROVAL
+from kfm.cli.run import choose, require_window
 from kfm.cli.session import CommandSession
-from kfm.model.errors import RationaleRequired
+from kfm.model.errors import RationaleRequired, UsageError
 from kfm.model.quarantine import Approval
 from kfm.model.wording import moment
-from kfm.reports.lookup import Sought, only
-from kfm.reports.quarantine import approval_document
+from kfm.reports.lookup import SHOWN_CHARS_MAX, Sought, find_run, only
+from kfm.reports.quarantine import approval_document, held_document, is_open
+
+if TYPE_CHECKING:
+    from kfm.db.ledger_reader import LedgerReader
 
 STATES = ("requested", "approved", "rejected")
+OPEN_MAX = 1000
+REMEDY = "`kfm approvals list` lists those that are open."
+BEGINNING_MIN = 8  # characters: a mistyped beginning approves nothing
 
 
 @click.group(name="approvals")
 def command() -> None:
-    """Ask for approvals; list, show, approve and reject them."""
+    """Request approvals; list, show, approve and reject them."""
 
 
-command.add_command(request.command, "request")
+# --- request -------------------------------------------------------------------------
+
+
+@command.command(name="request")
+@click.option("--source", metavar="ID", help="Of which source.")
+@click.option("--window", metavar="W", help="Of which window, as for `kfm run`; else the source's last.")
+@click.option("--run", "run_id", metavar="RUN", help="Or: of the work of this run, which failed.")
+@click.option("--actor", metavar="NAME", help="On whose behalf; recorded beside who runs this.")
+@click.option("--rationale", metavar="TEXT", help="Why it should be done. Required.")
+@click.option("--ticket", metavar="ID", help="The ticket that this belongs to.")
+@session_options
+def request_command(
+    session: CommandSession, source: str | None, window: str | None, run_id: str | None, **reason: Any
+) -> int:
+    """Request a second person's approval for one attempt at work that needs it.
+
+    Data whose CARE level is restricted is fetched and published only after another person has approved it
+    with `kfm approvals approve`. The approval is for one attempt at exactly this work: this source and
+    window, with the rights and the pipeline as they are now. It holds for seven days. A retry needs another
+    one. What is blocked, or lacks consent, can't be requested.
+
+    Exit code 3: it needs an approval.
+
+    \b
+    Examples:
+      kfm approvals request --source burials --window 2026-01-01/P1D --rationale "yearly review"
+      kfm approvals request --run 0b7f --rationale "the provider is back"
+    """
+    if (source is None) == (run_id is None):
+        raise UsageError("Say what to ask for: --source ID, with --window W, or --run RUN.")
+    if run_id is not None and window is not None:
+        raise UsageError("--run names its window itself.")
+    if not (reason["rationale"] or "").strip():
+        raise RationaleRequired("An approval is asked for with --rationale TEXT.")
+    from kfm.service.approvals import request_attempt
+
+    with session.app() as app:
+        subject = _subject(app, source, window, run_id, reason)
+        approval = request_attempt(app, subject, rationale=reason["rationale"], names=app.identity.names)
+    session.emit(
+        {"request": approval_document(approval)}, [f"requested  {approval.request_id}  {approval.about}"]
+    )
+    session.note(f"another person has to agree: kfm approvals approve {approval.request_id} --rationale TEXT")
+    return NEEDS_APPROVAL
+
+
+def _subject(
+    app: Any, source: str | None, window: str | None, run_id: str | None, reason: dict[str, Any]
+) -> Any:
+    from kfm.runs.kernel import RunRequest
+    from kfm.runs.retry import window_of
+
+    if run_id is not None:
+        run = find_run(app.ledger, run_id)
+        source, window = run.source_id, window_of(run)
+    (chosen,) = choose(app.settings, (source or "",))
+    if window is not None:
+        require_window(window, [app.settings.source(chosen)], app.clock.now_ms())
+    return app.subject(
+        RunRequest(
+            source_id=chosen,
+            window_spec=window,
+            actor=app.actor,
+            claimed_actor=reason["actor"],
+            rationale=reason["rationale"],
+            ticket=reason["ticket"],
+        )
+    )
+
+
+# --- list and show -------------------------------------------------------------------
 
 
 @command.command(name="list")
@@ -33,14 +115,41 @@ command.add_command(request.command, "request")
 @session_options
 def list_approvals(session: CommandSession, state: str) -> int:
     """List what waits for an approval and can still be approved; or what was approved or rejected."""
-    return list_open(session, state)
+    return _list(session, state)
+
+
+def _list(session: CommandSession, state: str) -> int:
+    """Of requests that wait only those that can still be approved."""
+    with session.app(read_only=True) as app:
+        ledger = app.ledger
+        found = [
+            one
+            for one in ledger.approvals(state=state, limit=OPEN_MAX)
+            if state != "requested" or is_open(ledger, one)
+        ]
+    rows = [
+        (
+            moment(one.requested_at_ms).removesuffix(" UTC"),
+            one.kind,
+            one_line(one.about) or short_id(one.subject),
+            one.requested_by,
+            clipped(one.rationale),
+            one.request_id,
+        )
+        for one in found
+    ]
+    header = ("ASKED (UTC)", "FOR", "OF", "BY", "WHY", "REQUEST")
+    documents = [approval_document(one) for one in found]
+    nothing = "nothing waits for an approval" if state == "requested" else f"nothing was {state}"
+    session.emit({"requests": documents}, table(header, rows) if rows else [nothing], rows=documents)
+    return 0
 
 
 @command.command(name="show")
 @click.argument("wanted", metavar="REQUEST")
 @session_options
 def show(session: CommandSession, wanted: str) -> None:
-    """Show one request for an approval, and what became of it. The beginning of its id is enough."""
+    """Show one request for an approval and its outcome. The beginning of its id is enough."""
     with session.app(read_only=True) as app:
         ledger = app.ledger
         sought = Sought(
@@ -53,56 +162,6 @@ def show(session: CommandSession, wanted: str) -> None:
             wanted, [sought], "`kfm approvals list` lists those that wait."
         )
     session.emit({"request": approval_document(found)}, _lines(found))
-
-
-@command.command(name="approve")
-@click.argument("request_id", metavar="REQUEST")
-@click.option("--actor", metavar="NAME", help="On whose behalf; recorded beside the account that runs this.")
-@click.option("--rationale", metavar="TEXT", help="Why you agree. Required.")
-@session_options
-def approve(session: CommandSession, request_id: str, actor: str | None, rationale: str | None) -> int:
-    """Approve what somebody else has asked for, and carry it out.
-
-    The approver is whoever `kfm whoami` shows, and never the person that asked, under whatever name; --actor
-    does not change that. Where people have roles, the approver needs the role approve. An approval is for
-    what was asked for as it was then: if that has changed, or was approved or rejected already, it is
-    refused. REQUEST is the id in `kfm approvals list`, or of what waits for it (`kfm requests list --state
-    awaiting-approval`); the beginning of one will do.
-    """
-    return agree(session, request_id, actor, rationale)
-
-
-@command.command(name="reject")
-@click.argument("request_id", metavar="REQUEST")
-@click.option("--actor", metavar="NAME", help="On whose behalf; recorded beside the account that runs this.")
-@click.option("--rationale", metavar="TEXT", help="Why not. Required.")
-@session_options
-def reject(session: CommandSession, request_id: str, actor: str | None, rationale: str | None) -> int:
-    """Reject what somebody else has asked for: it can't be approved any more, only asked for anew.
-
-    Who may approve may reject: with the role approve, where people have roles, and never the person that
-    asked. A request for an update that waited for this approval is cancelled. The rejection and its reason
-    are kept in the governance ledger.
-    """
-    if not (rationale or "").strip():
-        raise RationaleRequired("A request is rejected with --rationale TEXT.")
-    from kfm.service.approvals import reject as refuse
-
-    with session.app(role="approve") as app:
-        approval = meant(app.ledger, request_id)
-        refuse(
-            app,
-            approval,
-            actor=app.actor,
-            names=app.identity.names,
-            rationale=rationale or "",
-            claimed_actor=actor,
-        )
-        approval = app.ledger.approval(approval.request_id) or approval
-    session.emit(
-        {"request": approval_document(approval)}, [f"rejected  {approval.request_id}  {approval.about}"]
-    )
-    return 0
 
 
 def _lines(one: Approval) -> list[str]:
@@ -131,3 +190,139 @@ def _lines(one: Approval) -> list[str]:
     if one.standing == "requested":
         lines.append(f"decide    kfm approvals approve|reject {one.request_id} --rationale TEXT")
     return lines
+
+
+# --- approve and reject --------------------------------------------------------------
+
+
+def _decision_options(why: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def with_options(function: Callable[..., Any]) -> Callable[..., Any]:
+        function = click.option("--rationale", metavar="TEXT", help=why)(function)
+        return click.option(
+            "--actor", metavar="NAME", help="On whose behalf; recorded beside the account that runs this."
+        )(function)
+
+    return with_options
+
+
+@command.command(name="approve")
+@click.argument("request_id", metavar="REQUEST")
+@_decision_options("Why you agree. Required.")
+@session_options
+def approve(session: CommandSession, request_id: str, actor: str | None, rationale: str | None) -> int:
+    """Approve what another person has requested, and carry it out.
+
+    The approver is the person that `kfm whoami` shows, and never the one that asked, under whatever name;
+    --actor does not change that. Where people have roles, the approver needs the role approve. An approval
+    is for exactly what was requested: if that has changed, or was approved or rejected already, it is
+    refused. REQUEST is the id in `kfm approvals list`, or of what waits for it (`kfm requests list --state
+    awaiting-approval`); the beginning of one will do.
+    """
+    return _approve(session, request_id, actor, rationale)
+
+
+def _approve(session: CommandSession, request_id: str, actor: str | None, rationale: str | None) -> int:
+    if not (rationale or "").strip():
+        raise RationaleRequired("An approval is given with --rationale TEXT.")
+    from kfm.service import approvals
+
+    with session.app(role="approve") as app:
+        approval = _meant(app.ledger, request_id)
+        held = approvals.approve(
+            app,
+            approval,
+            actor=app.actor,
+            names=app.identity.names,
+            rationale=rationale or "",
+            claimed_actor=actor,
+        )
+        approval = app.ledger.approval(approval.request_id) or approval
+    document = {"held": held_document(held) if held else None, "request": approval_document(approval)}
+    if held is None:
+        session.emit(document, [f"approved  {approval.request_id}  {approval.about}"])
+        until = moment(approval.expires_at_ms or 0)
+        if approval.kind == "replay":
+            session.note(f"holds for this plan alone, to be begun until {until}:")
+            session.note(f"kfm replay run {approval.subject} --confirm --rationale TEXT")
+        elif approval.kind == "update":
+            session.note(f"`kfm serve` runs it, if it still changes what was shown; holds until {until}")
+        else:
+            session.note(f"holds for one attempt, until {until}")
+        return 0
+    session.emit(document, [f"released  {short_id(held.held_id)}  {held.grain} {short_id(held.subject)}"])
+    if held.grain == "run":
+        session.note("it has a new budget and is due now: kfm retry --due")
+    return 0
+
+
+@command.command(name="reject")
+@click.argument("request_id", metavar="REQUEST")
+@_decision_options("Why not. Required.")
+@session_options
+def reject(session: CommandSession, request_id: str, actor: str | None, rationale: str | None) -> int:
+    """Reject what another person has requested: it can't be approved any more, only requested anew.
+
+    A person who may approve may reject: with the role approve, where people have roles, and never the one
+    that asked. A request for an update that waited for this approval is cancelled. The rejection and its
+    reason are kept in the governance ledger.
+    """
+    if not (rationale or "").strip():
+        raise RationaleRequired("A request is rejected with --rationale TEXT.")
+    from kfm.service import approvals
+
+    with session.app(role="approve") as app:
+        approval = _meant(app.ledger, request_id)
+        approvals.reject(
+            app,
+            approval,
+            actor=app.actor,
+            names=app.identity.names,
+            rationale=rationale or "",
+            claimed_actor=actor,
+        )
+        approval = app.ledger.approval(approval.request_id) or approval
+    session.emit(
+        {"request": approval_document(approval)}, [f"rejected  {approval.request_id}  {approval.about}"]
+    )
+    return 0
+
+
+def _meant(ledger: LedgerReader, wanted: str) -> Approval:
+    """The one that has this id, or is about a request that has it; of open ones a beginning is enough."""
+    exact = ledger.approval(wanted)
+    if exact is not None:
+        return exact
+    start = wanted.strip().lower()
+    if len(start) < BEGINNING_MIN:
+        raise UsageError(
+            f"`{wanted}` is too short: give at least {BEGINNING_MIN} characters of the id.",
+            remedy=REMEDY,
+        )
+    waiting = ledger.approvals(state="requested", limit=OPEN_MAX)
+    requests = [one for one in waiting if one.kind == "update"]
+    found: Approval = only(
+        wanted,
+        [
+            Sought("open request", "open requests", lambda _start: waiting, lambda one: one.request_id),
+            Sought("open request", "open requests", lambda _start: requests, lambda one: one.subject),
+        ],
+        REMEDY,
+        none=f"No open request begins with `{wanted[:SHOWN_CHARS_MAX]}`.",
+    )
+    return found
+
+
+# --- older spelling ------------------------------------------------------------------
+
+
+@click.command()
+@click.argument("request_id", metavar="[REQUEST]", required=False)
+@_decision_options("Why you agree. Required.")
+@session_options
+def approve_command(
+    session: CommandSession, request_id: str | None, actor: str | None, rationale: str | None
+) -> int:
+    """The older spelling of `kfm approvals approve`; without REQUEST, of `kfm approvals list`."""
+    if request_id is None:
+        return _list(session, "requested")
+    return _approve(session, request_id, actor, rationale)

@@ -1,4 +1,4 @@
-"""`kfm audit`: is the governance ledger as it was written, and how others can check that."""
+"""`kfm audit`: verify, anchor, list and export the governance ledger."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _anchors(app: Any, named: Sequence[str]) -> tuple[list[str], list[Any], int]
 )
 @session_options
 def verify(session: CommandSession, anchors: tuple[str, ...]) -> int:
-    """Check that the governance ledger is as it was written.
+    """Verify the governance ledger: its chain of hashes, seals and anchors.
 
     Every entry carries the hash of the one before it, so an edited, deleted, moved or added row is found
     and named. That the end was cut off, or that everything was written anew, shows only against an anchor:
@@ -120,7 +120,7 @@ def verify(session: CommandSession, anchors: tuple[str, ...]) -> int:
         "units": units if verdict.sound else None,
     }
     lines = _verdict_lines(verdict, files)
-    if verdict.sound:  # what is wrong stands first
+    if verdict.sound:  # what is wrong comes first
         sealed = [*_seal_lines(seals, "event"), *_seal_lines(units, "page")]
         sealed.sort(key=lambda line: "BROKEN" not in line)
         lines = [*lines, *sealed] if sound else [*sealed, *lines]
@@ -215,11 +215,11 @@ def seal(session: CommandSession) -> None:
 @click.option("--to", metavar="FILE", help="Add the anchor to FILE; else to the file of audit.anchors.")
 @session_options
 def anchor(session: CommandSession, to: str | None) -> None:
-    """Write down where the ledger stands now, so that later changes to it can be proven.
+    """Write an anchor: the ledger's last hash, so that later changes to history can be proven.
 
     The chain is verified first, against the anchors that there are; a broken one is not anchored. One line
-    is added to a file beside the configuration. Keep that file where whoever can change the database can't
-    change it, too: commit it to git and push, or send it to somebody.
+    is added to a file beside the configuration. Keep that file where an account that can change the database
+    can't change it, too: commit it to git and push, or send it to another person.
     """
     from kfm.audit import anchors
     from kfm.audit.chain import verify

@@ -173,7 +173,7 @@ def diff(session: CommandSession, old: str, new: str, prefix: str, limit: int) -
 @_rationale
 @_ticket
 @session_options
-def merge(session: CommandSession, source: str, into: str, rationale: str | None, **wish: Any) -> int:
+def merge(session: CommandSession, source: str, into: str, rationale: str | None, **options: Any) -> int:
     """Bring what REF has to another branch, in one commit: all of it, or nothing.
 
     Where both sides changed the same path in different ways, the paths are named and nothing is written. A
@@ -185,10 +185,10 @@ def merge(session: CommandSession, source: str, into: str, rationale: str | None
         done = merging(app).merge(
             source,
             into,
-            message=wish["message"],
+            message=options["message"],
             author=app.actor,
-            prefer=wish["prefer"],
-            why=why(app, rationale, wish["ticket"]),
+            prefer=options["prefer"],
+            why=why(app, rationale, options["ticket"]),
         )
     return _tell(session, done, f"{source} into {into}", "merged")
 
@@ -201,7 +201,7 @@ def merge(session: CommandSession, source: str, into: str, rationale: str | None
 @_rationale
 @_ticket
 @session_options
-def revert(session: CommandSession, ref: str, branch: str, rationale: str | None, **wish: Any) -> int:
+def revert(session: CommandSession, ref: str, branch: str, rationale: str | None, **options: Any) -> int:
     """Take back what the commit REF did to a branch, in a new commit; needs --rationale.
 
     What came after it stays. Where a later commit changed the same paths, they are named and nothing is
@@ -214,10 +214,10 @@ def revert(session: CommandSession, ref: str, branch: str, rationale: str | None
         done = merging(app).revert(
             branch,
             ref,
-            message=wish["message"],
+            message=options["message"],
             author=app.actor,
-            prefer=wish["prefer"],
-            why=why(app, rationale, wish["ticket"]),
+            prefer=options["prefer"],
+            why=why(app, rationale, options["ticket"]),
         )
     return _tell(session, done, f"{ref} on {branch}", "reverted")
 
@@ -249,8 +249,8 @@ def protect(session: CommandSession, name: str, off: bool, rationale: str | None
         from kfm.runs.branch_merges import branches, why
 
         made = branches(app).protect(name, not off, why=why(app, rationale, ticket))
-    told = "is protected: it changes only through gates" if made.protected else "is not protected any more"
-    session.emit({"branch": branch_document(made)}, [f"branch {made.name} {told}"])
+    effect = "is protected: it changes only through gates" if made.protected else "is not protected any more"
+    session.emit({"branch": branch_document(made)}, [f"branch {made.name} {effect}"])
 
 
 def _need(rationale: str | None, what: str) -> None:

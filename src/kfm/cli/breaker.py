@@ -1,4 +1,4 @@
-"""`kfm breaker`: which providers are left alone, and how to end it."""
+"""`kfm breaker`: circuit breakers of providers: list them, reset one."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def command() -> None:
 def list_breakers(session: CommandSession) -> None:
     """List every provider that had trouble, and whether it is called now.
 
-    After three failures in a row nobody calls a provider for 300 seconds; then a single call of the whole
-    environment tries it. What waits meanwhile spends no attempt.
+    After three failures in a row the circuit is open: no process calls the provider for 300 seconds. Then a
+    single trial call of the whole environment is made. What waits meanwhile spends no attempt.
     """
     with session.app(read_only=True) as app:
         now_ms = app.ledger.now_ms()
@@ -51,7 +51,7 @@ def list_breakers(session: CommandSession) -> None:
 @click.option("--rationale", metavar="TEXT", help="Why. Required.")
 @click.option("--ticket", metavar="ID", help="The ticket that this belongs to.")
 @session_options
-def reset(session: CommandSession, provider: str, rationale: str | None, **wish: Any) -> None:
+def reset(session: CommandSession, provider: str, rationale: str | None, **options: Any) -> None:
     """Call PROVIDER again at once, because you know that it is well.
 
     Only needed where the next try is too far away: a circuit closes by itself. The reset is kept in the
@@ -62,21 +62,21 @@ def reset(session: CommandSession, provider: str, rationale: str | None, **wish:
     with session.app() as app:
         known = [breaker.provider for breaker in app.ledger.breakers()]
         if provider not in known:
-            from kfm.config.shape import nearest
+            from kfm.model.wording import did_you_mean
 
             raise UsageError(
-                f"No provider `{provider}` had trouble{nearest(provider, known)}",
+                f"No provider `{provider}` had trouble{did_you_mean(provider, known)}",
                 remedy="`kfm breaker list` names them.",
             )
         before, after = app.reset_breaker(
             provider,
             rationale=rationale,
             actor=app.actor,
-            claimed_actor=wish["actor"],
-            ticket=wish["ticket"],
+            claimed_actor=options["actor"],
+            ticket=options["ticket"],
         )
         document = {"breaker": breaker_document(after, app.ledger.now_ms()), "was": before.state}
         session.emit(document, [f"{breaker_text(document['breaker'])}; it was {before.state}"])
-        from kfm.cli.run import tell_hooks
+        from kfm.cli.run import notify_hooks
 
-        tell_hooks(session, app)
+        notify_hooks(session, app)

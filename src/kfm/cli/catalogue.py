@@ -36,7 +36,7 @@ def run_server(
     datasets: Mapping[str, Dataset],
     reader_of: Callable[[Any], CatalogueReader],
 ) -> None:
-    """Until somebody stops it: Ctrl-C or SIGTERM."""
+    """Until Ctrl-C or SIGTERM."""
     host = _loopback(host)
     try:
         import uvicorn
@@ -59,7 +59,7 @@ def run_server(
         with open_app(loaded, read_only=True, what="kfm catalogue serve") as app:
             yield reader_of(app)
 
-    with opened() as reader:  # a store that can't be read is told now, not to the first client
+    with opened() as reader:  # a store that can't be read is an error now, not for the first client
         reader.collections()
     shown = shown_host(host)
     config = uvicorn.Config(
@@ -84,7 +84,7 @@ def _loopback(text: str) -> str:
     host = address_of(text)
     if not is_private(host):
         raise UsageError(
-            f"Other machines could read the catalogue on {host}, and nobody would ask who they are.",
+            f"Other machines could read the catalogue on {host}, without showing who they are.",
             remedy="Listen on 127.0.0.1. For others, `kfm catalogue export` writes files for any web server.",
         )
     return host
@@ -97,8 +97,8 @@ def _loopback(text: str) -> str:
 def reconcile(session: CommandSession, replicas: tuple[str, ...], repair: bool) -> int:
     """Compare external STAC APIs with our catalogue, item by item.
 
-    Deliveries keep them equal; this finds what somebody else changed there, and what a late answer left
-    behind. Items that others put into the same collections are left alone.
+    Deliveries keep them equal; this finds what was changed there by others, and what a late answer left
+    behind. Items that others put into the same collections are not touched.
 
     Exit codes: 0 equal, or repaired · 1 something differs · 4 a replica is unavailable.
     """
@@ -267,8 +267,10 @@ def export(session: CommandSession, folder: str, form: str, collections: tuple[s
     total = sum(made.items.values())
     document = {"folder": made.folder, "format": form, "items": total, "files": made.files}
     rows = [{"collection": name, "items": count} for name, count in made.items.items()]
-    told = f"{counted(total, 'item')} of {counted(len(rows), 'collection')} in {counted(made.files, 'file')}"
-    session.emit({**document, "collections": rows}, [f"{told}: {one_line(made.folder)}"])
+    summary = (
+        f"{counted(total, 'item')} of {counted(len(rows), 'collection')} in {counted(made.files, 'file')}"
+    )
+    session.emit({**document, "collections": rows}, [f"{summary}: {one_line(made.folder)}"])
 
 
 @command.command()
@@ -339,11 +341,11 @@ def _one(every: list[CollectionFigures], name: str) -> CollectionFigures:
     for one in every:
         if one.collection_id == name:
             return one
-    from kfm.config.shape import nearest
+    from kfm.model.wording import did_you_mean
 
     known = [each.collection_id for each in every]
     raise UsageError(
-        f"There is no collection `{one_line(name[:64])}`{nearest(name, known)}",
+        f"There is no collection `{one_line(name[:64])}`{did_you_mean(name, known)}",
         remedy="`kfm catalogue show` lists them.",
     )
 

@@ -1,19 +1,12 @@
-"""From arguments to an exit code: find the command, run it, print errors."""
+"""The list of commands, and the way from arguments to an exit code."""
 
 from __future__ import annotations
-
-import signal
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
-from types import FrameType
-from typing import Any
 
 import click
 
 from kfm import __version__
-from kfm.cli import streams
-from kfm.cli.signals import held, hold, release
-from kfm.cli.streams import forgiving
+from kfm.cli.exit_code import guarded
+from kfm.cli.signals import cancelled_by_sigterm, masked
 from kfm.config.loader import COMPLETE_VARIABLE, completion_instruction
 
 # Command → where it is (`module`, or `module:name` if it is not `command`) and one line of help, so that
@@ -21,31 +14,31 @@ from kfm.config.loader import COMPLETE_VARIABLE, completion_instruction
 COMMANDS = {
     "init": ("kfm.cli.init", "Begin a project: write a commented configuration that runs."),
     "run": ("kfm.cli.run", "Bring sources up to date and publish what changed."),
-    "schedule": ("kfm.cli.schedule", "See when sources are brought up to date; export the schedules."),
-    "retry": ("kfm.cli.retry", "Try a failed run again, or all whose time has come."),
+    "schedule": ("kfm.cli.schedule", "Show, pause and backfill schedules; export them."),
+    "retry": ("kfm.cli.retry", "Retry a failed run, or all that are due."),
     "pipeline": ("kfm.cli.pipeline", "Run pipelines of plain functions: only what must run does."),
-    "run-state": ("kfm.cli.run_state", "See what is on record of pipelines and their nodes."),
-    "graph": ("kfm.cli.pipeline:graph_command", "Draw a pass: its nodes, and what became of each."),
+    "run-state": ("kfm.cli.run_state", "Show the records of pipelines and their nodes."),
+    "graph": ("kfm.cli.pipeline:graph_command", "Draw a pipeline run: its nodes and their results."),
     "diff": ("kfm.cli.diff", "Show what a run would publish, without doing it."),
-    "status": ("kfm.cli.status", "What stands in the way, what runs, what is published."),
+    "status": ("kfm.cli.status", "Show what is blocked, what is running and what is published."),
     "runs": ("kfm.cli.runs", "List runs, newest first."),
-    "show": ("kfm.cli.runs:show_command", "Show one run with the calls that asked for it."),
-    "explain": ("kfm.cli.explain", "Explain an error code, or why something is as it is."),
+    "show": ("kfm.cli.runs:show_command", "Show one run with its invocations."),
+    "explain": ("kfm.cli.explain", "Explain an error code, a run, a dataset or a unit."),
     "switch": ("kfm.cli.switch", "Set and list kill switches."),
     "breaker": ("kfm.cli.breaker", "List and reset circuit breakers of providers."),
-    "incident": ("kfm.cli.incident", "List, show and close incidents; tell the hooks of them."),
-    "quarantine": ("kfm.cli.quarantine", "List, show and resume what was given up."),
-    "approvals": ("kfm.cli.approvals", "Ask for approvals; list, show, approve and reject them."),
+    "incident": ("kfm.cli.incident", "List, show and close incidents; send notifications of them."),
+    "quarantine": ("kfm.cli.quarantine", "List, show and resume quarantined work."),
+    "approvals": ("kfm.cli.approvals", "Request approvals; list, show, approve and reject them."),
     "whoami": ("kfm.cli.whoami", "Show who you are here, and what you may do."),
     "project": ("kfm.cli.project", "Make every target show what is promoted."),
     "branch": ("kfm.cli.branch", "List, compare, merge and revert branches of data."),
-    "nodd": ("kfm.cli.nodd", "Read announcements of NOAA's open data; see what became of them."),
+    "nodd": ("kfm.cli.nodd", "Read announcements of NOAA's open data; list their units."),
     "catalogue": ("kfm.cli.catalogue", "Search, show, serve and export the catalogue (STAC)."),
     "serve": ("kfm.cli.serve", "Run the scheduler, webhooks, workers, API and console."),
     "webhook": ("kfm.cli.webhook", "Make secrets for webhooks; sign and send one."),
-    "requests": ("kfm.cli.requests", "See and cancel what schedules and webhooks asked for."),
-    "worker": ("kfm.cli.worker", "Take in what queues announce, and work it off."),
-    "replay": ("kfm.cli.replay", "Bring back units: plan, run, inspect; drain dead letters."),
+    "requests": ("kfm.cli.requests", "List, show and cancel requests of schedules and webhooks."),
+    "worker": ("kfm.cli.worker", "Run an ingest worker: receive announcements, process units."),
+    "replay": ("kfm.cli.replay", "Replay units: plan, run, inspect; drain dead letters."),
     "gc": ("kfm.cli.gc", "Remove stored bytes that no kept version needs."),
     "export": ("kfm.cli.export", "Bundle the evidence of a run, or check such a bundle."),
     "audit": ("kfm.cli.audit", "Verify, anchor, list and export the governance ledger."),
@@ -63,7 +56,7 @@ COMMANDS = {
 
 
 # Older spellings, which no help shows: command → where it is.
-OLDER = {"approve": "kfm.cli.approve", "request": "kfm.cli.request"}
+OLDER = {"approve": "kfm.cli.approvals:approve_command", "request": "kfm.cli.approvals:request_command"}
 
 
 class LazyGroup(click.Group):
@@ -82,7 +75,7 @@ class LazyGroup(click.Group):
         from importlib import import_module
 
         module, _, name = where.partition(":")
-        with held():
+        with masked():
             command: click.Command = getattr(import_module(module), name or "command")
         return command
 
@@ -90,10 +83,10 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and not args[0].startswith("-") and args[0] not in (*self.table, *self.older):
-            from difflib import get_close_matches
+            from kfm.model.wording import suggest
 
-            close = get_close_matches(args[0], self.table, n=1)
-            hint = f" Did you mean `{close[0]}`?" if close else ""
+            close = suggest(args[0], self.table)
+            hint = f" Did you mean `{close}`?" if close else ""
             ctx.fail(f"There is no command `{args[0]}`.{hint}")
         return super().resolve_command(ctx, args)
 
@@ -138,107 +131,5 @@ def run_command_line(arguments: list[str], group: click.Group = kfm, name: str =
 
         return shell_complete(group, {}, name, COMPLETE_VARIABLE, instruction)
 
-    previous = _on_terminate(_cancel)
-    try:
+    with cancelled_by_sigterm():
         return guarded(run, arguments)
-    finally:
-        _on_terminate(previous)
-
-
-def _cancel(_signal: int, _frame: FrameType | None) -> None:
-    """SIGTERM is a wish to stop, as Ctrl-C is: let every `finally` do its work."""
-    raise KeyboardInterrupt
-
-
-def _on_terminate(handler: Any) -> Any:
-    try:
-        return signal.signal(signal.SIGTERM, handler)
-    except ValueError:  # not the main thread: whoever embeds us handles signals
-        return None
-
-
-def guarded(run: Callable[[], int], arguments: Sequence[str], *, logs: bool = True) -> int:
-    """`logs`: does anything log? Importing `logging` is a part of starting up that is felt."""
-    streams.begin()
-    log_format = _log_format(arguments)
-    with forgiving(log_format) as out, _logging(log_format) if logs else nullcontext():
-        code = _ended(run, arguments)
-        out.flush()
-        # Nobody reads a closed pipe, and that is their choice; a full disk has lost what somebody wanted.
-        if code == 0 and isinstance(out.lost, OSError) and not isinstance(out.lost, BrokenPipeError):
-            code = _told(_unwritten(out.lost), ())
-    return code
-
-
-def _log_format(arguments: Sequence[str]) -> str:
-    from kfm.config.loader import log_format
-
-    wish = log_format()
-    if wish is None and not any(argument.startswith("--log-format") for argument in arguments):
-        return "text"  # the usual case imports nothing
-    from kfm.cli.logs import wanted_log_format
-
-    return wanted_log_format(arguments, wish)
-
-
-def _logging(log_format: str) -> AbstractContextManager[None]:
-    from kfm.cli.logs import stderr_logging
-
-    return stderr_logging(log_format)
-
-
-def _ended(run: Callable[[], int], arguments: Sequence[str]) -> int:
-    try:
-        release()
-        _require_text(arguments)
-        _require_log_format()
-        return run()
-    except (KeyboardInterrupt, Exception) as problem:  # noqa: BLE001 - the last place where it can be told
-        hold()
-        try:
-            return _told(problem, arguments)
-        finally:
-            with suppress(KeyboardInterrupt):  # asked to stop twice, and we are stopping
-                release()
-
-
-def _told(problem: BaseException, arguments: Sequence[str]) -> int:
-    from kfm.cli.errors import as_error, show_error
-    from kfm.cli.output import wanted_format
-
-    verbose = any(argument in ("-v", "-vv", "--verbose") for argument in arguments)
-    return show_error(as_error(problem), output=wanted_format(arguments), verbose=verbose, cause=problem)
-
-
-def _require_text(arguments: Sequence[str]) -> None:
-    """Everything that is kept or shown is UTF-8; other bytes could be neither."""
-    for argument in arguments:
-        try:
-            argument.encode()
-        except UnicodeEncodeError:
-            from kfm.model.errors import UsageError
-
-            shown = argument.encode("utf-8", "surrogateescape")
-            raise UsageError(
-                f"An argument is not valid UTF-8: {ascii(shown)[1:]}.", remedy="Write it in UTF-8."
-            ) from None
-
-
-def _require_log_format() -> None:
-    from kfm.config.loader import log_format
-
-    if log_format() not in (None, "text", "json"):
-        from kfm.model.errors import UsageError
-
-        raise UsageError(
-            "KFM_LOG_FORMAT is neither text nor json.", remedy="Set it to one of them, or unset it."
-        )
-
-
-def _unwritten(lost: OSError) -> Exception:
-    from kfm.model.errors import BackendUnavailable
-
-    return BackendUnavailable(
-        f"The work is done, but its result could not be written: {(lost.strerror or str(lost)).lower()}.",
-        remedy="Make room where standard output goes; `kfm runs` shows what was done.",
-    )

@@ -12,11 +12,11 @@ from kfm.cli.output import short_id
 from kfm.cli.session import CommandSession
 from kfm.model.wording import counted
 
-LINES_MAX = 1000  # findings that are told to people one by one
+LINES_MAX = 1000  # findings that are shown one by one
 RULES = {
     "telemetry-missing": "every try of a retry sequence is on record",
     "forbidden-class-retried": "what can't get better is not tried again by itself",
-    "over-maximum": "nothing is tried more often than its rule says, unless somebody answers for it",
+    "over-maximum": "nothing is tried more often than its rule says, unless a person answers for it",
 }
 
 
@@ -45,7 +45,7 @@ def command(session: CommandSession, since: str | None) -> int:
         for checked in check(app.ledger, since_ms):
             count += len(checked.sequences)
             findings += [finding_document(one) for one in checked.findings]
-            if session.output == "json":  # nobody else reads them, and there may be many
+            if session.output == "json":  # there may be many, and only JSON shows them
                 sequences += [sequence_document(one) for one in checked.sequences]
             elif len(lines) < LINES_MAX:
                 lines += [_line(one) for one in checked.findings]

@@ -18,7 +18,7 @@ def command() -> None:
 
 
 @command.command()
-@click.option("--origin", is_flag=True, help="Also tell where each value came from.")
+@click.option("--origin", is_flag=True, help="Also show where each value came from.")
 @session_options
 def show(session: CommandSession, origin: bool) -> None:
     """Print every setting. Secrets are shown as the references that they are, never as values."""

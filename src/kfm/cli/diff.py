@@ -29,7 +29,7 @@ _SIGN_COLOURS = {"+": "green", "~": "yellow", "-": "red", "!": "red"}
 @selection_options
 @click.option("--plan", "plan_path", metavar="FILE", help="Write the frozen plan here, for `kfm run --plan`.")
 @session_options
-def command(session: CommandSession, plan_path: str | None, **wish: Any) -> int:
+def command(session: CommandSession, plan_path: str | None, **options: Any) -> int:
     """Show what a run would publish, without doing it.
 
     Gates are asked, upstream is read, bytes go to unlinked temporary files: nothing is admitted, locked
@@ -38,7 +38,7 @@ def command(session: CommandSession, plan_path: str | None, **wish: Any) -> int:
     """
     progress = watched(session)
     with session.app(read_only=True, progress=progress) as app:
-        requests = make_requests(app, dry_run=True, **wish)
+        requests = make_requests(app, dry_run=True, **options)
         if plan_path and len(requests) > 1:
             raise UsageError("A plan is about one source.", remedy="Choose one with --source ID.")
         lineup = Lineup(app.settings, [request.source_id for request in requests])

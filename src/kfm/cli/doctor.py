@@ -221,10 +221,10 @@ def _foreign_updater() -> Iterator[DoctorFinding]:
 
 def _environment(_loaded: Any) -> Iterator[DoctorFinding]:
     from kfm.config.loader import VARIABLES, unknown_variables
-    from kfm.config.shape import nearest
+    from kfm.model.wording import did_you_mean
 
     for name in unknown_variables():
-        hint = nearest(name, sorted(VARIABLES))
+        hint = did_you_mean(name, sorted(VARIABLES))
         yield DoctorFinding(
             "environment", "warn", f"{name} means nothing to kfm{hint}", f"Unset {name}, or spell it right."
         )
@@ -345,7 +345,10 @@ def _policies(loaded: Any) -> Iterator[DoctorFinding]:
 def _targets(loaded: Any) -> Iterator[DoctorFinding]:
     if not loaded.settings.publish and (loaded.settings.sources or not loaded.settings.ingest.queues):
         yield DoctorFinding(
-            "targets", "warn", "there is no target, so nobody sees what is promoted", "Add one to `publish`."
+            "targets",
+            "warn",
+            "there is no target, so what is promoted is not published anywhere",
+            "Add one to `publish`.",
         )
     for target in loaded.settings.publish:
         name = target.name or target.kind
@@ -485,14 +488,14 @@ def examine_hooks(loaded: Any) -> Iterator[DoctorFinding]:
             try:
                 probe(app, hook)
             except (KfmError, OSError) as error:
-                said = error.detail if isinstance(error, KfmError) else str(error)
+                problem = error.detail if isinstance(error, KfmError) else str(error)
                 fix = "Correct the hook in `incidents`."
-                yield DoctorFinding("incidents", "fail", f"{name}: {said}", fix, backend=True)
+                yield DoctorFinding("incidents", "fail", f"{name}: {problem}", fix, backend=True)
                 continue
             waiting = app.ledger.hook_backlog(name).waiting
             if waiting:
-                told = f"{name} has still to be told of {counted(waiting, 'change')}"
-                yield DoctorFinding("incidents", "warn", told, "kfm incident deliver")
+                problem = f"{name} has still to be notified of {counted(waiting, 'change')}"
+                yield DoctorFinding("incidents", "warn", problem, "kfm incident deliver")
             else:
                 yield DoctorFinding("incidents", "ok", f"{name} can be used")
 
@@ -538,9 +541,9 @@ def _queue(app: Any, queue: Any) -> DoctorFinding:
     except BackendUnavailable as error:
         if error.facts.get("cause") != "access":
             raise
-        said = f"{queue.name}: it answers, but not whether we may use it (no sqs:GetQueueAttributes)"
+        problem = f"{queue.name}: it answers, but not whether we may use it (no sqs:GetQueueAttributes)"
         return DoctorFinding(
-            "queues", "warn", said, "Allow that action too, or see what `kfm worker --once` says."
+            "queues", "warn", problem, "Allow that action too, or see what `kfm worker --once` says."
         )
     finally:
         opened.close()
@@ -595,13 +598,13 @@ def examine_service(loaded: Any) -> Iterator[DoctorFinding]:
     schedules = len(load_schedules(loaded))
     hooked = sum(source.webhook is not None for source in loaded.settings.sources)
     if not (schedules or hooked or serve != type(serve)()):
-        return  # nobody means to start one
+        return  # none is configured
     yield DoctorFinding("service", "ok", f"{counted(schedules, 'schedule')}, {counted(hooked, 'webhook')}")
     address = address_of(serve.host)
     if not is_private(address) and not any(person.token_hashes for person in loaded.people()):
-        told = f"other machines could reach {address}, and nobody has a token to be known by"
+        problem = f"other machines could reach {address}, and no person has a token"
         fix = "Give people tokens under `people`, or let `serve.host` be 127.0.0.1."
-        yield DoctorFinding("service", "fail", told, fix)
+        yield DoctorFinding("service", "fail", problem, fix)
     yield from _webhooks(loaded)
     if serve.port:
         yield _port(address, serve.port)
@@ -621,8 +624,10 @@ def _webhooks(loaded: Any) -> Iterator[DoctorFinding]:
             yield DoctorFinding("webhook", "fail", f"{source.id}: {error.detail}", error.way_out)
             continue
         if source.webhook.signature == "legacy-concat":
-            told = f"{source.id}: sha256(secret + body) passes as a signature; a message can be lengthened"
-            yield DoctorFinding("webhook", "warn", told, "Have its sender use HMAC, then remove `signature`.")
+            problem = f"{source.id}: sha256(secret + body) passes as a signature; a message can be lengthened"
+            yield DoctorFinding(
+                "webhook", "warn", problem, "Have its sender use HMAC, then remove `signature`."
+            )
 
 
 def _port(host: str, port: int) -> DoctorFinding:
@@ -636,9 +641,9 @@ def _port(host: str, port: int) -> DoctorFinding:
             if _is_ours(host, port):
                 return DoctorFinding("service", "ok", f"one answers on port {port} of {host}")
             why = (error.strerror or str(error)).lower()
-            told = f"port {port} of {host} can't be had ({why}), and no service of kfm answers there"
+            problem = f"port {port} of {host} can't be had ({why}), and no service of kfm answers there"
             return DoctorFinding(
-                "service", "warn", told, "Set `serve.port`, unless it is one with a --prefix."
+                "service", "warn", problem, "Set `serve.port`, unless it is one with a --prefix."
             )
     return DoctorFinding("service", "ok", f"port {port} of {host} is free")
 

@@ -1,4 +1,4 @@
-"""How errors are told: one line with a code, one with the way out; tracebacks only on request."""
+"""Errors on stderr: one line with a code, one with the way out; tracebacks only on request."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kfm.model.errors import BackendUnavailable, Cancelled, ConfigError, KfmErro
 
 
 def as_error(problem: BaseException) -> KfmError:
-    """Any exception as one that a person can be told."""
+    """Any exception as an error with a code and a remedy."""
     if isinstance(problem, KfmError):
         return problem
     if isinstance(problem, KeyboardInterrupt | click.exceptions.Abort):
@@ -37,7 +37,7 @@ def _usage_error(problem: click.UsageError) -> UsageError:
         commands = ", ".join(context.command.list_commands(context))
         return UsageError(f"`{context.command_path}` needs one of: {commands}.", remedy=remedy)
     if isinstance(problem, click.NoSuchOption) and context.parent is None:
-        remedy = f"Options stand after the command: `kfm status --json`. {remedy}"
+        remedy = f"Options come after the command: `kfm status --json`. {remedy}"
     return UsageError(" ".join(problem.format_message().split()), remedy=remedy)
 
 

@@ -104,10 +104,12 @@ def _sum(objects: int, leftovers: int, versions: int, commits: int, trees: int) 
     """Whatever there is of each; nothing, if there is nothing of any."""
     if not (objects or leftovers or versions or commits or trees):
         return ""
-    told = (
+    summary = (
         f"{counted(objects, 'object')}, {counted(leftovers, 'leftover')} "
         f"and {counted(versions, 'old version')} at targets"
     )
     if commits or trees:
-        told += f", {counted(commits, 'commit')} and {counted(trees, 'tree')} that no branch or tag reaches"
-    return told
+        summary += (
+            f", {counted(commits, 'commit')} and {counted(trees, 'tree')} that no branch or tag reaches"
+        )
+    return summary

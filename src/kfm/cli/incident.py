@@ -1,4 +1,4 @@
-"""`kfm incident`: what went wrong, by its causes, and who has been told."""
+"""`kfm incident`: incidents, one per cause, and their notifications."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SUBJECTS_SHOWN_MAX = 100
 
 @click.group(name="incident")
 def command() -> None:
-    """List, show and close incidents; tell the hooks of them."""
+    """List, show and close incidents; send notifications of them."""
 
 
 @command.command(name="list")
@@ -62,7 +62,7 @@ def list_incidents(session: CommandSession, everything: bool, limit: int) -> Non
 @click.argument("wanted", metavar="ID")
 @session_options
 def show_incident(session: CommandSession, wanted: str) -> None:
-    """Show one incident, whom it affects, and which hook has been told of which change.
+    """Show one incident, what it affects, and which hook has been notified of which change.
 
     ID is that of the incident or of its cause; the beginning is enough.
     """
@@ -84,15 +84,16 @@ def show_incident(session: CommandSession, wanted: str) -> None:
 @click.option("--rationale", metavar="TEXT", help="Why it is over. Required.")
 @click.option("--ticket", metavar="ID", help="The ticket that this belongs to.")
 @session_options
-def close(session: CommandSession, wanted: str, rationale: str | None, **wish: Any) -> None:
+def close(session: CommandSession, wanted: str, rationale: str | None, **options: Any) -> None:
     """Resolve an incident whose cause is gone though no run will show it.
 
     Only needed where a source was taken out, or will not run again: an incident is resolved by itself once
-    its source succeeds. The reason is kept in the governance ledger; hooks are told. What is held stays held.
+    its source succeeds. The reason is kept in the governance ledger; hooks are notified. Quarantined
+    work stays quarantined.
     """
     if not (rationale or "").strip():
         raise RationaleRequired("An incident is closed with --rationale TEXT.")
-    from kfm.cli.run import tell_hooks
+    from kfm.cli.run import notify_hooks
 
     with session.app() as app:
         from kfm.service.incidents import close_incident
@@ -102,23 +103,23 @@ def close(session: CommandSession, wanted: str, rationale: str | None, **wish: A
             find_incident(app.ledger, wanted),
             actor=app.actor,
             rationale=rationale or "",
-            ticket=wish["ticket"],
-            claimed_actor=wish["actor"],
+            ticket=options["ticket"],
+            claimed_actor=options["actor"],
         )
         document = incident_document(incident)
         session.emit({"incident": document}, [f"resolved  {incident.incident_id}"])
-        tell_hooks(session, app)
+        notify_hooks(session, app)
 
 
 @command.command(name="deliver")
 @session_options
 def deliver(session: CommandSession) -> int:
-    """Tell the hooks of `incidents:` what they have not been told yet.
+    """Send the notifications that wait to the hooks of `incidents:`.
 
-    A run tells them when it ends. Use this after a hook was down, or from a schedule. What rests after a
+    A run sends them when it ends. Use this after a hook was down, or from a schedule. What rests after a
     failure is tried at once. A hook may get the same change twice, with the same id; never a change less.
 
-    Exit code 4: a hook is in trouble; what it was not told waits.
+    Exit code 4: a hook failed; its notifications wait.
     """
     with session.app() as app:
         from kfm.service.incidents import hook_name
@@ -126,11 +127,11 @@ def deliver(session: CommandSession) -> int:
         names = [hook_name(hook) for hook in app.settings.incidents]
         if not names:
             raise UsageError(
-                "Nobody is to be told: the configuration has no `incidents`.",
+                "There are no notifications: the configuration has no `incidents`.",
                 remedy="Add a hook to `incidents:`, such as {kind: file, path: incidents.jsonl}.",
             )
-        passes = {each.hook: each.delivered for each in app.tell_incidents(on_request=True)}
-    documents = [_pass_document(name, passes.get(name)) for name in names]
+        rounds = {each.hook: each.delivered for each in app.tell_incidents(on_request=True)}
+    documents = [_round_document(name, rounds.get(name)) for name in names]
     code = 4 if any(each["trouble"] or each["waiting"] for each in documents) else 0
     session.emit({"hooks": documents, "exit_code": code}, [_pass_line(each) for each in documents])
     for each in documents:
@@ -139,10 +140,10 @@ def deliver(session: CommandSession) -> int:
     return code
 
 
-# --- finding and telling -----------------------------------------------------------------
+# --- lookup and lines --------------------------------------------------------------------
 
 
-def _pass_document(name: str, delivered: Any) -> dict[str, Any]:
+def _round_document(name: str, delivered: Any) -> dict[str, Any]:
     return {
         "hook": name,
         "sent": delivered.sent if delivered else 0,
@@ -156,7 +157,7 @@ def _pass_line(document: dict[str, Any]) -> str:
     if not sent and not waiting:
         return f"{document['hook']}  nothing was waiting"
     rest = f"; {counted(waiting, 'change')} waiting" if waiting else ""
-    return f"{document['hook']}  told of {counted(sent, 'change')}{rest}"
+    return f"{document['hook']}  notified of {counted(sent, 'change')}{rest}"
 
 
 def _lines(document: dict[str, Any]) -> list[str]:
@@ -184,7 +185,7 @@ def _lines(document: dict[str, Any]) -> list[str]:
 def _told_line(told: dict[str, Any]) -> str:
     when = f"{told['change']} of {utc(told['at'])}"
     if told["hook"] is None:
-        return f"{when}: nobody yet"
+        return f"{when}: not yet"
     if told["delivered_at"]:
         return f"{when}: {told['hook']} at {utc(told['delivered_at'])}"
     return f"{when}: {told['hook']} waits, tried {told['tries']} times"

@@ -38,7 +38,7 @@ def command() -> None:
 def show(session: CommandSession, run: str, raw: bool, directory: str | None) -> None:
     """Show the OpenLineage events of one run: each attempt of it and of its nodes.
 
-    RUN is the id of a run, of a pass over a pipeline's nodes, or of a call that was turned away, or the
+    RUN is the id of a run, of a pipeline run, or of a refused invocation, or the
     beginning of one; or the id of a unit (wal_id), whole. With --events the events themselves are printed,
     one on each line; with --json as one array.
     """
@@ -80,7 +80,7 @@ def _show(session: CommandSession, subject: str, messages: list[Any], now_ms: in
 def prov(session: CommandSession, run: str, internal: bool, directory: str | None) -> None:
     """Print the provenance of one run: PROV-O as JSON-LD, one document.
 
-    RUN is the id of a run, of a pass over a pipeline's nodes, or of a call that was turned away, or the
+    RUN is the id of a run, of a pipeline run, or of a refused invocation, or the
     beginning of one; or the id of a unit (wal_id), whole. The SHACL shapes that it keeps to are in
     kfm/contracts/shapes/prov.ttl.
     """
@@ -105,7 +105,7 @@ def prov(session: CommandSession, run: str, internal: bool, directory: str | Non
 
 
 def _find(place: Any, wanted: str) -> Any:
-    """A run, a call, or a pass that stands on its own."""
+    """A run, an invocation, or a pipeline run outside of a run."""
     try:
         return find_run_or_call(place.store, wanted)
     except UsageError as error:
@@ -135,7 +135,7 @@ def _attempt_row(events: list[dict[str, Any]]) -> tuple[str, ...]:
     first = events[0]
     end = next((event for event in events if event["event_type"] != "START"), None)
     waiting = sum(event["delivered_at"] is None for event in events)
-    what = {"call": "call turned away", "run": "run", "pass": "pass", "unit": "unit"}.get(
+    what = {"call": "refused invocation", "run": "run", "pass": "pipeline run", "unit": "unit"}.get(
         first["kind"], one_line(first["node"])
     )
     return (
@@ -207,7 +207,7 @@ def deliver(session: CommandSession, wait: bool, timeout_seconds: int) -> int:
         why = (
             "time is up"
             if wait
-            else "another process is sending the rest, or there was too much for one pass"
+            else "another process is sending the rest, or there was too much for one round"
         )
         session.note(f"{why}; nothing is lost: run the command again")
     return code
@@ -236,7 +236,7 @@ def _passes(app: Any, session: CommandSession, watch: _Watch, wait_ms: int) -> t
     until_ms = app.clock.monotonic_ms() + wait_ms
     for topic in _topics():
         app.store.hasten_messages(topic)
-    sent, units_sent, told = 0, 0, None
+    sent, units_sent, shown = 0, 0, None
     while True:
         progress = partial(watch.reached, sent + units_sent)
         runs, units = deliver_events(app, deadline_ms=PASS_MS, progress=progress)
@@ -247,9 +247,9 @@ def _passes(app: Any, session: CommandSession, watch: _Watch, wait_ms: int) -> t
         if not (runs.waiting or units.waiting) or refused or left_ms <= 0:
             return sent, units_sent, runs, units
         trouble = runs.trouble or units.trouble
-        if trouble is not None and trouble != told:
+        if trouble is not None and trouble != shown:
             session.note(f"waiting: {one_line(trouble)}")
-            told = trouble
+            shown = trouble
         app.clock.sleep_ms(min(WAIT_STEP_MS, left_ms))
 
 

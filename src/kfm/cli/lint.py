@@ -16,7 +16,7 @@ from kfm_lint.command import UsageProblem, check_paths, choose_codes, render, ru
 from kfm_lint.report import FORMATS
 
 
-@click.command(epilog=f"\b\nRules (`kfm explain CODE` tells more):\n{rule_lines()}")
+@click.command(epilog=f"\b\nRules (`kfm explain CODE` has more):\n{rule_lines()}")
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @click.option("--format", "form", type=click.Choice(FORMATS), help="Form of the result.  [default: full]")
 @click.option("-o", "--output", type=click.Choice(OUTPUTS), help="As in other commands; text is full.")

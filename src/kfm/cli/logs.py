@@ -100,7 +100,7 @@ def stderr_logging(log_format: str) -> Iterator[None]:
 
 
 class StderrHandler(logging.Handler):
-    """Writes to what is stderr now, after what went to stdout. That nobody reads it ends no work."""
+    """Writes to what is stderr now, after what went to stdout. A closed stderr ends no work."""
 
     def __init__(self) -> None:
         super().__init__()

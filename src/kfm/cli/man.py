@@ -99,6 +99,6 @@ def _paragraphs(text: str) -> list[str]:
 
 
 def _text(text: str) -> str:
-    """Text that roff prints as it stands."""
+    """Text with roff's special characters escaped."""
     escaped = text.replace("\\", "\\e").replace("-", "\\-")
     return re.sub(r"(?m)^([.'])", r"\\&\1", escaped)

@@ -27,12 +27,12 @@ CLIENT_SECONDS_MAX = 5
 
 
 def serve(session: CommandSession, listen: str) -> None:
-    """Until somebody stops it: Ctrl-C or SIGTERM."""
+    """Until Ctrl-C or SIGTERM."""
     host, port = parse_address(listen)
     secret = token()
     require_private(host, secret)
     scrape = Scrape(partial(session.app, read_only=True))
-    scrape.tallies()  # a configuration that is wrong is told now, not to the first scraper
+    scrape.tallies()  # a wrong configuration is an error now, not for the first scraper
     try:
         server = _Server((host, port), scrape, secret, session.load().people())
     except OSError as error:

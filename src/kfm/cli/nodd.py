@@ -33,7 +33,7 @@ LIMIT_MAX = 10_000
 def dead() -> None:
     """List, show and release messages that could not be taken in.
 
-    A message is known by the hash of its body. What it says is shown only where somebody asks for it.
+    A message is known by the hash of its body. Its text is shown only on request.
     """
 
 
@@ -108,13 +108,13 @@ def show_dead(session: CommandSession, wanted: str, wants_body: bool) -> None:
 
 @dead.command(name="release")
 @click.argument("wanted", metavar="HASH")
-@click.option("--rationale", metavar="TEXT", help="Why nobody has to look at it any more. Required.")
+@click.option("--rationale", metavar="TEXT", help="Why it needs no attention any more. Required.")
 @click.option("--ticket", metavar="ID", help="The ticket that this belongs to.")
 @session_options
 def release(session: CommandSession, wanted: str, rationale: str | None, ticket: str | None) -> None:
-    """Release a dead message: nobody has to look at it any more.
+    """Release a dead letter: it needs no attention any more.
 
-    It is not taken in by that. Send it again once what was wrong is mended, or pass it on with
+    It is not taken in by that. Send it again once the cause is fixed, or forward it with
     `kfm nodd dead show HASH --body`. Who released it, and why, is entered in the governance ledger.
     """
     if not (rationale or "").strip():
@@ -139,7 +139,7 @@ def release(session: CommandSession, wanted: str, rationale: str | None, ticket:
     session.emit(document, [word if released else "released already"])
 
 
-# --- finding and telling -----------------------------------------------------------------
+# --- lookup and lines --------------------------------------------------------------------
 
 
 def is_terminal() -> bool:
@@ -159,7 +159,7 @@ def import_records(session: CommandSession, file: BinaryIO, rationale: str | Non
 
     A record keeps its states, attempts and times; its id is made anew from dataset, address and start time.
     What is in the ledger already stays as it is, so the same file may be imported again. A line that can't
-    be read is told with its number, and the others are taken.
+    be read is reported with its number, and the others are taken.
 
     Exit codes: 0 all lines were taken, or known · 1 some could not be read · 2 no such file.
     """
@@ -201,14 +201,14 @@ SHOWN_MAX = 20
 @click.argument("bucket", metavar="BUCKET")
 @click.option("--dataset", metavar="ID", help="Only objects of this dataset.")
 @click.option("--prefix", "prefixes", multiple=True, metavar="TEXT", help="Only keys that begin so.")
-@click.option("--from", "start", metavar="TIME", help="Only keys that tell this time or a later one.")
-@click.option("--to", "end", metavar="TIME", help="Only keys that tell an earlier time.")
+@click.option("--from", "start", metavar="TIME", help="Only keys with this time or a later one.")
+@click.option("--to", "end", metavar="TIME", help="Only keys with an earlier time.")
 @click.option("--limit", type=click.IntRange(min=1), default=1_000_000, show_default=True, metavar="N",
               help="Look at so many objects at most.")  # fmt: skip
 @click.option("--open", "open_missing", is_flag=True, help="Take in what is missing, as a backfill.")
 @click.option("--rationale", metavar="TEXT", help="Why; needed with --open.")
 @session_options
-def reconcile(session: CommandSession, bucket: str, **wish: Any) -> int:
+def reconcile(session: CommandSession, bucket: str, **options: Any) -> int:
     """List BUCKET and compare it with the ledger: messages may be lost, a listing shows what was.
 
     BUCKET is a name, or an address: noaa-goes16, s3://noaa-goes16, gs://NAME, az://ACCOUNT/CONTAINER.
@@ -222,17 +222,17 @@ def reconcile(session: CommandSession, bucket: str, **wish: Any) -> int:
 
     Exit codes: 0 nothing is missing, or all of it was opened · 1 something is missing · 4 no listing.
     """
-    if wish["open_missing"] and not wish["rationale"]:
+    if options["open_missing"] and not options["rationale"]:
         raise RationaleRequired("Opening units is on record: give --rationale TEXT.")
     from kfm.nodd.reconciliation import reconcile_bucket, wish_for
 
     asked = wish_for(
         bucket,
-        dataset=wish["dataset"],
-        prefixes=wish["prefixes"],
-        from_ms=_time(wish["start"], "--from"),
-        until_ms=_time(wish["end"], "--to"),
-        limit=wish["limit"],
+        dataset=options["dataset"],
+        prefixes=options["prefixes"],
+        from_ms=_time(options["start"], "--from"),
+        until_ms=_time(options["end"], "--to"),
+        limit=options["limit"],
     )
     progress = watched(session)
     gaps: list[dict[str, Any]] = []
@@ -246,17 +246,21 @@ def reconcile(session: CommandSession, bucket: str, **wish: Any) -> int:
         elif len(gaps) < (10_000 if session.output == "json" else SHOWN_MAX):
             gaps.append(row)
 
-    with session.app(read_only=not wish["open_missing"]) as app:
+    with session.app(read_only=not options["open_missing"]) as app:
         progress.phase("listing")
         result = reconcile_bucket(
-            app, asked, found, progress.advance, rationale=wish["rationale"] if wish["open_missing"] else None
+            app,
+            asked,
+            found,
+            progress.advance,
+            rationale=options["rationale"] if options["open_missing"] else None,
         )
         progress.done()
     missing = result.missing + result.changed
-    code = int(missing > 0 and not wish["open_missing"])
+    code = int(missing > 0 and not options["open_missing"])
     document = {**msgspec.to_builtins(result), "gaps": gaps, "exit_code": code}
     session.emit(document, _reconcile_lines(result, gaps), rows=[])
-    if missing and not wish["open_missing"]:
+    if missing and not options["open_missing"]:
         session.note("`--open --rationale TEXT` takes in what is missing")
     return code
 
@@ -289,7 +293,7 @@ def _reconcile_lines(result: Any, gaps: list[dict[str, Any]]) -> list[str]:
 
 @click.group(name="nodd")
 def command() -> None:
-    """Read announcements of NOAA's open data, and see what became of them."""
+    """Read announcements of NOAA's open data; list their units."""
 
 
 for each in (units, show, watermarks, dead, reconcile, import_records):
@@ -323,8 +327,8 @@ def parse_message(
 
     Understood are S3 events (raw, or within SNS, SQS, Lambda or EventBridge), notifications of NEXRAD chunks,
     Google Cloud Storage and Azure Event Grid. A line names the object's dataset, times, unit (wal_id) and
-    catalogue item, or has `error_code` and `error`. Records that are rightly left alone (tests, removals,
-    repeats) say `ignored: true`. Nothing is fetched and nothing is stored.
+    catalogue item, or has `error_code` and `error`. Records that are ignored (tests, removals,
+    repeats) have `ignored: true`. Nothing is fetched and nothing is stored.
 
     \b
     kfm nodd parse < message.json
@@ -364,10 +368,10 @@ def datasets(session: CommandSession, names: tuple[str, ...]) -> None:
     known = [dataset.name for dataset in registry.datasets]
     for name in names:
         if name not in known:
-            from kfm.config.shape import nearest
+            from kfm.model.wording import did_you_mean
 
             raise UsageError(
-                f"There is no dataset `{name[:64]}`{nearest(name, known)}",
+                f"There is no dataset `{name[:64]}`{did_you_mean(name, known)}",
                 remedy="`kfm nodd datasets` lists them.",
             )
     rows = [_document(dataset) for dataset in registry.datasets if not names or dataset.name in names]
@@ -378,10 +382,10 @@ def datasets(session: CommandSession, names: tuple[str, ...]) -> None:
 
 
 def _body(session: CommandSession) -> bytes:
-    """A little more than is ever read, so that too much is told from enough."""
+    """A little more than is ever read, so that too much can be detected."""
     from kfm.nodd.messages.json_bodies import BODY_BYTES_MAX
 
-    if sys.stdin is None:  # closed by whoever called
+    if sys.stdin is None:  # closed by the caller
         return b""
     if sys.stdin.isatty():
         session.note("reading a message from standard input; Ctrl-D ends it")

@@ -31,8 +31,8 @@ def units(
 ) -> None:
     """List units: the newest time that they cover first.
 
-    A unit is one announced object and what became of it. `kfm nodd show UNIT` has all of one, `kfm explain
-    UNIT` says what it waits for, and `kfm replay` brings back those that were given up.
+    A unit is one announced object in the ingest ledger. `kfm nodd show UNIT` has all of one, `kfm explain
+    UNIT` what it waits for; `kfm replay` replays those that failed or were quarantined.
     """
     from kfm.model.units import UnitFilter
     from kfm.reports.units import unit_document

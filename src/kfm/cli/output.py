@@ -53,7 +53,7 @@ def encode(document: Any, output: str) -> str:
 
 
 def between(start: str, end: str) -> str:
-    """Two instants of a document as a span; the seconds only where they matter."""
+    """Two times of a document as a span; the seconds only where they matter."""
     cut = 16 if start[16:19] == end[16:19] == ":00" else 19
     return f"{utc(start)[:cut]} … {utc(end)[:cut]} UTC"
 

@@ -18,7 +18,7 @@ from kfm.cli.options import session_options
 from kfm.cli.output import Level, clipped, duration, message, one_line, short_id
 from kfm.cli.pipeline_project import directory_option, opened
 from kfm.cli.session import CommandSession
-from kfm.cli.signals import held
+from kfm.cli.signals import masked
 from kfm.cli.streams import data_apart
 from kfm.model.errors import Cancelled, KfmError, UsageError
 from kfm.model.wording import counted, moment
@@ -41,7 +41,7 @@ def command() -> None:
 
     A pipeline is a Python file that makes a kfm.Pipeline and declares functions as its nodes. What a node
     made is kept, with a hash of what it was made from; a node whose inputs, parameters and code are the same,
-    and whose outputs are still there, is left alone.
+    and whose outputs are still there, is skipped.
     """
 
 
@@ -82,7 +82,7 @@ def run(
     with opened(session, directory, read_only=False) as place:
         began_ms = place.clock.monotonic_ms()
         live = _live(session, order)
-        with held():
+        with masked():
             from kfm.pipelines.execution import PipelineExecutor
             from kfm.pipelines.planner import PipelinePlanner
             from kfm.pipelines.project import make_options, with_workers
@@ -99,8 +99,8 @@ def run(
     code = _exit_code(report)
     if session.output == "text":
         blocked = [each for each in report.nodes.values() if each.outcome is None]
-        told = [node_line("blocked", each.id, each.reason, width=_width(order)) for each in blocked]
-        session.emit(None, [*told, summary_line(report, words, took_ms)])
+        shown = [node_line("blocked", each.id, each.reason, width=_width(order)) for each in blocked]
+        session.emit(None, [*shown, summary_line(report, words, took_ms)])
     else:
         document = pass_document(report, words, took_ms, code, with_unchanged=all_nodes)
         session.emit(document, (), rows=document["nodes"])
@@ -131,11 +131,11 @@ def plan(
     """Show what would run, and why. Nothing is changed.
 
     The decisions are those of `kfm pipeline run`. A node that reads from one that would run is listed, too:
-    if that one makes the same as before, it will be left alone after all.
+    if that one makes the same as before, it will be skipped after all.
     """
     pipeline, order = _loaded(file)
     with opened(session, directory) as place:
-        with held():
+        with masked():
             from kfm.pipelines.project import make_options, plan_in_project
         _whole_ids(place, arguments)
         options = make_options(pipeline, place, **arguments)
@@ -148,14 +148,14 @@ def plan(
         if word not in QUIET or all_nodes:
             rows.append(node_document(each, word))
     width = max((len(row["node"]) for row in rows), default=0)
-    told = [node_line(row["word"], row["node"], row["reason"], width=width) for row in rows]
+    shown = [node_line(row["word"], row["node"], row["reason"], width=width) for row in rows]
     document = {
         "pipeline_id": pipeline.id,
         "branch": options.branch,
         "counts": {word.replace(" ", "_"): words[word] for word in PLANNED},
         "nodes": rows,
     }
-    session.emit(document, [*told, counted_words(words)], rows=rows)
+    session.emit(document, [*shown, counted_words(words)], rows=rows)
 
 
 @command.command()
@@ -172,8 +172,8 @@ def check(session: CommandSession, file: str) -> None:
         depth[node] = 1 + max((depth[each] for each in reads[node]), default=0)
     layers = max(depth.values(), default=0)
     document = {"pipeline_id": pipeline.id, "nodes": len(order), "edges": edges, "layers": layers}
-    said = f"{counted(len(order), 'node')}, {counted(edges, 'edge')}, {counted(layers, 'layer')}"
-    session.emit(document, [f"ok: {pipeline.id}: {said}"])
+    summary = f"{counted(len(order), 'node')}, {counted(edges, 'edge')}, {counted(layers, 'layer')}"
+    session.emit(document, [f"ok: {pipeline.id}: {summary}"])
 
 
 def _foreseen(report: Any) -> str:
@@ -184,7 +184,7 @@ def _foreseen(report: Any) -> str:
 
 def _loaded(file: str) -> tuple[Any, list[str]]:
     """The pipeline, and its nodes as they were declared."""
-    with held():
+    with masked():
         from kfm.pipelines.project import load_pipeline
     # What was loaded so far, and what the file declares, stays to the end: no need to look through it again.
     gc.disable()
@@ -218,7 +218,7 @@ def _live(session: CommandSession, order: list[str]) -> Live:
 
 
 def _width(order: list[str]) -> int:
-    """Of the column of names; a few long ones stand out rather than push all others aside."""
+    """Width of the column of names; a few longer ones are not aligned."""
     return min(NAME_CHARS, max(map(len, order), default=0))
 
 
@@ -249,8 +249,8 @@ def _again(file: str, run_id: str, directory: str | None, session: CommandSessio
 Word = Literal[
     "ran", "partial", "failed", "unchanged", "done", "blocked", "skipped", "would run", "would fail"
 ]
-# unchanged: its result stands, made by an earlier run; done: this very run made it before;
-# blocked: something before it did not succeed; skipped: nobody asked for it.
+# unchanged: made by an earlier run; done: this very run made it before;
+# blocked: something before it did not succeed; skipped: not asked for.
 ORDER: tuple[Word, ...] = (
     "would run",
     "would fail",
@@ -283,8 +283,8 @@ def word_for(outcome: NodeOutcome | None, *, ran: bool) -> Word:
 
 
 def node_line(word: str, node: str, reason: str, took_ms: int | None = None, width: int = 0) -> str:
-    told = f"{word.ljust(_WORD_CHARS)}  {one_line(node).ljust(width)}  {clipped(reason, REASON_CHARS_MAX)}"
-    line = f"{told}  {duration(took_ms)}" if took_ms is not None else told
+    shown = f"{word.ljust(_WORD_CHARS)}  {one_line(node).ljust(width)}  {clipped(reason, REASON_CHARS_MAX)}"
+    line = f"{shown}  {duration(took_ms)}" if took_ms is not None else shown
     return f"\x1b[{COLOURS[word]}m{line}\x1b[0m" if word in COLOURS else line
 
 
@@ -303,7 +303,7 @@ def failure_lines(report: Any, again: str, *, verbose: bool) -> Iterable[tuple[L
     """Every failed node's error and the way out; then how to go on."""
     failed = [each for each in report.nodes.values() if each.outcome == "failed" and each.error is not None]
     for each in failures(report):
-        yield "error", f"error {each.error.code}: {_said(each.error)}"
+        yield "error", f"error {each.error.code}: {_text(each.error)}"
         cause = each.error.__cause__
         if cause is None or isinstance(each.error, Cancelled):
             yield "info", f"  fix: {each.error.way_out}"
@@ -322,25 +322,25 @@ def failure_lines(report: Any, again: str, *, verbose: bool) -> Iterable[tuple[L
     if report.state == "cancelled":
         yield "info", "cancelled: what was finished is kept"
     elif not failed and report.error is not None:
-        yield "error", f"error {report.error.code}: {_said(report.error)}"
+        yield "error", f"error {report.error.code}: {_text(report.error)}"
         yield "info", f"fix: {report.error.way_out}"
     yield "info", f"go on with: {again}"
 
 
 def failures(report: Any) -> list[Any]:
-    """Those that are told one by one."""
+    """Failures that are shown one by one."""
     failed = (each for each in report.nodes.values() if each.outcome == "failed" and each.error is not None)
     return list(islice(failed, FAILURES_SHOWN_MAX))
 
 
 def _where(cause: BaseException) -> str:
-    """The innermost line outside of libraries, as far as can be told; else the innermost."""
+    """The innermost line outside of libraries, as far as can be shown; else the innermost."""
     import os
     import traceback
 
-    told: str | None = getattr(cause, "place", None)  # it was raised in another process
-    if told is not None:
-        return told
+    shown: str | None = getattr(cause, "place", None)  # it was raised in another process
+    if shown is not None:
+        return shown
     frames = traceback.extract_tb(cause.__traceback__)
     own = [each for each in frames if f"{os.sep}site-packages{os.sep}" not in each.filename]
     kernel = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -351,7 +351,7 @@ def _where(cause: BaseException) -> str:
     return f"{min(last.filename, os.path.relpath(last.filename), key=len)}:{last.lineno} in {last.name}"
 
 
-def _said(error: KfmError) -> str:
+def _text(error: KfmError) -> str:
     return "\n".join(one_line(line) for line in error.message.splitlines())
 
 
@@ -441,9 +441,9 @@ def pass_document(
 def graph_command(
     session: CommandSession, directory: str | None, run: str, svg: str | None, direction: str
 ) -> None:
-    """Draw a pass: its nodes, and what became of each.
+    """Draw a pipeline run: its nodes and their results.
 
-    RUN is a pass's id, the beginning of one, or `last`. As text: layer by layer, each node after what it
+    RUN is its id, the beginning of it, or `last`. As text: layer by layer, each node after what it
     reads from (←), with a sign (+ ran, = unchanged, ! failed, - blocked, ~ partial); of more than 300 nodes
     a summary by layer and the nodes at which something happened.
     """
@@ -455,15 +455,15 @@ def graph_command(
     cells = cells_of(found, records)
     reads = dict(found.graph)
     title = f"{found.pipeline_id}, run {short_id(found.run_id)} on {found.branch}: {found.state}"
-    said = _summary(found, cells)
+    summary = _summary(found, cells)
     if svg is not None:
         from kfm.pipelines.draw import picture
 
         direct: Any = direction
-        _write(svg, picture(cells, reads, title=title, said=said, direction=direct))
+        _write(svg, picture(cells, reads, title=title, said=summary, direction=direct))
     document = graph_document(found, cells, svg)
-    lines = [one_line(title), one_line(said), "", *map(_coloured, sketch(cells, reads))]
-    session.emit(document, [f"{svg}: {said}"] if svg is not None else lines, rows=document["nodes"])
+    lines = [one_line(title), one_line(summary), "", *map(_coloured, sketch(cells, reads))]
+    session.emit(document, [f"{svg}: {summary}"] if svg is not None else lines, rows=document["nodes"])
 
 
 def _summary(found: Any, cells: list[NodeCell]) -> str:
@@ -479,7 +479,7 @@ def _summary(found: Any, cells: list[NodeCell]) -> str:
 
 
 def _coloured(line: str) -> str:
-    """By the sign at its beginning; whoever wants no colour gets none."""
+    """Coloured by the sign at its beginning; the stream removes colours where they are not wanted."""
     sign = line[2:3] if line.startswith("  ") else ""
     word = {"+": "ran", "!": "failed", "-": "blocked", "~": "partial"}.get(sign)
     return f"\x1b[{COLOURS[word]}m{line}\x1b[0m" if word is not None else line

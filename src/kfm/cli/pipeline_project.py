@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kfm.cli.session import CommandSession
-from kfm.cli.signals import held
+from kfm.cli.signals import masked
 from kfm.model.errors import ConfigNotFound, UsageError
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def opened(
     session: CommandSession, directory: str | None, *, read_only: bool = True, moving: bool = False
 ) -> Iterator[PipelineProject]:
     """What the session's configuration says, if there is one; what changes something needs a role."""
-    with held():
+    with masked():
         from kfm.pipelines.project import open_project
 
     loaded = _loaded(session, directory)

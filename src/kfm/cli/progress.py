@@ -43,11 +43,11 @@ class ProgressLines:
 
     def done(self) -> None:
         if self._noted:  # the amounts are bytes of named objects
-            told = f"{counted(self._noted, 'object')}, {readable_size(self._amount)}"
+            shown = f"{counted(self._noted, 'object')}, {readable_size(self._amount)}"
         else:
-            told = counted(self._amount, "object")
+            shown = counted(self._amount, "object")
         if self._amount:
-            self._stream.write(f"{one_line(self._name)}: {told}\n")
+            self._stream.write(f"{one_line(self._name)}: {shown}\n")
             self._stream.flush()
         self._begin("")
 
@@ -87,9 +87,9 @@ class ProgressBar:
 
 
 def watched(session: CommandSession) -> Progress:
-    """People watch; whoever asked for JSON does not, unless with --verbose."""
-    told = not session.quiet and (session.output == "text" or session.verbose)
-    return watcher(is_tty=sys.stderr.isatty()) if told else Silent()
+    """Progress for people: not with JSON output, unless with --verbose."""
+    shown = not session.quiet and (session.output == "text" or session.verbose)
+    return watcher(is_tty=sys.stderr.isatty()) if shown else Silent()
 
 
 def watcher(*, is_tty: bool) -> Progress:

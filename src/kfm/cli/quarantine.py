@@ -1,4 +1,4 @@
-"""`kfm quarantine`: what was given up, why, and how it gets another chance."""
+"""`kfm quarantine`: work held until a person acts: list it, show it, resume it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NEEDS_APPROVAL = 3
 
 @click.group(name="quarantine")
 def command() -> None:
-    """List, show and resume what was given up."""
+    """List, show and resume quarantined work."""
 
 
 @command.command(name="list")
@@ -93,9 +93,9 @@ def show_held(session: CommandSession, wanted: str) -> None:
 @click.option("--ticket", metavar="ID", help="The ticket that this belongs to.")
 @session_options
 def resume(
-    session: CommandSession, wanted: str, rationale: str | None, ticket: str | None, **wish: Any
+    session: CommandSession, wanted: str, rationale: str | None, ticket: str | None, **options: Any
 ) -> int:
-    """Ask to resume one entry; somebody else has to approve it.
+    """Request to resume one entry; another person has to approve it.
 
     The request is for exactly what is held now. Once another account has approved it with `kfm approvals
     approve`, the run has a new budget and is due at once: `kfm retry --due` tries it.
@@ -119,11 +119,11 @@ def resume(
             names=app.identity.names,
             rationale=rationale or "",
             ticket=ticket,
-            claimed_actor=wish["actor"],
+            claimed_actor=options["actor"],
         )
     document = {"held": held_document(held), "request": approval_document(approval)}
     session.emit(document, [f"requested  {approval.request_id}  release of {short_id(held.held_id)}"])
-    session.note(f"somebody else has to agree: kfm approvals approve {approval.request_id} --rationale TEXT")
+    session.note(f"another person has to agree: kfm approvals approve {approval.request_id} --rationale TEXT")
     return NEEDS_APPROVAL
 
 
@@ -132,7 +132,7 @@ _older.hidden = True
 command.add_command(_older, "release")
 
 
-# --- finding and telling -----------------------------------------------------------------
+# --- lookup and lines --------------------------------------------------------------------
 
 
 def _lines(held: Any, requests: list[Any], step: Any) -> list[str]:
@@ -148,7 +148,7 @@ def _lines(held: Any, requests: list[Any], step: Any) -> list[str]:
         (held.grain, held.subject),
         ("dataset", held.dataset_id),
         ("source", held.source_id),
-        ("given up", f"{held.kind}: {held.reason}"),
+        ("quarantined", f"{held.kind}: {held.reason}"),
         ("error", f"{held.error_code}: {held.error_message}"),
         ("attempts", f"{held.attempts} ({', '.join(held.error_classes)})"),
         ("payload hash", held.payload_hash or "nothing was discovered"),
@@ -162,7 +162,7 @@ def _lines(held: Any, requests: list[Any], step: Any) -> list[str]:
         lines.append(f"next          {one_line(step.line)}")
     if held.state == "held" and held.grain == "unit" and held.kind == "quarantine":
         allowed = f"a policy of {held.dataset_id} with `replay_quarantined: [{held.error_code}]`"
-        lines.append(f"needs         {one_line(allowed)}, and somebody else's approval")
+        lines.append(f"needs         {one_line(allowed)}, and another person's approval")
     return lines
 
 
@@ -178,7 +178,7 @@ def _request_line(approval: Any, state: str) -> str:
     if approval.standing == "rejected":
         return f"{asked} (rejected by {approval.rejected_by}: {approval.rejection_rationale})"
     if approval.state == "requested" and state != "held":
-        return f"{asked} (nobody agreed before it was {state})"
+        return f"{asked} (not approved before it was {state})"
     if approval.state == "requested":
         way = f"kfm approvals approve {approval.request_id} --rationale TEXT"
         return f"{asked} (open: another account runs {way})"

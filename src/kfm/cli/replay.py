@@ -1,4 +1,4 @@
-"""`kfm replay`: bring units back by a frozen plan; inspect a replay."""
+"""`kfm replay`: replay units by a frozen plan; inspect a replay; drain a dead-letter queue."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ RECEIPTS_SHOWN = 50
 )  # fmt: skip
 @session_options
 def inspect(session: CommandSession, replay_id: str | None, limit: int) -> None:
-    """Show a replay: its state, the receipt of each unit, and what became of the unit since.
+    """Show a replay: its state, the receipt of each unit, and the unit's state now.
 
     Where a replay would have made another item of the same bytes, nothing was published: each field is
     shown with its value as it is and as it would have been. Without REPLAY: list replays, newest first.
     """
-    from kfm.cli import replay_options as told
+    from kfm.cli import replay_options as lines_of
     from kfm.reports.quarantine import approval_document
 
     with session.app(read_only=True) as app:
@@ -53,24 +53,24 @@ def inspect(session: CommandSession, replay_id: str | None, limit: int) -> None:
         found = reader.receipts(replay.replay_id, limit=limit)
         requests = app.ledger.approvals(subject=replay.replay_id)
         units = app.ledger.unit_reader()
-        receipts = [told.receipt_document(one, _differing(units, one)) for one in found]
+        receipts = [lines_of.receipt_document(one, _differing(units, one)) for one in found]
     document = {
-        "replay": told.replay_document(replay, tally),
+        "replay": lines_of.replay_document(replay, tally),
         "since": since,
         "requests": [approval_document(one) for one in requests],
         "receipts": receipts,
         "more": len(found) < len(replay.plan.units),
     }
     lines = [
-        told.replay_line(document["replay"]),
+        lines_of.replay_line(document["replay"]),
         f"plan       {replay.digest}, made {moment(replay.plan.made_at_ms)}",
         f"mode       {replay.mode}, reason {replay.reason}",
         f"by         {replay.requested_by}, {moment(replay.created_at_ms)}: {replay.rationale}",
         *(f"request    {one.request_id}: {_agreement(one)}" for one in requests),
-        f"since      {told.amounts(since)}",
+        f"since      {lines_of.amounts(since)}",
         "",
-        *told.receipt_table(receipts),
-        *told.difference_lines(receipts),
+        *lines_of.receipt_table(receipts),
+        *lines_of.difference_lines(receipts),
     ]
     session.emit(document, lines, rows=receipts)
     if document["more"] and session.output == "text":
@@ -114,7 +114,7 @@ def _list(session: CommandSession, reader: Any, limit: int) -> None:
 
 
 def find_replay(reader: Any, wanted: str) -> Any:
-    """By its id, or by the beginning of it if that is enough to tell."""
+    """By its id, or by a beginning of it that is unique."""
     sought = Sought("replay", "replays", reader.find, str)
     return reader.replay(only(wanted, [sought], "`kfm replay inspect` lists them."))
 
@@ -133,15 +133,15 @@ SELECTED_MAX = 100
 
 @click.group(name="replay")
 def command() -> None:
-    """Bring back units that failed, were put into quarantine, or have to be made anew.
+    """Replay units that failed, were quarantined, or have to be made anew.
 
     \b
     The way to go:
       kfm replay select  --dataset hrrr --error-code HTTP_503        look
       kfm replay dry-run --dataset hrrr --error-code HTTP_503 --selection-file plan.json
       kfm replay run     --selection-file plan.json --confirm --rationale "the bucket is back"
-      kfm worker --until-idle                                        work them off
-      kfm replay inspect REPLAY                                      see what became of them
+      kfm worker --until-idle                                        process them
+      kfm replay inspect REPLAY                                      see the receipts
     """
 
 
@@ -151,13 +151,13 @@ def command() -> None:
 @command.command(name="select")
 @selection_options
 @session_options
-def select(session: CommandSession, save_spec: str | None, **wish: Any) -> None:
+def select(session: CommandSession, save_spec: str | None, **options: Any) -> None:
     """List the units that are meant, and whether each would come back. Changes nothing."""
     from kfm.cli.replay_options import unit_document, unit_table
     from kfm.nodd.replay import selected
 
     with session.app(read_only=True) as app:
-        spec = spec_of(wish, app.clock.now_ms())
+        spec = spec_of(options, app.clock.now_ms())
         limit = spec.limit or SELECTED_MAX
         found = selected(app, spec, limit + 1)
     shown, more = found[:limit], len(found) > limit
@@ -173,17 +173,19 @@ def select(session: CommandSession, save_spec: str | None, **wish: Any) -> None:
 @click.option("--selection-file", metavar="FILE", help="Write the frozen plan here, for `kfm replay run`.")
 @selection_options
 @session_options
-def dry_run(session: CommandSession, selection_file: str | None, save_spec: str | None, **wish: Any) -> None:
+def dry_run(
+    session: CommandSession, selection_file: str | None, save_spec: str | None, **options: Any
+) -> None:
     """Freeze a plan: exactly the units that would come back, each as it is now. Changes nothing.
 
     --selection-file keeps the plan itself: ids, versions and a digest; `kfm replay run --selection-file`
     carries out that and nothing else, and refuses it once a unit has changed. --save-spec keeps only the
-    wish, of which `kfm replay from-spec` makes a new plan each time.
+    selection, of which `kfm replay from-spec` makes a new plan each time.
     """
     from kfm.nodd.replay import plan_of
 
     with session.app(read_only=True) as app:
-        spec = spec_of(wish, app.clock.now_ms())
+        spec = spec_of(options, app.clock.now_ms())
         plan = plan_of(app, spec)
     _save(session, save_spec, spec)
     _show_plan(session, plan, selection_file)
@@ -205,7 +207,7 @@ def _show_plan(session: CommandSession, plan: Any, selection_file: str | None) -
 def _save(session: CommandSession, path: str | None, spec: Any) -> None:
     if path is not None:
         write_record(path, spec)
-        session.note(f"the wish is kept: kfm replay from-spec {path}")
+        session.note(f"the selection is kept: kfm replay from-spec {path}")
 
 
 # --- doing -----------------------------------------------------------------------------
@@ -222,23 +224,23 @@ def run(
     replay_id: str | None,
     selection_file: str | None,
     save_spec: str | None,
-    **wish: Any,
+    **options: Any,
 ) -> int:
     """Carry out a plan: its units are due again, each with a new grant of attempts and a receipt.
 
     The plan is one of a file, or made here and now of the options; with REPLAY, the id of a replay that was
-    begun or asked for before, it goes on. If a unit is not as it was planned, nothing is done. Killed at any
-    point, it goes on when the same plan is run again; two at once share the work. Switches are asked
+    begun or asked for before, it goes on. If a unit has changed since the plan, nothing is done. Killed at
+    any point, it goes on when the same plan is run again; two at once share the work. Switches are asked
     between batches: kfm switch set paused --replays DATASET|all.
 
     Units that had succeeded or are in quarantine, and everything in the mode repair-and-replace, need a
     second person: the request is recorded, and `kfm approvals approve` agrees to exactly this plan.
 
-    Exit codes: 0 done, or paused by --max-batches · 1 units changed meanwhile and were left alone ·
-    2 usage · 3 the plan has drifted, an approval is needed, a switch stands in the way, too many units.
+    Exit codes: 0 done, or paused by --max-batches · 1 units changed meanwhile and were not touched ·
+    2 usage · 3 the plan has drifted, an approval is needed, a switch blocks it, too many units.
     """
-    _require_rationale(wish)
-    if sum((replay_id is not None, selection_file is not None, names_units(wish))) > 1:
+    _require_rationale(options)
+    if sum((replay_id is not None, selection_file is not None, names_units(options))) > 1:
         raise UsageError(
             "A replay has one plan: REPLAY, --selection-file, or options that select units.",
             remedy="Leave out all but one. A file's plan is frozen, so nothing narrows it.",
@@ -251,10 +253,10 @@ def run(
         else:
             from kfm.nodd.replay import plan_of
 
-            spec = spec_of(wish, app.clock.now_ms())
+            spec = spec_of(options, app.clock.now_ms())
             plan = plan_of(app, spec)
             _save(session, save_spec, spec)
-        return _run(session, app, plan, wish)
+        return _run(session, app, plan, options)
 
 
 @command.command(name="from-spec")
@@ -262,48 +264,50 @@ def run(
 @click.option("--selection-file", metavar="FILE", help="Write the frozen plan here.")
 @pace_options
 @session_options
-def from_spec(session: CommandSession, spec_file: str, selection_file: str | None, **wish: Any) -> int:
-    """Make a new plan of a wish that was kept with --save-spec; with --confirm carry it out at once.
+def from_spec(session: CommandSession, spec_file: str, selection_file: str | None, **options: Any) -> int:
+    """Make a new plan of a selection that was kept with --save-spec; with --confirm carry it out at once.
 
     Without --confirm it shows the plan, as `kfm replay dry-run` does, and changes nothing.
     """
     from kfm.nodd.replay import plan_of
 
     spec = read_spec(spec_file)
-    if not wish["confirm"]:
+    if not options["confirm"]:
         with session.app(read_only=True) as app:
             plan = plan_of(app, spec)
         _show_plan(session, plan, selection_file)
         return 0
-    _require_rationale(wish)
+    _require_rationale(options)
     with session.app() as app:
         plan = plan_of(app, spec)
         if selection_file is not None:
             write_record(selection_file, plan)
-        return _run(session, app, plan, wish)
+        return _run(session, app, plan, options)
 
 
-def _run(session: CommandSession, app: Any, plan: Any, wish: dict[str, Any]) -> int:
+def _run(session: CommandSession, app: Any, plan: Any, options: dict[str, Any]) -> int:
     from kfm.nodd.replay import ReplayPace, has_approval, person, run_plan
     from kfm.service.approvals import request_replay
 
     if not plan.units:
         _emit_run(session, app, plan, None, None, 0)
         return 0
-    if not _confirmed(session, plan, wish):
+    if not _confirmed(session, plan, options):
         session.note("nothing was replayed")
         return 0
-    by = person(app, wish["rationale"], wish["ticket"], wish["actor"])
+    by = person(app, options["rationale"], options["ticket"], options["actor"])
     if plan.needs_approval and not has_approval(app, plan):
         request = request_replay(app, plan, by)
         _emit_run(session, app, plan, None, request, REFUSED)
         session.note(
-            f"somebody else has to agree: kfm approvals approve {request.request_id} --rationale TEXT"
+            f"another person has to agree: kfm approvals approve {request.request_id} --rationale TEXT"
         )
         session.note(f"what it is about: kfm replay inspect {plan.replay_id}")
         session.note(f"then: kfm replay run {plan.replay_id} --confirm --rationale TEXT")
         return REFUSED
-    pace = ReplayPace(batch_size=wish["batch_size"], max_batches=wish["max_batches"], rate=wish["rate"])
+    pace = ReplayPace(
+        batch_size=options["batch_size"], max_batches=options["max_batches"], rate=options["rate"]
+    )
     with _progress(session, "replaying", len(plan.units)) as advance:
         carried = run_plan(app, plan, pace, by, advance)
     code = (
@@ -323,12 +327,12 @@ def _emit_run(session: CommandSession, app: Any, plan: Any, carried: Any, reques
 
     reader = app.ledger.replay_reader()
     replay = reader.replay(plan.replay_id)
-    told = replay_document(replay, reader.tally(plan.replay_id)) if replay is not None else None
+    shown = replay_document(replay, reader.tally(plan.replay_id)) if replay is not None else None
     receipts = []
     if carried is not None and session.output != "text":
         receipts = [receipt_document(one) for one in all_receipts(reader, plan.replay_id)]
     document = {
-        "replay": told,
+        "replay": shown,
         "left_out": plan.left_out,
         "batches": carried.batches if carried is not None else 0,
         "stopped": carried.stopped if carried is not None else {},
@@ -338,20 +342,20 @@ def _emit_run(session: CommandSession, app: Any, plan: Any, carried: Any, reques
     }
     if request is not None:
         lines = [*plan_lines(plan, units_shown=0), f"requested  {request.request_id}  {request.about}"]
-    elif told is not None:
-        lines = [replay_line(told)]
+    elif shown is not None:
+        lines = [replay_line(shown)]
     else:
         lines = ["nothing to replay", *(f"left out: {many} {why}" for why, many in plan.left_out.items())]
     session.emit(document, lines, rows=receipts)
 
 
-def _require_rationale(wish: dict[str, Any]) -> None:
-    if not (wish["rationale"] or "").strip():
+def _require_rationale(options: dict[str, Any]) -> None:
+    if not (options["rationale"] or "").strip():
         raise RationaleRequired("A replay is run with --rationale TEXT.")
 
 
-def _confirmed(session: CommandSession, plan: Any, wish: dict[str, Any]) -> bool:
-    if wish["confirm"] or session.yes:
+def _confirmed(session: CommandSession, plan: Any, options: dict[str, Any]) -> bool:
+    if options["confirm"] or session.yes:
         return True
     from kfm.cli.replay_options import amounts
 
@@ -360,7 +364,7 @@ def _confirmed(session: CommandSession, plan: Any, wish: dict[str, Any]) -> bool
         return session.confirm(question)
     except UsageError:
         raise UsageError(
-            f"{question} Nobody can be asked, so nothing was replayed.", remedy="Give --confirm."
+            f"{question} There is no terminal to ask, so nothing was replayed.", remedy="Give --confirm."
         ) from None
 
 
@@ -390,20 +394,20 @@ def _progress(session: CommandSession, what: str, total: int | None) -> Iterator
 @click.option("--ticket", metavar="ID", help="The ticket that this belongs to.")
 @click.option("--actor", metavar="NAME", help="On whose behalf; recorded beside the account that runs this.")
 @session_options
-def drain(session: CommandSession, queue: str, url: str | None, limit: int, **wish: Any) -> int:
+def drain(session: CommandSession, queue: str, url: str | None, limit: int, **options: Any) -> int:
     """Empty the dead-letter queue of QUEUE, as it is configured, into the ledger.
 
     Each message is taken in as if it had come by its queue, and leaves the dead-letter queue once it is
     durable. Units of it that had run out of attempts get another grant (reason dlq-drain). Who did it, and
     why, is in the governance ledger.
     """
-    _require_rationale(wish)
+    _require_rationale(options)
     import msgspec
 
     from kfm.nodd.replay import drain_queue, person
 
     with session.app() as app, _progress(session, "draining", None) as advance:
-        by = person(app, wish["rationale"], wish["ticket"], wish["actor"])
+        by = person(app, options["rationale"], options["ticket"], options["actor"])
         report = drain_queue(app, queue, url, limit, by, advance)
     drained, taken = report.drained, report.report
     code = FINDINGS if drained.left else 0

@@ -48,7 +48,7 @@ _SELECTION = (
         "--reason", default="none", show_default=True, metavar="CODE",
         help="Kind of replay: none, dlq-drain, incident, backfill, test, or one of ingest.replay_reasons.",
     ),
-    click.option("--save-spec", metavar="FILE", help="Keep the wish, not the units, for `from-spec`."),
+    click.option("--save-spec", metavar="FILE", help="Keep the selection, not the units, for `from-spec`."),
 )  # fmt: skip
 _PACE = (
     click.option(
@@ -78,24 +78,24 @@ def pace_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def spec_of(wish: dict[str, Any], now_ms: int) -> ReplaySpec:
-    """The wish as one record."""
-    named = [name.strip() for name in (wish["dataset_in"] or "").split(",")]
-    if wish["dataset_in"] is not None and not all(named):
+def spec_of(options: dict[str, Any], now_ms: int) -> ReplaySpec:
+    """The selection as one record."""
+    named = [name.strip() for name in (options["dataset_in"] or "").split(",")]
+    if options["dataset_in"] is not None and not all(named):
         raise UsageError("--dataset-in takes names between commas, such as hrrr,gfs.")
-    for unit in wish["units"]:
+    for unit in options["units"]:
         if not is_wal_id(unit):
             raise UsageError(f"`{unit[:80]}` is not the id of a unit.", remedy="`kfm nodd units` lists them.")
     selection = Selection(
-        datasets=tuple(sorted({*wish["datasets"], *filter(None, named)})),
-        statuses=tuple(sorted(set(wish["statuses"]))),
-        error_codes=tuple(sorted(set(wish["error_codes"]))),
-        event_time_start_ms=_time(wish, "event_time_start", now_ms),
-        event_time_end_ms=_time(wish, "event_time_end", now_ms),
-        created_after_ms=_time(wish, "created_after", now_ms),
-        created_before_ms=_time(wish, "created_before", now_ms),
-        attempts_max=wish["attempts_max"],
-        wal_ids=tuple(sorted(set(wish["units"]))),
+        datasets=tuple(sorted({*options["datasets"], *filter(None, named)})),
+        statuses=tuple(sorted(set(options["statuses"]))),
+        error_codes=tuple(sorted(set(options["error_codes"]))),
+        event_time_start_ms=_time(options, "event_time_start", now_ms),
+        event_time_end_ms=_time(options, "event_time_end", now_ms),
+        created_after_ms=_time(options, "created_after", now_ms),
+        created_before_ms=_time(options, "created_before", now_ms),
+        attempts_max=options["attempts_max"],
+        wal_ids=tuple(sorted(set(options["units"]))),
     )
     _require_span(
         "event-time-start", "event-time-end", selection.event_time_start_ms, selection.event_time_end_ms
@@ -104,16 +104,16 @@ def spec_of(wish: dict[str, Any], now_ms: int) -> ReplaySpec:
     return ReplaySpec(
         kfm="replay-spec/1",
         selection=selection,
-        mode=wish["mode"],
-        reason=wish["reason"],
-        limit=wish["limit"],
+        mode=options["mode"],
+        reason=options["reason"],
+        limit=options["limit"],
     )
 
 
-def names_units(wish: dict[str, Any]) -> bool:
-    """Is anything said about which units are meant?"""
+def names_units(options: dict[str, Any]) -> bool:
+    """Do the options name units?"""
     return any(
-        wish[name] not in (None, ())
+        options[name] not in (None, ())
         for name in (
             "datasets", "dataset_in", "units", "statuses", "error_codes", "event_time_start",
             "event_time_end", "created_after", "created_before", "attempts_max", "limit",
@@ -121,8 +121,8 @@ def names_units(wish: dict[str, Any]) -> bool:
     )  # fmt: skip
 
 
-def _time(wish: dict[str, Any], name: str, now_ms: int) -> int | None:
-    text = wish[name]
+def _time(options: dict[str, Any], name: str, now_ms: int) -> int | None:
+    text = options[name]
     return None if text is None else past_ms(text, f"--{name.replace('_', '-')}", now_ms)
 
 
@@ -142,7 +142,7 @@ def read_plan(path: str) -> ReplayPlan:
 
 
 def read_spec(path: str) -> ReplaySpec:
-    return _read(path, ReplaySpec, "wish of `--save-spec`")
+    return _read(path, ReplaySpec, "selection of `--save-spec`")
 
 
 def _read(path: str, kind: type[T], what: str) -> T:
@@ -184,11 +184,11 @@ def unit_document(unit: Any) -> dict[str, Any]:
 
 
 def selection_document(selection: Any) -> dict[str, Any]:
-    """What was said, with times as texts."""
-    said = {name: getattr(selection, name) for name in selection.__struct_fields__}
+    """What was chosen, with times as texts."""
+    chosen = {name: getattr(selection, name) for name in selection.__struct_fields__}
     return {
         name.removesuffix("_ms"): instant(value) if name.endswith("_ms") else value
-        for name, value in said.items()
+        for name, value in chosen.items()
         if value not in (None, ())
     }
 
@@ -295,12 +295,12 @@ def receipt_document(receipt: Any, differences: dict[str, Any] | None = None) ->
 
 
 def replay_line(document: dict[str, Any]) -> str:
-    told = f"{document['replayed']} of {counted(document['units'], 'unit')} replayed"
+    summary = f"{document['replayed']} of {counted(document['units'], 'unit')} replayed"
     if document["drifted"]:
-        told += f", {document['drifted']} changed meanwhile and left alone"
+        summary += f", {document['drifted']} changed meanwhile, not touched"
     if document["waiting"]:
-        told += f", {document['waiting']} waiting"
-    return f"{document['state'].ljust(9)}  {document['replay_id']}  {told}"
+        summary += f", {document['waiting']} waiting"
+    return f"{document['state'].ljust(9)}  {document['replay_id']}  {summary}"
 
 
 def receipt_table(documents: list[dict[str, Any]]) -> list[str]:

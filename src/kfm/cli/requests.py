@@ -1,4 +1,4 @@
-"""`kfm requests`: what was asked for, and what became of it."""
+"""`kfm requests`: accepted triggers and their outcomes: list, show, cancel."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _DETAILS = {"reason": "event", "sent_at_ms": "sent at"}
 
 @click.group(name="requests")
 def command() -> None:
-    """See what schedules, webhooks and people have asked for.
+    """List, show and cancel requests of schedules, webhooks and people.
 
     Whatever asks a service (`kfm serve`) for an update is kept as a request until it has its end, and after.
     """
@@ -41,8 +41,8 @@ def list_requests(
 ) -> None:
     """List requests, newest first.
 
-    open: waits, with the reason why · running: has its run · awaiting-approval: somebody else has to agree to
-    its preview · done: has its outcome · cancelled: nobody will run it.
+    open: waits, with the reason why · running: has its run · awaiting-approval: another person has to approve
+    its preview · done: has its outcome · cancelled: it will not run.
     """
     with session.app(read_only=True) as app:
         found = app.ledger.request_reader().requests(
@@ -74,10 +74,10 @@ def list_requests(
 @click.argument("wanted", metavar="REQUEST")
 @session_options
 def show(session: CommandSession, wanted: str) -> None:
-    """Show one request: who asked for what, why it waits, and what became of it.
+    """Show one request: who asked for what, why it waits, and its outcome.
 
     REQUEST is its id, or the beginning of one. The preview that was kept before anything changed, if there
-    is one, stands below: it is what an approval is for.
+    is one, is shown below: it is what an approval is for.
     """
     with session.app(read_only=True) as app:
         reader = app.ledger.request_reader()
@@ -107,11 +107,11 @@ def _facts(document: dict[str, Any]) -> dict[str, str]:
         else:
             facts[name.replace("_", " ")] = "yes" if value is True else str(value)
     for name, value in document["details"].items():
-        told = _DETAILS.get(name, name.replace("_", " "))
+        label = _DETAILS.get(name, name.replace("_", " "))
         if name == "sent_at_ms":
-            facts[told] = utc(instant(value) or "")
+            facts[label] = utc(instant(value) or "")
         else:
-            facts[told] = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+            facts[label] = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
     return facts
 
 

@@ -10,7 +10,7 @@ import click
 from kfm.cli.options import session_options
 from kfm.cli.output import instant, one_line, short_id, table
 from kfm.cli.progress import watched
-from kfm.cli.run import Lineup, exit_code, hand_over, report_document, summarise, tell, worst
+from kfm.cli.run import Lineup, exit_code, hand_over, report_document, show_report, summarise, worst
 from kfm.cli.session import CommandSession
 from kfm.model.errors import BackendUnavailable, Cancelled, StoreCorrupt, StoreUnsafe, UsageError
 from kfm.model.wording import counted, moment
@@ -30,9 +30,9 @@ PAUSE_MIN_MS = 1_000
 @click.option("--ticket", metavar="ID", help="The ticket that this belongs to; needed with --rationale.")
 @session_options
 def command(
-    session: CommandSession, run_id: str | None, due: bool, watch: bool, only_list: bool, **wish: Any
+    session: CommandSession, run_id: str | None, due: bool, watch: bool, only_list: bool, **options: Any
 ) -> int:
-    """Try a failed run again.
+    """Retry a failed run.
 
     RUN is tried at once: freely within its budget, past it with --rationale and --ticket, which grants it
     a new budget. With --due, every failed run is tried whose next attempt is due: run it from a timer, or
@@ -44,13 +44,13 @@ def command(
     attempt that is under way ends with it, and is due again later.
     """
     _require_one(run_id, due, watch, only_list, session.output)
-    _require_nobody(run_id, wish)
+    _require_no_person(run_id, options)
     if only_list:
         return _list(session)
     progress = watched(session)
     with session.app(progress=progress) as app:
         if run_id is not None:
-            return _one(session, app, run_id, progress, wish)
+            return _one(session, app, run_id, progress, options)
         return _watch(session, app, progress) if watch else _due(session, app, progress)
 
 
@@ -59,7 +59,7 @@ def _require_one(run_id: str | None, due: bool, watch: bool, only_list: bool, ou
         raise UsageError("--watch goes with --due.")
     wanted = sum((run_id is not None, due, only_list))
     if wanted > 1:
-        raise UsageError("A RUN, --due and --list are different wishes.", remedy="Give one of them.")
+        raise UsageError("A RUN, --due and --list exclude each other.", remedy="Give one of them.")
     if not wanted:
         raise UsageError(
             "Say what to retry: a RUN, or --due for all whose time has come.",
@@ -72,17 +72,17 @@ def _require_one(run_id: str | None, due: bool, watch: bool, only_list: bool, ou
         )
 
 
-def _require_nobody(run_id: str | None, wish: dict[str, Any]) -> None:
+def _require_no_person(run_id: str | None, options: dict[str, Any]) -> None:
     """What would be dropped without a word is refused."""
-    given = [f"--{name}" for name, value in wish.items() if value is not None]
+    given = [f"--{name}" for name, value in options.items() if value is not None]
     if run_id is None and given:
         raise UsageError(
-            f"{', '.join(given)} would be kept nowhere: automatic attempts are made for nobody.",
+            f"{', '.join(given)} would be kept nowhere: automatic attempts have no person.",
             remedy="Give the RUN that it is about.",
         )
 
 
-def _one(session: CommandSession, app: Any, wanted: str, progress: Any, wish: dict[str, Any]) -> int:
+def _one(session: CommandSession, app: Any, wanted: str, progress: Any, options: dict[str, Any]) -> int:
     from kfm.runs.retry import retry_run
 
     run = find_run(app.ledger, wanted)
@@ -99,17 +99,17 @@ def _one(session: CommandSession, app: Any, wanted: str, progress: Any, wish: di
         app,
         run,
         actor=app.actor,
-        claimed_actor=wish["actor"],
-        rationale=wish["rationale"],
-        ticket=wish["ticket"],
+        claimed_actor=options["actor"],
+        rationale=options["rationale"],
+        ticket=options["ticket"],
     )
     progress.done()
-    tell(session, Lineup(app.settings, [run.source_id]), report)
+    show_report(session, Lineup(app.settings, [run.source_id]), report)
     return _finish(session, app, [report], [])
 
 
 def _due(session: CommandSession, app: Any, progress: Any) -> int:
-    """One pass."""
+    """One round: retry every run that is due."""
     reports, passed = _pass(session, app, progress)
     if not reports and not passed:
         _say_next(session, app)
@@ -117,7 +117,7 @@ def _due(session: CommandSession, app: Any, progress: Any) -> int:
 
 
 def _watch(session: CommandSession, app: Any, progress: Any) -> int:
-    """Pass after pass, until somebody stops it: that is its usual end, so it is no failure."""
+    """Round after round, until a signal: that is its usual end, so it is no failure."""
     try:
         for turn in range(sys.maxsize):
             app.clock.sleep_ms(_turn(session, app, progress, is_first=turn == 0))
@@ -127,17 +127,17 @@ def _watch(session: CommandSession, app: Any, progress: Any) -> int:
 
 
 def _turn(session: CommandSession, app: Any, progress: Any, *, is_first: bool) -> int:
-    """One pass, and how long to wait for the next. A ledger that is away for a while is waited for."""
+    """One round, and how long to wait for the next. A ledger that is unavailable is waited for."""
     try:
         reports, passed = _pass(session, app, progress)
         if not hand_over(session, app, reports):
             raise KeyboardInterrupt
         if is_first and not reports and not passed:
             _say_next(session, app)
-        sys.stdout.flush()  # nobody else does, as long as it goes on
+        sys.stdout.flush()  # nothing else does, as long as it goes on
         return _pause_ms(app)
     except BackendUnavailable as error:
-        if isinstance(error, StoreCorrupt | StoreUnsafe):  # which does not pass
+        if isinstance(error, StoreCorrupt | StoreUnsafe):  # waiting does not help
             raise
         session.note(f"{error.message} Watching goes on in {PAUSE_MAX_MS // 1000} s", "warning")
         return PAUSE_MAX_MS
@@ -150,11 +150,11 @@ def _pass(session: CommandSession, app: Any, progress: Any) -> tuple[list[Any], 
     reports: list[Any] = []
     passed: list[Any] = []
 
-    def told(one: Any) -> None:
+    def report(one: Any) -> None:
         progress.done()
         if isinstance(one, RunReport):
             reports.append(one)
-            tell(session, Lineup(app.settings, [one.source_id]), one)
+            show_report(session, Lineup(app.settings, [one.source_id]), one)
             if isinstance(one.error, Cancelled):
                 raise KeyboardInterrupt
         else:
@@ -163,7 +163,7 @@ def _pass(session: CommandSession, app: Any, progress: Any) -> tuple[list[Any], 
                 f"{one.word}: run {short_id(one.run_id)} of {one.dataset_id}: {one_line(one.reason)}"
             )
 
-    run_due(app, actor=app.actor, told=told)
+    run_due(app, actor=app.actor, told=report)
     return reports, passed
 
 

@@ -46,37 +46,37 @@ _SELECTION = (
 
 
 def selection_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What `run` and `diff` are about, said in the same words."""
+    """The options of `run` and `diff` that select work."""
     for option in reversed(_SELECTION):
         function = option(function)
     return function
 
 
-def make_requests(app: Any, **wish: Any) -> list[Any]:
+def make_requests(app: Any, **options: Any) -> list[Any]:
     """One request for each chosen source. What can't be asked of one of them is asked of none."""
     from kfm.runs.kernel import RunRequest
 
-    settings, sources, window = app.settings, wish["sources"], wish["window"]
-    if wish.get("plan"):
-        sources, window = planned(wish["plan"], sources, window)
+    settings, sources, window = app.settings, options["sources"], options["window"]
+    if options.get("plan"):
+        sources, window = planned(options["plan"], sources, window)
     chosen = choose(settings, sources)
     if window is not None:
         require_window(window, [settings.source(source_id) for source_id in chosen], app.clock.now_ms())
-    folder = wish["artifacts"]
+    folder = options["artifacts"]
     return [
         RunRequest(
             source_id=source_id,
             window_spec=window,
-            dry_run=wish.get("dry_run", False),
-            force=wish.get("force", False),
-            correction=wish["correction"],
+            dry_run=options.get("dry_run", False),
+            force=options.get("force", False),
+            correction=options["correction"],
             # Several sources must not write over each other's artifacts.
             artifacts_dir=f"{folder}/{source_id}" if folder and len(chosen) > 1 else folder,
             actor=app.actor,
-            claimed_actor=wish["actor"],
-            rationale=wish["rationale"],
-            ticket=wish["ticket"],
-            plan_path=wish.get("plan"),
+            claimed_actor=options["actor"],
+            rationale=options["rationale"],
+            ticket=options["ticket"],
+            plan_path=options.get("plan"),
         )
         for source_id in chosen
     ]
@@ -89,10 +89,10 @@ def choose(settings: Any, wanted: Sequence[str]) -> list[str]:
         raise UsageError("The configuration has no sources.", remedy="Add one under `sources:`.")
     for source_id in wanted:
         if source_id not in known:
-            from kfm.config.shape import nearest
+            from kfm.model.wording import did_you_mean
 
             raise UsageError(
-                f"There is no source `{source_id}`{nearest(source_id, known)}",
+                f"There is no source `{source_id}`{did_you_mean(source_id, known)}",
                 remedy=f"The configuration has: {', '.join(known[:10])}{', …' if len(known) > 10 else ''}.",
             )
     members = {member for source in settings.sources for member in source.members}
@@ -139,7 +139,7 @@ def require_window(spec: str, sources: Sequence[Any], now_ms: int) -> None:
 
 
 def _meant(spec: str) -> str | None:
-    """The right form of a window that was written in another; None if there is no telling."""
+    """The right form of a window that was written in another; None if it is not clear."""
     if re.fullmatch(r"\d{4}-\d\d-\d\d", spec):
         return f"For that day write --window {spec}/P1D."
     if re.fullmatch(r"\d{4}-\d\d", spec):
@@ -163,13 +163,13 @@ SEAL_EVENTS_MIN = 500  # so many events are worth an entry in the chain
 @selection_options
 @click.option("--dry-run", is_flag=True, help="Decide and fetch, but change nothing; print the plan.")
 @click.option(
-    "--force", is_flag=True, help="Pass a duplicate key, a spent budget or a freeze; needs reasons."
+    "--force", is_flag=True, help="Override a duplicate key, a spent budget or a freeze; needs reasons."
 )
 @click.option(
     "--plan", metavar="FILE", help="Apply a plan made with `kfm diff --plan`; refuse if it has drifted."
 )
 @session_options
-def command(session: CommandSession, force: bool, **wish: Any) -> int:
+def command(session: CommandSession, force: bool, **options: Any) -> int:
     """Bring sources up to date and publish what changed.
 
     Without --source: every source that is not a member of a sync. One line is printed for each source:
@@ -177,30 +177,30 @@ def command(session: CommandSession, force: bool, **wish: Any) -> int:
     worst: 2, 4, 3, 1, 5, then 0.
     """
     if force:
-        require_reasons(wish)
+        require_reasons(options)
     progress = watched(session)
-    with session.app(read_only=wish["dry_run"], progress=progress) as app:
-        requests = make_requests(app, force=force, **wish)
+    with session.app(read_only=options["dry_run"], progress=progress) as app:
+        requests = make_requests(app, force=force, **options)
         lineup = Lineup(app.settings, [request.source_id for request in requests])
         reports, code = attempt_all(
-            session, app, requests, progress, lambda report: tell(session, lineup, report)
+            session, app, requests, progress, lambda report: show_report(session, lineup, report)
         )
         if session.output == "json":
             documents = [report_document(report) for report in reports]
             session.emit({"results": documents, "exit_code": code}, ())
         summarise(reports)
-        if not wish["dry_run"]:
+        if not options["dry_run"]:
             hand_over(session, app, reports)
     return code
 
 
 def hand_over(session: CommandSession, app: Any, reports: Sequence[Any]) -> bool:
-    """Send the events that wait, now that the work is done and told. What can't go stays in the outbox.
+    """Send the events that wait, now that the work is done and shown. What can't go stays in the outbox.
 
     Nothing of this may change how the work ended: trouble is a line, and the next run tries again.
-    False if somebody wanted us to stop meanwhile.
+    False if it was cancelled meanwhile.
     """
-    if not tell_hooks(session, app):
+    if not notify_hooks(session, app):
         return False
     try:
         for report in reports:
@@ -223,16 +223,16 @@ def hand_over(session: CommandSession, app: Any, reports: Sequence[Any]) -> bool
     return True
 
 
-def tell_hooks(session: CommandSession, app: Any) -> bool:
-    """Tell the hooks of incidents that changed. A hook in trouble is a line, and never an exit code."""
+def notify_hooks(session: CommandSession, app: Any) -> bool:
+    """Notify the hooks of incidents that changed. A failing hook is a line, and never an exit code."""
     try:
-        passes = app.tell_incidents()
+        rounds = app.tell_incidents()
     except KfmError as error:
-        session.note(f"incidents: {error.message} `kfm incident deliver` tells what waits", "warning")
+        session.note(f"incidents: {error.message} `kfm incident deliver` sends what waits", "warning")
         return True
     except KeyboardInterrupt:
         return False
-    for each in passes:
+    for each in rounds:
         if each.delivered.trouble:
             session.note(
                 f"incidents: hook {each.hook}: {each.delivered.trouble}; `kfm incident deliver` tries again",
@@ -241,8 +241,8 @@ def tell_hooks(session: CommandSession, app: Any) -> bool:
     return True
 
 
-def require_reasons(wish: dict[str, Any]) -> None:
-    missing = [f"--{name}" for name in ("rationale", "ticket") if not (wish.get(name) or "").strip()]
+def require_reasons(options: dict[str, Any]) -> None:
+    missing = [f"--{name}" for name in ("rationale", "ticket") if not (options.get(name) or "").strip()]
     if missing:
         raise RationaleRequired(f"A force needs {' and '.join(missing)}.")
 
@@ -252,8 +252,8 @@ def attempt_all(
 ) -> tuple[list[Any], int]:
     """The reports, each shown as soon as it is known, and the exit code of them all.
 
-    One source's failure does not keep the others from running. A wish to stop does: it is meant for the
-    whole call, whichever source it met.
+    One source's failure does not keep the others from running. A signal does: it cancels the
+    whole call.
     """
     reports: list[Any] = []
     codes: list[int] = []
@@ -279,7 +279,7 @@ def attempt(session: CommandSession, app: Any, request: Any) -> Any:
 
     try:
         return app.preview(request) if request.dry_run else app.run(request)
-    except (Exception, KeyboardInterrupt) as problem:  # noqa: BLE001 - told as this source's failure
+    except (Exception, KeyboardInterrupt) as problem:  # noqa: BLE001 - reported as this source's failure
         error = as_error(problem)
         if session.verbose and not isinstance(problem, KfmError | KeyboardInterrupt):
             session.note("".join(traceback.format_exception(problem)).rstrip(), "error")
@@ -299,7 +299,7 @@ def attempt(session: CommandSession, app: Any, request: Any) -> Any:
 
 
 def summarise(reports: Sequence[Any]) -> None:
-    """Tell a GitHub Actions job what happened, where it looks for it."""
+    """Write the step summary and outputs of a GitHub Actions job."""
     from kfm.config.loader import github
 
     job = github()
@@ -357,7 +357,7 @@ def worst(codes: Sequence[int]) -> int:
 
 
 class Lineup:
-    """Result lines of one call. They are printed one by one, and still stand in columns."""
+    """Result lines of one invocation, aligned although they are printed one by one."""
 
     def __init__(self, settings: Any, source_ids: Sequence[str]) -> None:
         datasets = {source_id: settings.source(source_id).dataset for source_id in source_ids}
@@ -386,7 +386,7 @@ def _version(report: Any) -> str:
     return f"version {report.sequence}" if report.sequence is not None else "-"
 
 
-def tell(session: CommandSession, lineup: Lineup, report: Any) -> None:
+def show_report(session: CommandSession, lineup: Lineup, report: Any) -> None:
     """One source's result, as soon as it is known; then, beside it, what there is to say about it."""
     if session.output == "jsonl":
         session.emit(None, (), rows=[report_document(report)])
@@ -427,9 +427,9 @@ def _remark(session: CommandSession, report: Any) -> None:
         session.note(f"  {one_line(report.reason)}")
     for projection in report.projections:
         if projection.error and is_put_off(projection.error):
-            said = one_line(projection.error["message"])
-            told = f"put off: {projection.target} is shown later, with `kfm project`: {said}"
-            session.note(told, "warning")
+            detail = one_line(projection.error["message"])
+            shown = f"put off: {projection.target} is shown later, with `kfm project`: {detail}"
+            session.note(shown, "warning")
         elif projection.error:
             error = projection.error
             session.fail(f"error {error['code']}: {error['message']}", f"fix: {error['remedy']}")
@@ -439,7 +439,7 @@ def _remark(session: CommandSession, report: Any) -> None:
 
 
 def is_put_off(error: dict[str, Any]) -> bool:
-    """Nobody was called, because the target's provider is left alone: nothing has failed now."""
+    """The circuit of the target's provider is open: nothing was called, so nothing has failed now."""
     return bool(error["code"] == CircuitOpen.code)
 
 
@@ -455,7 +455,7 @@ def failure_lines(report: Any) -> list[str]:
     """The error, each failed check on a line of its own, the way out, and where to read on."""
     from kfm.model.gates import check_text, checks_failed
 
-    told, fix = error_lines(report.error)
+    error, fix = error_lines(report.error)
     checks = [check_text(check) for check in report.failed_checks]
     if len(checks) > 1 and isinstance(report.error, ContractViolated):
         more = len(checks) - CHECKS_SHOWN_MAX
@@ -464,7 +464,7 @@ def failure_lines(report: Any) -> list[str]:
         many = checks_failed(len(checks), report.checks_made)
         lines = [f"error {report.error.code}: {report.error.headline} {many}:", *shown, *rest, fix]
     else:
-        lines = [told, fix]
+        lines = [error, fix]
     if report.next_step:
         lines.append(f"next: {one_line(report.next_step.line)}")
     if report.advice:
@@ -475,7 +475,7 @@ def failure_lines(report: Any) -> list[str]:
 
 
 def event_log(folder: str) -> str:
-    """The path of a run's event log, as short as it can be said from here."""
+    """The path of a run's event log, as short as it can be detail from here."""
     path = os.path.join(folder, "event_log.jsonl")
     return min(path, os.path.relpath(path), key=len)
 
@@ -491,8 +491,8 @@ def plan_lines(report: Any) -> list[str]:
 def details(report: Any) -> list[str]:
     lines = []
     for gate in report.gates:
-        said = "overridden" if gate.overridden else "allowed" if gate.allowed else "refused"
-        lines.append(f"  gate {gate.gate}: {said}: {one_line(gate.reason)}")
+        detail = "overridden" if gate.overridden else "allowed" if gate.allowed else "refused"
+        lines.append(f"  gate {gate.gate}: {detail}: {one_line(gate.reason)}")
     for projection in report.projections:
         if not projection.error:
             lines.append(f"  target {projection.target} shows version {projection.sequence}")

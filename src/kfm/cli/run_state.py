@@ -1,4 +1,4 @@
-"""`kfm run-state`: what is on record of passes and of their nodes."""
+"""`kfm run-state`: the records of pipeline runs and their nodes."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ NAMED_MAX = 5
 
 @click.group(name="run-state")
 def command() -> None:
-    """See what is on record of pipelines: passes, their nodes, and a node's history.
+    """Show the records of pipelines: pipeline runs, their nodes, and a node's history.
 
-    RUN is a pass's id, the beginning of one, or `last`.
+    RUN is a pipeline run's id, the beginning of one, or `last`.
     """
 
 
 filters = (
-    click.option("--pipeline", metavar="ID", help="Only passes of this pipeline."),
+    click.option("--pipeline", metavar="ID", help="Only runs of this pipeline."),
     click.option("--branch", metavar="NAME", help="Only on this branch."),
 )
 limit_option = click.option(
@@ -48,17 +48,17 @@ limit_option = click.option(
 def list_passes(
     session: CommandSession, directory: str | None, pipeline: str | None, branch: str | None, limit: int
 ) -> None:
-    """List passes, newest first."""
+    """List pipeline runs, newest first."""
     with opened(session, directory) as place:
         found = place.tables.passes(pipeline_id=pipeline, branch=branch, limit=limit + 1)
     more = len(found) > limit
     documents = [pass_document(each) for each in found[:limit]]
     header = ("STARTED (UTC)", "STATE", "PIPELINE", "BRANCH", "TOOK", "NODES", "RUN ID")
     rows = [_pass_row(each) for each in found[:limit]]
-    lines = table(header, rows) if rows else ["no passes"]
+    lines = table(header, rows) if rows else ["no pipeline runs"]
     session.emit({"passes": documents, "more": more}, lines, rows=documents)
     if more and session.output == "text":
-        session.note(f"more passes are not shown: use --limit (now {limit})")
+        session.note(f"more pipeline runs are not shown: use --limit (now {limit})")
 
 
 @command.command()
@@ -70,7 +70,7 @@ def list_passes(
 def show(
     session: CommandSession, directory: str | None, run: str, node: str | None, outcome: str | None
 ) -> None:
-    """Show one pass with its nodes, or one node with all that is on record of it."""
+    """Show one pipeline run with its nodes, or one node with its whole record."""
     with opened(session, directory) as place:
         found = find_pass(place.tables, run)
         if node is not None:
@@ -88,7 +88,7 @@ def show(
     header = ("NODE", "OUTCOME", "TOOK", "REASON", "MADE BY", "ERROR")
     rows = [_node_row(each) for each in _in_order(found, records)]
     word = "running" if found.state == "running" else "blocked"
-    rows += [(name, word, "-", "no record: it has not ended in this pass", "-", "-") for name in without]
+    rows += [(name, word, "-", "no record: it has not ended in this run", "-", "-") for name in without]
     lines += table(header, rows)
     session.emit(
         {"pass": pass_document(found), "nodes": documents, "without_record": without}, lines, rows=documents
@@ -104,16 +104,16 @@ def show(
 def history(
     session: CommandSession, directory: str | None, node: str, branch: str | None, limit: int
 ) -> None:
-    """Show what became of one node in pass after pass, newest first."""
+    """Show the history of one node, run after run, newest first."""
     with opened(session, directory) as place:
         found = place.tables.history(node, branch=branch, limit=limit + 1)
         known = _known_nodes(place.tables) if not found else []
     if not found and known:
-        from kfm.pipelines.graph import near
+        from kfm.model.wording import did_you_mean
 
         raise UsageError(
-            f"There is no record of a node `{node}`{near(node, known)}.",
-            remedy="`kfm run-state show RUN` lists the nodes of a pass.",
+            f"There is no record of a node `{node}`{did_you_mean(node, known)}.",
+            remedy="`kfm run-state show RUN` lists the nodes of a pipeline run.",
         )
     more = len(found) > limit
     documents = [node_document(each) for each in found[:limit]]
@@ -133,7 +133,7 @@ def history(
 def export(
     session: CommandSession, directory: str | None, file: str, pipeline: str | None, branch: str | None
 ) -> None:
-    """Write every record to FILE: .parquet, .feather or .jsonl, one row for each node of each pass.
+    """Write every record to FILE: .parquet, .feather or .jsonl, one row for each node of each pipeline run.
 
     DuckDB reads it as it is: SELECT outcome, count(*) FROM 'FILE' GROUP BY outcome. A FILE that ends in
     .delta becomes a Delta table with all records, made anew each time. kfm never reads what it wrote here.
@@ -208,7 +208,7 @@ def find_node(tables: Any, found: Any, node: str) -> Any:
     record = tables.one(found.run_id, node)
     if record is not None:
         return record
-    from kfm.pipelines.graph import near
+    from kfm.model.wording import did_you_mean
 
     known = [name for name, _ in found.graph]
     if node in known:
@@ -217,13 +217,13 @@ def find_node(tables: Any, found: Any, node: str) -> Any:
             remedy=f"`kfm graph {found.run_id}` shows what it waits for.",
         )
     raise UsageError(
-        f"Run {found.run_id} has no node `{node}`{near(node, known)}.",
+        f"Run {found.run_id} has no node `{node}`{did_you_mean(node, known)}.",
         remedy=f"`kfm run-state show {found.run_id}` lists them.",
     )
 
 
 def _known_nodes(tables: Any) -> list[str]:
-    """Of the newest passes: enough to guess what somebody meant."""
+    """Of the newest pipeline runs: enough to suggest a name."""
     known: dict[str, None] = {}
     for each in tables.passes(limit=NAMED_MAX):
         whole = tables.get(each.run_id)
@@ -240,7 +240,7 @@ def _in_order(found: Any, records: Iterable[Any]) -> list[Any]:
 
 
 def words_of(counts: dict[str, int]) -> Counter[str]:
-    """A pass's counts by the words that people read."""
+    """A pipeline run's counts by the words that people read."""
     return Counter({WORDS.get(name, name): number for name, number in counts.items()})
 
 

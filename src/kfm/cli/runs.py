@@ -71,9 +71,9 @@ def command(
             ("source", source, app.settings.sources),
         ):
             if wanted is not None and wanted not in (known := [thing.id for thing in things]):
-                from kfm.config.shape import nearest
+                from kfm.model.wording import did_you_mean
 
-                session.note(f"the configuration has no {kind} `{wanted}`{nearest(wanted, known)}")
+                session.note(f"the configuration has no {kind} `{wanted}`{did_you_mean(wanted, known)}")
     if more and session.output == "text":
         session.note(f"more runs are not shown: use --limit (now {limit})")
 
@@ -102,7 +102,7 @@ _NOT_TOLD = ("window_start", "window_end", "version_id", "force")
 @click.argument("run")
 @session_options
 def show_command(session: CommandSession, run: str) -> None:
-    """Show one run with the calls that asked for it.
+    """Show one run with its invocations.
 
     RUN is a run's id, or the beginning of one. The id of a unit (wal_id) shows that, as `kfm nodd show` does.
     """
@@ -134,7 +134,7 @@ def render(document: dict[str, Any]) -> list[str]:
         lines.append(f"  {asked}  {outcome}  by {one_line(call['actor'])}{claimed}{why}")
         lines += [
             f"    gate {gate.gate} refused: {one_line(gate.reason)}"
-            for gate in refused(call["gates"])[1:]  # the first is told by the call's reason
+            for gate in refused(call["gates"])[1:]  # the first is the invocation's reason
         ]
     return lines
 

@@ -45,10 +45,10 @@ def find_schedule(known: dict[str, Any], name: str) -> Any:
     """The schedule of this name."""
     if name in known:
         return known[name]
-    from kfm.config.shape import nearest
+    from kfm.model.wording import did_you_mean
 
     raise UsageError(
-        f"There is no schedule `{name[:100]}`{nearest(name, sorted(known))}",
+        f"There is no schedule `{name[:100]}`{did_you_mean(name, sorted(known))}",
         remedy="`kfm schedule list` has them.",
     )
 
@@ -63,9 +63,10 @@ def find_schedule(known: dict[str, Any], name: str) -> Any:
 def pause(session: CommandSession, name: str, **why: Any) -> None:
     """Let a schedule start nothing, until it is resumed.
 
-    What its instants become meanwhile stands in cron.yml: with `while_paused: hold` they wait, and count as
-    missed when it is resumed; with `drop` they are let go. What it has asked for before goes on. The pause
-    holds for every process that uses the ledger, and is kept in the governance ledger.
+    What happens to its scheduled times meanwhile is decided by `while_paused` in cron.yml: with `hold` they
+    wait, and count as missed when it is resumed; with `drop` they are dropped. Requests that it has made
+    before go on. The pause holds for every process that uses the ledger, and is kept in the governance
+    ledger.
     """
     _set_paused(session, name, True, why)
 
@@ -77,8 +78,8 @@ def pause(session: CommandSession, name: str, **why: Any) -> None:
 def resume(session: CommandSession, name: str, **why: Any) -> None:
     """Let a schedule go on.
 
-    Instants that were held count as missed now: `missed` in cron.yml says which are made up for. What was
-    dropped, or is left out, can be asked for with `kfm schedule backfill --missed`.
+    Scheduled times that waited count as missed now: `missed` in cron.yml says which are caught up. What was
+    dropped, or is left out, can be requested with `kfm schedule backfill --missed`.
     """
     _set_paused(session, name, False, why)
 
@@ -109,32 +110,36 @@ def _set_paused(session: CommandSession, name: str, paused: bool, why: dict[str,
         return
     session.emit(document, [f"{name} is {word}: {meaning}"])
     if not schedule.enabled:
-        session.note(f"note: {name} is not enabled in its file, and has no instants anyway")
+        session.note(f"note: {name} is not enabled in its file, and has no scheduled times anyway")
 
 
 def _meaning(schedule: Any, paused: bool) -> str:
     policy = schedule.missed
     days, rest_ms = divmod(policy.within_ms, DAY_MS)
     within = counted(days, "day") if days and not rest_ms else duration(policy.within_ms)
-    made_up = {
-        "none": "none of them is made up for",
-        "last": f"the last one is made up for, if it is not older than {within}",
-        "all": f"up to {policy.cap} of the last {within} are made up for",
+    caught_up = {
+        "none": "none of them is caught up",
+        "last": f"the last one is caught up, if it is not older than {within}",
+        "all": f"up to {policy.cap} of the last {within} are caught up",
     }[policy.run]
     if schedule.while_paused == "drop":
-        return "its instants are let go meanwhile" if paused else "it goes on with its next instant"
+        return (
+            "its scheduled times are dropped meanwhile"
+            if paused
+            else "it goes on with its next scheduled time"
+        )
     if paused:
-        return f"its instants wait; when it is resumed they count as missed, and {made_up}"
-    return f"what waited counts as missed, and {made_up}"
+        return f"its scheduled times wait; when it is resumed they count as missed, and {caught_up}"
+    return f"what waited counts as missed, and {caught_up}"
 
 
-# --- making up for ---------------------------------------------------------------------
+# --- backfill --------------------------------------------------------------------------
 
 
 @click.command(name="backfill")
 @click.argument("name", metavar="SCHEDULE")
-@click.option("--from", "start", metavar="TIME", required=True, help="The first instant, or a time before.")
-@click.option("--to", "end", metavar="TIME", help="Instants before this; else all that have come.")
+@click.option("--from", "start", metavar="TIME", required=True, help="From this time on.")
+@click.option("--to", "end", metavar="TIME", help="Scheduled times before this; else all until now.")
 @click.option("--missed", is_flag=True, help="Only those that became no request.")
 @click.option("--dry-run", is_flag=True, help="Show them, also with --yes.")
 @_who
@@ -142,19 +147,19 @@ def _meaning(schedule: Any, paused: bool) -> str:
 def backfill(
     session: CommandSession, name: str, start: str, end: str | None, missed: bool, dry_run: bool, **why: Any
 ) -> None:
-    """Ask for the runs of instants that have passed.
+    """Request runs of past scheduled times.
 
-    Shows which instants are meant, what each became and the window that it covers. With --yes and
-    --rationale a request is made for each that has none: an instant has one request for good, so nothing is
-    asked for twice. `kfm serve` runs them, after what is on time; without a service, `kfm schedule run-due`
-    does.
+    Shows each scheduled time that is meant, its outcome and the window that it covers. With --yes and
+    --rationale a request is made for each that has none: a scheduled time has one request for good, so
+    nothing is requested twice. `kfm serve` runs them, after what is on time; without a service, `kfm schedule
+    run-due` does.
 
     \b
     kfm schedule backfill streamflow-daily --from 2026-03-01 --missed
     kfm schedule backfill streamflow-daily --from 2026-03-01 --missed \\
         --yes --rationale "the sensor was back on the 9th"
 
-    What was skipped, missed, dropped or came before the schedule was known became no request. Instants that
+    What was skipped, missed, dropped or came before the schedule was known became no request. Those that
     are not accounted for yet are left to the schedule. A window whose upstream has not changed is unchanged
     again; `kfm run --window` takes any other window.
     """
@@ -203,7 +208,7 @@ def _backfill_lines(documents: list[dict[str, Any]]) -> list[str]:
         for each in documents
     ]
     header = ("INSTANT (UTC)", "BECAME", "COVERS", "REQUEST")
-    return table(header, rows) if rows else ["nothing to make up for"]
+    return table(header, rows) if rows else ["nothing to catch up"]
 
 
 def _say_next(session: CommandSession, makes: bool, made: int, open_: int) -> None:
@@ -218,7 +223,7 @@ def _say_next(session: CommandSession, makes: bool, made: int, open_: int) -> No
 
 @click.command(name="history")
 @click.argument("name", metavar="SCHEDULE")
-@click.option("--since", metavar="TIME", help="From here on; else the last instants that have come.")
+@click.option("--since", metavar="TIME", help="From here on; else the last scheduled times.")
 @click.option(
     "--limit",
     type=click.IntRange(1, HISTORY_MAX),
@@ -229,18 +234,18 @@ def _say_next(session: CommandSession, makes: bool, made: int, open_: int) -> No
 )
 @session_options
 def history(session: CommandSession, name: str, since: str | None, limit: int) -> None:
-    """Show what became of the instants of a schedule.
+    """Show the scheduled times of a schedule and their outcomes.
 
-    Drawn from the schedule, not from what was recorded: an instant of which there is no record is shown as
+    Computed from the schedule, not from what was recorded: a scheduled time without a record is shown as
     `unaccounted`.
 
     \b
     success, noop, failed  its request has ended like this
     open, running          its request has no end yet
     skipped                an earlier one had no end (`overlap`)
-    missed                 nobody was there in time (`missed`)
+    missed                 no service ran in time (`missed`)
     dropped, held          the schedule was, or is, paused (`while_paused`)
-    not known yet          nobody knew the schedule (`redefined` in JSON)
+    not known yet          the schedule did not exist (`redefined` in JSON)
     redefined              the schedule was off or another
     pending                it is due just now
     """
@@ -255,7 +260,7 @@ def history(session: CommandSession, name: str, since: str | None, limit: int) -
     header = ("INSTANT (UTC)", "BECAME", "COVERS", "RUN", "WHY")
     session.emit(
         {"schedule_id": schedule.id, "since": since and instant(since_ms), "instants": documents},
-        table(header, rows) if rows else ["no instant has come"],
+        table(header, rows) if rows else ["no scheduled time has come"],
         rows=documents,
     )
     words = Counter(fate_word(each) for each in documents)
@@ -266,7 +271,7 @@ def history(session: CommandSession, name: str, since: str | None, limit: int) -
 def recent_documents(
     app: Any, schedule: Any, limit: int, since_ms: int | None = None
 ) -> list[dict[str, Any]]:
-    """What became of the instants since a moment, or of the last ones that have come."""
+    """The outcomes of scheduled times since a moment, or of the last ones."""
     from kfm.model.schedules import latest_instants
     from kfm.model.times import MS_MIN
     from kfm.reports.schedules import expected_document
@@ -284,7 +289,7 @@ def recent_documents(
 
 
 def _ending(request: Any) -> dict[str, Any]:
-    """How the request that an instant became has ended, or stands."""
+    """The state of the request of a scheduled time."""
     return {name: getattr(request, name, None) for name in ("state", "outcome", "run_id")}
 
 
@@ -296,14 +301,14 @@ def _ending(request: Any) -> dict[str, Any]:
 def run_due(session: CommandSession) -> int:
     """Do once what `kfm serve` does all the time, and end.
 
-    Accounts for the instants of all schedules that have come, runs every request that is due, also those of
+    Accounts for the scheduled times of all schedules until now, runs every request that is due, also those of
     a backfill, makes the retries that are due meanwhile, and ends when each request has ended or was put
     off. Where no service can stay, let the system start it every minute:
 
     \b
     * * * * * cd /srv/project && kfm schedule run-due
 
-    Instants that are older than `serve.late_seconds` when it comes were missed. Several at once, and a
+    Scheduled times that are older than `serve.late_seconds` when it comes were missed. Several at once, and a
     service beside it, do no harm.
 
     Exit codes: 0 all went well, or nothing was due · 1 a run failed · 3 one was refused.
@@ -333,7 +338,7 @@ def run_due(session: CommandSession) -> int:
     return worst([_EXIT.get(each["outcome"], 0) for each in documents])
 
 
-TOGETHER_MIN = 10  # instants of the same fate that are told in one row
+TOGETHER_MIN = 10  # scheduled times with the same outcome that share one row
 
 
 def when(document: dict[str, Any]) -> str:
@@ -344,14 +349,14 @@ def when(document: dict[str, Any]) -> str:
 
 
 def fate_word(document: dict[str, Any]) -> str:
-    """What became of an instant, in one word: how its request ended, where it had one."""
+    """The outcome of a scheduled time, in one word: of its request, where it had one."""
     if document["before_first_seen"]:
         return "not known yet"
     return str(document["outcome"] or document["state"] or document["fate"])
 
 
 def history_rows(documents: list[dict[str, Any]]) -> list[tuple[str, ...]]:
-    """A row for each instant; many in a row that became the same without a request share one."""
+    """A row for each scheduled time; many with the same outcome and no request share one."""
     rows = []
     for _, same in groupby(documents, key=lambda each: (fate_word(each), each["reason"], each["request_id"])):
         many = list(same)
@@ -366,7 +371,7 @@ def _row(many: list[dict[str, Any]]) -> tuple[str, ...]:
     why = first["reason"] or ""
     if len(many) > 1:
         at = f"{at} … {utc(last['instant']).removesuffix(' UTC')}"
-        why = f"{len(many)} instants{f': {why}' if why else ''}"
+        why = f"{len(many)} scheduled times{f': {why}' if why else ''}"
     return (
         at,
         fate_word(first),
@@ -384,7 +389,7 @@ TARGETS = ("github", "airflow", "langgraph")
 
 @click.group(name="schedule")
 def command() -> None:
-    """See when sources are brought up to date, pause that, make up for it, or hand it to others.
+    """Show, pause and backfill schedules; export them for other schedulers.
 
     Schedules are written in cron.yml, beside the configuration (`schedules:` names another file), and kept
     by `kfm serve`.
@@ -398,7 +403,7 @@ for each_command in (pause, resume, backfill, history, run_due):
 @command.command(name="list")
 @session_options
 def list_schedules(session: CommandSession) -> None:
-    """List the schedules, when each fires next, and what became of its last instant.
+    """List the schedules, when each fires next, and the outcome of its last scheduled time.
 
     A time of day (`15 7 * * *`) is that of the schedule's time zone and fires once a day, also on days on
     which the clocks change. What fires in every hour (`*/15 * * * *`) and intervals (`every: PT90M`) go by
@@ -449,7 +454,7 @@ def list_schedules(session: CommandSession) -> None:
 
 
 def _last(recent: list[dict[str, Any]]) -> str:
-    """What became of the last instant that the schedule was to see to."""
+    """The outcome of the last scheduled time."""
 
     decided = [each for each in recent if each["fate"] not in ("redefined", "pending")]
     return fate_word(decided[-1]) if decided else "-"
@@ -476,9 +481,9 @@ def _next(document: dict[str, Any]) -> str:
 )
 @session_options
 def next_instants(session: CommandSession, wanted: tuple[str, ...], count: int, start: str | None) -> None:
-    """Show the next instants of all schedules, or of those that are named.
+    """Show the next scheduled times of all schedules, or of those that are named.
 
-    For each: the instant in UTC, the local time in the schedule's zone with its offset, when the run begins
+    For each: the time in UTC, the local time in the schedule's zone with its offset, when the run begins
     (later by the jitter, if there is any), and the window that it covers. Use --from to look at a day on
     which the clocks change before it comes:
 
@@ -524,7 +529,7 @@ def next_instants(session: CommandSession, wanted: tuple[str, ...], count: int, 
 @click.option("--check", "checked", metavar="FILE", help="Write nothing; exit 1 if FILE says something else.")
 @session_options
 def export_schedules(session: CommandSession, target: str, checked: str | None) -> int:
-    """Print the schedules as a file for somebody else's scheduler.
+    """Print the schedules as a file for another scheduler.
 
     \b
     github     a workflow with `on.schedule`: one job for each schedule, which may only read

@@ -16,7 +16,7 @@ import click
 from kfm.app import open_app
 from kfm.cli.options import session_options
 from kfm.cli.session import CommandSession
-from kfm.cli.signals import Stop
+from kfm.cli.signals import GracefulStop
 from kfm.model.errors import Cancelled, ExtraMissing, UsageError
 from kfm.model.wording import counted
 from kfm.service.runner import Service, ServiceOptions
@@ -110,7 +110,7 @@ def serve(
     _check_ledger(session)
     session.inform()
     service = Service(loaded, schedules, options, partial(open_app, loaded))
-    stop = Stop()
+    stop = GracefulStop()
     with listener(address, settings.port if port is None else port) as listening, stop.installed():
         shown = f"{shown_host(address)}:{listening.getsockname()[1]}{prefix}"
         prepare_decoders((*request_bodies(), SignedIn))
@@ -143,10 +143,10 @@ def serve(
     return Cancelled.exit_code if stop.by == signal.SIGINT else 0
 
 
-def _run(server: Any, listening: socket.socket, stop: Stop) -> None:
+def _run(server: Any, listening: socket.socket, stop: GracefulStop) -> None:
     """Serve until a signal comes. Our signal handlers stay installed until all threads have ended."""
     server.capture_signals = nullcontext
-    stop.tell(lambda: setattr(server, "should_exit", True))
+    stop.on_first(lambda: setattr(server, "should_exit", True))
     if not stop.event.is_set():
         server.run([listening])
 

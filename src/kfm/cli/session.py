@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kfm.cli import streams
 from kfm.cli.output import Level, encode, message
-from kfm.cli.signals import held
+from kfm.cli.signals import masked
 from kfm.model.errors import UsageError
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class CommandSession(NamedTuple):
 
         What is opened to be changed needs the role operate, unless another is named.
         """
-        with held():
+        with masked():
             from kfm.app import open_app
 
         with open_app(self.load(), read_only=read_only, progress=progress, role=role, what=_command()) as app:
@@ -90,7 +90,7 @@ class CommandSession(NamedTuple):
         return self.output == "text" and wants_colour(self.color, sys.stdout.isatty())
 
     def confirm(self, question: str) -> bool:
-        """Ask; --yes answers, --no-input and a missing terminal mean that nobody can be asked."""
+        """Ask for confirmation; --yes answers, --no-input and a missing terminal make it an error."""
         if self.yes:
             return True
         if (
@@ -99,14 +99,16 @@ class CommandSession(NamedTuple):
             or not sys.stdin.isatty()
             or getattr(sys.stderr, "is_json", False)
         ):
-            raise UsageError("This asks for confirmation and nobody can be asked.", remedy="Give --yes.")
+            raise UsageError(
+                "This asks for confirmation, and there is no terminal to ask.", remedy="Give --yes."
+            )
         import click
 
         return click.confirm(question, err=True)
 
 
 def _command() -> str:
-    """What somebody typed, as far as it is a command's name."""
+    """What was typed, as far as it is a command's name."""
     click = sys.modules.get("click")
     context = click.get_current_context(silent=True) if click is not None else None
     return context.command_path if context is not None else "kfm status"  # the one that does without click

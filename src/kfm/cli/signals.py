@@ -1,4 +1,8 @@
-"""Signals: Ctrl-C and SIGTERM, masked during imports, and how a long command stops."""
+"""SIGINT and SIGTERM: masked while modules are imported; a short command is cancelled, a long one stops.
+
+- A short command is cancelled at once: `cancelled_by_sigterm` makes SIGTERM do what Ctrl-C does.
+- `kfm serve` and `kfm worker` finish what has begun: `GracefulStop`.
+"""
 
 from __future__ import annotations
 
@@ -8,56 +12,74 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-_STOP = frozenset((signal.SIGINT, signal.SIGTERM))
-_before_start: list[set[int]] = []  # the mask that we were started with, while `hold` is in force
+STOP_SIGNALS = frozenset((signal.SIGINT, signal.SIGTERM))
+_before_start: list[set[int]] = []  # the mask that the process was started with, until `unmask`
 
 
-def hold() -> None:
-    """From the first line of a command until `release`."""
+def mask() -> None:
+    """From the first line of a command until `unmask`: no signal interrupts an import half-way."""
     if not _before_start:
-        _before_start.append(set(signal.pthread_sigmask(signal.SIG_BLOCK, _STOP)))
+        _before_start.append(set(signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)))
 
 
-def release() -> None:
+def unmask() -> None:
     """What was sent meanwhile arrives here."""
     if _before_start:
         signal.pthread_sigmask(signal.SIG_SETMASK, _before_start.pop())
 
 
 @contextmanager
-def held() -> Iterator[None]:
+def masked() -> Iterator[None]:
     """For imports later on."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOP)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-class Stop:
-    """The wish to stop: the first is obeyed when what has begun has ended, the second at once."""
+@contextmanager
+def cancelled_by_sigterm() -> Iterator[None]:
+    """SIGTERM raises KeyboardInterrupt, as Ctrl-C does, so that every `finally` does its work."""
+    try:
+        before = signal.signal(signal.SIGTERM, _cancel)
+    except ValueError:  # not the main thread: the program that embeds us handles signals
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _cancel(_signal: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+class GracefulStop:
+    """A graceful stop: the first signal lets work that has begun end, the second cancels at once."""
 
     def __init__(self) -> None:
         self.event = threading.Event()
         self.by: int | None = None
-        self._told: Callable[[], None] = lambda: None
+        self._on_first: Callable[[], None] = lambda: None
 
-    def tell(self, told: Callable[[], None]) -> None:
-        """Who is to hear of the first, beside whoever looks at the event."""
-        self._told = told
-
-    def _heard(self, number: int, _frame: FrameType | None) -> None:
-        if self.by is not None:
-            raise KeyboardInterrupt
-        self.by = number
-        self.event.set()
-        self._told()
+    def on_first(self, callback: Callable[[], None]) -> None:
+        """Also call this at the first signal."""
+        self._on_first = callback
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        before = {one: signal.signal(one, self._heard) for one in (signal.SIGINT, signal.SIGTERM)}
+        before = {one: signal.signal(one, self._handle) for one in STOP_SIGNALS}
         try:
             yield
         finally:
             for one, handler in before.items():
                 signal.signal(one, handler)
+
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
+        if self.by is not None:
+            raise KeyboardInterrupt
+        self.by = number
+        self.event.set()
+        self._on_first()

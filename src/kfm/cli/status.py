@@ -1,4 +1,4 @@
-"""`kfm status`: what stands in the way, and everything else."""
+"""`kfm status`: what is blocked, what is running, what is published."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kfm.cli.status_fast import show_status
 @click.command()
 @session_options
 def command(session: CommandSession) -> int:
-    """What stands in the way, what runs, what is published.
+    """Show what is blocked, what is running and what is published.
 
     The first line names the one thing that blocks work, who can lift it and the command that does;
     or says "all clear". Nothing is changed.

@@ -32,7 +32,7 @@ def quick_status(arguments: Sequence[str]) -> int | None:
     session = read_session(arguments)
     if session is None:
         return None
-    from kfm.cli.command_line import guarded
+    from kfm.cli.exit_code import guarded
 
     return guarded(lambda: show_status(session), arguments, logs=False)
 
@@ -117,7 +117,7 @@ def _running_rows(document: dict[str, Any]) -> list[str]:
         held = (
             f"held by {run['holder']}"
             if run["holder"]
-            else "held by nobody: the next `kfm run` takes it over"
+            else "held by no process: the next `kfm run` takes it over"
         )
         left = f", lease ends in {duration(run['lease_left_ms'])}" if run["holder"] else ""
         rows.append(
@@ -168,7 +168,7 @@ def _ahead_rows(document: dict[str, Any]) -> list[str]:
 
 def _request_rows(document: dict[str, Any]) -> list[str]:
     counts = document["requests"]
-    told = [
+    parts = [
         f"{counts[state]} {word}"
         for state, word in (
             ("running", "running"),
@@ -177,7 +177,7 @@ def _request_rows(document: dict[str, Any]) -> list[str]:
         )
         if counts[state]
     ]
-    return [f"  {', '.join(told)}: `kfm requests list`"] if told else []
+    return [f"  {', '.join(parts)}: `kfm requests list`"] if parts else []
 
 
 def _lineage_rows(document: dict[str, Any]) -> list[str]:
@@ -220,7 +220,7 @@ def unit_status_rows(document: dict[str, Any]) -> list[str]:
         rows.append(f"  {one['dataset']}  {', '.join(parts) or 'nothing'}{newest}")
     given_up = [one for one in document["datasets"] if one["failed"] or one["quarantined"]]
     if given_up:
-        rows.append("  given up: `kfm nodd units --status failed`, `kfm quarantine list`")
+        rows.append("  quarantined: `kfm nodd units --status failed`, `kfm quarantine list`")
     if document["dead_messages"]:
         rows.append(f"  dead messages came {document['dead_messages']} times: `kfm nodd dead list`")
     return rows

@@ -44,7 +44,7 @@ def cleaned(document: Any) -> Any:
 
 
 def clean_line(text: str) -> str:
-    """What somebody writes to standard error. Lines that are documents were made of clean values."""
+    """Text on its way to standard error. Lines that are documents were made of clean values."""
     return text if text.startswith("{") and text.endswith("}\n") else clean(text)
 
 

@@ -35,7 +35,7 @@ def command() -> None:
 @click.option("--rationale", metavar="TEXT", help="Why. Required.")
 @click.option("--ticket", metavar="ID", help="The ticket that this belongs to.")
 @session_options
-def set_switch(session: CommandSession, position: str, rationale: str | None, **wish: Any) -> None:
+def set_switch(session: CommandSession, position: str, rationale: str | None, **options: Any) -> None:
     """Set a kill switch to POSITION: running, paused or stopped.
 
     Paused keeps new work from starting; stopped also cancels work in flight, safely. Replays ask between
@@ -45,14 +45,14 @@ def set_switch(session: CommandSession, position: str, rationale: str | None, **
     if not (rationale or "").strip():
         raise RationaleRequired("A kill switch is set with --rationale TEXT.")
     with session.app() as app:
-        scope = _scope(app, wish)
+        scope = _scope(app, options)
         switch = app.set_switch(
             scope,
             position,
             rationale=rationale,
             actor=app.actor,
-            claimed_actor=wish["actor"],
-            ticket=wish["ticket"],
+            claimed_actor=options["actor"],
+            ticket=options["ticket"],
         )
     document = {"switch": switch_document(switch), "meaning": MEANING[position]}
     session.emit(
@@ -60,25 +60,25 @@ def set_switch(session: CommandSession, position: str, rationale: str | None, **
     )
 
 
-def _scope(app: Any, wish: dict[str, Any]) -> str:
-    named = [kind for kind in ("dataset", "domain", "replays") if wish[kind] is not None]
-    if len(named) + wish["everything"] != 1:
+def _scope(app: Any, options: dict[str, Any]) -> str:
+    named = [kind for kind in ("dataset", "domain", "replays") if options[kind] is not None]
+    if len(named) + options["everything"] != 1:
         raise UsageError(
             "Say what the switch is for: one of --dataset ID, --domain ID, --all, --replays DATASET|all."
         )
-    if wish["everything"]:
+    if options["everything"]:
         return "all"
-    kind, name = named[0], wish[named[0]]
+    kind, name = named[0], options[named[0]]
     if kind == "replays" and name == "all":
         return "replays:all"
     known = sorted({d.domain if kind == "domain" else d.id for d in app.settings.datasets})
     if name not in known and kind != "domain":
         known = sorted({*known, *_announced(app)})
     if name not in known:
-        from kfm.config.shape import nearest
+        from kfm.model.wording import did_you_mean
 
         what = "dataset" if kind == "replays" else kind
-        raise UsageError(f"There is no {what} `{name}`{nearest(str(name), known)}")
+        raise UsageError(f"There is no {what} `{name}`{did_you_mean(str(name), known)}")
     return f"{kind}:{name}"
 
 

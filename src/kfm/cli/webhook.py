@@ -26,7 +26,7 @@ EVENT = "kfm.test"
 def command() -> None:
     """Make secrets for webhooks; sign and send one, as a sender would.
 
-    A source that has `webhook:` in the configuration is brought up to date when somebody posts a signed
+    A source that has `webhook:` in the configuration is brought up to date when a sender posts a signed
     request to /hooks/SOURCE of `kfm serve`. These commands show what such a request looks like, in each of
     the three schemes: X-KFM-Signature, Standard Webhooks, GitHub's.
     """
@@ -128,9 +128,9 @@ def send(session: CommandSession, **asked: Any) -> int:
 
     request = _request(session, asked)
     answer = post(request.url, request.headers, request.body, local=_is_local(request.url))
-    told = _answer(answer.body)
-    document = {"status": answer.status, "answer": told, "request": request.document}
-    session.emit(document, _lines(answer.status, told))
+    answered = _answer(answer.body)
+    document = {"status": answer.status, "answer": answered, "request": request.document}
+    session.emit(document, _lines(answer.status, answered))
     return _exit_code(answer.status)
 
 
@@ -194,7 +194,7 @@ def _require_own_words(asked: dict[str, Any], scheme: str) -> None:
         if asked[name]:
             option = name.replace("_", "-")
             raise UsageError(
-                f"--{option} can't be said beside FILE: only what stands in the body is signed.",
+                f"--{option} can't be given beside FILE: only what is in the body is signed.",
                 remedy="Write it into the file, or leave FILE out.",
             )
 
@@ -296,16 +296,16 @@ def _answer(body: bytes) -> Any:
         return body[:2000].decode("utf-8", "replace")
 
 
-def _lines(status: int, told: Any) -> list[str]:
+def _lines(status: int, answered: Any) -> list[str]:
     from kfm.cli.output import encode, one_line
 
-    if not isinstance(told, dict):
-        return [f"{status}  {one_line(str(told)[:500])}"]
+    if not isinstance(answered, dict):
+        return [f"{status}  {one_line(str(answered)[:500])}"]
     if status == 202:
-        return [f"accepted  {one_line(str(told.get('request_id')))}"]
-    if "detail" in told:
-        return [f"{status}  {one_line(str(told.get('code')))}  {one_line(str(told['detail']))}"]
-    return encode(told, "json").splitlines()
+        return [f"accepted  {one_line(str(answered.get('request_id')))}"]
+    if "detail" in answered:
+        return [f"{status}  {one_line(str(answered.get('code')))}  {one_line(str(answered['detail']))}"]
+    return encode(answered, "json").splitlines()
 
 
 def _exit_code(status: int) -> int:

@@ -1,4 +1,4 @@
-"""`kfm whoami`: who is asking, by what that is known, and what he may do."""
+"""`kfm whoami`: the identity of the caller, its origin, and its roles."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kfm.cli.session import CommandSession
 MAY = {
     "read": "read what the ledger says",
     "operate": "run, retry, stop, ask for approvals and whatever else changes something",
-    "approve": "agree to what somebody else has asked for",
+    "approve": "approve what another person has requested",
 }
 
 
@@ -21,9 +21,9 @@ MAY = {
 def command(session: CommandSession) -> None:
     """Show who you are for kfm, by what that is known, and what you may do.
 
-    You are whoever the token in KFM_TOKEN belongs to, else whoever has the account that runs this. People,
-    their roles, accounts and tokens stand in the configuration under `people:`; without it, every account
-    may do everything. No token is ever shown.
+    You are the person that the token in KFM_TOKEN belongs to, else the one with the account that runs
+    this. People, their roles, accounts and tokens are in the configuration under `people:`; without it,
+    every account may do everything. No token is ever shown.
     """
     loaded = session.load()
     identity = loaded.identity()
@@ -56,7 +56,7 @@ def _note(identity: Any) -> str | None:
         unused = " KFM_TOKEN is set, and says nothing without `people:`." if token() else ""
         return f"No people are declared, so every account may do everything.{unused}"
     if identity.known_by == "token" and not identity.declared:
-        return "The token in KFM_TOKEN is nobody's, so everything is refused. Correct or unset it."
+        return "The token in KFM_TOKEN belongs to no person, so everything is refused. Correct or unset it."
     if not identity.declared:
         return "This account is not among the people of the configuration, so it may only read."
     return None

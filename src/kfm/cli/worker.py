@@ -12,7 +12,7 @@ import msgspec
 
 from kfm.cli.options import session_options
 from kfm.cli.session import CommandSession
-from kfm.cli.signals import Stop
+from kfm.cli.signals import GracefulStop
 from kfm.model.errors import ExtraMissing, UsageError
 from kfm.model.settings import Ingest
 from kfm.model.wording import counted
@@ -68,7 +68,7 @@ def command(
     loaded = session.load()
     require_known_datasets(loaded)
     _require_reader(loaded.settings.ingest)
-    stop = Stop()
+    stop = GracefulStop()
     with session.app() as app, stop.installed():
         if not app.settings.ingest.queues and not from_stdin and not no_intake:
             raise UsageError(
@@ -95,17 +95,17 @@ def command(
 
 def _check(once: bool, until_idle: bool, from_stdin: bool, no_intake: bool, rate: float | None) -> None:
     if once and until_idle:
-        raise UsageError("--once and --until-idle are different wishes.", remedy="Give one of them.")
+        raise UsageError("--once and --until-idle exclude each other.", remedy="Give one of them.")
     if from_stdin and no_intake:
         raise UsageError("--stdin is an intake.", remedy="Leave --no-intake out.")
-    if from_stdin and sys.stdin is None:  # closed by whoever called
+    if from_stdin and sys.stdin is None:  # closed by the caller
         raise UsageError("Standard input is closed.", remedy="Give it a file, or /dev/null.")
     if rate is not None and not isfinite(rate):
         raise UsageError("--rate takes a number of units a second.", remedy="Leave it out for no limit.")
 
 
 def _require_reader(ingest: Ingest) -> None:
-    """Better told before anything is claimed than by every unit."""
+    """Refused before anything is claimed, not for every unit."""
     if not ingest.reads_buckets:
         return
     from importlib.util import find_spec

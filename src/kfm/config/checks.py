@@ -12,12 +12,13 @@ from kfm.config.document import Document
 from kfm.config.ingest_checks import ingest_problems
 from kfm.config.people import people_problems
 from kfm.config.secrets import inline_secrets, is_reference
-from kfm.config.shape import gathered, is_web_address, nearest
+from kfm.config.shape import gathered, is_web_address
 from kfm.config.webhooks import serve_problems, webhook_problems
 from kfm.model.breaker import PROVIDER_CHARS_MAX, is_provider_name
 from kfm.model.energy import FIGURE_MIN, FIGURES_MAX
 from kfm.model.errors import ConfigError, WindowError
 from kfm.model.settings import Hook, Settings, SourceSettings, Target, own_places, takes_in
+from kfm.model.wording import did_you_mean
 
 ID_RULE = "letters, digits, `.`, `_` and `-`, beginning with a letter or digit, at most 100"
 BAD_CHARACTERS = f"has characters that are not allowed: {ID_RULE}"
@@ -117,7 +118,7 @@ def _sources(settings: Settings) -> Iterator[Problem]:
     for index, source in enumerate(settings.sources):
         path = f"sources[{index}]"
         if source.dataset not in datasets:
-            hint = nearest(source.dataset, datasets)
+            hint = did_you_mean(source.dataset, datasets)
             yield (
                 f"{path}.dataset",
                 f"source `{source.id}` names the dataset `{source.dataset}`, which is not there{hint}",
@@ -140,7 +141,7 @@ def _provider(source: SourceSettings, path: str) -> Iterator[Problem]:
     if source.provider is None:
         return
     if source.kind in ("files", "sync"):
-        why = "nobody outside is called" if source.kind == "files" else "its members call; give it to them"
+        why = "nothing outside is called" if source.kind == "files" else "its members call; give it to them"
         yield f"{path}.provider", f"`provider` does not apply to a source of kind `{source.kind}`: {why}"
     else:
         yield from _provider_name(source.provider, path)
@@ -162,7 +163,7 @@ def _kind(source: SourceSettings, path: str) -> Iterator[Problem]:
         if not _plugin("kfm.sources", source.kind):
             yield (
                 f"{path}.kind",
-                f"there is no kind of source `{source.kind[:40]}`{nearest(source.kind, sorted(NEEDS))}",
+                f"there is no kind of source `{source.kind[:40]}`{did_you_mean(source.kind, sorted(NEEDS))}",
             )
         return
     needed = NEEDS[source.kind]
@@ -193,7 +194,7 @@ def _time(source: SourceSettings, path: str) -> Iterator[Problem]:
     if not _zone_exists(source.time_zone):
         from zoneinfo import available_timezones
 
-        hint = nearest(source.time_zone, sorted(available_timezones()))
+        hint = did_you_mean(source.time_zone, sorted(available_timezones()))
         yield f"{path}.time_zone", f"there is no time zone `{source.time_zone[:40]}`{hint}"
         return
     from kfm.model.windows import resolve_window
@@ -205,7 +206,7 @@ def _time(source: SourceSettings, path: str) -> Iterator[Problem]:
 
 
 def _templates(source: SourceSettings, path: str) -> Iterator[Problem]:
-    """Fields in braces that nobody fills in."""
+    """Fields in braces that nothing fills in."""
     from kfm.model.templates import PATH_FIELDS, PLACE_FIELDS, template_problem
 
     places = {"url": source.url, "prefix": source.prefix, "pattern": source.pattern}
@@ -242,7 +243,7 @@ def _sync(settings: Settings) -> Iterator[Problem]:
         for position, member in enumerate(source.members):
             here = f"{path}[{position}]"
             if member not in sources:
-                hint = nearest(member, list(sources))
+                hint = did_you_mean(member, list(sources))
                 yield here, f"sync `{source.id}` names the member `{member}`, which is not there{hint}"
             elif member in source.members[:position]:
                 yield here, f"sync `{source.id}` names the member `{member}` twice"
@@ -251,7 +252,7 @@ def _sync(settings: Settings) -> Iterator[Problem]:
 
 
 def _member(sync: SourceSettings, member: SourceSettings) -> str | None:
-    """What stands against taking a source into a sync."""
+    """Reasons against a source as a member of a sync."""
     if member.id == sync.id:
         return f"sync `{sync.id}` contains itself"
     if member.kind == "sync":
@@ -312,7 +313,7 @@ def _targets(settings: Settings) -> Iterator[Problem]:
 def _target(target: Target, path: str) -> Iterator[Problem]:
     if target.kind not in TARGET_NEEDS:
         if not _plugin("kfm.publishers", target.kind):
-            words = nearest(target.kind, sorted(TARGET_NEEDS))
+            words = did_you_mean(target.kind, sorted(TARGET_NEEDS))
             yield f"{path}.kind", f"there is no kind of target `{target.kind[:40]}`{words}"
         return
     needed = TARGET_NEEDS[target.kind]
@@ -323,7 +324,7 @@ def _target(target: Target, path: str) -> Iterator[Problem]:
     if target.provider is not None:
         yield from _provider_name(target.provider, path)
         if target.kind != "s3":
-            why = "nobody outside is called"
+            why = "nothing outside is called"
             yield f"{path}.provider", f"`provider` does not apply to a target of kind `{target.kind}`: {why}"
 
 
@@ -340,7 +341,7 @@ def _freezes(settings: Settings) -> Iterator[Problem]:
         for field, names in known.items():
             for position, pattern in enumerate(getattr(freeze, field)):
                 if not set(pattern) & set("*?[") and pattern not in names:
-                    hint = nearest(pattern, names)
+                    hint = did_you_mean(pattern, names)
                     sentence = f"the freeze names `{pattern}`, which is not one of the {field}{hint}"
                     yield f"{path}.{field}[{position}]", sentence
 
@@ -368,7 +369,7 @@ def _numbers(settings: Settings) -> Iterator[Problem]:
 
 
 def _evidence(settings: Settings) -> Iterator[Problem]:
-    """What events, telemetry, energy and the audit chain are told."""
+    """Checks of lineage, telemetry, energy and audit."""
     model = settings.energy
     for field, most in FIGURES_MAX.items():
         figure = getattr(model, field)
@@ -421,7 +422,7 @@ def _hook(hook: Hook, path: str) -> Iterator[Problem]:
         )
     if hook.kind not in OWN_HOOKS:
         if not _hook_plugin(hook.kind):
-            hint = nearest(hook.kind, sorted(OWN_HOOKS))
+            hint = did_you_mean(hook.kind, sorted(OWN_HOOKS))
             yield f"{path}.kind", f"there is no kind of hook `{hook.kind[:40]}`{hint}"
         return
     for field in sorted(OWN_HOOKS[hook.kind]):

@@ -9,7 +9,7 @@ from typing import Any
 
 from kfm.model.errors import ConfigError
 
-VALUES_MAX = 100_000  # aliases can multiply; nobody writes this many settings
+VALUES_MAX = 100_000  # aliases can multiply; no configuration has this many settings
 DEPTH_MAX = 64
 INT_MAX = 2**53 - 1
 

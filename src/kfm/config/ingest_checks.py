@@ -7,7 +7,8 @@ from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
 from kfm.config.secrets import is_reference
-from kfm.config.shape import is_web_address, nearest
+from kfm.config.shape import is_web_address
+from kfm.model.wording import did_you_mean
 
 if TYPE_CHECKING:
     from kfm.model.settings import Ingest, IngestQueue, Settings
@@ -63,7 +64,7 @@ def dataset_problems(settings: Settings, known: Collection[str]) -> Iterator[Pro
     ]
     for path, name in said:
         if name not in names:
-            yield path, f"there is no announced dataset `{name[:64]}`{nearest(name, names)}"
+            yield path, f"there is no announced dataset `{name[:64]}`{did_you_mean(name, names)}"
 
 
 def _queues(ingest: Ingest) -> Iterator[Problem]:
@@ -102,7 +103,8 @@ def _queue(queue: IngestQueue, path: str) -> Iterator[Problem]:
         yield f"{path}.url", "`url` must begin with `http://` or `https://` and name a place"
     for name in queue.options:
         if name not in QUEUE_OPTIONS:
-            yield f"{path}.options.{name}", f"`{name[:40]}` is unknown here{nearest(name, QUEUE_OPTIONS)}"
+            hint = did_you_mean(name, QUEUE_OPTIONS)
+            yield f"{path}.options.{name}", f"`{name[:40]}` is unknown here{hint}"
 
 
 def _policies(ingest: Ingest) -> Iterator[Problem]:
@@ -151,7 +153,7 @@ def _places(ingest: Ingest) -> Iterator[Problem]:
         if not _PLACE.fullmatch(place):
             yield (
                 f"ingest.object_options.{place}",
-                "options stand under the address of a bucket, such as `s3://name` or `s3://*`",
+                "options go under the address of a bucket, such as `s3://name` or `s3://*`",
             )
 
 

@@ -67,7 +67,7 @@ class Loaded:
         return self._discretion
 
     def hide(self, text: str) -> str:
-        """`discretion.hide`; whoever knows no secret need not load what looks for them."""
+        """Redaction of this text; where no secret is known, nothing is imported for it."""
         if self._discretion is None and not self.known_secrets():
             return text
         return self.discretion.hide(text)
@@ -81,7 +81,7 @@ class Loaded:
         return self._known
 
     def referenced_secrets(self) -> list[str]:
-        """What the references of the configuration stand for, where it is there."""
+        """The values behind the references of the configuration, where they exist."""
         from kfm.config.secrets import resolved_secrets
 
         return resolved_secrets(self.settings, self.secret)
@@ -98,7 +98,7 @@ class Loaded:
         }
 
     def resolve(self, path: str) -> str:
-        """A path of the configuration, seen from the folder that the file stands in."""
+        """A path of the configuration, relative to the folder of its file."""
         return path if path.startswith("/") else f"{self.folder}/{path}"
 
     def secret(self, value: str) -> str:
@@ -214,10 +214,10 @@ def _placed(field: str, text: str, variable: str | None) -> str:
 
 def _override(settings: Settings, field: str, text: str, origin: str) -> Settings:
     from kfm.config.checks import value_problem
-    from kfm.config.shape import nearest
+    from kfm.model.wording import did_you_mean
 
     if field not in VARIABLES.values():
-        hint = nearest(field, sorted(VARIABLES.values()))
+        hint = did_you_mean(field, sorted(VARIABLES.values()))
         raise UsageError(f"{origin}: `{field}` can't be set from outside the file{hint}")
     group, _, leaf = field.rpartition(".")
     holder = getattr(settings, group) if group else settings
@@ -269,7 +269,7 @@ def _require_files(loaded: Loaded, lines: dict[str, int]) -> None:
 
 
 def resolve_secret(value: str, folder: str = ".", environ: Mapping[str, str] = os.environ) -> str:
-    """What a reference `env:NAME` or `file:PATH` stands for; any other text is returned as it is."""
+    """The value behind `env:NAME` or `file:PATH`; any other text is returned unchanged."""
     kind, colon, place = value.partition(":")
     if not colon or kind not in ("env", "file") or (kind == "file" and place.startswith("//")):
         return value
@@ -293,11 +293,11 @@ def resolve_secret(value: str, folder: str = ".", environ: Mapping[str, str] = o
     return text
 
 
-# --- what else the environment tells -------------------------------------------------
+# --- other environment variables -----------------------------------------------------
 
 
 class GitHub(NamedTuple):
-    """The files through which a GitHub Actions job is told results."""
+    """The files that a GitHub Actions job reads results from."""
 
     output: str | None
     step_summary: str | None
@@ -349,7 +349,7 @@ def pager(environ: Mapping[str, str] = os.environ) -> str | None:
 
 
 def completion_instruction(environ: Mapping[str, str] = os.environ) -> str | None:
-    """What a shell asks for while somebody types."""
+    """What a shell asks for completion."""
     return environ.get(COMPLETE_VARIABLE) or None
 
 
@@ -366,7 +366,7 @@ def actor() -> str:
 
 
 def source_date_epoch_ms(environ: Mapping[str, str] = os.environ) -> int | None:
-    """The time that reproducible builds are told to use, where one is told."""
+    """SOURCE_DATE_EPOCH of reproducible builds, where it is set."""
     text = environ.get("SOURCE_DATE_EPOCH", "")
     if not text:
         return None

@@ -1,4 +1,4 @@
-"""What a list of people must be, and who stands in it once its references are resolved."""
+"""Checks of `people:`, and the people with their references resolved."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kfm.model.settings import PersonSettings, Settings
 
 SUBJECT_RULE = "letters, digits and `._@+-`, beginning with a letter or digit, at most 100"
 _SUBJECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,99}", re.ASCII)
-_RESERVED = ("kfm", "unknown")  # what is recorded where nobody acted, or nobody knows who
+_RESERVED = ("kfm", "unknown")  # what is recorded where no person acted, or it is not known who did
 PEOPLE_MAX = 1000
 
 
@@ -35,7 +35,10 @@ def people_problems(settings: Settings) -> Iterator[tuple[str, str]]:
         if not person.roles:
             yield f"{path}.roles", "give at least one role: `read`, `operate`, `approve`"
         if not (person.accounts or person.tokens):
-            yield path, f"`{person.subject[:40]}` has neither `accounts` nor `tokens`, so nobody can be it"
+            yield (
+                path,
+                f"`{person.subject[:40]}` has neither `accounts` nor `tokens`, so no person can act as it",
+            )
         yield from _names(person, index, owners)
         yield from _tokens(person, index, owners)
 
@@ -71,7 +74,7 @@ def _tokens(person: PersonSettings, index: int, owners: dict[str, str]) -> Itera
             yield (
                 path,
                 "write `sha256:` and the token's SHA-256 in hex, or `env:NAME` or `file:PATH` that hold it; "
-                "a token itself never stands here",
+                "a token itself is never written here",
             )
         elif text in owners:
             yield path, f"`{owners[text][:40]}` has this token already"

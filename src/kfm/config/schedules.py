@@ -1,4 +1,4 @@
-"""`cron.yml`: schedules as they are written, checked line by line, and as the records they stand for."""
+"""`cron.yml`: schedules as written, checked line by line, and as records."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal
 
 from kfm.config.document import Document, read_document
-from kfm.config.shape import gathered, nearest, shaped
+from kfm.config.shape import gathered, shaped
 from kfm.model.errors import ConfigError, WindowError
 from kfm.model.schedules import MissedPolicy, Overlap, Paused, Schedule, Which, expression_problem
 from kfm.model.settings import Settings, SourceSettings, Strict
 from kfm.model.windows import DAY_MS, parse_duration, parse_instant, resolve_window
+from kfm.model.wording import did_you_mean
 
 if TYPE_CHECKING:
     from kfm.config.loader import Loaded
@@ -28,7 +29,7 @@ Problem = tuple[str, str]  # path, sentence
 
 
 class MissedEntry(Strict, frozen=True):
-    """What becomes of instants at which nobody was there."""
+    """What becomes of scheduled times at which no service was running."""
 
     run: Which = "last"
     within: str = "P7D"
@@ -42,7 +43,7 @@ class ScheduleEntry(Strict, frozen=True):
     source: str
     cron: str | None = None
     every: str | None = None
-    anchor: str | None = None  # every: an instant to count from; None: 1970-01-01T00:00:00Z
+    anchor: str | None = None  # every: a time to count from; None: 1970-01-01T00:00:00Z
     time_zone: str | None = None  # None: the source's
     window: str | None = None  # None: the source's
     jitter: str | None = None
@@ -116,7 +117,7 @@ def _entries(entries: tuple[ScheduleEntry, ...], settings: Settings) -> Iterator
         path = f"schedules[{index}]"
         source = sources.get(entry.source)
         if source is None:
-            hint = nearest(entry.source, list(sources))
+            hint = did_you_mean(entry.source, list(sources))
             yield (
                 f"{path}.source",
                 f"schedule `{entry.id}` names the source `{entry.source[:40]}`, which is not there{hint}",
@@ -156,7 +157,7 @@ def _zone(entry: ScheduleEntry, path: str) -> Iterator[Problem]:
 
     zones = available_timezones()
     if entry.time_zone not in zones:
-        hint = nearest(entry.time_zone, sorted(zones))
+        hint = did_you_mean(entry.time_zone, sorted(zones))
         yield f"{path}.time_zone", f"there is no time zone `{entry.time_zone[:40]}`{hint}"
 
 
@@ -182,7 +183,7 @@ def _durations(entry: ScheduleEntry, path: str) -> Iterator[Problem]:
 def _length_ms(text: str) -> float:
     try:
         return _exact_ms(text, days=False)
-    except WindowError:  # told already
+    except WindowError:  # reported already
         return float("inf")
 
 

@@ -35,7 +35,7 @@ def names_secret(name: str) -> bool:
 
 
 def inline_secrets(settings: Settings) -> Iterator[tuple[str, str]]:
-    """Path and sentence of each secret that stands in the file; never its value."""
+    """Path and sentence of each secret that is written in the file; never its value."""
     for index, source in enumerate(settings.sources):
         path = f"sources[{index}]"
         for field in ("headers", "params", "bucket_options"):
@@ -109,13 +109,13 @@ def _address(address: str | None, path: str) -> Iterator[tuple[str, str]]:
             )
 
 
-ENVIRONMENT_SECRET_CHARS_MIN = 8  # nobody said that they are secrets: a short one may be an ordinary word
-# Every name that tells of a secret holds one of these: most variables need no closer look.
+ENVIRONMENT_SECRET_CHARS_MIN = 8  # not declared as secrets: a short one may be an ordinary word
+# Every name of a secret holds one of these: most variables need no closer look.
 _WORDS = ("token", "secret", "pass", "pwd", "key", "cred", "auth", "sig", "sas")
 
 
 def resolved_secrets(settings: Settings, resolve: Callable[[str], str]) -> list[str]:
-    """What the references stand for. One that leads nowhere is told when it is used."""
+    """The values behind the references. A missing one is an error when it is used."""
     found = []
     for reference in secret_references(settings):
         try:
@@ -128,7 +128,7 @@ def resolved_secrets(settings: Settings, resolve: Callable[[str], str]) -> list[
 
 
 def environment_secrets(environ: Mapping[str, str]) -> list[str]:
-    """Values of variables whose name tells that they are secrets, whoever set them and for whom."""
+    """Values of all environment variables whose name shows that they are secrets."""
     named = [
         value
         for name, value in environ.items()
@@ -149,10 +149,10 @@ def _tells(name: str) -> bool:
 
 
 def secret_references(settings: Settings) -> Iterator[str]:
-    """Every `env:NAME` and `file:PATH` whose value must not be told.
+    """Every `env:NAME` and `file:PATH` whose value is redacted.
 
     Of the options of buckets and targets only those with a secret's name: a region is one of them, too,
-    and stands in addresses that people need to read.
+    and is part of addresses that people need to read.
     """
     for source in settings.sources:
         yield from _all(source.headers)

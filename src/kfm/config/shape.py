@@ -13,6 +13,7 @@ import msgspec
 from kfm.config.document import Document
 from kfm.model.errors import ConfigError
 from kfm.model.settings import Settings
+from kfm.model.wording import did_you_mean
 
 PROBLEMS_MAX = 20
 _Shape = TypeVar("_Shape")
@@ -52,18 +53,6 @@ def is_web_address(url: str) -> bool:
     except ValueError:
         return False
     return parts.scheme in ("http", "https") and bool(parts.netloc)
-
-
-def nearest(word: str, words: list[str]) -> str:
-    """`; did you mean …?` where a word is near, else the words that would be right."""
-    from difflib import get_close_matches
-
-    close = get_close_matches(word, words, n=1, cutoff=0.6) or [
-        right for right in words if right.casefold() == word.casefold()
-    ]
-    if close:
-        return f"; did you mean `{close[0]}`?"
-    return f"; known are {', '.join(f'`{w}`' for w in words)}" if 0 < len(words) <= 8 else ""
 
 
 class _Walker:
@@ -110,7 +99,7 @@ class _Walker:
             if key not in fields:
                 child = f"{path}.{key}" if path else key
                 where = f" of `{_last(path)}`" if path else ""
-                self.say(child, f"`{key}` is not a setting{where}{nearest(key, sorted(fields))}")
+                self.say(child, f"`{key}` is not a setting{where}{did_you_mean(key, sorted(fields))}")
         for key, field in fields.items():
             child = f"{path}.{key}" if path else key
             if key in value:
@@ -142,7 +131,7 @@ class _Walker:
         if any(value == right and type(value) is type(right) for right in kind.values):
             return
         words = [str(right) for right in kind.values]
-        hint = nearest(str(value), words) if isinstance(value, str) else ""
+        hint = did_you_mean(str(value), words) if isinstance(value, str) else ""
         rights = " or ".join(f"`{word}`" for word in words)
         if "did you mean" in hint:
             self.say(path, f"`{_last(path)}` can't be {_describe(value, path)}{hint}")
@@ -177,7 +166,7 @@ def _last(path: str) -> str:
 
 
 def _describe(value: Any, path: str) -> str:
-    """A value in words; its text only where no secret can stand."""
+    """A value in words; its text only where it can be no secret."""
     if value is None:
         return "empty"
     if isinstance(value, bool):

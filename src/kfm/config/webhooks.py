@@ -1,4 +1,4 @@
-"""What `webhook` of a source and `serve` must be, and the secrets that they stand for."""
+"""Checks of `webhook` and `serve`, and their secrets."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _webhook(source: SourceSettings, path: str) -> Iterator[Problem]:
 
 
 def webhook_secrets(source: SourceSettings, resolve: Callable[[str], str]) -> tuple[str, ...]:
-    """What the references stand for. One that is missing or short stops the service: who else could ask?"""
+    """The secrets behind the references. A missing or short one keeps the service from starting."""
     assert source.webhook is not None
     found: list[str] = []
     for reference in source.webhook.secrets:
@@ -80,10 +80,10 @@ def webhook_secrets(source: SourceSettings, resolve: Callable[[str], str]) -> tu
 
 
 def webhook_warnings(settings: Settings) -> list[str]:
-    """What whoever starts the service should know."""
+    """Warnings at the start of the service."""
     return [
-        f"warning: source {source.id} accepts sha256(secret + body) as a signature (legacy-concat): whoever "
-        "holds one message can lengthen it; have its sender use HMAC, then remove `signature`"
+        f"warning: source {source.id} accepts sha256(secret + body) as a signature (legacy-concat): a reader "
+        "of one message can lengthen it; have its sender use HMAC, then remove `signature`"
         for source in settings.sources
         if source.webhook is not None and source.webhook.signature == "legacy-concat"
     ]

@@ -19,6 +19,7 @@ import msgspec
 from kfm.model.errors import ConfigError
 from kfm.model.records import Window
 from kfm.model.times import rfc3339
+from kfm.model.wording import suggest
 
 PATH_BYTES_MAX = 1024
 SEGMENT_BYTES_MAX = 255
@@ -190,7 +191,5 @@ def _time(at_ms: int, form: str, zone: str) -> str:
 
 
 def _nearest(word: str, words: tuple[str, ...]) -> str:
-    from difflib import get_close_matches  # late: only mistakes need it
-
-    close = get_close_matches(word, words, n=1, cutoff=0.4)
-    return f" Did you mean `{close[0]}`?" if close else f" There are: {', '.join(words)}."
+    close = suggest(word, words)
+    return f" Did you mean `{close}`?" if close else f" There are: {', '.join(words)}."

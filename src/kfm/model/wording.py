@@ -2,14 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
 SHORT_ID_CHARS = 13
+SIMILAR_MIN = 0.6  # difflib's ratio from which a word counts as a slip of another
+KNOWN_SHOWN_MAX = 8
 
 
 def counted(count: int, word: str) -> str:
     """1 file, 2 files."""
     return f"{count} {word}" if count == 1 else f"{count} {word}s"
+
+
+def suggest(word: str, words: Iterable[str], similar_min: float = SIMILAR_MIN) -> str | None:
+    """The known word that this one is a misspelling of, if there is one."""
+    from difflib import get_close_matches  # late: only mistakes need it
+
+    close = get_close_matches(word, list(words), n=1, cutoff=similar_min)
+    return close[0] if close else None
+
+
+def did_you_mean(word: str, words: Iterable[str]) -> str:
+    """`; did you mean …?` where a word is near, else the words that would be right."""
+    known = list(words)
+    folded = (one for one in known if one.casefold() == word.casefold())
+    if close := suggest(word, known) or next(folded, None):
+        return f"; did you mean `{close}`?"
+    shown = 0 < len(known) <= KNOWN_SHOWN_MAX
+    return f"; known are {', '.join(f'`{one}`' for one in known)}" if shown else ""
 
 
 def readable_size(size: int) -> str:

@@ -292,13 +292,13 @@ def _require_known(app: App, selection: Selection) -> None:
     unknown = set(selection.datasets) - {dataset for dataset, _ in app.ledger.unit_reader().unit_counts()}
     if not unknown:
         return
-    from kfm.config.shape import nearest
+    from kfm.model.wording import did_you_mean
     from kfm.nodd.ingest import registry_of
 
     known = registry_of(app).names
     for name in sorted(unknown - known):
         raise UsageError(
-            f"There is no dataset `{name[:80]}`{nearest(name[:80], sorted(known))}",
+            f"There is no dataset `{name[:80]}`{did_you_mean(name[:80], sorted(known))}",
             remedy="`kfm nodd datasets` lists those that are known.",
         )
 

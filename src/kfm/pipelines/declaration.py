@@ -21,7 +21,8 @@ import msgspec
 
 from kfm.model.errors import PipelineError
 from kfm.model.run_state import MAIN, SkipScope
-from kfm.pipelines.graph import near, ordered
+from kfm.model.wording import did_you_mean
+from kfm.pipelines.graph import ordered
 
 if TYPE_CHECKING:
     from types import CodeType
@@ -207,7 +208,8 @@ def _bound(
     bound = dict(spec.needs)
     for name in bound:
         if name not in names and names is not ANY and not _takes_more(spec.function):
-            raise PipelineError(f"{spec.id} ({spec.where}) has no argument {name}{near(name, names)}.")
+            hint = did_you_mean(name, names)
+            raise PipelineError(f"{spec.id} ({spec.where}) has no argument {name}{hint}.")
     for name in names:
         if name in bound or name in spec.params or name in CONTEXT_NAMES:
             continue
@@ -222,7 +224,7 @@ def _bound(
         elif name not in optional:
             raise PipelineError(
                 f"{spec.id} ({spec.where}) wants {name}, which is neither a node's function nor one "
-                f"of its params{near(name, [*by_name, *spec.params])}",
+                f"of its params{did_you_mean(name, [*by_name, *spec.params])}",
                 remedy="Call the argument like the function that it reads from, or give it in params.",
             )
     return bound

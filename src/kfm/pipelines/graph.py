@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 
 from kfm.model.errors import PipelineError
+from kfm.model.wording import did_you_mean
 
 NODES_MAX = 1_000_000
 
@@ -76,16 +77,8 @@ def ancestors(reads: Mapping[str, tuple[str, ...]], leaves: Iterable[str]) -> se
     return found
 
 
-def near(wanted: str, known: Iterable[str]) -> str:
-    """`; did you mean …?`, where something is near."""
-    from difflib import get_close_matches  # late: only mistakes need it
-
-    close = get_close_matches(wanted, list(known), n=1)
-    return f"; did you mean {close[0]}?" if close else ""
-
-
 def _unknown(node: str, wanted: str, known: Iterable[str]) -> str:
-    return f"{node} reads from {wanted}, which is no node of this pipeline{near(wanted, known)}"
+    return f"{node} reads from {wanted}, which is no node of this pipeline{did_you_mean(wanted, known)}"
 
 
 def _circle(reads: Mapping[str, tuple[str, ...]], settled: set[str]) -> list[str]:

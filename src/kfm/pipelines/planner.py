@@ -32,9 +32,10 @@ from kfm.model.run_state import (
     outputs_text,
     stands,
 )
+from kfm.model.wording import did_you_mean
 from kfm.pipelines.code_hash import CodeHashes
 from kfm.pipelines.declaration import NodeSpec, Pipeline
-from kfm.pipelines.graph import ancestors, descendants, near
+from kfm.pipelines.graph import ancestors, descendants
 from kfm.pipelines.inputs import FileChecksums, Inputs
 from kfm.pipelines.options import NodeReport, PipelineKernel, PipelineOptions, PipelineReport
 
@@ -235,7 +236,8 @@ class PipelinePlanner:
     def _existing(self, names: Collection[str]) -> Collection[str]:
         for name in names:
             if name not in self.graph.reads:
-                raise UsageError(f"{self.pipeline.id} has no node {name}{near(name, self.graph.reads)}.")
+                hint = did_you_mean(name, self.graph.reads)
+                raise UsageError(f"{self.pipeline.id} has no node {name}{hint}.")
         return names
 
     # --- many nodes ------------------------------------------------------------------------

@@ -18,10 +18,10 @@ from kfm.db.connection import make_folder, open_ledger, open_store
 from kfm.decoders import prepare_decoders
 from kfm.model.errors import ConfigNotFound, PipelineError, UsageError
 from kfm.model.run_state import Pass
+from kfm.model.wording import suggest
 from kfm.periodic import LeaseHeartbeat
 from kfm.pipelines.declaration import Pipeline, WorkersKind
 from kfm.pipelines.execution import PipelineExecutor
-from kfm.pipelines.graph import near
 from kfm.pipelines.options import NodeReport, OptionArguments, PipelineKernel, PipelineOptions, PipelineReport
 from kfm.pipelines.planner import PipelinePlanner
 from kfm.pipelines.workers import InlineWorker, ThreadWorkers, WorkerContext, Workers
@@ -47,7 +47,9 @@ def load_pipeline(wanted: str) -> Pipeline:
         if name in found:
             return found[name]
         known = f"it has {', '.join(found)}" if found else "it makes none"
-        raise PipelineError(f"{path} has no pipeline {name}: {known}{near(name, found)}.", remedy=REMEDY)
+        close = suggest(name, found)
+        hint = f"; did you mean `{close}`?" if close else ""
+        raise PipelineError(f"{path} has no pipeline {name}: {known}{hint}.", remedy=REMEDY)
     distinct = list({id(value): value for value in found.values()}.values())
     if len(distinct) == 1:
         return distinct[0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
@@ -12,6 +11,7 @@ from typing import Any
 import msgspec
 
 from kfm.model.errors import PolicyError
+from kfm.model.wording import suggest
 
 # A path, a folder or a glob; or a name and the text itself.
 PolicySource = str | tuple[str, str]
@@ -199,13 +199,13 @@ def _described(name: str, line: int, body: dict[str, Any]) -> Policy:
         raise PolicyError.at(name, line, 'the policy has no name; write @id("team.rule") before it')
     known = ("id", "gate", "message", "lift", "lift_command")
     for word in notes:
-        close = difflib.get_close_matches(word, known, n=1, cutoff=0.7)
+        close = suggest(word, known, similar_min=0.7)  # annotations of others are allowed
         if word not in known and close:
-            raise PolicyError.at(name, line, f"{policy_id}: @{word} is unknown; did you mean @{close[0]}?")
+            raise PolicyError.at(name, line, f"{policy_id}: @{word} is unknown; did you mean @{close}?")
     gate = notes.get("gate") or "policy"
     if gate not in GATES:
-        close = difflib.get_close_matches(gate, GATES, n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(GATES)}"
+        close = suggest(gate, GATES)
+        hint = f"; did you mean {close!r}?" if close else f"; there are {', '.join(GATES)}"
         raise PolicyError.at(name, line, f"{policy_id}: there is no gate {gate!r}{hint}")
     return Policy(
         id=policy_id,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +12,7 @@ import msgspec
 from kfm.model.errors import PolicyError
 from kfm.model.records import Record
 from kfm.model.settings import DatasetSettings
+from kfm.model.wording import suggest
 from kfm.policy.cedar import ACTIONS, CedarPolicies
 
 _FILE_BYTES_MAX = 1024 * 1024
@@ -79,8 +79,8 @@ def _dataset(value: Any, path: Path, line: int) -> DatasetSettings:
         hint = ""
         if unknown:
             words = ("id", "title", "domain", "rights", "license", "care", "label", "level", "sovereignty")
-            close = difflib.get_close_matches(unknown["word"], words, n=1)
-            hint = f"; did you mean {close[0]!r}?" if close else ""
+            close = suggest(unknown["word"], words)
+            hint = f"; did you mean {close!r}?" if close else ""
         raise PolicyError.at(path, line, f"dataset: {error}{hint}") from None
 
 
@@ -131,8 +131,8 @@ def _checked(entry: Any, path: Path, line: int) -> Mapping[str, Any]:
         raise PolicyError.at(path, line, f"a fixture is a mapping of {', '.join(_FIELDS)}")
     for key in entry:
         if key not in _FIELDS:
-            close = difflib.get_close_matches(str(key), _FIELDS, n=1)
-            hint = f"; did you mean {close[0]!r}?" if close else ""
+            close = suggest(str(key), _FIELDS)
+            hint = f"; did you mean {close!r}?" if close else ""
             raise PolicyError.at(path, line, f"{key!r} is not a word of a fixture{hint}")
     for key, allowed in (("name", None), ("action", ACTIONS), ("expect", ("allow", "deny"))):
         value = entry.get(key)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from functools import lru_cache
 from typing import NamedTuple
 
+from kfm.model.wording import suggest
 from kfm.policy.bundle import SHIPPED
 
 
@@ -41,5 +41,5 @@ def licence(text: str) -> Licence:
     if name is not None:
         return Licence(name, (groups[name],))
     by_folded = {_folded(identifier): identifier for identifier in groups}
-    close = difflib.get_close_matches(_folded(text), by_folded, n=1, cutoff=0.5)
-    return Licence(text, (), by_folded[close[0]] if close else None)
+    close = suggest(_folded(text), by_folded, similar_min=0.5)  # names of licences are abbreviated freely
+    return Licence(text, (), by_folded[close] if close else None)

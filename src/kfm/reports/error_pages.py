@@ -26,10 +26,10 @@ def error_page(code: str) -> dict[str, Any]:
                 "exit_code": error.exit_code,
                 "docs": f"docs/reference/errors.md#{code.lower()}",
             }
-    from kfm.config.shape import nearest
+    from kfm.model.wording import did_you_mean
 
     codes = [error.code for error in all_errors()]
     raise UsageError(
-        f"There is no error {code}{nearest(code, codes)}",
+        f"There is no error {code}{did_you_mean(code, codes)}",
         remedy="docs/reference/errors.md lists them all.",
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ import msgspec
 
 from kfm.model.errors import ConfigError, PluginConflict
 from kfm.model.settings import Limits, Settings, SourceSettings, own_places, takes_in
+from kfm.model.wording import suggest
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -97,8 +97,8 @@ def find_plugin(kind: str) -> EntryPoint:
     found = list({(point.value, _origin(point)): point for point in group if point.name == kind}.values())
     if not found:
         words = (*KINDS, *sorted({point.name for point in group}))
-        close = difflib.get_close_matches(kind, words, n=1)
-        hint = f" Did you mean `{close[0]}`?" if close else f" There are: {', '.join(words)}."
+        close = suggest(kind, words)
+        hint = f" Did you mean `{close}`?" if close else f" There are: {', '.join(words)}."
         raise ConfigError(f"There is no kind of source `{kind[:60]}`.{hint}")
     if len(found) > 1:
         owners = " and ".join(sorted(f"{_origin(point)} ({point.value})" for point in found))

@@ -122,8 +122,8 @@ def test_a_refused_call_can_be_shown(kfm: Kfm, project: Path, ran: str, valid: V
     shown = kfm("lineage", "show", call_id, "--json").document
     valid("lineage-show", shown)
     assert [event["event_type"] for event in shown["events"]] == ["START", "ABORT"]
-    assert "call turned away" in kfm("lineage", "show", call_id).out
-    assert "call turned away" in kfm("lineage", "show", call_id[:-4]).out
+    assert "refused invocation" in kfm("lineage", "show", call_id).out
+    assert "refused invocation" in kfm("lineage", "show", call_id[:-4]).out
     assert kfm("lineage", "prov", call_id[:-4]).out == kfm("lineage", "prov", call_id).out
 
 

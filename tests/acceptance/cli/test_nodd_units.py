@@ -126,7 +126,8 @@ def test_a_unit_that_stands_still_says_why_and_how_to_go_on(units: Any, kfm: Any
     (entry,) = held
     assert (entry["grain"], entry["subject"]) == ("unit", stuck)
     shown = kfm("quarantine", "show", stuck)
-    assert f"bring back    kfm replay run --unit {stuck}" in shown.out
+    (step,) = [line for line in shown.out.splitlines() if line.startswith("next  ")]
+    assert f"kfm replay run --unit {stuck}" in step
     assert "`replay_quarantined: [" in shown.out  # without that, the command above brings nothing back
     refused = kfm("quarantine", "release", stuck, "--rationale", "x")
     assert refused.code == 2

@@ -162,7 +162,8 @@ def test_check_finds_what_is_wrong_with_a_graph(kfm: Kfm, flow: Path, valid: Val
     assert half.code == 2
     assert "half.py:3: ZeroDivisionError" in half.err
     assert (
-        "has no pipeline sol: it has soil; did you mean soil?" in kfm("pipeline", "check", "flow.py:sol").err
+        "has no pipeline sol: it has soil; did you mean `soil`?"
+        in kfm("pipeline", "check", "flow.py:sol").err
     )
     (flow / "two.py").write_text("import kfm\na = kfm.Pipeline('a')\nb = kfm.Pipeline('b')\n")
     assert "makes several pipelines: a, b" in kfm("pipeline", "run", "two.py").err
@@ -240,13 +241,13 @@ def test_busy(kfm: Kfm, flow: Path) -> None:
 
 def test_records_are_shown(kfm: Kfm, flow: Path, valid: Valid) -> None:
     """Passes, one pass, one node and its history: for people as tables, for programs by schema."""
-    assert kfm("run-state", "list").out == "no passes\n"
+    assert kfm("run-state", "list").out == "no pipeline runs\n"
     kfm("pipeline", "run", "flow.py")
     kfm("pipeline", "run", "flow.py")
     listed = kfm("run-state", "list", "--json")
     valid("run-state-list", listed.document)
     assert [each["state"] for each in listed.document["passes"]] == ["success", "success"]
-    assert kfm("run-state", "list", "--pipeline", "other").out == "no passes\n"
+    assert kfm("run-state", "list", "--pipeline", "other").out == "no pipeline runs\n"
     assert "4 unchanged" in kfm("run-state", "list").out
     shown = kfm("run-state", "show", "last", "--json")
     valid("run-state-show", shown.document)
@@ -259,7 +260,7 @@ def test_records_are_shown(kfm: Kfm, flow: Path, valid: Valid) -> None:
     valid("run-state-history", history.document)
     assert [each["outcome"] for each in history.document["records"]] == ["skipped", "success"]
     wrong = kfm("run-state", "history", "soil.men")
-    assert (wrong.code, "did you mean soil.mean?" in wrong.err) == (2, True)
+    assert (wrong.code, "did you mean `soil.mean`?" in wrong.err) == (2, True)
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet", "feather"])
@@ -334,7 +335,7 @@ def test_explain(kfm: Kfm, flow: Path, valid: Valid) -> None:
     assert "blocked: soil.count, from which it reads, failed." in told("soil.report")[0]
     whole = kfm("explain", "third-run").out.splitlines()
     assert "was a pass of soil on main: failed" in whole[0]
-    assert "has no node `soil.mea`; did you mean soil.mean?" in kfm("explain", "last/soil.mea").err
+    assert "has no node `soil.mea`; did you mean `soil.mean`?" in kfm("explain", "last/soil.mea").err
 
 
 @pytest.mark.req("RS-12")
@@ -360,7 +361,7 @@ def test_roles(kfm: Kfm, flow: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "version: 1\nenvironment: test\ndatasets: []\nsources: []\n"
         f"people:\n  - {{subject: cy, roles: [read], accounts: [{actor()}]}}\n"
     )
-    assert kfm("run-state", "list").out == "no passes\n"
+    assert kfm("run-state", "list").out == "no pipeline runs\n"
     for where in ((), ("--directory", ".")):
         refused = kfm("pipeline", "run", "flow.py", *where)
         assert refused.code == 3

@@ -69,7 +69,7 @@ def test_pause_and_resume(kfm: Kfm, valid: Valid, change: Callable[[str], list[A
     assert states["hours"]["rationale"] == WHY[1]
     assert states["letting-go"] is None
     assert "paused" in kfm("schedule", "list").out
-    assert "let go meanwhile" in kfm("schedule", "pause", "letting-go", *WHY).out
+    assert "dropped meanwhile" in kfm("schedule", "pause", "letting-go", *WHY).out
     resumed = kfm("schedule", "resume", "hours", *WHY, "--json")
     valid("schedule-resume", resumed.document)
     assert resumed.document["paused"] is None
@@ -117,7 +117,7 @@ def test_backfill(kfm: Kfm, valid: Valid, change: Callable[[str], list[Any]]) ->
     made = kfm(*wish, "--yes", *WHY, "--json")
     valid("schedule-backfill", made.document)
     assert made.document["made"] == 3
-    assert kfm(*wish, "--yes", *WHY).out == "nothing to make up for\n"
+    assert kfm(*wish, "--yes", *WHY).out == "nothing to catch up\n"
     everything = kfm("schedule", "backfill", "hours", "--from", start, "--json").document
     assert [each["has_request"] for each in everything["instants"]] == [True] * 3
     ran = kfm("schedule", "run-due", "--json").document["requests"]
@@ -138,4 +138,4 @@ def test_wrong_wishes(kfm: Kfm) -> None:
     assert kfm("schedule", "backfill", "nobody", "--from", "2026-01-01").code == 2
     assert kfm("schedule", "history", "hours", "--since", "soon").code == 2
     future = kfm("schedule", "backfill", "hours", "--from", "2999-01-01")
-    assert (future.code, future.out) == (0, "nothing to make up for\n")
+    assert (future.code, future.out) == (0, "nothing to catch up\n")

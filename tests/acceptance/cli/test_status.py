@@ -269,12 +269,12 @@ def test_running_work_and_its_lease(kfm: Kfm, app: FakeApp, valid: Valid) -> Non
 def test_abandoned_work_is_called_so(kfm: Kfm, app: FakeApp) -> None:
     """A run that nobody holds is taken over by the next one: status says so."""
     app.ledger.lists = {"runs": [make_run(status="running", end_time_ms=None)]}
-    assert "held by nobody: the next `kfm run` takes it over" in kfm("status").out
+    assert "held by no process: the next `kfm run` takes it over" in kfm("status").out
     app.ledger.lists["locks"] = [make_lock()]
     assert "held by worker-1" in kfm("status").out
     app.liveness.dead.add("worker-1")
     gone = kfm("status").out
-    assert "held by nobody: the next `kfm run` takes it over" in gone
+    assert "held by no process: the next `kfm run` takes it over" in gone
     assert "lease lapsed" in gone
 
 

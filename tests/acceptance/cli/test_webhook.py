@@ -80,7 +80,7 @@ def test_a_body_of_ones_own(hooked: Path, kfm: Kfm, monkeypatch: pytest.MonkeyPa
     assert kfm("webhook", "sign", "daily", "-", "--scheme", "github", "--json").document["body"] == "{}"
     refused = kfm("webhook", "sign", "daily", "push.json", "--dry-run")
     assert refused.code == 2
-    assert "--dry-run can't be said beside FILE" in refused.err
+    assert "--dry-run can't be given beside FILE" in refused.err
 
 
 @pytest.mark.parametrize(

@@ -94,15 +94,15 @@ def test_nobody_is_sent_to_approve_what_is_over(project: Inside) -> None:
     project.configure()
     assert project.kfm("run", *WINDOW).code == 0
     shown = project.kfm("quarantine", "show", run).out
-    assert "look again (nobody agreed before it was resolved)" in shown
+    assert "look again (not approved before it was resolved)" in shown
     assert "kfm approvals approve" not in shown
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("abcd", "--due"), "different wishes"),
-        (("abcd", "--list"), "different wishes"),
+        (("abcd", "--due"), "exclude each other"),
+        (("abcd", "--list"), "exclude each other"),
         (("--watch",), "--watch goes with --due"),
         ((), "Say what to retry"),
         (("--due", "--rationale", "x", "--ticket", "T"), "--rationale, --ticket would be kept nowhere"),

@@ -173,7 +173,7 @@ NONSENSE: dict[str, tuple[str, str]] = {
     ),
     "provider of a folder": (
         SOURCE + "kind: files, folder: x, provider: usgs}",
-        "kfm.yml:3: `provider` does not apply to a source of kind `files`: nobody outside is called",
+        "kfm.yml:3: `provider` does not apply to a source of kind `files`: nothing outside is called",
     ),
     "provider of several words": (
         SOURCE + 'kind: http, url: "https://example.org/", provider: "US GS"}',
@@ -397,7 +397,7 @@ _INGEST = {
     ),
     "options of no bucket": (
         "object_options: {noaa: {region: us-east-1}}",
-        "options stand under the address of a bucket, such as `s3://name` or `s3://*`",
+        "options go under the address of a bucket, such as `s3://name` or `s3://*`",
     ),
     "two replicas of one name": (
         "replicas: [{name: r, url: 'https://x'}, {name: r, url: 'https://y'}]",

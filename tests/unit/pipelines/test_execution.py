@@ -310,7 +310,7 @@ def test_circles_and_doubles_are_told_by_name() -> None:
     lost = Pipeline("lost")
     lost.node("sample")(_sample)
     lost.node("other")(lambda samples: samples)
-    with pytest.raises(PipelineError, match="did you mean _sample"):
+    with pytest.raises(PipelineError, match="did you mean `_sample`"):
         lost.graph()
 
 

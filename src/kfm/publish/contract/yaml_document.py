@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from datetime import date, datetime
 from typing import Any, NoReturn
 
 from kfm.model.errors import ContractError
+from kfm.model.wording import suggest
 
 
 class DocumentPart:
@@ -113,8 +113,8 @@ class DocumentPart:
 def nearest(word: str, words: Iterable[str]) -> str:
     """«; did you mean …?», or nothing."""
     by_lower = {candidate.lower(): candidate for candidate in words}
-    close = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=0.6)
-    return f"; did you mean {by_lower[close[0]]!r}?" if close else ""
+    close = suggest(word.lower(), by_lower)
+    return f"; did you mean {by_lower[close]!r}?" if close else ""
 
 
 def custom_properties(owner: DocumentPart, known: frozenset[str]) -> dict[str, DocumentPart]:

@@ -238,11 +238,11 @@ def account_of_pipeline(
         return None
     if slash and node not in dict(found.graph):
         if not governed or ledger.run(found.run_id) is None:
-            from kfm.pipelines.graph import near
+            from kfm.model.wording import did_you_mean
 
             known = [name for name, _ in found.graph]
             raise UsageError(
-                f"Run {found.run_id} has no node `{node}`{near(node, known)}.",
+                f"Run {found.run_id} has no node `{node}`{did_you_mean(node, known)}.",
                 remedy=f"`kfm graph {found.run_id}` shows them.",
             )
         return None
