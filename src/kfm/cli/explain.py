@@ -12,7 +12,7 @@ from kfm.cli.output import one_line, short_id
 from kfm.cli.pipeline_project import directory_option, opened
 from kfm.cli.session import CommandSession
 from kfm.reports.error_pages import error_page
-from kfm.reports.explain.subjects import explained, is_code
+from kfm.reports.explain.subjects import explain_subject, is_code
 
 _DIGEST = re.compile(r"([0-9a-f]{12})[0-9a-f]{52}")
 OF_PIPELINES = ("pass", "run-state")  # whose sentences name digests
@@ -37,11 +37,11 @@ def command(session: CommandSession, directory: str | None, what: str) -> None:
         return
     with opened(session, directory) as place:
         settings = place.loaded.settings if place.loaded is not None else None
-        account = explained(place.store, place.tables, settings, what, place.clock.now_ms())
-    lines = [_line(sentence) for sentence in (account.reason, *account.chain)]
-    if account.reason.record.type in OF_PIPELINES:
+        explanation = explain_subject(place.store, place.tables, settings, what, place.clock.now_ms())
+    lines = [_line(sentence) for sentence in (explanation.reason, *explanation.chain)]
+    if explanation.reason.record.type in OF_PIPELINES:
         lines = [_DIGEST.sub(r"\1", line) for line in lines]
-    session.emit(account, lines)
+    session.emit(explanation, lines)
 
 
 def _line(sentence: Any) -> str:

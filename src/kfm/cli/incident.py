@@ -11,7 +11,7 @@ from kfm.cli.output import one_line, short_id, table, utc
 from kfm.cli.session import CommandSession
 from kfm.model.errors import RationaleRequired, UsageError
 from kfm.model.wording import counted
-from kfm.reports.incidents import find_incident, incident_document, told_document
+from kfm.reports.incidents import find_incident, incident_document, notification_document
 
 LIMIT_MAX = 10_000
 SUBJECTS_SHOWN_MAX = 100
@@ -73,7 +73,7 @@ def show_incident(session: CommandSession, wanted: str) -> None:
     document = {
         "incident": incident_document(incident),
         "subjects": subjects,
-        "told": [told_document(one) for one in told],
+        "told": [notification_document(one) for one in told],
     }
     session.emit(document, _lines(document))
 

@@ -1,7 +1,7 @@
-"""What stands in the way: each blocker with what it blocks, since when, who can lift it and the command.
+"""Blockers: what keeps work from beginning, since when, who can lift it, and the command.
 
-Told here for all: the first line of status takes the hardest, the console shows every one. What is not needed
-is not looked up: the parts are made one after the other.
+The first line of status takes the hardest, the console shows every one. Each kind is a generator: what is not
+needed is not looked up.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ CALLS_SEEN_MAX = 500
 APPROVALS_SEEN_MAX = 20
 OPERATOR = "an operator"
 _LIFTERS = {
-    "care": "somebody asks, somebody else approves",
+    "care": "one person requests it, another approves",
     "sovereignty": "the authority that its rights name",
-    "rights": "whoever keeps the configuration",
-    "licence": "whoever keeps the configuration",
-    "policy": "whoever keeps the policies",
-    "budget": "an operator who answers for it",
+    "rights": "the maintainer of the configuration",
+    "licence": "the maintainer of the configuration",
+    "policy": "the maintainer of the policies",
+    "budget": "an operator, with a rationale",
 }
 
 
@@ -89,7 +89,7 @@ def frozen(settings: Settings, now_ms: int) -> Iterator[Blocker]:
             what=f"dataset {dataset.id}",
             why=cause,
             since_ms=max(since, default=None),
-            who="nobody need: it ends by itself; an operator can pass it",
+            who="it ends by itself; an operator can override it",
             command=f"kfm run --source {source} --force --rationale TEXT --ticket ID",
             sentence=f"blocked by a freeze window on dataset {dataset.id}: {cause}",
         )
@@ -106,12 +106,12 @@ def halted(settings: Settings, ledger: LedgerReader) -> Iterator[Blocker]:
                 what=f"dataset {dataset.id}",
                 why=f"Halted for review after run {short_id(held.subject)}: {held.error_code}",
                 since_ms=held.held_at_ms,
-                who="an operator asks, somebody else approves",
+                who="an operator requests it, another person approves",
                 command=f"kfm quarantine resume {short_id(held.held_id)} --rationale TEXT",
             )
 
 
-def left_alone(breakers: Iterable[Breaker], now_ms: int) -> Iterator[Blocker]:
+def open_circuits(breakers: Iterable[Breaker], now_ms: int) -> Iterator[Blocker]:
     """Providers whose circuit is open."""
     for breaker in breakers:
         if breaker.state == "closed":
@@ -124,11 +124,11 @@ def left_alone(breakers: Iterable[Breaker], now_ms: int) -> Iterator[Blocker]:
         sentence, command = breaker_headline(breaker_document(breaker, now_ms))
         yield Blocker(
             kind="breaker",
-            how="being tried" if tried else "left alone",
+            how="being tried" if tried else "circuit open",
             what=f"provider {breaker.provider}",
             why=f"Its circuit is open after {counted(breaker.failures, 'failure')} in a row{again}",
             since_ms=breaker.tripped_at_ms,
-            who="nobody need: it is tried by itself; an operator can close it",
+            who="it is probed by itself; an operator can close it",
             command=command,
             sentence=sentence,
         )
@@ -141,22 +141,22 @@ def blockers(settings: Settings, ledger: LedgerReader, now_ms: int) -> list[Bloc
         *switched(switches),
         *frozen(settings, now_ms),
         *halted(settings, ledger),
-        *left_alone(ledger.breakers(), now_ms),
-        *turned_away(settings, ledger, switches, now_ms),
+        *open_circuits(ledger.breakers(), now_ms),
+        *refused_calls(settings, ledger, switches, now_ms),
     ]
 
 
-# --- calls that were turned away -----------------------------------------------------
+# --- refused calls -------------------------------------------------------------------
 
 
-def turned_away(
+def refused_calls(
     settings: Settings, ledger: LedgerReader, switches: Sequence[Switch], now_ms: int
 ) -> Iterator[Blocker]:
-    """Datasets whose last call a gate turned away that nobody has lifted. Switches tell of themselves."""
+    """Datasets whose last call was refused by a gate that still refuses; without switches and freezes."""
     calls = last_calls(ledger)
     for name in (dataset.id for dataset in settings.datasets if dataset.id in calls):
         call = calls[name]
-        gate = stands(call, settings, switches, now_ms)
+        gate = blocking_gate(call, settings, switches, now_ms)
         if gate is not None and gate.gate not in ("switch", "freeze"):
             asked = ledger.approvals(state="requested", limit=APPROVALS_SEEN_MAX)
             waiting = next(
@@ -175,10 +175,10 @@ def last_calls(ledger: LedgerReader) -> Mapping[str, Invocation]:
     return found
 
 
-def stands(
+def blocking_gate(
     call: Invocation, settings: Settings, switches: Sequence[Switch], now_ms: int
 ) -> GateResult | None:
-    """The gate that turned a call away and would again, as far as can be told; a run tells of itself."""
+    """The gate that refused a call and would refuse it again, as far as is known; not of calls with a run."""
     if call.outcome != "refused" or call.run_id is not None:
         return None
     from kfm.model.gates import freeze_gate, switch_gate
@@ -198,19 +198,19 @@ def stands(
 
 
 def _refusal(call: Invocation, gate: GateResult, waiting: Approval | None) -> Blocker:
-    said = gate.cause or gate.reason
+    cause = gate.cause or gate.reason
     command = gate.command or f"kfm explain {short_id(call.invocation_id)}"
-    who = _LIFTERS.get(gate.gate, "whoever can do what the rule asks for")
+    who = _LIFTERS.get(gate.gate, "a person who can do what the rule asks for")
     if waiting is not None:
         command, who = (
             f"kfm approvals approve {waiting.request_id} --rationale TEXT",
-            "somebody else than who asked",
+            "another person than the requester",
         )
     return Blocker(
         kind="refusal",
         how="blocked",
         what=f"dataset {call.dataset_id}",
-        why=f"{said.rstrip('.')} ({', '.join(gate.policy_ids)})." if gate.policy_ids else said,
+        why=f"{cause.rstrip('.')} ({', '.join(gate.policy_ids)})." if gate.policy_ids else cause,
         since_ms=call.requested_at_ms,
         who=who,
         command=command,
@@ -224,7 +224,7 @@ def failures(settings: Settings, ledger: LedgerReader) -> list[Run]:
     """The newest run of each piece of work, where that failed; newest first.
 
     The same window of the same source is the same work here, whatever its pipeline was: once a corrected
-    one has succeeded, nobody has to look at the failure any more.
+    one has succeeded, the failure needs no attention any more.
     """
     failed = ledger.runs(status="failed", limit=RUNS_SEEN_MAX)
     if not failed:

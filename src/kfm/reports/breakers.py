@@ -1,4 +1,4 @@
-"""How a circuit breaker is told, wherever one is."""
+"""Circuit breakers, as documents and as one line."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def breaker_text(document: dict[str, Any]) -> str:
     failures = f"{document['failures']} failures in a row, down since {utc(document['since'])}"
     if document["state"] == "half-open":
         return f"{provider} is being tried: {failures}"
-    return f"{provider} is left alone: {failures}; tried again at {utc(document['next_try'])}"
+    return f"circuit of {provider} is open: {failures}; probed at {utc(document['next_try'])}"
 
 
 def breaker_headline(document: dict[str, Any]) -> tuple[str, str]:

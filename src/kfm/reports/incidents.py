@@ -1,4 +1,4 @@
-"""How an incident is told, wherever one is."""
+"""Incidents, as documents and as one line."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def incident_text(document: dict[str, Any]) -> str:
     whom = f"{document['about']} {one_line(document['name'])}"
     many = document["affected"]
     if document["about"] == "provider":
-        what = f"left alone after {many} failures in a row"
+        what = f"circuit open after {many} failures in a row"
     else:
         what = f"{document['error_code']} ({document['error_class']}), {many} run{'s' * (many != 1)}"
         what += f", {document['kind']}"
@@ -48,16 +48,16 @@ def incident_headline(document: dict[str, Any]) -> tuple[str, str]:
     return f"failing: {incident_text(document)}", f"kfm incident show {short_id(document['incident_id'])}"
 
 
-def told_document(told: Any) -> dict[str, Any]:
+def notification_document(sent: Any) -> dict[str, Any]:
     import msgspec
 
     return {
-        "change_id": told.change_id,
-        "change": msgspec.json.decode(told.body)["data"]["change"],
-        "at": instant(told.recorded_at_ms),
-        "hook": told.hook,
-        "tries": told.tries,
-        "delivered_at": instant(told.delivered_at_ms),
+        "change_id": sent.change_id,
+        "change": msgspec.json.decode(sent.body)["data"]["change"],
+        "at": instant(sent.recorded_at_ms),
+        "hook": sent.hook,
+        "tries": sent.tries,
+        "delivered_at": instant(sent.delivered_at_ms),
     }
 
 

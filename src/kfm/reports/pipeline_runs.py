@@ -39,7 +39,7 @@ def read_pass(app: App, run_id: str) -> PassSeen | None:
     if RunStateTables(app.ledger.database).get(run_id) is None:
         return None
     from kfm.pipelines.run_state_store import StoreParts, open_run_states
-    from kfm.reports.explain.pipeline_runs import account_of_pass
+    from kfm.reports.explain.pipeline_runs import explain_pipeline_run
 
     around = StoreParts(app.ledger, app.state, app.objects, app.loaded)
     tables = open_run_states(around, app.settings.run_state, read_only=True)
@@ -47,7 +47,7 @@ def read_pass(app: App, run_id: str) -> PassSeen | None:
     if found is None:
         return None
     nodes = {node.dataset_id: node for node in islice(tables.of_run(run_id), NODES_MAX)}
-    return PassSeen(found, nodes, account_of_pass(tables, found))
+    return PassSeen(found, nodes, explain_pipeline_run(tables, found))
 
 
 # What a record says, and the word that people read for it.

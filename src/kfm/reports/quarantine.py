@@ -1,4 +1,4 @@
-"""What was given up, and who was asked to let it go on, as documents."""
+"""Quarantined runs and units, and requests for their release, as documents."""
 
 from __future__ import annotations
 
@@ -93,14 +93,14 @@ def find_held(ledger: Any, wanted: str) -> Any:
         wanted,
         [entries, runs],
         "`kfm quarantine list --all` has all.",
-        none=f"Nothing of the id `{wanted[:SHOWN_CHARS_MAX]}` is or was held.",
+        none=f"Nothing of the id `{wanted[:SHOWN_CHARS_MAX]}` is or was quarantined.",
     )
 
 
 def is_open(ledger: LedgerReader, one: Approval) -> bool:
-    """A release of what is held no more, or failed anew since, can't be approved: nobody has to see it.
+    """A release of what is held no more, or failed anew since, can't be approved, so it is not shown.
 
-    Nor does anybody have to see a replay whose units have changed."""
+    Nor is a replay whose units have changed."""
     if one.kind == "replay":
         return not ledger.replay_reader().moved(one.subject, limit=1)
     if one.kind != "release":

@@ -1,4 +1,4 @@
-"""What stands in the way first, then everything else. It only reads."""
+"""Status: what work is blocked by first, then everything else. Reads only."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FORCED = "kfm run --force --rationale TEXT --ticket ID"
 
 
 def gather(app: Any) -> dict[str, Any]:
-    """Everything that status tells, as one document."""
+    """All of it, as one document."""
     settings, ledger, now_ms = app.settings, app.ledger, app.clock.now_ms()
     heads = {head.dataset_id: head for head in ledger.heads()}
     switches = [switch for switch in ledger.switches() if switch.position != "running"]
@@ -205,7 +205,7 @@ def _lock(lock: Any, now_ms: int, gone: bool) -> dict[str, Any]:
         "holder": lock.holder.worker_id,
         "run_id": lock.holder.run_id,
         "acquired_at": instant(lock.acquired_at_ms),
-        # Nobody waits for a process that is known to be gone.
+        # A process that is known to be gone is not waited for.
         "lease_left_ms": 0 if gone else max(lock.lease_until_ms - now_ms, 0),
     }
 

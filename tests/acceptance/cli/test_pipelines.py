@@ -306,7 +306,7 @@ def test_graph(kfm: Kfm, flow: Path, valid: Valid) -> None:
 
 @pytest.mark.req("RS-12")
 def test_explain(kfm: Kfm, flow: Path, valid: Valid) -> None:
-    """Why a node ran, was left alone, failed or was blocked: from the records, with what changed."""
+    """Why a node ran, was skipped, failed or was blocked: from the records, with what changed."""
 
     def told(node: str) -> tuple[str, str]:
         account = kfm("explain", f"last/{node}", "--json")
@@ -323,7 +323,7 @@ def test_explain(kfm: Kfm, flow: Path, valid: Valid) -> None:
     assert "its inputs changed: parameter digits changed from 2 to 3." in reason
     assert "It reads from soil.samples" in all_of_it
     assert "which run first-run made." in all_of_it
-    assert "left alone: unchanged; run first-run made its result" in told("soil.samples")[0]
+    assert "skipped: unchanged; run first-run made its result" in told("soil.samples")[0]
     assert "checksum of input soil.mean" not in told("soil.count")[1]
     (flow / "flow.py").write_text(FLOW.replace("return len(samples)", "return len(samples) + 0"))
     (flow / "broken").touch()
@@ -334,7 +334,7 @@ def test_explain(kfm: Kfm, flow: Path, valid: Valid) -> None:
     assert "Its code was code:" in all_of_it
     assert "blocked: soil.count, from which it reads, failed." in told("soil.report")[0]
     whole = kfm("explain", "third-run").out.splitlines()
-    assert "was a pass of soil on main: failed" in whole[0]
+    assert "was a run of pipeline soil on main: failed" in whole[0]
     assert "has no node `soil.mea`; did you mean `soil.mean`?" in kfm("explain", "last/soil.mea").err
 
 
@@ -412,7 +412,7 @@ def test_inputs_that_cannot_be_told(kfm: Kfm, flow: Path, valid: Valid) -> None:
     assert "soil.samples: inputs[0]: no file is called data/*.csv" in done.err
     account = kfm("explain", "last/soil.samples").out
     assert "no file is called data/*.csv" in account
-    assert "It was not executed: nobody can tell what it would have read." in account
+    assert "It was not executed: its inputs can't be hashed." in account
     assert "  ! soil.samples" in kfm("graph", "last").out
     (flow / "data" / "a.csv").write_text("1\n")
     assert kfm("pipeline", "run", "flow.py", "--resume", "last").code == 0

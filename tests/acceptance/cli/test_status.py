@@ -123,7 +123,7 @@ def test_a_provider_that_is_left_alone_is_named(kfm: Kfm, app: FakeApp, valid: V
     )
     app.ledger.lists = {"runs": [make_run()], "breakers": [breaker, Breaker(provider="calm", failures=1)]}
     line = first(kfm("status"))
-    said = "my gauges is left alone: 4 failures in a row, down since 2"
+    said = "circuit of my gauges is open: 4 failures in a row, down since 2"
     assert line.startswith(f"blocked by a provider: {said}")
     assert line.endswith("`kfm breaker reset 'my gauges' --rationale TEXT`")
     document = kfm("status", "--json").document

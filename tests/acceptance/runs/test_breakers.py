@@ -136,7 +136,7 @@ def test_an_open_circuit_spends_no_attempt_and_closes_by_itself(
     assert status["headline"]["state"] == "blocked"
     assert status["headline"]["command"] == "kfm breaker reset gauges --rationale TEXT"
     assert [each["provider"] for each in status["breakers"]] == ["gauges"]
-    assert "gauges is left alone: 3 failures in a row" in down.kfm("status").out
+    assert "circuit of gauges is open: 3 failures in a row" in down.kfm("status").out
     listed = down.kfm("breaker", "list", "--json").document
     valid("cli-breaker-list", listed)
     assert [each["state"] for each in listed["breakers"]] == ["open"]

@@ -48,5 +48,5 @@ def test_told_to_stop(project: Inside, steps: int) -> None:
     assert {row[0] for row in project.rows("SELECT ending FROM attempts WHERE node = ''")} == {"abort"}
     assert [row[0] for row in project.rows("SELECT scope FROM locks WHERE run_id IS NOT NULL")] == []
     told = project.kfm("explain", project.rows("SELECT run_id FROM runs")[0][0]).out
-    assert "somebody stopped it" in told
+    assert "it was stopped by a person" in told
     assert run(project, iter([None] * 100)).word == "published"

@@ -82,7 +82,7 @@ def test_a_refusal_that_nobody_has_lifted_stands() -> None:
         "(care.restricted-needs-approval)."
     )
     assert only.since_ms == CALL.requested_at_ms
-    assert only.who == "somebody asks, somebody else approves"
+    assert only.who == "one person requests it, another approves"
     assert only.command == "kfm approvals request --source mound --window W --rationale TEXT"
 
 

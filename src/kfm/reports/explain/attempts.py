@@ -44,10 +44,10 @@ def tried(run: Run, rows: Sequence[Attempt]) -> list[Sentence]:
     if not whole:
         count = counted(run.attempts, "attempt")
         return [of_run(f"No evidence of how it was tried: its row counts {count}, none is on record.", run)]
-    told = [of_row(attempt_text(row, rows), row) for row in whole[-SHOWN_MAX:]]
+    sentences = [of_row(attempt_text(row, rows), row) for row in whole[-SHOWN_MAX:]]
     if len(whole) > SHOWN_MAX:
-        told.insert(0, of_run(f"{counted(len(whole) - SHOWN_MAX, 'earlier attempt')} not told here.", run))
-    return told
+        sentences.insert(0, of_run(f"{counted(len(whole) - SHOWN_MAX, 'earlier attempt')} not shown.", run))
+    return sentences
 
 
 def attempt_text(row: Attempt, rows: Sequence[Attempt] = ()) -> str:
@@ -80,22 +80,22 @@ def retried(run: Run, rows: Sequence[Attempt], retries: Sequence[CallRetry]) -> 
     calls: dict[tuple[int, str, int], list[CallRetry]] = {}
     for retry in retries:
         calls.setdefault((retry.attempt, retry.node, retry.call), []).append(retry)
-    told = []
+    sentences = []
     for (attempt, node, _), tries in list(calls.items())[:SHOWN_MAX]:
-        told.append(of_attempt(_tries_text(attempt, node, tries), run.run_id, attempt, node))
+        sentences.append(of_attempt(_tries_text(attempt, node, tries), run.run_id, attempt, node))
     if len(calls) > SHOWN_MAX:
         more = counted(len(calls) - SHOWN_MAX, "more call")
-        told.append(of_run(f"{more} met trouble.", run))
+        sentences.append(of_run(f"{more} met trouble.", run))
     if not calls and rows:
-        told.append(of_run("No evidence of a call that was tried again.", run))
-    return told
+        sentences.append(of_run("No evidence of a call that was tried again.", run))
+    return sentences
 
 
 def _tries_text(attempt: int, node: str, tries: Sequence[CallRetry]) -> str:
     where = f"node {node}" if node else "the run"
     again = [each for each in tries if each.outcome == "retried"]
     if not again:
-        opened = ", and its provider is left alone since" if tries[-1].circuit_open else ""
+        opened = ", and its provider's circuit is open since" if tries[-1].circuit_open else ""
         last = tries[-1].error_class
         return f"In attempt {attempt}, {where}, a call was not tried again after {last}{opened}."
     shown = [
@@ -110,7 +110,7 @@ def _tries_text(attempt: int, node: str, tries: Sequence[CallRetry]) -> str:
 
 def cost(run: Run, rows: Sequence[Attempt]) -> list[Sentence]:
     """What each attempt used, as modelled."""
-    told = []
+    sentences = []
     assumption = ""
     for row in [each for each in rows if each.energy is not None][-SHOWN_MAX:]:
         energy = row.energy
@@ -123,16 +123,16 @@ def cost(run: Run, rows: Sequence[Attempt]) -> list[Sentence]:
         if energy.assumption != assumption:
             assumption = energy.assumption
             said += f" {assumption}"
-        told.append(of_row(said, row))
-    if not told and rows:
-        told.append(of_run("No evidence of what it cost.", run))
-    return told
+        sentences.append(of_row(said, row))
+    if not sentences and rows:
+        sentences.append(of_run("No evidence of what it cost.", run))
+    return sentences
 
 
 _WHY_THEN = {
     "retry-after": "because upstream asked for that much time",
-    "circuit-open": "because its provider is left alone until then",
-    "granted": "because somebody granted it new attempts",
+    "circuit-open": "because its provider's circuit is open until then",
+    "granted": "because it was granted new attempts",
     "next-run": "together with the next run of its schedule, which its retries never overlap",
 }
 _WHY_NOT = {
@@ -148,7 +148,7 @@ _WHY_NOT = {
         "its pipeline made a call that is declared idempotent=False; where doing that twice does no more "
         "harm than doing it once, say kfm.call(…, idempotent=True)"
     ),
-    "stopped": "somebody stopped it",
+    "stopped": "it was stopped by a person",
     "superseded": "a newer revision of the same work has begun",
     "source-gone": "its source is not in the configuration any more",
     "code-changed": "its pipeline has changed since, and with the new code it is other work",
@@ -160,10 +160,10 @@ def ahead(ledger: LedgerReader, run: Run, now_ms: int) -> list[Sentence]:
     if run.status == "success":
         return []
     state = ledger.retry_state(run.run_id)
-    told = [_attempts(run, state), _budget(run, state, now_ms)]
+    sentences = [_attempts(run, state), _budget(run, state, now_ms)]
     if run.status == "failed":
-        told.append(_next(run, state, now_ms))
-    return [of_run(text, run) for text in told]
+        sentences.append(_next(run, state, now_ms))
+    return [of_run(text, run) for text in sentences]
 
 
 def _attempts(run: Run, state: RetryState | None) -> str:
@@ -187,11 +187,13 @@ def _budget(run: Run, state: RetryState | None, now_ms: int) -> str:
 
 def _next(run: Run, state: RetryState | None, now_ms: int) -> str:
     if state is None or state.attempt < run.attempts:
-        return "Nobody has decided yet whether it is tried again by itself; the next `kfm retry --due` does."
+        return (
+            "It is not decided yet whether it is retried automatically; the next `kfm retry --due` decides."
+        )
     if state.fate != "retry":
         why = _WHY_NOT.get(state.reason, state.reason)
-        held = " It is held: `kfm quarantine list`." if state.fate == "quarantine" else ""
-        return f"Nothing tries it again by itself: {why}.{held}"
+        held = " It is quarantined: `kfm quarantine list`." if state.fate == "quarantine" else ""
+        return f"It is not retried automatically: {why}.{held}"
     at_ms = state.not_before_ms or now_ms
     why = _WHY_THEN.get(state.reason, "by the backoff of its trigger, with jitter")
     due = "is due since" if at_ms <= now_ms else "is not made before"

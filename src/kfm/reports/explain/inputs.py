@@ -174,20 +174,20 @@ def compared(ledger: LedgerReader, previous: Run, run: Run) -> tuple[str | None,
         return None, [of_run("No evidence of which input changed: its fingerprint is not on record.", which)]
     if then == now:
         return None, [of_inputs(f"Its inputs equal those of run {previous.run_id}: both are {now}.", now)]
-    told = [of_inputs(f"Its inputs are {now}; those of run {previous.run_id} were {then}.", now)]
+    sentences = [of_inputs(f"Its inputs are {now}; those of run {previous.run_id} were {then}.", now)]
     before, after = ledger.inputs(then), ledger.inputs(now)
     if before is None or after is None:
         lost = then if before is None else now
         return None, [
-            *told,
+            *sentences,
             of_inputs("No evidence of which input changed: what was discovered then is not kept.", lost),
         ]
     found = differences(before, after)
     if not found:
-        return None, [*told, of_inputs("No evidence of which input changed: both lists are alike.", now)]
-    told += [of_inputs(f"Input {each.text}.", now) for each in found[:SHOWN_MAX]]
+        return None, [*sentences, of_inputs("No evidence of which input changed: both lists are alike.", now)]
+    sentences += [of_inputs(f"Input {each.text}.", now) for each in found[:SHOWN_MAX]]
     if len(found) > SHOWN_MAX:
         more = counted(len(found) - SHOWN_MAX, "more input")
-        told.append(of_inputs(f"And {more}.", now))
+        sentences.append(of_inputs(f"And {more}.", now))
     rest = f", and {counted(len(found) - 1, 'more input')} did too" if len(found) > 1 else ""
-    return f"input {found[0].text}{rest}", told
+    return f"input {found[0].text}{rest}", sentences

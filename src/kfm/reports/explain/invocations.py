@@ -35,7 +35,7 @@ _ANSWERS = {
 }
 
 
-def account_of_call(ledger: LedgerReader, call: Invocation) -> Explanation:
+def explain_invocation(ledger: LedgerReader, call: Invocation) -> Explanation:
     """Of a call that started nothing: why it did not."""
     run = ledger.run(call.run_id) if call.run_id else None
     links = [
@@ -63,7 +63,7 @@ def call_reason(call: Invocation, run: Run | None) -> Sentence:
     words = {
         "noop": "did nothing",
         "refused": "was refused",
-        "busy": "found somebody at work",
+        "busy": "found the dataset busy",
         "failed": "failed",
         "success": "ended well. Why it ran",
         None: "is under way, or its end is not recorded. Why it began",
@@ -80,14 +80,16 @@ def is_unchanged(call: Invocation) -> bool:
 def call_chain(
     ledger: LedgerReader, call: Invocation, run: Run | None, links: Sequence[ChainLink]
 ) -> list[Sentence]:
-    told = [asked(call)]
-    told.append(of_call(f"It came as trigger {call.trigger_type}, with key {call.idempotency_key}.", call))
-    told += refusals(ledger, call, links, told_first=call.outcome == "refused")
+    sentences = [asked(call)]
+    sentences.append(
+        of_call(f"It came as trigger {call.trigger_type}, with key {call.idempotency_key}.", call)
+    )
+    sentences += refusals(ledger, call, links, is_reason=call.outcome == "refused")
     if run is None:
-        told.append(of_call(f"No evidence of a run: it was for source {call.source_id}.", call))
+        sentences.append(of_call(f"No run was started (source: {call.source_id}).", call))
     else:
-        told.append(of_run(f"It was answered with run {run.run_id}, which is {run.status}.", run))
-    return told + governed(links)
+        sentences.append(of_run(f"It was answered with run {run.run_id}, which is {run.status}.", run))
+    return sentences + governed(links)
 
 
 def asked(call: Invocation) -> Sentence:
@@ -104,7 +106,7 @@ def asked(call: Invocation) -> Sentence:
 
 
 def all_asked(run: Run, calls: Sequence[Invocation]) -> list[Sentence]:
-    """The calls of a run in order; neighbours that ended alike are told once."""
+    """The calls of a run in order; neighbours that ended alike are one sentence."""
     if not calls:
         return [of_run("No evidence of a call that asked for it.", run)]
 
@@ -112,20 +114,22 @@ def all_asked(run: Run, calls: Sequence[Invocation]) -> list[Sentence]:
         return call.outcome, call.reason, call.actor, call.claimed_actor, call.rationale, call.ticket
 
     groups = [list(group) for _, group in groupby(calls, key=alike)]
-    told: list[Sentence] = []
+    sentences: list[Sentence] = []
     for group in groups[:SHOWN_MAX]:
-        told.append(asked(group[0]))
+        sentences.append(asked(group[0]))
         if len(group) > 1:
             often = "Once more" if len(group) == 2 else f"{len(group) - 1} more times"
-            told.append(of_call(f"{often} the same, last at {moment(group[-1].requested_at_ms)}.", group[-1]))
+            sentences.append(
+                of_call(f"{often} the same, last at {moment(group[-1].requested_at_ms)}.", group[-1])
+            )
     if len(groups) > SHOWN_MAX:
         more = sum(map(len, groups[SHOWN_MAX:]))
-        told.append(of_run(f"{counted(more, 'further call')} recorded: `kfm show {run.run_id}`.", run))
-    return told
+        sentences.append(of_run(f"{counted(more, 'further call')} recorded: `kfm show {run.run_id}`.", run))
+    return sentences
 
 
 def repeated(run: Run, calls: Sequence[Invocation]) -> Sentence:
-    """That it acts once is claimed only where somebody asked again and nothing was done."""
+    """That it acts once is claimed only where it was requested again and nothing was done."""
     same = [c for c in calls if c.outcome == "noop" and c.idempotency_key == run.idempotency_key]
     if not same:
         return of_run(
@@ -148,40 +152,41 @@ _DEEDS = {
 
 def governed(links: Sequence[ChainLink]) -> list[Sentence]:
     """What the governance ledger holds beyond promotions and refusals, oldest first."""
-    told = []
+    sentences = []
     for link in sorted(links, key=lambda link: link.number):
         entry = link.entry
         if entry.kind in ("promotion", "gate-refused"):
-            continue  # told with the promotion and the calls
+            continue  # they are part of the promotion and of the calls
         ticket = f" Ticket {entry.ticket}." if entry.ticket else ""
         given = entry.rationale or entry.details.get("reason")
         why = f" because: {stopped(str(given))}" if given else "; no evidence of why."
         what = _DEEDS.get(entry.kind)
         said = f"{entry.actor} {what}" if what else f"Governance recorded {entry.kind} by {entry.actor}"
-        told.append(of_link(f"{said} at {moment(entry.recorded_at_ms)}{why}{ticket}", link))
-    return told
+        sentences.append(of_link(f"{said} at {moment(entry.recorded_at_ms)}{why}{ticket}", link))
+    return sentences
 
 
 POLICY_CHARS_MAX = 2000
-# Where neither the gate nor a rule says who can lift it, and how.
-_LIFTED = {
-    "switch": "the kill switch was set to running: `kfm switch list` shows it",
-    "freeze": "the freeze window was over, or with a force: `kfm run … --force --rationale TEXT --ticket ID`",
-    "rights": "the configuration declared what is missing: `kfm config show --origin` names the file",
-    "contract": "the data kept its contract",
-    "care": "the community decides otherwise or a reviewer approves the release, and whoever keeps the "
-    "configuration then changes rights.care",
-    "sovereignty": "the authority that the rights name grants its consent, and whoever keeps the "
-    "configuration then changes rights.sovereignty.consent",
-    "licence": "whoever keeps the configuration names an open licence in rights.license",
-    "policy": "what the rule asks for is done, or whoever keeps the policies changes it",
-    "budget": "a person answers for it: `kfm run … --rationale TEXT --ticket ID`",
-    "plan": "the plan is made anew: `kfm diff --plan FILE`",
+# Where neither the gate nor a rule has a remedy.
+_REMEDIES = {
+    "switch": "set the kill switch to running; `kfm switch list` shows it",
+    "freeze": "wait until the freeze window ends, or override it with "
+    "`kfm run … --force --rationale TEXT --ticket ID`",
+    "rights": "declare what is missing in the configuration; `kfm config show --origin` names the file",
+    "contract": "correct the data or its contract",
+    "care": "the community decides otherwise or a reviewer approves the release; then change rights.care in "
+    "the configuration",
+    "sovereignty": "the authority that the rights name grants its consent; then change "
+    "rights.sovereignty.consent in the configuration",
+    "licence": "name an open licence in rights.license of the configuration",
+    "policy": "do what the rule asks for, or change the policy",
+    "budget": "give a rationale and a ticket: `kfm run … --rationale TEXT --ticket ID`",
+    "plan": "make a new plan: `kfm diff --plan FILE`",
 }
 
 
 def refused(gates: Sequence[GateResult]) -> list[GateResult]:
-    """Those that stood in the way, the one that is hardest to lift first."""
+    """The gates that refused, the one that is hardest to lift first."""
     denied = [gate for gate in gates if not gate.allowed and not gate.overridden]
     first = combine(denied).first_blocker if denied else None
     return [] if first is None else [first, *(gate for gate in denied if gate is not first)]
@@ -190,39 +195,28 @@ def refused(gates: Sequence[GateResult]) -> list[GateResult]:
 def blocker_text(gate: GateResult) -> str:
     """The top line: what refuses it, who can lift it, and the command."""
     cause, _ = cause_and_remedy(gate)
-    return f"{stopped(cause)} {would_pass(gate)}"
+    return f"{stopped(cause)} {unblocking(gate)}"
 
 
-def would_pass(gate: GateResult) -> str:
-    """Of one refusal: what would have to be otherwise, and who sees to it."""
-    remedy = gate.remedy or None
-    if remedy and gate.policy_ids:
-        return f"What would let it pass: {stopped(remedy)}"
-    if remedy and gate.until_ms:
-        return f"Would pass after {utc_text(gate.until_ms)}, or with a force: {stopped(remedy)}"
-    if remedy:
-        what = {
-            "switch": "the kill switch was set to running",
-            "rights": "the configuration declared what is missing",
-            "contract": "the data kept its contract",
-        }.get(gate.gate, "the cause was gone")
-        return f"Would pass if {what}: {stopped(remedy)}"
-    if gate.gate in _LIFTED:
-        return f"Would pass if {stopped(_LIFTED[gate.gate])}"
-    return "No evidence of what would let it pass."
+def unblocking(gate: GateResult) -> str:
+    """Of one refusal: what has to change, and by whom."""
+    if gate.remedy and gate.until_ms and not gate.policy_ids:
+        return f"Unblocked after {utc_text(gate.until_ms)}. To override: {stopped(gate.remedy)}"
+    remedy = gate.remedy or _REMEDIES.get(gate.gate)
+    return f"To unblock: {stopped(remedy)}" if remedy else "No evidence of what would unblock it."
 
 
 def refusals(
-    ledger: LedgerReader, call: Invocation, links: Sequence[ChainLink], *, told_first: bool = False
+    ledger: LedgerReader, call: Invocation, links: Sequence[ChainLink], *, is_reason: bool = False
 ) -> list[Sentence]:
-    """All that refused a call, with the rules' texts. The first may have been told as the reason."""
+    """All that refused a call, with the rules' texts. The first may already be the reason."""
     bundle = bundle_of(call, links)
     texts = ledger.policy_texts(bundle) if bundle else None
     sentences = []
     for index, gate in enumerate(refused(call.gates)):
-        if index or not told_first:
+        if index or not is_reason:
             sentences.append(of_call(f"Gate {gate.gate} refused it: {stopped(gate.reason)}", call))
-            sentences.append(of_call(would_pass(gate), call))
+            sentences.append(of_call(unblocking(gate), call))
         sentences += [_rule(name, bundle, texts, call) for name in gate.policy_ids]
     passed = [gate for gate in call.gates if gate.overridden]
     sentences += [

@@ -1,4 +1,4 @@
-"""Why a node of a pipeline ran, was left alone or failed: from its records alone."""
+"""Explains a node of a pipeline, or a pipeline run: why it ran, was skipped or failed."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ SHOWN_MAX = 10
 WORDS = {"success": "ran", "skipped": "unchanged", "done": "done before"}
 
 
-def account_of_node(states: RunStates, found: Pass, name: str, run: Run | None = None) -> Explanation:
-    """Of one node in one pass, and of its graph; `run` is the governed run that the pass was a part of."""
+def explain_node(states: RunStates, found: Pass, name: str, run: Run | None = None) -> Explanation:
+    """Of one node of a pipeline run; `run` is the governed run that it was a part of."""
     node = states.one(found.run_id, name)
     reads = dict(found.graph).get(name, ())
     if node is None:
         reason, chain = _without_record(states, found, name, reads)
     else:
         before = _success_before(states, node)
-        changed, told = _changed(states, node, before)
+        changed, sentences = _changed(states, node, before)
         reason = _reason(node, before, changed)
-        chain = [*told, *_read(states, node, reads), *_made(node)]
+        chain = [*sentences, *_read(states, node, reads), *_made(node)]
     return Explanation(
         kind="node",
         id=f"{found.run_id}/{name}",
@@ -36,8 +36,8 @@ def account_of_node(states: RunStates, found: Pass, name: str, run: Run | None =
     )
 
 
-def account_of_pass(states: RunStates, found: Pass) -> Explanation:
-    """Of a pass as a whole: its failures first, then whatever ran."""
+def explain_pipeline_run(states: RunStates, found: Pass) -> Explanation:
+    """Of a pipeline run as a whole: its failures first, then what ran."""
     failed, ran, count = [], [], 0
     for node in states.of_run(found.run_id):
         count += 1
@@ -45,20 +45,20 @@ def account_of_pass(states: RunStates, found: Pass) -> Explanation:
             failed.append(node)
         elif node.outcome == "success":
             ran.append(node)
-    told = [_of(_ending(node), node) for node in failed[:SHOWN_MAX]]
-    told += [
+    sentences = [_of(_ending(node), node) for node in failed[:SHOWN_MAX]]
+    sentences += [
         _of(f"{node.dataset_id} ran: {node.reason or 'no reason was kept'}.", node)
         for node in ran[:SHOWN_MAX]
     ]
     left = len(failed[SHOWN_MAX:]) + len(ran[SHOWN_MAX:])
     if left:
-        told.append(_about(f"And {counted(left, 'more node')}: `kfm graph {found.run_id}`.", found))
+        sentences.append(_about(f"And {counted(left, 'more node')}: `kfm graph {found.run_id}`.", found))
     missing = len(found.graph) - count
     if missing > 0:
-        told.append(
+        sentences.append(
             _about(f"Of {counted(missing, 'node')} there is no record: they have not ended in it.", found)
         )
-    return Explanation(kind="pass", id=found.run_id, reason=_of_pass(found), chain=tuple(told))
+    return Explanation(kind="pass", id=found.run_id, reason=_of_pass(found), chain=tuple(sentences))
 
 
 # --- the one reason ----------------------------------------------------------------------
@@ -68,7 +68,7 @@ def _reason(node: Node, before: Node | None, changed: list[InputChange]) -> Sent
     name = f"{node.dataset_id} in run {node.run_id}"
     if node.outcome == "skipped":
         why = f"{node.reason or 'unchanged'}; run {node.skipped_because} made its result"
-        return _of(f"{name} was left alone: {why}.", node)
+        return _of(f"{name} was skipped: {why}.", node)
     if node.outcome == "failed":
         return _of(_ending(node), node)
     word = "ran" if node.outcome == "success" else "ran, and was partly done"
@@ -108,11 +108,15 @@ def _without_record(
             if absent
             else ""
         )
-        return _about(f"No record of {where} yet: the pass is under way, or was killed.{waits}", found), []
+        return _about(
+            f"No record of {where} yet: the pipeline run is under way, or was killed.{waits}", found
+        ), []
     if absent:
         why = f"{absent[0]}, from which it reads, has no record of success either"
         return _about(f"{where} was blocked: {why}.", found), []
-    return _about(f"No record of {where}: the pass ended ({found.state}) before this node did.", found), []
+    return _about(
+        f"No record of {where}: the pipeline run ended ({found.state}) before this node did.", found
+    ), []
 
 
 # --- what led to it ----------------------------------------------------------------------
@@ -139,91 +143,97 @@ def _changed(states: RunStates, node: Node, before: Node | None) -> tuple[list[I
         when = moment(maker.recorded_at_ms)
         text = f"Run {maker.run_id} made it at {when}, from the same inputs {maker.inputs_hash}."
         return [], [_of(text, maker)]
-    told = []
+    sentences = []
     if node.error_code == UnhashableInput.code:
-        return [], [_of("It was not executed: nobody can tell what it would have read.", node)]
+        return [], [_of("It was not executed: its inputs can't be hashed.", node)]
     if node.reason and node.outcome != "success":  # of a success it is the first thing that is said
-        told.append(_of(f"It ran because: {node.reason}.", node))
+        sentences.append(_of(f"It ran because: {node.reason}.", node))
     if before is None:
-        return [], [*told, _of(f"No evidence of an earlier success on {node.lakefs_branch}.", node)]
+        return [], [*sentences, _of(f"No evidence of an earlier success on {node.lakefs_branch}.", node)]
     when = f"run {before.run_id} at {moment(before.recorded_at_ms)}"
     if before.code_sha != node.code_sha:
         then_code, code = before.code_sha or "not kept", node.code_sha or "not kept"
-        told.append(_of(f"Its code was {then_code} in {when}; now it is {code}.", before))
+        sentences.append(_of(f"Its code was {then_code} in {when}; now it is {code}.", before))
     if before.inputs_hash == node.inputs_hash:
-        told.append(_of(f"Its inputs equal those of {when}: both are {node.inputs_hash}.", before))
-        return [], told
-    told.append(_of(f"Its inputs are {node.inputs_hash}; those of {when} were {before.inputs_hash}.", before))
+        sentences.append(_of(f"Its inputs equal those of {when}: both are {node.inputs_hash}.", before))
+        return [], sentences
+    sentences.append(
+        _of(f"Its inputs are {node.inputs_hash}; those of {when} were {before.inputs_hash}.", before)
+    )
     then, now = states.document(before.inputs_hash), states.document(node.inputs_hash)
     if then is None or now is None:
         lost = before.inputs_hash if then is None else node.inputs_hash
         text = "No evidence of which input changed: what was hashed is not kept."
-        return [], [*told, Sentence(text=text, record=Ref(type="document", id=lost))]
+        return [], [*sentences, Sentence(text=text, record=Ref(type="document", id=lost))]
     found = changes(then, now)
     ref = Ref(type="document", id=node.inputs_hash)
     if not found:
-        told.append(Sentence(text="What changed is not shown: it is, or looks like, a secret.", record=ref))
+        sentences.append(
+            Sentence(text="What changed is not shown: it is, or looks like, a secret.", record=ref)
+        )
     for each in found[:SHOWN_MAX]:
         text = stopped(each.text[:1].upper() + each.text[1:])
-        told.append(Sentence(text=text, record=ref))
+        sentences.append(Sentence(text=text, record=ref))
     if len(found) > SHOWN_MAX:
-        told.append(Sentence(text=f"And {counted(len(found) - SHOWN_MAX, 'more change')}.", record=ref))
-    return found, told
+        sentences.append(Sentence(text=f"And {counted(len(found) - SHOWN_MAX, 'more change')}.", record=ref))
+    return found, sentences
 
 
 def _read(states: RunStates, node: Node, reads: tuple[str, ...]) -> list[Sentence]:
     """What it read, and which run made that."""
     document = states.document(node.inputs_hash)
     seen: Mapping[str, str] = dict(upstream(document)) if document is not None else {}
-    told = []
+    sentences = []
     for each in reads[:SHOWN_MAX]:
         checksum = f" ({seen[each]})" if seen.get(each) else ""
         other = states.one(node.run_id, each)
         if other is None:
-            told.append(_of(f"It reads from {each}{checksum}; no record of that in this run.", node))
+            sentences.append(_of(f"It reads from {each}{checksum}; no record of that in this run.", node))
         elif other.skipped_because is not None:
             maker = states.one(other.skipped_because, each)
             text = f"It reads from {each}{checksum}, which run {other.skipped_because} made."
-            told.append(_of(text, maker or other))
+            sentences.append(_of(text, maker or other))
         else:
-            told.append(_of(f"It reads from {each}{checksum}, which this run made.", other))
+            sentences.append(_of(f"It reads from {each}{checksum}, which this run made.", other))
     if len(reads) > SHOWN_MAX:
-        told.append(_of(f"And from {counted(len(reads) - SHOWN_MAX, 'more node')}.", node))
+        sentences.append(_of(f"And from {counted(len(reads) - SHOWN_MAX, 'more node')}.", node))
     if document is None:
-        told.append(_of("No evidence of what else it read: what was hashed is not kept.", node))
-        return told
+        sentences.append(_of("No evidence of what else it read: what was hashed is not kept.", node))
+        return sentences
     ref = Ref(type="document", id=node.inputs_hash)
     files = outside(document)
     if files:
         more = f" and {len(files) - SHOWN_MAX} more" if len(files) > SHOWN_MAX else ""
         text = f"From outside it reads {', '.join(files[:SHOWN_MAX])}{more}."
-        told.append(Sentence(text=text, record=ref))
-    return told
+        sentences.append(Sentence(text=text, record=ref))
+    return sentences
 
 
 def _made(node: Node) -> list[Sentence]:
-    told = []
+    sentences = []
     if node.outcome in ("success", "partial"):
         named = ", ".join(f"{each.name} ({readable_size(each.size)})" for each in node.outputs[:SHOWN_MAX])
         more = f" and {len(node.outputs) - SHOWN_MAX} more" if len(node.outputs) > SHOWN_MAX else ""
-        told.append(_of(f"It made {named or 'nothing'}{more}.", node))
+        sentences.append(_of(f"It made {named or 'nothing'}{more}.", node))
     if node.validation_summary.get("checks"):
         summary = node.validation_summary
-        told.append(
+        sentences.append(
             _of(
                 f"Of {summary['checks']} checks {summary['passed']} passed, {summary['failed']} failed.", node
             )
         )
     if node.output_commit is not None:
-        told.append(_of(f"Its outputs are in commit {node.output_commit} of {node.lakefs_branch}.", node))
+        sentences.append(
+            _of(f"Its outputs are in commit {node.output_commit} of {node.lakefs_branch}.", node)
+        )
     if node.duration_ms is not None:
         again = f", at the {node.attempt}. attempt in this run" if node.attempt > 1 else ""
-        told.append(_of(f"It took {duration(node.duration_ms)}{again}.", node))
-    return told
+        sentences.append(_of(f"It took {duration(node.duration_ms)}{again}.", node))
+    return sentences
 
 
 def _of_pass(found: Pass) -> Sentence:
-    what = f"Run {found.run_id} was a pass of {found.pipeline_id} on {found.branch}"
+    what = f"Run {found.run_id} was a run of pipeline {found.pipeline_id} on {found.branch}"
     if found.state == "running":
         since = moment(found.started_at_ms)
         return _about(f"{what}, under way since {since}, or killed: its end is not recorded.", found)

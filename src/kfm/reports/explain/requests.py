@@ -1,4 +1,4 @@
-"""What asked for a run: the request, the instant or the message that it was, and who agreed to it."""
+"""Explains a request: what asked for it (a schedule, a webhook, a person), and who approved it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from kfm.reports.explain.sentences import Explanation, Sentence, of_request, of_
 if TYPE_CHECKING:
     from kfm.db.ledger_reader import LedgerReader
 
-TOLD_MAX = 5
-_STANDS = {
+SHOWN_MAX = 5
+_STATES = {
     "open": "waits",
-    "running": "is being run",
+    "running": "is running",
     "awaiting-approval": "waits for an approval",
     "cancelled": "was cancelled",
 }
@@ -29,18 +29,18 @@ _ENDED = {
 
 def requested(ledger: LedgerReader, run: Run) -> list[Sentence]:
     """The requests that a run answered, the oldest first. A run that a person started has none."""
-    found = ledger.request_reader().of_run(run.run_id, TOLD_MAX + 1)
-    told = [each for one in found[:TOLD_MAX] for each in (_asked(one), *_agreed(ledger, one))]
-    if len(found) > TOLD_MAX:
+    found = ledger.request_reader().of_run(run.run_id, SHOWN_MAX + 1)
+    sentences = [each for one in found[:SHOWN_MAX] for each in (_asked(one), *_agreed(ledger, one))]
+    if len(found) > SHOWN_MAX:
         more = "Further requests were answered with it"
-        told.append(of_run(f"{more}: `kfm requests list --source {run.source_id}`.", run))
-    return told
+        sentences.append(of_run(f"{more}: `kfm requests list --source {run.source_id}`.", run))
+    return sentences
 
 
-def account_of_request(ledger: LedgerReader, request: UpdateRequest, run: Explanation | None) -> Explanation:
-    """Why a request stands as it does; then what led to it, and the story of its run."""
+def explain_request(ledger: LedgerReader, request: UpdateRequest, run: Explanation | None) -> Explanation:
+    """Why a request is in its state; then what led to it, and the explanation of its run."""
     name = f"Request {request.request_id}"
-    how = _STANDS.get(request.state) or _ENDED.get(request.outcome or "", "has ended")
+    how = _STATES.get(request.state) or _ENDED.get(request.outcome or "", "has ended")
     why = f"{how}: {stopped(request.reason or 'no reason is recorded')}"
     if request.outcome == "success" and request.run_id is not None:
         why = f"{how}, by run {request.run_id}."  # the reason that is on record is why the run began
@@ -64,7 +64,7 @@ def _asked(request: UpdateRequest) -> Sentence:
     window = span(request.window_start_ms, request.window_end_ms)
     by = request.actor
     if request.kind == "cron" and request.instant_ms is not None:
-        by = f"the instant {moment(request.instant_ms)} of schedule {request.schedule_id}"
+        by = f"the scheduled time {moment(request.instant_ms)} of schedule {request.schedule_id}"
     elif request.kind == "webhook":
         scheme = request.details.get("scheme")
         signed = f", signed in the way of {scheme}" if scheme else ""

@@ -37,7 +37,7 @@ INPUTS_SHOWN_MAX = 10
 MESSAGES_SHOWN_MAX = 20
 
 
-def account_of_attempt(ledger: LedgerReader, run: Run, number: int | None, node: str) -> Explanation:
+def explain_attempt(ledger: LedgerReader, run: Run, number: int | None, node: str) -> Explanation:
     """Of the newest attempt, if no number is given."""
     rows = ledger.attempts(run.run_id)
     row = _row(run, rows, number, node)
@@ -69,7 +69,7 @@ def _row(run: Run, rows: list[Attempt], number: int | None, node: str) -> Attemp
     if not rows:
         raise UsageError(
             f"No evidence of single attempts at run {run.run_id} is kept.",
-            remedy=f"`kfm explain {run.run_id}` tells what is.",
+            remedy=f"`kfm explain {run.run_id}` shows what is kept.",
         )
     known = sorted({f"#{row.attempt}/{row.node}" if row.node else f"#{row.attempt}" for row in rows})
     wanted = (f"#{number}" if number is not None else "") + (f"/{node}" if node else "")
@@ -98,7 +98,7 @@ def _reason(run: Run, row: Attempt) -> Sentence:
 
 
 def _others(run: Run, rows: list[Attempt], row: Attempt) -> list[Sentence]:
-    """What stands beside it: the nodes of an attempt, or the run's attempt of a node."""
+    """The nodes of an attempt, or the run's attempt of a node."""
     if row.node:
         whole = [each for each in rows if each.node == "" and each.attempt == row.attempt]
         return [of_row(attempts.attempt_text(each, rows), each) for each in whole] or [
@@ -111,24 +111,24 @@ def _others(run: Run, rows: list[Attempt], row: Attempt) -> list[Sentence]:
 
 
 def _facts(ledger: LedgerReader, row: Attempt) -> list[Sentence]:
-    told: list[Sentence] = []
+    sentences: list[Sentence] = []
     if row.code_sha:
-        told.append(of_row(f"Its code was {row.code_sha}.", row))
+        sentences.append(of_row(f"Its code was {row.code_sha}.", row))
     if row.inputs_hash is None:
-        told.append(of_row("No evidence of its inputs.", row))
+        sentences.append(of_row("No evidence of its inputs.", row))
     else:
         found = ledger.inputs(row.inputs_hash)
         if found is None:
-            told.append(of_row(f"Its inputs were {row.inputs_hash}; what they were is not kept.", row))
+            sentences.append(of_row(f"Its inputs were {row.inputs_hash}; what they were is not kept.", row))
         else:
             paths = ", ".join(each.path for each in found[:INPUTS_SHOWN_MAX])
             more = f" and {len(found) - INPUTS_SHOWN_MAX} more" if len(found) > INPUTS_SHOWN_MAX else ""
             count = counted(len(found), "input")
-            told.append(of_inputs(f"It had {count}: {paths or 'none'}{more}.", row.inputs_hash))
+            sentences.append(of_inputs(f"It had {count}: {paths or 'none'}{more}.", row.inputs_hash))
     if row.validation:
         said = ", ".join(f"{count} {name}" for name, count in sorted(row.validation.items()))
-        told.append(of_row(f"Its validation says: {said}.", row))
-    return told
+        sentences.append(of_row(f"Its validation says: {said}.", row))
+    return sentences
 
 
 def _messages(ledger: LedgerReader, row: Attempt) -> list[Sentence]:
@@ -175,7 +175,7 @@ def gather(ledger: LedgerReader, run: Run, now_ms: int) -> RunFacts:
     )
 
 
-def account_of_run(ledger: LedgerReader, run: Run, now_ms: int) -> Explanation:
+def explain_run(ledger: LedgerReader, run: Run, now_ms: int) -> Explanation:
     known = gather(ledger, run, now_ms)
     because, why = why_it_ran(ledger, known)
     return Explanation(
@@ -305,13 +305,13 @@ def why_it_ran(ledger: LedgerReader, known: RunFacts) -> tuple[str | None, list[
     if previous.dataset_id != run.dataset_id:
         text = f"its source feeds {run.dataset_id} now, not {previous.dataset_id}"
         return text, [of_run(f"Revision {previous.revision} fed {previous.dataset_id}.", previous)]
-    because, told = compared(ledger, previous, run)
+    because, sentences = compared(ledger, previous, run)
     if because is None:
         recorded = next((call for call in known.calls if call.outcome == "success" and call.reason), None)
         if recorded is not None and recorded.reason:
             because = half(recorded.reason_code) or f"its record says: {recorded.reason}"
-            told.append(of_call(f"The call's record says why it ran: {recorded.reason}", recorded))
-    return because, told
+            sentences.append(of_call(f"The call's record says why it ran: {recorded.reason}", recorded))
+    return because, sentences
 
 
 def _first(ledger: LedgerReader, run: Run) -> tuple[str, list[Sentence]]:
@@ -342,31 +342,31 @@ def _revision(ledger: LedgerReader, run: Run, revision: int) -> Run | None:
 
 
 def _refusals(ledger: LedgerReader, known: RunFacts) -> list[Sentence]:
-    told: list[Sentence] = []
+    sentences: list[Sentence] = []
     last = _last_refusal(known) if known.run.status == "failed" else None
     seen: set[object] = set()
     for call in reversed(known.calls):
         if call.gates in seen or not any(not gate.allowed for gate in call.gates):
             continue
         seen.add(call.gates)
-        told += invocations.refusals(ledger, call, known.links, told_first=call is last)
-    return told[: attempts.SHOWN_MAX]
+        sentences += invocations.refusals(ledger, call, known.links, is_reason=call is last)
+    return sentences[: attempts.SHOWN_MAX]
 
 
 def _promoted(known: RunFacts) -> list[Sentence]:
     run = known.run
-    told = [
+    sentences = [
         of_promotion(f"It was promoted as version {p.sequence} at {moment(p.promoted_at_ms)}.", p)
         for p in known.promotions
     ]
-    if not told and run.status == "success":
-        told.append(of_run("No evidence of a promotion: readers see what they saw before.", run))
-    told += [
+    if not sentences and run.status == "success":
+        sentences.append(of_run("No evidence of a promotion: readers see what they saw before.", run))
+    sentences += [
         of_link(f"Its promotion is entry {link.number} of the governance ledger.", link)
         for link in known.links
         if link.entry.kind == "promotion"
     ]
-    return told
+    return sentences
 
 
 def _next(known: RunFacts) -> list[Sentence]:
@@ -374,10 +374,12 @@ def _next(known: RunFacts) -> list[Sentence]:
     if run.status == "success":
         text = f"`{work_command(run)}` asks for the same again; while upstream is unchanged it does nothing."
         return [of_run(text, run)]
-    told = [of_run(_step(known), run)] if known.step and _last_refusal(known) else []  # else with the reason
+    sentences = (
+        [of_run(_step(known), run)] if known.step and _last_refusal(known) else []
+    )  # else with the reason
     if run.error_code and run.error_code.startswith("KFM"):
-        told.append(of_run(f"`kfm explain {run.error_code}` says more about the error.", run))
-    return told
+        sentences.append(of_run(f"`kfm explain {run.error_code}` says more about the error.", run))
+    return sentences
 
 
 def newest(rows: Sequence[Run]) -> Run | None:

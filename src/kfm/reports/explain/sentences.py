@@ -1,4 +1,4 @@
-"""What an account is made of: sentences, each with the record that it was read from."""
+"""Explanations: sentences, each with the record that it was read from."""
 
 from __future__ import annotations
 

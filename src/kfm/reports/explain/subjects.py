@@ -10,9 +10,9 @@ from kfm.model.errors import UsageError
 from kfm.model.records import Invocation, Run
 from kfm.model.requests import UpdateRequest
 from kfm.model.wording import moment
-from kfm.reports.explain.invocations import account_of_call
-from kfm.reports.explain.requests import account_of_request
-from kfm.reports.explain.runs import READ_MAX, account_of_attempt, account_of_run, newest
+from kfm.reports.explain.invocations import explain_invocation
+from kfm.reports.explain.requests import explain_request
+from kfm.reports.explain.runs import READ_MAX, explain_attempt, explain_run, newest
 from kfm.reports.explain.sentences import Explanation, Ref, Sentence, of_link, of_promotion, stopped
 from kfm.reports.lookup import SHOWN_CHARS_MAX, calls_in, find_unit, is_wal_id, only, requests_in, runs_in
 from kfm.reports.pipeline_runs import find_pass
@@ -20,13 +20,12 @@ from kfm.reports.pipeline_runs import find_pass
 if TYPE_CHECKING:
     from kfm.db.ledger_reader import LedgerReader
     from kfm.model.settings import Settings
-    from kfm.reports.explain.sentences import Explanation
 
 
 _PLACE = re.compile(r"(?P<run>[0-9A-Za-z-]+)(?:#(?P<attempt>[0-9]{1,6}))?(?:/(?P<node>[a-z_-]+))?")
 
 
-def explain(
+def explain_record(
     ledger: LedgerReader,
     wanted: str,
     now_ms: int,
@@ -34,15 +33,15 @@ def explain(
     datasets: Collection[str] = (),
     sources: Collection[str] = (),
 ) -> Explanation:
-    """The account of a run, an attempt, a node, a call, a request, a dataset or a source. Reads only."""
+    """The explanation of a run, an attempt, a node, a call, a request, a dataset or a source. Reads only."""
     place = _PLACE.fullmatch(wanted)
     if place and (place["attempt"] or place["node"]):
         run = _one_run(ledger, place["run"])
         number = int(place["attempt"]) if place["attempt"] else None
-        return account_of_attempt(ledger, run, number, place["node"] or "")
+        return explain_attempt(ledger, run, number, place["node"] or "")
     run_found = ledger.run(wanted)
     if run_found is not None:
-        return account_of_run(ledger, run_found, now_ms)
+        return explain_run(ledger, run_found, now_ms)
     call = ledger.invocation(wanted)
     if call is not None:
         return _of_call(ledger, call, now_ms)
@@ -52,26 +51,24 @@ def explain(
     found = _beginning_with(ledger, wanted)
     if isinstance(found, UpdateRequest):
         return _of_request(ledger, found, now_ms)
-    return (
-        account_of_run(ledger, found, now_ms) if isinstance(found, Run) else _of_call(ledger, found, now_ms)
-    )
+    return explain_run(ledger, found, now_ms) if isinstance(found, Run) else _of_call(ledger, found, now_ms)
 
 
 def _of_request(ledger: LedgerReader, request: UpdateRequest, now_ms: int) -> Explanation:
     run = ledger.run(request.run_id) if request.run_id else None
-    return account_of_request(ledger, request, account_of_run(ledger, run, now_ms) if run else None)
+    return explain_request(ledger, request, explain_run(ledger, run, now_ms) if run else None)
 
 
 def _of_call(ledger: LedgerReader, call: Invocation, now_ms: int) -> Explanation:
-    """A call that began an attempt is told with its run; any other by itself."""
+    """A call that began an attempt is explained with its run; any other by itself."""
     began = call.run_id and any(
         row.invocation_id == call.invocation_id for row in ledger.attempts(call.run_id)
     )
     run = ledger.run(call.run_id) if call.run_id and began else None
     if run is None:
-        return account_of_call(ledger, call)
-    told = account_of_run(ledger, run, now_ms)
-    return Explanation(kind="invocation", id=call.invocation_id, reason=told.reason, chain=told.chain)
+        return explain_invocation(ledger, call)
+    of_run = explain_run(ledger, run, now_ms)
+    return Explanation(kind="invocation", id=call.invocation_id, reason=of_run.reason, chain=of_run.chain)
 
 
 # --- a dataset or a source, now --------------------------------------------------------
@@ -96,13 +93,12 @@ def _now(
     ref = Ref(type="dataset" if of_dataset else "source", id=wanted)
     run = newest(runs)
     if calls and (run is None or calls[0].requested_at_ms >= run.start_time_ms):
-        told = _of_call(ledger, calls[0], now_ms)
+        newest_one = _of_call(ledger, calls[0], now_ms)
     elif run is not None:
-        told = account_of_run(ledger, run, now_ms)
+        newest_one = explain_run(ledger, run, now_ms)
     else:
         option = "" if of_dataset else f" --source {wanted}"
-        way = f"Whoever runs kfm does with `kfm run{option}`."
-        text = f"No evidence of {wanted}: nobody has asked for it yet. {way}"
+        text = f"No run was requested yet ({ref.type}: {wanted}). To start one: `kfm run{option}`."
         return Explanation(
             kind=ref.type,  # type: ignore[arg-type]
             id=wanted,
@@ -113,8 +109,8 @@ def _now(
     return Explanation(
         kind=ref.type,  # type: ignore[arg-type]
         id=wanted,
-        reason=told.reason,
-        chain=(*_shown(ledger, dataset_id), *_switched(ledger, dataset_id), *told.chain),
+        reason=newest_one.reason,
+        chain=(*_shown(ledger, dataset_id), *_switched(ledger, dataset_id), *newest_one.chain),
     )
 
 
@@ -130,17 +126,17 @@ def _shown(ledger: LedgerReader, dataset_id: str) -> list[Sentence]:
 
 
 def _switched(ledger: LedgerReader, dataset_id: str) -> list[Sentence]:
-    """Kill switches that stand now, on everything or on this dataset."""
-    told = []
+    """Kill switches that are set now, on everything or on this dataset."""
+    sentences = []
     for switch in ledger.switches():
         if switch.position == "running" or switch.scope not in ("all", f"dataset:{dataset_id}"):
             continue
         since = f"{switch.scope} is {switch.position} since {moment(switch.set_at_ms)} by {switch.actor}"
-        text = stopped(f"A kill switch stands now: {since}: {switch.rationale}")
+        text = stopped(f"A kill switch is set: {since}: {switch.rationale}")
         links = ledger.links(switch.scope, limit=1)
         record = Ref(type="dataset", id=dataset_id)
-        told.append(of_link(text, links[0]) if links else Sentence(text=text, record=record))
-    return told
+        sentences.append(of_link(text, links[0]) if links else Sentence(text=text, record=record))
+    return sentences
 
 
 # --- beginnings of ids -------------------------------------------------------------------
@@ -176,31 +172,20 @@ _CODE = re.compile(r"(?i)kfm\d{3}", re.ASCII)
 _PASS = re.compile(r"last|[0-9a-fA-F-]{4,36}")  # the newest; an id, or the beginning of one
 
 
-def explained(
+def explain_subject(
     ledger: LedgerReader, tables: Any, settings: Settings | None, what: str, now_ms: int
 ) -> Explanation:
-    """The account of a run, a node, a pass, a call, a request, a unit, a dataset or a source.
+    """The explanation of a run, node, pipeline run, call, request, unit, dataset or source.
 
-    `tables` hold the passes of this environment; without settings it has nothing else.
+    `tables` hold the pipeline runs of this environment; without settings it has nothing else.
     """
     if settings is None:
-        account = account_of_pipeline(ledger, tables, what, governed=False)
-        assert account is not None
-        return account
+        found = _in_pipelines(ledger, tables, what, governed=False)
+        assert found is not None
+        return found
     if is_wal_id(what):
-        return account_of_unit(ledger, settings, what)
-    told = account_of_pipeline(ledger, tables, what)
-    return told if told is not None else account_of_records(ledger, settings, what, now_ms)
-
-
-def is_code(what: str) -> bool:
-    return _CODE.fullmatch(what) is not None
-
-
-def account_of_records(ledger: LedgerReader, settings: Settings, what: str, now_ms: int) -> Explanation:
-    from kfm.reports.explain.subjects import explain
-
-    return explain(
+        return _of_unit(ledger, settings, what)
+    return _in_pipelines(ledger, tables, what) or explain_record(
         ledger,
         what,
         now_ms,
@@ -209,19 +194,23 @@ def account_of_records(ledger: LedgerReader, settings: Settings, what: str, now_
     )
 
 
-def account_of_unit(ledger: LedgerReader, settings: Settings, wal_id: str) -> Explanation:
-    from kfm.reports.explain.units import account_of_unit
+def is_code(what: str) -> bool:
+    return _CODE.fullmatch(what) is not None
+
+
+def _of_unit(ledger: LedgerReader, settings: Settings, wal_id: str) -> Explanation:
+    from kfm.reports.explain.units import explain_unit
 
     reader = ledger.unit_reader()
     stored = find_unit(reader, wal_id)
     domain = settings.domain_of(stored.unit.dataset)
-    return account_of_unit(stored, reader.history_of(wal_id), ledger.switches(), domain, ledger.now_ms())
+    return explain_unit(stored, reader.history_of(wal_id), ledger.switches(), domain, ledger.now_ms())
 
 
-def account_of_pipeline(
+def _in_pipelines(
     ledger: LedgerReader, tables: Any, what: str, *, governed: bool = True
 ) -> Explanation | None:
-    """The account of a pass, or of a node of one; None: it means something else.
+    """The explanation of a pipeline run, or of a node of one; None: it means something else.
 
     `governed`: there is a configuration, so that a name may be one of its datasets, or of a run.
     """
@@ -246,8 +235,8 @@ def account_of_pipeline(
                 remedy=f"`kfm graph {found.run_id}` shows them.",
             )
         return None
-    from kfm.reports.explain.pipeline_runs import account_of_node, account_of_pass
+    from kfm.reports.explain.pipeline_runs import explain_node, explain_pipeline_run
 
     if not slash:
-        return account_of_pass(tables, found)
-    return account_of_node(tables, found, node, ledger.run(found.run_id))
+        return explain_pipeline_run(tables, found)
+    return explain_node(tables, found, node, ledger.run(found.run_id))

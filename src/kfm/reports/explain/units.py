@@ -1,4 +1,4 @@
-"""Why a unit stands where it stands: from its record and its history alone."""
+"""Explains the state of a unit, from its record and its history."""
 
 from __future__ import annotations
 
@@ -15,21 +15,24 @@ WORKER = "kfm worker --until-idle"
 _ITEMS = {"created": "the item was created", "updated": "the item was updated"}
 
 
-def account_of_unit(
+def explain_unit(
     stored: StoredUnit,
     history: Sequence[UnitTransition],
     switches: Sequence[Switch],
     domain: str,
     now_ms: int,
 ) -> Explanation:
-    """The blocker first, with who can lift it and how; then what the unit went through."""
+    """The blocker first, with who can lift it and how; then the history of the unit."""
     gate = switch_gate(switches, stored.unit.dataset, domain, in_flight=False)
     reason = _Reason(stored, tries(history), gate, now_ms).sentence()
-    told = [_told(move) for move in history]
-    if len(told) > SHOWN_MAX:
-        left = len(told) - SHOWN_MAX
-        told = [f"{counted(left, 'earlier step')}: `kfm nodd show {stored.unit.wal_id}`.", *told[-SHOWN_MAX:]]
-    chain = [_of(_announced(stored), stored), *(_of(text, stored) for text in told)]
+    steps = [_step(move) for move in history]
+    if len(steps) > SHOWN_MAX:
+        left = len(steps) - SHOWN_MAX
+        steps = [
+            f"{counted(left, 'earlier step')}: `kfm nodd show {stored.unit.wal_id}`.",
+            *steps[-SHOWN_MAX:],
+        ]
+    chain = [_of(_announced(stored), stored), *(_of(text, stored) for text in steps)]
     return Explanation(kind="unit", id=stored.unit.wal_id, reason=_of(reason, stored), chain=tuple(chain))
 
 
@@ -56,7 +59,7 @@ class _Reason:
             after = f" after {unit.last_error_code}" if unit.last_error_code else ""
             return (
                 f"waits for attempt {unit.attempts}{after}, which is due at {moment(due_ms)}; "
-                f"nobody has to do anything but keep a worker running: `{WORKER}`."
+                f"it needs only a running worker: `{WORKER}`."
             )
         since = moment(max(due_ms, unit.created_at_ms))
         return f"waits for a worker since {since}; anyone who may operate starts one with `{WORKER}`."
@@ -69,10 +72,10 @@ class _Reason:
         return f"{at}, but its lease has lapsed: the next worker takes it over, `{WORKER}`."
 
     def _failed(self) -> str:
-        return f"was given up after {self._tried()}: {self._trouble()} {self._way_out()}"
+        return f"failed after {self._tried()}: {self._trouble()} {self._way_out()}"
 
     def _quarantined(self) -> str:
-        return f"is in quarantine after {self._tried()}: {self._trouble()} {self._way_out()}"
+        return f"is quarantined after {self._tried()}: {self._trouble()} {self._way_out()}"
 
     def _succeeded(self) -> str:
         unit = self._unit
@@ -106,20 +109,20 @@ def _announced(stored: StoredUnit) -> str:
     return f"It is the object {unit.object_uri}{size}, announced by the queue {unit.queue}."
 
 
-def _told(move: UnitTransition) -> str:
+def _step(move: UnitTransition) -> str:
     """One step of the history, in words."""
     details = move.details
     text = {
         "created": "taken in",
         "imported": "taken over from another ledger",
         "claimed": f"attempt {move.attempts} began, by {move.worker_id}",
-        "succeeded": f"succeeded; {_ITEMS.get(catalogued(move) or '', 'the item was left as it was')}",
+        "succeeded": f"succeeded; {_ITEMS.get(catalogued(move) or '', 'the item is unchanged')}",
         "failed": f"attempt failed: {details.get('error_code', 'no code was kept')}",
         "retry_scheduled": "to be tried again",
         "quarantined": f"put into quarantine: {details.get('reason', 'no reason was kept')}",
         "reissued": "announced anew, with other bytes",
         "replayed": "brought back by a replay",
-        "migrated": f"brought back, approved by {details.get('approval', 'nobody on record')}",
+        "migrated": f"brought back, approved by {details.get('approval', 'an unknown person')}",
         "removed": "its object was removed upstream",
         "stale": "an older announcement came late and changed nothing",
     }.get(move.event, move.event)

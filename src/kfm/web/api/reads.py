@@ -11,7 +11,7 @@ from kfm.model.schedules import Schedule
 from kfm.model.wording import instant
 from kfm.reports.audit import entry_document, page_of_entries
 from kfm.reports.breakers import breaker_document
-from kfm.reports.incidents import incident_document, told_document
+from kfm.reports.incidents import incident_document, notification_document
 from kfm.reports.next_steps import step_of_held
 from kfm.reports.quarantine import approval_document, held_document, is_open
 from kfm.reports.requests import request_document
@@ -242,7 +242,7 @@ def one_incident(call: ApiCall) -> Any:
     return {
         "incident": incident_document(incident),
         "subjects": ledger.incident_subjects(incident.cause, SUBJECTS_MAX),
-        "told": [told_document(one) for one in ledger.hook_deliveries(incident.cause)],
+        "told": [notification_document(one) for one in ledger.hook_deliveries(incident.cause)],
     }
 
 
@@ -288,13 +288,13 @@ def audit(call: ApiCall) -> Any:
 
 def explain(call: ApiCall) -> Any:
     from kfm.reports.error_pages import error_page
-    from kfm.reports.explain.subjects import explained, is_code
+    from kfm.reports.explain.subjects import explain_subject, is_code
 
     app, what = call.app, call.names.meant(call.path["what"]) or ""
     try:
         if is_code(what):
             return error_page(what.upper())
-        return explained(app.ledger, _passes(app), app.settings, what, app.clock.now_ms())
+        return explain_subject(app.ledger, _passes(app), app.settings, what, app.clock.now_ms())
     except UsageError as error:
         raise Problem(404, error.detail, error) from None
 

@@ -54,7 +54,7 @@ _WORDS: dict[str, Word] = {
         Word(text="ahead", tone="faint", sign="·"),
         Word(text="paused", tone="warn", sign="‖"),
         Word(text="stopped", tone="bad", sign="■"),
-        Word(text="left alone", tone="warn", sign="–"),
+        Word(text="circuit open", tone="warn", sign="–"),
         Word(text="being tried", tone="busy", sign="▸"),
         Word(text="recovering", tone="busy", sign="▸"),
         Word(text="on", tone="good", sign="✓"),

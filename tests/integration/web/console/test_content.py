@@ -28,7 +28,7 @@ def test_four_words_for_four_things(reader: Reader) -> None:
 
 
 def test_a_run_that_was_never_begun_has_its_call(reader: Reader, filled: Filled) -> None:
-    """What a gate turned away has a page that names the gate and what would let it pass."""
+    """What a gate turned away has a page that names the gate and what would unblock it."""
     text = reader.page(f"calls/{filled.call_id}").text
     assert "blocked" in text
     assert "freeze" in text
@@ -37,10 +37,10 @@ def test_a_run_that_was_never_begun_has_its_call(reader: Reader, filled: Filled)
 @pytest.mark.req("RS-12")
 def test_a_run_is_explained_from_its_records(reader: Reader, filled: Filled) -> None:
     """Each sentence of a run's account is there with the record that it was read from."""
-    from kfm.reports.explain.subjects import explain
+    from kfm.reports.explain.subjects import explain_record
 
     with filled.context.reader() as ledger:
-        account = explain(ledger, filled.failed_id, filled.context.now_ms())
+        account = explain_record(ledger, filled.failed_id, filled.context.now_ms())
     text = reader.page(f"runs/{filled.failed_id}").text.replace(" .", ".")
     for sentence in account.chain[:4]:
         assert sentence.text.replace("`", "")[:60] in text
@@ -226,7 +226,7 @@ def test_a_call_that_was_turned_away_is_something_blocked(reader: Reader) -> Non
         page.text.index("What keeps work from beginning") : page.text.index("The newest run of")
     ]
     assert "no approval of this attempt is recorded (care.restricted-needs-approval)." in table
-    assert "somebody asks, somebody else approves kfm approvals request --source mound --window" in table
+    assert "one person requests it, another approves kfm approvals request --source mound --window" in table
     assert "5 blocked" in page.text  # a switch, a freeze, two providers, and this
     datasets = page.text[page.text.index("What readers see") :]
     assert "burials – blocked" in datasets

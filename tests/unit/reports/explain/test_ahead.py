@@ -1,4 +1,4 @@
-"""What an account says of a failed run's attempts, budget and next attempt."""
+"""What an explanation has of a failed run's attempts, budget and next attempt."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ def test_attempts_and_budget_used_and_left() -> None:
     [
         ({"reason": "retry"}, "is not made before 2026-01-02 01:00:00 UTC, by the backoff of its trigger"),
         ({"reason": "retry-after"}, "because upstream asked for that much time"),
-        ({"reason": "circuit-open"}, "because its provider is left alone until then"),
+        ({"reason": "circuit-open"}, "because its provider's circuit is open until then"),
         ({"reason": "retry", "not_before_ms": NOW_MS - 1}, "is due since"),
         ({"fate": "spent", "reason": "not-idempotent"}, "say `idempotent: true`"),
         ({"fate": "spent", "reason": "acted"}, "kfm.call(…, idempotent=True)"),
         ({"fate": "spent", "reason": "retry-after-exceeds-budget"}, "more time than its budget has"),
-        ({"fate": "quarantine", "reason": "non-retryable"}, "It is held: `kfm quarantine list`."),
+        ({"fate": "quarantine", "reason": "non-retryable"}, "It is quarantined: `kfm quarantine list`."),
     ],
 )
 def test_when_it_is_tried_again_and_why(state: dict[str, Any], sentence: str) -> None:
@@ -59,9 +59,9 @@ def test_when_it_is_tried_again_and_why(state: dict[str, Any], sentence: str) ->
     assert sentence in told({}, **state)
 
 
-def test_nobody_has_decided_yet() -> None:
-    """A run whose process died waits for whoever decides; running and done ones have nothing to decide."""
-    assert "Nobody has decided yet" in told({})
-    assert "Nobody has decided yet" in told({"attempts": 3}, reason="retry")
+def test_it_is_not_decided_yet() -> None:
+    """A run whose process died waits for the next decision; running and done ones have nothing to decide."""
+    assert "It is not decided yet" in told({})
+    assert "It is not decided yet" in told({"attempts": 3}, reason="retry")
     assert "attempt is" not in told({"status": "running"})
     assert told({"status": "success"}) == ""

@@ -7,7 +7,7 @@ import pytest
 from kfm.model.attempts import Attempt, CallRetry, Energy, OutboxMessage
 from kfm.model.errors import UsageError
 from kfm.model.records import Found, GovernanceEntry
-from kfm.reports.explain.subjects import explain
+from kfm.reports.explain.subjects import explain_record
 from tests.acceptance.cli.fakes import NOW_MS, PROMOTION, RUN_ID, FakeLedger, make_call, make_run, make_switch
 
 pytestmark = pytest.mark.req("RS-12")
@@ -46,8 +46,8 @@ def retry(number: int, **facts: object) -> CallRetry:
 
 def told(ledger: FakeLedger, wanted: str = RUN_ID, **known: object) -> tuple[str, dict[str, str]]:
     """The reason, and every other sentence with its record."""
-    account = explain(ledger, wanted, NOW_MS, **known)
-    return account.reason.text, {s.text: f"{s.record.type}:{s.record.id}" for s in account.chain}
+    explanation = explain_record(ledger, wanted, NOW_MS, **known)
+    return explanation.reason.text, {s.text: f"{s.record.type}:{s.record.id}" for s in explanation.chain}
 
 
 def test_killed_and_reaped():
@@ -145,19 +145,19 @@ def test_an_unchanged_call_names_the_run_that_it_equals():
     """Nothing was done because the inputs were those of a run: both fingerprints, one name."""
     call = make_call(invocation_id="call-2", outcome="noop", reason="Any words.", reason_code="unchanged")
     ledger = FakeLedger(runs=[make_run(fingerprint="sha256:same")], invocations=[call])
-    account = explain(ledger, "call-2", NOW_MS)
-    assert account.kind == "invocation"
-    assert account.reason.text == (
+    explanation = explain_record(ledger, "call-2", NOW_MS)
+    assert explanation.kind == "invocation"
+    assert explanation.reason.text == (
         f"Call call-2 did nothing: its inputs equal those of run {RUN_ID}, both are sha256:same."
     )
-    assert (account.reason.record.type, account.reason.record.id) == ("inputs", "sha256:same")
+    assert (explanation.reason.record.type, explanation.reason.record.id) == ("inputs", "sha256:same")
 
 
 def test_an_unchanged_call_of_an_old_row():
     """Without a code the sentence that was recorded is shown as it is."""
     call = make_call(invocation_id="call-2", outcome="noop", reason="Upstream is unchanged since revision 0.")
     ledger = FakeLedger(runs=[make_run(fingerprint="sha256:same")], invocations=[call])
-    said = explain(ledger, "call-2", NOW_MS).reason.text
+    said = explain_record(ledger, "call-2", NOW_MS).reason.text
     assert said == "Call call-2 did nothing: Upstream is unchanged since revision 0."
 
 
@@ -201,30 +201,29 @@ def test_a_node_and_an_attempt():
 
 
 def test_a_dataset_now():
-    """The newest call decides; what readers see and what stands in the way are told with it."""
+    """The newest call decides; what readers see and what blocks it come with it."""
     refused = make_call(invocation_id="call-9", outcome="busy", run_id=None, reason="Held.")
     ledger = FakeLedger(runs=[make_run()], invocations=[refused], heads=[PROMOTION], switches=[make_switch()])
-    account = explain(ledger, "levels", NOW_MS, datasets=["levels"])
-    assert account.kind == "dataset"
-    assert account.reason.text.startswith("Call call-9 found somebody at work: Held.")
-    texts = [sentence.text for sentence in account.chain]
+    explanation = explain_record(ledger, "levels", NOW_MS, datasets=["levels"])
+    assert explanation.kind == "dataset"
+    assert explanation.reason.text.startswith("Call call-9 found the dataset busy: Held.")
+    texts = [sentence.text for sentence in explanation.chain]
     assert texts[0] == f"Readers see version 3, promoted at 2026-01-02 00:00:01 UTC by run {RUN_ID}."
-    assert texts[1].startswith("A kill switch stands now: dataset:levels is paused")
+    assert texts[1].startswith("A kill switch is set: dataset:levels is paused")
 
 
 def test_nothing_happened_yet():
-    """A source that nobody asked for is explained with the command that does."""
-    account = explain(FakeLedger(), "daily", NOW_MS, sources=["daily"])
-    assert account.reason.text == (
-        "No evidence of daily: nobody has asked for it yet. "
-        "Whoever runs kfm does with `kfm run --source daily`."
+    """A source without a request is explained with the command that makes one."""
+    explanation = explain_record(FakeLedger(), "daily", NOW_MS, sources=["daily"])
+    assert explanation.reason.text == (
+        "No run was requested yet (source: daily). To start one: `kfm run --source daily`."
     )
 
 
 def test_many_are_bounded():
-    """However much is on record, an account has an end."""
+    """However much is on record, an explanation has an end."""
     rows = [tried(number) for number in range(1, 500)]
     calls = [make_call(invocation_id=f"c{n}", reason=f"r{n}", requested_at_ms=n) for n in range(500)]
     retries = [retry(1, call=number) for number in range(500)]
     ledger = FakeLedger(runs=[make_run(attempts=499)], attempts=rows, invocations=calls, retries=retries)
-    assert len(explain(ledger, RUN_ID, NOW_MS).chain) < 150
+    assert len(explain_record(ledger, RUN_ID, NOW_MS).chain) < 150

@@ -1,4 +1,4 @@
-"""A refusal names what stands in the way, who can lift it, and how."""
+"""A refusal names what it is blocked by, who can unblock it, and how."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kfm.model.attempts import ChainLink
 from kfm.model.gates import combine, contract_gate, denied, freeze_gate, refusal, rights_gate, switch_gate
 from kfm.model.records import Check, GateResult, GovernanceEntry, ValidationReport
 from kfm.model.settings import DatasetSettings, Freeze
-from kfm.reports.explain.invocations import blocker_text, refusals, would_pass
+from kfm.reports.explain.invocations import blocker_text, refusals, unblocking
 from tests.acceptance.cli.fakes import NOW_MS, FakeLedger, make_call, make_switch
 
 pytestmark = pytest.mark.req("RS-12", "CLI-1")
@@ -34,7 +34,7 @@ def test_a_switch():
     """The operator, and the command that lifts it."""
     said = blocker_text(switch_gate([make_switch()], "levels", "hydrology", in_flight=False))
     assert "paused since 2026-01-01T23:59:00Z by ana: the gauge is broken." in said
-    assert "Would pass if the kill switch was set to running: An operator lifts it" in said
+    assert "To unblock: An operator lifts it" in said
     assert "`kfm switch set running --dataset levels --rationale TEXT`" in said
     assert said.count("kfm switch set") == 1
 
@@ -43,7 +43,7 @@ def test_a_freeze():
     """When it ends by itself, and how an operator passes it before."""
     freeze = Freeze(start="2026-01-01", end="2026-01-03", reason="holidays")
     said = blocker_text(freeze_gate([freeze], "levels", "hydrology", NOW_MS))
-    assert "Would pass after 2026-01-03T00:00:00Z, or with a force" in said
+    assert "Unblocked after 2026-01-03T00:00:00Z. To override: " in said
     assert "--force --rationale TEXT --ticket ID" in said
 
 
@@ -51,7 +51,7 @@ def test_missing_rights():
     """Whoever keeps the configuration, and the command that names the file."""
     said = blocker_text(rights_gate(DatasetSettings(id="levels")))
     assert "declares no rights.license and no rights.care.label" in said
-    assert "Would pass if the configuration declared what is missing" in said
+    assert "To unblock: " in said
     assert "`kfm config show --origin`" in said
 
 
@@ -60,7 +60,7 @@ def test_a_broken_contract():
     report = ValidationReport(checks=(Check(name="unique:id", passed=False, detail="2 rows are alike"),))
     said = blocker_text(contract_gate(report))
     assert "1 of 1 check failed: unique:id: 2 rows are alike." in said
-    assert "Would pass if the data kept its contract: Whoever keeps the data or its contract" in said
+    assert "To unblock: Whoever keeps the data or its contract" in said
 
 
 @pytest.mark.parametrize(
@@ -68,21 +68,19 @@ def test_a_broken_contract():
     [
         ("care", "the community decides otherwise or a reviewer approves"),
         ("sovereignty", "the authority that the rights name grants its consent"),
-        ("licence", "whoever keeps the configuration names an open licence"),
-        ("policy", "whoever keeps the policies"),
+        ("licence", "name an open licence in rights.license"),
+        ("policy", "do what the rule asks for, or change the policy"),
     ],
 )
 def test_a_rule_of_an_old_row(gate, who):
     """Who can lift it is still said, for each kind of gate."""
-    assert who in would_pass(old(gate))
+    assert who in unblocking(old(gate))
 
 
 def test_a_rule_with_its_own_way_out():
     """What the rule says is told once, in its own words."""
     said = blocker_text(rule("care"))
-    assert said == (
-        "Rule care.x: Not allowed. What would let it pass: A reviewer approves it with `kfm approve`."
-    )
+    assert said == ("Rule care.x: Not allowed. To unblock: A reviewer approves it with `kfm approve`.")
 
 
 @pytest.mark.parametrize("gate", ["switch", "freeze", "rights", "contract"])
@@ -90,7 +88,7 @@ def test_an_old_row_is_explained(gate: str) -> None:
     """A row with a sentence only: all of it is the cause, and what lifts such a gate is said in general."""
     sentence = "Frozen from X to Y: holidays. An operator lifts it with `kfm run`."
     said = blocker_text(old(gate, reason=sentence, policy_ids=()))
-    assert said.startswith(f"{sentence} Would pass if ")
+    assert said.startswith(f"{sentence} To unblock: ")
 
 
 def test_a_reworded_sentence_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,8 +114,8 @@ def test_a_reworded_sentence_changes_nothing(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_gate_that_says_nothing():
     """Nothing is made up."""
-    said = would_pass(GateResult(gate="custom", allowed=False, reason="no"))
-    assert said == "No evidence of what would let it pass."
+    said = unblocking(GateResult(gate="custom", allowed=False, reason="no"))
+    assert said == "No evidence of what would unblock it."
 
 
 def link(**details: str) -> ChainLink:

@@ -1,4 +1,4 @@
-"""Why a unit stands where it stands."""
+"""The state of a unit is explained."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from kfm.model.records import Switch
 from kfm.model.units import StoredUnit, UnitTransition, created
-from kfm.reports.explain.units import SHOWN_MAX, account_of_unit
+from kfm.reports.explain.units import SHOWN_MAX, explain_unit
 
 NOW_MS = 1_767_225_600_000
 DOMAIN = "weather"
@@ -56,7 +56,7 @@ def stored(status: Any = "pending", **changes: Any) -> StoredUnit:
 
 
 def reason(one: StoredUnit, switches: tuple[Switch, ...] = ()) -> str:
-    return account_of_unit(one, HISTORY, switches, DOMAIN, NOW_MS).reason.text
+    return explain_unit(one, HISTORY, switches, DOMAIN, NOW_MS).reason.text
 
 
 STOPPED = Switch(scope="dataset:hrrr", position="paused", rationale="Bad feed", actor="ann", set_at_ms=NOW_MS)
@@ -73,14 +73,14 @@ CASES = {
         "ends in 9.0 s",
     ),
     "lapsed": (stored("in_progress", worker_id="w1"), "lapsed", "kfm worker"),
-    "given up": (
+    "failed": (
         stored("failed", last_error_code="HTTP_503", last_error_message="Away."),
-        "was given up after 1 attempt: HTTP_503: Away.",
+        "failed after 1 attempt: HTTP_503: Away.",
         f"kfm replay run --unit {WAL_ID} --mode failed-only",
     ),
     "quarantined": (
         stored("quarantined", last_error_code="MAGIC_WRONG", last_error_message="No GRIB"),
-        "is in quarantine after 1 attempt: MAGIC_WRONG: No GRIB.",
+        "is quarantined after 1 attempt: MAGIC_WRONG: No GRIB.",
         f"--unit {WAL_ID} --mode repair-and-replace --reason incident --rationale TEXT`, if another agrees "
         "and the policy of hrrr has MAGIC_WRONG under `replay_quarantined`.",
     ),
@@ -119,16 +119,16 @@ def test_a_switch_stands_before_everything(scope: str, lifted_by: str) -> None:
 
 def test_the_chain_is_the_history() -> None:
     """What the unit went through follows in order, bounded, and each sentence names the unit."""
-    account = account_of_unit(stored(), HISTORY, (), DOMAIN, NOW_MS)
-    texts = [sentence.text for sentence in account.chain]
+    explanation = explain_unit(stored(), HISTORY, (), DOMAIN, NOW_MS)
+    texts = [sentence.text for sentence in explanation.chain]
     assert "s3://b/k" in texts[0]
     assert [text.partition(": ")[2] for text in texts[1:]] == [
         "taken in.",
         "attempt 1 began, by w1.",
         "attempt failed: HTTP_503.",
     ]
-    assert {sentence.record.id for sentence in account.chain} == {WAL_ID}
-    long = account_of_unit(stored(), HISTORY * 20, (), DOMAIN, NOW_MS)
+    assert {sentence.record.id for sentence in explanation.chain} == {WAL_ID}
+    long = explain_unit(stored(), HISTORY * 20, (), DOMAIN, NOW_MS)
     assert len(long.chain) == SHOWN_MAX + 2
     assert "40 earlier steps: `kfm nodd show" in long.chain[1].text
 
@@ -138,11 +138,11 @@ def test_the_chain_is_the_history() -> None:
     [
         ({}, "the item was created"),
         ({"stac_status": "updated"}, "the item was updated"),
-        ({"stac_status": "no-op"}, "the item was left as it was"),
+        ({"stac_status": "no-op"}, "the item is unchanged"),
     ],
 )
 def test_success_tells_what_became_of_the_item(details: dict[str, str], said: str) -> None:
     """A history that says nothing of an item means a new one: most are."""
     move = UnitTransition(3, "succeeded", "succeeded", NOW_MS, "w1", 1, details)
-    account = account_of_unit(stored("succeeded"), [move], (), DOMAIN, NOW_MS)
-    assert account.chain[-1].text.endswith(f"succeeded; {said}.")
+    explanation = explain_unit(stored("succeeded"), [move], (), DOMAIN, NOW_MS)
+    assert explanation.chain[-1].text.endswith(f"succeeded; {said}.")

@@ -64,7 +64,7 @@ def recovering(visit: Visit) -> list[str]:
 
 def incident(each: Incident) -> ShownTrouble:
     if each.about == "provider":
-        text = f"left alone after {counted(each.affected, 'failure')} in a row"
+        text = f"circuit open after {counted(each.affected, 'failure')} in a row"
     else:
         text = f"{each.error_code} ({each.error_class}), {counted(each.affected, 'run')}, {each.kind}"
     return ShownTrouble(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from kfm.model.quarantine import QuarantineEntry
 from kfm.model.records import Invocation, Lock, Record, Run
 from kfm.model.schedules import due_ms, next_instant
-from kfm.reports.blockers import OPERATOR, failures, last_calls, stands
+from kfm.reports.blockers import OPERATOR, blocking_gate, failures, last_calls
 from kfm.reports.next_steps import step_of_held, step_of_run
 from kfm.web.console import state_words
 from kfm.web.console.state_words import Word, word
@@ -260,9 +260,9 @@ def _datasets(visit: Visit) -> list[DatasetRow]:
 
 
 def _last_word(visit: Visit, call: Invocation) -> Word:
-    """Blocked is only what something still stands in the way of."""
+    """Blocked is only what a gate would still refuse."""
     if call.outcome == "refused" and call.run_id is None:
-        gate = stands(call, visit.context.settings, visit.reader.switches(), visit.now_ms)
+        gate = blocking_gate(call, visit.context.settings, visit.reader.switches(), visit.now_ms)
         return state_words.word("blocked" if gate else "turned away")
     return state_words.of_call(call.outcome)
 

@@ -10,8 +10,8 @@ from kfm.model.records import Found, Manifest, Promotion, Record, Run
 from kfm.model.wording import counted, duration, span
 from kfm.publish.manifest import VersionChange, diff, tally
 from kfm.reports.explain.inputs import seen
-from kfm.reports.explain.runs import READ_MAX, account_of_run
-from kfm.reports.explain.subjects import explain
+from kfm.reports.explain.runs import READ_MAX, explain_run
+from kfm.reports.explain.subjects import explain_record
 from kfm.reports.lookup import only, runs_in
 from kfm.reports.next_steps import step_of_run
 from kfm.web.console import state_words
@@ -168,7 +168,7 @@ def view_one(visit: Visit) -> RunView:
         dataset_id=run.dataset_id,
         source_id=run.source_id,
         window=span(run.window_start_ms, run.window_end_ms),
-        story=explanation.story(visit, account_of_run(reader, run, visit.now_ms)),
+        story=explanation.story(visit, explain_run(reader, run, visit.now_ms)),
         facts=tuple(_facts(visit, run)),
         steps=graph(_steps(run, attempts)),
         pipeline=_pipeline(visit, run.run_id),
@@ -437,7 +437,7 @@ def view_invocation(visit: Visit) -> CallView:
         row=explanation.call_row(visit, call),
         run_href=visit.run(call.run_id) if call.run_id else None,
         run_id=short(call.run_id) if call.run_id else "",
-        story=explanation.story(visit, explain(visit.reader, call.invocation_id, visit.now_ms)),
+        story=explanation.story(visit, explain_record(visit.reader, call.invocation_id, visit.now_ms)),
         gates=tuple(explanation.gate_rows(visit, [call])),
         command=f"kfm explain {short(call.invocation_id)}",
     )

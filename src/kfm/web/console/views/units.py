@@ -5,7 +5,7 @@ from __future__ import annotations
 from kfm.model.records import UNIT_STATUSES, Record, Unit
 from kfm.model.units import UnitFilter
 from kfm.model.wording import span
-from kfm.reports.explain.units import account_of_unit
+from kfm.reports.explain.units import explain_unit
 from kfm.web.console import state_words
 from kfm.web.console.state_words import Word
 from kfm.web.console.views import explanation
@@ -151,7 +151,7 @@ def view_one(visit: Visit) -> UnitView:
     if visit.context.settings.declared(unit.dataset) is not None:
         allowed(visit, unit.dataset)
     domain = visit.context.settings.domain_of(unit.dataset)
-    account = account_of_unit(
+    account = explain_unit(
         stored, reader.history_of(unit.wal_id), visit.reader.switches(), domain, visit.now_ms
     )
     return UnitView(
