@@ -6,7 +6,7 @@ from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
 from kfm.config.loader import token
-from kfm.db.connection import make_folder, open_store
+from kfm.config.state_folder import StateFolder
 from kfm.model.errors import KfmError, RoleMissing
 from kfm.model.roles import Role, decide, refusal_entry, who_could
 
@@ -27,9 +27,7 @@ def require_role(loaded: Loaded, role: Role, what: str, clock: Clock) -> None:
     if access.allowed:
         return
     if role != "read":
-        state = loaded.resolve(loaded.settings.state).rstrip("/")
-        with suppress(KfmError, OSError):  # the refusal holds also where the ledger can't be written
-            make_folder(state)
-            with closing(open_store(loaded.store, state, clock)) as store:
-                store.append_governance([refusal_entry(identity, role, what, access.reason, store.now_ms())])
+        # The refusal holds also where the ledger can't be written.
+        with suppress(KfmError, OSError), closing(StateFolder.of(loaded, clock).open_ledger()) as store:
+            store.append_governance([refusal_entry(identity, role, what, access.reason, store.now_ms())])
     raise RoleMissing(access.reason, remedy=who_could(access.others))

@@ -11,6 +11,7 @@ from kfm.lineage.collectors import MaskKey, deliver, make_pipeline_emitter, publ
 from kfm.model.errors import KfmError
 from kfm.model.redaction import MASK_KEY, mask
 from kfm.system import ProcessMeter
+from kfm.telemetry.exporter import configured
 
 if TYPE_CHECKING:
     from kfm.app import Adapters
@@ -22,13 +23,13 @@ if TYPE_CHECKING:
     from kfm.pipelines.project import PipelineProject
     from kfm.ports import Clock, Ids, Telemetry
 
-OF_NOBODY = "kfm.yml"  # what the configuration would be called, if there were one
+UNCONFIGURED = "kfm.yml"  # what the configuration would be called, if there were one
 
 logger = logging.getLogger(__name__)
 
 
 class ProjectEvidence:
-    """What the passes of one place leave behind, and how it is handed over once they are done."""
+    """Evidence of the pipeline runs of one project, and its delivery once they are done."""
 
     def __init__(
         self,
@@ -45,27 +46,11 @@ class ProjectEvidence:
         self.clock = clock
         self.store: Ledger | None = store
         self.ledger: LedgerReader = store
-        self._ids = ids
         self._key = MaskKey()
         self._key.take(store, self.settings, lambda: ids.new() + ids.new())
         self.emitter = make_pipeline_emitter(self.loaded, self._key)
         self.public_name = public_names(self.settings, self._key.mask)
-        self.telemetry = self._telemetry()
-
-    def _telemetry(self) -> Telemetry:
-        from kfm.config.loader import otlp
-        from kfm.telemetry.exporter import choose
-
-        named = otlp(self.settings.telemetry)
-        if named is None:
-            return choose(None)
-        return choose(
-            named.endpoint,
-            headers={name: self.loaded.secret(value) for name, value in named.headers.items()},
-            service=named.service,
-            environment=self.settings.environment,
-            instance=self._ids.new(),
-        )
+        self.telemetry = configured(self.loaded, ids.new())
 
     def fields(self) -> dict[str, Any]:
         """Fields of a `PipelineKernel`."""
@@ -152,4 +137,4 @@ def _unconfigured(root: str) -> Loaded:
     from kfm.config.loader import Loaded
     from kfm.model.settings import Settings
 
-    return Loaded(Settings(), f"{root}/{OF_NOBODY}", OF_NOBODY, {}, {})
+    return Loaded(Settings(), f"{root}/{UNCONFIGURED}", UNCONFIGURED, {}, {})

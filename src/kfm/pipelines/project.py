@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from msgspec.structs import replace
 
-from kfm.db.connection import make_folder, open_ledger, open_store
+from kfm.config.state_folder import StateFolder
 from kfm.decoders import prepare_decoders
 from kfm.model.errors import ConfigNotFound, PipelineError, UsageError
 from kfm.model.run_state import Pass
@@ -25,7 +25,6 @@ from kfm.pipelines.execution import PipelineExecutor
 from kfm.pipelines.options import NodeReport, OptionArguments, PipelineKernel, PipelineOptions, PipelineReport
 from kfm.pipelines.planner import PipelinePlanner
 from kfm.pipelines.workers import InlineWorker, ThreadWorkers, WorkerContext, Workers
-from kfm.system import FlockLiveness, PosixFiles, SystemClock, SystemIds
 
 if TYPE_CHECKING:
     from kfm.app import Adapters
@@ -141,39 +140,30 @@ class PipelineProject:
     def __init__(
         self,
         root: str,
-        state: str,
-        store: str | None,
+        folder: StateFolder,
         *,
         read_only: bool = False,
-        redact: Callable[[str], str] = lambda text: text,
         loaded: Loaded | None = None,
         moving: bool = False,
     ) -> None:
-        from kfm.objects.local import LocalObjects
         from kfm.objects.project_files import DiskProject
 
         self.root = root
-        self.state = state
-        self.clock = SystemClock()
-        self.ids = SystemIds()
-        self.store: Any
-        if read_only:
-            self.store = open_ledger(store, state, self.clock)
-        else:
-            make_folder(state)
-            self.store = open_store(store, state, self.clock)
+        self.state = folder.path
+        self.clock = folder.clock
+        self.ids = folder.ids
+        self.liveness = folder.liveness
         self.loaded = loaded  # the configuration, where there is one
-        self.objects = LocalObjects(PosixFiles(), f"{state}/objects", self.ids)
+        self.objects = folder.local_objects()
+        self.store: Any = folder.open_reader() if read_only else folder.open_ledger()
         try:
             self.tables = self._run_states(read_only=read_only, moving=moving)
         except BaseException:
             self.store.close()
             raise
         self.files = DiskProject(root)
-        self.liveness = FlockLiveness(f"{state}/workers")
-        self._redact = redact
         self.worker_id = self.ids.new()
-        self._store_name = store
+        self._folder = folder
         self._read_only = read_only
         self._evidence: ProjectEvidence | None = None
 
@@ -208,8 +198,8 @@ class PipelineProject:
             worker_id=self.worker_id,
             workers=_local_workers(WorkerContext(self.objects, self.files, self.clock, log)),
             actor=_who(self.loaded),
-            heartbeat=LeaseHeartbeat(self._own_store),
-            redact=self._redact,
+            heartbeat=LeaseHeartbeat(self._folder.open_ledger),
+            redact=self.loaded.discretion.hide if self.loaded else str,
             on_node=on_node,
             **({} if evidence is None else evidence.fields()),
         )
@@ -222,16 +212,10 @@ class PipelineProject:
 
         return ProjectEvidence(self.loaded, self.root, self.state, self.store, self.clock, self.ids)
 
-    def _own_store(self) -> Any:
-        return open_store(self._store_name, self.state, SystemClock())
-
     def close(self) -> None:
         if self._evidence is not None:
             self._evidence.hand_over()
-        holders = [lock.holder.worker_id for lock in self.store.locks() if lock.holder is not None]
-        if self.worker_id not in holders:
-            self.liveness.close()
-        # Otherwise the sign of life stays until the process ends: then it counts as dead.
+        self._folder.release(self.store, self.worker_id)
         self.store.close()
 
 
@@ -314,22 +298,13 @@ def open_project(
             if config is not None:
                 raise
     if loaded is not None:
-        state = loaded.resolve(loaded.settings.state).rstrip("/")
-        hide = loaded.discretion.hide
+        root, folder = loaded.folder, StateFolder.of(loaded)
         install(loaded.discretion)
-        project = PipelineProject(
-            loaded.folder,
-            state,
-            loaded.store,
-            read_only=read_only,
-            redact=hide,
-            loaded=loaded,
-            moving=moving,
-        )
     else:
         root = os.path.abspath(directory or ".")
+        folder = StateFolder(os.path.join(root, ".kfm"))
         install()
-        project = PipelineProject(root, os.path.join(root, ".kfm"), None, read_only=read_only, moving=moving)
+    project = PipelineProject(root, folder, read_only=read_only, loaded=loaded, moving=moving)
     try:
         yield project
     finally:

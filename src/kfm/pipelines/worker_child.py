@@ -93,12 +93,11 @@ def _pipeline(first: dict[str, Any]) -> Pipeline:
 
 
 def _worker(first: dict[str, Any], log: Callable[[str, str], None]) -> WorkerContext:
-    from kfm.objects.local import LocalObjects
+    from kfm.config.state_folder import StateFolder
     from kfm.objects.project_files import DiskProject
-    from kfm.system import PosixFiles, SystemClock, SystemIds
 
-    objects = LocalObjects(PosixFiles(), f"{first['state']}/objects", SystemIds())
-    return WorkerContext(objects, DiskProject(first["root"]), SystemClock(), log)
+    folder = StateFolder(first["state"])
+    return WorkerContext(folder.local_objects(), DiskProject(first["root"]), folder.clock, log)
 
 
 def _job(order: dict[str, Any], pipeline: Pipeline, codes: dict[str, str]) -> NodeJob:

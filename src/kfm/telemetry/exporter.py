@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from kfm.config.loader import Loaded
     from kfm.ports import Span, Telemetry
 
 
@@ -37,6 +38,22 @@ def choose(
     except Exception as error:  # noqa: BLE001 - an SDK that can't be set up is no reason to stop
         _warn(f"telemetry: {type(error).__name__}: off for now")
     return Off()
+
+
+def configured(loaded: Loaded, instance: str) -> Telemetry:
+    """The exporter to the collector that the environment or the configuration names; `Off` without one."""
+    from kfm.config.loader import otlp
+
+    named = otlp(loaded.settings.telemetry)
+    if named is None:
+        return Off()
+    return choose(
+        named.endpoint,
+        headers={name: loaded.secret(value) for name, value in named.headers.items()},
+        service=named.service,
+        environment=loaded.settings.environment,
+        instance=instance,
+    )
 
 
 def _warn(text: str) -> None:
