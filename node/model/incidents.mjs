@@ -140,9 +140,9 @@ export class IncidentRenderer {
 function summary(incident, change, held, name) {
   const whom = `${incident.about} ${name}`;
   if (incident.about === "provider")
-    return change === "resolved" ? `${whom} answers again` : `${whom} is left alone after ${counted(incident.affected, "failure")} in a row`;
+    return change === "resolved" ? `${whom} answers again` : `${whom}: circuit open after ${counted(incident.affected, "failure")} in a row`;
   const what = `${incident.error_code} (${incident.error_class})`;
-  if (change === "resolved") return `${whom} is brought up to date again after ${what}${held ? `; ${counted(held, "run")} still held` : ""}`;
-  const state = incident.kind === "halt" ? "halted" : incident.kind === "quarantine" ? "in quarantine" : "given up";
+  if (change === "resolved") return `${whom} is brought up to date again after ${what}${held ? `; ${counted(held, "run")} still quarantined` : ""}`;
+  const state = incident.kind === "halt" ? "halted" : incident.kind === "quarantine" ? "quarantined" : "dead-lettered";
   return `${whom}: ${what}, ${counted(incident.affected, "run")} ${state}`;
 }

@@ -91,7 +91,7 @@ class Emitter(Protocol):
 
 
 class Collector(Protocol):
-    """Where messages of one topic are delivered."""
+    """Takes outbox messages of one topic."""
 
     def deliver(self, messages: Sequence[OutboxMessage]) -> int:
         """How many of them, in order, have safely arrived. Raises BackendUnavailable if none could."""
@@ -100,7 +100,7 @@ class Collector(Protocol):
 
 
 class Notifier(Protocol):
-    """Tells somebody of one change of an incident. What a plugin of `kfm.notifiers` makes."""
+    """Sends one change of an incident. A plugin of `kfm.notifiers` makes one."""
 
     def notify(self, change_id: str, body: bytes) -> None:
         """Return once it has surely arrived; raise anything otherwise. The same may come twice."""
@@ -277,13 +277,13 @@ class Guard(Protocol):
 
 
 class Providers(Protocol):
-    """Whether those whom work calls are left alone just now."""
+    """The circuit breakers of the providers that work calls."""
 
     def ask(self, providers: Sequence[str]) -> None:
         """Raises CircuitOpen if one is. Where a probe is due, it is this process's from now on."""
 
     def released_ms(self, providers: Sequence[str], name: str, due_ms: int = 0) -> int:
-        """When a piece of waiting work may begin: not while one is left alone, nor all at once after it.
+        """When a piece of waiting work may begin: not while a circuit is open, nor all at once after it.
         `due_ms` is when it first fell due; without it its name gives it a place among those that wait."""
 
     def give_back(self) -> None:
@@ -601,13 +601,13 @@ Key = tuple[str, str]  # run, node
 
 
 class RunStateBackend(Protocol):
-    """Records by (run, node), as they were put. Who may write, and when, is decided by whoever calls;
-    `branch` says where to look: a backend that does not keep them by branch needs no such word."""
+    """Where node records are kept, by (run, node), unchanged. The caller decides who may write, and when;
+    `branch` is where to look: a backend that does not keep them by branch ignores it."""
 
     names_commits: bool  # a record can say which commit its outputs are in
 
     def prepare(self, nodes: Sequence[Node]) -> Any:
-        """Whatever can be done before the others have to wait. Nobody can see any of it yet."""
+        """Work that can be done before the lock is taken. None of it is visible yet."""
 
     def put(self, prepared: Any) -> None:
         """Insert or replace: all of them or none, durable on return."""

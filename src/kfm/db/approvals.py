@@ -1,4 +1,4 @@
-"""Wishes that need a second person, and what his yes lets happen."""
+"""Approval requests, and their effect once approved."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def take_part(session: Session) -> None:
 
 
 def held_in(session: Session, name: str) -> Branch:
-    """The branch, which nobody else moves until this transaction ends."""
+    """The branch, locked until this transaction ends."""
     take_part(session)
     row = session.one("branches.get_for_update", name=rows.storable(name))
     if row is None:
@@ -68,7 +68,7 @@ def ensure_in(session: Session, name: str) -> Branch:
     try:
         return branch_in(session, name) or create_in(session, name)
     except RefExists:
-        found = branch_in(session, name)  # somebody was faster
+        found = branch_in(session, name)  # another transaction was faster
         if found is None:
             raise
         return found
@@ -409,7 +409,7 @@ def unreached(session: Session, marks: Marks, before_ms: int) -> Swept:
 def sweep_in(session: Session, marks: Marks, before_ms: int) -> Swept:
     """Inside a transaction: look once more at what refs reach, then remove the rest.
 
-    Nobody moves or gives names meanwhile: a commit on top of one that is about to go would hang in the air.
+    Refs are locked meanwhile: a commit on top of one that is being removed would have no parent.
     """
     session.all("branches.keep_others_out")
     marks.mark(session, before_ms)

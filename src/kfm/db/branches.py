@@ -1,7 +1,6 @@
-"""Branches as tables of the store. Each method that changes something is one transaction.
+"""Branches as tables of the ledger. Each method that changes something is one transaction.
 
-Whoever needs a commit or a merge together with rows of his own calls the functions of `branch_changes`
-inside his transaction.
+For a commit or a merge together with other rows, call the functions of `branch_commits` in that transaction.
 """
 
 from __future__ import annotations
@@ -263,7 +262,7 @@ class EmbeddedBranches(EmbeddedBranchReader):
                 return self._database.write(
                     partial(branch_commits.sweep_in, marks=marks, before_ms=before_ms)
                 )
-            # kfm: allow KFM102, KFM106 lost race: somebody named what was about to go, its reference held it
+            # kfm: allow KFM102, KFM106 lost race: a new ref names what was removed, its foreign key held it
             except SchemaViolation:
                 continue
         return nothing

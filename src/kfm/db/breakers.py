@@ -14,7 +14,7 @@ Change = Callable[[Breaker, int], Breaker]  # (breaker, now_ms) → breaker; pur
 
 
 def read(session: Session, provider: str) -> Breaker:
-    """The provider's breaker; of one that nobody had trouble with there is no row."""
+    """The provider's breaker; a provider that has never failed has no row."""
     row = session.one("breakers.get", provider=provider)
     return rows.breaker_from(row) if row else Breaker(provider=provider)
 

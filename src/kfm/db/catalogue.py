@@ -31,7 +31,7 @@ class Replicas:
         self._database = database
 
     def claim(self, replica: str, limit: int, claim_ms: int) -> list[Owed]:
-        """The longest due; nobody else has them before the claim ends: one delivery in flight per item."""
+        """The longest due, claimed exclusively until the claim ends: one delivery in flight per item."""
         session = self._database.session
         if session.one("replica_items.due", replica=replica, now_ms=session.now_ms()) is None:
             return []
@@ -69,7 +69,7 @@ class Replicas:
     def put_back(
         self, replica: str, owed: Iterable[Owed], not_before_ms: int, *, charged: bool = True
     ) -> None:
-        """For later, unless somebody else has it by now. What was not tried is not charged.
+        """Release them, unless another process has claimed them by now. What was not tried is not charged.
 
         What was tried may have landed for all that: where the claim was over, once more, then.
         """
@@ -236,7 +236,7 @@ def _merge(session: Session, entry: CatalogueEntry, now_ms: int, figures: Figure
     box = None if entry.bbox is None else figures.box(session, entry.bbox)
     session.all("item_boxes.assign", number=number, box=box)
     _show(figures, entry, at_ms, is_new=row[DATA_COLUMN] is None)
-    # Nobody could see it before its data came: to everybody else it is new.
+    # It was not visible before its data came: to readers it is new.
     return Registered(status="created" if row[DATA_COLUMN] is None else "updated", revision=int(changed[0]))
 
 
@@ -548,7 +548,7 @@ class Figures:
         return {key: high for key, high in found.items() if key not in told or high > told[key]}
 
     def lines(self) -> list[Line]:
-        """Whoever asks writes them."""
+        """The caller writes them."""
         lines: list[Line] = [
             (collection_id, ITEMS, amount, None) for collection_id, amount in self._amounts.items() if amount
         ]
@@ -562,7 +562,7 @@ class Figures:
 
 
 def box_number(bbox: Bbox) -> int:
-    """Follows from the box alone, so nobody looks for it. Negative: items from before have their own."""
+    """Follows from the box alone, so no look-up is needed. Negative: items from before have their own."""
     digest = sha256(struct.pack(">4d", *bbox)).digest()
     return -1 - (int.from_bytes(digest[:8]) >> 2)
 

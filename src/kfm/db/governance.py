@@ -31,7 +31,7 @@ def append(session: Session, entries: Iterable[GovernanceEntry]) -> None:
     """The next rows of the chain.
 
     Its head is one row for everybody, held until the transaction ends: so numbers follow the order of
-    commits without a gap, and so whoever appends does it last of all.
+    commits without a gap; so a transaction appends last of all.
     """
     kept = tuple(entries)
     if not kept:
@@ -61,7 +61,7 @@ def append(session: Session, entries: Iterable[GovernanceEntry]) -> None:
 
 
 def hold(session: Session) -> None:
-    """Nobody else appends until this transaction ends."""
+    """Locks the chain against other appends until this transaction ends."""
     _held_head(session)
 
 

@@ -73,7 +73,7 @@ class IncidentKeeper:
             self._ended(session, cause, now_ms, subject=wal_id)
 
     def closed(self, session: Session, cause: str, now_ms: int) -> bool:
-        """A person says that nobody suffers from it any more; False if it is over already."""
+        """A person closes the incident; False if it is over already."""
         row = session.one("incidents.get_for_update", cause=cause)
         if row is None or incident_from(row).state != "open":
             return False
@@ -92,7 +92,7 @@ class IncidentKeeper:
                 self._add_subject(session, cause, trouble)
                 self._tell(session, made, change, now_ms)
                 return
-            row = session.one("incidents.get_for_update", cause=cause)  # somebody was faster
+            row = session.one("incidents.get_for_update", cause=cause)  # another transaction was faster
             assert row is not None
         seen = incident_from(row)
         fresh = self._add_subject(session, cause, trouble)

@@ -131,7 +131,7 @@ class Ledger(LedgerReader):
                 reason_code=request.error_code,
                 gates=rows.gates_text(request.gates),
             )
-            if landed:  # else somebody else has the run: what a stale one says of it does not count
+            if landed:  # else another process has the run: a stale one's report does not count
                 row = session.one("runs.by_id", run_id=request.run_id)
                 assert row is not None
                 self._journal.discovered(session, request.fingerprint, request.inputs)
@@ -174,7 +174,7 @@ class Ledger(LedgerReader):
         self._database.write(change)
 
     def approve(self, request: Approve) -> Approved:
-        """Approve and carry out; not if it is not as it was asked for, or somebody is at work on it."""
+        """Approve and carry out; not if the subject has changed since the request, or is being worked on."""
         return self._database.write(lambda session: approvals.approve(session, request))
 
     def reject(self, request: Reject) -> bool:
@@ -285,7 +285,7 @@ class Ledger(LedgerReader):
         )
 
     def begin_collection(self, worker_id: str, lease_ms: int, dead: leases.Dead) -> int | Lock:
-        """The fence of the collection lock, or the lock that stands in the way."""
+        """The fence of the collection lock, or the lock that blocks it."""
 
         def change(session: Session) -> int | Lock:
             now_ms = session.now_ms()
@@ -309,7 +309,7 @@ class Ledger(LedgerReader):
     # --- governance ------------------------------------------------------------------
 
     def set_switch(self, switch: Switch, entry: GovernanceEntry) -> int:
-        """The new policy epoch: whoever passed the gates before must ask them again."""
+        """The new policy epoch: runs that passed the gates before must pass them again."""
 
         def change(session: Session) -> int:
             epoch = governance.set_switch(session, switch)
@@ -352,7 +352,7 @@ class Ledger(LedgerReader):
         return self._database.write(lambda session: governance.seal(session, actor, limit, stream))
 
     def hasten_messages(self, topic: str) -> None:
-        """All that wait are due now, also those that are claimed: somebody wants them sent."""
+        """All waiting messages are due now, also claimed ones: a person asked for delivery."""
         self._database.write(
             lambda session: session.all("outbox.hasten", topic=topic, now_ms=session.now_ms())
         )

@@ -166,7 +166,7 @@ class LedgerReader:
         return [rows.switch_from(row) for row in self._session.all("switches.list")]
 
     def breaker(self, provider: str) -> Breaker:
-        """The provider's breaker, closed if nobody had trouble with it."""
+        """The provider's breaker; closed if it has never failed."""
         return breakers.read(self._session, rows.storable(provider))
 
     def breakers(self) -> list[Breaker]:
@@ -234,7 +234,7 @@ class LedgerReader:
         return [rows.attempt_from(row) for row in self._session.all("attempts.of_run", run_id=run_id)]
 
     def attempts_since(self, after: int, limit: int = 1000) -> list[tuple[int, Attempt, Run]]:
-        """The attempts whose row number is above, with it and their run: for whoever counts them all."""
+        """The attempts whose row number is above, with it and their run: for counting them all."""
         found = self._session.all("attempts.since", after_number=after, row_limit=limit)
         return [rows.attempt_and_run_from(row) for row in found]
 
@@ -353,7 +353,7 @@ class LedgerReader:
         )
 
     def halted(self, dataset_id: str) -> QuarantineEntry | None:
-        """A run of this dataset that a CARE or sovereignty rule halted, and nobody has released since."""
+        """A run of this dataset that a CARE or sovereignty rule halted and that is not released."""
         row = self._session.one("held.halted", dataset_id=dataset_id)
         return quarantine.held_from(row) if row else None
 

@@ -65,7 +65,7 @@ def migrate(
 def _apply(
     database: Migratable, dialect: Dialect, now_ms: int, known: Sequence[Migration], migration: Migration
 ) -> bool:
-    """One migration and its record, together or not at all. False: somebody else was faster."""
+    """One migration and its record, together or not at all. False: another process was faster."""
     version, name, text = migration
 
     def change(session: Session) -> bool:

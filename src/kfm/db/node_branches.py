@@ -1,7 +1,7 @@
-"""Where run-state and branches meet: what nodes made goes onto their branch, and comes back off it.
+"""Node outputs on branches: committed with the run-state, and reconciled when a branch moves otherwise.
 
-A branch's knowledge of its nodes (`node_heads`) agrees with its tree at `state_commit`. Whoever moves
-the branch otherwise leaves that mark behind, and the next pass compares the two before it decides.
+A branch's knowledge of its nodes (`node_heads`) agrees with its tree at `state_commit`. A change of
+the branch by other means leaves that mark behind, and the next pipeline run compares the two first.
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ def branched(session: Session, source: str | None, made: Branch) -> None:
 def merged(session: Session, source: str, into: str, before: Branch, after: Commit) -> None:
     """The target knows of the nodes whose outputs the merge brought what the source knows of them."""
     if branch_commits.branch_in(session, source) is None:
-        return  # a commit or a tag: nobody knows more of it than its tree
+        return  # a commit or a tag: nothing is known of it but its tree
     tree_before, wood = _tree(session, before.head)
     brought = {dataset_of(change.path): None for change in wood.diff(tree_before, after.tree_id)}
     for dataset_id in brought:

@@ -1,7 +1,7 @@
 """Evidence: attempts and the events about them, written in the transaction that they report.
 
 An attempt is opened once and closed once. Its events are posted only where the row changed, so each
-has exactly one start and one end, whoever else tried to end it.
+has exactly one start and one end, whichever process ends it.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Journal:
     ) -> None:
         """The end of a run: of the node that is under way, if any, and then of the run itself.
 
-        The rows decide what is under way: whoever lost the answer to a step does not know of its node.
+        The rows decide what is under way: a process that lost the answer to a step does not know of its node.
         """
         self.keep(session, retries)
         said = {(account.attempt.attempt, account.attempt.node): account for account in accounts}
@@ -139,7 +139,7 @@ class Journal:
     ) -> None:
         """A pass of the run, if it had begun one: its end comes before the run's."""
         passes = getattr(self._emitter, "passes", None)
-        if passes is None:  # whoever begins the next one ends it
+        if passes is None:  # the next one to begin ends it
             return
         from kfm.db.pipeline_runs import close_left, fail_pass
         from kfm.model.run_state import PassEnd
@@ -158,7 +158,7 @@ class Journal:
                 self._post(session, event, now_ms)
 
     def keep(self, session: Session, retries: Iterable[CallRetry]) -> None:
-        """Each once: whoever lost the answer to a step tells of its retries again."""
+        """Each once: a process that lost the answer to a step reports its retries again."""
         for retry in retries:
             session.all("retries.append", **rows.retry_parameters(retry))
 

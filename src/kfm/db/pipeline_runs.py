@@ -126,7 +126,7 @@ def close_left(session: Session, run_id: str, now_ms: int, node: str = "") -> li
 
 
 def fail_pass(session: Session, run_id: str, code: str, now_ms: int) -> None:
-    """The pass itself: it has failed, until somebody goes on with it."""
+    """The pipeline run itself: it has failed, until it is continued."""
     session.all("passes.interrupt", run_id=run_id, ended_at_ms=now_ms, error_code=code)
 
 
@@ -135,7 +135,7 @@ _GRAPH = msgspec.json.Decoder(Graph)
 
 def join(session: Session, request: BeginPass, dead: leases.Dead) -> Begun:
     now_ms = session.now_ms()
-    # Garbage collection, a pass over the whole pipeline, and whoever is at this very node.
+    # Garbage collection, a run of the whole pipeline, and any run of this very node.
     for scope in (leases.COLLECTOR, pipeline_scope(request.pipeline_id, request.branch), request.scope):
         lock = leases.lock_for_update(session, scope)
         if lock.holder is not None and not leases.is_gone(lock, now_ms, dead):
@@ -174,7 +174,7 @@ def _add_to_graph(session: Session, request: BeginPass, known_hash: str) -> None
 def leave(session: Session, request: EndPass, commit: str | None) -> bool:
     """The lock is known to be held: `run_states.holds` was asked in this transaction."""
     counts = {str(row[0]): int(row[1]) for row in session.all("run_states.outcomes", run_id=request.run_id)}
-    counts = counts or request.counts  # the records lie elsewhere: whoever asks has counted them
+    counts = counts or request.counts  # the records lie elsewhere: the caller has counted them
     state = _state(counts, request.state, others_at_work(session, request))
     landed = session.one(
         "passes.leave",
@@ -199,7 +199,7 @@ def others_at_work(session: Session, request: EndPass) -> bool:
 
 
 def at_work(session: Session, request: BeginPass, now_ms: int, dead: leases.Dead) -> Lock | None:
-    """The lock of one of the pipeline's nodes that somebody runs alone right now."""
+    """The lock of a node of the pipeline that is being run on its own."""
     named = "node:"
     if leases.live(session, lambda lock: lock.scope.startswith(named), now_ms, dead) is None:
         return None  # nearly always: then the names of ten thousand nodes are not put together

@@ -153,7 +153,7 @@ class PostgresDatabase:
         return sent.answers
 
     def send(self, sent: PendingStatement) -> PendingStatement:
-        """It is on its way; inside a transaction until somebody needs an answer, at the latest its end."""
+        """Sent without waiting; inside a transaction until an answer is needed, at the latest its end."""
         self._outgoing.append(sent)
         if not self._changing:
             self.flush()
@@ -242,7 +242,7 @@ class PostgresDatabase:
             result = change(self._session)
             end = self.send(PendingStatement(COMMIT))
             self.flush()
-            if end.said != COMMIT:  # a failed statement that somebody overlooked
+            if end.said != COMMIT:  # a failed statement that was overlooked
                 raise BackendUnavailable(f"{self._where}: the transaction was not committed.")
         except BaseException:
             self._roll_back()

@@ -89,12 +89,12 @@ def _insert_version(session: Session, request: Promote, sequence: int, now_ms: i
         promoted_at_ms=now_ms,
     )
     if landed is None:
-        # Somebody with a lock of another scope promoted between our look and our row.
+        # A run with a lock of another scope promoted between our look and our row.
         raise Undo(Promoted(answer="head-moved"))
 
 
 def _keep_what_it_learned(session: Session, request: Promote, now_ms: int) -> None:
-    """For the next run of the dataset, and for whoever listens."""
+    """For the next run of the dataset, and for listeners."""
     for key, value in request.states:
         session.all(
             "states.set",

@@ -33,7 +33,7 @@ def put_retry_state(session: Session, state: RetryState | None) -> None:
 
 
 def judge(session: Session, request: Judge, watch: IncidentKeeper) -> bool:
-    """Decide about a run that has ended, unless somebody has decided or tried again meanwhile."""
+    """Decide about a run that has ended, unless it was decided on or retried meanwhile."""
     run = request.run
     if session.one("runs.ended", run_id=run.run_id, attempts=run.attempts) is None:
         return False

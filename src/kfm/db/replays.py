@@ -134,7 +134,7 @@ class Replays(ReplayReader):
     def _freeze(
         self, session: Session, plan: ReplayPlan, state: str, rationale: str, requested_by: str
     ) -> bool:
-        """Is it ours to begin? Whoever comes second with the same plan waits here for the first."""
+        """Is it ours to begin? A second process with the same plan waits here for the first."""
         replay_id = plan.replay_id
         landed = session.one(
             "replays.insert",
@@ -289,7 +289,7 @@ def _approval(session: Session, replay_id: str, digest: str) -> str:
     if found is None:
         from kfm.model.errors import NotApproved
 
-        raise NotApproved(f"Nobody has agreed to the replay {replay_id}, or the approval has lapsed.")
+        raise NotApproved(f"The replay {replay_id} has no approval, or it has lapsed.")
     return str(found[0])
 
 

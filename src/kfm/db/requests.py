@@ -171,7 +171,7 @@ class Requests(RequestReader):
 
         def change(session: Session) -> list[UpdateRequest]:
             now_ms = session.now_ms()
-            for request_id, by, until_ms in left:  # as it was seen: whoever is back has renewed it
+            for request_id, by, until_ms in left:  # as it was seen: a runner that is back has renewed it
                 session.all("requests.release", request_id=request_id, claimed_by=by, until_ms=until_ms)
             found = session.all(
                 "requests.claim",
@@ -217,7 +217,7 @@ class Requests(RequestReader):
         return self._database.write(change)
 
     def reopen(self, request: UpdateRequest, not_before_ms: int, reason: str, *, tried: bool = True) -> bool:
-        """Give back what we claimed, for later. What nobody has tried to do does not count as a try."""
+        """Release our claim, for later. A request that was not tried is not charged an attempt."""
 
         def change(session: Session) -> bool:
             row = session.one(
@@ -244,7 +244,7 @@ class Requests(RequestReader):
                 request_id=request.request_id,
                 worker_id=request.claimed_by,
                 plan_digest=digest,
-                reason="Waits for somebody else to approve its preview: "
+                reason="Waits for a second person to approve its preview: "
                 f"kfm approvals approve {approval.request_id}",
             )
             if row is None:

@@ -72,7 +72,7 @@ def prose_of(value: Any) -> str:
 
 
 def payload_of(value: Any) -> str:
-    """As `prose_of`, for what others hand us to keep and nobody hashes: fractions are welcome."""
+    """As `prose_of`, for foreign values that are stored and never hashed: fractions are allowed."""
     return msgspec.json.encode(_all_storable(msgspec.to_builtins(value)), order="sorted").decode()
 
 

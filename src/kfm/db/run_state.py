@@ -146,7 +146,7 @@ def pass_from(row: Row) -> Pass:
 
 
 def holds(session: Session, fence: Fence) -> bool:
-    """The lock is still ours. Read for update: whoever takes it over waits for this transaction."""
+    """The lock is still ours. Read for update: a takeover waits for this transaction."""
     lock = leases.lock_for_update(session, fence.scope)
     return lock.fence == fence.fence and lock.holder is not None
 
@@ -218,7 +218,7 @@ def copy_heads(session: Session, skips: Skips, now_ms: int) -> None:
 
 
 def skipped(skips: Skips, now_ms: int) -> Iterator[Node]:
-    """The record of each node that was left alone."""
+    """The record of each node that was skipped."""
     for dataset_id, inputs_hash, code_sha, made_by, reason in skips.rows:
         yield Node(
             dataset_id=dataset_id,
@@ -456,7 +456,7 @@ class RunStateTables:
         )
 
     def _claim(self, session: Session) -> None:
-        """Hold what else a write needs; before a branch is held, so that nobody waits in a circle."""
+        """Lock what else a write needs; before a branch is locked, so that there is no deadlock."""
 
     def _took_back(self, session: Session, branch: str, dataset_ids: list[str]) -> None:
         """The branch's commits were reverted; here the tables know it already."""

@@ -38,11 +38,11 @@ from kfm.ports import Key, RunStateBackend
 if TYPE_CHECKING:
     from kfm.branches_remote.run_state_objects import RemoteBranchRunState
 
-MERGER = "run-state"  # the lock of whoever writes to the backend
+MERGER = "run-state"  # the lock for writing to the backend
 
 
 class BranchesInside(EmbeddedBranchReader):
-    """Branches in the midst of somebody's transaction: what is committed here stands if that does."""
+    """Branches inside a caller's transaction: a commit here is durable if that one commits."""
 
     def __init__(self, session: Session, *, gated: bool = False) -> None:
         self._inside = session
@@ -294,9 +294,9 @@ class RemoteRunStates(ExternalRunStates):
         return self._remote.head(request.branch)
 
     def _reconcile(self, branch: str, graph: Graph) -> None:
-        """A node whose record is gone was reverted, and whoever reads from it runs again (unless it was
-        reverted with it: then it knows what was brought back). So was one that never stood here, though
-        somebody who reads from it does."""
+        """A node whose record is gone was reverted, and the nodes that read from it run again (unless they
+        were reverted with it: then they match what was restored). The same holds for a node that has no
+        record here while one that reads from it has."""
         nodes = [node for node, _reads in graph]
         if not nodes:
             return

@@ -92,7 +92,7 @@ class ScheduleStates(ScheduleReader):
 
 
 def _moved(session: Session, seen: ScheduleState | None, state: ScheduleState) -> bool:
-    """Is the step ours? Whoever moved the state first has decided."""
+    """Is the step ours? The first process to move the state has decided."""
     parameters = rows.with_storable(msgspec.structs.asdict(state), ("paused_by", "rationale"))
     if seen is None:
         return session.one("schedules.insert", **parameters) is not None

@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class Session(Protocol):
-    """Errors of the driver come out as ours: nobody else needs to know which driver it was."""
+    """Errors of the driver come out as ours: no caller needs to know which driver it was."""
 
     def all(self, name: str, /, **parameters: Any) -> list[Row]: ...
     def one(self, name: str, /, **parameters: Any) -> Row | None: ...
@@ -29,10 +29,10 @@ class Session(Protocol):
         """These are asked next, and their parameters do not matter: a server gets them in one journey."""
 
     def tell(self, name: str, /, **parameters: Any) -> None:
-        """As `all`, where nobody waits for an answer: it travels with whatever is asked next."""
+        """As `all`, without waiting for an answer: it is sent with the next statement."""
 
     def tell_all(self, name: str, rows: Sequence[tuple[Any, ...]], /) -> None:
-        """As `bulk`, where nobody waits for an answer."""
+        """As `bulk`, without waiting for an answer."""
 
     def now_ms(self) -> int:
         """The clock that leases live by: the server's on PostgreSQL, the injected one on SQLite."""

@@ -104,7 +104,7 @@ class SqliteDatabase:
         return self._session
 
     def write(self, change: Callable[[Session], T]) -> T:
-        if _identity(self._place) != self._identity:  # SQLite would go on in a file that nobody will find
+        if _identity(self._place) != self._identity:  # SQLite would go on in an unlinked file
             raise BackendUnavailable(
                 f"{self.path} was removed or replaced while it was in use.",
                 remedy="Put it back, or end all processes that use it and start them again.",
@@ -129,8 +129,8 @@ class SqliteDatabase:
         return result
 
     def _checkpoint(self) -> None:
-        """Copy the write-ahead file into the database while nobody adds to it, so that it starts anew."""
-        # If a long reader stands in the way, try again only when there is as much again to copy.
+        """Copy the write-ahead file into the database while there are no writers, so that it starts anew."""
+        # If a long reader blocks it, try again only when there is as much again to copy.
         self._checkpoint_at = self._wal_pages + CHECKPOINT_PAGES
         # The commit stands whatever happens here.
         with contextlib.suppress(apsw.Error, StoreBusy), self._turnstile:
@@ -160,7 +160,7 @@ def _identity(path: str) -> tuple[int, int] | None:
 
 
 def _sync_folder(path: str) -> None:
-    with contextlib.suppress(OSError):  # somebody else's folder: then it has long been there
+    with contextlib.suppress(OSError):  # another user's folder: then it has long been there
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)

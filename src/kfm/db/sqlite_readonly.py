@@ -3,11 +3,11 @@
 SQLite itself makes two companion files as soon as it looks into a database in WAL mode, so
 there are three ways in:
 
-- nobody has written since the last clean end (no write-ahead file, or an empty one): the file
+- nothing was written since the last clean end (no write-ahead file, or an empty one): the file
   alone is the whole truth and is read as immutable. Before and after each statement the file
-  must still be the one that was opened; if somebody wrote meanwhile, the answer is thrown away
+  must still be the one that was opened; if it was written meanwhile, the answer is thrown away
   and the way in is chosen again;
-- there is a write-ahead file and its index: somebody is writing, or was killed. SQLite reads
+- there is a write-ahead file and its index: a process is writing, or was killed. SQLite reads
   through both files as any reader does; only the index, which is scratch memory, may change;
 - there is a write-ahead file without an index (a restored copy): reading would make one, so
   both files are copied aside and read there.
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-ROUNDS_MAX = 50  # how often somebody may write between two looks
+ROUNDS_MAX = 50  # how often it may be written between two looks
 _BUSY_MS = 5_000
 
 Stamp = tuple[int, ...] | None

@@ -40,7 +40,7 @@ class SqliteSession:
 
     def one(self, name: str, /, **parameters: Any) -> Row | None:
         try:
-            # To the end: a statement that is still under way would stand in the way of COMMIT.
+            # To the end: a statement that is still under way would block COMMIT.
             rows = self._execute(self._queries[name], parameters).fetchall()
         except (apsw.Error, *UNSTORABLE) as error:
             raise translated(error, self._path) from error
@@ -126,7 +126,7 @@ class MemoryDatabase:
         self._connection.execute(sql)
 
     def exclude_others(self) -> None:
-        """Nobody else can see it."""
+        """A database in memory: no other process can see it."""
 
     def close(self) -> None:
         self._connection.close()

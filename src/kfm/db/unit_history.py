@@ -28,7 +28,7 @@ _given: WeakKeyDictionary[Session, int] = WeakKeyDictionary()
 
 
 def begin(session: Session) -> int:
-    """The number of a new page; whoever asks for one writes it."""
+    """The number of a new page; the caller writes it."""
     row = session.one("unit_pages.next", given=_given.get(session, 0))
     assert row is not None
     number = _given[session] = int(row[0])

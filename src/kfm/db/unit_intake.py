@@ -63,9 +63,9 @@ def take_in(session: Session, intake: IntakeBatch, watch: IncidentKeeper) -> Int
 
 
 class ClaimableUnits(Record, frozen=True):
-    """Who claims new units at once, and how many; pages of the history for their coming and for that."""
+    """A claim that takes new units at once: the room it has, and the history pages of creation and claim."""
 
-    wish: ClaimRequest
+    claim: ClaimRequest
     room: int
     created: int
     claimed: int
@@ -76,7 +76,7 @@ def insert_new(
     taken: Sequence[IntakeUnit],
     now_ms: int,
     tally: CountChanges,
-    hands: ClaimableUnits | None = None,
+    claimable: ClaimableUnits | None = None,
 ) -> tuple[list[IntakeUnit], list[ClaimedUnit]]:
     """Insert those that are new, some of them claimed already.
 
@@ -87,7 +87,7 @@ def insert_new(
     fresh: dict[str, IntakeUnit] = {}
     for one in taken:
         fresh.setdefault(one.unit.wal_id, one)
-    landed, claimed = _insert(session, fresh, now_ms, tally, hands)
+    landed, claimed = _insert(session, fresh, now_ms, tally, claimable)
     if len(landed) == len(taken):
         return [], claimed
     again = [one for one in taken if one.unit.wal_id not in landed or fresh[one.unit.wal_id] is not one]
@@ -99,16 +99,16 @@ def _insert(
     fresh: Mapping[str, IntakeUnit],
     now_ms: int,
     tally: CountChanges,
-    hands: ClaimableUnits | None = None,
+    claimable: ClaimableUnits | None = None,
 ) -> tuple[Collection[str], list[ClaimedUnit]]:
-    """Ids of those that nobody has taken in before; and those of them that are in our hands now."""
-    number = unit_history.begin(session) if hands is None else hands.created
+    """Ids of those that were not known before; and those of them that are claimed now."""
+    number = unit_history.begin(session) if claimable is None else claimable.created
     # In the order of their ids: neighbours on disk, and two intakes at once never wait in a circle.
     order, waiting = sorted(fresh), (str(number), *_WAITING)
     texts: dict[int, str] = {}  # many units share what their keys tell
     claimed: list[ClaimedUnit] = []
     lines = []
-    room, lane, in_hand = (0, None, waiting) if hands is None else _in_hand(hands, now_ms)
+    room, lane, claim_columns = (0, None, waiting) if claimable is None else _claim_columns(claimable, now_ms)
     for wal_id in order:
         one = fresh[wal_id]
         extra = texts.get(id(one.unit.extra))
@@ -116,7 +116,7 @@ def _insert(
             extra = texts[id(one.unit.extra)] = unit_rows.extra_text(one.unit.extra)
         if len(claimed) < room and lane == (one.unit.dataset, one.unit.provider):
             claimed.append(_claimed(one, extra, now_ms))
-            lines.append(_line(one, extra, now_ms) + in_hand)
+            lines.append(_line(one, extra, now_ms) + claim_columns)
         else:
             lines.append(_line(one, extra, now_ms) + waiting)
     landed = unit_rows.written(session, "units.insert", lines, order, str(number), f"{number} %")
@@ -141,13 +141,13 @@ def _insert(
 _WAITING = ("pending", 1, 0, 0, 0, None, 0, None, None)
 
 
-def _in_hand(hands: ClaimableUnits, now_ms: int) -> tuple[int, tuple[str, str], tuple[object, ...]]:
+def _claim_columns(claimable: ClaimableUnits, now_ms: int) -> tuple[int, tuple[str, str], tuple[object, ...]]:
     """How many of which lane; and from trail to ingest_run_id what `units.claim` would make of them."""
-    wish, lane = hands.wish, hands.wish.lane
-    trail, lease_until_ms = f"{hands.created} {hands.claimed}", now_ms + wish.lease_ms
+    claim, lane = claimable.claim, claimable.claim.lane
+    trail, lease_until_ms = f"{claimable.created} {claimable.claimed}", now_ms + claim.lease_ms
     values = (trail, "in_progress", 2, 1, 1, now_ms, now_ms, lease_until_ms)
-    room = 0 if lane.alone else hands.room
-    return room, (lane.dataset, lane.provider), (*values, wish.worker_id, wish.ingest_run_id)
+    room = 0 if lane.alone else claimable.room
+    return room, (lane.dataset, lane.provider), (*values, claim.worker_id, claim.ingest_run_id)
 
 
 def _claimed(taken: IntakeUnit, extra: str, now_ms: int) -> ClaimedUnit:
@@ -248,7 +248,7 @@ def reissue(
     )
     details = {"etag": content.etag, "size": content.size, "content_version": made.content_version}
     if seen.unit.status == "in_progress":
-        # Whoever works on it keeps its lease; when it ends, what it did counts for the version before.
+        # A worker on it keeps its lease; when it ends, its result counts for the version before.
         fresh = replace(made, grants=1, grant_attempts=1, granted_at_ms=now_ms)
         _put(session, seen, fresh, "reissued", now_ms, details)
         return
@@ -374,7 +374,7 @@ GIVEN_UP = ("failed", "quarantined")
 
 
 def bring_in(session: Session, units: Sequence[Unit], actor: str, rationale: str) -> int:
-    """How many were new. Whoever held one elsewhere does not hold it here: such a lease has lapsed.
+    """How many were new. A lease held elsewhere is not held here: it counts as lapsed.
 
     Our catalogue has seen none of them, so none counts as done: new bytes are looked at from the start.
     """
@@ -423,7 +423,7 @@ def _import_line(unit: Unit, now_ms: int, trail: str) -> tuple[Any, ...]:
 
 
 def _held(unit: Unit, now_ms: int) -> QuarantineEntry:
-    """It waits for whoever looks into it; no incident, for it is no news."""
+    """Quarantined until a person acts; no incident, for it is no news."""
     return QuarantineEntry(
         held_id=keys.held_unit_id(unit.wal_id, unit.version),
         kind="quarantine" if unit.status == "quarantined" else "dead-letter",

@@ -32,13 +32,13 @@ def get(session: Session, wal_id: str) -> StoredUnit | None:
 
 
 def held(session: Session, wal_id: str) -> StoredUnit | None:
-    """The unit, which nobody else changes until this transaction ends."""
+    """The unit, locked until this transaction ends."""
     row = session.one("units.get_for_update", wal_id=wal_id)
     return None if row is None else stored_from(row)
 
 
 def hold_all(session: Session, wal_ids: Sequence[str]) -> None:
-    """Nobody else changes these until this transaction ends; had in the order of their ids."""
+    """Locks these until this transaction ends, in the order of their ids."""
     session.all("units.hold_all", wal_ids=msgspec.json.encode(wal_ids).decode())
 
 

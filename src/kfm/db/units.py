@@ -133,7 +133,7 @@ class UnitQueries:
 
 LANES_MAX = 10_000
 REAPED_MAX = 10_000
-TOGETHER_MAX = 200  # lapsed leases in one transaction: nobody else writes to SQLite meanwhile
+TOGETHER_MAX = 200  # lapsed leases in one transaction: SQLite has one writer
 
 
 class UnitReader(UnitQueries):
@@ -230,7 +230,7 @@ class Units(UnitReader):
         return sum(self._database.write(partial(change, some=some)) for some in batches)
 
     def release_dead(self, envelope_hash: str, entry: GovernanceEntry) -> int:
-        """Nobody has to look at it any more; how many records it has."""
+        """Release a dead message; how many records it has."""
 
         def change(session: Session) -> int:
             released = session.all("dead_messages.release", envelope_hash=envelope_hash)
@@ -251,43 +251,43 @@ class Units(UnitReader):
 
 
 def claim_units(
-    session: Session, wish: ClaimRequest, now_ms: int, tally: CountChanges, fresh: Sequence[IntakeUnit] = ()
+    session: Session, claim: ClaimRequest, now_ms: int, tally: CountChanges, fresh: Sequence[IntakeUnit] = ()
 ) -> tuple[list[ClaimedUnit], list[IntakeUnit], int]:
     """What waits comes first; new units, which are taken in here, have the room that is left.
 
     Those that are not new come back; and how many had waited.
     """
-    lane = wish.lane
+    lane = claim.lane
     created = unit_history.begin(session) if fresh else 0  # before the other, as it is in their histories
     number = unit_history.begin(session)
-    limit = 1 if lane.alone else wish.limit
-    # Nobody waits there before the first is due, so nobody is looked for: that saves a journey to a server.
-    found = _waiting(session, wish, limit, now_ms, number) if lane.due_ms <= now_ms else []
+    limit = 1 if lane.alone else claim.limit
+    # No unit is due there before the first, so none is looked for: that saves a round trip to a server.
+    found = _waiting(session, claim, limit, now_ms, number) if lane.due_ms <= now_ms else []
     claimed = [ClaimedUnit(*row) for row in found]
     waited = len(claimed)
-    hands = ClaimableUnits(wish, limit - waited, created, number)
-    known, ours = insert_new(session, fresh, now_ms, tally, hands)
+    claimable = ClaimableUnits(claim, limit - waited, created, number)
+    known, ours = insert_new(session, fresh, now_ms, tally, claimable)
     claimed += ours
     if claimed:
         members = [(one.wal_id, one.version, one.attempts) for one in claimed]
         unit_history.write(
-            session, number, "claimed", "in_progress", members, at_ms=now_ms, worker_id=wish.worker_id
+            session, number, "claimed", "in_progress", members, at_ms=now_ms, worker_id=claim.worker_id
         )
         tally.moved(lane.dataset, "pending", "in_progress", len(claimed))
     return claimed, known, waited
 
 
-def _waiting(session: Session, wish: ClaimRequest, limit: int, now_ms: int, number: int) -> list[Row]:
-    lane = wish.lane
+def _waiting(session: Session, claim: ClaimRequest, limit: int, now_ms: int, number: int) -> list[Row]:
+    lane = claim.lane
     return session.all(
         "units.claim",
         dataset=lane.dataset,
         provider=lane.provider,
         alone=lane.alone,
-        worker_id=wish.worker_id,
-        ingest_run_id=wish.ingest_run_id,
+        worker_id=claim.worker_id,
+        ingest_run_id=claim.ingest_run_id,
         now_ms=now_ms,
-        lease_until_ms=now_ms + wish.lease_ms,
+        lease_until_ms=now_ms + claim.lease_ms,
         row_limit=limit,
         trail=f" {number}",
     )

@@ -1,8 +1,8 @@
 """A fair queue for the writers of one SQLite file.
 
-SQLite hands its write lock to whoever asks at the right instant, so a process that writes back
-to back starves the others. Here a writer passes a gate before it asks for the write lock, and
-opens the gate again only once it has it: whoever stands in the gate is next, and the busy writer
+SQLite gives its write lock to the process that happens to ask at the right moment, so a process that
+writes back to back starves the others. Here a writer passes a gate before it asks for the write lock, and
+opens the gate again only once it has it: the writer in the gate is next, and the busy writer
 has to queue behind it. The gate is an empty database held by BEGIN EXCLUSIVE, because that is a
 lock that every language with SQLite can take and that the kernel drops when a process dies.
 """

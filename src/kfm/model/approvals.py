@@ -12,12 +12,12 @@ from kfm.model.quarantine import REQUEST_TAG, Approval
 from kfm.model.records import GateResult, Run
 from kfm.model.settings import DatasetSettings
 
-VALID_MS = 7 * 86_400_000  # an approval that nobody used by then was for another situation
+VALID_MS = 7 * 86_400_000  # an approval that was not used by then was for another situation
 GATE = "approval"
 
 
 def attempt_digest(dataset: DatasetSettings, work_base: str) -> str:
-    """What an attempt is asked for: other rights, another window or other code make it another wish."""
+    """What an attempt is asked for: other rights, another window or other code make it another request."""
     document = {
         "kfm": REQUEST_TAG,
         "kind": "attempt",

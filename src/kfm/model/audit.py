@@ -231,7 +231,7 @@ class Walk:
         return None
 
     def _finding(self, number: int, problem: Problem, detail: str) -> ChainFinding:
-        # Whoever makes hashes anew for some rows is found only where he stopped, or at an anchor.
+        # Hashes recomputed for some rows are found only where the forgery ends, or at an anchor.
         return ChainFinding(number=number, problem=problem, detail=detail, since=self._anchored + 1)
 
     def verdict(self) -> ChainVerdict:

@@ -45,7 +45,7 @@ def may_call(breaker: Breaker, now_ms: int) -> Permission:
 
 
 def wait_ms(breaker: Breaker, now_ms: int) -> int:
-    """How long until somebody may try the provider again."""
+    """How long until the provider may be tried again."""
     if breaker.state == "open":
         return max(0, (breaker.opened_at_ms or 0) + COOLDOWN_MS - now_ms)
     if breaker.state == "half-open":
@@ -54,7 +54,7 @@ def wait_ms(breaker: Breaker, now_ms: int) -> int:
 
 
 def probe_started(breaker: Breaker, now_ms: int, lease_ms: int = PROBE_LEASE_MS) -> Breaker:
-    """Claim the single probe. Whoever's write lands holds its fence; a vanished prober's lease lapses."""
+    """Claim the single probe. The process whose write lands holds its fence; a dead prober's lease lapses."""
     if may_call(breaker, now_ms) != "probe":
         raise IllegalTransition(f"breaker {breaker.provider}: no probe is due while it is {breaker.state}.")
     event = "probe_started" if breaker.state == "open" else "probe_taken_over"
@@ -87,7 +87,7 @@ def reset(breaker: Breaker, now_ms: int) -> Breaker:
 def on_success(breaker: Breaker, fence: int | None = None, now_ms: int | None = None) -> Breaker:
     """A call went well. While open or half-open only the probe's own result counts.
 
-    Without a time nobody knows when the outage ended, and what waited for it is not spread.
+    Without a time the end of the outage is not known, and waiting work is not spread.
     """
     if breaker.state == "closed":
         return replace(breaker, failures=0) if breaker.failures else breaker
@@ -146,14 +146,14 @@ def recovered_at_ms(breaker: Breaker) -> int:
 def release_at_ms(breaker: Breaker, due_ms: int, share: float, now_ms: int) -> int:
     """When work of this provider that fell due at `due_ms` may begin. Not for what a person starts.
 
-    While the provider is left alone: when to look again. After an outage what fell due in it begins in
+    While the circuit is open: when to look again. After an outage what fell due in it begins in
     the same order, over a span half as long again as the outage was: so, whatever the usual rate is,
     the backlog adds two thirds of it, and together they stay under twice the usual rate. Work that
     was late already when the outage began has its place by `share`, in [0, 1).
     """
     if breaker.state != "closed":
         # Where a probe is due it may begin at once: a time that is only just now would be later than what
-        # somebody read from a clock a moment ago.
+        # was read from a clock a moment ago.
         left_ms = wait_ms(breaker, now_ms)
         return max(due_ms, now_ms + left_ms) if left_ms else due_ms
     tripped_ms, closed_ms = breaker.tripped_at_ms, breaker.closed_at_ms
@@ -181,7 +181,7 @@ def is_provider_name(text: str) -> bool:
 
 
 def provider_of(source: SourceSettings) -> str | None:
-    """Its own `provider`, else the host of its URL or its bucket; None where nobody outside is called.
+    """Its own `provider`, else the host of its URL or its bucket; None where no provider is called.
 
     A host that a template decides is no name that can be known beforehand.
     """

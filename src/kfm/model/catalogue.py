@@ -55,7 +55,7 @@ class CatalogueItem(Record, frozen=True):
 
 
 class Search(Record, frozen=True):
-    """What somebody looks for. Items come newest first, by (at_ms, number)."""
+    """A search. Items come newest first, by (at_ms, number)."""
 
     collections: tuple[str, ...] = ()
     ids: tuple[str, ...] = ()
@@ -81,7 +81,7 @@ class Owed(Record, frozen=True):
 
     collection_id: str
     item_id: str
-    wanted: int  # how often it was wished for; at least its revision
+    wanted: int  # how often it was requested; at least its revision
     sent: int
     tries: int
     until_ms: int  # the claim's end, and its fence

@@ -44,7 +44,7 @@ ORIGIN_COMMAND = "kfm config show --origin"
 
 
 class ForceRequest(Record, frozen=True, kw_only=True):
-    """Somebody asks to pass what may be passed, and answers for it."""
+    """A force: a request to pass overridable gates, with the person who answers for it."""
 
     actor: str
     rationale: str | None = None
@@ -271,8 +271,8 @@ def check_text(check: Check) -> str:
 def combine(results: Iterable[GateResult], force: ForceRequest | None = None) -> GateDecision:
     """One decision from all answers.
 
-    A force passes overridable gates only, and only if it passes all that stand
-    in the way: otherwise nothing is marked as overridden, because nothing was.
+    A force passes overridable gates only, and only if it passes all that
+    refused: otherwise nothing is marked as overridden, because nothing was.
     """
     if force is not None:
         _require_answerable(force)

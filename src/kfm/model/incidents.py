@@ -30,7 +30,7 @@ CIRCUIT_CLASS, CIRCUIT_CODE = "circuit-open", CircuitOpen.code
 # How bad each kind is. An incident gets worse when its kind rises, and never better but by its end.
 SEVERITY: dict[Kind, Severity] = {
     "circuit-open": "warning",  # it ends by itself, and nothing is lost meanwhile
-    "dead-letter": "warning",  # it may well succeed when somebody tries it later
+    "dead-letter": "warning",  # it may well succeed when it is replayed later
     "quarantine": "error",  # trying again can't help
     "halt": "critical",  # data that must not be shown came up to publication
 }
@@ -80,7 +80,7 @@ class Notification(Record, frozen=True):
     change_id: str
     recorded_at_ms: int
     body: str
-    hook: str | None = None  # None: offered to nobody yet
+    hook: str | None = None  # None: not offered yet
     tries: int = 0
     delivered_at_ms: int | None = None
 
@@ -274,7 +274,7 @@ class IncidentRenderer:
         self._hide = hide
 
     def incident_id(self, about: About, name: str, cause: str, occurrence: int) -> str:
-        """Of a masked dataset it is keyed, too: nobody can check a guess against it."""
+        """Of a masked dataset it is keyed, too: a guess can't be checked against it."""
         return keys.uuid5(NAMESPACE, f"{self._public_cause(about, name, cause)}/{occurrence}")
 
     def change(self, incident: Incident, change: Change, held: int) -> IncidentChange:
@@ -324,11 +324,11 @@ def summary(incident: Incident, change: Change, held: int, name: str) -> str:
     if incident.about == "provider":
         if change == "resolved":
             return f"{whom} answers again"
-        return f"{whom} is left alone after {counted(incident.affected, 'failure')} in a row"
+        return f"{whom}: circuit open after {counted(incident.affected, 'failure')} in a row"
     what = f"{incident.error_code} ({incident.error_class})"
     if change == "resolved":
-        rest = f"; {counted(held, 'run')} still held" if held else ""
+        rest = f"; {counted(held, 'run')} still quarantined" if held else ""
         return f"{whom} is brought up to date again after {what}{rest}"
-    words = {"halt": "halted", "quarantine": "in quarantine"}
-    state = words.get(incident.kind, "given up")
+    words = {"halt": "halted", "quarantine": "quarantined"}
+    state = words.get(incident.kind, "dead-lettered")
     return f"{whom}: {what}, {counted(incident.affected, 'run')} {state}"

@@ -30,7 +30,7 @@ def key_of(document: dict[str, Any]) -> str:
 
 
 def work_document(work: Work, revision: int | None = None) -> dict[str, Any]:
-    """What is done, whoever asked. The window counts by its instants, never by how it was written."""
+    """What is done, whatever triggered it. The window counts by its instants, never by how it was written."""
     document = {
         "kfm": WORK_TAG,
         "source_id": work.source_id,
@@ -170,7 +170,7 @@ def trigger_key(trigger: Trigger, work: Work, revision: int = 0) -> str:
 
 
 def request_id(key: str) -> str:
-    """The id of a request follows from its key, so that the same wish can't be accepted twice."""
+    """The id of a request follows from its key, so that the same request can't be accepted twice."""
     return _uuid_text(sha256(canonical_bytes({"kfm": REQUEST_TAG, "key": key})).digest(), version=8)
 
 

@@ -39,7 +39,7 @@ class Waiting(Record, frozen=True):
 
 
 class Ahead(Record, frozen=True):
-    """What failed work has ahead of it: held until somebody looks, or to be tried again."""
+    """What failed work has ahead of it: quarantined until a person acts, or to be retried."""
 
     held: int
     held_since_ms: int | None  # the oldest
@@ -50,7 +50,7 @@ class Ahead(Record, frozen=True):
 
 
 class QuarantineEntry(Record, frozen=True):
-    """One run, unit or message that nobody tries again by itself."""
+    """A quarantined run, unit or message: it is not retried automatically."""
 
     held_id: str
     kind: HeldKind  # dead-letter: it ran out of attempts; quarantine: trying again can't help
@@ -74,7 +74,7 @@ class QuarantineEntry(Record, frozen=True):
 
 
 class Approval(Record, frozen=True):
-    """One wish that needs a second person."""
+    """An approval request: what needs a second person."""
 
     request_id: str
     # Of what is held; at work that the policies ask an approval for; of units that had ended; of a preview.
@@ -91,7 +91,7 @@ class Approval(Record, frozen=True):
     approval_rationale: str | None = None
     about: str = ""  # the same for people
     dataset_id: str | None = None
-    requested_names: tuple[str, ...] = ()  # every name of whoever asked, as it was declared then
+    requested_names: tuple[str, ...] = ()  # every name of the requester, as declared then
     expires_at_ms: int | None = None  # of an attempt: unused, it lapses
     used_by: str | None = None  # the run
     used_attempt: int | None = None
@@ -108,7 +108,7 @@ class Approval(Record, frozen=True):
 
 SOURCE_IDS_MAX = 100  # the payload's hash stands for all of them
 REQUEST_TAG = "approval/1"
-# Not given up: somebody stopped it and knows, or a newer run has the work now.
+# Not quarantined: a person stopped it, or a newer run has the work now.
 NOT_HELD = ("stopped", "superseded")
 
 
@@ -162,7 +162,7 @@ def facts_of(held: QuarantineEntry, care_label: str | None) -> dict[str, Any]:
 
 
 def release_digest(held: QuarantineEntry) -> str:
-    """What a release is asked for: another failure, other inputs or other code make it another wish."""
+    """What a release is asked for: another failure, other inputs or other code make it another request."""
     document = {
         "kfm": REQUEST_TAG,
         "kind": "release",

@@ -30,7 +30,7 @@ class Window(Record, frozen=True):
 
 
 class Work(Record, frozen=True):
-    """What is done, whoever asked: the work key without its revision."""
+    """What is done, whatever triggered it: the work key without its revision."""
 
     source_id: str
     window: Window

@@ -434,7 +434,7 @@ def mask(dataset_id: str, key: str | None) -> str:
 def hidden_names(datasets: Iterable[DatasetSettings]) -> Callable[[str], bool] | None:
     """Tells whether a node or pipeline is named after a masked dataset, or after a part of one.
 
-    None where there is no such dataset: then nobody need be asked for each of ten thousand names.
+    None where there is no such dataset: then the ledger need not be asked for each of ten thousand names.
     """
     hidden = {dataset.id for dataset in datasets if is_masked(dataset)}
     if not hidden:
@@ -451,7 +451,7 @@ def hidden_names(datasets: Iterable[DatasetSettings]) -> Callable[[str], bool] |
 
 
 def is_masked(dataset: DatasetSettings) -> bool:
-    """Must its name be kept out of everything public? If nobody declared its rights, yes."""
+    """Must its name be kept out of everything public? If its rights are not declared, yes."""
     rights = dataset.rights
     if rights is None or rights.care.level in ("restricted", "blocked"):
         return True

@@ -35,7 +35,7 @@ NO_SCOPE_REMEDY = (
 
 
 class Selection(Record, frozen=True, omit_defaults=True):
-    """Which units somebody means. What is empty does not narrow."""
+    """Which units a replay is about. An empty field does not narrow."""
 
     datasets: tuple[str, ...] = ()
     statuses: tuple[str, ...] = ()
@@ -96,12 +96,12 @@ class ReplayPlan(Record, frozen=True):
 
     @property
     def replay_id(self) -> str:
-        """Whoever carries out the same plan carries out the same replay."""
+        """The same plan is the same replay, whichever process carries it out."""
         return self.digest.removeprefix("sha256:")[:REPLAY_ID_CHARS]
 
 
 class ReplaySpec(Record, frozen=True, omit_defaults=True):
-    """A wish that can be kept and made a plan of again and again. It freezes nothing."""
+    """A replay specification: kept, and planned from as often as needed. It freezes nothing."""
 
     kfm: Literal["replay-spec/1"]
     selection: Selection
@@ -210,7 +210,7 @@ def digest_of(mode: str, reason: str, units: Sequence[Chosen]) -> str:
 
 
 def check_plan(plan: ReplayPlan) -> None:
-    """A plan that somebody edited is none."""
+    """A plan that was edited is not valid."""
     ids = [unit.wal_id for unit in plan.units]
     as_made = ids == sorted(set(ids)) and plan.digest == digest_of(plan.mode, plan.reason, plan.units)
     if not as_made or any(unit.status not in STATUSES[plan.mode] for unit in plan.units):

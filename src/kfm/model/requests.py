@@ -12,16 +12,16 @@ from kfm.model.records import Record, Window
 
 RequestKind = Literal["cron", "webhook", "manual"]
 # open: waits, not before `not_before_ms` · running: claimed · awaiting-approval: its preview is, too ·
-# done: it has its outcome · cancelled: nobody will run it
+# done: it has its outcome · cancelled: it will not run
 RequestState = Literal["open", "running", "awaiting-approval", "done", "cancelled"]
 UNSETTLED: tuple[RequestState, ...] = ("open", "running", "awaiting-approval")
 
 
 class UpdateRequest(Record, frozen=True):
-    """One accepted wish to bring a source up to date."""
+    """An accepted trigger to bring a source up to date: durable, and at most one run."""
 
     request_id: str  # follows from the key
-    key: str  # sha256:…, of what makes it the same wish
+    key: str  # sha256:…, of what makes it the same request
     kind: RequestKind
     source_id: str
     dataset_id: str
@@ -82,7 +82,7 @@ class Member(Record, frozen=True):
 class Burst(Record, frozen=True):
     """Members of one period. Field order is column order."""
 
-    burst_id: str  # a hash of the sorted members: whoever gathers the same ones means the same
+    burst_id: str  # a hash of the sorted members: the same members are the same burst
     source_id: str
     dataset: str
     members: int

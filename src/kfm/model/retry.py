@@ -15,7 +15,7 @@ from kfm.model.times import parse_http_date
 
 DOUBLINGS_MAX = 40  # beyond it every cap is long reached
 CALL_WAIT_MAX_MS = 30_000  # a longer Retry-After is the run tier's business
-RETRY_AFTER_MAX_S = 999_999_999  # about 30 years; whoever asks for more is asking to be left alone
+RETRY_AFTER_MAX_S = 999_999_999  # about 30 years; more means: do not call again
 
 BudgetState = Literal["free", "needs-rationale"]
 

@@ -30,7 +30,7 @@ class Standing(Record, frozen=True):
 
 
 def standing(run: Run, state: RetryState | None) -> Standing:
-    """Attempts that nobody judged, because their process died, count."""
+    """Attempts that were never judged, because their process died, count."""
     if state is None:
         return Standing(grants=1, attempts=run.attempts, since_ms=run.start_time_ms)
     return Standing(
@@ -41,12 +41,12 @@ def standing(run: Run, state: RetryState | None) -> Standing:
 
 
 def budget_ends_ms(run: Run, state: RetryState | None) -> int:
-    """Until when attempts are made without somebody who answers for them; the calls' waiting is in it."""
+    """Until when attempts need no person who answers for them; the calls' waiting is in it."""
     return standing(run, state).since_ms + policy_for(run.trigger_type).budget_ms
 
 
 def is_spent(run: Run, state: RetryState | None, now_ms: int) -> bool:
-    """Does the next attempt need somebody who answers for it?"""
+    """Does the next attempt need a person who answers for it?"""
     now = standing(run, state)
     return budget_state(now.attempts, now.since_ms, now_ms, policy_for(run.trigger_type)) != "free"
 
@@ -90,8 +90,8 @@ def judge(
     """What becomes of a run whose attempt has just ended without success.
 
     `asked_ms`: how long upstream wants us to wait. `acted`: the attempt did something on the outside that
-    nobody may repeat. `counts`: False where a breaker refused the call, so that nothing was tried.
-    `stopped`: somebody ended it on purpose; nobody but a person starts it again.
+    must not be repeated. `counts`: False where a breaker refused the call, so that nothing was tried.
+    `stopped`: a person ended it on purpose; only a person starts it again.
     `next_run_ms`: when the schedule begins its next run, with which what is left is tried.
     """
     now = standing(run, prior)

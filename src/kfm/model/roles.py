@@ -1,4 +1,4 @@
-"""Who somebody is, and what he may do. Pure: the command line and every server ask the same functions."""
+"""Identity and access: who the caller is, and what they may do. Pure: every front end decides alike."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Role = Literal["read", "operate", "approve"]
 ROLES: tuple[Role, ...] = ("read", "operate", "approve")
 TOKEN_CHARS_MIN = 32  # the hash of a shorter one could be guessed
 TOKEN_CHARS_MAX = 4096
-NOBODY = "unknown"  # whoever shows a token that belongs to nobody
+UNKNOWN = "unknown"  # the subject of a token that belongs to no person
 _HASH = re.compile(r"sha256:([0-9a-f]{64})", re.ASCII)
 _NAMED_MAX = 10
 
@@ -33,11 +33,11 @@ class Identity(Record, frozen=True):
 
     subject: str
     known_by: Literal["token", "account"]
-    account: str  # that the process runs under, whoever it says it is
+    account: str  # that the process runs under, whatever it claims to be
     roles: tuple[Role, ...]
     names: tuple[str, ...]  # everything this person may be recorded as
     declared: bool  # stands in the configuration
-    open: bool = False  # nobody was given a role, so everybody has all
+    open: bool = False  # no person has a role, so all have all
 
 
 class AccessDecision(Record, frozen=True):
@@ -62,8 +62,8 @@ def read_hash(text: str) -> str | None:
 def identify(people: Sequence[KnownPerson], account: str, token: str | None = None) -> Identity:
     """Who runs under this account and shows this token, if any.
 
-    Without people everybody has every role, and a token says nothing. A token that is nobody's never
-    falls back to the account: then taking it away would only change who its holder is.
+    Without people in the configuration every account has every role, and a token is ignored. An unknown
+    token never falls back to the account: then revoking it would only change who its holder is.
     """
     if not people:
         return Identity(
@@ -79,7 +79,7 @@ def identify(people: Sequence[KnownPerson], account: str, token: str | None = No
         found = _by_token(people, token)
         if found is None:
             return Identity(
-                subject=NOBODY, known_by="token", account=account, roles=(), names=(NOBODY,), declared=False
+                subject=UNKNOWN, known_by="token", account=account, roles=(), names=(UNKNOWN,), declared=False
             )
         return _declared(found, "token", account)
     person = next((one for one in people if account in one.accounts), None)
@@ -130,7 +130,9 @@ def decide(
     if role in identity.roles:
         return AccessDecision(allowed=True, reason=f"{identity.subject} has the role {role}.")
     if role == "read" and identity.known_by == "account" and not remote:
-        return AccessDecision(allowed=True, reason="Whoever can read the files here can read the ledger.")
+        return AccessDecision(
+            allowed=True, reason="An account that can read the files here can read the ledger."
+        )
     others = tuple(
         person.subject
         for person in people
@@ -144,7 +146,7 @@ def decide(
 
 def _has(identity: Identity) -> str:
     if identity.known_by == "token" and not identity.declared:
-        return "the token that was shown is nobody's"
+        return "the token is unknown"
     who = identity.subject
     if identity.known_by == "account" and identity.account != who:
         who += f" (account {identity.account})"
@@ -156,13 +158,13 @@ def _has(identity: Identity) -> str:
 def who_could(others: Sequence[str]) -> str:
     """The way out of a refusal."""
     if not others:
-        return "Nobody has that role: whoever keeps the configuration gives it under `people:`."
+        return "No person has that role: the configuration grants it under `people:`."
     named = ", ".join(others[:_NAMED_MAX]) + (", …" if len(others) > _NAMED_MAX else "")
-    return f"Ask {named}; `kfm whoami` shows who you are here, and by what."
+    return f"Ask {named}; `kfm whoami` shows who you are here, and how that is known."
 
 
 def refusal_entry(identity: Identity, role: Role, what: str, reason: str, at_ms: int) -> GovernanceEntry:
-    """The record of somebody who wanted to change something and may not."""
+    """The governance entry of a change that was refused for lack of a role."""
     return GovernanceEntry(
         kind="role-refused",
         subject=what,
@@ -179,9 +181,9 @@ def refusal_entry(identity: Identity, role: Role, what: str, reason: str, at_ms:
 
 
 def is_same_person(requested_by: str, requested_names: Iterable[str], approver_names: Iterable[str]) -> bool:
-    """Is whoever approves the one who asked, under any name of either?
+    """Is the approver the requester, under any name of either?
 
-    The requester's names were recorded when he asked, the approver's are those of now: people who were
+    The requester's names were recorded with the request, the approver's are those of now: people who were
     declared, changed or removed in between stay who they are.
     """
     return not {requested_by, *requested_names}.isdisjoint(approver_names)

@@ -30,7 +30,7 @@ class Head(NamedTuple):
     inputs_hash: str
     code_sha: str | None
     outputs_hash: str
-    outputs: str  # JSON; read only where somebody needs to know
+    outputs: str  # JSON; read only where needed
     rerun: str | None = None  # why it must not be trusted: it, or what it reads from, was reverted
     dataset_id: str = ""
 
@@ -69,7 +69,7 @@ class Pass(Record, frozen=True):
 
 
 class Fence(msgspec.Struct, frozen=True):
-    """The lock under which a record is written; whoever lost it writes nothing."""
+    """The lock under which a record is written; a process that lost it writes nothing."""
 
     scope: str
     fence: int
@@ -93,7 +93,7 @@ class KnownNodes(NamedTuple):
 
 
 class Skips(msgspec.Struct, frozen=True):
-    """The nodes that a pass left alone, all in one: they differ only in what each row says."""
+    """The nodes that a pipeline run skipped, all in one: only their ids differ."""
 
     run_id: str
     branch: str
@@ -120,7 +120,7 @@ class BeginPass(Record, frozen=True):
 
 
 class Begun(Record, frozen=True):
-    """Under way; or not, since somebody else holds the lock."""
+    """Begun; or not, since another process holds the lock."""
 
     fence: int = 0
     attempt: int = 0
@@ -236,7 +236,7 @@ def outputs_hash(outputs: Sequence[Output]) -> str:
 # --- the decision --------------------------------------------------------------------------
 
 Verdict = Literal["run", "skip", "done"]
-UNCHANGED = "unchanged"  # why nearly every node is left alone
+UNCHANGED = "unchanged"  # why nearly every node is skipped
 
 
 class NodeDecision(msgspec.Struct, frozen=True):
@@ -266,7 +266,7 @@ def decide(
     scope: SkipScope = "branch",
     asked: str | None = None,
 ) -> NodeDecision:
-    """Must this node run? `asked` says why somebody wants it to run in any case."""
+    """Must this node run? `asked`: why it was requested to run in any case."""
     if asked is not None:
         return NodeDecision("run", asked)
     gone = None
@@ -296,7 +296,7 @@ def decide(
 
 
 def stands(head: Head, inputs_hash: str, code_sha: str | None) -> bool:
-    """What the branch knows was made of these inputs by this code, and nobody took it back."""
+    """What the branch knows was made of these inputs by this code, unless it was reverted."""
     return head.inputs_hash == inputs_hash and head.code_sha == code_sha and head.rerun is None
 
 
@@ -375,7 +375,7 @@ class PassFigures(Record, frozen=True):
     dataset_id: str | None = None  # of the governed run that it was a part of
 
 
-Left = tuple[PassTry, str]  # an attempt that nobody will end any more, and the code that says why
+Left = tuple[PassTry, str]  # an attempt whose process is gone, and the code that says why
 BeginEvents = Callable[[PassTry, Sequence[Left]], Sequence[LineageEvent]]
 EndEvents = Callable[[str | None, int], Sequence[LineageEvent]]  # the commit, and when
 

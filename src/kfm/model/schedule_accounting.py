@@ -63,7 +63,7 @@ def next_due_ms(schedule: Schedule, state: ScheduleState) -> int | None:
 def request_for(
     schedule: Schedule, source: SourceSettings, instant_ms: int, now_ms: int, actor: str
 ) -> UpdateRequest:
-    """The wish that an instant is. Its key is the instant's, so it can't be accepted twice."""
+    """The request for a scheduled time. Its key is the time's, so it can't be accepted twice."""
     window = period_of(schedule, source, instant_ms)
     key = schedule_instant_key(schedule.id, instant_ms)
     return UpdateRequest(
@@ -178,16 +178,16 @@ class _Step:
     # --- late ----------------------------------------------------------------------------
 
     def late(self, until_ms: int, on_time: tuple[int, ...], others: Sequence[UpdateRequest]) -> None:
-        """Nobody was there in time: the policy for missed instants says which are made up for."""
+        """No scheduler ran in time: the catch-up policy decides which missed times become requests."""
         schedule, policy = self._schedule, self._schedule.missed
         reasons = {
-            "policy": "Missed, and its policy makes up for none.",
+            "policy": "Missed; its policy has no catch-up.",
             "window": f"Missed more than {duration(policy.within_ms)} ago, which its policy lets go.",
-            "cap": f"Missed, and its policy makes up for {policy.cap} at once.",
+            "cap": f"Missed; its policy catches up {policy.cap} at once.",
         }
         room = max(0, policy.cap - len(others))
         if policy.run == "last":
-            reasons["policy"] = "Missed, and its policy makes up for the last one only."
+            reasons["policy"] = "Missed; its policy catches up the last one only."
         if self._drops:
             schedule = replace(schedule, missed=replace(policy, run="none"))
             reasons["policy"] = self._dropped
@@ -206,7 +206,7 @@ class _Step:
         for span in missed.left_out:
             self.leave_out(became, span.first_ms, span.last_ms, reasons[span.reason])
         for instant_ms in missed.run_ms:
-            self._open(instant_ms, "Missed, and made up for.")
+            self._open(instant_ms, "Missed, and caught up.")
 
     @property
     def _dropped(self) -> str:
@@ -217,7 +217,7 @@ class _Step:
     def on_time(self, found: tuple[int, ...], others: Sequence[UpdateRequest]) -> None:
         """What comes while earlier requests have no end: the policy for overlaps.
 
-        What was made up for in this step is in nobody's way: it would be the fault of neither.
+        Catch-up requests of this step do not count as overlap: neither is at fault.
         """
         overlap = self._schedule.overlap
         if self._drops:
@@ -242,10 +242,10 @@ class _Step:
     # --- rows ----------------------------------------------------------------------------
 
     def _open(self, instant_ms: int, reason: str | None = None) -> str:
-        wish = request_for(self._schedule, self._source, instant_ms, self._now_ms, self._actor)
-        self._requests.append(wish)
-        self._row("request", instant_ms, instant_ms, reason, wish.request_id)
-        return wish.request_id
+        request = request_for(self._schedule, self._source, instant_ms, self._now_ms, self._actor)
+        self._requests.append(request)
+        self._row("request", instant_ms, instant_ms, reason, request.request_id)
+        return request.request_id
 
     def _skip(self, instant_ms: int, reason: str) -> None:
         last = self.rows[-1] if self.rows else None
@@ -257,14 +257,16 @@ class _Step:
     def leave_out(self, became: Became, first_ms: int, last_ms: int, reason: str) -> None:
         self._row(became, first_ms, last_ms, reason, None)
 
-    def _row(self, became: Became, first_ms: int, last_ms: int, reason: str | None, wish: str | None) -> None:
+    def _row(
+        self, became: Became, first_ms: int, last_ms: int, reason: str | None, request_id: str | None
+    ) -> None:
         assert not self.rows or first_ms > self.rows[-1].last_ms, "an instant would have two fates"
         row = Instant(
             schedule_id=self._schedule.id,
             instant_ms=first_ms,
             last_ms=last_ms,
             became=became,
-            request_id=wish,
+            request_id=request_id,
             reason=reason,
             at_ms=self._now_ms,
         )
@@ -316,7 +318,7 @@ class Expected(Record, frozen=True):
 
 
 class BackfillTime(Record, frozen=True):
-    """One instant that can be made up for."""
+    """A missed time that a backfill can cover."""
 
     instant_ms: int
     window_start_ms: int
@@ -418,7 +420,7 @@ def backfill(
 
 
 class _Known:
-    """Rows by instant. What was made up for by hand lies within the span that let it go, and counts first."""
+    """Rows by instant. A backfill lies within the span that was missed, and counts first."""
 
     def __init__(self, rows: Sequence[Instant]) -> None:
         self._single = {one.instant_ms: one for one in rows if one.instant_ms == one.last_ms}
@@ -446,7 +448,7 @@ def left_windows(
     """Windows before the request's own that these instants have left, the oldest first.
 
     `rows` are those before its instant, the newest first. How far back and how many is the schedule's rule
-    for what was missed; one that makes up for nothing leaves nothing to others.
+    for what was missed; one without catch-up leaves nothing to others.
     """
     if schedule.missed.run == "none" or request.instant_ms is None:
         return []
@@ -472,7 +474,7 @@ def _left(schedule: Schedule, rows: Sequence[Instant], since_ms: int) -> Iterato
 
 
 def asking_for(request: UpdateRequest, window: Window) -> UpdateRequest:
-    """The wish for a window that was left: once, whichever instant comes first."""
+    """The request for a window that was missed: once, whichever scheduled time comes first."""
     key = key_of(
         {
             "kfm": LEFT_TAG,

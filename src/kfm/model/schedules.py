@@ -38,7 +38,7 @@ _LAST_DAY = date.max.toordinal()
 
 
 class MissedPolicy(Record, frozen=True):
-    """What becomes of instants at which nobody was there."""
+    """The catch-up policy: what becomes of missed scheduled times."""
 
     run: Which = "last"
     within_ms: int = 7 * DAY_MS
@@ -213,7 +213,7 @@ def due_ms(schedule: Schedule, instant_ms: int) -> int:
 
 
 class LeftOut(Record, frozen=True):
-    """Missed instants that are not made up for: all from the first to the last."""
+    """Missed times without catch-up: all from the first to the last."""
 
     first_ms: int
     last_ms: int
@@ -221,7 +221,7 @@ class LeftOut(Record, frozen=True):
 
 
 class Missed(Record, frozen=True):
-    """What is made up for, and what is not: together every instant of the span."""
+    """Which missed times are caught up and which are not: together all of the span."""
 
     run_ms: tuple[int, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
@@ -230,7 +230,7 @@ class Missed(Record, frozen=True):
 def missed_instants(schedule: Schedule, after_ms: int, until_ms: int, at_ms: int | None = None) -> Missed:
     """What to do about the instants after one moment up to and including another, at that other moment.
 
-    Of those within the window, which ends there or at `at_ms`, the latest are made up for: one, or as many
+    Of those within the window, which ends there or at `at_ms`, the latest are caught up: one, or as many
     as the cap allows.
     """
     policy = schedule.missed

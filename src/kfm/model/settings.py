@@ -61,7 +61,7 @@ class Webhook(Strict, frozen=True):
     secrets: tuple[str, ...]  # references; any of them signs: a new one is added before the old one goes
     signature: Literal["hmac", "legacy-concat"] = "hmac"  # legacy-concat: sha256(secret + body) passes, too
     tolerance_seconds: float = 300.0  # between its sending and now
-    approval: Literal["none", "required"] = "none"  # required: somebody else agrees to the preview
+    approval: Literal["none", "required"] = "none"  # required: a second person approves the preview
 
 
 class SourceSettings(Strict, frozen=True):
@@ -95,7 +95,7 @@ class SourceSettings(Strict, frozen=True):
     # sync
     members: tuple[str, ...] = ()
     follows: tuple[str, ...] = ()  # datasets of announced objects whose arrival starts it
-    webhook: Webhook | None = None  # None: nobody asks over HTTP
+    webhook: Webhook | None = None  # None: no webhooks
 
 
 class Freeze(Strict, frozen=True):
@@ -194,7 +194,7 @@ class Lakefs(Strict, frozen=True):
 
 
 class PersonSettings(Strict, frozen=True):
-    """Somebody who may use kfm: one person, or one machine, by whichever name it comes."""
+    """A person or machine that may use kfm, by all its names."""
 
     subject: str
     roles: tuple[Literal["read", "operate", "approve"], ...]
@@ -316,7 +316,7 @@ class Settings(Strict, frozen=True):
     ingest: Ingest = Ingest()
     serve: Serve = Serve()
     schedules: str | None = None  # None: cron.yml beside the configuration, if it is there
-    people: tuple[PersonSettings, ...] = ()  # none: whoever can run kfm here may do everything
+    people: tuple[PersonSettings, ...] = ()  # none: every account that can run kfm here may do everything
 
     def dataset(self, dataset_id: str) -> DatasetSettings:
         return next(d for d in self.datasets if d.id == dataset_id)

@@ -31,7 +31,7 @@ class Admit(Record, frozen=True):
     policy_epoch: int
     entries: tuple[GovernanceEntry, ...] = ()
     known: Circumstances = Circumstances()
-    grant: RetryState | None = None  # a new one, for a retry past the budget that somebody answers for
+    grant: RetryState | None = None  # a new one, for a retry past the budget with a rationale
     approval: tuple[str, str] | None = None  # request and digest of the approval that this attempt uses up
     claim: tuple[str, str] | None = None  # the request that asks, and the worker that has claimed it
 
@@ -100,9 +100,7 @@ class Fail(Record, frozen=True):
     fingerprint: str | None = None  # with the inputs that it was made of, if they were discovered
     inputs: tuple[Found, ...] = ()
     retry: RetryState | None = None  # what becomes of the run
-    held: QuarantineEntry | None = (
-        None  # with all that a replay needs, where nobody tries it again by himself
-    )
+    held: QuarantineEntry | None = None  # with all that a replay needs, where it is not retried automatically
 
 
 class Judge(Record, frozen=True):
@@ -122,7 +120,7 @@ class Approve(Record, frozen=True):
     digest: str  # of what was asked for, as it was then
     approved_by: str
     rationale: str
-    names: tuple[str, ...] = ()  # every name of whoever agrees
+    names: tuple[str, ...] = ()  # every name of the approver
     held_id: str | None = None  # what is released
     update: str | None = None  # the request that may run now
     grant: RetryState | None = None
@@ -141,7 +139,7 @@ class Reject(Record, frozen=True):
     request_id: str
     rejected_by: str
     rationale: str
-    names: tuple[str, ...] = ()  # every name of whoever rejects
+    names: tuple[str, ...] = ()  # every name of the approver who rejects
     update: str | None = None  # the request that never runs
     entries: tuple[GovernanceEntry, ...] = ()
 

@@ -417,7 +417,7 @@ def newer(sequencer: str | None, other: str | None) -> bool | None:
 def compare(known: Content, said: Content, *, removed: bool = False) -> Verdict:
     """What an announcement means for an object that is known with this content.
 
-    Equal bytes are a duplicate, whoever is newer. After a removal even equal bytes are news.
+    Equal bytes are a duplicate, whichever is newer. After a removal even equal bytes are news.
     """
     if not removed and known.etag == said.etag and (known.etag is not None or known.size == said.size):
         return "duplicate"

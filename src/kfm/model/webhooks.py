@@ -34,7 +34,7 @@ from kfm.model.webhook_signatures import (
 from kfm.model.windows import resolve_window
 
 BODY_BYTES_MAX = 262_144
-RATIONALE_CHARS_MAX = 4000  # as of whoever gives a reason on the command line
+RATIONALE_CHARS_MAX = 4000  # as on the command line
 NAME_CHARS_MAX = 200
 INTEGRITY_MAX = 32
 
@@ -176,7 +176,7 @@ def malformed(reason: str, detail: str) -> WebhookRefusal:
 
 
 def refused(reason: str) -> WebhookRefusal:
-    """Whoever has no secret learns nothing of why; whoever has one may know that his clock is wrong."""
+    """A sender without a secret learns no reason; one with a secret may learn that its clock is wrong."""
     times = {
         "stale": "It was sent too long ago.",
         "future": "It says that it was sent in the future.",
@@ -198,7 +198,7 @@ def not_for_us() -> WebhookRefusal:
 
 
 def as_request(envelope: WebhookEnvelope, source: SourceSettings, now_ms: int) -> UpdateRequest:
-    """The wish that an envelope stands for; its window is absolute from now on."""
+    """The request that an envelope asks for; its window is absolute from now on."""
     key = webhook_key(
         Trigger(
             type="webhook",
@@ -248,7 +248,7 @@ STANDARD_TIME = "webhook-timestamp"
 GITHUB = "x-hub-signature-256"
 HEADERS = frozenset({KFM, STANDARD, STANDARD_ID, STANDARD_TIME, GITHUB})
 
-# No slash: ids that are derived have one, so nobody can claim another sender's by naming it.
+# No slash: ids that are derived have one, so no sender can claim another's by naming it.
 _UUID = re.compile(r"[A-Za-z0-9._:-]{1,128}", re.ASCII)
 # Neither braces nor quotes: `id.time.body` can't be cut at another place so that a body remains.
 _MESSAGE_ID = re.compile(r"[A-Za-z0-9._:~@+=/-]{1,200}", re.ASCII)

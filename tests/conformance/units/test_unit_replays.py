@@ -226,7 +226,7 @@ def test_what_had_ended_comes_back_only_with_an_approval(scene: Scene) -> None:
     made = planned(scene, mode="repair-and-replace")
     assert made.by_status == {"quarantined": 1, "succeeded": 1}
     before = scene.everything()
-    with pytest.raises(NotApproved, match="Nobody has agreed"):
+    with pytest.raises(NotApproved, match="has no approval"):
         ran(scene, made)
     assert scene.everything() == before
     request = agreed(scene, made)

@@ -205,4 +205,4 @@ def test_the_end_says_what_is_still_held() -> None:
     seen, _ = met(None, trouble(), 12)
     over, change = ended(seen, NOW_MS + 1)
     assert change is not None
-    assert "12 runs still held" in renderer(masked=False).change(over, change, 12).data.summary
+    assert "12 runs still quarantined" in renderer(masked=False).change(over, change, 12).data.summary

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kfm.model import roles
-from kfm.model.roles import NOBODY, ROLES, Identity, KnownPerson, decide, hash_of, identify, is_same_person
+from kfm.model.roles import ROLES, UNKNOWN, Identity, KnownPerson, decide, hash_of, identify, is_same_person
 
 ANN_TOKEN = "ann-" + "a" * 40
 BOB_TOKEN = "bob-" + "b" * 40
@@ -41,9 +41,9 @@ def test_without_people_every_account_may_everything() -> None:
         ("runner", ANN_TOKEN, "ann", ("read", "operate")),
         ("ann", BOB_TOKEN, "bob", ("read", "approve")),  # the token is who asks, whatever the account
         ("stranger", None, "stranger", ()),
-        ("ann", "x" * 40, NOBODY, ()),  # never the account instead
-        ("ann", ANN_TOKEN[:20], NOBODY, ()),
-        ("ann", "", NOBODY, ()),
+        ("ann", "x" * 40, UNKNOWN, ()),  # never the account instead
+        ("ann", ANN_TOKEN[:20], UNKNOWN, ()),
+        ("ann", "", UNKNOWN, ()),
     ],
 )
 def test_the_token_is_who_asks_else_the_account(
@@ -69,7 +69,7 @@ def test_a_refusal_names_who_could() -> None:
     assert access.reason == "`kfm run` needs the role operate; cy has read."
     assert access.others == ("ann",)
     assert "Ask ann;" in roles.who_could(access.others)
-    assert "Nobody has that role" in roles.who_could(())
+    assert "No person has that role" in roles.who_could(())
 
 
 @pytest.mark.req("GOV-3")
@@ -100,7 +100,7 @@ def test_every_hash_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_token_of_two_people_is_nobodys() -> None:
     """References may lead to one hash twice; then there is no telling who it is."""
     twin = KnownPerson(subject="eve", roles=("approve",), token_hashes=ANN.token_hashes)
-    assert identify((ANN, twin), "x", ANN_TOKEN).subject == NOBODY
+    assert identify((ANN, twin), "x", ANN_TOKEN).subject == UNKNOWN
 
 
 # --- two persons -----------------------------------------------------------------------
