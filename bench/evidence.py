@@ -25,6 +25,7 @@ from kfm.config.loader import load
 from kfm.db import governance, rows
 from kfm.db.outbox import Journal
 from kfm.db.session import Session
+from kfm.lineage.collectors import deliver
 from kfm.model.records import GovernanceEntry
 from kfm.runs.kernel import RunRequest, Unmetered
 from kfm.telemetry.exporter import Off
@@ -187,7 +188,7 @@ def _on(stack: ExitStack) -> Side:
     telemetry: Any = app.telemetry
 
     def send() -> None:
-        told = app.deliver()
+        told = deliver(app)
         assert told.waiting == 0, told
         telemetry._tracers.force_flush()
         telemetry._meters.force_flush()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,7 +12,7 @@ from kfm.db.connection import make_folder, open_ledger, open_store
 from kfm.model.errors import KfmError, PlanError, UsageError
 from kfm.model.records import Window
 from kfm.model.roles import Identity, Role
-from kfm.model.settings import SourceSettings, Target
+from kfm.model.settings import SourceSettings
 from kfm.runs.kernel import ProjectionReport, RunReport, RunRequest
 from kfm.system import FlockLiveness, PosixFiles, ProcessMeter, SystemClock, SystemIds, SystemRng
 
@@ -21,42 +21,29 @@ if TYPE_CHECKING:
     from kfm.config.loader import Loaded
     from kfm.db.ledger import Ledger
     from kfm.db.ledger_reader import LedgerReader
-    from kfm.lineage.delivery import Delivered
-    from kfm.model.audit import Seal
-    from kfm.model.breaker import Breaker
     from kfm.model.gates import GateDecision
     from kfm.model.incidents import IncidentRenderer
-    from kfm.model.records import Run, Switch
-    from kfm.model.requests import UpdateRequest
-    from kfm.model.schedule_accounting import BackfillTime
-    from kfm.model.schedules import Schedule, ScheduleState
+    from kfm.model.records import Switch
     from kfm.objects.local import LocalObjects
     from kfm.pipelines.declaration import Pipeline
     from kfm.pipelines.inputs import RemoteInputVersions
     from kfm.pipelines.options import PipelineKernel
     from kfm.policy.cedar import CedarPolicies
-    from kfm.policy.fixtures import FixtureResult
     from kfm.ports import Bucket, Clock, Guard, Objects, Progress, Projection, Retrying, Telemetry
     from kfm.ports import Source as Upstream
     from kfm.runs.admission import RunSubject
-    from kfm.runs.gc import Collected, Collection
-    from kfm.runs.kernel import CallObserver, Kernel
+    from kfm.runs.kernel import Kernel
     from kfm.runs.plan import RunPlan
     from kfm.service.incidents import HookPass
     from kfm.service.scheduler import Timetable
     from kfm.sources.source_kinds import Tools
 
 
-class Quiet:
-    """Nobody watches."""
+class App:
+    """The application of one configuration: its adapters, made when first needed, and its use cases.
 
-    def phase(self, name: str, total: int | None = None) -> None: ...
-    def advance(self, amount: int, note: str = "") -> None: ...
-    def done(self) -> None: ...
-
-
-class Adapters:
-    """Settings, and what they stand for; everything is made when it is first needed."""
+    A use case of one feature is a function of that feature that takes the application.
+    """
 
     def __init__(self, loaded: Loaded, *, read_only: bool, progress: Progress | None) -> None:
         self.loaded = loaded
@@ -68,7 +55,7 @@ class Adapters:
         self.files = PosixFiles()
         self.state = loaded.resolve(self.settings.state).rstrip("/")
         self.progress = progress or Quiet()
-        self._hearer: Callable[[Retrying], None] | None = None
+        self._on_retry: Callable[[Retrying], None] | None = None
         self._leave_calls: Callable[[], None] = lambda: None
         self._renderer: IncidentRenderer | None = None
         self.liveness = FlockLiveness(f"{self.state}/workers")
@@ -96,7 +83,7 @@ class Adapters:
     def close(self) -> None:
         if not self._holds_a_lock():
             self.liveness.close()
-        # Otherwise the sign of life stays until the process ends: then everybody sees that it is dead.
+        # Otherwise the liveness lock stays until the process ends: then its locks can be taken over.
         if "telemetry" in self.__dict__:
             self.telemetry.close()
         if "breakers" in self.__dict__:
@@ -113,287 +100,21 @@ class Adapters:
             return True
         return any(holder is not None and holder.worker_id == self.kernel.worker_id for holder in holders)
 
-    # --- adapters, made when first needed --------------------------------------------
-
-    @cached_property
-    def policies(self) -> CedarPolicies:
-        from kfm.policy.cedar import CedarPolicies
-
-        return CedarPolicies(self.settings.policies, self.loaded.folder)
-
-    @cached_property
-    def objects(self) -> Objects:
-        if self.settings.objects is not None:
-            from kfm.objects.remote import RemoteObjects
-
-            return RemoteObjects(self._bucket(self.settings.objects, self.settings.objects_options))
-        from kfm.objects.local import LocalObjects
-
-        return LocalObjects(self.files, f"{self.state}/objects", self.ids)
-
-    @property
-    def _collectable(self) -> LocalObjects:
-        from kfm.objects.local import LocalObjects
-
-        if not isinstance(self.objects, LocalObjects):
-            raise UsageError(
-                "Objects in a bucket are not collected.",
-                remedy="Remove what is old with the bucket's own rules.",
-            )
-        return self.objects
-
-    def _scratch(self) -> Objects:
-        from kfm.objects.scratch import ScratchObjects
-
-        return self._watched(ScratchObjects())
-
-    def _watched(self, objects: Objects) -> Objects:
-        """Objects that take in none of the configuration's secrets."""
-        secrets = self.loaded.referenced_secrets()
-        if not secrets:
-            return objects
-        from kfm.objects.secret_scan import WatchedObjects, needles
-
-        return WatchedObjects(objects, needles(secrets))
-
-    def _discreet(self, text: str | None) -> str | None:
-        """What a person gave us to keep, without secrets."""
-        return text and self.loaded.discretion.said(text)
-
-    def _upstream(self, source: SourceSettings, _window: Window) -> Upstream:
-        from kfm.sources.source_kinds import make_source
-
-        made = make_source(source, self.settings, self._source_tools)
-        if not self.loaded.discretion.redactor.secrets:
-            return made
-        from kfm.sources.redacted import RedactedSource
-
-        return RedactedSource(made, self.loaded.discretion.hide)
-
-    @cached_property
-    def _source_tools(self) -> Tools:
-        from kfm.objects.http_client import HttpxClient
-        from kfm.sources.source_kinds import Tools
-
-        return Tools(
-            http=HttpxClient(),
-            guard=self._guard,
-            clock=self.clock,
-            open_bucket=self._bucket,
-            resolve_secret=self.loaded.secret,
-            resolve_path=self.loaded.resolve,
-            limits=self.settings.limits,
-            shield=self._shielded,
-        )
-
-    def _shielded(self, source: SourceSettings, tools: Tools) -> Tools:
-        from kfm.runs.circuits import shielded
-
-        return shielded(source, tools, self.breakers, self.clock)
-
-    @cached_property
-    def breakers(self) -> SharedBreakers:
-        """The circuits of all providers, shared through the ledger."""
-        from kfm.calls.shared_breakers import BreakerAccess, SharedBreakers
-
-        another: Callable[[], LedgerReader] = self._own_store
-        if self.read_only:
-            another = partial(open_ledger, self.loaded.store, self.state, self.clock)
-        return SharedBreakers(BreakerAccess(self.ledger, self.store, another), self.clock)
-
-    @cached_property
-    def _guard(self) -> Guard:
-        import logging
-
-        from kfm.calls.guard import guarded, retry_fields, retry_text
-
-        logger = logging.getLogger(__name__)
-
-        def told(retrying: Retrying) -> None:
-            logger.info("%s", retry_text(retrying), extra=retry_fields(retrying))
-            if self._hearer is not None:
-                self._hearer(retrying)
-
-        return partial(
-            guarded,
-            clock=self.clock,
-            rng=self.rng,
-            timeout_ms=self.settings.limits.call_timeout_ms,
-            on_retry=told,
-        )
-
-    def _bucket(self, address: str, options: Mapping[str, str]) -> Bucket:
-        from kfm.objects.bucket_client import open_bucket
-
-        resolved = {name: self.loaded.secret(value) for name, value in options.items()}
-        return open_bucket(
-            address,
-            resolved,
-            timeout_ms=self.settings.limits.call_timeout_ms,
-            discreet=self.loaded.discretion,
-        )
-
-    def _shielded_target(self, target: Target, bucket: Bucket) -> Bucket:
-        from kfm.runs.circuits import shielded_target
-
-        return shielded_target(target, bucket, self.breakers, self.clock)
-
-    @cached_property
-    def projections(self) -> list[Projection]:
-        from kfm.config.loader import github
-        from kfm.publish.targets.target_kinds import TargetParts, build
-
-        job = github()
-        return build(
-            self.settings.publish,
-            TargetParts(
-                root=self.loaded.folder,
-                files=self.files,
-                objects=self.objects,
-                ids=self.ids,
-                bucket=lambda address, options: (self._bucket(address, options), ""),
-                shield=self._shielded_target,
-                append=_append,
-                github_output=job.output if job else None,
-                github_summary=job.step_summary if job else None,
-            ),
-        )
-
-    @cached_property
-    def telemetry(self) -> Telemetry:
-        """Spans and metrics on their way to a collector, where one is named. A dry-run sends nothing."""
-        from kfm.config.loader import otlp
-        from kfm.telemetry.exporter import choose
-
-        named = otlp(self.settings.telemetry)
-        if named is None or self.read_only:
-            return choose(None)
-        return choose(
-            named.endpoint,
-            headers={name: self.loaded.secret(value) for name, value in named.headers.items()},
-            service=named.service,
-            environment=self.settings.environment,
-            instance=self.ids.new(),
-        )
-
-    @cached_property
-    def public_name(self) -> Callable[[str], str]:
-        from kfm.telemetry.public_names import PublicNames
-
-        return PublicNames(self.settings, self.ledger)
-
-    @cached_property
-    def kernel(self) -> Kernel:
-        from kfm.periodic import LeaseHeartbeat
-        from kfm.runs.kernel import Kernel
-        from kfm.telemetry.log_records import install
-
-        install(self.loaded.discretion)
-        return Kernel(
-            settings=self.settings,
-            ledger=self.ledger,
-            writer=self.store,
-            clock=self.clock,
-            ids=self.ids,
-            files=self.files,
-            objects=self._watched(self.objects),
-            scratch=self._scratch,
-            upstream=self._upstream,
-            guard=self._guard,
-            policies=self.policies,
-            projections=self.projections,
-            liveness=self.liveness,
-            worker_id=self.ids.new(),
-            progress=self.progress,
-            read_project=self._read,
-            load_pipeline=self._pipeline,
-            runs_folder=f"{self.state}/runs",
-            heartbeat=None if self.read_only else LeaseHeartbeat(self._own_store),
-            redact=self.loaded.discretion,
-            meter=ProcessMeter(),
-            telemetry=self.telemetry,
-            rng=self.rng,
-            providers=self.breakers,
-            public_name=self.public_name,
-            listen=self._listen,
-            overheard=self._overheard,
-            passing=self._passing,
-            next_scheduled_ms=lambda run: self._timetable.next_run_ms(run),
-        )
-
-    @cached_property
-    def _timetable(self) -> Timetable:
-        from kfm.service.scheduler import Timetable
-
-        return Timetable(self.loaded, self.ledger, self.clock)
-
-    def input_versions(self) -> RemoteInputVersions:
-        """Versions of remote inputs, asked for as sources do: with the same retries and credentials."""
-        from kfm.pipelines.inputs import RemoteInputVersions
-
-        return RemoteInputVersions(
-            lambda: self._source_tools.http,
-            self._guard,
-            lambda address: self._bucket(address, {}),
-            self.ledger.branch_reader,
-        )
-
-    def _passing(self, objects: Objects, dry_run: bool) -> PipelineKernel:
-        from kfm.pipelines.project import governed_kernel
-
-        return governed_kernel(self, objects, dry_run=dry_run)
-
-    def _overheard(self, by: CallObserver, left_ms: int) -> AbstractContextManager[None]:
-        from kfm.runs.circuits import overheard
-
-        return overheard(by, left_ms)
-
-    def _listen(self, hearer: Callable[[Retrying], None] | None) -> None:
-        self._hearer = hearer
-
-    def _own_store(self) -> Ledger:
-        return open_store(self.loaded.store, self.state, SystemClock(), renderer=self._renderer)
-
-    def _read(self, path: str) -> bytes:
-        with open(self.loaded.resolve(path), "rb") as file:
-            return file.read()
-
-    def _pipeline(self, reference: str) -> Callable[[Any], None] | Pipeline:
-        from kfm.runs.transform import load_function
-
-        self._share_calls()
-        path, _, name = reference.rpartition(":")
-        return load_function(self.loaded.resolve(path), name)
-
-    def _share_calls(self) -> None:
-        """A pipeline's own `kfm.call`s pass the same circuits as ours."""
-        from kfm.runs.circuits import share_calls
-
-        self._leave_calls()
-        self._leave_calls = share_calls(self.breakers, self.clock, self.rng)
-
-
-def _append(path: str, data: bytes) -> None:
-    with open(path, "ab") as file:
-        file.write(data)
-
-
-class App(Adapters):
-    """What the commands talk to."""
-
     @cached_property
     def identity(self) -> Identity:
-        """Who is asking, and what he may do."""
+        """The caller, and the roles that it has."""
         return self.loaded.identity()
 
     @property
     def actor(self) -> str:
-        """The name under which whatever is done now is recorded."""
+        """The name under which changes are recorded."""
         return self.identity.subject
 
     def another(self, *, read_only: bool = False, what: str = "This") -> AbstractContextManager[App]:
         """Another application of the same configuration: a connection belongs to one thread."""
         return open_app(self.loaded, read_only=read_only, what=what)
+
+    # --- use cases -------------------------------------------------------------------
 
     def run(self, request: RunRequest) -> RunReport:
         from kfm.runs.executor import RunExecutor
@@ -438,10 +159,10 @@ class App(Adapters):
             source,
             kind=request.trigger_type,
             actor=request.actor,
-            claimed_actor=self._discreet(request.claimed_actor),
-            rationale=self._discreet(request.rationale),
-            ticket=self._discreet(request.ticket),
-            correction=self._discreet(request.correction),
+            claimed_actor=self._redacted(request.claimed_actor),
+            rationale=self._redacted(request.rationale),
+            ticket=self._redacted(request.ticket),
+            correction=self._redacted(request.correction),
             message_id=request.message_id,
             request_uuid=request.request_uuid,
             envelope=request.envelope,
@@ -454,6 +175,9 @@ class App(Adapters):
             trigger,
             self.settings.environment,
         )
+
+    def _redacted(self, text: str | None) -> str | None:
+        return text and self.loaded.discretion.said(text)
 
     def admission(self, request: RunRequest) -> GateDecision:
         """Would the gates let this begin right now? Reads only."""
@@ -480,35 +204,6 @@ class App(Adapters):
         sweep(self.kernel.store, self.liveness)
         return project(self.kernel, everything=everything)
 
-    def export_runs(self, runs: Sequence[Run], path: str) -> None:
-        """The ledger's runs as JSON Lines, Parquet or Feather, by the file's name."""
-        from kfm.pipelines.records import export_runs
-
-        export_runs(runs, path)
-
-    def evaluate_fixtures(self, path: str) -> list[FixtureResult]:
-        """What the policies say of each fixture in a file, beside what it expects."""
-        return self.policies.evaluate_fixtures(path)
-
-    def plan_collection(self, grace_ms: int | None = None) -> Collection:
-        """What `kfm gc` would remove."""
-        from kfm.runs import gc
-
-        return gc.plan(self.kernel, self._collectable, grace_ms)
-
-    def collect(
-        self, *, actor: str, rationale: str, grace_ms: int | None = None
-    ) -> tuple[Collection, Collected]:
-        from kfm.runs import gc
-
-        return gc.carry_out(
-            self.kernel,
-            self._collectable,
-            actor=actor,
-            rationale=self.loaded.discretion.said(rationale),
-            grace_ms=grace_ms,
-        )
-
     def set_switch(
         self,
         scope: str,
@@ -534,65 +229,265 @@ class App(Adapters):
         store.set_switch(switch, entry)
         return switch
 
-    def reset_breaker(self, provider: str, **why: Any) -> tuple[Breaker, Breaker]:
-        """Close a provider's circuit because a person says so: what it was, and what it is now."""
-        from kfm.runs.circuits import reset_breaker
-
-        return reset_breaker(self.kernel.store, provider, self.loaded.discretion.said, **why)
-
-    # --- for those who ask over HTTP ---------------------------------------------------
-
-    def set_schedule_paused(self, schedule: Schedule, paused: bool, **why: Any) -> tuple[ScheduleState, bool]:
-        """Pause or resume a schedule: its state now, and whether that changed anything."""
-        from kfm.service.schedule_changes import set_paused
-
-        return set_paused(self, schedule, paused, **why)
-
-    def plan_backfill(self, schedule: Schedule, start_ms: int, end_ms: int, **how: Any) -> list[BackfillTime]:
-        """The instants of a span that can be made up for. Reads only."""
-        from kfm.service.schedule_changes import plan_backfill
-
-        return plan_backfill(self, schedule, start_ms, end_ms, **how)
-
-    def make_backfill(
-        self, schedule: Schedule, planned: Sequence[BackfillTime], **why: Any
-    ) -> list[UpdateRequest]:
-        """Requests for those instants that have none; the new ones."""
-        from kfm.service.schedule_changes import make_backfill
-
-        return make_backfill(self, schedule, planned, **why)
-
-    # --- evidence ----------------------------------------------------------------------
-
-    def deliver(self) -> Delivered:
-        """Hand over the events that wait, for a bounded time."""
-        from kfm.lineage.collectors import deliver
-
-        return deliver(self)
-
-    def tell_incidents(self, *, on_request: bool = False) -> list[HookPass]:
-        """Hand the changes of incidents to the hooks, for a bounded time each."""
+    def deliver_incidents(self) -> list[HookPass]:
+        """Send the changes of incidents to the hooks; here for workers, which are below the service."""
         from kfm.service.incidents import deliver_incidents
 
-        return deliver_incidents(self, on_request=on_request)
+        return deliver_incidents(self)
 
-    def seal(self, *, actor: str, minimum: int = 1, stream: str = "outbox") -> list[Seal]:
-        """Seal the rows of a stream that came since its last seal, if there are that many."""
-        from kfm.audit.chain import seal_all
+    # --- adapters, made when first needed --------------------------------------------
 
-        return seal_all(self.kernel.store, actor, minimum, stream)
+    @cached_property
+    def policies(self) -> CedarPolicies:
+        from kfm.policy.cedar import CedarPolicies
 
-    def provenance(self, wanted: str, *, internal: bool = False) -> bytes:
-        """The PROV-O document of a run, or of a call that never became one."""
-        from kfm.runs.run_provenance import provenance
+        return CedarPolicies(self.settings.policies, self.loaded.folder)
 
-        return provenance(self, wanted, internal=internal)
+    @cached_property
+    def objects(self) -> Objects:
+        if self.settings.objects is not None:
+            from kfm.objects.remote import RemoteObjects
 
-    def leave_provenance(self, report: RunReport) -> None:
-        from kfm.runs.run_provenance import leave_provenance
+            return RemoteObjects(self._bucket(self.settings.objects, self.settings.objects_options))
+        from kfm.objects.local import LocalObjects
 
-        if report.run is not None and report.artifacts_dir is not None:
-            leave_provenance(self, report.run.run_id, report.artifacts_dir)
+        return LocalObjects(self.files, f"{self.state}/objects", self.ids)
+
+    @property
+    def local_objects(self) -> LocalObjects:
+        """The object store, if it is one that `kfm gc` can collect."""
+        from kfm.objects.local import LocalObjects
+
+        if not isinstance(self.objects, LocalObjects):
+            raise UsageError(
+                "Objects in a bucket are not collected.",
+                remedy="Remove what is old with the bucket's own rules.",
+            )
+        return self.objects
+
+    @cached_property
+    def breakers(self) -> SharedBreakers:
+        """The circuits of all providers, shared through the ledger."""
+        from kfm.calls.shared_breakers import BreakerAccess, SharedBreakers
+
+        another: Callable[[], LedgerReader] = self._own_store
+        if self.read_only:
+            another = partial(open_ledger, self.loaded.store, self.state, self.clock)
+        return SharedBreakers(BreakerAccess(self.ledger, self.store, another), self.clock)
+
+    def _bucket(self, address: str, options: Mapping[str, str]) -> Bucket:
+        from kfm.objects.bucket_client import open_bucket
+
+        resolved = {name: self.loaded.secret(value) for name, value in options.items()}
+        return open_bucket(
+            address,
+            resolved,
+            timeout_ms=self.settings.limits.call_timeout_ms,
+            discreet=self.loaded.discretion,
+        )
+
+    @cached_property
+    def projections(self) -> list[Projection]:
+        from kfm.config.loader import github
+        from kfm.publish.targets.target_kinds import TargetParts, build
+        from kfm.runs.circuits import shielded_target
+
+        job = github()
+        return build(
+            self.settings.publish,
+            TargetParts(
+                root=self.loaded.folder,
+                files=self.files,
+                objects=self.objects,
+                ids=self.ids,
+                bucket=lambda address, options: (self._bucket(address, options), ""),
+                shield=lambda target, bucket: shielded_target(target, bucket, self.breakers, self.clock),
+                append=_append,
+                github_output=job.output if job else None,
+                github_summary=job.step_summary if job else None,
+            ),
+        )
+
+    @cached_property
+    def telemetry(self) -> Telemetry:
+        """Spans and metrics on their way to a collector, where one is named. A dry-run sends nothing."""
+        from kfm.config.loader import otlp
+        from kfm.telemetry.exporter import choose
+
+        named = otlp(self.settings.telemetry)
+        if named is None or self.read_only:
+            return choose(None)
+        return choose(
+            named.endpoint,
+            headers={name: self.loaded.secret(value) for name, value in named.headers.items()},
+            service=named.service,
+            environment=self.settings.environment,
+            instance=self.ids.new(),
+        )
+
+    @cached_property
+    def public_name(self) -> Callable[[str], str]:
+        from kfm.telemetry.public_names import PublicNames
+
+        return PublicNames(self.settings, self.ledger)
+
+    @cached_property
+    def _timetable(self) -> Timetable:
+        from kfm.service.scheduler import Timetable
+
+        return Timetable(self.loaded, self.ledger, self.clock)
+
+    def input_versions(self) -> RemoteInputVersions:
+        """Versions of remote inputs, asked for as sources do: with the same retries and credentials."""
+        from kfm.pipelines.inputs import RemoteInputVersions
+
+        return RemoteInputVersions(
+            lambda: self._source_tools.http,
+            self._guard,
+            lambda address: self._bucket(address, {}),
+            self.ledger.branch_reader,
+        )
+
+    def _read(self, path: str) -> bytes:
+        with open(self.loaded.resolve(path), "rb") as file:
+            return file.read()
+
+    def _watched(self, objects: Objects) -> Objects:
+        """Objects that refuse bytes with a secret of the configuration."""
+        secrets = self.loaded.referenced_secrets()
+        if not secrets:
+            return objects
+        from kfm.objects.secret_scan import WatchedObjects, needles
+
+        return WatchedObjects(objects, needles(secrets))
+
+    # --- sources: everything around their bytes --------------------------------------
+
+    def _upstream(self, source: SourceSettings, _window: Window) -> Upstream:
+        """A source, with every layer that its bytes pass. From the caller to the network:
+
+        1. `RedactedSource`, where secrets are configured: names and errors leave it without them.
+        2. The source of its kind: listing, paging, placement, limits.
+        3. The retry guard, `calls.guard.guarded`: each request is tried again by the call policy. Downloads
+           pass `RecordedNodes.guard` instead, which also records each try as evidence of the run.
+        4. The circuit guard, `ShieldedHttp` or `ShieldedBucket`: no request while the provider's circuit is
+           open; each result counts.
+        5. The client: `HttpxClient`, or the bucket of `objects.bucket_client`.
+
+        What is fetched is then staged in `WatchedObjects`, which refuses bytes that hold a secret of the
+        configuration, around the object store itself.
+        """
+        from kfm.sources.source_kinds import make_source
+
+        made = make_source(source, self.settings, self._source_tools)
+        if not self.loaded.discretion.redactor.secrets:
+            return made
+        from kfm.sources.redacted import RedactedSource
+
+        return RedactedSource(made, self.loaded.discretion.hide)
+
+    @cached_property
+    def _source_tools(self) -> Tools:
+        from kfm.objects.http_client import HttpxClient
+        from kfm.runs.circuits import shielded
+        from kfm.sources.source_kinds import Tools
+
+        return Tools(
+            http=HttpxClient(),
+            guard=self._guard,
+            clock=self.clock,
+            open_bucket=self._bucket,
+            resolve_secret=self.loaded.secret,
+            resolve_path=self.loaded.resolve,
+            limits=self.settings.limits,
+            shield=lambda source, tools: shielded(source, tools, self.breakers, self.clock),
+        )
+
+    @cached_property
+    def _guard(self) -> Guard:
+        import logging
+
+        from kfm.calls.guard import guarded, retry_fields, retry_text
+
+        logger = logging.getLogger(__name__)
+
+        def retried(retrying: Retrying) -> None:
+            logger.info("%s", retry_text(retrying), extra=retry_fields(retrying))
+            if self._on_retry is not None:
+                self._on_retry(retrying)
+
+        return partial(
+            guarded,
+            clock=self.clock,
+            rng=self.rng,
+            timeout_ms=self.settings.limits.call_timeout_ms,
+            on_retry=retried,
+        )
+
+    # --- the kernel ------------------------------------------------------------------
+
+    @cached_property
+    def kernel(self) -> Kernel:
+        from kfm.objects.scratch import ScratchObjects
+        from kfm.periodic import LeaseHeartbeat
+        from kfm.runs.circuits import observe_calls
+        from kfm.runs.kernel import Kernel
+        from kfm.telemetry.log_records import install
+
+        install(self.loaded.discretion)
+        return Kernel(
+            settings=self.settings,
+            ledger=self.ledger,
+            writer=self.store,
+            clock=self.clock,
+            ids=self.ids,
+            files=self.files,
+            objects=self._watched(self.objects),
+            scratch=lambda: self._watched(ScratchObjects()),
+            upstream=self._upstream,
+            guard=self._guard,
+            policies=self.policies,
+            projections=self.projections,
+            liveness=self.liveness,
+            worker_id=self.ids.new(),
+            progress=self.progress,
+            read_project=self._read,
+            load_pipeline=self._load_pipeline,
+            runs_folder=f"{self.state}/runs",
+            heartbeat=None if self.read_only else LeaseHeartbeat(self._own_store),
+            redact=self.loaded.discretion,
+            meter=ProcessMeter(),
+            telemetry=self.telemetry,
+            rng=self.rng,
+            providers=self.breakers,
+            public_name=self.public_name,
+            observe_retries=self._observe_retries,
+            observe_calls=observe_calls,
+            make_pipeline_kernel=self._pipeline_kernel,
+            next_scheduled_ms=lambda run: self._timetable.next_run_ms(run),
+        )
+
+    def _pipeline_kernel(self, objects: Objects, dry_run: bool) -> PipelineKernel:
+        from kfm.pipelines.project import governed_kernel
+
+        return governed_kernel(self, objects, dry_run=dry_run)
+
+    def _observe_retries(self, on_retry: Callable[[Retrying], None] | None) -> None:
+        self._on_retry = on_retry
+
+    def _load_pipeline(self, reference: str) -> Callable[[Any], None] | Pipeline:
+        from kfm.runs.circuits import share_calls
+        from kfm.runs.transform import load_function
+
+        # A pipeline's own calls pass the same circuits as ours.
+        self._leave_calls()
+        self._leave_calls = share_calls(self.breakers, self.clock, self.rng)
+        path, _, name = reference.rpartition(":")
+        return load_function(self.loaded.resolve(path), name)
+
+    def _own_store(self) -> Ledger:
+        """Another connection to the ledger, for another thread."""
+        return open_store(self.loaded.store, self.state, SystemClock(), renderer=self._renderer)
 
 
 @contextmanager
@@ -604,10 +499,23 @@ def open_app(
     role: Role | None = None,
     what: str = "This",
 ) -> Iterator[App]:
-    """The application, for somebody who may: whatever can change something needs a role that says so."""
+    """The application, for a caller that has the role; `operate` by default, `read` where it only reads."""
     require_role(loaded, role or ("read" if read_only else "operate"), what, SystemClock())
     app = App(loaded, read_only=read_only, progress=progress)
     try:
         yield app
     finally:
         app.close()
+
+
+class Quiet:
+    """Progress that is shown nowhere."""
+
+    def phase(self, name: str, total: int | None = None) -> None: ...
+    def advance(self, amount: int, note: str = "") -> None: ...
+    def done(self) -> None: ...
+
+
+def _append(path: str, data: bytes) -> None:
+    with open(path, "ab") as file:
+        file.write(data)

@@ -181,11 +181,11 @@ def watch_network(meter: Meter) -> None:
 
 
 def watch_phases(meter: Meter) -> None:
-    from kfm.app import App
+    from kfm.lineage import collectors
     from kfm.runs import artifacts, executor, preparation
 
     update, step, validate = executor.RunExecutor.run, artifacts.RunLog.step, preparation._validate
-    deliver = App.deliver
+    deliver = collectors.deliver
 
     def updating(self: executor.RunExecutor) -> Any:
         meter.enter("admit")
@@ -202,14 +202,14 @@ def watch_phases(meter: Meter) -> None:
         meter.enter("validate")  # its line in the event log is written when it is done
         return validate(*args, **options)
 
-    def delivering(self: App) -> Any:
+    def delivering(app: Any) -> Any:
         meter.enter("deliver")
         try:
-            return deliver(self)
+            return deliver(app)
         finally:
             meter.enter("end")
 
-    App.deliver = delivering  # type: ignore[method-assign]
+    collectors.deliver = delivering
     executor.RunExecutor.run = updating  # type: ignore[method-assign]
     artifacts.RunLog.step = stepping  # type: ignore[method-assign]
     preparation._validate = validating

@@ -191,9 +191,11 @@ def seal(session: CommandSession) -> None:
     them is found. Runs do this by themselves when enough events have come together; before an anchor, or a
     release, it is worth doing by hand.
     """
+    from kfm.audit.chain import seal_all
+
     with session.app() as app:
-        made = app.seal(actor=app.actor)
-        pages = app.seal(actor=app.actor, stream="units")
+        made = seal_all(app.kernel.store, app.actor)
+        pages = seal_all(app.kernel.store, app.actor, stream="units")
     count, history = (sum(one.count for one in each) for each in (made, pages))
     every = [*made, *pages]
     document = {

@@ -68,15 +68,19 @@ def reset(session: CommandSession, provider: str, rationale: str | None, **optio
                 f"No provider `{provider}` had trouble{did_you_mean(provider, known)}",
                 remedy="`kfm breaker list` names them.",
             )
-        before, after = app.reset_breaker(
+        from kfm.runs.circuits import reset_breaker
+
+        before, after = reset_breaker(
+            app,
             provider,
-            rationale=rationale,
+            rationale=rationale or "",
             actor=app.actor,
             claimed_actor=options["actor"],
             ticket=options["ticket"],
         )
-        document = {"breaker": breaker_document(after, app.ledger.now_ms()), "was": before.state}
-        session.emit(document, [f"{breaker_text(document['breaker'])}; it was {before.state}"])
+        shown = breaker_document(after, app.ledger.now_ms())
+        document = {"breaker": shown, "was": before.state}
+        session.emit(document, [f"{breaker_text(shown)}; it was {before.state}"])
         from kfm.cli.run import notify_hooks
 
         notify_hooks(session, app)

@@ -35,7 +35,7 @@ def test(session: CommandSession, files: tuple[str, ...]) -> int:
                 raise UsageError(
                     f"There is no fixtures file {path}.", remedy=f"Write one; `kfm init` makes {FIXTURES}."
                 )
-        results = [result for path in chosen for result in app.evaluate_fixtures(path)]
+        results = [result for path in chosen for result in app.policies.evaluate_fixtures(path)]
     rows = [
         {
             "name": result.name,

@@ -40,8 +40,10 @@ def command(
     if apply and not (rationale or "").strip():
         raise RationaleRequired("Removing needs --rationale TEXT; without --apply it is only listed.")
     grace_ms = None if grace is None else round(grace * 3_600_000)
+    from kfm.runs import gc
+
     with session.app(read_only=True) as app:
-        collection = app.plan_collection(grace_ms)
+        collection = gc.plan(app.kernel, app.local_objects, grace_ms)
     found = bool(_amounts(collection))
     removed = _carry_out(session, grace_ms, rationale or "") if apply and found else None
     document = {
@@ -63,8 +65,16 @@ def command(
 
 def _carry_out(session: CommandSession, grace_ms: int | None, rationale: str) -> Any:
     progress = watcher(is_tty=sys.stderr.isatty()) if session.output == "text" else Silent()
+    from kfm.runs import gc
+
     with session.app(progress=progress) as app:
-        _, removed = app.collect(actor=app.actor, rationale=rationale, grace_ms=grace_ms)
+        _, removed = gc.carry_out(
+            app.kernel,
+            app.local_objects,
+            actor=app.actor,
+            rationale=app.loaded.discretion.said(rationale),
+            grace_ms=grace_ms,
+        )
     return removed
 
 

@@ -122,7 +122,7 @@ def deliver(session: CommandSession) -> int:
     Exit code 4: a hook failed; its notifications wait.
     """
     with session.app() as app:
-        from kfm.service.incidents import hook_name
+        from kfm.service.incidents import deliver_incidents, hook_name
 
         names = [hook_name(hook) for hook in app.settings.incidents]
         if not names:
@@ -130,7 +130,7 @@ def deliver(session: CommandSession) -> int:
                 "There are no notifications: the configuration has no `incidents`.",
                 remedy="Add a hook to `incidents:`, such as {kind: file, path: incidents.jsonl}.",
             )
-        rounds = {each.hook: each.delivered for each in app.tell_incidents(on_request=True)}
+        rounds = {each.hook: each.delivered for each in deliver_incidents(app, on_request=True)}
     documents = [_round_document(name, rounds.get(name)) for name in names]
     code = 4 if any(each["trouble"] or each["waiting"] for each in documents) else 0
     session.emit({"hooks": documents, "exit_code": code}, [_pass_line(each) for each in documents])

@@ -99,8 +99,11 @@ def prov(session: CommandSession, run: str, internal: bool, directory: str | Non
             assert made is not None
             sys.stdout.write(made.decode())
             return
+    from kfm.runs.run_provenance import provenance
+
     with session.app(read_only=True) as app:
-        document = app.provenance(getattr(about, "invocation_id", None) or about.run_id, internal=internal)
+        wanted = getattr(about, "invocation_id", None) or about.run_id
+        document = provenance(app, wanted, internal=internal)
     sys.stdout.write(document.decode())
 
 

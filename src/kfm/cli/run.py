@@ -202,11 +202,15 @@ def hand_over(session: CommandSession, app: Any, reports: Sequence[Any]) -> bool
     """
     if not notify_hooks(session, app):
         return False
+    from kfm.audit.chain import seal_all
+    from kfm.lineage.collectors import deliver
+    from kfm.runs.run_provenance import leave_provenance
+
     try:
         for report in reports:
-            app.leave_provenance(report)
-        delivered = app.deliver()
-        app.seal(actor="kfm", minimum=SEAL_EVENTS_MIN)
+            leave_provenance(app, report)
+        delivered = deliver(app)
+        seal_all(app.kernel.store, "kfm", SEAL_EVENTS_MIN)
     except OSError as error:
         session.note(f"artifacts: {as_error(error).message}", "warning")
         return True
@@ -226,7 +230,7 @@ def hand_over(session: CommandSession, app: Any, reports: Sequence[Any]) -> bool
 def notify_hooks(session: CommandSession, app: Any) -> bool:
     """Notify the hooks of incidents that changed. A failing hook is a line, and never an exit code."""
     try:
-        rounds = app.tell_incidents()
+        rounds = app.deliver_incidents()
     except KfmError as error:
         session.note(f"incidents: {error.message} `kfm incident deliver` sends what waits", "warning")
         return True

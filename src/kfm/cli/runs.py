@@ -45,7 +45,9 @@ def command(
     with session.app(read_only=True) as app:
         if to is not None:
             found = app.ledger.runs(dataset_id=dataset, source_id=source, status=status, limit=EXPORT_MAX)
-            app.export_runs(found, to)
+            from kfm.pipelines.records import export_runs
+
+            export_runs(found, to)
             session.emit({"written": to, "runs": len(found)}, [f"{to}: {counted(len(found), 'run')}"])
             return
         runs = app.ledger.runs(dataset_id=dataset, source_id=source, status=status, limit=limit + 1)

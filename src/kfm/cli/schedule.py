@@ -91,9 +91,16 @@ def _set_paused(session: CommandSession, name: str, paused: bool, why: dict[str,
     schedule = find_schedule(known, name)
     if not (why["rationale"] or "").strip():
         raise RationaleRequired(f"A schedule is {'paused' if paused else 'resumed'} with --rationale TEXT.")
+    from kfm.service.schedule_changes import set_paused
+
     with session.app() as app:
-        state, changed = app.set_schedule_paused(
-            schedule, paused, rationale=why["rationale"], claimed_actor=why["actor"], ticket=why["ticket"]
+        state, changed = set_paused(
+            app,
+            schedule,
+            paused,
+            rationale=why["rationale"],
+            claimed_actor=why["actor"],
+            ticket=why["ticket"],
         )
     meaning = _meaning(schedule, paused)
     document = {
@@ -173,13 +180,15 @@ def backfill(
     makes = session.yes and not dry_run
     if makes and not (why["rationale"] or "").strip():
         raise RationaleRequired("A backfill is asked for with --rationale TEXT.")
+    from kfm.service.schedule_changes import make_backfill, plan_backfill
+
     made: list[Any] = []
     with session.app(read_only=not makes) as app:
         end_ms = app.ledger.now_ms() + 1 if end is None else parse_instant(end, "UTC")
-        planned = app.plan_backfill(schedule, start_ms, end_ms, only_missed=missed)
+        planned = plan_backfill(app, schedule, start_ms, end_ms, only_missed=missed)
         if makes:
             why["claimed_actor"] = why.pop("actor")
-            made = app.make_backfill(schedule, planned, **why)
+            made = make_backfill(app, schedule, planned, **why)
     fresh = {one.request_id for one in made}
     documents = [{**backfill_document(one), "made": one.request_id in fresh} for one in planned]
     document = {

@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 from msgspec.structs import replace
 
+from kfm.audit.chain import seal_all
 from kfm.decoders import prepare_decoders
-from kfm.lineage.collectors import RUN_DELIVERY_MS, lineage_export
+from kfm.lineage.collectors import RUN_DELIVERY_MS, deliver, lineage_export
 from kfm.model.audit import UNITS
 from kfm.model.errors import KfmError
 from kfm.model.records import Record
@@ -211,10 +213,10 @@ def maintenance(
             lambda: wal.reap_units(app.rng.unit(), app.liveness.is_dead, lineage=export),
         ),
         PeriodicTask("figures", FOLD_MS, lambda: fold_counts(wal)),
-        PeriodicTask("lineage", DELIVER_MS, lineage if deliveries else app.deliver),
-        PeriodicTask("incidents", DELIVER_MS, app.tell_incidents),
-        PeriodicTask("seals", SEAL_MS, lambda: app.seal(actor=app.actor, minimum=SEAL_MIN)),
-        PeriodicTask("history", SEAL_MS, lambda: app.seal(actor=app.actor, minimum=SEAL_MIN, stream=UNITS)),
+        PeriodicTask("lineage", DELIVER_MS, lineage if deliveries else partial(deliver, app)),
+        PeriodicTask("incidents", DELIVER_MS, app.deliver_incidents),
+        PeriodicTask("seals", SEAL_MS, lambda: seal_all(app.kernel.store, app.actor, SEAL_MIN)),
+        PeriodicTask("history", SEAL_MS, lambda: seal_all(app.kernel.store, app.actor, SEAL_MIN, UNITS)),
     ]
 
 

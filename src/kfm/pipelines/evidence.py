@@ -14,7 +14,7 @@ from kfm.system import ProcessMeter
 from kfm.telemetry.exporter import configured
 
 if TYPE_CHECKING:
-    from kfm.app import Adapters
+    from kfm.app import App
     from kfm.config.loader import Loaded
     from kfm.db.ledger import Ledger
     from kfm.db.ledger_reader import LedgerReader
@@ -69,7 +69,7 @@ class ProjectEvidence:
             logger.warning("lineage: %s; `kfm lineage deliver` sends what waits", trouble)
 
 
-def governed_evidence(app: Adapters) -> dict[str, Any]:
+def governed_evidence(app: App) -> dict[str, Any]:
     """Fields of the `PipelineKernel` of a governed run: its nodes' evidence goes where the run's own goes."""
     key = MaskKey()
     key.value = app.ledger.mark(MASK_KEY)

@@ -27,7 +27,7 @@ from kfm.pipelines.planner import PipelinePlanner
 from kfm.pipelines.workers import InlineWorker, ThreadWorkers, WorkerContext, Workers
 
 if TYPE_CHECKING:
-    from kfm.app import Adapters
+    from kfm.app import App
     from kfm.config.loader import Loaded
     from kfm.db.run_state import RunStateTables
     from kfm.pipelines.evidence import ProjectEvidence
@@ -219,7 +219,7 @@ class PipelineProject:
         self.store.close()
 
 
-def governed_kernel(app: Adapters, objects: Objects, *, dry_run: bool) -> PipelineKernel:
+def governed_kernel(app: App, objects: Objects, *, dry_run: bool) -> PipelineKernel:
     """What the nodes of a governed run work with. A dry-run keeps nothing, and so knows nothing."""
     from kfm.objects.project_files import DiskProject
     from kfm.pipelines.dry_run_state import NullRunState

@@ -17,8 +17,8 @@ from kfm.ports import Bucket, Clock, Rng
 from kfm.sources.source_kinds import Tools
 
 if TYPE_CHECKING:
+    from kfm.app import App
     from kfm.calls.runtime import FailedTry
-    from kfm.db.ledger import Ledger
     from kfm.runs.kernel import CallObserver
 
 
@@ -56,8 +56,8 @@ def share_calls(breakers: SharedBreakers, clock: Clock, rng: Rng) -> Callable[[]
 
 
 @contextmanager
-def overheard(by: CallObserver, left_ms: int) -> Iterator[None]:
-    """Let every `kfm.call` inside be heard, and have this long; who listened before is told as well."""
+def observe_calls(by: CallObserver, left_ms: int) -> Iterator[None]:
+    """Let an observer see every `kfm.call` inside, with this long until its deadline; observers nest."""
     from kfm.calls.runtime import HERE, within
 
     former = HERE.hearer
@@ -72,22 +72,22 @@ def overheard(by: CallObserver, left_ms: int) -> Iterator[None]:
 
 
 def reset_breaker(
-    store: Ledger,
+    app: App,
     provider: str,
-    redact: Callable[[str], str],
     *,
     rationale: str,
     actor: str,
     claimed_actor: str | None = None,
     ticket: str | None = None,
 ) -> tuple[Breaker, Breaker]:
-    """What it was, and what it is now; the decision is kept in the governance ledger."""
+    """Close a provider's circuit by a person's decision: what it was, and what it is now."""
+    store = app.kernel.store
     seen = store.breaker(provider)
     entry = governance_entry(
         "breaker-reset",
         f"provider:{provider}",
         store.now_ms(),
-        justified(redact, actor, rationale, ticket, claimed_actor),
+        justified(app.loaded.discretion.said, actor, rationale, ticket, claimed_actor),
         state=seen.state,
         failures=seen.failures,
     )

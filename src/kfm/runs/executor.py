@@ -148,7 +148,7 @@ class RunExecutor:
         """The admitted run: whatever happens, it gets an end."""
         kernel, run = self._kernel, entered.run
         log, nodes = self._log(entered, None), self._nodes(entered)
-        kernel.listen(nodes.retried)
+        kernel.observe_retries(nodes.retried)
         try:
             folder = self._artifacts_dir or f"{kernel.runs_folder}/{run.run_id}/attempt-{run.attempts}"
             log = self._log(entered, folder)
@@ -165,7 +165,7 @@ class RunExecutor:
         except (Exception, KeyboardInterrupt) as problem:  # noqa: BLE001 - reported once, where the run ends
             report = self._end.failed(entered, problem, log, nodes)
         finally:
-            kernel.listen(None)
+            kernel.observe_retries(None)
             nodes.close()
         try:
             log.run_event("run.end", outcome=report.outcome, reason=report.reason, word=report.word)

@@ -70,7 +70,7 @@ class CallObserver(Protocol):
         """A call is being made that nobody may repeat."""
 
 
-def _unheard(_by: CallObserver, _left_ms: int) -> AbstractContextManager[None]:
+def _unobserved(_by: CallObserver, _left_ms: int) -> AbstractContextManager[None]:
     return nullcontext()
 
 
@@ -101,10 +101,10 @@ class Kernel:
     rng: Rng = field(default_factory=Midway)  # the jitter of retries
     providers: Providers | None = None  # None: nobody keeps account of who is left alone
     public_name: Callable[[str], str] = lambda dataset_id: dataset_id  # what a dataset is called in public
-    # Who hears of tries that failed while upstream is being discovered; None: nobody any more.
-    listen: Callable[[Callable[[Retrying], None] | None], None] = lambda _hearer: None
-    # Around a pipeline: its own calls are heard, and have this long until the run's budget ends.
-    overheard: Callable[[CallObserver, int], AbstractContextManager[None]] = _unheard
+    # Sets what is called for each try that failed while upstream is being discovered; None: nothing.
+    observe_retries: Callable[[Callable[[Retrying], None] | None], None] = lambda _on_retry: None
+    # Around a pipeline: its own calls are observed, and have this long until the run's budget ends.
+    observe_calls: Callable[[CallObserver, int], AbstractContextManager[None]] = _unobserved
     # When the schedule begins its next run, with which what a failed one leaves is tried; None: no schedule.
     next_scheduled_ms: Callable[[Run], int | None] = lambda _run: None
 
@@ -116,11 +116,11 @@ class Kernel:
     keep_plan: Callable[[RunPlan], None] | None = None
 
     # What the nodes of a pipeline run with, given where bytes go; None: there are no such pipelines here.
-    passing: Callable[[Objects, bool], PipelineKernel] | None = None
+    make_pipeline_kernel: Callable[[Objects, bool], PipelineKernel] | None = None
 
-    def pass_kernel(self, objects: Objects, *, dry_run: bool) -> PipelineKernel:
-        assert self.passing is not None, "this kernel runs no pipelines of nodes"
-        return self.passing(objects, dry_run)
+    def pipeline_kernel(self, objects: Objects, *, dry_run: bool) -> PipelineKernel:
+        assert self.make_pipeline_kernel is not None, "this kernel runs no pipelines of nodes"
+        return self.make_pipeline_kernel(objects, dry_run)
 
     @property
     def store(self) -> Ledger:

@@ -212,7 +212,7 @@ class RecordedNodes:
             note=self._note,
             told=told,
         )
-        with kernel.overheard(self._own, max(0, self._until_ms - kernel.clock.monotonic_ms())):
+        with kernel.observe_calls(self._own, max(0, self._until_ms - kernel.clock.monotonic_ms())):
             yield
 
     @property

@@ -107,7 +107,7 @@ def prepare(
     with nodes.own_calls(heard) if pipeline else nullcontext():
         if isinstance(function, Pipeline):
             conduct(
-                kernel.pass_kernel(objects, dry_run=fence is None),
+                kernel.pipeline_kernel(objects, dry_run=fence is None),
                 function,
                 context,
                 publisher,

@@ -14,6 +14,7 @@ from kfm.pipelines.evidence import add_pass
 
 if TYPE_CHECKING:
     from kfm.lineage.collectors import LineageContext
+    from kfm.runs.kernel import RunReport
 
 
 def provenance(app: LineageContext, wanted: str, *, internal: bool = False) -> bytes:
@@ -43,9 +44,11 @@ def _rights_of(app: LineageContext, dataset_id: str) -> tuple[Rights | None, boo
     return (known[0].rights if known else None), not known or any(map(is_masked, known))
 
 
-def leave_provenance(app: LineageContext, run_id: str, folder: str) -> None:
+def leave_provenance(app: LineageContext, report: RunReport) -> None:
     """Write the document beside the artifacts of the run. It can be made again from the ledger."""
-    path = f"{folder}/prov.jsonld"
+    if report.run is None or report.artifacts_dir is None:
+        return
+    path = f"{report.artifacts_dir}/prov.jsonld"
     with open(f"{path}.tmp", "wb") as file:
-        file.write(provenance(app, run_id, internal=True))
+        file.write(provenance(app, report.run.run_id, internal=True))
     os.replace(f"{path}.tmp", path)

@@ -11,11 +11,14 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from kfm.audit.chain import seal_all
 from kfm.db.connection import place_of
 from kfm.decoders import prepare_decoders
+from kfm.lineage.collectors import deliver
 from kfm.model.errors import BackendUnavailable, KfmError
 from kfm.model.records import Record, Run, Switch
 from kfm.model.requests import UpdateRequest
@@ -24,7 +27,9 @@ from kfm.model.settings import DatasetSettings, SourceSettings
 from kfm.periodic import PeriodicTask, run_due
 from kfm.runs import plan as plans
 from kfm.runs.kernel import RunReport, RunRequest
+from kfm.runs.run_provenance import leave_provenance
 from kfm.service.dispatcher import CLAIM_MS, Dispatcher
+from kfm.service.incidents import deliver_incidents
 
 if TYPE_CHECKING:
     from kfm.app import App
@@ -109,7 +114,7 @@ class ServedRuns:
         with self._held.holding(request):
             report = RunExecutor(kernel, app.subject(wish), force=False, artifacts_dir=None, plan=plan).run()
         with contextlib.suppress(KfmError, OSError):  # the copy beside the artifacts; the ledger has it all
-            app.leave_provenance(report)
+            leave_provenance(app, report)
         return report
 
     def preview(self, wish: RunRequest) -> RunReport:
@@ -293,9 +298,9 @@ class Service:
 
     def _maintenance(self, app: App) -> None:
         tasks = [
-            PeriodicTask("lineage", DELIVER_MS, app.deliver),
-            PeriodicTask("incidents", DELIVER_MS, app.tell_incidents),
-            PeriodicTask("seals", SEAL_MS, lambda: app.seal(actor=app.actor, minimum=SEAL_MIN)),
+            PeriodicTask("lineage", DELIVER_MS, partial(deliver, app)),
+            PeriodicTask("incidents", DELIVER_MS, partial(deliver_incidents, app)),
+            PeriodicTask("seals", SEAL_MS, lambda: seal_all(app.kernel.store, app.actor, SEAL_MIN)),
         ]
         while not self._stop.wait(1.0):
             if failures := run_due(tasks, app.clock.monotonic_ms()):

@@ -66,6 +66,10 @@ def app(monkeypatch: pytest.MonkeyPatch) -> FakeApp:
     """What the commands talk to, instead of the kernel."""
     fake = FakeApp()
     monkeypatch.setattr("kfm.app.open_app", fake.open)
+    # There is no ledger to make evidence from.
+    monkeypatch.setattr("kfm.lineage.collectors.deliver", lambda _app: fake.delivered)
+    monkeypatch.setattr("kfm.audit.chain.seal_all", lambda *_: [])
+    monkeypatch.setattr("kfm.runs.run_provenance.leave_provenance", lambda *_: None)
     monkeypatch.setattr("kfm.cli.explain.opened", fake.place)
     return fake
 

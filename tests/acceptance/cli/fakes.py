@@ -260,9 +260,7 @@ class FakeApp:
     """Keeps what it was asked; answers with `answers`, an exception among them is raised."""
 
     delivered = Delivered()
-
-    def deliver(self) -> Delivered:
-        return self.delivered
+    kernel = SimpleNamespace(store=None)
 
     @property
     def actor(self) -> str:
@@ -270,14 +268,8 @@ class FakeApp:
 
         return loader.actor()
 
-    def tell_incidents(self, *, on_request: bool = False) -> list[Any]:
+    def deliver_incidents(self) -> list[Any]:
         return []
-
-    def seal(self, *, actor: str, minimum: int = 1) -> list[Any]:
-        return []
-
-    def leave_provenance(self, report: RunReport) -> None:
-        """There is no ledger to tell it from."""
 
     def __init__(self, **lists: Any) -> None:
         self.ledger = FakeLedger(**lists)

@@ -132,10 +132,10 @@ def test_a_seal_that_fails_does_not_fail_the_run(
 ) -> None:
     """What comes after the report may be told as trouble; the exit code is the work's."""
 
-    def busy(self: Any, *, actor: str, minimum: int = 1) -> list[Any]:
+    def busy(*_: Any) -> list[Any]:
         raise BackendUnavailable("The ledger is busy.")
 
-    monkeypatch.setattr("kfm.app.App.seal", busy)
+    monkeypatch.setattr("kfm.audit.chain.seal_all", busy)
     (project / "incoming" / "a.csv").write_text("a\n3\n")
     called = kfm("run", "--source", "hourly")
     assert called.code == 0

@@ -64,7 +64,7 @@ def test_a_restricted_dataset_is_not_named(wrong: Inside, hooked: Hooked) -> Non
         seen = app.ledger.retry_state(run.run_id)
         (held,) = app.ledger.held()
         assert app.kernel.store.judge(Judge(run=run, seen=seen, retry=seen, held=held))
-        app.tell_incidents()
+        app.deliver_incidents()
     text = (wrong.folder / "out/incidents.jsonl").read_text()
     (told,) = lines(wrong)
     assert "levels" not in text

@@ -15,6 +15,8 @@ from kfm.reports.quarantine import approval_document, held_document
 from kfm.reports.requests import request_document
 from kfm.reports.schedules import backfill_document, state_document
 from kfm.reports.status import switch_document
+from kfm.runs import circuits
+from kfm.service.schedule_changes import make_backfill, plan_backfill, set_paused
 from kfm.web.api.operations import ApiCall, Reply
 from kfm.web.api.reads import schedule_of
 from kfm.web.problems import Problem, missing
@@ -156,8 +158,8 @@ def resume(call: ApiCall) -> Any:
 
 def _set_paused(call: ApiCall, paused: bool) -> Any:
     schedule, body = schedule_of(call), call.body
-    state, changed = call.app.set_schedule_paused(
-        schedule, paused, rationale=body.rationale, ticket=body.ticket, claimed_actor=body.actor
+    state, changed = set_paused(
+        call.app, schedule, paused, rationale=body.rationale, ticket=body.ticket, claimed_actor=body.actor
     )
     return {"schedule_id": schedule.id, "changed": changed, **state_document(state)}
 
@@ -166,11 +168,11 @@ def backfill(call: ApiCall) -> Any:
     """Requests for instants that became none; with `dry_run` only which."""
     schedule, body, app = schedule_of(call), call.body, call.app
     start_ms, end_ms = parse_rfc3339(body.start), parse_rfc3339(body.end)
-    planned = app.plan_backfill(schedule, start_ms, end_ms, only_missed=body.missed_only)
+    planned = plan_backfill(app, schedule, start_ms, end_ms, only_missed=body.missed_only)
     made: list[UpdateRequest] = []
     if not body.dry_run:
-        made = app.make_backfill(
-            schedule, planned, rationale=body.rationale, ticket=body.ticket, claimed_actor=body.actor
+        made = make_backfill(
+            app, schedule, planned, rationale=body.rationale, ticket=body.ticket, claimed_actor=body.actor
         )
     fresh = {one.request_id for one in made}
     return {
@@ -191,7 +193,8 @@ def reset_breaker(call: ApiCall) -> Any:
     app, body, provider = call.app, call.body, call.path["provider"]
     if provider not in [breaker.provider for breaker in app.ledger.breakers()]:
         raise missing("provider that had trouble")
-    before, after = app.reset_breaker(
+    before, after = circuits.reset_breaker(
+        app,
         provider,
         rationale=body.rationale,
         actor=call.identity.subject,

@@ -19,6 +19,7 @@ from kfm.reports.runs import run_document, shown_run
 from kfm.reports.schedules import expected_document, schedule_document, state_document
 from kfm.reports.status import gather, switch_document
 from kfm.reports.units import dead_document, stored_document, unit_document
+from kfm.runs import run_provenance
 from kfm.web.api.operations import ApiCall, cursor_position
 from kfm.web.problems import Problem, missing
 
@@ -109,7 +110,7 @@ def provenance(call: ApiCall) -> Any:
     """As it may be passed on: names of hidden datasets are masked in it for everybody."""
     import msgspec
 
-    return msgspec.json.decode(call.app.provenance(_run(call).run_id, internal=False))
+    return msgspec.json.decode(run_provenance.provenance(call.app, _run(call).run_id, internal=False))
 
 
 def preview_of_run(call: ApiCall) -> Any:
