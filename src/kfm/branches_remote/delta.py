@@ -72,7 +72,7 @@ class DeltaRunState:
         if not keys:
             return
         self._committed(lambda table: self._upsert(table, keys, rows))
-        if self._table.version() == self._keys_version + 1:  # ours, and nobody came between
+        if self._table.version() == self._keys_version + 1:  # ours, with no other commit in between
             for run_id, dataset_id in keys:
                 self._keys.setdefault(run_id, set()).add(dataset_id)
             self._keys_version += 1
@@ -126,7 +126,7 @@ class DeltaRunState:
         merge.when_matched_update_all().when_not_matched_insert_all().execute()
 
     def _there(self, table: Any, runs: Sequence[str]) -> dict[str, set[str]]:
-        """Which nodes of these runs the table holds: known from before, if nobody has written since."""
+        """Which nodes of these runs the table holds: known from before, if nothing was written since."""
         if self._keys_version != table.version():
             self._keys, self._keys_version = {}, table.version()
         unknown = [run_id for run_id in runs if run_id not in self._keys]
@@ -144,7 +144,7 @@ class DeltaRunState:
             yield from (pair for pair in _pairs_of(batch) if pair[0] in wanted)
 
     def _committed(self, change: Callable[[Any], Any]) -> None:
-        """Reload and try again, should somebody have committed in between."""
+        """Reload and try again, if another process has committed in between."""
         for _ in range(TRIES_MAX):
             table = self._fresh(make=True)
             before = table.version()
@@ -161,7 +161,7 @@ class DeltaRunState:
         raise StoreBusy(f"The table {self.uri} was changed by others {TRIES_MAX} times in a row.")
 
     def _settle(self, table: Any, since: int) -> None:
-        """On a disk of this machine, what was written is durable before anybody relies on it."""
+        """On a disk of this machine, what was written is durable before it is relied on."""
         root = local_folder(self.uri)
         if root is None:
             return
@@ -180,7 +180,7 @@ class DeltaRunState:
             self.compact()
 
     def compact(self) -> None:
-        """Small files into larger ones; whoever loses the race for it leaves it to the next."""
+        """Small files into larger ones; a process that loses the race for it leaves it to the next."""
         table = self._fresh(make=True)
         before = table.version()
         with contextlib.suppress(self._delta.exceptions.CommitFailedError):
@@ -264,7 +264,7 @@ class DeltaRunState:
             raise self._said(error) from None
 
     def _fresh(self, *, make: bool = False) -> Any:
-        """The table as it is now; None if there is none, and nobody wants to write."""
+        """The table as it is now; None if there is none, and nothing is to be written."""
         try:
             if self._table is not None:
                 self._table.update_incremental()
@@ -276,7 +276,7 @@ class DeltaRunState:
 
     def _opened(self) -> Any:
         options = self._options or None
-        with contextlib.suppress(self._delta.exceptions.CommitFailedError):  # somebody else makes it
+        with contextlib.suppress(self._delta.exceptions.CommitFailedError):  # another process makes it
             self._delta.DeltaTable.create(
                 self.uri, schema(), mode="ignore", name="run_state", storage_options=options
             )
@@ -313,7 +313,7 @@ def _added(log_entry: str, root: str) -> list[str]:
 
 
 def _sync(path: str) -> None:
-    with contextlib.suppress(FileNotFoundError):  # compacted and removed by somebody else meanwhile
+    with contextlib.suppress(FileNotFoundError):  # compacted and removed by another process meanwhile
         handle = os.open(path, os.O_RDONLY)
         try:
             os.fsync(handle)

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from kfm.branches_remote.lakefs_client import TEMPORARY, Client, said_by, status_of, to_server
+from kfm.branches_remote.lakefs_client import TEMPORARY, Client, reason_of, status_of, to_server
 from kfm.branches_remote.lakefs_reader import AUTHOR, CHANGE, META, SHA256, SILENT, LakefsBranchReader
 from kfm.model import branches
 from kfm.model.branches import (
@@ -53,13 +53,13 @@ class LakefsRefs(LakefsBranchReader):
         objects: Objects,
         ids: Ids,
         clock: Clock,
-        tell: Callable[[GovernanceEntry], None] = lambda _entry: None,
+        record: Callable[[GovernanceEntry], None] = lambda _entry: None,
         epoch: Callable[[], int] = lambda: 0,
     ) -> None:
         super().__init__(client, objects, epoch)
         self._ids = ids
         self._clock = clock
-        self._governance = tell
+        self._record = record
         self._root: str | None = None
 
     # --- refs --------------------------------------------------------------------------------
@@ -143,7 +143,7 @@ class LakefsRefs(LakefsBranchReader):
         return self._tag_from(found)
 
     def protect(self, name: str, on: bool, *, why: Justification) -> Branch:
-        """By a rule on the server, which then refuses everybody's direct writes, too."""
+        """By a rule on the server, which then refuses direct writes by all clients, too."""
         held = self._held(name)
         if held.protected == on:
             return held
@@ -187,7 +187,7 @@ class LakefsRefs(LakefsBranchReader):
     def _tell(self, kind: str, subject: str, why: Justification | None, **details: Any) -> None:
         if why is None:
             return
-        self._governance(
+        self._record(
             governance_entry(
                 kind, subject, self._clock.now_ms(), why, **details, lakefs=self._client.repository
             )
@@ -202,7 +202,7 @@ STRATEGIES = {"source": "source-wins", "target": "dest-wins"}
 # What the port promises and lakeFS can't: one reason each.
 CANNOT: dict[str, str] = {
     "compare-and-set": "lakeFS takes no expected head: of two who saw the same head both may land, one on "
-    "top of the other; about a path that both changed the second is told",
+    "top of the other; a path that both changed is a conflict for the second",
     "one-transaction": "a change on the server and its entry in the governance ledger are two steps",
     "files-or-folders": "keys are flat: `a` and `a/b` can stand beside each other",
     "several-bases": "of several common ancestors lakeFS merges by one",
@@ -259,7 +259,7 @@ class LakefsBranches(LakefsRefs):
             try:
                 self._client.once(timeout_ms, api, method, *args)
             except BranchesUnavailable as error:
-                if status_of(error) != 400 or "no changes" not in said_by(error):
+                if status_of(error) != 400 or "no changes" not in reason_of(error):
                     raise
                 return tries > 1
             return True
@@ -276,7 +276,7 @@ class LakefsBranches(LakefsRefs):
             prepare(temporary)
             return self._merged(temporary, held.name, words, squash_merge=True)
         finally:
-            with contextlib.suppress(KfmError):  # it is hidden, and harms nobody
+            with contextlib.suppress(KfmError):  # it is hidden, and does no harm
                 self._gone("branches", "delete_branch", temporary)
 
     def _merged(self, source: str, into: str, words: tuple[str, dict[str, str]], **how: Any) -> Commit | None:
@@ -392,7 +392,7 @@ class LakefsBranches(LakefsRefs):
             raise _Nothing
 
     def _not_taken_back(self, held: Branch, undone: Commit) -> Merged:
-        """lakeFS says that there are conflicts, not where."""
+        """lakeFS reports that there are conflicts, not where."""
         later = self._diff(undone.commit_id, held.head)
         back = self._diff(undone.commit_id, undone.parents[0])
         return _conflicting(held, branches.decide_merge([later], [back]))
@@ -400,7 +400,7 @@ class LakefsBranches(LakefsRefs):
     def _disagreed(
         self, held: Branch, paths: list[str], base: str, target: str, source: str
     ) -> Merged | Moved:
-        if not paths:  # the conflict was with somebody who came between
+        if not paths:  # the conflict was with a commit in between
             return Moved(branch=held.name, expected=held.head, actual=self._held(held.name).head)
         shown = sorted(paths)[:CONFLICTS_SHOWN_MAX]
         before, ours, theirs = (self._lookup(commit, shown) for commit in (base, target, source))
@@ -420,16 +420,16 @@ class _Nothing(Exception):
 def _words(message: str, author: str, meta: Mapping[str, Any] | None) -> tuple[str, dict[str, str]]:
     """A commit's message and metadata, within the limits that every kind of branches has."""
     checked = branches.make_commit("", (), message=message, author=author, at_ms=0, meta=meta)
-    said = {AUTHOR: author, META: msgspec.json.encode(checked.meta, order="sorted").decode()}
-    return (message, said) if message else ("(no message)", {**said, SILENT: "true"})
+    metadata = {AUTHOR: author, META: msgspec.json.encode(checked.meta, order="sorted").decode()}
+    return (message, metadata) if message else ("(no message)", {**metadata, SILENT: "true"})
 
 
 def _merge_refused(error: BranchesUnavailable, into: str) -> KfmError:
     if status_of(error) == 412:
-        return GateDenied(f"A hook of lakeFS before the merge into `{into}` said: {said_by(error)}.")
-    if status_of(error) == 400 and "uncommitted" in said_by(error):
+        return GateDenied(f"A hook of lakeFS before the merge into `{into}` refused: {reason_of(error)}.")
+    if status_of(error) == 400 and "uncommitted" in reason_of(error):
         return BranchMoved(
-            f"Somebody has staged changes on `{into}` and not committed them.",
+            f"There are staged changes on `{into}` that are not committed.",
             remedy=f"Commit or drop them on the server: lakectl branch reset lakefs://REPOSITORY/{to_server(into)}",
         )
     return error

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 META_HEADER = "x-lakefs-meta-"
-SAID_CHARS_MAX = 300
+REASON_CHARS_MAX = 300
 CHUNK_BYTES = 1024 * 1024
 
 
@@ -32,8 +32,8 @@ def status_of(error: KfmError) -> int | None:
     return error.facts.get("status")
 
 
-def said_by(error: KfmError) -> str:
-    return str(error.facts.get("said", ""))
+def reason_of(error: KfmError) -> str:
+    return str(error.facts.get("reason", ""))
 
 
 def plain_guard(call: Callable[[int], Any], **_: Any) -> Any:
@@ -173,39 +173,39 @@ class Client:
             raise
 
     def _refusal(self, status: int, body: Any, headers: Any) -> KfmError:
-        said = self._discreet(_sentence(body))
+        reason = self._discreet(_sentence(body))
         if status == 401:
             return BranchesUnavailable(
                 f"lakeFS at {self.endpoint} does not accept our keys.",
                 remedy="Check what `lakefs.access_key` and `lakefs.secret_key` refer to.",
                 status=status,
             )
-        if status == 403 and "protected" in said:
-            return BranchProtected(f"lakeFS says: {said}.")
-        facts = {"status": status, "said": said, "retry_after": (headers or {}).get("Retry-After")}
+        if status == 403 and "protected" in reason:
+            return BranchProtected(f"lakeFS: {reason}.")
+        facts = {"status": status, "reason": reason, "retry_after": (headers or {}).get("Retry-After")}
         return BranchesUnavailable(
-            f"lakeFS at {self.endpoint} answered {status}: {said or 'nothing more'}.",
-            remedy="Read what the server said; `lakectl` shows the same.",
+            f"lakeFS at {self.endpoint} answered {status}: {reason or 'no reason given'}.",
+            remedy="Act on the server's message; `lakectl` shows the same.",
             **facts,
         )
 
 
 def _sentence(body: Any) -> str:
-    """What the server says of an error is an object with a `message`."""
+    """The server describes an error by an object with a `message`."""
     data = body.encode() if isinstance(body, str) else body if isinstance(body, bytes) else b""
     try:
         found = msgspec.json.decode(data)
     except msgspec.MsgspecError:
         return ""
-    said = found.get("message", "") if isinstance(found, dict) else ""
-    return " ".join(str(said).split())[:SAID_CHARS_MAX]
+    text = found.get("message", "") if isinstance(found, dict) else ""
+    return " ".join(str(text).split())[:REASON_CHARS_MAX]
 
 
 def _reason(error: Exception) -> str:
     """The innermost of what urllib3 wraps into each other."""
     inner = getattr(error, "reason", None)
     text = str(inner or error).rpartition("> ")[2] if "<" in str(inner or error) else str(inner or error)
-    return " ".join((text.rpartition(": ")[2] or type(error).__name__).split())[:SAID_CHARS_MAX]
+    return " ".join((text.rpartition(": ")[2] or type(error).__name__).split())[:REASON_CHARS_MAX]
 
 
 logger = logging.getLogger(__name__)
@@ -220,7 +220,7 @@ def open_branches(
     ids: Ids,
     rng: Rng,
 ) -> LakefsBranches:
-    """`store` is the ledger: who changed which ref, and why, is told there."""
+    """`store` is the ledger: who changed which ref, and why, is recorded there."""
     from kfm.branches_remote.lakefs_branches import LakefsBranches
 
     client = _client(loaded, _guard(loaded, clock, rng))
@@ -229,7 +229,7 @@ def open_branches(
         objects,
         ids,
         clock,
-        tell=lambda entry: store.append_governance([entry]),
+        record=lambda entry: store.append_governance([entry]),
         epoch=store.policy_epoch,
     )
 
@@ -264,14 +264,14 @@ def _client(loaded: Loaded, guard: Guard) -> Client:
 def _guard(loaded: Loaded, clock: Clock, rng: Rng) -> Guard:
     from kfm.calls.guard import guarded, retry_fields, retry_text
 
-    def told(retrying: Retrying) -> None:
+    def log(retrying: Retrying) -> None:
         logger.info("%s", retry_text(retrying), extra=retry_fields(retrying))
 
     timeout_ms = loaded.settings.limits.call_timeout_ms
-    return partial(guarded, clock=clock, rng=rng, timeout_ms=timeout_ms, on_retry=told)
+    return partial(guarded, clock=clock, rng=rng, timeout_ms=timeout_ms, on_retry=log)
 
 
-TEMPORARY = "kfm-tmp-"  # branches on which a change is prepared; nobody else is shown them
+TEMPORARY = "kfm-tmp-"  # branches on which a change is prepared; readers never see them
 
 _FOREIGN = re.compile(r"[^A-Za-z0-9_-]|-(?=-[0-9a-f]{2})")
 _WRITTEN = re.compile(r"--([0-9a-f]{2})")

@@ -1,4 +1,4 @@
-"""What stands on the branches of a lakeFS repository. Only committed states are read, by their commit."""
+"""Reader of the branches of a lakeFS repository. Only committed states are read, by their commit."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class LakefsBranchReader:
             head=found.commit_id,
             protected=any(fnmatchcase(found.id, rule) for rule in rules),
             state_commit=None,
-            created_at_ms=moved_at_ms,  # lakeFS does not tell when a branch was made
+            created_at_ms=moved_at_ms,  # lakeFS does not know when a branch was made
             moved_at_ms=moved_at_ms,
         )
 
@@ -247,7 +247,7 @@ def commit_from(found: Any) -> Commit:
     kept = dict(found.metadata or {})
     meta: dict[str, Any] = kept
     if META in kept:
-        with suppress(msgspec.MsgspecError):  # whoever wrote it was not kfm
+        with suppress(msgspec.MsgspecError):  # it was not written by kfm
             meta = msgspec.json.decode(kept[META], type=dict[str, Any])
     return Commit(
         commit_id=found.id,

@@ -110,7 +110,7 @@ class BranchRunState:
 
     def _commit(self, branch: str, records: Sequence[tuple[Node, TreeEntry]]) -> None:
         runs = sorted({node.run_id for node, _entry in records})
-        said = runs[0] if len(runs) == 1 else f"{len(runs)} runs"
+        subject = runs[0] if len(runs) == 1 else f"{len(runs)} runs"
         count = f"{len(records)} {'record' if len(records) == 1 else 'records'}"
         for _ in range(TRIES_MAX):
             found = self._branches.branch(branch) or self._branches.create(branch)
@@ -118,7 +118,7 @@ class BranchRunState:
                 NewCommit(
                     branch,
                     self._changes(branch, records),
-                    message=f"run-state: {count} of {said}",
+                    message=f"run-state: {count} of {subject}",
                     author=self._author,
                     expected=found.head,
                     meta={"run_id": runs[0]} if len(runs) == 1 else None,
@@ -309,7 +309,7 @@ class RemoteBranchRunState(BranchRunState):
         found = self._branches.branch(branch)
         if found is not None and found.protected:
             raise BranchProtected(
-                f"`{branch}` is protected, so no pass works on it.",
+                f"`{branch}` is protected, so no pipeline run works on it.",
                 remedy=f"Work on another (`kfm branch create run/NAME --from {branch}`), and merge.",
             )
 

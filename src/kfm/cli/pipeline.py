@@ -460,7 +460,7 @@ def graph_command(
         from kfm.pipelines.draw import picture
 
         direct: Any = direction
-        _write(svg, picture(cells, reads, title=title, said=summary, direction=direct))
+        _write(svg, picture(cells, reads, title=title, description=summary, direction=direct))
     document = graph_document(found, cells, svg)
     lines = [one_line(title), one_line(summary), "", *map(_coloured, sketch(cells, reads))]
     session.emit(document, [f"{svg}: {summary}"] if svg is not None else lines, rows=document["nodes"])

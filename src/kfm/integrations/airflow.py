@@ -1,4 +1,4 @@
-"""kfm's pipelines as DAGs of Airflow 3: `from kfm.integrations.airflow import dag_of`.
+"""Airflow 3 integration: pipelines as DAGs, `from kfm.integrations.airflow import dag_of`.
 
 Nothing of Airflow is loaded before it is asked for: Airflow itself reads this module to learn what there is.
 """
@@ -19,7 +19,7 @@ def get_provider_info() -> dict[str, Any]:
     return {
         "package-name": "kfm-kernel",
         "name": "kfm",
-        "description": "Pipelines of kfm as DAGs: nodes that are unchanged are left alone.",
+        "description": "Pipelines of kfm as DAGs: unchanged nodes are skipped.",
     }
 
 

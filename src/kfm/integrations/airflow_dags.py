@@ -18,7 +18,7 @@ _ODD = re.compile(r"[^A-Za-z0-9_.-]")
 
 
 class NodeOperator(BaseOperator):  # type: ignore[misc]
-    """One node. What it makes stays in kfm's object store; XCom is told where it came from."""
+    """Operator of one node. Its outputs stay in kfm's object store; XCom gets the run that made them."""
 
     ui_color = "#dfe9f5"
 
@@ -91,7 +91,7 @@ def dag_of(
 ) -> DAG:
     """The pipeline as a DAG of the same name, one task a node.
 
-    `directory` or `config` say where its run-state is, as for `Pipeline.run`; `task` goes to each operator
+    `directory` or `config` name where its run-state is, as for `Pipeline.run`; `task` goes to each operator
     (retries, pool, …), all the rest to Airflow's DAG (schedule, start_date, …).
     """
     wired = pipeline.graph()

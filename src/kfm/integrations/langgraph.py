@@ -1,4 +1,4 @@
-"""Run-state around the nodes of a LangGraph graph: `from kfm.integrations.langgraph import node`.
+"""LangGraph integration: run-state around nodes of a graph, `from kfm.integrations.langgraph import node`.
 
     @node("survey.samples", reads=["county"], inputs=["samples.csv"])
     def samples(state):

@@ -23,7 +23,7 @@ _NO_NAMES: frozenset[str] = frozenset()
 
 
 class CodeHashes:
-    """Remembers: many nodes are made by the same few functions."""
+    """Code hashes, cached: many nodes are made by the same few functions."""
 
     def __init__(self) -> None:
         self._texts: dict[CodeType, str] = {}
@@ -37,8 +37,8 @@ class CodeHashes:
         code = function.__code__ if isinstance(function, FunctionType) else None
         if bare and code in self._digests:
             return self._digests[code]
-        told = "\n".join(_Walk(self._texts).through(function))
-        digest = "code:" + sha256(told.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        text = "\n".join(_Walk(self._texts).through(function))
+        digest = "code:" + sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
         if bare and code is not None:
             self._digests[code] = digest
         return digest
@@ -48,7 +48,7 @@ class CodeHashes:
 
 
 class _Walk:
-    """From a function to all that it uses, one after the other; each thing is told once."""
+    """From a function to all that it uses, one after the other; each thing counts once."""
 
     def __init__(self, texts: dict[CodeType, str]) -> None:
         self._parts: list[str] = []
@@ -98,8 +98,8 @@ class _Walk:
             self._items(value, enumerate(value))
         elif isinstance(value, set | frozenset):
             # Sorted: a set has no order of its own, and another one in each process.
-            told = sorted(" ".join(_Walk(self._texts).through(each)) for each in value)
-            self._parts += ["{", *told, "}"]
+            texts = sorted(" ".join(_Walk(self._texts).through(each)) for each in value)
+            self._parts += ["{", *texts, "}"]
         else:
             number = self._numbers.setdefault(id(value), len(self._queue))
             if number == len(self._queue):
@@ -172,7 +172,7 @@ class _Walk:
         self._parts.append(text)
         try:
             code = compile(text, file, "exec", dont_inherit=True)
-        except (SyntaxError, ValueError):  # who imports it will be told
+        except (SyntaxError, ValueError):  # an error where it is imported
             return
         self._imported(code, "")
 
@@ -188,7 +188,7 @@ class _Walk:
             self._parts.append(f"{kind.__module__}.{kind.__qualname__}")
             return
         self._parts.append(kind.__qualname__)
-        self._parts += [f"{name}: {_annotation(said)}" for name, said in _annotations(kind).items()]
+        self._parts += [f"{name}: {_annotation(hint)}" for name, hint in _annotations(kind).items()]
         for base in kind.__bases__:
             self._tell(base)
         for name, value in sorted(vars(kind).items()):
@@ -232,12 +232,12 @@ _CODE = (*_WRAPPED, type, ModuleType)
 
 
 def enclosing_code(depth: int) -> str:
-    """The hash of the whole function, or file, in which a block stands, and of what it uses.
+    """The hash of the whole function, or file, that a block is in, and of what it uses.
 
     `depth` is the number of frames out from here.
     """
-    told = "\n".join(_Walk({}).around(sys._getframe(depth)))
-    return "code:" + sha256(told.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    text = "\n".join(_Walk({}).around(sys._getframe(depth)))
+    return "code:" + sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 # --- whose code it is -----------------------------------------------------------------------
@@ -245,14 +245,14 @@ def enclosing_code(depth: int) -> str:
 
 @functools.cache
 def _installed() -> tuple[str, ...]:
-    """Folders of Python's library, and our own; packages are told by the name of their folder."""
+    """Folders of Python's library, and our own; packages are known by the name of their folder."""
     ours = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     return tuple(os.path.join(each, "") for each in (os.path.dirname(os.__file__), ours))
 
 
 @functools.cache
 def _is_own(file: str) -> bool:
-    """Neither installed nor Python's: the code of whoever wrote the pipeline."""
+    """Neither installed nor Python's: the code of the project itself."""
     parts = file.split(os.sep)
     return not (
         file.startswith(("<frozen", *_installed())) or "site-packages" in parts or "dist-packages" in parts
@@ -268,7 +268,7 @@ def _is_own_class(kind: type) -> bool:
 
 
 def _undecorated(lines: list[str]) -> list[str]:
-    """From the `def` on: what a decorator says of inputs and parameters is hashed as such."""
+    """From the `def` on: inputs and parameters in its decorator are hashed as such."""
     for number, line in enumerate(lines):
         if line.lstrip().startswith(("def ", "async def ")):
             indent = len(line) - len(line.lstrip())
@@ -303,8 +303,8 @@ def _annotations(kind: type) -> dict[str, Any]:
         return {}
 
 
-def _annotation(said: Any) -> str:
-    return said if isinstance(said, str) else getattr(said, "__qualname__", type(said).__qualname__)
+def _annotation(hint: Any) -> str:
+    return hint if isinstance(hint, str) else getattr(hint, "__qualname__", type(hint).__qualname__)
 
 
 def _slots(kind: type) -> tuple[str, ...]:

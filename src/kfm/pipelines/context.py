@@ -81,7 +81,7 @@ class NodePublisher:
 
 
 class HiddenRun:
-    """Stands for the governed run in a node that reads from others: what it would see is not in its hash."""
+    """The governed run for a node that reads from others: refused, since it is not in the node's hash."""
 
     def __init__(self, node: str) -> None:
         self._node = node

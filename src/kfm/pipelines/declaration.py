@@ -1,4 +1,4 @@
-"""Pipelines as people write them: plain functions, and a decorator that says what they are called.
+"""Declaration of pipelines: plain functions, and a decorator that names them as nodes.
 
     pipeline = kfm.Pipeline("soil")
 
@@ -8,7 +8,7 @@
     @pipeline.node("soil.map", params={"cell_m": 250})
     def soil_map(samples, cell_m): ...
 
-A function stays what it was: it can be called, tested and imported without any of this.
+A function stays a function: it can be called, tested and imported without any of this.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _EMPTY: Mapping[str, Any] = {}
 
 
 class NodeSpec(msgspec.Struct, eq=False):
-    """One node, as it was declared."""
+    """Declaration of one node."""
 
     id: str
     function: Callable[..., Any]
@@ -99,14 +99,14 @@ class Pipeline:
         `inputs`: what it reads from outside: paths or patterns of files, addresses, mappings with a
         `uri` and something that identifies the content, or a function that returns such. `params`: plain
         values, handed to arguments of those names. An argument that is called like the function of another
-        node receives what that node returned; `needs` says so for other names, `after` names nodes that
+        node receives what that node returned; `needs` binds other names, `after` names nodes that
         must be done before without handing over anything. `outputs`: files that the function itself writes.
         `version` replaces the hash of the function's code.
         """
         if callable(id):  # else a bare `@pipeline.node` would declare nothing
             name = getattr(id, "__name__", "name")
             raise PipelineError(
-                f"@pipeline.node stands before {name} without the node's name.",
+                f"@pipeline.node is used on {name} without the node's name.",
                 remedy=f'Give it one: @pipeline.node("{name}").',
             )
 
@@ -219,7 +219,7 @@ def _bound(
         elif producer is None:
             raise PipelineError(
                 f"{spec.id} reads from {name}, but several nodes have functions of that name.",
-                remedy=f'Say which one: needs={{"{name}": "…"}}.',
+                remedy=f'Name the one: needs={{"{name}": "…"}}.',
             )
         elif name not in optional:
             raise PipelineError(

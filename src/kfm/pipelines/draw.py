@@ -29,7 +29,7 @@ class NodeCell(NamedTuple):
 
 @dataclass(frozen=True)
 class Layout:
-    """Layers of names in order, and how far down each stands, in steps."""
+    """Layers of names in order, and how far down each is, in steps."""
 
     layers: list[list[str]]
     places: dict[str, float]
@@ -104,7 +104,7 @@ def _middle(name: str, near: Mapping[str, Sequence[str]], place: Mapping[str, in
 
 
 def _places(layers: list[list[str]], links: Links) -> dict[str, float]:
-    """How far down each stands: as near to its neighbours as its order and a distance of 1 allow."""
+    """How far down each is: as near to its neighbours as its order and a distance of 1 allow."""
     back, ahead = links
     tallest = max(map(len, layers), default=0)
     places = {
@@ -215,9 +215,9 @@ def folded(cells: Sequence[NodeCell], reads: Reads) -> tuple[list[NodeCell], dic
     links: dict[str, tuple[str, ...]] = {}
     for number, counts in sorted(words.items()):
         name = f"layer {number + 1}: {counts.total():,} nodes"
-        said = ", ".join(f"{count:,} {word}" for word, count in sorted(counts.items()))
+        summary = ", ".join(f"{count:,} {word}" for word, count in sorted(counts.items()))
         links[name] = (made[-1].id,) if made else ()
-        made.append(NodeCell(name, _worst(counts), said))
+        made.append(NodeCell(name, _worst(counts), summary))
     return made, links
 
 
@@ -388,7 +388,7 @@ def _node(cell: NodeCell, name: str, small: str, box: NodeBox, reads: Reads, sty
 
 
 def cut(text: str, chars: int) -> str:
-    """Shortened in its middle: the end of a name says more."""
+    """Shortened in its middle: the end of a name matters more."""
     if len(text) <= chars:
         return text
     head = (chars - 1) // 2
@@ -425,7 +425,7 @@ _OTHER = ("#ffffff", "#5b6166", "1", "")
 
 
 def picture(
-    cells: Sequence[NodeCell], reads: Reads, *, title: str, said: str, direction: Direction = "right"
+    cells: Sequence[NodeCell], reads: Reads, *, title: str, description: str, direction: Direction = "right"
 ) -> str:
     """An SVG file with a title, a description and a legend; a large graph has one box for each layer."""
     words = Counter(cell.word for cell in cells)
@@ -436,14 +436,14 @@ def picture(
     drawing = draw_graph(cells, reads, _file_style(small_chars), direction)
     legend = [word for word in LOOKS if words[word]]
     legend_width = sum(28 + CHAR * len(f"{words[word]:,} {word}") for word in legend)
-    texts = max(wide(plain(title)) * 8.8, wide(plain(said)) * CHAR, legend_width)
+    texts = max(wide(plain(title)) * 8.8, wide(plain(description)) * CHAR, legend_width)
     width, height = _n(max(MARGIN * 2 + texts, drawing.width)), _n(drawing.height)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-labelledby="title desc" '
         f'width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
         f'font-family="DejaVu Sans Mono, Menlo, Consolas, monospace" font-size="12" fill="#1b1b1b">',
         f'<title id="title">{_x(title)}</title>',
-        f'<desc id="desc">{_x(said)}</desc>',
+        f'<desc id="desc">{_x(description)}</desc>',
         f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
         f'<text x="{MARGIN}" y="26" font-size="14" font-weight="bold">{_x(title)}</text>',
         *_legend([(word, words[word]) for word in legend]),

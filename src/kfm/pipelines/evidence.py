@@ -92,19 +92,19 @@ def _fields(
     }
 
 
-def pass_provenance(place: PipelineProject, wanted: str, *, internal: bool = False) -> bytes | None:
-    """The PROV-O document of a pass that stands on its own; None if there is no such pass."""
+def pass_provenance(project: PipelineProject, wanted: str, *, internal: bool = False) -> bytes | None:
+    """The PROV-O document of a pipeline run of its own; None if there is none of that id."""
     from kfm.lineage.jsonld import written
     from kfm.lineage.pipeline_provenance import pass_document
 
-    tables = place.tables
+    tables = project.tables
     found = tables.get(wanted)
     if found is None:
         return None
     public: Callable[[str], str] = str
-    if place.loaded is not None and not internal:
-        key = place.store.mark(MASK_KEY)
-        public = public_names(place.loaded.settings, lambda name: mask(name, key))
+    if project.loaded is not None and not internal:
+        key = project.store.mark(MASK_KEY)
+        public = public_names(project.loaded.settings, lambda name: mask(name, key))
     nodes = tables.of_run(found.run_id)
     return written(pass_document(found, nodes, tables.document, producer=__version__, public=public))
 
@@ -119,8 +119,8 @@ def add_pass(app: Any, document: dict[str, Any], run_id: str, public: Callable[[
     from kfm.lineage.pipeline_provenance import pass_things
     from kfm.pipelines.run_state_store import StoreParts, open_run_states
 
-    around = StoreParts(app.ledger, app.state, app.objects, app.loaded)
-    tables = open_run_states(around, app.settings.run_state, read_only=True)
+    parts = StoreParts(app.ledger, app.state, app.objects, app.loaded)
+    tables = open_run_states(parts, app.settings.run_state, read_only=True)
     graph = document["@graph"]
     graph += pass_things(
         found,

@@ -104,7 +104,7 @@ class PipelineOptions(NamedTuple):
     only: Collection[str] = ()  # these, and what they read from; empty: all
     fork_of: str | None = None  # take what that run made, …
     fork_from: str | None = None  # … but run this node and all that reads from it
-    verify: bool = False  # read files again, whatever their times say
+    verify: bool = False  # read files again, also if their times are unchanged
     parent: Parent | None = None  # the governed run that it is a part of
 
 

@@ -65,7 +65,7 @@ def write_run_states(nodes: Iterable[Node], path: str) -> int:
 
 def _node_row(node: Node) -> Row:
     summary = node.validation_summary
-    ran = node.outcome != "skipped"  # of one that was left alone, another row tells what was made
+    ran = node.outcome != "skipped"  # of a skipped one, another row has what was made
     return {
         **{name: getattr(node, name) for name in _NODE if hasattr(node, name)},
         "recorded_at": rfc3339(node.recorded_at_ms),
@@ -101,7 +101,7 @@ def _write(rows: Iterator[Row], columns: Mapping[str, type], path: str) -> int:
 
 
 class _Counted:
-    """Rows that pass by, and how many did."""
+    """Iterator over rows that counts them."""
 
     def __init__(self, rows: Iterator[Row]) -> None:
         self._rows = rows
@@ -141,7 +141,7 @@ PASSES_MAX = 1_000_000
 def export_run_states(
     tables: RunStateTables, path: str, *, pipeline_id: str | None, branch: str | None
 ) -> int:
-    """Oldest pass first; returns how many records were written."""
+    """Oldest pipeline run first; returns how many records were written."""
 
     def nodes() -> Iterator[Node]:
         for each in reversed(tables.passes(pipeline_id=pipeline_id, branch=branch, limit=PASSES_MAX)):

@@ -83,14 +83,14 @@ def run_state(
 
     `inputs`, `params`, `outputs`, `needs`, `after` and `version` are those of a pipeline's node. What the
     call itself is given counts as parameters, too; if that can't be hashed, `params` is a function of the
-    same arguments that says what identifies them. `run_id` names the run, or is asked for at each call;
+    same arguments that returns what identifies them. `run_id` names the run, or is asked for at each call;
     else each call is a run of its own. `pipeline` names the whole that the node is a part of. `wait_s`:
     how long to wait for another process that is at the same node of the same branch.
     """
     if callable(dataset_id):
         name = getattr(dataset_id, "__name__", "name")
         raise UsageError(
-            f"@kfm.run_state stands before {name} without the name of what it makes.",
+            f"@kfm.run_state is used on {name} without the name of what it makes.",
             remedy=f'Give it one: @kfm.run_state("{name}").',
         )
     return RunStateWrapper(

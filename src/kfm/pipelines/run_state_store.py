@@ -39,7 +39,7 @@ class StoreParts(msgspec.Struct, frozen=True, eq=False):
 
 
 def name_of(chosen: RunStateSettings) -> str:
-    """What the ledger's mark says of a store: the same words wherever the project's folder lies."""
+    """The ledger's mark of a store: the same text wherever the project's folder lies."""
     return f"delta:{chosen.path}" if chosen.path else chosen.store
 
 
@@ -54,11 +54,11 @@ def named(name: str, chosen: RunStateSettings) -> RunStateSettings:
 
 
 def open_run_states(
-    around: StoreParts, chosen: RunStateSettings, *, read_only: bool = False
+    parts: StoreParts, chosen: RunStateSettings, *, read_only: bool = False
 ) -> RunStateTables:
     """The store that the configuration names; ConfigError if the environment has begun with another."""
-    require(around.store, chosen, read_only=read_only)
-    return make(around, chosen)
+    require(parts.store, chosen, read_only=read_only)
+    return make(parts, chosen)
 
 
 def require(store: Any, chosen: RunStateSettings, *, read_only: bool) -> None:
@@ -68,14 +68,13 @@ def require(store: Any, chosen: RunStateSettings, *, read_only: bool) -> None:
         begun = store.ensure_mark(STORE_MARK, wanted)
     if begun not in (None, wanted):
         raise ConfigError(
-            f"The run-state of this environment is kept in `{begun}`, and the configuration says `{wanted}`.",
-            remedy=f"`kfm run-state migrate --to {chosen.store}` moves it; or set run_state back to what"
-            " it was.",
+            f"The run-state of this environment is kept in `{begun}`; the configuration names `{wanted}`.",
+            remedy=f"`kfm run-state migrate --to {chosen.store}` moves it; or set run_state back.",
         )
 
 
 def begun_with(store: Any) -> str | None:
-    """The mark; without one, the ledger's own tables if any pass is on record there."""
+    """The mark; without one, the ledger's own tables if any pipeline run is on record there."""
     from kfm.db.run_state import RunStateTables
 
     mark: str | None = store.mark(STORE_MARK)
@@ -84,67 +83,67 @@ def begun_with(store: Any) -> str | None:
     return mark
 
 
-def make(around: StoreParts, chosen: RunStateSettings, *, moving: bool = False) -> RunStateTables:
-    database = around.store.database
+def make(parts: StoreParts, chosen: RunStateSettings, *, moving: bool = False) -> RunStateTables:
+    database = parts.store.database
     if chosen.store == "delta":
         from kfm.db.run_state_external import ExternalRunStates
 
-        return ExternalRunStates(database, delta_backend(around, chosen))
+        return ExternalRunStates(database, delta_backend(parts, chosen))
     if chosen.store == "branch":
         from kfm.db.run_state_external import BranchesInside, ExternalRunStates
 
-        backend = _versioned(around, outputs=not moving)
+        backend = _versioned(parts, outputs=not moving)
         return ExternalRunStates(
             database, backend, lambda session: backend.on(BranchesInside(session, gated=moving))
         )
     if chosen.store == "lakefs":
-        return _on_lakefs(around)
+        return _on_lakefs(parts)
     from kfm.db.run_state import RunStateTables
 
     return RunStateTables(database)
 
 
-def _on_lakefs(around: StoreParts) -> RunStateTables:
+def _on_lakefs(parts: StoreParts) -> RunStateTables:
     from kfm.branches_remote.lakefs_client import open_branches
     from kfm.branches_remote.run_state_objects import RemoteBranchRunState
     from kfm.db.run_state_external import RemoteRunStates
     from kfm.system import SystemClock, SystemIds, SystemRng
 
-    if around.loaded is None or around.loaded.settings.lakefs is None:
+    if parts.loaded is None or parts.loaded.settings.lakefs is None:
         raise ConfigError(
             "The run-state of this environment is on lakeFS, and the configuration names no server.",
-            remedy="Set `lakefs:` to the repository, as it was.",
+            remedy="Set `lakefs:` to the repository that it is on.",
         )
     branches = open_branches(
-        around.loaded, around.objects, around.store, clock=SystemClock(), ids=SystemIds(), rng=SystemRng()
+        parts.loaded, parts.objects, parts.store, clock=SystemClock(), ids=SystemIds(), rng=SystemRng()
     )
     return RemoteRunStates(
-        around.store.database, RemoteBranchRunState(branches, around.objects, branches.bring)
+        parts.store.database, RemoteBranchRunState(branches, parts.objects, branches.bring)
     )
 
 
-def _versioned(around: StoreParts, *, outputs: bool) -> BranchRunState:
+def _versioned(parts: StoreParts, *, outputs: bool) -> BranchRunState:
     from kfm.branches_remote.run_state_objects import BranchRunState
     from kfm.db.branches import EmbeddedBranches
 
-    return BranchRunState(EmbeddedBranches(around.store.database), around.objects, outputs=outputs)
+    return BranchRunState(EmbeddedBranches(parts.store.database), parts.objects, outputs=outputs)
 
 
-def delta_backend(around: StoreParts, chosen: RunStateSettings) -> Any:
+def delta_backend(parts: StoreParts, chosen: RunStateSettings) -> Any:
     from kfm.branches_remote.delta import DeltaRunState
 
-    loaded = around.loaded
+    loaded = parts.loaded
     options = {name: loaded.secret(value) if loaded else value for name, value in chosen.options.items()}
     hide: Callable[[str], str] = loaded.discretion.hide if loaded else lambda text: text
-    return DeltaRunState(table_address(around, chosen.path), options, discreet=hide)
+    return DeltaRunState(table_address(parts, chosen.path), options, discreet=hide)
 
 
-def table_address(around: StoreParts, path: str | None) -> str:
+def table_address(parts: StoreParts, path: str | None) -> str:
     if path is None:
-        return os.path.join(around.state, FOLDER)
+        return os.path.join(parts.state, FOLDER)
     if "://" in path or path.startswith("/"):
         return path
-    return around.loaded.resolve(path) if around.loaded else os.path.abspath(path)
+    return parts.loaded.resolve(path) if parts.loaded else os.path.abspath(path)
 
 
 # --- moving ----------------------------------------------------------------------------------
@@ -174,7 +173,7 @@ def tally(nodes: Iterable[Node]) -> RecordDigest:
 
 
 def migrate(
-    place: PipelineProject, target: RunStateSettings, *, actor: str, on_page: Callable[[int], None]
+    project: PipelineProject, target: RunStateSettings, *, actor: str, on_page: Callable[[int], None]
 ) -> MovedStore:
     """Every record, compared before the mark moves. The old store stays as it is.
 
@@ -182,8 +181,8 @@ def migrate(
     """
     from kfm.db import run_state as moves
 
-    around = place.store_parts()
-    before = begun_with(place.store) or RELATIONAL
+    parts = project.store_parts()
+    before = begun_with(project.store) or RELATIONAL
     after = name_of(target)
     if target.store == "lakefs":
         raise UsageError(
@@ -192,9 +191,9 @@ def migrate(
         )
     if before == after:
         raise UsageError(f"The run-state of this environment is kept in `{after}` already.")
-    fence = _alone(place)
+    fence = _exclusive_fence(project)
     try:
-        source, goal = make(around, named(before, target)), make(around, target, moving=True)
+        source, goal = make(parts, named(before, target)), make(parts, target, moving=True)
         moved = 0
         for page in _pages(source.rows()):
             goal.move_in(page)
@@ -203,7 +202,7 @@ def migrate(
         reverted = source.reverted()
         goal.take_back(reverted)
         if target.store == "branch":
-            _beside_heads(around)
+            _beside_heads(parts)
         had, has = tally(source.rows()), tally(goal.rows())
         if had != has or goal.reverted() != reverted:
             raise StoreCorrupt(
@@ -214,30 +213,30 @@ def migrate(
             kind="run-state-migrate",
             subject=after,
             actor=actor,
-            recorded_at_ms=place.store.now_ms(),
+            recorded_at_ms=project.store.now_ms(),
             details={"before": before, "records": had.records, "digest": had.digest},
         )
-        if not moves.switch(place.store.database, fence, before, after, entry):
-            raise Busy("Somebody else has taken over meanwhile; nothing was switched.")
+        if not moves.switch(project.store.database, fence, before, after, entry):
+            raise Busy("Another process has taken over meanwhile; nothing was switched.")
         return MovedStore(before, after, *had)
     finally:
-        moves.let_go(place.store.database, fence)
+        moves.let_go(project.store.database, fence)
 
 
-def _alone(place: PipelineProject) -> int:
-    place.liveness.claim(place.worker_id)
-    fence = place.store.begin_collection(place.worker_id, LEASE_MS, place.liveness.is_dead)
+def _exclusive_fence(project: PipelineProject) -> int:
+    project.liveness.claim(project.worker_id)
+    fence = project.store.begin_collection(project.worker_id, LEASE_MS, project.liveness.is_dead)
     if isinstance(fence, Lock):
         holder = fence.holder.run_id if fence.holder else ""
         raise Busy(f"{fence.scope} is held by run {holder or '?'}, so run-state can't be moved now.")
     return int(fence)
 
 
-def _beside_heads(around: StoreParts) -> None:
+def _beside_heads(parts: StoreParts) -> None:
     """A branch that knows of a node what another branch made gets the record, too, as a merge would bring."""
     from kfm.db.run_state import heads
 
-    backend, database = _versioned(around, outputs=False), around.store.database
+    backend, database = _versioned(parts, outputs=False), parts.store.database
     reverted = backend.reverted()
     for branch, keys in heads(database.session).items():
         missing = set(keys) - backend.present(keys, branch) - reverted
@@ -259,12 +258,12 @@ def _pages(nodes: Iterator[Node]) -> Iterator[list[Node]]:
 # --- a mirror --------------------------------------------------------------------------------
 
 
-def mirror(around: StoreParts, tables: RunStateTables, address: str) -> int:
+def mirror(parts: StoreParts, tables: RunStateTables, address: str) -> int:
     """All records as a Delta table for analysis, made anew. Nothing ever reads it to decide."""
-    mark = begun_with(around.store) or RELATIONAL
-    backend = delta_backend(around, RunStateSettings(store="delta", path=address))
+    mark = begun_with(parts.store) or RELATIONAL
+    backend = delta_backend(parts, RunStateSettings(store="delta", path=address))
     if mark.partition(":")[0] == "delta" and backend.uri == table_address(
-        around, mark.partition(":")[2] or None
+        parts, mark.partition(":")[2] or None
     ):
         raise UsageError(
             f"{address} is the store of this environment's run-state.", remedy="Name another folder."

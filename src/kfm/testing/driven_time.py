@@ -1,4 +1,4 @@
-"""Time that passes only where a call waits, or by hand."""
+"""Simulated time for tests of calls: it advances where a call waits, or by hand."""
 
 from __future__ import annotations
 

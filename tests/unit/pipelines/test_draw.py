@@ -30,7 +30,7 @@ READS = {
     "soil.report": ('soil.<map> & "more"', "soil.samples"),
     "soil.index": ("soil.cells",),
 }
-TITLE, SAID = "soil, run 0190c2f0-0000 on main: failed", "1 ran, 1 failed, 1 blocked, 1 unchanged"
+TITLE, DESCRIPTION = "soil, run 0190c2f0-0000 on main: failed", "1 ran, 1 failed, 1 blocked, 1 unchanged"
 
 words = st.sampled_from([*LOOKS, "something new"])
 names = st.text(min_size=1, max_size=12).filter(lambda name: "/" not in name)
@@ -51,16 +51,16 @@ def graphs(draw: st.DrawFn) -> tuple[list[NodeCell], dict[str, tuple[str, ...]]]
 @pytest.mark.parametrize("direction", ["right", "down"])
 def test_golden(direction: str, request: pytest.FixtureRequest) -> None:
     """A pass is drawn byte for byte as it was when somebody looked at the picture and liked it."""
-    drawn = picture(CELLS, READS, title=TITLE, said=SAID, direction=direction)  # type: ignore[arg-type]
+    drawn = picture(CELLS, READS, title=TITLE, description=DESCRIPTION, direction=direction)  # type: ignore[arg-type]
     assert drawn == (GOLDEN / f"pass-{direction}.svg").read_text(encoding="utf-8")
 
 
 def test_nothing_is_said_by_colour_alone() -> None:
     """Each box names its node and its word; the whole has a title, a description and a legend."""
-    root = ElementTree.fromstring(picture(CELLS, READS, title=TITLE, said=SAID))
+    root = ElementTree.fromstring(picture(CELLS, READS, title=TITLE, description=DESCRIPTION))
     assert root.get("role") == "img"
     assert root.findtext(f"{SVG}title") == TITLE
-    assert root.findtext(f"{SVG}desc") == SAID
+    assert root.findtext(f"{SVG}desc") == DESCRIPTION
     boxes = root.findall(f"{SVG}g[@role='img']")
     for cell, box in zip(CELLS, boxes, strict=True):
         shown = [text.text or "" for text in box.iter(f"{SVG}text")]
@@ -92,7 +92,7 @@ def test_odd_names(graph: tuple[list[NodeCell], dict[str, tuple[str, ...]]]) -> 
     """No name, reason or shape of graph makes a drawing fail, hold a script, or give a terminal an order."""
     cells, reads = graph
     for direction in ("right", "down"):
-        root = ElementTree.fromstring(picture(cells, reads, title="t", said="d", direction=direction))  # type: ignore[arg-type]
+        root = ElementTree.fromstring(picture(cells, reads, title="t", description="d", direction=direction))  # type: ignore[arg-type]
         assert {element.tag.removeprefix(SVG) for element in root.iter()} <= {
             "svg", "title", "desc", "rect", "text", "g", "path",
         }  # fmt: skip
@@ -137,6 +137,6 @@ def test_large_graphs_are_summed_up() -> None:
     ]
     assert [line for line in lines if "n7" in line]
     assert len(lines) < 10
-    drawn = picture(cells, reads, title="t", said="d")
+    drawn = picture(cells, reads, title="t", description="d")
     assert len(re.findall(r'<g role="img"', drawn)) == 2
     assert "layer 2: 1,000 nodes" in drawn
