@@ -52,7 +52,7 @@ def list_breakers(session: CommandSession) -> None:
 @click.option("--ticket", metavar="ID", help="The ticket that this belongs to.")
 @session_options
 def reset(session: CommandSession, provider: str, rationale: str | None, **options: Any) -> None:
-    """Call PROVIDER again at once, because you know that it is well.
+    """Close the circuit of PROVIDER: call it again at once, because you know that it is well.
 
     Only needed where the next try is too far away: a circuit closes by itself. The reset is kept in the
     governance ledger. If the provider still fails, three calls open the circuit again.

@@ -39,7 +39,7 @@ def show(session: CommandSession, origin: bool) -> None:
 @command.command()
 @session_options
 def check(session: CommandSession) -> None:
-    """Say whether the configuration is right; every problem names its file and line."""
+    """Check the configuration; every problem names its file and line."""
     from kfm.config.schedules import load_schedules
     from kfm.nodd.dataset_registry import require_known_datasets
 

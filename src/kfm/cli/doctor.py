@@ -27,7 +27,7 @@ _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 def command(session: CommandSession, offline: bool) -> int:
     """Check this machine, the store, sources and targets.
 
-    Each line says ok, warn or fail, and how to put it right. Nothing is changed; addresses are only asked
+    Each line says ok, warn or fail, and how to fix it. Nothing is changed; addresses are only asked
     with HEAD. Exit code 4 if a backend fails, 1 if something else does, else 0.
     """
 

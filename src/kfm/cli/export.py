@@ -38,7 +38,7 @@ def command(
 
     RUN is a run's id, or the beginning of one. The bundle is an RO-Crate: ledger rows, attempts, lineage,
     provenance, governance entries, policies, catalogue records and the files that the run left, with their
-    checksums and a verify.py that needs nothing but Python. What is missing is said in it. The data itself
+    checksums and a verify.py that needs nothing but Python. It lists what is missing. The data itself
     is not part of it.
 
     RUN may also be a call, or the beginning of its id: `kfm run --json` and `kfm explain DATASET` show it. Of

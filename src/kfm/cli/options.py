@@ -33,7 +33,7 @@ _OPTIONS = (
         show_default=True,
     ),
     click.option("--json", "as_json", is_flag=True, help="Short for --output json."),
-    click.option("-v", "--verbose", count=True, help="Say more, on stderr; -vv: say everything."),
+    click.option("-v", "--verbose", count=True, help="Log more, on stderr; -vv: log everything."),
     click.option("-q", "--quiet", is_flag=True, help="Only warnings and errors, on stderr."),
     log_option,
     click.option("--yes", is_flag=True, help="Answer every question with yes."),

@@ -35,7 +35,7 @@ def command() -> None:
 def list_held(
     session: CommandSession, dataset: str | None, kind: str | None, everything: bool, limit: int
 ) -> None:
-    """List what is held, newest first.
+    """List quarantined work, newest first.
 
     A dead letter has run out of attempts or time; it may well succeed later. What is in quarantine has met
     an error that trying again can't cure. Nothing of either is tried again by itself. Runs get another chance

@@ -61,7 +61,7 @@ def find_schedule(known: dict[str, Any], name: str) -> Any:
 @_who
 @session_options
 def pause(session: CommandSession, name: str, **why: Any) -> None:
-    """Let a schedule start nothing, until it is resumed.
+    """Pause a schedule: it starts nothing until it is resumed.
 
     What happens to its scheduled times meanwhile is decided by `while_paused` in cron.yml: with `hold` they
     wait, and count as missed when it is resumed; with `drop` they are dropped. Requests that it has made
@@ -76,7 +76,7 @@ def pause(session: CommandSession, name: str, **why: Any) -> None:
 @_who
 @session_options
 def resume(session: CommandSession, name: str, **why: Any) -> None:
-    """Let a schedule go on.
+    """Resume a schedule.
 
     Scheduled times that waited count as missed now: `missed` in cron.yml says which are caught up. What was
     dropped, or is left out, can be requested with `kfm schedule backfill --missed`.
@@ -545,7 +545,7 @@ def export_schedules(session: CommandSession, target: str, checked: str | None) 
     airflow    a file of DAGs for Airflow 3: one for each schedule
     langgraph  a graph, and a function that registers its crons with a LangGraph server
 
-    What the other scheduler can't keep is refused; what it does differently is told on stderr and stands at
+    What the other scheduler can't keep is refused; what it does differently is logged on stderr and listed at
     the top of the file. Keep the file equal to cron.yml by a check in continuous integration:
 
     \b

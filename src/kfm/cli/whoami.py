@@ -19,7 +19,7 @@ MAY = {
 @click.command()
 @session_options
 def command(session: CommandSession) -> None:
-    """Show who you are for kfm, by what that is known, and what you may do.
+    """Show who you are for kfm, how that is known, and your roles.
 
     You are the person that the token in KFM_TOKEN belongs to, else the one with the account that runs
     this. People, their roles, accounts and tokens are in the configuration under `people:`; without it,

@@ -43,14 +43,14 @@ def command(
     rate: float | None,
     batch: int | None,
 ) -> int:
-    """Take in what queues announce, and work it off.
+    """Run an ingest worker: receive announcements, process units.
 
     A message is acknowledged when each of its records is durable. From then on the ledger decides: units
     are claimed in batches, looked at as their dataset's policy asks, entered into the catalogue, and what
     fails is tried again later. Start as many as you like, on as many machines as share the ledger.
 
     SIGTERM, and Ctrl-C, let it end what it holds and then stop; a second one stops it at once, and what it
-    held is tried again when its lease has lapsed. A ledger that is away for a while is waited for, unless
+    held is tried again when its lease has lapsed. A ledger that is unavailable is waited for, unless
     --once or --until-idle is given.
 
     \b
@@ -76,7 +76,7 @@ def command(
                 remedy="Name one under `ingest.queues`, or give --stdin, or --no-intake.",
             )
         session.inform()
-        wish = WorkerOptions(
+        options = WorkerOptions(
             mode="once" if once else "until-idle" if until_idle else "until-stopped",
             stream=sys.stdin.buffer if from_stdin else None,
             intake=not no_intake,
@@ -85,7 +85,7 @@ def command(
             batch=batch,
         )
         meter = WorkerProgress(session)
-        report = run_worker(app, wish, stop.event, meter.show)
+        report = run_worker(app, options, stop.event, meter.show)
         meter.end()
         code = CANCELLED if stop.by == signal.SIGINT else 0
     document = {**msgspec.to_builtins(report), "exit_code": code}
